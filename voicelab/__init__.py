@@ -1,0 +1,138 @@
+"""voicelab: a laboratory for synthetic voices, with a small neural voice of its own inside.
+
+    import voicelab as vl
+
+    lab = vl.connect()                 # the embedded voice; vl.connect("https://…") for a service
+    clip = lab.speak("The birch canoe slid on the smooth planks.", temperature=0.6)
+    clip.save("canoe.wav")
+
+Importing this package loads nothing heavy: every name below is fetched from its module on first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from voicelab.audio.clip import Clip, Provenance, Timing, WordTime
+    from voicelab.backend import Backend, Capabilities, SpeechStream, VoicePreset
+    from voicelab.client import ServiceBackend
+    from voicelab.engine.local import LocalBackend
+    from voicelab.errors import (
+        AudioError,
+        AuthenticationError,
+        Cancelled,
+        EngineError,
+        FieldError,
+        MissingExtra,
+        NotFound,
+        PaymentRequired,
+        RequestInvalid,
+        ServiceError,
+        ServiceTimeout,
+        ServiceUnavailable,
+        StreamTruncated,
+        VoicelabError,
+        WeightsError,
+    )
+    from voicelab.lab import Lab, connect
+    from voicelab.schema import (
+        Author,
+        ProsodyControl,
+        ReferenceAudio,
+        SampleEntity,
+        TTSRequest,
+        VoiceCreate,
+        VoiceModel,
+    )
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "AudioError",
+    "AuthenticationError",
+    "Author",
+    "Backend",
+    "Cancelled",
+    "Capabilities",
+    "Clip",
+    "EngineError",
+    "FieldError",
+    "Lab",
+    "LocalBackend",
+    "MissingExtra",
+    "NotFound",
+    "PaymentRequired",
+    "ProsodyControl",
+    "Provenance",
+    "ReferenceAudio",
+    "RequestInvalid",
+    "SampleEntity",
+    "ServiceBackend",
+    "ServiceError",
+    "ServiceTimeout",
+    "ServiceUnavailable",
+    "SpeechStream",
+    "StreamTruncated",
+    "TTSRequest",
+    "Timing",
+    "VoiceCreate",
+    "VoiceModel",
+    "VoicePreset",
+    "VoicelabError",
+    "WeightsError",
+    "WordTime",
+    "__version__",
+    "connect",
+]
+
+# The module each name lives in. mypy reads the imports above, the interpreter this table.
+_HOME = {
+    **dict.fromkeys(("Clip", "Provenance", "Timing", "WordTime"), "voicelab.audio.clip"),
+    **dict.fromkeys(("Backend", "Capabilities", "SpeechStream", "VoicePreset"), "voicelab.backend"),
+    "ServiceBackend": "voicelab.client",
+    "LocalBackend": "voicelab.engine.local",
+    **dict.fromkeys(("Lab", "connect"), "voicelab.lab"),
+    **dict.fromkeys(
+        (
+            "Author",
+            "ProsodyControl",
+            "ReferenceAudio",
+            "SampleEntity",
+            "TTSRequest",
+            "VoiceCreate",
+            "VoiceModel",
+        ),
+        "voicelab.schema",
+    ),
+}
+
+# Third-party modules that come only with an extra, so that a bare install says what to add.
+_EXTRAS = {"torch": "local", "safetensors": "local"}
+
+
+def __getattr__(name: str) -> object:
+    """Fetch a public name from its module on first use and keep it.
+
+    Raises AttributeError for a name that is not public, MissingExtra when its module needs a
+    dependency that only an extra installs.
+    """
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        value: object = getattr(import_module(_HOME.get(name, "voicelab.errors")), name)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(error.name or "")
+        if extra is None:
+            raise
+        from voicelab.errors import MissingExtra
+
+        raise MissingExtra.of(extra, f"voicelab.{name}") from error
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names besides what is already loaded."""
+    return sorted({*globals(), *__all__})

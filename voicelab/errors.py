@@ -1,0 +1,188 @@
+"""Every error voicelab raises on purpose, as one tree.
+
+    VoicelabError
+    ├── RequestInvalid (ValueError)        a request breaks a rule; ``.errors`` names every field
+    ├── ServiceError                       a service answered with an error, or not at all
+    │   ├── AuthenticationError            401: no key, or one that is not accepted
+    │   ├── PaymentRequired                402: a charging condition is not met
+    │   ├── NotFound (LookupError)         404: unknown, or private to somebody else
+    │   ├── ServiceUnavailable             503, other 5xx, refused connections
+    │   ├── ServiceTimeout (TimeoutError)  no answer within the time allowed
+    │   └── StreamTruncated                the audio ended early; ``.partial`` is what did arrive
+    ├── AudioError (ValueError)            audio that cannot be read or written
+    ├── Cancelled                          the caller asked for the work to stop
+    └── EngineError (RuntimeError)         the local engine failed
+        ├── WeightsError                   weights are missing or damaged
+        └── MissingExtra (ImportError)     an optional dependency is not installed
+
+Each class also inherits the builtin that fits it, so that ``except ValueError`` written by somebody
+who has never heard of voicelab still catches a bad value. No message ever holds a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+__all__ = [
+    "AudioError",
+    "AuthenticationError",
+    "Cancelled",
+    "EngineError",
+    "FieldError",
+    "MissingExtra",
+    "NotFound",
+    "PaymentRequired",
+    "RequestInvalid",
+    "ServiceError",
+    "ServiceTimeout",
+    "ServiceUnavailable",
+    "StreamTruncated",
+    "VoicelabError",
+    "WeightsError",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One item of a 422 body: which field is wrong, and why.
+
+    ``loc`` is the path to the field as the interface spells it, its first part the place
+    (``("body", "prosody", "speed")``); ``type`` a stable machine-readable name; ``msg`` a sentence
+    for people; ``ctx`` optional further detail; ``in_`` the place (``path``, ``query``, ``header``,
+    ``cookie`` or ``body``), on the wire ``in``, which Python reserves.
+    """
+
+    loc: tuple[str, ...]
+    type: str
+    msg: str
+    ctx: str | None = None
+    in_: str | None = "body"
+
+    @property
+    def field(self) -> str:
+        """Dotted name of the field without its place, for example ``prosody.speed``."""
+        parts = self.loc[1:] if len(self.loc) > 1 and self.loc[0] == self.in_ else self.loc
+        return ".".join(parts)
+
+    def to_wire(self) -> dict[str, object]:
+        """Return the item as the interface's section 7.1 has it; absent values are left out."""
+        wire: dict[str, object] = {"loc": list(self.loc), "type": self.type, "msg": self.msg}
+        if self.ctx is not None:
+            wire["ctx"] = self.ctx
+        if self.in_ is not None:
+            wire["in"] = self.in_
+        return wire
+
+
+class VoicelabError(Exception):
+    """Base of every error that voicelab raises on purpose."""
+
+
+class RequestInvalid(VoicelabError, ValueError):
+    """A request breaks a rule of the interface.
+
+    ``errors`` holds at least one :class:`FieldError`; ``str()`` names every field with its reason.
+    """
+
+    errors: tuple[FieldError, ...]
+
+    def __init__(self, errors: Iterable[FieldError]) -> None:
+        self.errors = tuple(errors)
+        # The arguments are the errors themselves, not the sentence, so that the exception survives pickling.
+        super().__init__(self.errors)
+
+    @classmethod
+    def of(cls, field: str, msg: str, *, type: str = "value_error", in_: str = "body") -> Self:
+        """Build the error for one field; ``field`` may be dotted (``prosody.speed``)."""
+        return cls((FieldError(loc=(in_, *field.split(".")), type=type, msg=msg, in_=in_),))
+
+    def __str__(self) -> str:
+        return "; ".join(f"{error.field}: {error.msg}" for error in self.errors)
+
+
+class ServiceError(VoicelabError):
+    """A service answered with an error, or did not answer.
+
+    ``status`` is the HTTP status or None when there was no answer, ``body`` the raw answer and
+    ``request_id`` the service's own name of the call, where it gave one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        body: bytes | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = body
+        self.request_id = request_id
+
+
+class AuthenticationError(ServiceError):
+    """401: there is no key, or the key is not accepted."""
+
+
+class PaymentRequired(ServiceError):
+    """402: a charging condition is not met."""
+
+
+class NotFound(ServiceError, LookupError):
+    """404: the thing is unknown, or private to somebody else (the two are not told apart)."""
+
+
+class ServiceUnavailable(ServiceError):
+    """The service is overloaded, broken or cannot be reached (503, other 5xx, refused connections)."""
+
+
+class ServiceTimeout(ServiceError, TimeoutError):
+    """The service did not answer within the time allowed."""
+
+
+class StreamTruncated(ServiceError):
+    """The audio ended before the service said that it was complete; ``partial`` is what did arrive."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        partial: bytes = b"",
+        status: int | None = None,
+        body: bytes | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message, status=status, body=body, request_id=request_id)
+        self.partial = partial
+
+
+class AudioError(VoicelabError, ValueError):
+    """Audio that cannot be read or written: damaged, truncated, of an unknown or refused format."""
+
+
+class Cancelled(VoicelabError):
+    """The caller asked for the work to stop, and it did."""
+
+
+class EngineError(VoicelabError, RuntimeError):
+    """The local engine failed; the request itself was valid."""
+
+
+class WeightsError(EngineError):
+    """Weights are missing, damaged, or of a layout that this version does not know."""
+
+
+class MissingExtra(EngineError, ImportError):
+    """An optional dependency is not installed; ``extra`` says which one provides it."""
+
+    def __init__(self, message: str, *, extra: str = "all") -> None:
+        super().__init__(message)
+        self.extra = extra
+
+    @classmethod
+    def of(cls, extra: str, purpose: str) -> Self:
+        """Build the error that says what to install: ``MissingExtra.of("local", "the embedded voice")``."""
+        return cls(f"{purpose} needs an optional part: pip install 'voicelab[{extra}]'", extra=extra)
