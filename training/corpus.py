@@ -1,0 +1,132 @@
+"""The sentences: WordNet's glosses and examples (Debian's wordnet-base), and templates for what those lack.
+
+Everything is drawn with one seed, so the same package gives the same sentences. The 300 sentences of ``data/heldout.txt``
+are never trained on; they are examples, which read more like speech than glosses do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+WORDNET = Path("/usr/share/wordnet")
+HELDOUT = Path(__file__).parent / "data" / "heldout.txt"
+_PARTS = ("noun", "verb", "adj", "adv")
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z',;\- ]*[.?!]?")
+# Words that would make a test sentence or a demonstration unpleasant; definitions of them are of no use to a voice.
+_UNWANTED = re.compile(
+    r"sex|rape|porn|genital|penis|vagin|anus|\banal\b|fuck|shit|whore|prostitut|slut|nigg|copulat|intercourse|orgasm|"
+    r"masturbat|erotic|incest|\bcunt|\bdick\b|nazi|suicid|semen|scrot|ejacul|breast|excre|urin|feces|faeces|slave|"
+    r"abort|uterus|uterine|murder|corpse|cocaine|heroin|testic|bowel|offensive|derogat|disparag|ethnic slur|\bnaked\b|\bnude",
+    re.IGNORECASE,
+)
+_ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_MONTHS = "January February March April May June July August September October November December".split()
+_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+_UNITS = "dollars euros percent miles kilometers degrees minutes hours seconds pounds people years days points".split()
+_OPENINGS = (
+    "What is", "Where is", "Who found", "Why did they want", "How do you use", "Have you seen", "Do you know", "Can you find",
+    "Is this", "When did you see", "Would you like", "Did anyone mention", "Are you sure about", "Which one is",
+)
+
+
+def recognisable_words() -> set[str]:
+    """The words of the recogniser's dictionary (CMUdict, from the pocketsphinx wheel): what can be scored."""
+    text = (files("pocketsphinx") / "model" / "en-us" / "cmudict-en-us.dict").read_text(encoding="utf-8")
+    return {line.split()[0] for line in text.splitlines() if line and "(" not in line.split()[0]}
+
+
+def wordnet(words: set[str]) -> tuple[list[str], list[str]]:
+    """(glosses, examples), each a sentence whose words are all in `words`, in file order, without repeats."""
+    glosses: dict[str, None] = {}
+    examples: dict[str, None] = {}
+    for part in _PARTS:
+        for line in (WORDNET / f"data.{part}").read_text(encoding="latin-1").splitlines():
+            if line.startswith("  ") or " | " not in line:
+                continue
+            gloss = line.split(" | ", 1)[1].strip()
+            for found in re.findall(r'"([^"]+)"', gloss):
+                if sentence := _usable(found, words, 3, 16):
+                    examples[sentence] = None
+            for found in re.sub(r'"[^"]*"|\([^)]*\)', "", gloss).split(";"):
+                if sentence := _usable(found, words, 4, 18):
+                    glosses[sentence] = None
+    return list(glosses), list(examples)
+
+
+def _usable(text: str, words: set[str], shortest: int, longest: int) -> str | None:
+    text = re.sub(r"\s+", " ", text).strip(" ,;-")
+    if not _PLAIN.fullmatch(text) or _UNWANTED.search(text):
+        return None
+    parts = re.findall(r"[a-z']+", text.lower())
+    if not shortest <= len(parts) <= longest or any(p not in words for p in parts):
+        return None
+    return text if text[-1] in ".?!" else text + "."
+
+
+def _number(rng: np.random.Generator) -> str:
+    def below_hundred(n: int) -> str:
+        return _ONES[n] if n < 20 else _TENS[n // 10 - 2] + ("" if n % 10 == 0 else " " + _ONES[n % 10])
+
+    n = int(10 ** rng.uniform(0, 5))
+    words = []
+    if n >= 1000:
+        thousands, n = divmod(n, 1000)
+        words.append((below_hundred(thousands) if thousands < 100 else _ONES[thousands // 100] + " hundred") + " thousand")
+    if n >= 100:
+        hundreds, n = divmod(n, 100)
+        words.append(_ONES[hundreds] + " hundred")
+    if n or not words:
+        words.append(below_hundred(n))
+    return " ".join(words)
+
+
+def _template(rng: np.random.Generator, vocabulary: list[str]) -> str:
+    def pick(values: list[str] | tuple[str, ...]) -> str:
+        return values[int(rng.integers(len(values)))]
+
+    kind = rng.random()
+    if kind < 0.30:
+        return f"{pick(_OPENINGS)} the {pick(vocabulary)}{' ' + pick(vocabulary) if rng.random() < 0.5 else ''}?"
+    if kind < 0.45:
+        return f"{_number(rng).capitalize()} {pick(_UNITS)}, {_number(rng)} point {pick(_ONES[:10])} {pick(_UNITS)}."
+    if kind < 0.55:
+        return f"{pick(_DAYS)}, {pick(_MONTHS)} {_number(rng)}, {_number(rng)} {pick(_TENS)} {pick(_ONES[1:10])}."
+    if kind < 0.65:  # letters, so that acronyms can be spelled
+        return " ".join(chr(65 + int(rng.integers(26))) + "." for _ in range(int(rng.integers(2, 6)))) + f" {pick(vocabulary)}."
+    if kind < 0.85:  # names and rare words, in lists with commas
+        return ", ".join(pick(vocabulary).capitalize() for _ in range(int(rng.integers(2, 6)))) + "."
+    return f"{pick(vocabulary).capitalize()}!" if rng.random() < 0.5 else f"{pick(vocabulary).capitalize()} {pick(vocabulary)}."
+
+
+def sentences(count: int, seed: int = 1) -> Iterator[str]:
+    """`count` training texts: examples, glosses, some joined to longer passages, and templates (1 in 6)."""
+    words = recognisable_words()
+    glosses, examples = wordnet(words)
+    held = set(HELDOUT.read_text(encoding="utf-8").splitlines())
+    pool = [s for s in (*examples, *glosses) if s not in held]
+    vocabulary = sorted(w for w in words if len(w) > 2 and w.isalpha() and not _UNWANTED.search(w))
+    rng = np.random.default_rng(seed)
+    weights = np.array([2.0] * (len(pool) - len(glosses)) + [1.0] * len(glosses))
+    order = rng.choice(len(pool), size=count * 2, p=weights / weights.sum())
+    drawn = (pool[int(i)] for i in order)
+    for _ in range(count):
+        kind = rng.random()
+        if kind < 1 / 6:
+            yield _template(rng, vocabulary)
+        else:
+            text = next(drawn)
+            yield text if len(text) > 70 or kind < 0.7 else text[:-1] + ", " + next(drawn)
+
+
+def choose_heldout(count: int = 300, seed: int = 7) -> list[str]:
+    """The test sentences: examples of 5 to 14 words that begin like a sentence."""
+    _, examples = wordnet(recognisable_words())
+    fit = [s for s in examples if 5 <= len(s.split()) <= 14 and "," not in s and ";" not in s and "-" not in s]
+    rng = np.random.default_rng(seed)
+    return [fit[int(i)] for i in rng.choice(len(fit), size=count, replace=False)]
