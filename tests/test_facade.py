@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import voicelab
+
+HEAVY = ("torch", "numpy", "pydantic", "av", "librosa", "matplotlib", "httpx", "starlette", "ipywidgets")
+
+
+def _typed_names() -> set[str]:
+    tree = ast.parse(Path(voicelab.__file__).read_text(encoding="utf-8"))
+    blocks = [node for node in tree.body if isinstance(node, ast.If)]
+    return {
+        alias.name
+        for block in blocks
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def test_all_is_sorted_and_equals_the_public_names() -> None:
+    assert voicelab.__all__ == sorted(voicelab.__all__)
+    assert set(voicelab.__all__) == _typed_names() | {"__version__"}
+
+
+def test_every_name_of_the_table_is_public() -> None:
+    assert set(voicelab._HOME) <= set(voicelab.__all__)
+
+
+@pytest.mark.parametrize("name", voicelab.__all__)
+def test_a_public_name_resolves(name: str) -> None:
+    value = getattr(voicelab, name)
+    assert getattr(value, "__name__", name) == name
+
+
+def test_dir_lists_the_public_names() -> None:
+    assert set(voicelab.__all__) <= set(dir(voicelab))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="speek"):
+        _ = voicelab.speek  # type: ignore[attr-defined]
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    code = f"import sys, voicelab; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+def test_without_torch_the_engine_says_what_to_install(tmp_path: Path) -> None:
+    # A real import that really fails, in an interpreter of its own: torch is found, and is not there.
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('No module named torch', name='torch')\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import voicelab; voicelab.LocalBackend"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert "MissingExtra" in done.stderr.splitlines()[-1]
+    assert "pip install 'voicelab[local]'" in done.stderr
