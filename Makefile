@@ -1,0 +1,82 @@
+# Everything a newcomer needs, on a machine with Python 3.11 or newer (with venv) and make:
+#
+#   make lab          set up, let the embedded voice say a sentence, open the quickstart in JupyterLab
+#   make test         set up and run all tests
+#   make check        style, types, imports, sizes, secrets
+#   make notebooks    run every notebook and compare it with what is committed
+#   make train-voice  make the embedded voice anew, from nothing (see training/README.md)
+#   make format       put the code into the house's format
+#   make constraints  write the versions of the environment to constraints.txt
+#   make clean        remove what the commands above made, the environment too
+#
+# A machine's own pip settings (pip.conf, PIP_INDEX_URL, PIP_FIND_LINKS, …) are honoured. ARGS= passes
+# arguments on: make test ARGS="tests/audio -x".
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help lab test check notebooks train-voice format constraints clean
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+# The first Python that is new enough; a name can be on the PATH and still not run (a version manager's shim).
+NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for name in python3 python python3.13 python3.12 python3.11 python3.14; do \
+	if "$$name" -c '$(NEW_ENOUGH)' >/dev/null 2>&1; then command -v "$$name"; break; fi; done)
+
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
+
+# A stamp file says that the environment holds an extra in the versions wanted; touch pyproject.toml to redo it.
+# Only the finished installation leaves the stamp, so an interrupted one starts again.
+$(VENV)/.created:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "voicelab needs Python 3.11 or newer with the venv module (on Debian: python3-venv)." >&2; exit 1; fi
+	@echo "Making the environment $(VENV) with $(PYTHON)"
+	@"$(PYTHON)" -m venv "$(VENV)"
+	@touch $@
+
+$(VENV)/.ready-%: $(VENV)/.created pyproject.toml constraints.txt
+	@echo "Installing voicelab[$*] into $(VENV); the first time takes some minutes"
+	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	@touch $@
+
+READY_LAB := $(VENV)/.ready-local,notebook
+READY_DEV := $(VENV)/.ready-local,dev
+
+lab: $(READY_LAB)
+	@"$(BIN)/voicelab" lab $(ARGS)
+
+test: $(READY_DEV)
+	@"$(BIN)/python" -m pytest $(ARGS)
+
+check: $(READY_DEV)
+	"$(BIN)/ruff" check .
+	"$(BIN)/ruff" format --check .
+	"$(BIN)/mypy"
+	"$(BIN)/lint-imports"
+	"$(BIN)/python" .ci/house.py
+
+notebooks: $(READY_DEV)
+	@"$(BIN)/python" -m pytest --nbval notebooks $(ARGS)
+
+train-voice: $(READY_DEV)
+	@"$(BIN)/python" -m training $(ARGS)
+
+format: $(READY_DEV)
+	@"$(BIN)/ruff" check --fix .
+	@"$(BIN)/ruff" format .
+
+# The local part of a version (torch's +cpu) names a build, not a version, and is left out.
+constraints: $(READY_DEV)
+	@sed -n '/^#/p' constraints.txt > constraints.new
+	@"$(BIN)/python" -m pip freeze --disable-pip-version-check --exclude-editable \
+		| grep -v -i -E '^(-e|pip==|setuptools==|wheel==)|@' \
+		| sed -E 's/\+[A-Za-z0-9.]+$$//' >> constraints.new
+	@mv constraints.new constraints.txt
+
+clean:
+	@rm -rf -- "$(VENV)" build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf -- {} +
