@@ -1,0 +1,205 @@
+"""The service: ``POST /v1/tts`` of the interface, spoken by any backend, and ``GET /health``."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from voicelab.backend import Backend, Capabilities, check_text_length
+from voicelab.errors import FieldError, PaymentRequired, RequestInvalid
+from voicelab.schema import Model, TTSRequest, check_model
+from voicelab.service.auth import bearer_secret
+from voicelab.service.bodies import body_kind, decode, read_body
+from voicelab.service.credit import cost, delivered_cost
+from voicelab.service.gate import Gate
+from voicelab.service.keys import ApiKey, KeyStore
+from voicelab.service.responses import HANDLERS, json_response
+from voicelab.service.speech import SpeechResponse, Stage
+
+__all__ = ["SEED_HEADER", "Limits", "create_app"]
+
+SEED_HEADER = "x-voicelab-seed"
+"""Request header with the seed, 0 to 2**63 - 1; the answer tells in it the seed in use, where there is one."""
+
+_SEED = re.compile("[0-9]{1,19}", re.ASCII)
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a service bears. Sizes are in bytes, times in seconds.
+
+    Over ``json_body`` and ``body`` (MessagePack, which carries audio) the answer is 413; a body must
+    arrive within ``body_seconds`` (408). ``active`` requests speak at once and ``waiting`` queue for at
+    most ``waiting_seconds``; beyond that the answer is 503. ``buffer`` is how much audio of one request
+    waits for its reader, who is given up after taking nothing for ``send_seconds``.
+    """
+
+    json_body: int = 1024 * 1024
+    body: int = 64 * 1024 * 1024
+    body_seconds: float = 60.0
+    active: int = 8
+    waiting: int = 32
+    waiting_seconds: float = 60.0
+    buffer: int = 256 * 1024
+    send_seconds: float = 120.0
+
+
+def create_app(backend: Backend, keys: KeyStore, *, limits: Limits | None = None) -> Starlette:
+    """Return the ASGI application in which ``backend`` speaks for those who hold one of ``keys``.
+
+    It closes neither of the two. Errors are answered as part 7 of the interface has it.
+    """
+    service = _Service(backend, keys, limits or Limits())
+    return Starlette(
+        routes=[
+            Route("/v1/tts", service.speech, methods=["POST"]),
+            Route("/health", service.health, methods=["GET"]),
+        ],
+        exception_handlers=HANDLERS,
+        middleware=[Middleware(_RequestId)],
+        lifespan=service.lifespan,
+    )
+
+
+class _Service:
+    def __init__(self, backend: Backend, keys: KeyStore, limits: Limits) -> None:
+        self._backend = backend
+        self._keys = keys
+        self._limits = limits
+        # Short waits, as for the lock of the key store, must not stand behind speech.
+        self._helpers = ThreadPoolExecutor(4, "voicelab-helper")
+        self._stage = Stage(
+            gate=Gate(limits.active, limits.waiting, limits.waiting_seconds),
+            voices=ThreadPoolExecutor(limits.active, "voicelab-voice"),
+            helpers=self._helpers,
+            buffer=limits.buffer,
+            send_seconds=limits.send_seconds,
+        )
+
+    @asynccontextmanager
+    async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            self._stage.voices.shutdown(wait=False, cancel_futures=True)
+            self._helpers.shutdown(wait=False)
+
+    async def health(self, _: Request) -> Response:
+        """Say that the service is ready and what speaks in it; no key is needed for that."""
+        return json_response({"status": "ready", "backend": asdict(self._backend.capabilities)})
+
+    async def speech(self, request: Request) -> Response:
+        """Answer ``POST /v1/tts``: authentication, then credit, then validation, then speech."""
+        key = await self._aside(self._keys.authenticate, bearer_secret(request))
+        if key.credit == 0:
+            raise PaymentRequired("This API key has no credit left", status=402)
+        kind = body_kind(request)
+        limit = self._limits.json_body if kind == "json" else self._limits.body
+        body = await read_body(request, limit, self._limits.body_seconds)
+        wire, malformed = _attempt(decode, body, kind)
+        if key.credit is not None and cost(wire) > key.credit:
+            raise PaymentRequired(f"The text is longer than this API key's credit of {key.credit} characters")
+        model, seed, troubles = _headers(request, self._backend.capabilities)
+        troubles += malformed
+        speech: TTSRequest | None = None
+        if not malformed:
+            speech, wrong = _attempt(self._validate, wire, kind == "msgpack")
+            troubles += wrong
+        if speech is None or troubles:
+            raise RequestInvalid(troubles)
+        await self._reserve(key, len(speech.text))
+        return SpeechResponse(
+            self._stage,
+            speech,
+            partial(self._backend.synthesize, speech, model=model, seed=seed),
+            owner=key.id,
+            settle=partial(self._settle, key, speech),
+        )
+
+    def _validate(self, wire: object, binary: bool) -> TTSRequest:
+        speech = TTSRequest.from_wire(wire, binary=binary)
+        check_text_length(speech, self._backend.capabilities.max_text)
+        return speech
+
+    async def _reserve(self, key: ApiKey, characters: int) -> None:
+        if key.credit is not None:
+            await self._aside(self._keys.reserve, key, characters)
+
+    async def _settle(self, key: ApiKey, speech: TTSRequest, sent: int, whole: bool) -> None:
+        if key.credit is not None and not whole:
+            await self._aside(self._keys.give_back, key, len(speech.text) - delivered_cost(speech, sent))
+
+    async def _aside(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._helpers, partial(call, *args, **kwargs))
+
+
+def _attempt(check: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> tuple[_T | None, tuple[FieldError, ...]]:
+    # One answer names all that is wrong, in the headers and in the body.
+    try:
+        return check(*args, **kwargs), ()
+    except RequestInvalid as error:
+        return None, error.errors
+
+
+def _headers(request: Request, capabilities: Capabilities) -> tuple[Model, int | None, tuple[FieldError, ...]]:
+    model, wrong_model = _attempt(_model, request, capabilities)
+    seed, wrong_seed = _attempt(_seed, request, capabilities)
+    return model or "s2-pro", seed, wrong_model + wrong_seed
+
+
+def _model(request: Request, capabilities: Capabilities) -> Model:
+    values = request.headers.getlist("model")
+    model = check_model(values[0] if values else None)
+    if len(set(values)) > 1 or model not in capabilities.models:
+        known = " or ".join(repr(name) for name in capabilities.models)
+        raise RequestInvalid.of("model", f"Input should be {known}", type="literal_error", in_="header")
+    return model
+
+
+def _seed(request: Request, capabilities: Capabilities) -> int | None:
+    values = request.headers.getlist(SEED_HEADER)
+    if not values:
+        return None
+    if capabilities.seed == "none":
+        message = "The voice takes no seed, so it could not be honoured"
+        raise RequestInvalid.of(SEED_HEADER, message, type="unsupported", in_="header")
+    if len(values) > 1 or _SEED.fullmatch(values[0]) is None or int(values[0]) >= 2**63:
+        message = f"Input should be a whole number from 0 to {2**63 - 1}"
+        raise RequestInvalid.of(SEED_HEADER, message, type="int_parsing", in_="header")
+    return int(values[0])
+
+
+class _RequestId:
+    """Names every answer, so that a caller's report can be found in our log."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the call on, with a header added to its answer."""
+
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["x-request-id"] = secrets.token_hex(8)
+            await send(message)
+
+        await self._app(scope, receive, named if scope["type"] == "http" else send)

@@ -1,0 +1,157 @@
+"""Running the service: in the foreground until a signal ends it, or beside other work in one program."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from types import FrameType
+
+import uvicorn
+from starlette.applications import Starlette
+
+from voicelab.backend import Backend
+from voicelab.errors import EngineError, RequestInvalid
+from voicelab.service.app import Limits, create_app
+from voicelab.service.keys import KeyStore
+
+__all__ = ["LOOPBACK", "PORT", "running", "serve"]
+
+LOOPBACK = "127.0.0.1"
+"""Where the service listens unless it is told otherwise: nobody but this machine can call it."""
+PORT = 8707
+
+_LOG = logging.getLogger("voicelab.service")
+
+# Longer than clients keep an idle connection, so that it is they who close it: a request sent while
+# the server closes is lost.
+_KEEP_ALIVE_SECONDS = 75
+_START_SECONDS = 30.0
+
+
+def serve(
+    backend: Backend,
+    host: str = LOOPBACK,
+    port: int = PORT,
+    *,
+    keys: KeyStore,
+    limits: Limits | None = None,
+    say: Callable[[str], object] = _LOG.info,
+    grace_seconds: int = 30,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C, then let running requests finish for at most ``grace_seconds``.
+
+    A second signal ends at once; audio then breaks off and its callers know it. ``port`` 0 takes any
+    free one. ``say`` is given each line for the operator, the one with the address once the service
+    answers. The caller closes ``backend`` and ``keys``. To be called on the main thread.
+
+    Raises RequestInvalid when the address cannot be used.
+    """
+    listener = _listen(host, port)
+    address = _address(listener)
+
+    def ready() -> None:
+        say(f"voicelab: {backend.capabilities.name} is ready at {address}")
+        if not keys.usable():
+            say("voicelab: no key can call it yet; make one with: voicelab keys create NAME")
+        if not _is_loopback(host):
+            say("voicelab: this address can be reached from other machines, and keys travel unencrypted")
+
+    server = _Server(create_app(backend, keys, limits=limits), ready, grace_seconds)
+    with listener, _quiet_signals():
+        server.run(sockets=[listener])
+
+
+@contextmanager
+def running(
+    backend: Backend,
+    *,
+    keys: KeyStore,
+    host: str = LOOPBACK,
+    port: int = 0,
+    limits: Limits | None = None,
+    grace_seconds: int = 5,
+) -> Iterator[str]:
+    """Serve in a thread for the length of a ``with`` block, which gets the base address.
+
+    Raises RequestInvalid when the address cannot be used, EngineError when the service does not start.
+    """
+    listener = _listen(host, port)
+    started = threading.Event()
+    server = _Server(create_app(backend, keys, limits=limits), started.set, grace_seconds)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="voicelab-service", daemon=True)
+    with listener:
+        thread.start()
+        try:
+            if not started.wait(_START_SECONDS):
+                raise EngineError("the service did not start")
+            yield _address(listener)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, saying when it is ready, and giving in to any second signal."""
+
+    def __init__(self, app: Starlette, ready: Callable[[], object], grace_seconds: int) -> None:
+        config = uvicorn.Config(
+            app,
+            lifespan="on",
+            log_config=None,  # logging belongs to the program; we only write to it
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=grace_seconds,
+        )
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            self.force_exit = True
+        super().handle_exit(sig, frame)
+
+
+@contextmanager
+def _quiet_signals() -> Iterator[None]:
+    # uvicorn raises the signal again when it is done; asked to stop, we have stopped: that is success.
+    before = {number: signal.signal(number, _ignore) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _ignore(_: int, __: FrameType | None) -> None:
+    return
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise RequestInvalid.of("address", f"cannot listen at {host} port {port}: {error}") from error
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
