@@ -1,0 +1,1 @@
+"""Sound as values: clips, streaming formats, prosody and analysis. No torch, no network."""

@@ -1,0 +1,246 @@
+"""Clip: sound as an immutable value that knows its rate and where it comes from."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from voicelab.audio.formats import decode, encode
+from voicelab.audio.samples import SILENT, Samples, as_samples, check_rate, dbfs, resample
+from voicelab.errors import AudioError, MissingExtra
+from voicelab.schema import RATES, AudioFormat, TTSRequest
+
+__all__ = ["Clip", "Provenance", "Samples", "Timing", "WordTime"]
+
+_FORMAT_OF_SUFFIX: dict[str, AudioFormat] = {
+    ".wav": "wav",
+    ".pcm": "pcm",
+    ".mp3": "mp3",
+    ".opus": "opus",
+    ".ogg": "opus",
+}
+# A recording of one's own may be long; this only stops a file that unpacks without end.
+_LOAD_SECONDS = 4 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class WordTime:
+    """A word of the text and when it is said, in seconds from the beginning of the clip."""
+
+    text: str
+    start: float
+    end: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.start) and math.isfinite(self.end) and 0.0 <= self.start <= self.end):
+            raise AudioError(f"words: {self.text!r} lasts from {self.start} to {self.end} s, which is no time span")
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How a clip arrived: seconds since the call, and (seconds since the call, bytes) of every chunk."""
+
+    first_audio_s: float
+    total_s: float
+    arrivals: tuple[tuple[float, int], ...] = ()
+
+    def rtf(self, duration: float) -> float:
+        """Real-time factor: seconds of work for each of ``duration`` seconds of audio; inf for none."""
+        return self.total_s / duration if duration > 0.0 else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a clip comes from: enough to make it again."""
+
+    request: TTSRequest
+    model: str
+    backend: str
+    fingerprint: str
+    seed: int | None
+    timing: Timing
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Clip:
+    """Mono sound with its rate and, when a backend made it, its provenance.
+
+    Args:
+        samples: float32 of shape (n,) in [-1, 1]; copied, and read-only from then on.
+        rate: sample rate in Hz.
+        provenance: where it comes from, None when it was loaded or computed.
+        words: when each word is said, where the backend tells.
+        notes: what the listener should know, in sentences.
+
+    Two clips are equal when their samples and rates are: the same sound compares equal wherever and
+    however fast it was made. Clips can be hashed, pickled and copied. Raises AudioError, which names
+    the argument.
+    """
+
+    samples: Samples
+    rate: int
+    provenance: Provenance | None = None
+    words: tuple[WordTime, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        samples = as_samples(self.samples)
+        peak = float(np.abs(samples).max(initial=0.0))
+        if peak > 1.0:
+            raise AudioError(f"samples: the peak is {peak:.3g}, beyond ±1; make it quieter, or limit it")
+        # A view of bytes can never be made writeable again, an array's own memory can. Adding zero
+        # makes -0.0 and 0.0 one, so that equal samples are equal bytes.
+        held = np.frombuffer((samples + np.float32(0.0)).tobytes(), np.float32) if samples.size else SILENT
+        object.__setattr__(self, "samples", held)
+        object.__setattr__(self, "rate", check_rate(self.rate))
+        object.__setattr__(self, "words", tuple(self.words))
+        object.__setattr__(self, "notes", tuple(self.notes))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Clip):
+            return NotImplemented
+        return self.rate == other.rate and np.array_equal(self.samples, other.samples)
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+    def __reduce__(self) -> tuple[Callable[..., Clip], tuple[object, ...]]:
+        # Through the constructor, because a pickled array forgets that it is read-only.
+        return type(self), (np.array(self.samples), self.rate, self.provenance, self.words, self.notes)
+
+    def __len__(self) -> int:
+        return int(self.samples.size)
+
+    def __bool__(self) -> bool:
+        # An empty clip is still a clip: `clip or other` must not depend on its length.
+        return True
+
+    def __repr__(self) -> str:
+        return f"Clip({self.duration:.2f} s, {self.rate} Hz, {self.level:.1f} dBFS)"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        show = _display("clip")
+        if show is None:
+            return {"text/plain": repr(self)}
+        bundle: dict[str, Any] = show(self)
+        return bundle
+
+    @property
+    def duration(self) -> float:
+        """Length in seconds."""
+        return len(self) / self.rate
+
+    @property
+    def level(self) -> float:
+        """Root-mean-square level in dBFS; -inf for silence."""
+        return dbfs(self.samples)
+
+    @property
+    def peak(self) -> float:
+        """Largest absolute sample, 0 to 1."""
+        return float(np.abs(self.samples).max(initial=0.0))
+
+    @cached_property
+    def sha256(self) -> str:
+        """Digest of the rate and the samples (little-endian float32), for manifests and caches."""
+        head = f"{self.rate}:".encode()
+        return hashlib.sha256(head + self.samples.astype("<f4", copy=False).tobytes()).hexdigest()
+
+    def resample(self, rate: int) -> Clip:
+        """Return the clip at another rate in Hz (soxr, high quality). Overshoot beyond ±1 is clipped."""
+        if check_rate(rate) == self.rate:
+            return self
+        samples = resample(self.samples, self.rate, rate)
+        return replace(self, samples=np.clip(samples, np.float32(-1.0), np.float32(1.0)), rate=rate)
+
+    def slice(self, start: float = 0.0, end: float | None = None) -> Clip:
+        """Return the part from ``start`` to ``end`` in seconds; None, or an end beyond it, is the clip's end.
+
+        Words that lie in it, even in part, come along. Raises AudioError unless 0 <= start <= end.
+        """
+        stop = self.duration if end is None else end
+        if not 0.0 <= start <= stop:
+            raise AudioError(f"slice: {start} to {stop} s is no part of a clip; 0 <= start <= end is needed")
+        first, last = (min(round(seconds * self.rate), len(self)) for seconds in (start, min(stop, self.duration)))
+        begin, length = first / self.rate, (last - first) / self.rate
+        words = tuple(
+            WordTime(word.text, max(0.0, word.start - begin), min(length, word.end - begin))
+            for word in self.words
+            if word.start < begin + length and word.end > begin
+        )
+        return replace(self, samples=self.samples[first:last], words=words)
+
+    def to_bytes(
+        self, format: AudioFormat = "wav", sample_rate: int | None = None, bitrate: int | None = None
+    ) -> bytes:
+        """Return the clip as a file of ``format``, with exact sizes in a WAV's header.
+
+        ``sample_rate`` in Hz: None keeps the clip's own where the format can have it, otherwise takes the
+        format's default. ``bitrate`` in kbit/s for mp3 (64, 128, 192) and opus (24, 32, 48, 64, or -1000
+        for automatic); None is the interface's default. Raises AudioError.
+        """
+        if bitrate is not None and format not in ("mp3", "opus"):
+            raise AudioError(f"bitrate: {format} has none")
+        if sample_rate is None and (format in ("wav", "pcm") or self.rate in RATES.get(format, ())):
+            sample_rate = self.rate
+        mp3 = bitrate if bitrate is not None and format == "mp3" else 128
+        opus = bitrate if bitrate is not None and format == "opus" else -1000
+        return encode(self.samples, format, self.rate, sample_rate, mp3, opus)
+
+    def save(self, path: str | Path, bitrate: int | None = None) -> Path:
+        """Write the clip; the suffix says how: .wav, .pcm, .mp3, .opus or .ogg (Opus).
+
+        A file that is there already is replaced. Returns the path. Raises AudioError for another suffix
+        and OSError when it cannot be written.
+        """
+        target = Path(path)
+        target.write_bytes(self.to_bytes(_format_of(target), bitrate=bitrate))
+        return target
+
+    @classmethod
+    def load(cls, source: str | Path | bytes, *, max_seconds: float | None = _LOAD_SECONDS) -> Self:
+        """Read a WAV, MP3, FLAC or Ogg file, given by path or as bytes; several channels are averaged.
+
+        Raises AudioError when it is none of these, damaged, cut off or longer than ``max_seconds``, and
+        OSError when it cannot be read.
+        """
+        data = source if isinstance(source, bytes) else Path(source).read_bytes()
+        samples, rate = decode(data, max_seconds=max_seconds, max_bytes=None)
+        return cls(samples, rate)
+
+    def plot(self, **options: Any) -> Any:
+        """Plot waveform, spectrogram and pitch; the options are those of voicelab.views.
+
+        Raises MissingExtra when nothing is installed that plots.
+        """
+        draw = _display("clip_plot")
+        if draw is None:
+            raise MissingExtra.of("all", "plotting a clip")
+        return draw(self, **options)
+
+
+def _format_of(path: Path) -> AudioFormat:
+    named = _FORMAT_OF_SUFFIX.get(path.suffix.lower())
+    if named is None:
+        known = ", ".join(_FORMAT_OF_SUFFIX)
+        raise AudioError(f"path: {path.name!r} does not end in one of {known}")
+    return named
+
+
+def _display(name: str) -> Callable[..., Any] | None:
+    """Return what is registered to show clips, so that this package needs to know nothing above it."""
+    for entry in entry_points(group="voicelab.display", name=name):
+        try:
+            show: Callable[..., Any] = entry.load()
+        except ImportError:
+            continue
+        return show
+    return None

@@ -1,0 +1,353 @@
+"""Decoders that give samples while the bytes still arrive."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Any, Protocol, cast
+
+import av
+import numpy as np
+from av.packet import Packet
+
+from voicelab.audio.encoders import MP3_DELAY
+from voicelab.audio.ogg import OggReader
+from voicelab.audio.samples import SILENT, Resampler, Samples, check_rate, from_int16
+from voicelab.errors import AudioError
+from voicelab.schema import DEFAULT_RATES, FORMATS, AudioFormat
+
+__all__ = ["StreamDecoder", "mono"]
+
+# A size at or above this in a WAV header was written before the length was known.
+_UNKNOWN_FROM = 0x7FFFF000
+# A decoder's delay, which LAME's own figure leaves out (MP3_DELAY has both).
+_MP3_DECODER_DELAY = 529
+_OPUS_RATE = 48_000
+
+
+class _Codec(Protocol):
+    rate: int | None
+
+    def feed(self, data: bytes) -> Samples: ...
+
+    def finish(self) -> Samples: ...
+
+
+def mono(frame: av.AudioFrame) -> Samples:
+    """Return a decoded frame as one channel of float32; several channels are averaged."""
+    values = frame.to_ndarray()
+    channels = frame.layout.nb_channels
+    if not frame.format.is_planar:
+        values = values.reshape(-1, channels).T
+    kind = values.dtype
+    floats = values.astype(np.float32)
+    if kind == np.uint8:
+        floats = (floats - np.float32(128.0)) / np.float32(128.0)
+    elif kind.kind == "i":
+        floats /= np.float32(2.0 ** (8 * kind.itemsize - 1))
+    averaged: Samples = floats[0] if channels == 1 else floats.mean(axis=0, dtype=np.float32)
+    return averaged
+
+
+def _join(parts: list[Samples]) -> Samples:
+    return np.concatenate(parts) if parts else SILENT
+
+
+class _Pcm:
+    """16-bit little-endian samples of one or more channels."""
+
+    def __init__(self, rate: int, channels: int = 1) -> None:
+        self.rate: int | None = rate
+        self._width = 2 * channels
+        self._channels = channels
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Samples:
+        data = self._rest + data
+        whole = len(data) - len(data) % self._width
+        self._rest = data[whole:]
+        samples = from_int16(np.frombuffer(data[:whole], "<i2"))
+        return samples if self._channels == 1 else samples.reshape(-1, self._channels).mean(axis=1, dtype=np.float32)
+
+    def finish(self) -> Samples:
+        if self._rest:
+            raise AudioError("the audio is cut off in the middle of a sample")
+        return SILENT
+
+
+class _Wav:
+    """A WAV file with 16-bit samples whose length may be unknown."""
+
+    def __init__(self) -> None:
+        self.rate: int | None = None
+        self._head = b""
+        self._form: tuple[int, int] | None = None
+        self._pcm: _Pcm | None = None
+        self._left: int | None = None
+        self._begun = False
+
+    def feed(self, data: bytes) -> Samples:
+        if self._pcm is None:
+            self._head += data
+            self._pcm = self._parse()
+            data, self._head = (b"", self._head) if self._pcm is None else (self._head, b"")
+        if self._pcm is None:
+            return SILENT
+        if self._left is not None:
+            data = data[: self._left]
+            self._left -= len(data)
+        return self._pcm.feed(data)
+
+    def finish(self) -> Samples:
+        if self._pcm is None:
+            raise AudioError("wav: the audio is cut off in its header")
+        if self._left:
+            raise AudioError(f"wav: the audio is cut off, {self._left} bytes are missing")
+        return self._pcm.finish()
+
+    def _parse(self) -> _Pcm | None:
+        if not self._begun:
+            if len(self._head) < 12:
+                return None
+            if self._head[:4] != b"RIFF" or self._head[8:12] != b"WAVE":
+                raise AudioError("wav: the audio does not begin like a WAV file")
+            self._head, self._begun = self._head[12:], True
+        while len(self._head) >= 8:
+            name, size = struct.unpack_from("<4sI", self._head)
+            if name == b"data":
+                return self._start(size)
+            if size > 1 << 20:
+                raise AudioError("wav: there is no audio in the first MiB")
+            if len(self._head) < 8 + size + size % 2:
+                return None
+            if name == b"fmt ":
+                self._read_form(self._head[8 : 8 + size])
+            self._head = self._head[8 + size + size % 2 :]
+        return None
+
+    def _read_form(self, chunk: bytes) -> None:
+        if len(chunk) < 16:
+            raise AudioError("wav: the header is damaged")
+        kind, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", chunk)
+        if kind == 0xFFFE and len(chunk) >= 26:
+            (kind,) = struct.unpack_from("<H", chunk, 24)
+        if kind != 1 or bits != 16 or not 1 <= channels <= 8:
+            raise AudioError(f"wav: a stream holds 16-bit samples, not kind {kind} with {bits} bits")
+        self._form = (check_rate(rate, "wav: sample rate"), channels)
+
+    def _start(self, size: int) -> _Pcm:
+        if self._form is None:
+            raise AudioError("wav: the samples come before their description")
+        self.rate, channels = self._form
+        self._left = None if size >= _UNKNOWN_FROM else size
+        self._head = self._head[8:]
+        return _Pcm(self.rate, channels)
+
+
+class _Mp3:
+    """Frames of MPEG layer III, past ID3 tags; takes out the delay where the stream tells it.
+
+    A LAME or Xing frame tells delay and padding; LAME's signature alone, which every stream of
+    libmp3lame has, tells the delay. Other streams stay as they are.
+    """
+
+    def __init__(self) -> None:
+        self.rate: int | None = None
+        self._context = cast(av.AudioCodecContext, av.CodecContext.create("mp3float", "r"))
+        self._head: bytes | None = b""
+        self._first = True
+        self._skip = 0
+        self._left: int | None = None
+
+    def feed(self, data: bytes) -> Samples:
+        if self._head is not None:
+            self._head += data
+            data = self._past_tags()
+        return self._decode(self._context.parse(data)) if data else SILENT
+
+    def finish(self) -> Samples:
+        tail = self._decode(self._context.parse(b""))
+        parts = [tail, *(self._take(frame) for frame in self._context.decode(None))]
+        if self.rate is None:
+            raise AudioError("mp3: there is no audio in it")
+        return _join(parts)
+
+    def _past_tags(self) -> bytes:
+        held = self._head or b""
+        while held[:3] == b"ID3"[: len(held)] or len(held) < 10:
+            if len(held) < 10:
+                return b""
+            size = 10 + sum((byte & 0x7F) << shift for byte, shift in zip(held[6:10], (21, 14, 7, 0), strict=True))
+            if len(held) < size:
+                self._head = held
+                return b""
+            held = held[size:]
+            self._head = held
+        self._head = None
+        return held
+
+    def _decode(self, packets: Iterable[Packet[Any]]) -> Samples:
+        parts: list[Samples] = []
+        for packet in packets:
+            if self._first:
+                self._first = False
+                if self._read_info(bytes(packet)):
+                    continue
+            parts.extend(self._take(frame) for frame in self._context.decode(packet))
+        return _join(parts)
+
+    def _take(self, frame: av.AudioFrame) -> Samples:
+        if self.rate is None:
+            self.rate = frame.sample_rate
+        elif self.rate != frame.sample_rate:
+            raise AudioError("mp3: the sample rate changes in the middle")
+        samples = mono(frame)
+        skipped = min(self._skip, samples.size)
+        self._skip -= skipped
+        samples = samples[skipped:]
+        if self._left is not None:
+            samples = samples[: self._left]
+            self._left -= samples.size
+        return samples
+
+    def _read_info(self, frame: bytes) -> bool:
+        """Read what the first frame tells about the rest; say whether it is only that and no audio."""
+        at = max(frame.find(b"Xing", 0, 64), frame.find(b"Info", 0, 64))
+        if at < 0:
+            if b"LAME" in frame:
+                self._skip = MP3_DELAY
+            return False
+        flags = int.from_bytes(frame[at + 4 : at + 8], "big")
+        frames = int.from_bytes(frame[at + 8 : at + 12], "big") if flags & 1 else 0
+        tag = at + 8 + 4 * bool(flags & 1) + 4 * bool(flags & 2) + 100 * bool(flags & 4) + 4 * bool(flags & 8)
+        if len(frame) >= tag + 24 and frame[tag : tag + 4] in (b"LAME", b"Lavf", b"Lavc"):
+            both = int.from_bytes(frame[tag + 21 : tag + 24], "big")
+            delay, padding = both >> 12, both & 0xFFF
+            self._skip = delay + _MP3_DECODER_DELAY
+            if frames:
+                size = 1152 if frame[1] & 0x08 else 576
+                self._left = max(0, frames * size - delay - padding)
+        return True
+
+
+class _Opus:
+    """Ogg Opus; its header tells what to skip, the last page where to stop, so the length is exact."""
+
+    def __init__(self) -> None:
+        self.rate: int | None = None
+        self._reader = OggReader()
+        self._context: av.AudioCodecContext | None = None
+        self._packets = 0
+        self._pre_skip = 0
+        self._given = 0
+        self._complete = False
+
+    def feed(self, data: bytes) -> Samples:
+        parts: list[Samples] = []
+        for page in self._reader.feed(data):
+            if self._complete:
+                raise AudioError("opus: there is more after the end of the stream")
+            samples = _join([self._packet(packet) for packet in page.packets])
+            self._complete = page.last
+            if page.last and page.granule >= 0:
+                samples = samples[: max(0, page.granule - self._pre_skip - self._given)]
+            self._given += samples.size
+            parts.append(samples)
+        return _join(parts)
+
+    def finish(self) -> Samples:
+        if self._reader.within_page or not self._complete:
+            raise AudioError("opus: the audio is cut off before its end")
+        return SILENT
+
+    def _packet(self, packet: bytes) -> Samples:
+        number, self._packets = self._packets, self._packets + 1
+        if number == 0:
+            self._read_head(packet)
+        if number < 2 or self._context is None:
+            return SILENT
+        # FFmpeg leaves the pre-skip out by itself, told by the header.
+        return _join([mono(frame) for frame in self._context.decode(Packet(packet))])
+
+    def _read_head(self, packet: bytes) -> None:
+        if len(packet) < 19 or packet[:8] != b"OpusHead" or packet[9] not in (1, 2) or packet[18] != 0:
+            raise AudioError("opus: the stream does not begin like Ogg Opus of one or two channels")
+        (self._pre_skip,) = struct.unpack_from("<H", packet, 10)
+        context = av.AudioCodecContext.create("libopus", "r")
+        context.extradata = packet
+        context.sample_rate = _OPUS_RATE
+        context.layout = "mono" if packet[9] == 1 else "stereo"
+        context.open()
+        self._context = context
+        self.rate = _OPUS_RATE
+
+
+class StreamDecoder:
+    """Decode a stream of bytes; samples come out while bytes still arrive.
+
+    Args:
+        format: wav, pcm, mp3 or opus. The bytes are read as this format and no other.
+        sample_rate: rate in Hz of the samples that come out; None is the format's default. A stream that
+            says another rate of itself is resampled.
+
+    The samples do not depend on how the bytes are cut up, and stay within ±1. Raises AudioError on bytes
+    of another kind, on damage, and from ``finish()`` when the stream was cut off.
+    """
+
+    def __init__(self, format: AudioFormat, sample_rate: int | None = None) -> None:
+        if format not in FORMATS:
+            raise AudioError(f"format: {format!r} is not one of {', '.join(FORMATS)}")
+        self.format: AudioFormat = format
+        self.rate = DEFAULT_RATES[format] if sample_rate is None else check_rate(sample_rate, "sample_rate")
+        self._codec: _Codec = _codec(format, self.rate)
+        self._resampler: Resampler | None = None
+        self._finished = False
+
+    @property
+    def source_rate(self) -> int | None:
+        """Rate in Hz that the stream says it has; None until its header has come."""
+        return self._codec.rate
+
+    def feed(self, data: bytes) -> Samples:
+        """Take bytes, return the samples that are ready, shape (n,), maybe none."""
+        self._check_open()
+        try:
+            return self._at_rate(self._codec.feed(data))
+        except av.FFmpegError as error:
+            raise AudioError(f"{self.format}: the audio is damaged: {error}") from error
+
+    def finish(self) -> Samples:
+        """Return the samples that were still held; the decoder is of no use afterwards."""
+        self._check_open()
+        self._finished = True
+        try:
+            last = self._at_rate(self._codec.finish())
+        except av.FFmpegError as error:
+            raise AudioError(f"{self.format}: the audio is damaged or cut off: {error}") from error
+        if self._resampler is None:
+            return last
+        return np.concatenate((last, _bounded(self._resampler.finish())))
+
+    def _at_rate(self, samples: Samples) -> Samples:
+        if samples.size == 0:
+            return SILENT
+        if self._resampler is None:
+            self._resampler = Resampler(self._codec.rate or self.rate, self.rate)
+        return _bounded(self._resampler.feed(samples))
+
+    def _check_open(self) -> None:
+        if self._finished:
+            raise AudioError("the decoder was finished already")
+
+
+def _bounded(samples: Samples) -> Samples:
+    # Lossy codecs and resampling overshoot a little; no player plays what is beyond full scale.
+    return np.clip(samples, np.float32(-1.0), np.float32(1.0))
+
+
+def _codec(format: AudioFormat, rate: int) -> _Codec:
+    if format == "pcm":
+        return _Pcm(rate)
+    if format == "wav":
+        return _Wav()
+    return _Mp3() if format == "mp3" else _Opus()
