@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import voicelab
+from voicelab.cli.console import HouseGroup, complain
+from voicelab.errors import EngineError, FieldError, RequestInvalid
+
+VOICELAB = str(Path(sys.executable).with_name("voicelab"))
+
+
+def _fails_with(error: BaseException) -> Any:
+    app = typer.Typer(cls=HouseGroup, pretty_exceptions_enable=False)
+
+    @app.command()
+    def fail() -> None:
+        raise error
+
+    @app.command()
+    def other() -> None:
+        pass
+
+    return CliRunner().invoke(app, ["fail"])
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "status"),
+    [
+        (
+            RequestInvalid(
+                (FieldError(("body", "top_p"), "t", "too high"), FieldError(("body", "text"), "t", "blank"))
+            ),
+            "voicelab: top_p: too high; text: blank",
+            2,
+        ),
+        (EngineError("broken\nover two lines"), "voicelab: broken over two lines", 2),
+        (FileNotFoundError(2, "No such file or directory", "a.wav"), "voicelab: a.wav: No such file or directory", 2),
+        (KeyboardInterrupt(), "voicelab: stopped", 130),
+    ],
+    ids=["request", "engine", "file", "Ctrl-C"],
+)
+def test_an_error_is_one_line_and_a_status(error: BaseException, line: str, status: int) -> None:
+    done = _fails_with(error)
+    assert (done.stderr.splitlines(), done.exit_code) == ([line], status)
+
+
+def test_a_defect_keeps_its_traceback() -> None:
+    done = _fails_with(ZeroDivisionError("a defect"))
+    assert isinstance(done.exception, ZeroDivisionError)
+
+
+def test_version(run: Any) -> None:
+    assert run("--version").stdout.strip() == voicelab.__version__
+
+
+def test_complaints_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    complain("a\n  b")
+    assert capsys.readouterr() == ("", "voicelab: a b\n")
+
+
+def test_the_script_runs_and_help_needs_no_engine() -> None:
+    done = subprocess.run([VOICELAB, "--help"], capture_output=True, text=True, check=True, timeout=60)
+    assert "say" in done.stdout
+    code = "import sys; from voicelab.cli import app; print('torch' in sys.modules, 'librosa' in sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert loaded.stdout.strip() == "False False"
+
+
+def test_an_unknown_option_is_refused_with_status_2() -> None:
+    done = subprocess.run(
+        [VOICELAB, "say", "x", "--temp", "1"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    assert "--temp" in done.stderr
+    assert "Traceback" not in done.stderr

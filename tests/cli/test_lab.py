@@ -1,0 +1,135 @@
+"""``voicelab lab``: the self-check speaks, and the notebook is executed or JupyterLab answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import wave
+from pathlib import Path
+from typing import Any
+
+import httpx
+import nbformat
+import pytest
+
+from voicelab.cli.lab import somebody_looks_on
+
+VOICELAB = str(Path(sys.executable).with_name("voicelab"))
+
+
+def _notebook(path: Path, *cells: str) -> None:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nbformat.write(notebook, path)
+
+
+def _run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [VOICELAB, "lab", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        env={**os.environ, **environment},
+    )
+
+
+def test_headless_it_speaks_executes_the_notebook_and_says_where(tmp_path: Path) -> None:
+    _notebook(tmp_path / "a.ipynb", "print(6 * 7, 'is the answer')")
+    done = _run(tmp_path, "a.ipynb", HEADLESS="1")
+    assert done.returncode == 0, done.stderr
+    report, written = done.stdout.splitlines()
+    match = re.fullmatch(r"(\S+): (\d+\.\d\d) s of audio in \d+\.\d\d s on \S.*", report)
+    assert match is not None
+    with wave.open(str(tmp_path / match[1])) as file:
+        assert file.getnframes() / file.getframerate() == pytest.approx(float(match[2]), abs=0.01)
+        assert 1 < float(match[2]) < 8
+        assert max(file.readframes(10**9)) > 0
+    assert written == "build/a.html: a.ipynb, executed"
+    assert "42 is the answer" in (tmp_path / "build" / "a.html").read_text(encoding="utf-8")
+
+
+def test_a_notebook_that_fails_is_a_failure(tmp_path: Path) -> None:
+    _notebook(tmp_path / "a.ipynb", "1 / 0")
+    done = _run(tmp_path, "a.ipynb", "--headless")
+    assert done.returncode == 2
+    assert "ZeroDivisionError" in done.stderr
+    assert "a.ipynb failed" in done.stderr.splitlines()[-1]
+    assert "Traceback (most recent call last)" not in done.stderr.splitlines()[-1]
+
+
+def test_without_the_notebook_it_says_so(run: Any) -> None:
+    done = run("lab")
+    assert done.exit_code == 2
+    (line,) = done.stderr.splitlines()
+    assert "notebooks/01_quickstart.ipynb is not here" in line
+
+
+def test_otherwise_jupyterlab_opens_on_the_notebook(tmp_path: Path) -> None:
+    _notebook(tmp_path / "a.ipynb", "1 + 1")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    passed_on = ["--no-browser", f"--ServerApp.port={port}", "--IdentityProvider.token=t", "--allow-root"]
+    arguments = [f"--jupyter={argument}" for argument in passed_on]
+    command = [VOICELAB, "lab", "a.ipynb", "--no-headless", *arguments]
+    environment = {**os.environ, "JUPYTER_CONFIG_DIR": str(tmp_path), "JUPYTER_DATA_DIR": str(tmp_path)}
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            status = _wait_for(f"http://127.0.0.1:{port}/api/status?token=t", process)
+            assert "kernels" in status
+            page = httpx.get(f"http://127.0.0.1:{port}/lab/tree/a.ipynb?token=t", timeout=30, follow_redirects=True)
+            assert page.status_code == 200
+            assert "JupyterLab" in page.text
+        finally:
+            process.terminate()
+            process.communicate(timeout=30)
+
+
+def _wait_for(address: str, process: subprocess.Popen[str]) -> dict[str, Any]:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            answer: dict[str, Any] = json.loads(httpx.get(address, timeout=5).raise_for_status().content)
+        except (httpx.HTTPError, ValueError):
+            time.sleep(0.3)
+        else:
+            return answer
+    pytest.fail(f"JupyterLab did not answer; exit status {process.poll()}")
+
+
+@pytest.mark.parametrize(("value", "looks_on"), [("1", False), ("true", False), ("0", True), ("", True)])
+def test_headless_in_the_environment(monkeypatch: pytest.MonkeyPatch, value: str, looks_on: bool) -> None:
+    monkeypatch.setenv("HEADLESS", value)
+    monkeypatch.setenv("DISPLAY", ":0")
+    master, slave = os.openpty()
+    with os.fdopen(master), os.fdopen(slave) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        monkeypatch.setattr(sys, "stdout", terminal)
+        assert somebody_looks_on() is looks_on
+
+
+@pytest.mark.skipif(sys.platform in {"darwin", "win32"}, reason="these always have a display")
+def test_a_terminal_without_a_display_is_headless(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HEADLESS", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    master, slave = os.openpty()
+    with os.fdopen(master), os.fdopen(slave) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        monkeypatch.setattr(sys, "stdout", terminal)
+        assert somebody_looks_on() is False
+        monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
+        assert somebody_looks_on() is True
+
+
+def test_no_terminal_is_headless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEADLESS", raising=False)
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert somebody_looks_on() is False

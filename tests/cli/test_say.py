@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import os
+import re
+import stat
+import struct
+import subprocess
+import sys
+import wave
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from voicelab.audio.formats import decode
+from voicelab.schema import AudioFormat, ReferenceAudio
+
+VOICELAB = str(Path(sys.executable).with_name("voicelab"))
+REPORT = re.compile(r"(\S+): (\d+\.\d\d) s of audio in (\d+\.\d\d) s on (.+)")
+
+
+def test_a_file_is_written_and_reported(run: Any, service: str) -> None:
+    done = run("say", "one two three", "-o", "a.wav", "--base-url", service)
+    assert done.exit_code == 0, done.stderr
+    match = REPORT.fullmatch(done.stdout.strip())
+    assert match is not None
+    assert (match[1], match[2], match[4]) == ("a.wav", "0.30", "remote")
+    with wave.open("a.wav") as file:
+        # The wave module trusts the header: exact sizes, or it would say another length.
+        assert (file.getnframes(), file.getframerate()) == (3 * 4410, 44100)
+        assert len(file.readframes(10**9)) == 3 * 4410 * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "audio_format"),
+    [("a.wav", "wav"), ("a.MP3", "mp3"), ("a.ogg", "opus"), ("a.opus", "opus"), ("a.pcm", "pcm"), ("a.raw", "pcm")],
+)
+def test_the_suffix_chooses_the_format(
+    run: Any, service: str, tones: Any, name: str, audio_format: AudioFormat
+) -> None:
+    done = run("say", "one two three four five", "-o", name, "--base-url", service)
+    assert done.exit_code == 0, done.stderr
+    assert tones.requests[0][0].format == audio_format
+    if audio_format != "pcm":
+        samples, rate = decode(Path(name).read_bytes())
+        assert samples.size / rate == pytest.approx(0.5, abs=0.08)
+        assert 0.2 < abs(samples).max() < 0.4
+
+
+def test_without_a_file_the_interfaces_default_format_names_it(run: Any, service: str) -> None:
+    assert "speech.mp3: " in run("say", "one", "--base-url", service).stdout
+    assert Path("speech.mp3").stat().st_size > 0
+    assert "speech.opus: " in run("say", "one", "--format", "opus", "--base-url", service).stdout
+
+
+@pytest.mark.parametrize(("name", "chosen"), [("a.wav", "mp3"), ("a.flac", None)])
+def test_a_suffix_that_does_not_fit_is_refused(run: Any, name: str, chosen: str | None) -> None:
+    done = run("say", "one", "-o", name, *(("--format", chosen) if chosen else ()))
+    assert done.exit_code == 2
+    assert "format: " in done.stderr
+    assert not Path(name).exists()
+
+
+def test_a_name_without_a_known_suffix_takes_format(run: Any, service: str) -> None:
+    assert run("say", "one", "-o", "take.2", "--format", "wav", "--base-url", service).exit_code == 0
+    assert Path("take.2").read_bytes()[:4] == b"RIFF"
+
+
+def test_the_text_comes_from_stdin(run: Any, service: str, tones: Any) -> None:
+    assert run("say", "-", "--base-url", service, stdin="from a pipe").exit_code == 0
+    assert tones.requests[0][0].text == "from a pipe"
+
+
+def test_stdout_carries_audio_and_nothing_else(run: Any, service: str) -> None:
+    done = run("say", "one two", "-o", "-", "--format", "pcm", "--base-url", service)
+    assert done.exit_code == 0, done.stderr
+    assert len(done.stdout_bytes) == 2 * 4410 * 2
+    assert REPORT.fullmatch(done.stderr.strip())
+
+
+def test_seed_model_and_voice_reach_the_backend(run: Any, service: str, tones: Any) -> None:
+    done = run("say", "one", "--seed", "7", "--model", "s1", "--voice", "ada", "--base-url", service)
+    assert done.exit_code == 0, done.stderr
+    ((request, model, seed),) = tones.requests
+    assert (request.reference_id, model, seed) == ("ada", "s1", 7)
+
+
+def test_references_reach_the_backend_with_their_transcripts(run: Any, service: str, tones: Any) -> None:
+    for name, words in (("a.wav", "one two"), ("b.wav", "three")):
+        assert run("say", words, "-o", name, "--base-url", service).exit_code == 0
+    done = run(
+        *("say", "four", "--base-url", service),
+        *("--reference", "a.wav", "--reference-text", "one two", "--reference", "b.wav", "--reference-text", "three"),
+    )
+    assert done.exit_code == 0, done.stderr
+    assert tones.requests[-1][0].references == (
+        ReferenceAudio(audio=Path("a.wav").read_bytes(), text="one two"),
+        ReferenceAudio(audio=Path("b.wav").read_bytes(), text="three"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("", "-o", "a.wav"), "text: "),
+        (("  \n", "-o", "a.wav"), "text: "),
+        (("one", "--seed", "x"), "seed: "),
+        (("one", "--model", "s9"), "model: "),
+        (("one", "--reference", "missing.wav"), "missing.wav: "),
+        (("one", "--reference-text", "two"), "references: "),
+        (("one", "-o", "no/such/folder/a.wav"), "no/such/folder"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_no_file(run: Any, service: str, arguments: tuple[str, ...], said: str) -> None:
+    done = run("say", *arguments, "--base-url", service)
+    assert done.exit_code == 2
+    (line,) = done.stderr.splitlines()
+    assert said in line
+    assert not list(Path().rglob("*.wav"))
+
+
+def test_a_wrong_key_is_one_line_without_the_key(run: Any, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = "vl_" + "Zz" * 24 + "9"
+    monkeypatch.setenv("VOICELAB_API_KEY", planted)
+    done = run("say", "one", "--base-url", service)
+    assert done.exit_code == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert planted not in done.output
+
+
+def test_a_service_that_is_not_there_is_one_line(run: Any) -> None:
+    done = run("say", "one", "--base-url", "http://127.0.0.1:9")
+    assert done.exit_code == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("voicelab: ")
+    assert not Path("speech.mp3").exists()
+
+
+def test_a_failed_run_leaves_an_older_file_as_it_was(run: Any) -> None:
+    Path("a.wav").write_bytes(b"older")
+    assert run("say", "one", "-o", "a.wav", "--base-url", "http://127.0.0.1:9").exit_code == 2
+    assert Path("a.wav").read_bytes() == b"older"
+    assert os.listdir() == ["a.wav"]
+
+
+def test_the_file_has_the_permissions_of_any_other(run: Any, service: str) -> None:
+    before = os.umask(0o027)
+    try:
+        assert run("say", "one", "-o", "a.wav", "--base-url", service).exit_code == 0
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(Path("a.wav").stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize(("flag", "shown"), [("--progress", True), ("--no-progress", False)])
+def test_the_progress_bar_is_on_stderr(service: str, tmp_path: Path, flag: str, shown: bool) -> None:
+    done = subprocess.run(
+        [VOICELAB, "say", "word " * 200, "-o", "a.wav", flag, "--base-url", service],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert REPORT.fullmatch(done.stdout.strip())
+    assert ("s of audio" in done.stderr) is shown
+
+
+def test_a_reader_who_leaves_ends_it_quietly(service: str, tmp_path: Path) -> None:
+    command = [VOICELAB, "say", "word " * 2000, "-o", "-", "--format", "wav", "--base-url", service]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        head = process.stdout.read(44)
+        process.stdout.close()
+        assert b"Traceback" not in process.stderr.read()
+        assert process.wait(timeout=60) == 1
+    assert struct.unpack("<I", head[40:44])[0] == 0xFFFFFFFF

@@ -1,0 +1,74 @@
+"""``voicelab serve`` as a program of its own: it answers, refuses and stops as a service must."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+VOICELAB = str(Path(sys.executable).with_name("voicelab"))
+
+
+@contextmanager
+def _serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [VOICELAB, "serve", "--port", "0", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                match = re.search(r"http://127\.0\.0\.1:\d+", line)
+                if match:
+                    break
+            assert match is not None
+            yield process, match[0]
+        finally:
+            process.kill()
+
+
+def _new_key() -> str:
+    done = subprocess.run([VOICELAB, "keys", "create", "t"], capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.splitlines()[-1]
+
+
+def test_it_speaks_to_a_key_of_voicelab_keys_and_stops_at_sigterm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOICELAB_HOME", str(tmp_path))
+    with _serving() as (process, address):
+        body = {"text": "Hello.", "format": "wav"}
+        assert httpx.post(f"{address}/v1/tts", json=body, timeout=60).status_code == 401
+        # A key made while the service runs is accepted at once.
+        headers = {"Authorization": f"Bearer {_new_key()}"}
+        answer = httpx.post(f"{address}/v1/tts", json=body, headers=headers, timeout=60)
+        assert answer.status_code == 200
+        assert answer.content[:4] == b"RIFF"
+        assert len(answer.content) > 10_000
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=40) == 0
+
+
+@pytest.mark.parametrize("port", ["many", "70000", "-1"])
+def test_a_bad_port_is_one_line(port: str) -> None:
+    done = subprocess.run(
+        [VOICELAB, "serve", f"--port={port}"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "port: " in line
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command = [VOICELAB, "serve", "--port", str(taken.getsockname()[1])]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "cannot listen" in line

@@ -1,0 +1,39 @@
+"""The command line: thin over the library, one module for each command.
+
+``app`` is what the ``voicelab`` script runs. Every error that voicelab raises on purpose becomes one
+line on stderr, which names the field, and exit status 2; a traceback means a defect of voicelab.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from voicelab.cli.console import HouseGroup, show_version
+from voicelab.cli.doctor import doctor
+from voicelab.cli.keys import keys
+from voicelab.cli.lab import lab
+from voicelab.cli.say import say
+from voicelab.cli.serve import serve
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="voicelab",
+    help="A laboratory for synthetic voices, with a small neural voice of its own inside.",
+    cls=HouseGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    # A traceback with local variables could show a key.
+    pretty_exceptions_enable=False,
+    # Fields have the interface's names, with underscores; both spellings are taken.
+    context_settings={
+        "token_normalize_func": lambda token: token.replace("_", "-"),
+        "help_option_names": ["-h", "--help"],
+    },
+)
+app.callback()(show_version)
+app.command()(say)
+app.command()(serve)
+app.add_typer(keys, name="keys")
+app.command()(lab)
+app.command()(doctor)

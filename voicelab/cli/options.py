@@ -1,0 +1,119 @@
+"""The options of a speech request, derived from the schema: described there, and only there.
+
+A decorator gives a command one option for every field of TTSRequest and ProsodyControl. The command
+receives them as ``fields``, holding only what was given, converted but not judged: bounds are the
+schema's to check, so that the command line, Python and the wire say the same about a bad value.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import typer
+from pydantic.fields import FieldInfo
+
+from voicelab.errors import RequestInvalid
+from voicelab.schema import ProsodyControl, TTSRequest
+
+__all__ = ["request_options", "whole_number"]
+
+# Fields that are no plain value, and what stands for them on the command line.
+_ELSEWHERE = frozenset({"text", "references", "prosody"})
+_PROSODY = tuple(ProsodyControl.model_fields)
+# A short name besides the field's own.
+_ALSO = {"reference_id": ("--voice",)}
+
+_PANEL = "The request"
+
+
+def request_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a request; it must take ``fields`` as a keyword.
+
+    An option that cannot be converted raises RequestInvalid, which names the field.
+    """
+    own = [item for item in inspect.signature(command, eval_str=True).parameters.values() if item.name != "fields"]
+    known = _fields()
+    options = [_option(name, field) for name, field in known.items()]
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        raw = {name: values.pop(name) for name in known}
+        command(**values, fields=_convert(raw, known))
+
+    # typer reads the signature; wraps() would lead it past this one, back to the command's own.
+    signature = inspect.Signature([*own, *options])
+    del run.__wrapped__
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__annotations__ = {item.name: item.annotation for item in signature.parameters.values()}
+    return run
+
+
+def whole_number(name: str, text: str | None, *, place: str = "body") -> int | None:
+    """Read an option that is a whole number; None stays None. Raises RequestInvalid, which names it."""
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        message = f"should be a whole number, not {text!r}"
+        raise RequestInvalid.of(name, message, type="int_parsing", in_=place) from None
+
+
+def _fields() -> dict[str, FieldInfo]:
+    plain = {name: field for name, field in TTSRequest.model_fields.items() if name not in _ELSEWHERE}
+    return plain | ProsodyControl.model_fields
+
+
+def _option(name: str, field: FieldInfo) -> inspect.Parameter:
+    flag = "--" + name.replace("_", "-")
+    description = field.description or ""
+    if field.default is not None:
+        shown = str(field.default).lower() if isinstance(field.default, bool) else field.default
+        description = f"{description} (default: {shown})"
+    kind = _kind(field.annotation)
+    option: Any
+    if kind is bool:
+        option = typer.Option(f"{flag}/--no-{flag[2:]}", help=description, show_default=False, rich_help_panel=_PANEL)
+    else:
+        names = (*_ALSO.get(name, ()), flag)
+        shown_type = {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(kind) or "|".join(map(str, get_args(kind)))
+        option = typer.Option(*names, metavar=shown_type, help=description, show_default=False, rich_help_panel=_PANEL)
+    value_type = bool | None if kind is bool else str | None
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[value_type, option]
+    )
+
+
+def _kind(annotation: Any) -> Any:
+    """Return what is under Annotated and ``| None``: bool, int, float, str or a Literal."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _kind(get_args(annotation)[0])
+    if origin in {Union, types.UnionType}:
+        return _kind(next(item for item in get_args(annotation) if item is not type(None)))
+    return annotation
+
+
+def _convert(raw: Mapping[str, Any], known: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    given = {name: _value(name, text, known[name]) for name, text in raw.items() if text is not None}
+    prosody = {name: given.pop(name) for name in _PROSODY if name in given}
+    return {**given, "prosody": prosody} if prosody else given
+
+
+def _value(name: str, text: Any, field: FieldInfo) -> Any:
+    kind = _kind(field.annotation)
+    if get_origin(kind) is Literal:
+        # The value that is written so; anything else goes on as it is, for the schema to refuse.
+        return next((choice for choice in get_args(kind) if str(choice) == text), text)
+    if kind not in {int, float}:
+        return text
+    try:
+        return kind(text)
+    except ValueError:
+        dotted = f"prosody.{name}" if name in _PROSODY else name
+        wanted = "a whole number" if kind is int else "a number"
+        raise RequestInvalid.of(dotted, f"should be {wanted}, not {text!r}", type=f"{kind.__name__}_parsing") from None

@@ -1,0 +1,154 @@
+"""``voicelab say``: speak a text into a file, or onto stdout as the audio comes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from voicelab.cli.console import say_line
+from voicelab.cli.options import request_options, whole_number
+from voicelab.cli.output import Advance, Report, speak_to_file, speak_to_stdout
+from voicelab.errors import RequestInvalid
+from voicelab.lab import connect
+from voicelab.schema import AudioFormat, ReferenceAudio, TTSRequest
+
+__all__ = ["say"]
+
+_SUFFIXES: dict[str, AudioFormat] = {
+    ".wav": "wav",
+    ".pcm": "pcm",
+    ".raw": "pcm",
+    ".mp3": "mp3",
+    ".opus": "opus",
+    ".ogg": "opus",
+}
+_DEFAULT_FORMAT: AudioFormat = TTSRequest.model_fields["format"].default
+
+# A text of this many characters is more than one segment, so that there is something to watch.
+_LONG_TEXT = 300
+# Read English at an even pace is some 14 characters a second: what a progress bar is measured against.
+_CHARACTERS_PER_SECOND = 14.0
+
+
+@request_options
+def say(
+    text: Annotated[str, typer.Argument(help="What to say; - reads it from stdin.", show_default=False)],
+    *,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Where to write; its suffix (.wav .mp3 .opus .ogg .pcm) chooses the format. - is stdout, "
+            "as the audio comes. Without it: speech.FORMAT in this folder.",
+            show_default=False,
+        ),
+    ] = None,
+    reference: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Voice sample to clone (WAV, MP3, FLAC); repeatable.", show_default=False),
+    ] = None,
+    reference_text: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Transcript of each --reference, in order.", show_default=False),
+    ] = None,
+    seed: Annotated[
+        str | None, typer.Option(metavar="INTEGER", help="Repeat a rendering exactly.", show_default=False)
+    ] = None,
+    model: Annotated[str | None, typer.Option(metavar="s1|s2-pro", help="Synthesis model.", show_default=False)] = None,
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="VOICELAB_BASE_URL",
+            help="Service to use, with the key in VOICELAB_API_KEY. Without it the embedded voice speaks.",
+            show_default=False,
+        ),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where the embedded voice runs: cpu, cuda, cuda:1 …", show_default=False)
+    ] = None,
+    progress: Annotated[
+        bool | None,
+        typer.Option(help="Show a progress bar (default: long text, in a terminal).", show_default=False),
+    ] = None,
+    fields: dict[str, Any],
+) -> None:
+    """Say TEXT; print the file, its seconds of audio, the seconds it took and the device."""
+    spoken = sys.stdin.read() if text == "-" else text
+    fields["format"] = audio_format = _format(output, fields.get("format"))
+    if reference or reference_text:
+        fields["references"] = _references(reference or [], reference_text or [])
+    # Everything is checked before a backend is made, which takes longer than to say no.
+    TTSRequest.build(text=spoken, **fields)
+    number = whole_number("seed", seed, place="header")
+    target = output or f"speech.{audio_format}"
+    started = time.perf_counter()
+    with connect(base_url or None, device=device, model=model) as lab:
+        stream = lab.stream(spoken, seed=number, **fields)
+        with stream, _bar(spoken, fields, shown=progress) as advance:
+            if target == "-":
+                seconds = speak_to_stdout(stream, advance)
+            else:
+                seconds = speak_to_file(stream, Path(target), advance)
+        report = Report(target, seconds, time.perf_counter() - started, stream.backend.device)
+    for note in stream.epilogue.notes:
+        say_line(f"note: {note}", to_stderr=True)
+    say_line(report.line(), to_stderr=target == "-")
+
+
+def _format(output: str | None, chosen: str | None) -> str:
+    """Return the format that is asked for; the file's suffix and --format must not disagree."""
+    suffix = Path(output).suffix.lower() if output and output != "-" else ""
+    if not suffix or (chosen is not None and suffix not in _SUFFIXES):
+        # A name that says nothing about a format leaves it to --format and the interface's default.
+        return chosen or _DEFAULT_FORMAT
+    if suffix not in _SUFFIXES:
+        message = f"the suffix {suffix!r} is none of {' '.join(_SUFFIXES)}; name the format with --format"
+        raise RequestInvalid.of("format", message)
+    if chosen is not None and chosen != _SUFFIXES[suffix]:
+        raise RequestInvalid.of("format", f"{chosen} was asked for, but the file's suffix is {suffix!r}")
+    return _SUFFIXES[suffix]
+
+
+def _references(paths: list[Path], texts: list[str]) -> list[ReferenceAudio]:
+    """Read the samples. A transcript belongs to each, or to none: the embedded voice can do without."""
+    if texts and len(texts) != len(paths):
+        message = f"{len(texts)} --reference-text for {len(paths)} --reference; give one for each, or none"
+        raise RequestInvalid.of("references", message)
+    return [
+        ReferenceAudio(audio=path.read_bytes(), text=words)
+        for path, words in zip(paths, texts or [""] * len(paths), strict=True)
+    ]
+
+
+@contextmanager
+def _bar(text: str, fields: dict[str, Any], *, shown: bool | None) -> Iterator[Advance]:
+    """Show how much has been spoken, on stderr, against how long the text should take."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if shown is None:
+        shown = console.is_terminal and len(text) > _LONG_TEXT
+    speed = fields.get("prosody", {}).get("speed", 1.0)
+    expected = max(1.0, len(text) / _CHARACTERS_PER_SECOND / speed)
+    columns = (TextColumn("speaking"), BarColumn(), TextColumn("{task.completed:.1f} s of audio"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not shown) as progress:
+        task = progress.add_task("speaking", total=expected)
+
+        def advance(seconds: float) -> None:
+            # A slow voice outlasts the estimate: the bar then waits just before its end.
+            total = expected if seconds < expected * 0.98 else seconds / 0.98
+            progress.update(task, completed=seconds, total=total)
+
+        yield advance
+        finished = progress.tasks[task].completed
+        progress.update(task, total=finished)
