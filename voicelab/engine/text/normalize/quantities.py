@@ -1,0 +1,246 @@
+"""Money, measures, percentages, fractions, ranges, telephone and plain numbers in words."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from voicelab.engine.text.normalize.numbers import cardinal, decimal, digits, ordinal, ordinal_plural
+from voicelab.engine.text.normalize.units import CURRENCIES, CURRENCY_CODES, PER, UNITS
+from voicelab.engine.text.normalize.values import Rules
+
+__all__ = ["EARLY", "LATE", "NUMBERS"]
+
+_NUM: Final = r"(?:\d{1,3}(?:,\d{3})+(?![\d])(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
+_TO: Final = r"\s?(?:-|–|—|to)\s?"
+_SCALE: Final = {
+    "k": "thousand",
+    "m": "million",
+    "mn": "million",
+    "mm": "million",
+    "mil": "million",
+    "b": "billion",
+    "bn": "billion",
+    "t": "trillion",
+    "tn": "trillion",
+    "trn": "trillion",
+}
+_SCALE_WORD: Final = r"hundred|thousand|million|billion|trillion|mn|mm|mil|bn|tn|trn|[kmbtKMBT]"
+_UNIT: Final = "|".join(re.escape(unit) for unit in sorted(UNITS, key=len, reverse=True))
+_PER: Final = "|".join(re.escape(unit) for unit in sorted(PER, key=len, reverse=True))
+
+_MONEY = re.compile(
+    r"(?P<minus>(?<![\w)])-)?(?P<country>\b(?:US|A|C|AU|CA|NZ|HK|S)(?=\$))?"
+    rf"(?P<sign>[$£€¥₹]) ?(?P<minus2>-)?(?P<num>{_NUM})"
+    rf"(?:{_TO}(?P=sign)?(?P<last>{_NUM}))?(?: ?(?P<scale>{_SCALE_WORD})(?![A-Za-z]))?"
+    rf"(?: ?/ ?(?P<per>{_PER})(?![A-Za-z]))?"
+)
+_MONEY_AFTER = re.compile(
+    rf"(?<![\w.,])(?P<num>{_NUM})(?: ?(?P<scale>{_SCALE_WORD})(?=[ €£¥₹¢$]))? ?(?P<sign>[€£¥₹¢]|\$(?![\d]))(?![\d])"
+)
+_CODE_FIRST = re.compile(
+    rf"\b(?P<code>{'|'.join(CURRENCY_CODES)}) (?P<num>{_NUM})(?: ?(?P<scale>{_SCALE_WORD})(?![A-Za-z]))?"
+)
+_CODE_LAST = re.compile(
+    rf"(?<![\w.,])(?P<num>{_NUM})(?: ?(?P<scale>{_SCALE_WORD}))? (?P<code>{'|'.join(CURRENCY_CODES)})\b"
+)
+_DEGREES = re.compile(
+    rf"(?P<minus>(?<![\w)])-)?(?<![\w.,])(?:(?P<first>{_NUM})(?: ?°)?(?P<to>{_TO})(?P<minus2>-)?)?(?P<num>{_NUM}) ?°"
+    r"(?: ?(?P<scale>[CFK])(?![A-Za-z]))?"
+)
+_FEET = re.compile(r"""(?<![\w.,])(?P<feet>\d{1,2})' ?(?P<inches>\d{1,2})(?:"|''|(?![\w']))""")
+_INCHES = re.compile(
+    rf"""(?<![\w.,"])(?P<num>{_NUM})(?:"|'')(?= ?(?:x|by|tall|wide|long|thick|deep|screen|display|pipe))"""
+)
+_SIZE = re.compile(rf"(?<![\w.,])(?P<a>{_NUM}) ?[x×] ?(?=\.?\d)")
+_TIMES = re.compile(rf"(?<![\w.,])(?P<num>{_NUM})[x×](?!\w| ?[-+=*/^])")
+_MEGA = re.compile(rf"(?<![\w.,$£€])(?P<num>{_NUM}) ?(?P<scale>bn|mn|tn|M|(?<=\.\d)B)(?![\w/&-])")
+_MEASURE = re.compile(
+    rf"(?P<minus>(?<![\w)])-)?(?<![\w.,])(?:(?P<first>{_NUM})(?P<to>{_TO}))?"
+    rf"(?P<num>{_NUM})(?P<gap>[ -]?)(?P<unit>{_UNIT})"
+    rf"(?:\^(?P<power>[23]))?(?: ?/ ?(?P<per>{_PER})(?:\^(?P<perpower>[23]))?)?(?![A-Za-z^/'])"
+)
+_PERCENT = re.compile(rf"(?:(?<![\w.,])(?P<first>{_NUM}) ?%?(?P<to>{_TO}))?(?<![\d,.])(?P<num>{_NUM}) ?(?P<sign>[%‰])")
+_SCIENTIFIC = re.compile(rf"(?<![\w.,])(?P<num>{_NUM})(?: ?[×x*] ?10\^|[eE])(?P<sign>[-+]?)(?P<power>\d{{1,4}})(?!\w)")
+_POWER = re.compile(r"(?<=[\w)])\^(?P<sign>[-+]?)(?P<power>\d{1,4}|[a-z](?![a-z]))")
+_ORDINAL = re.compile(r"(?<![\w.,])(?P<num>\d{1,3}(?:,\d{3})+|\d{1,15})(?:st|nd|rd|th|ST|ND|RD|TH)(?!\w)")
+_FRACTION = re.compile(r"(?<![\w.,/])(?:(?P<whole>\d{1,6})[ -])?(?P<top>\d{1,4})/(?P<bottom>\d{1,4})(?![\w/]|[.,]\d)")
+_PHONE = re.compile(
+    r"(?<![\w.,-])(?:(?P<country>\+?\d{1,3})[ .-])?(?:\((?P<area1>\d{3})\) ?|(?P<area2>\d{3})[ .-])"
+    r"(?P<mid>\d{3})[ .-](?P<last>\d{4})"
+    r"(?![\w-]|\.\d)"
+)
+_PHONE_ABROAD = re.compile(r"(?<![\w.,])\+(?P<groups>\d{1,3}(?:[ .-]?\(?\d{2,5}\)?){2,5})(?!\w)")
+_PHONE_LOCAL = re.compile(r"(?<![\w.,/$£€-])(?P<mid>\d{3})[-](?P<last>\d{4})(?![\w-]|[.,]\d)")
+_CALL = re.compile(
+    r"\b(?P<verb>[Cc]all|[Dd]ial|[Dd]ialed|[Cc]alled|[Rr]oute|[Rr]oom|[Ff]light|[Tt]ext) (?P<num>\d{3})(?![\w,./:-])"
+)
+_DOTTED = re.compile(r"(?<![\w.,])(?P<num>\d+(?:\.\d+){2,})(?![\w])")
+_RANGE = re.compile(rf"(?<![\w.,$£€-])(?P<first>{_NUM})(?:-| ?– ?)(?={_NUM}(?!-?\d| ?=|[\w-]))")
+_RATIO = re.compile(r"(?<![\w.,:])(?P<first>\d{1,6}):(?=\d{1,6}(?![\w:]))")
+_MINUS = re.compile(rf"(?<![\w)])-(?={_NUM})")
+_SUBTRACT = re.compile(r"(?<=[\w)]) [-–] (?=\d)|(?<=\d)-(?=\d+ ?=)")
+_PLUS = re.compile(rf"(?<!\w)\+(?={_NUM})")
+_NUMBER = re.compile(rf"(?<!\d)(?P<num>{_NUM})(?P<plus>\+(?!\w))?")
+
+
+def _range(match: re.Match[str], spoken: str) -> str:
+    return f"{decimal(match['first'])} to {spoken}" if match["first"] else spoken
+
+
+def _amount(num: str, scale: str | None) -> str:
+    """The words of "3.5" with "m": three point five million."""
+    return decimal(num) + (f" {_SCALE.get(scale.lower(), scale)}" if scale else "")
+
+
+def _is_one(num: str) -> bool:
+    return num.replace(",", "") in ("1", "1.0", "1.00")
+
+
+def _money_words(num: str, scale: str | None, names: tuple[str, str, str, str]) -> str:
+    """Two decimals are the small coin: "3.50" is three dollars and fifty cents, "0.99" ninety-nine cents."""
+    one, many, coin, coins = names
+    whole, _, part = num.replace(",", "").partition(".")
+    if scale or len(part) != 2 or not coin:
+        return f"{_amount(num, scale)} {one if _is_one(num) and not scale else many}"
+    words = []
+    if whole.strip("0") or not part.strip("0"):
+        words.append(f"{decimal(whole or '0')} {one if _is_one(whole) else many}")
+    if part.strip("0"):
+        words.append(f"{cardinal(int(part))} {coin if part == '01' else coins}")
+    return " and ".join(words)
+
+
+def _money(match: re.Match[str]) -> str:
+    names = CURRENCIES[match["sign"]]
+    if match["country"]:
+        land = " ".join(match["country"].replace("A", "ay")) if len(match["country"]) > 1 else ""
+        land = land or {"A": "Australian", "C": "Canadian", "S": "Singapore"}[match["country"]]
+        names = (f"{land} {names[0]}", f"{land} {names[1]}", names[2], names[3])
+    minus = "minus " if match["minus"] or match["minus2"] else ""
+    per = f" per {PER[match['per']]}" if match["per"] else ""
+    if match["last"]:
+        first = decimal(match["num"])
+        return f"{minus}{first} to {_money_words(match['last'], match['scale'], names)}{per}"
+    return f"{minus}{_money_words(match['num'], match['scale'], names)}{per}"
+
+
+def _money_after(match: re.Match[str]) -> str:
+    if match["sign"] == "¢":
+        return f"{decimal(match['num'])} cent{'' if _is_one(match['num']) else 's'}"
+    return _money_words(match["num"], match["scale"], CURRENCIES[match["sign"]])
+
+
+def _money_code(match: re.Match[str]) -> str:
+    return _money_words(match["num"], match["scale"], CURRENCY_CODES[match["code"]])
+
+
+def _degrees(match: re.Match[str]) -> str:
+    minus = "minus " if match["minus"] else ""
+    unit = "degree" if _is_one(match["num"]) else "degrees"
+    scale = {"C": " Celsius", "F": " Fahrenheit", "K": " Kelvin", None: ""}[match["scale"]]
+    second = "minus " if match["minus2"] else ""
+    return f"{minus}{_range(match, second + decimal(match['num']))} {unit}{scale}"
+
+
+def _feet(match: re.Match[str]) -> str:
+    feet, inches = int(match["feet"]), int(match["inches"])
+    return f"{cardinal(feet)} {'foot' if feet == 1 else 'feet'} {cardinal(inches)} inch{'' if inches == 1 else 'es'}"
+
+
+def _measure(match: re.Match[str]) -> str:
+    """A number with its unit; "a 5-km run" keeps the singular, squares and cubes go before the unit."""
+    one, many = UNITS[match["unit"]]
+    word = one if match["gap"] == "-" or (_is_one(match["num"]) and not match["first"]) else many
+    if match["power"]:
+        word = f"{'square' if match['power'] == '2' else 'cubic'} {word}"
+    per = ""
+    if match["per"]:
+        square = {"2": "square ", "3": "cubic ", None: ""}[match["perpower"]]
+        per = f" per {square}{PER[match['per']]}"
+    minus = "minus " if match["minus"] else ""
+    return f"{minus}{_range(match, decimal(match['num']))} {word}{per}"
+
+
+def _percent(match: re.Match[str]) -> str:
+    unit = "percent" if match["sign"] == "%" else "per thousand"
+    return f"{_range(match, decimal(match['num']))} {unit}"
+
+
+def _exponent(match: re.Match[str]) -> str:
+    power, sign = match["power"], {"-": "minus ", "+": "", "": ""}[match["sign"]]
+    if not sign and power in ("2", "3"):
+        return "squared" if power == "2" else "cubed"
+    return f"to the power of {sign}{decimal(power) if power.isdigit() else power}"
+
+
+def _scientific(match: re.Match[str]) -> str:
+    return f"{decimal(match['num'])} times ten {_exponent(match)}"
+
+
+def _fraction(match: re.Match[str]) -> str:
+    top, bottom = int(match["top"]), int(match["bottom"])
+    whole = f"{cardinal(int(match['whole']))} and " if match["whole"] else ""
+    if not match["whole"] and (top, bottom) in ((24, 7), (9, 11)):
+        return f"{cardinal(top)} {cardinal(bottom)}"
+    if not 0 < top < bottom or bottom < 2 or bottom > 100 or (20 < bottom < 100 and bottom % 10):
+        over = f"{cardinal(top)} over {cardinal(bottom)}"
+        return f"{cardinal(int(match['whole']))}, {over}" if match["whole"] else over
+    if top == 1 and bottom in (2, 4):
+        part = "half" if bottom == 2 else "quarter"
+        return f"{whole}a {part}" if match["whole"] else f"one {part}"
+    return whole + f"{cardinal(top)} {ordinal(bottom) if top == 1 else ordinal_plural(bottom)}"
+
+
+def _groups(*groups: str | None) -> str:
+    return ", ".join(digits(group) for group in groups if group)
+
+
+def _phone(match: re.Match[str]) -> str:
+    plus = "plus " if (match["country"] or "").startswith("+") else ""
+    return plus + _groups(match["country"], match["area1"], match["area2"], match["mid"], match["last"])
+
+
+def _number(match: re.Match[str]) -> str:
+    return f" {decimal(match['num'])}{' plus' if match['plus'] else ''} "
+
+
+EARLY: Final[Rules] = (
+    (_PHONE, _phone),
+    (_PHONE_ABROAD, lambda m: "plus " + _groups(*re.findall(r"\d+", m["groups"]))),
+    (_MONEY, _money),
+    (_MONEY_AFTER, _money_after),
+    (_CODE_FIRST, _money_code),
+    (_CODE_LAST, _money_code),
+)
+"""Before the dates: a telephone number or an amount may hold what looks like a year."""
+
+LATE: Final[Rules] = (
+    (_SCIENTIFIC, _scientific),
+    (_DEGREES, _degrees),
+    (_FEET, _feet),
+    (_INCHES, lambda m: f"{decimal(m['num'])} inch{'' if _is_one(m['num']) else 'es'}"),
+    (_SIZE, lambda m: f"{decimal(m['a'])} by "),
+    (_MEGA, lambda m: _amount(m["num"], m["scale"])),
+    (_TIMES, lambda m: f"{decimal(m['num'])} times"),
+    (_PERCENT, _percent),
+    (_MEASURE, _measure),
+    (_ORDINAL, lambda m: ordinal(int(m["num"].replace(",", "")))),
+    (_FRACTION, _fraction),
+    (_PHONE_LOCAL, lambda m: _groups(m["mid"], m["last"])),
+    (_CALL, lambda m: f"{m['verb']} {digits(m['num'])}"),
+    (_DOTTED, lambda m: " dot ".join(decimal(part) for part in m["num"].split("."))),
+)
+"""After the dates."""
+
+NUMBERS: Final[Rules] = (
+    (_POWER, lambda m: f" {_exponent(m)} "),
+    (_RANGE, lambda m: f"{decimal(m['first'])} to "),
+    (_RATIO, lambda m: f"{decimal(m['first'])} to "),
+    (_SUBTRACT, " minus "),
+    (_MINUS, " minus "),
+    (re.compile(r"(?<=\d)-(?=\d)"), " "),
+    (_PLUS, " plus "),
+    (_NUMBER, _number),
+)
+"""What is left once years are read: signs, ranges and bare numbers. No digit survives this."""

@@ -1,0 +1,98 @@
+"""Whether a text can be spoken: refused with the reason, or accepted with notes on what will be left out."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from typing import Final
+
+from voicelab.engine.text.normalize.clean import clean, fold, is_emoji, script
+from voicelab.errors import RequestInvalid
+
+__all__ = ["speakable"]
+
+_LANGUAGES: Final = {
+    "French": "le la les des est et dans une pour que qui pas vous nous avec sur ce il elle je suis sont au aux du",
+    "German": "der die das und ist nicht ein eine ich wir sie mit auf für von dem den zu auch es im war wird",
+    "Spanish": "el la los las es y en una por que con para del su como pero muy está son lo se al más",
+    "Italian": "il la gli le è e di che non una per con del della sono come ma più questo anche nel",
+    "Portuguese": "o os as é e em uma por que com para do da não se mais como mas ao são dos",
+    "Dutch": "de het een en is van niet dat op te zijn voor met aan er maar ook bij naar ik wij",
+}
+"""Frequent short words, enough to notice that a Latin-letter text is not English."""
+
+_FREQUENT: Final = (
+    "the of and to in is that it for was on are as with his they at be this have from or one had by but not what "
+    "all were we when your can said there use an each which she do how their if will up other about out many then "
+    "them these so some her would make like him into time has look two more go see no way could people my than "
+    "first been call who its now find long down day did get come made may i you he"
+)
+_ENGLISH: Final = frozenset(_FREQUENT.split())
+_WORD = re.compile(r"[^\W\d_]+")
+_MIN_WORDS: Final = 5
+
+
+def _language(text: str) -> str | None:
+    """The name of the language if `text` is plainly one of `_LANGUAGES` and not English."""
+    words = [word.lower() for word in _WORD.findall(unicodedata.normalize("NFC", text))]
+    if len(words) < _MIN_WORDS:
+        return None
+    english = sum(word in _ENGLISH for word in words)
+    scores = {name: sum(word in frequent.split() for word in words) for name, frequent in _LANGUAGES.items()}
+    best = max(scores, key=scores.__getitem__)
+    return best if scores[best] >= max(2, 0.2 * len(words)) and scores[best] > 2 * english else None
+
+
+def _count(text: str) -> tuple[int, int, Counter[str]]:
+    """Letters that can be spoken, digits, and letters per script that cannot."""
+    latin = figures = 0
+    foreign: Counter[str] = Counter()
+    for char in unicodedata.normalize("NFC", text):
+        if char.isascii():
+            latin += char.isalpha()
+            figures += char.isdigit()
+        elif is_emoji(char):
+            continue
+        else:
+            plain = fold(char) or ""
+            if any(c.isascii() and c.isalpha() for c in plain) and unicodedata.category(char)[0] in "LN":
+                latin += 1
+            elif any(c.isascii() and c.isdigit() for c in plain):
+                figures += 1
+            elif unicodedata.category(char).startswith("L"):
+                foreign[script(char)] += 1
+    return latin, figures, foreign
+
+
+def _refusal(text: str, latin: int, figures: int, foreign: Counter[str]) -> str | None:
+    if not text.strip():
+        return "the text is blank"
+    strange = foreign.total()
+    if strange > latin and (strange or not figures):
+        names = " and ".join(name for name, _ in foreign.most_common(2))
+        return f"the text is mostly in {names} characters, which this voice cannot speak; it reads English"
+    if latin or figures:
+        return None
+    visible = [c for c in text if not c.isspace() and unicodedata.category(c) not in ("Cc", "Cf", "Mn")]
+    if not visible:
+        return "the text holds only invisible characters"
+    kind = "emoji" if all(is_emoji(c) for c in visible) else "symbols and punctuation"
+    return f"the text holds only {kind}: there is no letter or digit to speak"
+
+
+def speakable(text: str) -> tuple[str, ...]:
+    """Return notes on what of `text` (the whole request, as the user wrote it) will be left out or misread.
+
+    Raises RequestInvalid at ``body.text`` when nothing in it can be spoken (blank, only symbols, only emoji), or
+    when more than half of its letters are in a script that the voice cannot speak, which the message names.
+    """
+    latin, figures, foreign = _count(text)
+    reason = _refusal(text, latin, figures, foreign)
+    if reason is not None:
+        raise RequestInvalid.of("text", reason)
+    notes = clean(text).notes
+    language = _language(text)
+    if language is not None:
+        notes += (f"the text looks like {language}; it is read as if it were English",)
+    return notes
