@@ -74,7 +74,7 @@ def build_teacher(folder: Path) -> Path:
     return program
 
 
-_VOWELS = {"aa", "ae", "ah", "ao", "aw", "ax", "ay", "eh", "er", "ey", "ih", "iy", "ow", "oy", "uh", "uw"}
+VOWELS = {"aa", "ae", "ah", "ao", "aw", "ax", "ay", "eh", "er", "ey", "ih", "iy", "ow", "oy", "uh", "uw"}
 
 
 def _pause_name(punctuation: str, at: int, count: int) -> str:
@@ -95,7 +95,7 @@ def _read(out: IO[bytes], text: str, speaker: Speaker) -> Utterance:
     for at, (name, end, stress, first, word, punctuation) in enumerate(rows):
         if name == "pau":
             name = _pause_name(punctuation, at, len(rows))
-        elif name in _VOWELS:
+        elif name in VOWELS:
             name += stress
         phones.append(Phone(name, float(end) / speaker.formants, word, first == "1"))
     return Utterance(text, speaker.id, tuple(phones), raw, int(rate), f0, float(step) / speaker.formants)

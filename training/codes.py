@@ -1,0 +1,108 @@
+"""Codes for everything that was rendered: what the language model is trained on, a few tens of megabytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from training import codec as codec_training
+from training.codec import phones_at
+from training.render import Utterance, load_shard
+from training.speakers import all_speakers
+from voicelab.engine.codec import Codec
+from voicelab.engine.text.phones import PAUSES, PHONES
+
+GROUP = 8
+"""Utterances encoded at once, after sorting by length."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One utterance as the language model sees it."""
+
+    speaker: int
+    phones: NDArray[np.int16]
+    flags: NDArray[np.int16]
+    """0 inside a word, 1 its first phone, 2 its last, 3 its only one, or a pause."""
+    codes: NDArray[np.int16]
+    """(frames, codebooks)."""
+    at: NDArray[np.int16]
+    """(frames,) the phone spoken at the middle of each frame."""
+
+
+def flags_of(phones: list[str], first: list[bool]) -> list[int]:
+    """Place of each phone in its word; a pause is a word of its own."""
+    begins = [f or p in PAUSES for f, p in zip(first, phones, strict=True)]
+    ends = [i + 1 == len(phones) or begins[i + 1] for i in range(len(phones))]
+    return [3 if b and e else 1 if b else 2 if e else 0 for b, e in zip(begins, ends, strict=True)]
+
+
+def encode_shard(codec: Codec, utterances: list[Utterance]) -> list[Encoded]:
+    """Encodes a shard, similar lengths together."""
+    speakers, hop, rate = all_speakers(), codec.config.hop, codec.config.sample_rate
+    audio = [u.audio(speakers[u.speaker], rate) for u in utterances]
+    order = sorted(range(len(audio)), key=lambda i: audio[i].size)
+    out: dict[int, Encoded] = {}
+    for start in range(0, len(order), GROUP):
+        group = order[start : start + GROUP]
+        frames = [-(-audio[i].size // hop) for i in group]
+        stacked = np.zeros((len(group), max(frames) * hop), dtype=np.float32)
+        for row, i in enumerate(group):
+            stacked[row, : audio[i].size] = audio[i]
+        codes = codec.encode(torch.from_numpy(stacked)).numpy().astype(np.int16)
+        for row, i in enumerate(group):
+            u, n = utterances[i], frames[row]
+            middles = (np.arange(n) + 0.5) * hop / rate
+            ends = np.array([p.end for p in u.phones])
+            names = [p.name for p in u.phones]
+            out[i] = Encoded(
+                u.speaker,
+                np.array([PHONES.index(p) for p in names], dtype=np.int16),
+                np.array(flags_of(names, [p.first for p in u.phones]), dtype=np.int16),
+                codes[row, :n],
+                np.minimum(np.searchsorted(ends, middles), len(names) - 1).astype(np.int16),
+            )
+    return [out[i] for i in range(len(utterances))]
+
+
+def encode_all(folder: Path, checkpoint: Path) -> None:
+    """Writes ``folder/codes``, one file a shard; what is there is kept, so empty the folder for a new codec."""
+    codec = codec_training.load(checkpoint)
+    (folder / "codes").mkdir(exist_ok=True)
+    for shard in sorted((folder / "shards").glob("????.npz")):
+        path = folder / "codes" / shard.name
+        if not path.exists():
+            save(path, encode_shard(codec, load_shard(shard)))
+            print(path.name, flush=True)
+
+
+def save(path: Path, encoded: list[Encoded]) -> None:
+    """One file: everything joined, with where each utterance ends."""
+    part = path.with_suffix(".part.npz")
+    np.savez_compressed(
+        part,
+        speaker=np.array([e.speaker for e in encoded]),
+        phones=np.concatenate([e.phones for e in encoded]),
+        flags=np.concatenate([e.flags for e in encoded]),
+        phone_ends=np.cumsum([e.phones.size for e in encoded]),
+        codes=np.concatenate([e.codes for e in encoded]),
+        at=np.concatenate([e.at for e in encoded]),
+        frame_ends=np.cumsum([e.at.size for e in encoded]),
+    )
+    part.rename(path)
+
+
+def load(path: Path) -> list[Encoded]:
+    """What `save` wrote."""
+    with np.load(path) as z:
+        per_phone = [np.split(z[k], z["phone_ends"][:-1]) for k in ("phones", "flags")]
+        per_frame = [np.split(z[k], z["frame_ends"][:-1]) for k in ("codes", "at")]
+        speakers = z["speaker"]
+    return [Encoded(int(s), p, f, c, a) for s, p, f, c, a in zip(speakers, *per_phone, *per_frame, strict=True)]
+
+
+__all__ = ["Encoded", "encode_all", "encode_shard", "flags_of", "load", "phones_at", "save"]

@@ -1,0 +1,187 @@
+"""Trains the language model on rows of several utterances of one speaker, so that going on from what was said is all it knows."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from training import codes as codes_module
+from training import common
+from training.codes import Encoded
+from voicelab.engine.codec import Codec
+from voicelab.engine.config import LMConfig
+from voicelab.engine.lm import LM
+from voicelab.engine.text.phones import PHONES
+
+FRAMES = 320
+HISTORY_DROPOUT = 0.15
+DEPTH_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A batch: (batch, FRAMES) unless said."""
+
+    phones: Tensor
+    """(batch, phones)."""
+    flags: Tensor
+    valid: Tensor
+    codes: Tensor
+    """(batch, FRAMES, codebooks)."""
+    pointer: Tensor
+    dwell: Tensor
+    advance: Tensor
+    begins: Tensor
+    """(batch,) whether frame 0 is the start of speech; else the row was cut out of something longer."""
+    before: Tensor
+    """(batch, codebooks) the frame before the row, where it was cut."""
+    speaker: Tensor
+    """(batch, 2 * latent) statistics of other speech of the same speaker."""
+
+
+def pointer_path(at: NDArray[np.int64], phones: int, advances: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(pointer, advance) of each frame: it follows `at`, moves by less than `advances`, and leaves the text at the end."""
+    pointer, advance = np.zeros_like(at), np.zeros_like(at)
+    now = min(int(at[0]), advances - 1) if at.size else 0
+    for t in range(at.size):
+        pointer[t] = now
+        target = int(at[t + 1]) if t + 1 < at.size else phones
+        advance[t] = min(max(target - now, 0), advances - 1)
+        now += int(advance[t])
+    return pointer, advance
+
+
+class Streams:
+    """Rows of consecutive utterances of one speaker, drawn without end."""
+
+    def __init__(self, files: list[Path], codec: Codec, config: LMConfig, seed: int) -> None:
+        self.config = config
+        self.rng = np.random.default_rng(seed)
+        self.tables = [t.detach() for t in codec.quantizer.tables]
+        self.of: dict[int, list[Encoded]] = {}
+        for path in files:
+            for encoded in codes_module.load(path):
+                self.of.setdefault(encoded.speaker, []).append(encoded)
+        self.of = {k: v for k, v in self.of.items() if len(v) > 3}
+        self.speakers = sorted(self.of)
+        share = np.array([sum(e.at.size for e in self.of[s]) for s in self.speakers], dtype=float)
+        self.share = share / share.sum()
+
+    def statistics(self, encoded: list[Encoded]) -> Tensor:
+        """(2 * latent,) of some utterances together."""
+        codes = torch.from_numpy(np.concatenate([e.codes for e in encoded]).astype(np.int64))
+        latents = torch.stack([table[codes[:, i]] for i, table in enumerate(self.tables)]).sum(0)
+        return torch.cat([latents.mean(0), latents.std(0, unbiased=False)])
+
+    def batch(self, size: int) -> Rows:
+        """`size` rows."""
+        rows = [self._row(int(s)) for s in self.rng.choice(self.speakers, size=size, p=self.share)]
+        longest = max(r["phones"].shape[0] for r in rows)
+        valid = torch.stack([torch.arange(longest) < r["phones"].shape[0] for r in rows])
+        padded = {k: torch.stack([F.pad(r[k], (0, longest - r[k].shape[0])) for r in rows]) for k in ("phones", "flags")}
+        rest = {k: torch.stack([r[k] for r in rows]) for k in rows[0] if k not in padded}
+        return Rows(valid=valid, **padded, **rest)
+
+    def _row(self, speaker: int) -> dict[str, Tensor]:
+        pool = self.of[speaker]
+        chosen: list[Encoded] = []
+        cut = 0
+        if self.rng.random() < 0.4:  # begin in the middle, as a window that has slid does
+            cut = int(self.rng.integers(1, 60))
+        while sum(e.at.size for e in chosen) < FRAMES + cut + 1:
+            chosen.append(pool[int(self.rng.integers(len(pool)))])
+        first = np.cumsum([0] + [e.phones.size for e in chosen[:-1]])
+        phones = np.concatenate([e.phones for e in chosen]).astype(np.int64)
+        flags = np.concatenate([e.flags for e in chosen]).astype(np.int64)
+        at = np.concatenate([e.at.astype(np.int64) + f for e, f in zip(chosen, first, strict=True)])
+        codes = np.concatenate([e.codes for e in chosen]).astype(np.int64)
+        pointer, advance = pointer_path(at, phones.size, self.config.advances)
+        dwell = np.zeros_like(pointer)
+        for t in range(1, dwell.size):
+            dwell[t] = dwell[t - 1] + 1 if pointer[t] == pointer[t - 1] else 0
+        low = int(pointer[cut])
+        window = slice(cut, cut + FRAMES)
+        high = min(phones.size, int(pointer[cut + FRAMES - 1]) + 24)
+        others = [pool[int(i)] for i in self.rng.integers(len(pool), size=int(self.rng.integers(1, 4)))]
+        values = {
+            "phones": phones[low:high],
+            "flags": flags[low:high],
+            "codes": codes[window],
+            "pointer": pointer[window] - low,
+            "dwell": dwell[window],
+            "advance": advance[window],
+            "begins": np.array(cut == 0),
+            "before": codes[cut - 1] if cut else codes[0],
+        }
+        return {k: torch.from_numpy(v) for k, v in values.items()} | {"speaker": self.statistics(others)}
+
+
+def losses(model: LM, rows: Rows, generator: torch.Generator) -> tuple[Tensor, dict[str, float]]:
+    """(loss in nats a frame, its parts)."""
+    config = model.config
+    text = model.encode_text(rows.phones, rows.flags, rows.valid)
+    here = torch.gather(text, 1, rows.pointer[..., None].expand(-1, -1, text.shape[-1]))
+    frames = model.encode_frames(torch.cat([rows.before[:, None], rows.codes[:, :-1]], dim=1))
+    lost = torch.rand(frames.shape[:2], generator=generator) < HISTORY_DROPOUT
+    frames = torch.where(lost[..., None], torch.zeros_like(frames), frames)
+    start = torch.where(rows.begins[:, None], model.begin, frames[:, 0])
+    frames = torch.cat([start[:, None], frames[:, 1:]], dim=1)
+    hidden = model.slow(model.step_input(frames, text=here, dwell=rows.dwell, speaker=model.encode_speaker(rows.speaker)))
+    symbols = rows.advance * config.codebooks[0] + rows.codes[..., 0]
+    first = F.cross_entropy(model.first_logits(hidden).flatten(2).flatten(0, 1), symbols.flatten())
+    flat_hidden, flat_codes = hidden.flatten(0, 1), rows.codes.flatten(0, 1)
+    some = torch.randperm(flat_hidden.shape[0], generator=generator)[: int(flat_hidden.shape[0] * DEPTH_SHARE)]
+    logits = model.depth_logits(flat_hidden[some], flat_codes[some])
+    others = [F.cross_entropy(y, flat_codes[some, i + 1]) for i, y in enumerate(logits)]
+    depth = torch.stack(others).sum()
+    parts = {"first": first.item(), "depth": depth.item(), "second": others[0].item(), "last": others[-1].item()}
+    return first + depth, parts
+
+
+def optimizer_for(model: LM, peak: float) -> torch.optim.Optimizer:
+    """AdamW; no decay on vectors."""
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.ndim <= 1]
+    return torch.optim.AdamW([{"params": matrices, "weight_decay": 0.02}, {"params": vectors, "weight_decay": 0.0}], lr=peak, betas=(0.9, 0.97))
+
+
+def train(folder: Path, codec: Codec, minutes: float, batch_size: int = 6, seed: int = 0, peak: float = 1.2e-3) -> Path:
+    """Trains for `minutes` of clock time, resuming what is there; returns the checkpoint."""
+    torch.manual_seed(seed)
+    config = LMConfig(codebooks=codec.config.codebooks, latent=codec.config.latent, phones=len(PHONES))
+    model = LM(config)
+    optimizer = optimizer_for(model, peak)
+    average = common.Average(model, 0.998)
+    path, step, spent = folder / "lm-run.safetensors", 0, 0.0
+    if path.exists():
+        meta = common.load_run(path, model, average, optimizer)
+        step, spent = meta["step"], meta["spent"]
+    streams = Streams(sorted((folder / "codes").glob("????.npz")), codec, config, seed + step)
+    generator = torch.Generator().manual_seed(seed + step)
+    clock, saved = common.Clock(minutes, spent), time.monotonic()
+    sums: dict[str, float] = {}
+    while clock.done < 1:
+        for group in optimizer.param_groups:
+            group["lr"] = clock.rate(peak, step, hold=0.5)
+        loss, parts = losses(model, streams.batch(batch_size), generator)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        average.update(model)
+        step += 1
+        sums = {k: sums.get(k, v) * 0.97 + v * 0.03 for k, v in parts.items()}
+        if step % 50 == 0:
+            print(step, f"{clock.spent:.0f}s", {k: round(v, 3) for k, v in sums.items()}, flush=True)
+        if time.monotonic() - saved > 150 or clock.done >= 1:
+            common.save_run(path, model, average, optimizer, {"step": step, "spent": clock.spent, "config": dataclasses.asdict(config)})
+            saved = time.monotonic()
+    return path

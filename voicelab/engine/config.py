@@ -1,0 +1,107 @@
+"""What the engine's models are made of: sizes as values, read from a checkpoint, never guessed.
+
+One architecture family, many checkpoints (see docs/decisions): the embedded voice is a small member. A field that a
+checkpoint names and this version does not know is refused, since ignoring it would change what the voice says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from voicelab.errors import WeightsError
+
+
+class _Config:
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """The configuration that a checkpoint's metadata holds.
+
+        Raises:
+            WeightsError: a field is missing, or unknown to this version.
+        """
+        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+        if unknown := set(values) - known:
+            raise WeightsError(f"{cls.__name__}: this version does not know {sorted(unknown)}; the weights are of a newer one")
+        try:
+            return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        except TypeError as error:
+            raise WeightsError(f"{cls.__name__}: {error}") from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for a checkpoint's metadata."""
+        return asdict(self)  # type: ignore[call-overload,no-any-return]
+
+
+@dataclass(frozen=True)
+class CodecConfig(_Config):
+    """The neural codec: a log-spectrum encoder, residual quantizers, a causal harmonic-plus-noise decoder."""
+
+    sample_rate: int = 44_100
+    """Hz of the audio on both sides."""
+    hop: int = 2048
+    """Samples a code frame stands for: 21.53 frames a second at 44.1 kHz."""
+    codebooks: tuple[int, ...] = (512, 256, 256, 256, 256, 256, 256)
+    """Entries of each codebook; the first is the semantic one."""
+    latent: int = 96
+    """Width of the quantized vectors."""
+    mel_bands: int = 80
+    """Mel bands the encoder sees, up to `mel_top`."""
+    mel_top: float = 8000.0
+    """Hz."""
+    linear_bins: int = 48
+    """Lowest bins of the linear spectrum the encoder sees besides: they resolve the harmonics, so they carry F0."""
+    width: int = 256
+    """Channels at the code frame rate."""
+    fine_width: int = 192
+    """Channels at four times that rate."""
+    depth: int = 4
+    """Convolution blocks in each of the decoder's two stages; the encoder has one less in each of its own."""
+    filter_bands: int = 100
+    """Bands of the harmonic and of the noise filter."""
+    phones: int = 72
+    """Size of the phone inventory that the semantic codebook was trained to tell apart."""
+
+
+@dataclass(frozen=True)
+class StackConfig(_Config):
+    """One transformer: pre-norm, rotary positions, gated MLP."""
+
+    width: int
+    layers: int
+    heads: int
+    hidden: int
+    """Width of the gated MLP."""
+    window: int
+    """Positions that a position sees on each side that it may look to; a fixed window makes length no matter."""
+
+
+@dataclass(frozen=True)
+class LMConfig(_Config):
+    """The dual autoregressive language model over codec frames, with the small members' monotonic text pointer."""
+
+    codebooks: tuple[int, ...] = (512, 256, 256, 256, 256, 256, 256)
+    """As in the codec."""
+    latent: int = 96
+    """Width of the codec's quantized vectors, of which the speaker vector is made."""
+    phones: int = 62
+    """Size of the phone inventory."""
+    flags: int = 4
+    """Places in a word: inside, first, last, only."""
+    advances: int = 4
+    """The pointer moves by 0 to ``advances - 1`` phones after a frame; the first symbol of a frame is (code, advance)."""
+    dwell: int = 40
+    """Most frames the pointer may rest on one phone before it is moved on."""
+    text: StackConfig = StackConfig(width=256, layers=2, heads=4, hidden=512, window=32)
+    """Bidirectional, over phones."""
+    slow: StackConfig = StackConfig(width=256, layers=6, heads=4, hidden=704, window=192)
+    """Causal, over frames."""
+    depth: StackConfig = StackConfig(width=192, layers=2, heads=3, hidden=512, window=16)
+    """Causal, over the codebooks of one frame."""
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """See the base; the three stacks are configurations themselves."""
+        stacks = {k: StackConfig.of(values[k]) for k in ("text", "slow", "depth") if isinstance(values.get(k), Mapping)}
+        return super().of({**values, **stacks})

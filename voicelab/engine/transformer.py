@@ -1,0 +1,157 @@
+"""The transformer that all three stacks of the language model are: pre-norm, rotary positions, gated MLP, windowed attention.
+
+Rotary positions: Su et al., RoFormer, 2021. RMS norm: Zhang and Sennrich, 2019. Gated MLP: Shazeer, 2020.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from voicelab.engine.config import StackConfig
+
+
+class KVCache:
+    """Keys and values of several sequences, allocated once.
+
+    Shapes: keys and values (layers, rows, heads, room, head width); `lengths[row]` positions of a row are filled.
+    A row's room is used from its start; `forget` slides the window back when it is full, so that a sequence has no end.
+    """
+
+    def __init__(self, config: StackConfig, rows: int, device: torch.device, dtype: torch.dtype) -> None:
+        head = config.width // config.heads
+        self.window = config.window
+        self.room = 4 * config.window
+        shape = (config.layers, rows, config.heads, self.room, head)
+        self.keys = torch.zeros(shape, device=device, dtype=dtype)
+        self.values = torch.zeros(shape, device=device, dtype=dtype)
+        self.lengths = [0] * rows
+        self.offsets = [0] * rows
+        """Positions of the row that were forgotten: rotary positions go on counting."""
+
+    def reset(self, row: int) -> None:
+        """Empties a row for a new sequence."""
+        self.lengths[row] = self.offsets[row] = 0
+
+    def make_room(self, row: int, count: int) -> None:
+        """Slides the row's window to its start if `count` more positions would not fit."""
+        length = self.lengths[row]
+        if length + count > self.room:
+            keep = min(length, self.window)
+            for store in (self.keys, self.values):
+                store[:, row, :, :keep] = store[:, row, :, length - keep : length].clone()
+            self.lengths[row] = keep
+            self.offsets[row] += length - keep
+
+
+def rotary(positions: Tensor, head: int) -> tuple[Tensor, Tensor]:
+    """(…,) positions → cosines and sines, each (…, head / 2)."""
+    frequencies = 10_000.0 ** (-torch.arange(0, head, 2, device=positions.device, dtype=torch.float32) / head)
+    angles = positions[..., None].float() * frequencies
+    return torch.cos(angles), torch.sin(angles)
+
+
+def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+
+class Block(nn.Module):
+    """One layer."""
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.norm_attention = nn.RMSNorm(config.width, eps=1e-5)
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=False)
+        self.join = nn.Linear(config.width, config.width, bias=False)
+        self.norm_mlp = nn.RMSNorm(config.width, eps=1e-5)
+        self.gate_up = nn.Linear(config.width, 2 * config.hidden, bias=False)
+        self.down = nn.Linear(config.hidden, config.width, bias=False)
+
+    def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(batch, time, width) → queries, keys, values, each (batch, heads, time, head width), turned to their positions."""
+        batch, time, _ = x.shape
+        q, k, v = self.qkv(self.norm_attention(x)).reshape(batch, time, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        return _turn(q, cos, sin), _turn(k, cos, sin), v
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Adds attention (batch, heads, time, head width) and the MLP to x."""
+        x = x + self.join(attended.transpose(1, 2).flatten(2))
+        gate, up = self.gate_up(self.norm_mlp(x)).chunk(2, dim=-1)
+        out: Tensor = x + self.down(F.silu(gate) * up)
+        return out
+
+
+class Stack(nn.Module):
+    """Layers and a last norm. `forward` sees a whole sequence; `extend` adds to sequences in a cache, with the same result."""
+
+    def __init__(self, config: StackConfig, causal: bool) -> None:
+        super().__init__()
+        self.config = config
+        self.causal = causal
+        self.head = config.width // config.heads
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = nn.RMSNorm(config.width, eps=1e-5)
+
+    def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+        """(batch, time, width) → the same; `valid` (batch, time) marks what is no padding."""
+        time = x.shape[1]
+        at = torch.arange(time, device=x.device)
+        cos, sin = rotary(at, self.head)
+        apart = at[:, None] - at[None, :]
+        seen = (apart < self.config.window) & (apart >= (0 if self.causal else 1 - self.config.window))
+        mask = seen if valid is None else seen & valid[:, None, None, :] | torch.eye(time, dtype=torch.bool, device=x.device)
+        plain = self.causal and valid is None and time <= self.config.window
+        for block in self.blocks:
+            q, k, v = block.project(x, cos, sin)
+            attended = (
+                F.scaled_dot_product_attention(q, k, v, is_causal=True) if plain else F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            )
+            x = block.finish(x, attended)
+        out: Tensor = self.norm(x)
+        return out
+
+    def extend(self, x: Tensor, cache: KVCache, rows: list[int]) -> Tensor:
+        """Adds the same number of positions to each of some rows of a cache.
+
+        Args:
+            x: (len(rows), new, width).
+            cache: changed in place.
+            rows: which rows of the cache these are.
+
+        Returns:
+            (len(rows), new, width).
+        """
+        new = x.shape[1]
+        for row in rows:
+            cache.make_room(row, new)
+        starts = torch.tensor([cache.lengths[r] for r in rows], device=x.device)
+        offsets = torch.tensor([cache.offsets[r] for r in rows], device=x.device)
+        steps = torch.arange(new, device=x.device)
+        place = starts[:, None] + steps
+        cos, sin = (t[:, None] for t in rotary(place + offsets[:, None], self.head))
+        longest = max(cache.lengths[r] for r in rows) + new
+        first = max(0, min(cache.lengths[r] for r in rows) + 1 - self.config.window)
+        at = torch.arange(first, longest, device=x.device)
+        apart = place[:, :, None] - at
+        mask = ((apart >= 0) & (apart < self.config.window))[:, None]
+        index = torch.tensor(rows, device=x.device)
+        for i, block in enumerate(self.blocks):
+            q, k, v = block.project(x, cos, sin)
+            cache.keys[i, index[:, None], :, place] = k.transpose(1, 2)
+            cache.values[i, index[:, None], :, place] = v.transpose(1, 2)
+            keys, values = (_rows(store[i], rows, index)[:, :, first:longest] for store in (cache.keys, cache.values))
+            x = block.finish(x, F.scaled_dot_product_attention(q, keys, values, attn_mask=mask))
+        for row in rows:
+            cache.lengths[row] += new
+        out: Tensor = self.norm(x)
+        return out
+
+
+def _rows(store: Tensor, rows: list[int], index: Tensor) -> Tensor:
+    """The rows of (rows, …); a view where they lie together, which spares a copy at every frame."""
+    if rows == list(range(rows[0], rows[0] + len(rows))):
+        return store[rows[0] : rows[0] + len(rows)]
+    return store[index]
