@@ -64,7 +64,7 @@ def test_an_option_reaches_the_backend(run: Any, service: str, tones: Any, name:
     written, meant = GOOD[name]
     done = run("say", "one two", "--base-url", service, "--" + name.replace("_", spelling), written)
     assert done.exit_code == 0, done.stderr
-    ((request, _, _),) = tones.requests
+    ((request, _, _),) = tones.asked
     values = {**dict(request), **dict(request.prosody or ProsodyControl())}
     assert values[name] == meant
     assert type(values[name]) is type(meant)
@@ -73,12 +73,12 @@ def test_an_option_reaches_the_backend(run: Any, service: str, tones: Any, name:
 @pytest.mark.parametrize("name", SWITCHES)
 def test_a_switch_can_be_turned_off(run: Any, service: str, tones: Any, name: str) -> None:
     assert run("say", "one", "--base-url", service, "--no-" + name.replace("_", "-")).exit_code == 0
-    assert getattr(tones.requests[0][0], name) is False
+    assert getattr(tones.asked[0][0], name) is False
 
 
 def test_what_is_not_given_is_the_interfaces_default(run: Any, service: str, tones: Any) -> None:
     assert run("say", "one", "--base-url", service).exit_code == 0
-    assert tones.requests == [(TTSRequest(text="one"), "s2-pro", None)]
+    assert tones.asked == [(TTSRequest(text="one"), "s2-pro", None)]
 
 
 BAD = {
