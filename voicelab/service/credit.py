@@ -13,7 +13,7 @@ __all__ = ["cost", "delivered_cost"]
 # a second; taking the low end, a caller whose speech was cut short never pays for more than it heard.
 _CHARACTERS_PER_SECOND = 12.0
 # What automatic Opus comes to for mono speech, in kbit/s.
-_OPUS_AUTOMATIC = 64
+_OPUS_AUTOMATIC = 51
 
 
 def cost(wire: object) -> int:

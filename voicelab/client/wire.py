@@ -1,0 +1,259 @@
+"""The interface as calls and answers, without a connection: what every transport of the client shares."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import quote
+
+import msgpack  # type: ignore[import-untyped]  # it publishes no types
+
+from voicelab import __version__
+from voicelab.backend import Capabilities, VoicePreset
+from voicelab.errors import (
+    AuthenticationError,
+    FieldError,
+    NotFound,
+    PaymentRequired,
+    RequestInvalid,
+    ServiceError,
+    ServiceTimeout,
+    ServiceUnavailable,
+    VoicelabError,
+)
+from voicelab.schema import MODELS, Model, TTSRequest, VoiceCreate, VoiceModel
+
+__all__ = [
+    "HEALTH",
+    "Answer",
+    "Call",
+    "capabilities_of",
+    "check_audio",
+    "create_call",
+    "failure",
+    "get_call",
+    "remote",
+    "speech_call",
+    "voice_of",
+]
+
+Repeat = Literal["undelivered", "unsent"]
+"""When a call may be made again: while nothing of the answer was delivered, or only if it never got out."""
+
+_SEED_HEADER = "x-voicelab-seed"
+_AGENT = f"voicelab/{__version__}"
+_REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_LONGEST_MESSAGE = 300
+_PLACES = frozenset({"path", "query", "header", "cookie", "body"})
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One HTTP request, except for the address and the key, which the transport adds."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    headers: Mapping[str, str]
+    repeat: Repeat
+    content: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The status, headers (names in lower case) and body of an HTTP answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def request_id(self) -> str | None:
+        """The service's name for the call, where it gives one."""
+        return next((self.headers[name] for name in _REQUEST_IDS if name in self.headers), None)
+
+
+HEALTH = Call("GET", "/health", {"accept": "application/json", "user-agent": _AGENT}, "undelivered")
+"""What a service of ours tells about itself; others answer 404, which is fine."""
+
+
+def speech_call(request: TTSRequest, model: Model, seed: int | None) -> Call:
+    """Return ``POST /v1/tts``: JSON, or MessagePack when there is reference audio to carry.
+
+    Every field is sent, defaults too, so that a service with other defaults says the same. ``seed``
+    goes in a header of ours and is sent only when given.
+    """
+    fields = {name: value for name, value in request.to_wire().items() if value is not None}
+    if request.reference_id is not None or not fields.get("references"):
+        fields.pop("references", None)  # ignored, or empty: not worth carrying
+    binary = "references" in fields
+    headers = {
+        "accept": "audio/*, application/json",
+        # Audio does not shrink, and a compressor on the way would hold chunks back.
+        "accept-encoding": "identity",
+        "content-type": "application/msgpack" if binary else "application/json",
+        "model": model,
+        "user-agent": _AGENT,
+    }
+    if seed is not None:
+        headers[_SEED_HEADER] = str(seed)
+    return Call("POST", "/v1/tts", headers, "undelivered", _packed(fields) if binary else _json(fields))
+
+
+def create_call(request: VoiceCreate) -> Call:
+    """Return ``POST /model`` as MessagePack, in which several texts and tags have one meaning.
+
+    It is not repeated once it may have arrived: a second voice would be made.
+    """
+    fields = {name: value for name, value in request.to_wire().items() if value is not None and value != []}
+    headers = {"accept": "application/json", "content-type": "application/msgpack", "user-agent": _AGENT}
+    return Call("POST", "/model", headers, "unsent", _packed(fields))
+
+
+def get_call(id: str) -> Call:
+    """Return ``GET /model/{id}``. Raises RequestInvalid for an id that no path can carry."""
+    if not id or id in {".", ".."}:
+        raise RequestInvalid.of("id", "Input should be the identifier of a voice model", in_="path")
+    try:
+        path = "/model/" + quote(id, safe="")
+    except UnicodeEncodeError:
+        message = "Input should be valid Unicode text, without lone surrogates"
+        raise RequestInvalid.of("id", message, type="string_unicode", in_="path") from None
+    return Call("GET", path, {"accept": "application/json", "user-agent": _AGENT}, "undelivered")
+
+
+def voice_of(answer: Answer) -> VoiceModel:
+    """Return the voice model record of an answer. Raises ServiceError when there is none in it."""
+    try:
+        return VoiceModel.from_wire(_parsed(answer.body))
+    except ServiceError as error:
+        raise ServiceError(str(error), status=answer.status, body=answer.body, request_id=answer.request_id) from None
+
+
+def check_audio(answer: Answer) -> None:
+    """Raise ServiceError when an answer of status 200 is a page or a message, as proxies give."""
+    kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind.startswith("text/") or kind == "application/json":
+        raise ServiceError(
+            f"the service answered with {kind}, not audio: is this the address of a speech service?",
+            status=answer.status,
+            body=answer.body,
+            request_id=answer.request_id,
+        )
+
+
+def failure(answer: Answer, secret: str | None = None) -> VoicelabError:
+    """Return the error that an answer of any status but success means.
+
+    A 422 in the interface's shape becomes RequestInvalid with the service's own fields, a 422 of any
+    other shape one for the whole body. ``secret`` is cut out of whatever the service repeats of it.
+    """
+    body = answer.body.replace(secret.encode(), b"***") if secret else answer.body
+    parsed = _parsed(body)
+    if answer.status == 422:
+        return RequestInvalid(_items(parsed) or (FieldError(("body",), "invalid", _message(parsed, body)),))
+    kind = _kind(answer.status)
+    message = f"the service answered {answer.status}: {_message(parsed, body)}"
+    return kind(message, status=answer.status, body=body, request_id=answer.request_id)
+
+
+def remote(base_url: str) -> Capabilities:
+    """Return what is known of a service that tells nothing about itself."""
+    return Capabilities(name="service", models=MODELS, device="remote", seed="none", fingerprint=base_url)
+
+
+def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
+    """Return what a service declares at ``/health``; what it leaves out is as for any service."""
+    plain = remote(base_url)
+    parsed = _parsed(answer.body) if answer.status == 200 else None
+    told = parsed.get("backend") if isinstance(parsed, dict) else None
+    if not isinstance(told, dict):
+        return plain
+    seed = told.get("seed")
+    models = tuple(model for model in MODELS if model in _strings(told.get("models")))
+    longest = told.get("max_text")
+    price = told.get("price_per_million_bytes")
+    return Capabilities(
+        name=_string(told.get("name")) or plain.name,
+        models=models or plain.models,
+        device=plain.device,
+        seed=seed if seed in {"exact", "best-effort"} else "none",
+        fingerprint=_string(told.get("fingerprint")) or plain.fingerprint,
+        languages=_strings(told.get("languages")),
+        voices=tuple(_presets(told.get("voices"))),
+        max_text=longest if isinstance(longest, int) and longest > 0 else None,
+        price_per_million_bytes=float(price) if isinstance(price, int | float) else None,
+    )
+
+
+def _kind(status: int) -> type[ServiceError]:
+    if status in {401, 403}:
+        return AuthenticationError
+    if status == 402:
+        return PaymentRequired
+    if status == 404:
+        return NotFound
+    if status in {408, 504}:
+        return ServiceTimeout
+    return ServiceUnavailable if status == 429 or status >= 500 else ServiceError
+
+
+def _items(parsed: object) -> tuple[FieldError, ...]:
+    items: list[FieldError] = []
+    for item in parsed if isinstance(parsed, list) else ():
+        if not isinstance(item, dict) or not isinstance(item.get("loc"), list) or not item["loc"]:
+            return ()
+        place, context = item.get("in"), item.get("ctx")
+        items.append(
+            FieldError(
+                loc=tuple(str(part) for part in item["loc"]),
+                type=str(item.get("type", "invalid")),
+                msg=str(item.get("msg", "")),
+                # Some services send an object here.
+                ctx=context if context is None or isinstance(context, str) else json.dumps(context),
+                in_=place if place in _PLACES else None,
+            )
+        )
+    return tuple(items)
+
+
+def _message(parsed: object, body: bytes) -> str:
+    text = ""
+    if isinstance(parsed, dict):
+        text = next((parsed[key] for key in ("message", "detail", "error") if isinstance(parsed.get(key), str)), "")
+    text = _CONTROL.sub(" ", text or body[: 4 * _LONGEST_MESSAGE].decode("utf-8", "replace")).strip()
+    return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "…"
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _json(fields: Mapping[str, object]) -> bytes:
+    return json.dumps(fields, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _packed(fields: Mapping[str, object]) -> bytes:
+    packed: bytes = msgpack.packb(fields, use_bin_type=True)
+    return packed
+
+
+def _string(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _strings(value: object) -> tuple[str, ...]:
+    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
+
+
+def _presets(value: object) -> Iterable[VoicePreset]:
+    for item in value if isinstance(value, list) else ():
+        if isinstance(item, dict) and _string(item.get("id")):
+            name = _string(item["id"])
+            yield VoicePreset(name, _string(item.get("title")) or name, _string(item.get("description")))
