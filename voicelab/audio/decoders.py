@@ -10,7 +10,7 @@ import av
 import numpy as np
 from av.packet import Packet
 
-from voicelab.audio.encoders import MP3_DELAY
+from voicelab.audio.mp3 import read_info
 from voicelab.audio.ogg import OggReader
 from voicelab.audio.samples import SILENT, Resampler, Samples, check_rate, from_int16
 from voicelab.errors import AudioError
@@ -20,8 +20,6 @@ __all__ = ["StreamDecoder", "mono"]
 
 # A size at or above this in a WAV header was written before the length was known.
 _UNKNOWN_FROM = 0x7FFFF000
-# A decoder's delay, which LAME's own figure leaves out (MP3_DELAY has both).
-_MP3_DECODER_DELAY = 529
 _OPUS_RATE = 48_000
 
 
@@ -145,10 +143,10 @@ class _Wav:
 
 
 class _Mp3:
-    """Frames of MPEG layer III, past ID3 tags; takes out the delay where the stream tells it.
+    """Frames of MPEG layer III, past ID3 tags, without the encoder's delay where the stream tells it.
 
-    A LAME or Xing frame tells delay and padding; LAME's signature alone, which every stream of
-    libmp3lame has, tells the delay. Other streams stay as they are.
+    An information frame tells delay and padding, ours in a stream only the delay. Streams without one
+    stay as they are, usually 1105 samples late.
     """
 
     def __init__(self) -> None:
@@ -191,7 +189,9 @@ class _Mp3:
         for packet in packets:
             if self._first:
                 self._first = False
-                if self._read_info(bytes(packet)):
+                info = read_info(bytes(packet))
+                if info is not None:
+                    self._skip, self._left = info.skip, info.length
                     continue
             parts.extend(self._take(frame) for frame in self._context.decode(packet))
         return _join(parts)
@@ -209,25 +209,6 @@ class _Mp3:
             samples = samples[: self._left]
             self._left -= samples.size
         return samples
-
-    def _read_info(self, frame: bytes) -> bool:
-        """Read what the first frame tells about the rest; say whether it is only that and no audio."""
-        at = max(frame.find(b"Xing", 0, 64), frame.find(b"Info", 0, 64))
-        if at < 0:
-            if b"LAME" in frame:
-                self._skip = MP3_DELAY
-            return False
-        flags = int.from_bytes(frame[at + 4 : at + 8], "big")
-        frames = int.from_bytes(frame[at + 8 : at + 12], "big") if flags & 1 else 0
-        tag = at + 8 + 4 * bool(flags & 1) + 4 * bool(flags & 2) + 100 * bool(flags & 4) + 4 * bool(flags & 8)
-        if len(frame) >= tag + 24 and frame[tag : tag + 4] in (b"LAME", b"Lavf", b"Lavc"):
-            both = int.from_bytes(frame[tag + 21 : tag + 24], "big")
-            delay, padding = both >> 12, both & 0xFFF
-            self._skip = delay + _MP3_DECODER_DELAY
-            if frames:
-                size = 1152 if frame[1] & 0x08 else 576
-                self._left = max(0, frames * size - delay - padding)
-        return True
 
 
 class _Opus:

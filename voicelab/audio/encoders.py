@@ -16,6 +16,7 @@ import av
 import numpy as np
 from av.packet import Packet
 
+from voicelab.audio.mp3 import MP3_DELAY, MP3_FRAME, info_frame
 from voicelab.audio.samples import SILENT, Resampler, Samples, as_samples, check_rate, to_int16
 from voicelab.errors import AudioError
 from voicelab.schema import (
@@ -28,14 +29,10 @@ from voicelab.schema import (
     TTSRequest,
 )
 
-__all__ = ["MP3_DELAY", "MP3_FRAME", "StreamEncoder", "wav_header"]
+__all__ = ["StreamEncoder", "wav_header"]
 
 UNKNOWN_SIZE = 0xFFFFFFFF
 """What both size fields of a streamed WAV say: the length is not known yet."""
-MP3_FRAME = 1152
-"""Samples in a frame of MPEG-1 layer III."""
-MP3_DELAY = 1105
-"""Samples by which decoded LAME audio comes late: 576 of the encoder, 529 of the decoder."""
 
 # libopus' own choice (OPUS_AUTO, which is -1000) for one channel at 48 kHz in 20 ms frames:
 # 60 * frames per second + rate * channels. FFmpeg refuses the constant itself.
@@ -83,6 +80,10 @@ class _Framed:
         self._rest = SILENT
         self.fed = 0
 
+    @property
+    def empty(self) -> bool:
+        return not self.fed and not self._rest.size
+
     def feed(self, samples: Samples) -> list[Packet[Any]]:
         waiting = np.concatenate((self._rest, np.clip(samples, np.float32(-1.0), np.float32(1.0))))
         size = self._context.frame_size
@@ -122,15 +123,19 @@ class _Mp3:
         return self._join(self._frames.feed(samples))
 
     def finish(self) -> bytes:
+        if self._frames.empty:
+            # A file needs a frame to be one; its information says that none of it is audio.
+            self._frames.feed(np.zeros(1, np.float32))
         rest = self._frames.finish()
         # LAME pads with up to two frames; what is needed to hear the last sample is enough.
-        needed = -(-(self._frames.fed + MP3_DELAY) // MP3_FRAME) if self._frames.fed else 0
+        needed = -(-(self._frames.fed + MP3_DELAY) // MP3_FRAME)
         return self._join(rest[: max(0, needed - self._written)])
 
     def _join(self, packets: Iterable[Packet[Any]]) -> bytes:
         parts = [bytes(packet) for packet in packets]
+        head = info_frame(parts[0]) if parts and not self._written else b""
         self._written += len(parts)
-        return b"".join(parts)
+        return head + b"".join(parts)
 
 
 class _Sink:
@@ -198,9 +203,9 @@ class StreamEncoder:
         mp3_bitrate: 64, 128 or 192 kbit/s, constant.
         opus_bitrate: 24, 32, 48 or 64 kbit/s on average; -1000 leaves it to libopus (51).
 
-    mp3 delays the audio by 1105 samples and fills its last frame, and a stream cannot say so; our
-    decoders take the delay out again, and the length comes out right to within one frame (1152
-    samples). Opus carries both figures and comes out exact. Samples beyond ±1 are clipped.
+    mp3 delays the audio by 1105 samples and fills its last frame. A stream begins with a frame that
+    tells the delay, which our decoders take out; the length then comes out right to within one frame
+    (1152 samples). Opus carries both figures and comes out exact. Samples beyond ±1 are clipped.
 
     Raises AudioError, which names the argument.
     """
@@ -223,6 +228,8 @@ class StreamEncoder:
         self._resampler = Resampler(source_rate, self.rate)
         self._codec = _codec(format, self.rate, mp3_bitrate, opus_bitrate)
         self._finished = False
+        self.samples = 0
+        """Samples at ``rate`` that were encoded so far."""
 
     @classmethod
     def for_request(cls, request: TTSRequest, source_rate: int) -> Self:
@@ -245,6 +252,7 @@ class StreamEncoder:
             raise AudioError(f"{self.format}: the audio could not be encoded: {error}") from error
 
     def _encode(self, samples: Samples) -> bytes:
+        self.samples += samples.size
         try:
             return self._codec.feed(samples)
         except av.FFmpegError as error:

@@ -1,0 +1,98 @@
+"""The information frame of an MP3: how much silence the encoder put before and after the audio.
+
+The layout is LAME's (http://gabriel.mp3-tech.org/mp3infotag.html), inside a frame that is silence to a
+decoder that does not know it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from voicelab.errors import AudioError
+
+__all__ = ["MP3_DELAY", "MP3_FRAME", "Mp3Info", "info_frame", "read_info", "with_exact_info"]
+
+MP3_FRAME = 1152
+"""Samples in a frame of MPEG-1 layer III."""
+MP3_DELAY = 1105
+"""Samples by which decoded LAME audio comes late: 576 of the encoder, 529 of the decoder."""
+
+_ENCODER_DELAY, _DECODER_DELAY = 576, 529
+# The frame header and the side information of one channel.
+_TAG_AT = 4 + 17
+# kbit/s by index for MPEG-1 layer III, and Hz by index; 0 and the last are not numbers.
+_BITRATES = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 0)
+_RATES = (44100, 48000, 32000, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Mp3Info:
+    """Samples to leave out at the beginning, and samples that follow; None when that is not told."""
+
+    skip: int
+    length: int | None
+
+
+def info_frame(first: bytes, frames: int | None = None, size: int | None = None, padding: int = 0) -> bytes:
+    """Return the frame to put before ``first``, the first frame (or its header) of mono MPEG-1 layer III.
+
+    ``frames``, ``size`` in bytes (this frame included) and ``padding`` in samples are left open in a
+    stream, whose end is not known yet.
+    """
+    header = bytearray(first[:4])
+    # Without the padding byte that the first frame may have.
+    header[2] &= 0xFD
+    tag = bytearray(b"Info")
+    if frames is None or size is None:
+        tag += struct.pack(">I", 0)
+    else:
+        tag += struct.pack(">III", 3, frames, size)
+    bitrate = _BITRATES[header[2] >> 4]
+    # Encoder, constant bitrate, then what is not measured: lowpass, peak, two gains, flags.
+    tag += b"LAME3.100" + bytes((1,)) + bytes(1 + 4 + 2 + 2 + 1) + bytes((bitrate,))
+    tag += ((_ENCODER_DELAY << 12) | min(padding, 0xFFF)).to_bytes(3, "big")
+    tag += bytes(1 + 1 + 2) + struct.pack(">IH", size or 0, 0)
+    head = bytes(header) + bytes(_TAG_AT - 4) + bytes(tag)
+    return (head + struct.pack(">H", _crc16(head))).ljust(_frame_length(bytes(header)), b"\0")
+
+
+def read_info(frame: bytes) -> Mp3Info | None:
+    """Return what an information frame tells, None when ``frame`` is one of audio."""
+    at = max(frame.find(b"Xing", 0, 64), frame.find(b"Info", 0, 64))
+    if at < 0 or len(frame) < at + 8:
+        return None
+    flags = int.from_bytes(frame[at + 4 : at + 8], "big")
+    frames = int.from_bytes(frame[at + 8 : at + 12], "big") if flags & 1 else 0
+    tag = at + 8 + 4 * (flags & 1) + 4 * bool(flags & 2) + 100 * bool(flags & 4) + 4 * bool(flags & 8)
+    if len(frame) < tag + 24 or frame[tag : tag + 4] not in (b"LAME", b"Lavf", b"Lavc"):
+        return Mp3Info(skip=0, length=None)
+    both = int.from_bytes(frame[tag + 21 : tag + 24], "big")
+    delay, padding = both >> 12, both & 0xFFF
+    size = MP3_FRAME if frame[1] & 0x08 else MP3_FRAME // 2
+    length = max(0, frames * size - delay - padding) if frames else None
+    return Mp3Info(skip=delay + _DECODER_DELAY, length=length)
+
+
+def with_exact_info(data: bytes, samples: int) -> bytes:
+    """Return a stream that begins with ``info_frame`` as a file that tells its length in ``samples``."""
+    frames = -(-(samples + MP3_DELAY) // MP3_FRAME)
+    padding = frames * MP3_FRAME - samples - _ENCODER_DELAY
+    length = _frame_length(data[:4])
+    return info_frame(data, frames, len(data), padding) + data[length:]
+
+
+def _frame_length(header: bytes) -> int:
+    bitrate, rate = _BITRATES[header[2] >> 4], _RATES[header[2] >> 2 & 3]
+    if not bitrate or not rate:
+        raise AudioError("mp3: the encoder gave a frame without bitrate or sample rate")
+    return 144_000 * bitrate // rate + (header[2] >> 1 & 1)
+
+
+def _crc16(data: bytes) -> int:
+    value = 0
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ (0xA001 if value & 1 else 0)
+    return value
