@@ -23,6 +23,8 @@ app = typer.Typer(
     cls=HouseGroup,
     no_args_is_help=True,
     add_completion=False,
+    # Plain help: in tables of 80 columns the longer names of fields would be cut off.
+    rich_markup_mode=None,
     # A traceback with local variables could show a key.
     pretty_exceptions_enable=False,
     # Fields have the interface's names, with underscores; both spellings are taken.

@@ -60,7 +60,7 @@ def wal_reset_risk(sqlite: tuple[int, ...]) -> bool:
 def doctor(
     *, as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False
 ) -> None:
-    """Report versions, device, weights, data folder and settings; exit status 1 when something is wrong."""
+    """Report versions, device, weights and settings. Exit status 1 when something is wrong."""
     findings = list(_findings())
     if as_json:
         say_line(json.dumps({item.name: _as_json(item) for item in findings}))

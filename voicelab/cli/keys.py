@@ -13,7 +13,7 @@ from voicelab.service.keys import ApiKey, KeyStore, lifetime
 
 __all__ = ["keys"]
 
-keys = typer.Typer(help="Make, list and revoke the keys of the service.", no_args_is_help=True)
+keys = typer.Typer(help="Make, list and revoke the keys of the service.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @keys.command()

@@ -46,7 +46,7 @@ def lab(
         typer.Option(metavar="ARG", help="Argument passed on to JupyterLab; repeatable.", show_default=False),
     ] = None,
 ) -> None:
-    """Check that the voice speaks, then open a notebook in JupyterLab; headless, run it and write HTML."""
+    """Hear the voice, then open a notebook. Headless, the notebook is run instead and written as HTML."""
     if not notebook.is_file():
         raise RequestInvalid.of("notebook", f"{notebook} is not here; run this in a clone, or name a notebook")
     if headless is None:

@@ -27,8 +27,6 @@ _PROSODY = tuple(ProsodyControl.model_fields)
 # A short name besides the field's own.
 _ALSO = {"reference_id": ("--voice",)}
 
-_PANEL = "The request"
-
 
 def request_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of a request; it must take ``fields`` as a keyword.
@@ -77,11 +75,11 @@ def _option(name: str, field: FieldInfo) -> inspect.Parameter:
     kind = _kind(field.annotation)
     option: Any
     if kind is bool:
-        option = typer.Option(f"{flag}/--no-{flag[2:]}", help=description, show_default=False, rich_help_panel=_PANEL)
+        option = typer.Option(f"{flag}/--no-{flag[2:]}", help=description, show_default=False)
     else:
         names = (*_ALSO.get(name, ()), flag)
         shown_type = {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(kind) or "|".join(map(str, get_args(kind)))
-        option = typer.Option(*names, metavar=shown_type, help=description, show_default=False, rich_help_panel=_PANEL)
+        option = typer.Option(*names, metavar=shown_type, help=description, show_default=False)
     value_type = bool | None if kind is bool else str | None
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[value_type, option]

@@ -83,12 +83,12 @@ def complete_wav(file: BinaryIO) -> None:
 def _copy(stream: SpeechStream, write: Callable[[bytes], object], advance: Advance) -> float:
     samples = 0
     # Decoding along the way is what tells the seconds, in every format.
-    with StreamDecoder(stream.request.format, stream.rate) as decoder:
-        for chunk in stream:
-            write(chunk)
-            samples += decoder.feed(chunk).size
-            advance(samples / stream.rate)
-        samples += decoder.finish().size
+    decoder = StreamDecoder(stream.request.format, stream.rate)
+    for chunk in stream:
+        write(chunk)
+        samples += decoder.feed(chunk).size
+        advance(samples / stream.rate)
+    samples += decoder.finish().size
     advance(samples / stream.rate)
     return samples / stream.rate
 

@@ -16,7 +16,7 @@ from voicelab.cli.options import request_options, whole_number
 from voicelab.cli.output import Advance, Report, speak_to_file, speak_to_stdout
 from voicelab.errors import RequestInvalid
 from voicelab.lab import connect
-from voicelab.schema import AudioFormat, ReferenceAudio, TTSRequest
+from voicelab.schema import AudioFormat, ReferenceAudio, TTSRequest, check_model
 
 __all__ = ["say"]
 
@@ -38,7 +38,9 @@ _CHARACTERS_PER_SECOND = 14.0
 
 @request_options
 def say(
-    text: Annotated[str, typer.Argument(help="What to say; - reads it from stdin.", show_default=False)],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="What to say; - reads it from stdin.", show_default=False)
+    ],
     *,
     output: Annotated[
         str | None,
@@ -81,17 +83,18 @@ def say(
     ] = None,
     fields: dict[str, Any],
 ) -> None:
-    """Say TEXT; print the file, its seconds of audio, the seconds it took and the device."""
+    """Say TEXT. Prints the file, its seconds of audio, the seconds it took and the device."""
     spoken = sys.stdin.read() if text == "-" else text
     fields["format"] = audio_format = _format(output, fields.get("format"))
     if reference or reference_text:
         fields["references"] = _references(reference or [], reference_text or [])
     # Everything is checked before a backend is made, which takes longer than to say no.
     TTSRequest.build(text=spoken, **fields)
+    chosen = check_model(model) if model is not None else None
     number = whole_number("seed", seed, place="header")
     target = output or f"speech.{audio_format}"
     started = time.perf_counter()
-    with connect(base_url or None, device=device, model=model) as lab:
+    with connect(base_url or None, device=device, model=chosen) as lab:
         stream = lab.stream(spoken, seed=number, **fields)
         with stream, _bar(spoken, fields, shown=progress) as advance:
             if target == "-":
