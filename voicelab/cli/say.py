@@ -36,51 +36,59 @@ _LONG_TEXT = 300
 _CHARACTERS_PER_SECOND = 14.0
 
 
+Text = Annotated[str, typer.Argument(metavar="TEXT", help="What to say; - reads it from stdin.", show_default=False)]
+Output = Annotated[
+    str | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Where to write; its suffix (.wav .mp3 .opus .ogg .pcm) chooses the format. - is stdout, "
+        "as the audio comes. Without it: speech.FORMAT in this folder.",
+        show_default=False,
+    ),
+]
+References = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="Voice sample to clone (WAV, MP3, FLAC); repeatable.", show_default=False),
+]
+ReferenceTexts = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TEXT", help="Transcript of each --reference, in order.", show_default=False),
+]
+Seed = Annotated[str | None, typer.Option(metavar="INTEGER", help="Repeat a rendering exactly.", show_default=False)]
+ModelName = Annotated[str | None, typer.Option(metavar="s1|s2-pro", help="Synthesis model.", show_default=False)]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        envvar="VOICELAB_BASE_URL",
+        help="Service to use, with the key in VOICELAB_API_KEY. Without it the embedded voice speaks.",
+        show_default=False,
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Where the embedded voice runs: cpu, cuda, cuda:1 …", show_default=False),
+]
+Bar = Annotated[
+    bool | None,
+    typer.Option(help="Show a progress bar (default: long text, in a terminal).", show_default=False),
+]
+
+
 @request_options
 def say(
-    text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="What to say; - reads it from stdin.", show_default=False)
-    ],
+    text: Text,
     *,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="Where to write; its suffix (.wav .mp3 .opus .ogg .pcm) chooses the format. - is stdout, "
-            "as the audio comes. Without it: speech.FORMAT in this folder.",
-            show_default=False,
-        ),
-    ] = None,
-    reference: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Voice sample to clone (WAV, MP3, FLAC); repeatable.", show_default=False),
-    ] = None,
-    reference_text: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="Transcript of each --reference, in order.", show_default=False),
-    ] = None,
-    seed: Annotated[
-        str | None, typer.Option(metavar="INTEGER", help="Repeat a rendering exactly.", show_default=False)
-    ] = None,
-    model: Annotated[str | None, typer.Option(metavar="s1|s2-pro", help="Synthesis model.", show_default=False)] = None,
-    base_url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            envvar="VOICELAB_BASE_URL",
-            help="Service to use, with the key in VOICELAB_API_KEY. Without it the embedded voice speaks.",
-            show_default=False,
-        ),
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="Where the embedded voice runs: cpu, cuda, cuda:1 …", show_default=False)
-    ] = None,
-    progress: Annotated[
-        bool | None,
-        typer.Option(help="Show a progress bar (default: long text, in a terminal).", show_default=False),
-    ] = None,
+    output: Output = None,
+    reference: References = None,
+    reference_text: ReferenceTexts = None,
+    seed: Seed = None,
+    model: ModelName = None,
+    base_url: BaseUrl = None,
+    device: Device = None,
+    progress: Bar = None,
     fields: dict[str, Any],
 ) -> None:
     """Say TEXT. Prints the file, its seconds of audio, the seconds it took and the device."""

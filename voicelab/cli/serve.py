@@ -23,7 +23,7 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen at; by default this machine alone can call.")] = LOOPBACK,
     port: Annotated[str, typer.Option(metavar="N", help="Port to listen at; 0 takes any free one.")] = str(PORT),
     device: Annotated[
-        str | None, typer.Option(help="Where the voice runs: cpu, cuda, cuda:1 …", show_default=False)
+        str | None, typer.Option(metavar="NAME", help="Where the voice runs: cpu, cuda, cuda:1 …", show_default=False)
     ] = None,
 ) -> None:
     """Serve the embedded voice until Ctrl-C or SIGTERM. Keys are made with voicelab keys create."""
