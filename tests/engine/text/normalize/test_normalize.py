@@ -142,7 +142,8 @@ TABLE = {
         "Street in Saint Louis.",
         "Mr. and Mrs. Jones": "Mister and Missus Jones",
         "Dr. The": "Doctor The",
-        "e.g. this, i.e. that, etc. And so on, etc.": "for example this, that is that, et cetera. And so on, et cetera.",
+        "e.g. this, i.e. that, etc. And so on, etc.": "for example this, that is that, et cetera. And so on, "
+        "et cetera.",
         "The U.S. Army left the U.S. He stayed.": "The U S Army left the U S. He stayed.",
         "J. K. Rowling and Samuel L. Jackson": "J K Rowling and Samuel L Jackson",
         "Option B. Then we left.": "Option B. Then we left.",

@@ -1,0 +1,168 @@
+"""Cutting a text into the segments that are synthesized one after another.
+
+Runs on the text as the user wrote it, before normalization, so that offsets point into the user's own text.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from voicelab.engine.text.abbreviations import (
+    ABBREVIATIONS,
+    BEFORE_NUMBER,
+    CAPITALISED_ONLY,
+    INITIALISM,
+    LOWERCASE_ONLY,
+    MONTHS,
+    TITLES,
+    ends_sentence,
+)
+
+__all__ = ["Segment", "segment"]
+
+Boundary: TypeAlias = Literal["paragraph", "sentence", "clause", "word"]
+Point: TypeAlias = tuple[int, Boundary]
+
+_RANK: Final[dict[Boundary, int]] = {"paragraph": 3, "sentence": 2, "clause": 1, "word": 0}
+
+_PARAGRAPH = re.compile(r"(?<!\s)\s*\n[^\S\n]*\n\s*")
+_CLOSING = "\"')\\]}”’»」』）"
+_SENTENCE = re.compile(
+    rf"(?:(?<![.!?])[.!?]+|…)[{_CLOSING}]*(?=\s)|[。！？｡]+[{_CLOSING}]*|\n(?=[ \t]*(?:[-*•]|\d{{1,3}}[.)])[ \t])"
+)
+_CLAUSE = re.compile(rf"[;:,][{_CLOSING}]*(?=\s)|\s--?(?=\s)|\s[–—](?=\s)|—|[，、；：]")
+_SPACE = re.compile(r"\s+")
+_WORD_BEFORE = re.compile(r"[A-Za-z](?:[A-Za-z.]*[A-Za-z])?\Z")
+_LOWER_NEXT = re.compile(rf"[\s{_CLOSING}]*[a-z]")
+_INITIAL = re.compile(r"(?<![A-Za-z])[A-Z]\Z")
+_DIGIT_NEXT = re.compile(r"\s*\d")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of the text.
+
+    `text` is ``original[start:end]`` without white space at either end; `ends_with` says what kind of boundary
+    follows it, from which the pause after it is chosen. The last segment of a text ends a paragraph.
+    """
+
+    text: str
+    start: int
+    end: int
+    ends_with: Boundary
+
+
+def _is_abbreviation(text: str, period: int) -> bool:
+    """Whether the period at ``text[period]`` belongs to an abbreviation and ends no sentence."""
+    found = _WORD_BEFORE.search(text, max(0, period - 24), period)
+    if found is None:
+        # "3." followed by a word in lower case, or "1. Item": a number of a list, not a sentence.
+        return bool(re.search(r"(?:^|\n)[ \t]*\d{1,3}\Z", text[max(0, period - 8) : period]))
+    word = found.group()
+    if word in TITLES and word != "St":
+        return True
+    if word == "St":
+        return not ends_sentence(text, period + 1)
+    key = word.lower()
+    if key in BEFORE_NUMBER and _DIGIT_NEXT.match(text, period + 1):
+        return True
+    known = (
+        (key in ABBREVIATIONS or word in MONTHS)
+        and not (key in CAPITALISED_ONLY and not word[0].isupper())
+        and not (key in LOWERCASE_ONLY and word[0].isupper())
+        and word != "May"
+    )
+    if known or INITIALISM.fullmatch(f"{word}."):
+        return not ends_sentence(text, period + 1)
+    if _INITIAL.search(word):
+        return word != "I" and not ends_sentence(text, period + 1)
+    return False
+
+
+def _sentence_ends(text: str) -> Iterator[int]:
+    for match in _SENTENCE.finditer(text):
+        mark = match.group()
+        if mark.startswith(".") and not mark.startswith("..") and _is_abbreviation(text, match.start()):
+            continue
+        # "Wait... what", "“Really?” she asked": the sentence goes on in lower case.
+        if (mark[0] in ".…" or mark[-1] in _CLOSING) and _LOWER_NEXT.match(text, match.end()):
+            continue
+        yield match.end()
+
+
+def _boundaries(text: str) -> list[Point]:
+    """Every place where the text may be cut, in order, each with its strongest kind."""
+    found: dict[int, Boundary] = {m.start(): "word" for m in _SPACE.finditer(text)}
+    found.update((m.end(), "clause") for m in _CLAUSE.finditer(text))
+    found.update((end, "sentence") for end in _sentence_ends(text))
+    found.update((m.start(), "paragraph") for m in _PARAGRAPH.finditer(text))
+    found.pop(0, None)
+    found[len(text)] = "paragraph"
+    return sorted(found.items())
+
+
+def _glued(text: str, at: int) -> bool:
+    """Whether the space at `at` holds together what is read as one: "Dr. Smith", "5 km", "March 5", "Henry VIII"."""
+    before, after = text[max(0, at - 12) : at], text[at : at + 12].lstrip()
+    if re.search(r"\d\S*\Z", before) or re.match(r"\S?\d|[IVX]+\b|[ap]\.?m\b", after):
+        return True
+    return before.endswith(".") and _is_abbreviation(text, at - 1)
+
+
+def _window(points: Sequence[Point], first: int, start: int, limit: int) -> Sequence[Point]:
+    last = bisect_right(points, start + limit, lo=first, key=lambda point: point[0])
+    return points[first:last]
+
+
+def _choose(text: str, window: Sequence[Point], start: int, shortest: int) -> Point | None:
+    """The best place within reach: see `segment` for the order of preference."""
+    long_enough = [point for point in window if point[0] - start >= shortest]
+    sentences = [point for point in long_enough if _RANK[point[1]] >= _RANK["sentence"]]
+    if sentences:
+        return sentences[0]
+    clauses = [point for point in long_enough if point[1] == "clause"]
+    if clauses:
+        return clauses[-1]
+    # A short sentence before an endless one: better alone than the long one torn at any word.
+    short = [point for point in window if _RANK[point[1]] >= _RANK["sentence"]]
+    if short:
+        return short[-1]
+    free = [point for point in long_enough if not _glued(text, point[0])]
+    choices = free or long_enough or window
+    return choices[-1] if choices else None
+
+
+def _skip_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def segment(text: str, chunk_length: int = 300, min_chunk_length: int = 50) -> tuple[Segment, ...]:
+    """Split `text` into segments of at most `chunk_length` characters.
+
+    A segment ends at the first sentence or paragraph end that leaves it at least `min_chunk_length` characters
+    long, so that short sentences are joined with their neighbours and long ones stand alone. Where no sentence
+    end is within reach it ends at the last clause end (``; : , —``), and only where there is none at the last
+    space, if possible not inside a number, a date or a name with its title. A single word longer than
+    `chunk_length` stays whole. Every character except white space is in exactly one segment, in order; blank
+    text has no segments.
+    """
+    points = _boundaries(text)
+    segments: list[Segment] = []
+    start, first = _skip_space(text, 0), 0
+    end_of_text = len(text.rstrip())
+    while start < end_of_text:
+        while first < len(points) and points[first][0] <= start:
+            first += 1
+        window = _window(points, first, start, chunk_length)
+        end, kind = _choose(text, window, start, min_chunk_length) or points[first]
+        if end_of_text - end < min_chunk_length and end_of_text - start <= chunk_length:
+            end, kind = points[-1]  # what is left is too short to stand alone
+        piece = text[start:end].rstrip()
+        segments.append(Segment(piece, start, start + len(piece), kind))
+        start = _skip_space(text, end)
+    return tuple(segments)
