@@ -175,6 +175,9 @@ class _Opus:
         return self._with_header(self._sink.take())
 
     def finish(self) -> bytes:
+        if self._frames.empty:
+            # Without a packet the stream would have no end, like one that was cut off.
+            self._frames.feed(np.zeros(1, np.float32))
         self._mux(self._frames.finish())
         self._container.close()
         rest = self._sink.take()
