@@ -27,13 +27,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
-    tracked = subprocess.run(
-        ["git", "ls-files", "-z", "voicelab"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
+    files = (path for path in (ROOT / "voicelab").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    wanted = {path.relative_to(ROOT).as_posix() for path in files}
     with zipfile.ZipFile(wheel) as archive:
         held = set(archive.namelist())
-    assert {name for name in tracked.split("\0") if name} - held == set()
-    assert {"voicelab/py.typed", "voicelab/__init__.py"} <= held
+    assert {"voicelab/py.typed", "voicelab/__init__.py"} <= wanted
+    assert wanted - held == set()
 
 
 def test_the_wheel_holds_nothing_but_the_package(wheel: Path) -> None:
