@@ -1,0 +1,240 @@
+"""What speech researchers measure in a clip: pitch, energy, spectrogram, mel spectrogram, and a digest.
+
+librosa is loaded when the first of these is called, not before.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from voicelab.audio.clip import Clip
+from voicelab.errors import AudioError
+
+__all__ = ["Contour", "Digest", "Spectrum", "digest", "energy", "f0", "mel", "spectrogram"]
+
+_FLOOR_DB = -120.0
+# Pitch is looked for in audio of this rate: enough for 600 Hz to the cent, and quick.
+_F0_RATE = 16_000
+# A frame is voiced when it resembles itself one period later at least this much, and is not much
+# fainter than the loudest.
+_VOICED_LIKENESS, _VOICED_RANGE_DB = 0.6, 40.0
+
+_Floats = npt.NDArray[np.float64]
+
+
+def _frozen(values: npt.ArrayLike) -> _Floats:
+    array = np.array(values, np.float64)
+    array.flags.writeable = False
+    return array
+
+
+@dataclass(frozen=True, eq=False)
+class Contour:
+    """One value for each frame: ``times`` in seconds (the frame's middle) and ``values``, both (frames,)."""
+
+    times: _Floats
+    values: _Floats
+    unit: str
+
+    @property
+    def median(self) -> float:
+        """Median of the values that are numbers; NaN when there is none."""
+        known = self.values[np.isfinite(self.values)]
+        return float(np.median(known)) if known.size else math.nan
+
+    @property
+    def share(self) -> float:
+        """Share of the frames that have a value, 0 to 1; of a pitch contour, the voiced share."""
+        return float(np.isfinite(self.values).mean()) if self.values.size else 0.0
+
+    def __repr__(self) -> str:
+        return f"Contour({self.values.size} frames, median {self.median:.1f} {self.unit}, {self.share:.0%} valued)"
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Level in dB by frequency and time: ``db`` is (frequencies, times); a full-scale sine reaches 0 dB.
+
+    ``frequencies`` are in Hz (the middles of mel bands, for a mel spectrogram), ``times`` in seconds.
+    """
+
+    times: _Floats
+    frequencies: _Floats
+    db: _Floats
+
+    def __repr__(self) -> str:
+        bands, frames = self.db.shape
+        top = self.frequencies[-1] if self.frequencies.size else 0.0
+        return f"Spectrum({bands} bands to {top:.0f} Hz, {frames} frames)"
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """A clip in a few figures that stay the same to within tolerances wherever it is made.
+
+    ``duration`` in seconds, ``level`` in dBFS (-inf for silence), ``f0`` the median pitch in Hz (None when
+    nothing is voiced), ``mel`` the mean levels in dB of eight mel bands between 80 Hz and 8 kHz.
+    """
+
+    duration: float
+    level: float
+    f0: float | None
+    mel: tuple[float, ...]
+
+    def __str__(self) -> str:
+        pitch = "unvoiced" if self.f0 is None else f"F0 {self.f0:.0f} Hz"
+        return f"{self.duration:.2f} s, {self.level:.1f} dBFS, {pitch}, mel {' '.join(f'{x:.0f}' for x in self.mel)} dB"
+
+    def close_to(
+        self, other: Digest, *, seconds: float = 0.05, db: float = 1.5, cents: float = 50.0, mel_db: float = 3.0
+    ) -> bool:
+        """Tell whether two digests agree within these tolerances; two silences do."""
+        if abs(self.duration - other.duration) > seconds or (self.f0 is None) != (other.f0 is None):
+            return False
+        if self.level != other.level and not abs(self.level - other.level) <= db:
+            return False
+        if self.f0 is not None and other.f0 is not None and abs(1200.0 * math.log2(self.f0 / other.f0)) > cents:
+            return False
+        return all(abs(mine - theirs) <= mel_db for mine, theirs in zip(self.mel, other.mel, strict=True))
+
+
+def f0(
+    clip: Clip,
+    *,
+    fmin: float = 60.0,
+    fmax: float = 600.0,
+    hop_s: float = 0.01,
+    method: Literal["yin", "pyin"] = "yin",
+) -> Contour:
+    """Return the pitch in Hz, NaN where nothing is voiced.
+
+    ``yin`` (de Cheveigné & Kawahara 2002) takes milliseconds, its voicing comes from the likeness of
+    neighbouring periods; ``pyin`` (Mauch & Dixon 2014) smooths and decides voicing by a hidden Markov
+    model, takes a second for a few seconds of speech, and many more at first use. Raises AudioError for
+    impossible bounds.
+    """
+    import librosa
+
+    if not 20.0 <= fmin < fmax <= _F0_RATE / 4 or not 0.001 <= hop_s <= 1.0:
+        raise AudioError(f"f0: {fmin} to {fmax} Hz every {hop_s} s cannot be searched")
+    if method not in ("yin", "pyin"):
+        raise AudioError(f"method: {method!r} is not 'yin' or 'pyin'")
+    frame = 2 ** math.ceil(math.log2(3.0 * _F0_RATE / fmin))
+    hop = round(hop_s * _F0_RATE)
+    samples = clip.resample(_F0_RATE).samples.astype(np.float64)
+    if not samples.any():
+        return Contour(_frozen([]), _frozen([]), "Hz")
+    if method == "pyin":
+        values, _, _ = librosa.pyin(samples, fmin=fmin, fmax=fmax, sr=_F0_RATE, frame_length=frame, hop_length=hop)
+    else:
+        values = librosa.yin(samples, fmin=fmin, fmax=fmax, sr=_F0_RATE, frame_length=frame, hop_length=hop)
+        values = np.where(_voiced(samples, values, frame, hop), values, np.nan)
+    return Contour(_frozen(np.arange(len(values)) * hop / _F0_RATE), _frozen(values), "Hz")
+
+
+def _voiced(samples: _Floats, pitch: _Floats, frame: int, hop: int) -> npt.NDArray[np.bool_]:
+    half = frame // 4
+    longest = int(_F0_RATE / pitch.min()) + 1
+    padded = np.pad(samples, (half, half + longest))
+    likeness, power = np.zeros(len(pitch)), np.zeros(len(pitch))
+    for index, hertz in enumerate(pitch):
+        begin = index * hop
+        lag = round(_F0_RATE / hertz)
+        here, later = padded[begin : begin + 2 * half], padded[begin + lag : begin + lag + 2 * half]
+        here = here[: later.size]
+        power[index] = here @ here
+        likeness[index] = (here @ later) / math.sqrt(power[index] * (later @ later) + 1e-12)
+    loud = power > power.max() * 10.0 ** (-_VOICED_RANGE_DB / 10.0)
+    voiced: npt.NDArray[np.bool_] = loud & (likeness >= _VOICED_LIKENESS)
+    return voiced
+
+
+def energy(clip: Clip, *, window_s: float = 0.025, hop_s: float = 0.01) -> Contour:
+    """Return the root-mean-square level in dBFS of a window around each frame, -120 at the least."""
+    window, hop = _frame_sizes(clip, window_s, hop_s)
+    padded = np.pad(clip.samples.astype(np.float64), (window // 2, window))
+    power = np.concatenate(([0.0], np.cumsum(np.square(padded))))
+    begins = np.arange(0, max(1, len(clip)), hop)
+    mean = np.maximum(power[begins + window] - power[begins], 0.0) / window
+    level = np.maximum(10.0 * np.log10(np.maximum(mean, 1e-30)), _FLOOR_DB)
+    return Contour(_frozen(begins / clip.rate), _frozen(level), "dBFS")
+
+
+def spectrogram(clip: Clip, *, window_s: float = 0.025, hop_s: float = 0.005) -> Spectrum:
+    """Return the short-time spectrum in dB under a Hann window: (frequencies to half the rate, frames)."""
+    import librosa
+
+    power, window, hop = _power(clip, window_s, hop_s)
+    frequencies = librosa.fft_frequencies(sr=clip.rate, n_fft=window)
+    return Spectrum(_frozen(np.arange(power.shape[1]) * hop / clip.rate), _frozen(frequencies), _frozen(_db(power)))
+
+
+def mel(
+    clip: Clip,
+    *,
+    bands: int = 80,
+    fmin: float = 0.0,
+    fmax: float | None = None,
+    window_s: float = 0.04,
+    hop_s: float = 0.01,
+) -> Spectrum:
+    """Return the mel spectrogram in dB (Slaney's scale): (bands, frames).
+
+    ``fmax`` in Hz is half the rate when None. Raises AudioError for impossible bounds.
+    """
+    import librosa
+
+    top = clip.rate / 2 if fmax is None else min(fmax, clip.rate / 2)
+    if bands < 1 or not 0.0 <= fmin < top:
+        raise AudioError(f"mel: {bands} bands from {fmin} to {top} Hz cannot be made")
+    power, window, hop = _power(clip, window_s, hop_s)
+    edges = librosa.mel_frequencies(n_mels=bands + 2, fmin=fmin, fmax=top)
+    frequencies = librosa.fft_frequencies(sr=clip.rate, n_fft=window)
+    rise = (frequencies[None] - edges[:-2, None]) / np.diff(edges)[:-1, None]
+    fall = (edges[2:, None] - frequencies[None]) / np.diff(edges)[1:, None]
+    weights = np.maximum(0.0, np.minimum(rise, fall))
+    # Low bands may be narrower than the spacing of the spectrum; they then take its nearest line.
+    for band in np.flatnonzero(weights.sum(axis=1) == 0.0):
+        weights[band, np.argmin(np.abs(frequencies - edges[band + 1]))] = 1.0
+    times = np.arange(power.shape[1]) * hop / clip.rate
+    return Spectrum(_frozen(times), _frozen(edges[1:-1]), _frozen(_db(weights @ power)))
+
+
+def digest(clip: Clip) -> Digest:
+    """Return the figures by which notebooks are compared. Takes some 30 ms for 3 s of audio."""
+    pitch = f0(clip).median
+    bands = np.power(10.0, mel(clip, bands=8, fmin=80.0, fmax=8000.0).db / 10.0).mean(axis=1)
+    return Digest(
+        duration=round(clip.duration, 3),
+        level=round(clip.level, 2),
+        f0=None if math.isnan(pitch) else round(pitch, 1),
+        mel=tuple(round(float(value), 1) for value in _db(bands)),
+    )
+
+
+def _frame_sizes(clip: Clip, window_s: float, hop_s: float) -> tuple[int, int]:
+    if not 0.001 <= hop_s <= 1.0 or not 0.001 <= window_s <= 1.0:
+        raise AudioError(f"a window of {window_s} s every {hop_s} s is not within 1 ms to 1 s")
+    return max(2, round(window_s * clip.rate)), max(1, round(hop_s * clip.rate))
+
+
+def _power(clip: Clip, window_s: float, hop_s: float) -> tuple[_Floats, int, int]:
+    import librosa
+
+    window, hop = _frame_sizes(clip, window_s, hop_s)
+    samples = np.pad(clip.samples, (0, max(0, window - len(clip))))
+    # Zeros around it instead of reflections: what is not in the clip is silence.
+    spectrum = librosa.stft(samples, n_fft=window, hop_length=hop, window="hann", center=True, pad_mode="constant")
+    # A sine of amplitude 1 has a line of half the window's sum, which for Hann is a quarter of its length.
+    power: _Floats = np.square(np.abs(spectrum).astype(np.float64) / (window / 4.0))
+    return power, window, hop
+
+
+def _db(power: _Floats) -> _Floats:
+    level: _Floats = np.maximum(10.0 * np.log10(np.maximum(power, 1e-30)), _FLOOR_DB)
+    return level
