@@ -34,8 +34,7 @@ def test_sentences_stand_alone_when_no_minimum_is_asked() -> None:
         ),
         ("Wait... what?", "paragraph"),
         (
-            "The second paragraph is rather long and, although it has commas, it goes on and on without a period "
-            "— until it ends.",
+            STORY.partition("\n\n")[2],
             "paragraph",
         ),
     ]

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicelab.engine.text.normalize import as_written, normalize, speakable
+from voicelab.engine.text.normalize.vocabulary import vocabulary
 from voicelab.errors import RequestInvalid
 
 ALPHABET = re.compile(r"[A-Za-z ,.?!;:—'-]*\Z")
@@ -178,6 +179,9 @@ TABLE = {
     },
     "capitals": {
         "NASA and IBM use MP3": "NASA and IBM use MP three",
+        "That is NOT what the US and IT said": "That is not what the US and IT said",
+        "STOP DOING THAT NOW": "stop doing that now",
+        "NASA IBM CIA": "NASA IBM CIA",
         "COVID-19, F-16, A4, 5G, H2O": "COVID nineteen, F sixteen, ay four, five G, H two O",
     },
     "punctuation": {
@@ -202,6 +206,14 @@ TABLE = {
 )
 def test_table(written: str, said: str) -> None:
     assert normalize(written).text == said
+
+
+def test_the_vocabulary_covers_every_word_the_normalizer_adds() -> None:
+    for rows in TABLE.values():
+        for written, said in rows.items():
+            known = vocabulary() | set(re.findall(r"[a-z']+", as_written(written).text.lower()))
+            added = {word for word in re.findall(r"[a-z']+", said.lower().replace("'s ", " ")) if len(word) > 1}
+            assert added <= known, (written, added - known)
 
 
 def test_notes_name_what_was_left_out() -> None:

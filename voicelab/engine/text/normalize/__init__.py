@@ -6,7 +6,8 @@ leaving them out would pass silence off as speech. Both return ASCII letters, sp
 only, never raise, and give their own output back unchanged. ``speakable`` decides whether a text can be
 spoken at all.
 
-Conventions for the next stage: words in capitals (NASA, IBM) are left for the lexicon to say or spell; initialisms
+Conventions for the next stage: words in capitals (NASA, IBM) are left for the lexicon to say or spell, except plain
+words capitalised for emphasis ("NOT", or a text that is shouted throughout), which become lower case; initialisms
 written with periods come as single capitals ("U.S." is "U S"), with the letter A written "ay" so that it is not
 taken for the article.
 """
@@ -24,7 +25,7 @@ from voicelab.engine.text.normalize.quantities import EARLY, LATE, NUMBERS
 from voicelab.engine.text.normalize.speakable import speakable
 from voicelab.engine.text.normalize.symbols import SYMBOLS, tidy
 from voicelab.engine.text.normalize.values import Normalized, Rules, apply
-from voicelab.engine.text.normalize.written import ABBREVIATED, ADDRESSES, NUMERALS
+from voicelab.engine.text.normalize.written import ABBREVIATED, ADDRESSES, CAPITALS, NUMERALS
 
 __all__ = ["Normalized", "as_written", "clean", "normalize", "speakable"]
 
@@ -51,6 +52,7 @@ _RULES: Final[Rules] = (
     *LATE,
     *ABBREVIATED,
     *NUMERALS,
+    *CAPITALS,
     *PLAIN_YEARS,
     *_SPLIT,
     *NUMBERS[:-1],

@@ -13,7 +13,7 @@ from typing import Final
 
 from voicelab.engine.text.normalize.values import Normalized
 
-__all__ = ["KEPT_SYMBOLS", "clean", "fold", "is_emoji", "script"]
+__all__ = ["GREEK", "KEPT_SYMBOLS", "clean", "fold", "is_emoji", "script"]
 
 KEPT_SYMBOLS: Final = frozenset("£€¥₹¢°×÷±≤≥≠≈√µΩ§—")
 """Symbols outside ASCII that pass the cleaning because the normalizer has words for them."""
@@ -64,7 +64,7 @@ _GREEK_NAMES: Final = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda nu xi omicron pi rho sigma tau upsilon phi chi "
     "psi omega"
 )
-_GREEK: Final = dict(zip("αβγδεζηθικλνξοπρστυφχψω", _GREEK_NAMES.split(), strict=True))
+GREEK: Final = dict(zip("αβγδεζηθικλνξοπρστυφχψω", _GREEK_NAMES.split(), strict=True))
 # "LATIN SMALL LETTER L WITH STROKE" has no decomposition, but its name says which letter it is built on.
 _LATIN_NAME = re.compile(r"LATIN (SMALL|CAPITAL) (?:LETTER|LIGATURE) (?:DOTLESS |LONG )?([A-Z]{1,2})(?: WITH .*)?\Z")
 _SUPERSCRIPTS = re.compile(f"[{''.join(_SUPERSCRIPT)}]+")
@@ -131,7 +131,7 @@ def _name_greek(match: re.Match[str]) -> str:
     char = match.group().lower()
     char = "σ" if char == "ς" else char
     # µ and Ω stay: they are units first.
-    return f" {_GREEK[char]} " if char in _GREEK and match.group() != "Ω" else match.group()
+    return f" {GREEK[char]} " if char in GREEK and match.group() != "Ω" else match.group()
 
 
 def _raise(match: re.Match[str]) -> str:

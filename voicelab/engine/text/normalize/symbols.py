@@ -7,9 +7,9 @@ from typing import Final
 
 from voicelab.engine.text.normalize.values import Rules
 
-__all__ = ["SYMBOLS", "tidy"]
+__all__ = ["NAMES", "SYMBOLS", "tidy"]
 
-_NAMES: Final = {
+NAMES: Final = {
     "&": "and",
     "+": "plus",
     "=": "equals",
@@ -52,7 +52,7 @@ _HYPHEN = re.compile(r"(?<![A-Za-z])-|-(?![A-Za-z])")
 
 
 def _name(match: re.Match[str]) -> str:
-    return f" {_NAMES[match.group()]} "
+    return f" {NAMES[match.group()]} "
 
 
 def _company(match: re.Match[str]) -> str:
@@ -76,7 +76,7 @@ SYMBOLS: Final[Rules] = (
     (re.compile(r"(?<=[\w)]) ?[=-]> ?(?=\w)"), " to "),
     (re.compile(r"(?<=\w) < ?(?=\w)|(?<=\d)<(?=\d)|(?<!\S)<(?=\d)"), " less than "),
     (re.compile(r"(?<=\w) > ?(?=\w)|(?<=\d)>(?=\d)|(?<!\S)>(?=\d)"), " greater than "),
-    (re.compile(f"[{re.escape(''.join(_NAMES))}]"), _name),
+    (re.compile(f"[{re.escape(''.join(NAMES))}]"), _name),
 )
 """Before the numbers are read, so that the digits around a symbol can decide."""
 

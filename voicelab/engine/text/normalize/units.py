@@ -33,7 +33,7 @@ def _with_prefixes() -> dict[str, tuple[str, str]]:
         "F": ("farad", "mµn"),
         "Ω": (" ohm", "kMm"),
         "B": ("byte", "kMGT"),
-        "eV": ("electron volt", "kMGT"),
+        "eV": (" electron volt", "kMGT"),
         "mol": ("mole", "mµn"),
         "Wh": ("watt hour", "kMGTm"),
     }

@@ -19,7 +19,7 @@ from voicelab.engine.text.abbreviations import (
 from voicelab.engine.text.normalize.numbers import cardinal, decimal, ordinal, roman
 from voicelab.engine.text.normalize.values import Rules
 
-__all__ = ["ABBREVIATED", "ADDRESSES", "NUMERALS"]
+__all__ = ["ABBREVIATED", "ADDRESSES", "CAPITALS", "IN_ADDRESS", "NUMERALS"]
 
 _TLD: Final = (
     "com|org|net|edu|gov|mil|int|info|biz|io|ai|app|dev|co|me|tv|uk|us|de|fr|es|nl|eu|ca|au|jp|cn|ch|se|"
@@ -35,7 +35,7 @@ _URL = re.compile(
     r"(?<![\w@.-])(?:(?:https?|ftp)://[^\s<>\"'()\[\]{}]+|www\.[^\s<>\"'()\[\]{}]+|"
     rf"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.(?:{_TLD})\b(?:/[^\s<>\"'()\[\]{{}}]*)?(?![\w.@][A-Za-z0-9]))"
 )
-_IN_ADDRESS: Final = {
+IN_ADDRESS: Final = {
     ".": "dot",
     "/": "slash",
     "-": "dash",
@@ -114,8 +114,8 @@ def _address(text: str) -> str:
         elif part.isalpha():
             spelled = len(part) == 1 or (words[-1:] == ["dot"] and part in _SPELLED)
             words.append(_spell(part.upper()) if spelled or part.lower() == "www" else part)
-        elif part in _IN_ADDRESS:
-            words.append(_IN_ADDRESS[part])
+        elif part in IN_ADDRESS:
+            words.append(IN_ADDRESS[part])
     return " ".join(words) + tail
 
 
@@ -198,6 +198,85 @@ def _as(match: re.Match[str], *, ordered: bool) -> str:
         return match.group()
     return f"{ordinal(number)} " if ordered else cardinal(number)
 
+
+_EMPHATIC: Final = frozenset(
+    (
+        *(
+            "NOT",
+            "YOU",
+            "ALL",
+            "THE",
+            "AND",
+            "BUT",
+            "YES",
+            "NOW",
+            "OUT",
+            "DID",
+            "GET",
+            "LET",
+            "SHE",
+            "HIS",
+            "HER",
+            "HOW",
+        ),
+        *(
+            "WHY",
+            "NEW",
+            "ONE",
+            "TWO",
+            "TOO",
+            "WAS",
+            "HAS",
+            "HAD",
+            "FOR",
+            "OUR",
+            "OFF",
+            "OWN",
+            "ANY",
+            "BIG",
+            "BAD",
+            "NO",
+        ),
+        *(
+            "MY",
+            "WE",
+            "HE",
+            "BE",
+            "DO",
+            "SO",
+            "OH",
+            "HEY",
+            "STOP",
+            "SALE",
+            "FREE",
+            "THIS",
+            "THAT",
+            "WITH",
+            "WHAT",
+            "VERY",
+        ),
+        *("NEVER", "EVER", "ONLY", "JUST", "MUST", "WILL", "HAVE", "FROM", "MORE", "MOST", "PLEASE", "HELP", "ALWAYS"),
+    )
+)
+"""Words that stand in capitals for emphasis and are no acronyms; IT, US, WHO, AM or OR may be either and stay."""
+_CAPITALS = re.compile(r"(?<![\w'.&-])[A-Z]{2,}(?:'[A-Z]+)?(?![\w'&]|\.[A-Z]|-\d)")
+_SHOUTED = re.compile(r"\A(?=(?:[^A-Za-z]*[A-Z']+){3})[^a-z]*\Z")
+
+
+def _emphatic(match: re.Match[str]) -> str:
+    return match.group().lower() if match.group() in _EMPHATIC else match.group()
+
+
+def _shouted(match: re.Match[str]) -> str:
+    """A text all in capitals with an ordinary word in it is shouted, not a row of acronyms."""
+    words = _CAPITALS.findall(match.group())
+    if len(words) < 3 or not any(word in _EMPHATIC for word in words):
+        return match.group()
+    return _CAPITALS.sub(lambda m: m.group().lower() if re.search("[AEIOUY]", m.group()) else m.group(), match.group())
+
+
+CAPITALS: Final[Rules] = ((_SHOUTED, _shouted), (_CAPITALS, _emphatic))
+"""Capitals for emphasis become ordinary words, since the next stage spells short words in capitals."""
 
 ADDRESSES: Final[Rules] = (
     (_EMAIL, lambda m: _address(m.group())),
