@@ -15,11 +15,11 @@ from voicelab.engine.text.normalize.written import IN_ADDRESS
 __all__ = ["vocabulary"]
 
 _LOOSE = (
-    "point minus plus over to and a half quarter quarters per percent thousand million billion trillion times ten power "
-    "squared cubed square cubic degree degrees Celsius Fahrenheit Kelvin foot feet inch inches by number hashtag sharp "
-    "less greater than equal not about Street Drive the oh hour hours minute minutes second seconds o'clock "
-    "midnight hundred hundreds thousands tens twenties thirties forties fifties sixties seventies eighties nineties ay with "
-    "without dot Australian Canadian Singapore"
+    "point minus plus over to and a half quarter quarters per percent thousand million billion trillion times ten "
+    "power squared cubed square cubic degree degrees Celsius Fahrenheit Kelvin foot feet inch inches by number "
+    "hashtag sharp less greater than equal not about Street Drive the oh hour hours minute minutes second seconds "
+    "o'clock midnight hundred hundreds thousands tens twenties thirties forties fifties sixties seventies eighties "
+    "nineties ay with without dot Australian Canadian Singapore"
 )
 _WORD = re.compile(r"[a-z']+")
 
