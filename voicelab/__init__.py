@@ -112,25 +112,28 @@ _HOME = {
 _EXTRAS = {"torch": "local", "safetensors": "local"}
 
 
-def __getattr__(name: str) -> object:
-    """Fetch a public name from its module on first use and keep it.
+if not TYPE_CHECKING:
+    # Hidden from type checkers, which would take any name for one of ours.
 
-    Raises AttributeError for a name that is not public, MissingExtra when its module needs a
-    dependency that only an extra installs.
-    """
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        value: object = getattr(import_module(_HOME.get(name, "voicelab.errors")), name)
-    except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(error.name or "")
-        if extra is None:
-            raise
-        from voicelab.errors import MissingExtra
+    def __getattr__(name: str) -> object:
+        """Fetch a public name from its module on first use and keep it.
 
-        raise MissingExtra.of(extra, f"voicelab.{name}") from error
-    globals()[name] = value
-    return value
+        Raises AttributeError for a name that is not public, MissingExtra when its module needs a
+        dependency that only an extra installs.
+        """
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            value: object = getattr(import_module(_HOME.get(name, "voicelab.errors")), name)
+        except ModuleNotFoundError as error:
+            extra = _EXTRAS.get(error.name or "")
+            if extra is None:
+                raise
+            from voicelab.errors import MissingExtra
+
+            raise MissingExtra.of(extra, f"voicelab.{name}") from error
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
