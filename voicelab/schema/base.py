@@ -53,6 +53,13 @@ def _without_negative_zero(value: float) -> float:
     return value + 0.0
 
 
+def strictly_number(value: object) -> object:
+    """Refuse what can only be converted to a number, such as numpy's booleans."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PydanticCustomError("float_type", "Input should be a valid number")
+    return value
+
+
 def strictly_whole(value: object) -> object:
     """Refuse anything but an integer before an enumeration compares by ``==`` (``64.0 == 64``)."""
     if isinstance(value, bool) or not isinstance(value, int):
@@ -62,7 +69,13 @@ def strictly_whole(value: object) -> object:
 
 Text = Annotated[str, Strict(), AfterValidator(_encodable)]
 """A string that UTF-8 can carry."""
-Number = Annotated[float, Strict(), Field(allow_inf_nan=False), AfterValidator(_without_negative_zero)]
+Number = Annotated[
+    float,
+    Strict(),
+    Field(allow_inf_nan=False),
+    BeforeValidator(strictly_number),
+    AfterValidator(_without_negative_zero),
+]
 """A finite number; whole numbers are taken, booleans and strings are not."""
 Whole = Annotated[int, BeforeValidator(strictly_whole)]
 """A whole number; booleans and 1.0 are refused."""

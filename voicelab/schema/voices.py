@@ -42,7 +42,7 @@ class _Record(BaseModel):
 class Author(_Record):
     """Who made a voice model."""
 
-    id: str = Field(alias="_id", description="Identifier of the author.")
+    id: str = Field(validation_alias="_id", serialization_alias="_id", description="Identifier of the author.")
     nickname: str = Field(default="", description="Name shown.")
     avatar: str = Field(default="", description="Address of a picture; empty when there is none.")
 
@@ -62,7 +62,7 @@ class SampleEntity(_Record):
 class VoiceModel(_Record):
     """The record of a voice model. ``id`` is ``_id`` on the wire."""
 
-    id: str = Field(alias="_id", description="Model identifier, for reference_id.")
+    id: str = Field(validation_alias="_id", serialization_alias="_id", description="Identifier, for reference_id.")
     type: Literal["svc", "tts"] = Field(default="tts", description="svc or tts.")
     title: str = Field(description="Title.")
     description: str = Field(default="", description="Description.")
