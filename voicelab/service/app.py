@@ -68,7 +68,7 @@ def create_app(backend: Backend, keys: KeyStore, *, limits: Limits | None = None
     It closes neither of the two. Errors are answered as part 7 of the interface has it.
     """
     service = _Service(backend, keys, limits or Limits())
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/v1/tts", service.speech, methods=["POST"]),
             Route("/health", service.health, methods=["GET"]),
@@ -77,6 +77,10 @@ def create_app(backend: Backend, keys: KeyStore, *, limits: Limits | None = None
         middleware=[Middleware(_RequestId)],
         lifespan=service.lifespan,
     )
+    # A path with one slash too many is not found, as in the interface, rather than redirected: a client
+    # would repeat its body, and its key, there.
+    app.router.redirect_slashes = False
+    return app
 
 
 class _Service:
@@ -148,8 +152,13 @@ class _Service:
             await self._aside(self._keys.give_back, key, len(speech.text) - delivered_cost(speech, sent))
 
     async def _aside(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._helpers, partial(call, *args, **kwargs))
+        work = partial(call, *args, **kwargs)
+        try:
+            pending = asyncio.get_running_loop().run_in_executor(self._helpers, work)
+        except RuntimeError:
+            # The service is shutting down and the helpers have gone; nobody is kept waiting any more.
+            return work()
+        return await pending
 
 
 def _attempt(check: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> tuple[_T | None, tuple[FieldError, ...]]:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from starlette.responses import Response
@@ -67,6 +68,7 @@ class SpeechResponse(Response):
         self._settle = settle
         self._sent = 0
         self._whole = False
+        self._settled = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -80,7 +82,7 @@ class SpeechResponse(Response):
             if not work.done():
                 work.cancel()
             await asyncio.wait({work, left})
-            await self._settle(self._sent, self._whole)
+            await self._settle_once()
         if not work.cancelled():
             work.result()
 
@@ -90,7 +92,7 @@ class SpeechResponse(Response):
             await stage.gate.enter(self._owner)
         except Full:
             message = "All voices are busy; try again in a moment"
-            await refused(503, message, {"retry-after": "1"})(scope, receive, send)
+            await self._refuse(refused(503, message, {"retry-after": "1"}), scope, receive, send)
             return
         relay = Relay(self._begin, stage.buffer)
         # The place is taken until the thread is back, which may be after the caller has left.
@@ -100,17 +102,31 @@ class SpeechResponse(Response):
             try:
                 audio = await relay.take()
             except Exception as error:  # noqa: BLE001 - whatever it is, it has a status
-                await failed(error)(scope, receive, send)
+                await self._refuse(failed(error), scope, receive, send)
                 return
             if audio is None:
                 # Silence is never passed off as speech.
-                await failed(EngineError("the backend gave no audio"))(scope, receive, send)
+                silent = failed(EngineError("the backend gave no audio"))
+                await self._refuse(silent, scope, receive, send)
                 return
             await self._stream(relay, audio, send)
         finally:
             if not speaking.done():
-                stage.helpers.submit(relay.close)
                 relay.stop()
+                # Closing may wait for the backend. When the service is shutting down there are no helpers
+                # any more; the thread then ends at its next chunk.
+                with suppress(RuntimeError):
+                    stage.helpers.submit(relay.close)
+
+    async def _refuse(self, answer: Response, scope: Scope, receive: Receive, send: Send) -> None:
+        # The credit is back before the caller can know that it may ask again.
+        await self._settle_once()
+        await answer(scope, receive, send)
+
+    async def _settle_once(self) -> None:
+        if not self._settled:
+            self._settled = True
+            await self._settle(self._sent, self._whole)
 
     async def _stream(self, relay: Relay, audio: bytes | None, send: Send) -> None:
         headers = [(b"content-type", MEDIA_TYPES[self._request.format].encode()), (b"cache-control", b"no-store")]

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import re
+import sqlite3
+import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from voicelab.errors import (
+    AuthenticationError,
+    NotFound,
+    PaymentRequired,
+    RequestInvalid,
+    ServiceUnavailable,
+)
+from voicelab.service import keys as module
+from voicelab.service.keys import KeyStore, lifetime, well_formed
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> KeyStore:
+    return KeyStore(tmp_path / "keys.sqlite3", busy_s=0.2)
+
+
+def test_a_secret_is_marked_random_and_checked(store: KeyStore) -> None:
+    secrets = [store.create("a").secret for _ in range(50)]
+    assert len(set(secrets)) == 50
+    for secret in secrets:
+        assert re.fullmatch(r"vl_[0-9A-Za-z]{49}", secret)
+        assert well_formed(secret)
+
+
+def test_any_mistyped_character_is_recognised_without_the_store(store: KeyStore) -> None:
+    secret = store.create("a").secret
+    for place in range(len(secret)):
+        other = "0" if secret[place] != "0" else "1"
+        assert not well_formed(secret[:place] + other + secret[place + 1 :])
+    assert not well_formed(secret + "0")
+    assert not well_formed(secret[:-1])
+    assert not well_formed(secret + "\n")
+
+
+def test_all_of_256_bits_fit_the_43_digits() -> None:
+    digits = module._base62(2**256 - 1, module._RANDOM_DIGITS)
+    value = 0
+    for digit in digits:
+        value = value * 62 + module._DIGITS.index(digit)
+    assert value == 2**256 - 1
+
+
+def test_a_key_is_found_by_its_secret(store: KeyStore) -> None:
+    first, second = store.create("first"), store.create("second", credit=12)
+    assert store.authenticate(first.secret) == first.key
+    assert store.authenticate(second.secret).credit == 12
+    assert second.secret.startswith(second.key.prefix)
+    assert len(second.key.prefix) == 11
+
+
+def test_the_secret_is_in_no_file_and_no_repr(tmp_path: Path) -> None:
+    with KeyStore(tmp_path / "keys.sqlite3") as store:
+        made = store.create("a", credit=3)
+        store.reserve(made.key, 2)
+        shown = f"{made!r} {made} {store!r} {store.list()!r}"
+    beyond_prefix = made.secret[len(made.key.prefix) :]
+    assert beyond_prefix not in shown
+    for file in tmp_path.iterdir():
+        assert beyond_prefix.encode() not in file.read_bytes()
+
+
+def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "home" / "keys.sqlite3"
+    KeyStore(path).close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_wrong_secret_is_refused(store: KeyStore) -> None:
+    made = store.create("a")
+    stranger = module._new_secret()
+    # The same prefix as a real key, and a checksum that fits: only the hash can tell.
+    begin = made.secret[:11] + stranger[11:-6]
+    lookalike = begin + module._checksum(begin)
+    assert well_formed(lookalike)
+    for wrong in (stranger, lookalike, "", "vl_", made.secret.swapcase(), made.key.prefix, "é" * 52):
+        with pytest.raises(AuthenticationError, match="not accepted") as caught:
+            store.authenticate(wrong)
+        assert not wrong or wrong not in str(caught.value)
+
+
+def test_an_expired_key_is_refused(store: KeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = store.create("a", expires_in=timedelta(days=30))
+    start = datetime.now(UTC)
+    monkeypatch.setattr(module, "_now", lambda: start + timedelta(days=29))
+    assert store.authenticate(made.secret).name == "a"
+    monkeypatch.setattr(module, "_now", lambda: start + timedelta(days=30, seconds=1))
+    with pytest.raises(AuthenticationError, match="expired"):
+        store.authenticate(made.secret)
+    assert not store.usable()
+
+
+@pytest.mark.parametrize("how", ["name", "prefix", "secret"])
+def test_a_revoked_key_is_refused(store: KeyStore, how: str) -> None:
+    made = store.create("laptop")
+    kept = store.create("desk")
+    which = {"name": "laptop", "prefix": made.key.prefix, "secret": made.secret}[how]
+    revoked = store.revoke(which)
+    assert revoked.revoked_at is not None
+    with pytest.raises(AuthenticationError, match="revoked"):
+        store.authenticate(made.secret)
+    assert store.revoke(which) == revoked
+    assert store.authenticate(kept.secret) == kept.key
+
+
+def test_revoking_says_which_key_it_cannot_tell(store: KeyStore) -> None:
+    one, two = store.create("same"), store.create("same")
+    with pytest.raises(RequestInvalid) as caught:
+        store.revoke("same")
+    assert one.key.prefix in str(caught.value)
+    assert two.key.prefix in str(caught.value)
+    store.revoke(one.key.prefix)
+    assert store.revoke("same").id == two.key.id
+    with pytest.raises(NotFound):
+        store.revoke("other")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("90m", 5400), ("12h", 43200), ("30d", 2592000), (" 4w ", 2419200)]
+)
+def test_a_lifetime_is_read(text: str, seconds: int) -> None:
+    assert lifetime(text).total_seconds() == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "0d", "1.5d", "30 d", "1y", "9999999d", "٣d"])
+def test_what_is_no_lifetime_is_refused(text: str) -> None:
+    with pytest.raises(RequestInvalid, match="expires"):
+        lifetime(text)
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("name", {"name": " "}),
+        ("name", {"name": "a\nb"}),
+        ("name", {"name": "vl_x"}),
+        ("expires", {"expires_in": timedelta(0)}),
+        ("expires", {"expires_in": timedelta(days=999_999_000)}),
+        ("credit", {"credit": -1}),
+        ("credit", {"credit": 2**63}),
+    ],
+)
+def test_a_key_that_cannot_be_is_not_made(store: KeyStore, field: str, wrong: dict[str, object]) -> None:
+    with pytest.raises(RequestInvalid, match=field):
+        store.create(**{"name": "a", **wrong})  # type: ignore[arg-type]
+    assert store.list() == ()
+
+
+def test_credit_is_taken_whole_or_not_at_all(store: KeyStore) -> None:
+    made = store.create("a", credit=10)
+    store.reserve(made.key, 7)
+    with pytest.raises(PaymentRequired):
+        store.reserve(made.key, 4)
+    assert store.list()[0].credit == 3
+    store.give_back(made.key, 5)
+    store.reserve(made.key, 8)
+    assert store.list()[0].credit == 0
+
+
+def test_credit_is_never_taken_twice(store: KeyStore) -> None:
+    made = store.create("a", credit=50)
+    taken = []
+
+    def take() -> None:
+        for _ in range(10):
+            try:
+                store.reserve(made.key, 1)
+            except PaymentRequired:
+                continue
+            taken.append(1)
+
+    with ThreadPoolExecutor(8) as pool:
+        for done in [pool.submit(take) for _ in range(8)]:
+            done.result()
+    assert len(taken) == 50
+    assert store.list()[0].credit == 0
+
+
+def test_two_programs_share_a_store(tmp_path: Path) -> None:
+    with KeyStore(tmp_path / "k") as one, KeyStore(tmp_path / "k") as two:
+        made = one.create("a")
+        assert two.authenticate(made.secret) == made.key
+        two.revoke("a")
+        with pytest.raises(AuthenticationError):
+            one.authenticate(made.secret)
+
+
+def test_a_store_that_is_locked_is_waited_for_only_so_long(store: KeyStore) -> None:
+    other = sqlite3.connect(store.path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    before = time.monotonic()
+    with pytest.raises(ServiceUnavailable, match="locked"):
+        store.create("a")
+    assert 0.1 < time.monotonic() - before < 3
+    other.execute("ROLLBACK")
+    other.close()
+    assert store.create("a").key.name == "a"
+
+
+def test_a_failed_write_leaves_nothing_and_locks_nobody(store: KeyStore) -> None:
+    made = store.create("a", credit=1)
+    with pytest.raises(PaymentRequired):
+        store.reserve(made.key, 2)
+    with KeyStore(store.path, busy_s=0.1) as other:
+        other.create("b")
+    assert [key.name for key in store.list()] == ["a", "b"]
+
+
+def test_a_damaged_store_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "keys.sqlite3"
+    path.write_bytes(b"this is no database, but long enough to look at" * 20)
+    with pytest.raises(ServiceUnavailable, match=re.escape(str(path))):
+        KeyStore(path)
+
+
+def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ServiceUnavailable):
+        KeyStore(tmp_path)
+
+
+def test_a_store_of_a_later_version_is_left_alone(store: KeyStore) -> None:
+    store.create("a")
+    store.close()
+    later = sqlite3.connect(store.path)
+    later.execute("PRAGMA user_version = 2")
+    later.close()
+    with pytest.raises(ServiceUnavailable, match="later version"):
+        KeyStore(store.path)
+
+
+def test_a_closed_store_is_told(store: KeyStore) -> None:
+    store.close()
+    store.close()
+    with pytest.raises(ServiceUnavailable):
+        store.list()
+
+
+def test_the_store_is_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICELAB_HOME", str(tmp_path / "data"))
+    with KeyStore() as store:
+        assert store.path == tmp_path / "data" / "keys.sqlite3"
+    monkeypatch.delenv("VOICELAB_HOME")
+    assert module.data_home().name == "voicelab"

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.tones import ToneBackend
+from voicelab.errors import RequestInvalid
+from voicelab.service.keys import KeyStore
+from voicelab.service.run import running, serve
+
+# A program that serves with a voice of 20 notes a second, and says its lines on stdout.
+_PROGRAM = """
+import functools, logging, sys, time
+from tests.tones import ToneBackend
+from voicelab.service.keys import KeyStore
+from voicelab.service.run import serve
+logging.basicConfig(level=logging.DEBUG)
+backend = ToneBackend(lambda number: time.sleep(0.05))
+with KeyStore() as keys:
+    serve(backend, port=0, keys=keys, say=functools.partial(print, flush=True), grace_seconds=int(sys.argv[1]))
+print("ended", backend.open, flush=True)
+"""
+
+
+class Program:
+    def __init__(self, home: Path, grace: int) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, str(grace)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,  # a buffer here would keep lines from communicate()
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "VOICELAB_HOME": str(home)},
+        )
+        assert self.process.stdout is not None
+        self.first = self.process.stdout.readline().decode()
+        match = re.search(r"http://127\.0\.0\.1:\d+", self.first)
+        assert match, self.first
+        self.url = match[0]
+
+    def begin(self, secret: str, notes: int) -> tuple[httpx.Client, httpx.Response, Iterator[bytes]]:
+        client = httpx.Client(trust_env=False, timeout=20)
+        request = client.build_request(
+            "POST",
+            self.url + "/v1/tts",
+            json={"text": "x" * notes, "format": "pcm", "sample_rate": 24000},
+            headers={"authorization": f"Bearer {secret}"},
+        )
+        response = client.send(request, stream=True)
+        assert response.status_code == 200
+        chunks = response.iter_raw()
+        next(chunks)
+        return client, response, chunks
+
+    def end(self) -> tuple[int, str, str]:
+        try:
+            out, err = self.process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            raise
+        return self.process.returncode, out.decode(), err.decode()
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> str:
+    with KeyStore(tmp_path / "keys.sqlite3") as keys:
+        return keys.create("test").secret
+
+
+def test_sigterm_lets_running_speech_finish(tmp_path: Path, secret: str) -> None:
+    program = Program(tmp_path, 20)
+    assert "tones is ready at" in program.first
+    client, response, chunks = program.begin(secret, 20)
+    program.process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(program.url + "/health", trust_env=False)
+    rest = b"".join(chunks)
+    assert len(rest) == 19 * 2400
+    response.close()
+    client.close()
+    code, out, err = program.end()
+    assert code == 0, err
+    assert out.endswith("ended 0\n")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_breaks_speech_off(tmp_path: Path, secret: str, how: signal.Signals) -> None:
+    program = Program(tmp_path, 20)
+    client, response, chunks = program.begin(secret, 2000)
+    program.process.send_signal(how)
+    time.sleep(0.5)
+    program.process.send_signal(how)
+    before = time.monotonic()
+    with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
+        list(chunks)
+    response.close()
+    client.close()
+    code, out, _ = program.end()
+    assert time.monotonic() - before < 5
+    assert code == 0
+    assert out.endswith("ended 0\n")
+
+
+def test_speech_that_outlasts_the_grace_is_broken_off(tmp_path: Path, secret: str) -> None:
+    program = Program(tmp_path, 1)
+    client, response, chunks = program.begin(secret, 2000)
+    program.process.send_signal(signal.SIGTERM)
+    with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
+        list(chunks)
+    response.close()
+    client.close()
+    assert program.end()[0] == 0
+
+
+def test_a_service_that_nobody_can_call_says_how_to_make_a_key(tmp_path: Path) -> None:
+    program = Program(tmp_path, 1)
+    program.process.send_signal(signal.SIGINT)
+    code, out, _ = program.end()
+    assert code == 0
+    assert "voicelab keys create" in out
+
+
+def test_with_a_key_nothing_is_said_about_making_one(tmp_path: Path, secret: str) -> None:
+    assert secret
+    program = Program(tmp_path, 1)
+    program.process.send_signal(signal.SIGINT)
+    assert "keys create" not in program.end()[1]
+
+
+def test_a_port_in_use_is_told(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, KeyStore(tmp_path / "k") as keys:
+        port = other.getsockname()[1]
+        with pytest.raises(RequestInvalid, match=f"port {port}"):
+            serve(ToneBackend(), port=port, keys=keys)
+        with pytest.raises(RequestInvalid), running(ToneBackend(), keys=keys, port=port):
+            pytest.fail("it cannot run")
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("no host", 0), ("1.2.3.4.5", 0)])
+def test_an_address_that_cannot_be_is_told(tmp_path: Path, host: str, port: int) -> None:
+    with KeyStore(tmp_path / "k") as keys, pytest.raises(RequestInvalid, match="address"):
+        serve(ToneBackend(), host, port, keys=keys)
+
+
+def test_a_service_can_run_beside_other_work_and_leaves_no_thread(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    with KeyStore(tmp_path / "k") as keys, running(ToneBackend(), keys=keys) as url:
+        assert httpx.get(url + "/health", trust_env=False).status_code == 200
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url + "/health", trust_env=False)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)
+        assert not thread.is_alive()

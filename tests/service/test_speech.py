@@ -1,0 +1,301 @@
+"""What happens to a speech in mid-stream, seen from the socket."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.service.conftest import Service, Start
+from tests.tones import ToneBackend
+from voicelab.errors import (
+    AudioError,
+    AuthenticationError,
+    EngineError,
+    RequestInvalid,
+    ServiceTimeout,
+    ServiceUnavailable,
+)
+
+NOTE_BYTES = 2400  # of 24 kHz pcm
+
+
+def until(true: Callable[[], object], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.002)
+
+
+def call(service: Service, text: str = "hello", secret: str | None = None) -> socket.socket:
+    """Send a request for pcm of 24 kHz (2400 bytes a character) and return the raw connection."""
+    body = f'{{"text": "{text}", "format": "pcm", "sample_rate": 24000}}'
+    raw = socket.create_connection(("127.0.0.1", service.port), timeout=10)
+    raw.sendall(
+        (
+            f"POST /v1/tts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {secret or service.secret}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+        ).encode()
+    )
+    return raw
+
+
+def read(raw: socket.socket, size: int | None = None) -> bytes:
+    """Read at least ``size`` bytes, or until the service closes."""
+    got = b""
+    while size is None or len(got) < size:
+        part = raw.recv(65536)
+        if not part:
+            break
+        got += part
+    return got
+
+
+class Held:
+    """A step that lets only so many notes out."""
+
+    def __init__(self, notes: int) -> None:
+        self.notes = notes
+        self.said = 0
+        self._go = threading.Event()
+
+    def __call__(self, number: int) -> None:
+        if number >= self.notes:
+            assert self._go.wait(20)
+        self.said += 1
+
+    def release(self) -> None:
+        self._go.set()
+
+
+def test_audio_leaves_as_it_is_made(start: Start) -> None:
+    held = Held(2)
+    service = start(ToneBackend(held))
+    with call(service) as raw:
+        got = read(raw, 2 * NOTE_BYTES)
+        assert b"HTTP/1.1 200 " in got
+        assert held.said == 2
+        held.release()
+        while not got.endswith(b"\r\n0\r\n\r\n"):
+            got += read(raw, 1)
+
+
+def test_the_status_waits_for_the_first_audio(start: Start) -> None:
+    held = Held(0)
+    service = start(ToneBackend(held))
+    with call(service) as raw:
+        raw.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            raw.recv(1)
+        raw.settimeout(10)
+        held.release()
+        assert read(raw, 12).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (RequestInvalid.of("text", "no"), 422),
+        (AudioError("the reference is no audio"), 422),
+        (EngineError("secret of our insides"), 500),
+        (ZeroDivisionError("secret of our insides"), 500),
+        (MemoryError(), 503),
+        (ServiceUnavailable("secret of our insides"), 503),
+        (ServiceTimeout("secret of our insides"), 504),
+        (AuthenticationError("secret of our insides", status=401), 500),
+    ],
+)
+def test_an_error_before_any_audio_has_its_status(start: Start, error: Exception, status: int) -> None:
+    def step(_: int) -> None:
+        raise error
+
+    service = start(ToneBackend(step))
+    answer = service.http.post("/v1/tts", json={"text": "hello"})
+    assert answer.status_code == status
+    assert "insides" not in answer.text
+    if status == 422:
+        assert isinstance(answer.json(), list)
+    else:
+        assert set(answer.json()) == {"status", "message"}
+    assert ("retry-after" in answer.headers) == (status == 503)
+    until(lambda: service.backend.open == 0)
+
+
+def test_a_voice_that_gives_nothing_is_an_error(start: Start) -> None:
+    class Mute(ToneBackend):
+        def _notes(self, *_: object) -> object:  # type: ignore[override]
+            return iter(())
+
+    service = start(Mute())
+    assert service.http.post("/v1/tts", json={"text": "hello"}).status_code == 500
+
+
+@pytest.mark.parametrize("note", [1, 3, 4])
+def test_an_error_in_mid_audio_ends_without_the_final_chunk(start: Start, note: int) -> None:
+    def step(number: int) -> None:
+        if number == note:
+            raise EngineError("broke")
+
+    service = start(ToneBackend(step), credit=100)
+    with call(service) as raw:
+        got = read(raw)
+    assert got.startswith(b"HTTP/1.1 200 ")
+    assert len(got) > note * NOTE_BYTES
+    assert not got.endswith(b"0\r\n\r\n")
+    with pytest.raises(httpx.RemoteProtocolError):
+        service.http.post("/v1/tts", json={"text": "hello", "format": "wav"})
+    until(lambda: service.backend.open == 0)
+    # Only what was delivered is charged: at most 12 characters for a second, and here 0.05 s for each note.
+    left = service.keys.list()[0].credit
+    assert left is not None
+    assert 100 - 2 * 5 < left < 100
+
+
+def test_one_that_fails_leaves_the_others_alone(start: Start) -> None:
+    def step(number: int) -> None:
+        if number == 7:
+            raise EngineError("broke")
+
+    service = start(ToneBackend(step))
+    whole = service.http.post("/v1/tts", json={"text": "hello", "format": "wav"}).content
+
+    def one(number: int) -> bytes | None:
+        text = "much too long" if number % 3 == 0 else "hello"
+        try:
+            return service.http.post("/v1/tts", json={"text": text, "format": "wav"}).content
+        except httpx.RemoteProtocolError:
+            return None
+
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(one, range(24)))
+    assert [result is None for result in results] == [number % 3 == 0 for number in range(24)]
+    assert {result for result in results if result is not None} == {whole}
+
+
+def test_a_caller_that_leaves_cancels_the_work(start: Start) -> None:
+    held = Held(1000)
+    service = start(ToneBackend(lambda number: (time.sleep(0.005), held(number))), credit=2000)
+    with call(service, "x" * 1000) as raw:
+        read(raw, 3 * NOTE_BYTES)
+        # A reset, not a polite end.
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    until(lambda: service.backend.open == 0)
+    said = held.said
+    assert said < 900
+    time.sleep(0.1)
+    assert held.said <= said + 1  # the note that was in its mouth
+    until(lambda: (service.keys.list()[0].credit or 0) > 1000)
+
+
+def test_a_caller_that_leaves_before_the_first_audio_cancels_the_work(start: Start) -> None:
+    held = Held(0)
+    service = start(ToneBackend(held), active=1, credit=10)
+    with call(service):
+        until(lambda: service.backend.open == 1)
+    # The voice is in the middle of its first note. It ends there, and its place is free again.
+    time.sleep(0.05)
+    held.release()
+    until(lambda: service.backend.open == 0)
+    assert held.said <= 1
+    until(lambda: service.keys.list()[0].credit == 10)
+    assert service.http.post("/v1/tts", json={"text": "hi"}).status_code == 200
+
+
+def test_a_caller_that_leaves_while_queued_is_never_begun(start: Start) -> None:
+    held = Held(0)
+    service = start(ToneBackend(held), active=1)
+    with call(service, "first") as first:
+        until(lambda: service.backend.open == 1)
+        with call(service, "second"):
+            time.sleep(0.1)
+        time.sleep(0.1)
+        held.release()
+        read(first, 100)
+    assert service.http.post("/v1/tts", json={"text": "third"}).status_code == 200
+    assert [request.text for request, _, _ in service.backend.asked] == ["first", "third"]
+
+
+def test_resets_at_any_moment_leave_no_work_behind(start: Start) -> None:
+    service = start(ToneBackend(lambda _: time.sleep(0.0005)), active=4, waiting=100)
+    whole = service.http.post("/v1/tts", json={"text": "hello", "format": "wav"}).content
+    for number in range(60):
+        with call(service, "x" * 200) as raw:
+            if number % 3:
+                read(raw, number * 300)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    until(lambda: service.backend.open == 0)
+    assert service.http.post("/v1/tts", json={"text": "hello", "format": "wav"}).content == whole
+
+
+def test_a_slow_reader_holds_up_its_own_voice_only(start: Start) -> None:
+    held = Held(10**9)
+    service = start(ToneBackend(held), buffer=20_000)
+    # 48 MB of audio: more than the sockets on both sides hold.
+    with call(service, "x" * 20_000) as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        read(raw, 1000)
+        last = -1
+        while held.said != last:
+            last = held.said
+            time.sleep(0.2)
+        assert held.said < 15_000
+        assert service.http.post("/v1/tts", json={"text": "hello"}).status_code == 200
+    until(lambda: service.backend.open == 0)
+
+
+def test_a_reader_that_takes_nothing_is_given_up(start: Start) -> None:
+    service = start(ToneBackend(), buffer=20_000, send_seconds=0.3)
+    with call(service, "x" * 20_000) as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        read(raw, 1000)
+        until(lambda: service.backend.open == 0)
+
+
+def test_a_full_queue_is_503_with_retry_after_at_once(start: Start) -> None:
+    held = Held(0)
+    service = start(ToneBackend(held), active=1, waiting=2)
+    waiting = [call(service, str(number)) for number in range(3)]
+    until(lambda: service.backend.open == 1)
+    time.sleep(0.1)
+    before = time.perf_counter()
+    answer = service.http.post("/v1/tts", json={"text": "too many"})
+    assert time.perf_counter() - before < 0.5
+    assert answer.status_code == 503
+    assert set(answer.json()) == {"status", "message"}
+    assert int(answer.headers["retry-after"]) >= 1
+    held.release()
+    for raw in waiting:
+        assert read(raw, 12).startswith(b"HTTP/1.1 200")
+        raw.close()
+
+
+def test_waiting_in_the_queue_has_an_end(start: Start) -> None:
+    held = Held(0)
+    service = start(ToneBackend(held), active=1, waiting=5, waiting_seconds=0.1)
+    with call(service):
+        until(lambda: service.backend.open == 1)
+        assert service.http.post("/v1/tts", json={"text": "hi"}).status_code == 503
+        held.release()
+
+
+def test_a_key_that_floods_does_not_shut_out_another(start: Start) -> None:
+    held = Held(0)
+    service = start(ToneBackend(held), active=1, waiting=10)
+    other = service.keys.create("other").secret
+    flood = [call(service, str(number)) for number in range(11)]
+    until(lambda: service.backend.open == 1)
+    time.sleep(0.2)
+    with call(service, "other", other) as raw:
+        time.sleep(0.2)
+        held.release()
+        assert read(raw, 12).startswith(b"HTTP/1.1 200")
+    for connection in flood:
+        connection.close()
+    order = [request.text for request, _, _ in service.backend.asked]
+    assert order.index("other") <= 2

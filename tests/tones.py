@@ -1,0 +1,82 @@
+"""A small voice for tests: real audio through real codecs, in which every note depends on the request."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from voicelab.audio.formats import StreamEncoder
+from voicelab.backend import Capabilities, SpeechStream, VoicePreset, check_seed
+from voicelab.errors import NotFound, RequestInvalid
+from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
+
+RATE = 24_000
+NOTE = 1_200  # samples: 50 ms
+VOICES = (VoicePreset("ada", "Ada", "low and calm"), VoicePreset("ben", "Ben"))
+
+
+class ToneBackend:
+    """Says a note for every character. ``step`` is called before each note with its number, and may raise or wait."""
+
+    def __init__(self, step: Callable[[int], object] = lambda _: None, **declared: object) -> None:
+        self.step = step
+        self.asked: list[tuple[TTSRequest, Model, int | None]] = []
+        self.open = 0
+        fields: dict[str, object] = {
+            "name": "tones",
+            "models": ("s1", "s2-pro"),
+            "device": "cpu",
+            "seed": "exact",
+            "fingerprint": "tones-1",
+            "languages": ("en",),
+            "voices": VOICES,
+            "max_text": 20_000,
+        }
+        self._capabilities = Capabilities(**{**fields, **declared})  # type: ignore[arg-type]
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
+        check_seed(seed, self._capabilities)
+        if request.reference_id is not None and request.reference_id not in {voice.id for voice in VOICES}:
+            raise RequestInvalid.of("reference_id", "There is no such voice", type="not_found")
+        self.asked.append((request, model, seed))
+        self.open += 1
+        return SpeechStream(
+            self._notes(request, model, seed),
+            request=request,
+            model=model,
+            backend=self._capabilities,
+            seed=seed,
+            on_close=self._closed,
+        )
+
+    def create_voice(self, request: VoiceCreate) -> VoiceModel:
+        raise NotFound(f"tones have no voice like {request.title}")
+
+    def get_voice(self, id: str) -> VoiceModel:
+        raise NotFound(f"tones have no voice {id}")
+
+    def close(self) -> None:
+        return
+
+    def _closed(self) -> None:
+        self.open -= 1
+
+    def _notes(self, request: TTSRequest, model: Model, seed: int | None) -> Iterator[bytes]:
+        encoder = StreamEncoder(
+            request.format, RATE, request.rate, mp3_bitrate=request.mp3_bitrate, opus_bitrate=request.opus_bitrate
+        )
+        identity = json.dumps([request.canonical(), model, seed], sort_keys=True)
+        time = np.arange(NOTE) / RATE
+        for number in range(len(request.text)):
+            self.step(number)
+            digest = hashlib.sha256(f"{identity}{number}".encode()).digest()
+            pitch = 110 + digest[0] * 2
+            yield encoder.feed((0.3 * np.sin(2 * np.pi * pitch * time)).astype(np.float32))
+        yield encoder.finish()
