@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from training import common
 from training.render import Utterance, load_shard
 from training.speakers import all_speakers
-from voicelab.engine.codec import Codec
+from voicelab.engine.codec import Codec, Decoder
 from voicelab.engine.config import CodecConfig
 from voicelab.engine.text.phones import PHONES
 from voicelab.engine.vocoder import LAG, STEP
@@ -146,6 +146,16 @@ def spectral_loss(made: Tensor, true: Tensor) -> Tensor:
     return total / 3
 
 
+def decoder_losses(decoder: Decoder, into: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """(spectral loss, F0 error in octaves) of what the decoder makes of latents (batch, FRAMES, latent)."""
+    found, _ = decoder.filters(into)
+    voiced = batch.f0 > 0
+    octaves = (torch.log2(found.f0) - torch.log2(batch.f0.clamp(min=1))).abs()
+    f0 = (octaves * voiced).sum() / voiced.sum().clamp(min=1)
+    made, _ = decoder.vocoder(torch.where(voiced, batch.f0, found.f0.detach()), found.harmonic, found.noise)
+    return spectral_loss(made[:, LAG:], batch.audio[:, :-LAG]), f0
+
+
 def losses(model: Training, batch: Batch, quantized: bool) -> tuple[Tensor, dict[str, float], Tensor]:
     """(loss, its parts for the log, the latents)."""
     codec = model.codec
@@ -155,12 +165,7 @@ def losses(model: Training, batch: Batch, quantized: bool) -> tuple[Tensor, dict
     if quantized:
         into, first, commit = model.quantize(latents)
     phone = F.cross_entropy(model.classify(first).flatten(0, 1), batch.phones.flatten())
-    found, _ = codec.decoder.filters(into)
-    voiced = batch.f0 > 0
-    octaves = (torch.log2(found.f0) - torch.log2(batch.f0.clamp(min=1))).abs()
-    f0 = (octaves * voiced).sum() / voiced.sum().clamp(min=1)
-    made, _ = codec.decoder.vocoder(torch.where(voiced, batch.f0, found.f0.detach()), found.harmonic, found.noise)
-    spectral = spectral_loss(made[:, LAG:], batch.audio[:, :-LAG])
+    spectral, f0 = decoder_losses(codec.decoder, into, batch)
     loss = spectral + 5.0 * f0 + 0.5 * commit + 0.3 * phone
     right = (model.classify(first).argmax(-1) == batch.phones).float().mean()
     return loss, {"spectral": spectral.item(), "f0": f0.item() * 12, "commit": commit.item(), "phone": phone.item(), "right": right.item()}, latents
@@ -202,6 +207,49 @@ def train(folder: Path, minutes: float, batch_size: int = 12, seed: int = 0, pea
             common.save_run(path, model, average, optimizer, {"step": step, "spent": clock.spent, "config": dataclasses.asdict(config)})
             saved = time.monotonic()
     return path
+
+
+def train_decoder(folder: Path, minutes: float, batch_size: int = 12, seed: int = 1, peak: float = 5e-4) -> Path:
+    """Goes on with the decoder alone: codes stay what the language model has learned, only their rendering gets better."""
+    torch.manual_seed(seed)
+    codec = load(folder / "codec-run.safetensors")
+    decoder = codec.decoder.train().requires_grad_(True)
+    optimizer = torch.optim.AdamW(decoder.parameters(), lr=peak, betas=(0.85, 0.98), weight_decay=1e-3)
+    average = common.Average(decoder)
+    path, step, spent = folder / "decoder-run.safetensors", 0, 0.0
+    if path.exists():
+        meta = common.load_run(path, decoder, average, optimizer)
+        step, spent = meta["step"], meta["spent"]
+    shards = sorted((folder / "shards").glob("????.npz"))
+    crops = Crops(shards[-24:], codec.config, seed + step)
+    clock, saved, total = common.Clock(minutes, spent), time.monotonic(), 0.0
+    while clock.done < 1:
+        for group in optimizer.param_groups:
+            group["lr"] = clock.rate(peak, step, warm=50, hold=0.2)
+        batch = crops.batch(batch_size)
+        with torch.no_grad():
+            into = codec.quantizer.decode(codec.encode(batch.audio))
+        spectral, f0 = decoder_losses(decoder, into.clone(), batch)
+        optimizer.zero_grad()
+        (spectral + 5.0 * f0).backward()
+        nn.utils.clip_grad_norm_(decoder.parameters(), 1.0)
+        optimizer.step()
+        average.update(decoder)
+        step += 1
+        total = total * 0.95 + spectral.item() * 0.05
+        if step % 50 == 0:
+            print(step, f"{clock.spent:.0f}s", round(total / (1 - 0.95**step), 4), round(f0.item() * 12, 3), flush=True)
+        if time.monotonic() - saved > 150 or clock.done >= 1:
+            common.save_run(path, decoder, average, optimizer, {"step": step, "spent": clock.spent})
+            saved = time.monotonic()
+    return path
+
+
+def load_decoder(codec: Codec, path: Path) -> None:
+    """Gives a codec the averaged decoder of `train_decoder`."""
+    from safetensors.torch import load_file
+
+    codec.decoder.load_state_dict({k[8:]: v for k, v in load_file(path).items() if k.startswith("average.")})
 
 
 def load(path: Path) -> Codec:

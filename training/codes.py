@@ -14,7 +14,8 @@ from training.codec import phones_at
 from training.render import Utterance, load_shard
 from training.speakers import all_speakers
 from voicelab.engine.codec import Codec
-from voicelab.engine.text.phones import PAUSES, PHONES
+from voicelab.engine.text.front import flags_of
+from voicelab.engine.text.phones import PHONES
 
 GROUP = 8
 """Utterances encoded at once, after sorting by length."""
@@ -32,13 +33,6 @@ class Encoded:
     """(frames, codebooks)."""
     at: NDArray[np.int16]
     """(frames,) the phone spoken at the middle of each frame."""
-
-
-def flags_of(phones: list[str], first: list[bool]) -> list[int]:
-    """Place of each phone in its word; a pause is a word of its own."""
-    begins = [f or p in PAUSES for f, p in zip(first, phones, strict=True)]
-    ends = [i + 1 == len(phones) or begins[i + 1] for i in range(len(phones))]
-    return [3 if b and e else 1 if b else 2 if e else 0 for b, e in zip(begins, ends, strict=True)]
 
 
 def encode_shard(codec: Codec, utterances: list[Utterance]) -> list[Encoded]:
@@ -104,5 +98,3 @@ def load(path: Path) -> list[Encoded]:
         speakers = z["speaker"]
     return [Encoded(int(s), p, f, c, a) for s, p, f, c, a in zip(speakers, *per_phone, *per_frame, strict=True)]
 
-
-__all__ = ["Encoded", "encode_all", "encode_shard", "flags_of", "load", "phones_at", "save"]

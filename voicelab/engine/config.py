@@ -91,7 +91,7 @@ class LMConfig(_Config):
     """Places in a word: inside, first, last, only."""
     advances: int = 4
     """The pointer moves by 0 to ``advances - 1`` phones after a frame; the first symbol of a frame is (code, advance)."""
-    dwell: int = 40
+    dwell: int = 20
     """Most frames the pointer may rest on one phone before it is moved on."""
     text: StackConfig = StackConfig(width=256, layers=2, heads=4, hidden=512, window=32)
     """Bidirectional, over phones."""

@@ -1,0 +1,57 @@
+"""Makes the embedded voice, from nothing: ``python -m training``. Stages that are done are not done again.
+
+Needs Debian's flite, flite1-dev, wordnet-base and a C compiler, and the package with its ``local`` and ``dev`` extras.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from training import codec, codes, export, guess, lexicon, lm, render
+
+
+def main() -> None:
+    """Runs the stages in order; each is resumed where it was cut off."""
+    parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path("build/voice"), help="where data and checkpoints go")
+    parser.add_argument("--utterances", type=int, default=20_000, help="how many the teachers speak (20,000 are 21 hours)")
+    parser.add_argument("--guess-minutes", type=float, default=9, help="for the letter-to-sound model")
+    parser.add_argument("--codec-minutes", type=float, default=34, help="for the codec")
+    parser.add_argument("--lm-minutes", type=float, default=70, help="for the language model")
+    parser.add_argument("--decoder-minutes", type=float, default=20, help="for the decoder alone, its codes fixed")
+    parser.add_argument("--jobs", type=int, default=2, help="processes that render")
+    parser.add_argument("--threads", type=int, help="threads of torch")
+    options = parser.parse_args()
+    folder: Path = options.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    log = folder / "stages.jsonl"
+
+    def stage(name: str, work: Callable[[], object]) -> None:
+        started = time.time()
+        print(f"== {name}", flush=True)
+        result = work()
+        line = {"stage": name, "minutes": round((time.time() - started) / 60, 1), "torch": torch.__version__, "machine": platform.processor()}
+        with log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**line, "result": str(result)}) + "\n")
+
+    stage("render", lambda: render.render(folder, options.utterances, options.jobs))
+    stage("lexicon", lambda: lexicon.write(lexicon.build(folder)))
+    stage("guess", lambda: guess.train(options.guess_minutes))
+    stage("codec", lambda: codec.train(folder, options.codec_minutes))
+    stage("codes", lambda: codes.encode_all(folder, folder / "codec-run.safetensors"))
+    stage("lm", lambda: lm.train(folder, codec.load(folder / "codec-run.safetensors"), options.lm_minutes))
+    stage("decoder", lambda: codec.train_decoder(folder, options.decoder_minutes))
+    stage("export", lambda: export.export(folder))
+
+
+if __name__ == "__main__":
+    main()

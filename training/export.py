@@ -1,0 +1,93 @@
+"""Puts the trained parts together: one checkpoint with the preset voices, in half precision, inside the package."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from training import codec as codec_training
+from training import codes, common
+from training.speakers import HELD_OUT, Speaker, all_speakers
+from voicelab.backend import VoicePreset
+from voicelab.engine import checkpoint
+from voicelab.engine.codec import Codec
+from voicelab.engine.config import LMConfig
+from voicelab.engine.lm import LM, speaker_statistics
+
+OUT = Path(__file__).parent.parent / "voicelab" / "engine" / "weights" / checkpoint.EMBEDDED
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named voice: the trained speaker nearest to what is asked for."""
+
+    id: str
+    description: str
+    teacher: str
+    f0_ratio: float = 1.0
+    formants: float = 1.0
+    plain: bool = False
+
+
+PRESETS = (
+    Preset("marlow", "a calm man, American; the default, and the clearest", "rms", plain=True),
+    Preset("clara", "a woman, American, lively", "slt", plain=True),
+    Preset("ewan", "a man, Scottish", "awb", plain=True),
+    Preset("otto", "a man, American, clipped, an older kind of synthesis", "kal16", plain=True),
+    Preset("juno", "a young woman, bright and high", "slt", 1.15, 1.08),
+    Preset("nadia", "a woman, low and dark", "slt", 0.85, 0.94),
+    Preset("victor", "a man, deep and large", "rms", 0.85, 0.92),
+    Preset("felix", "a young man, light", "rms", 1.2, 1.08),
+    Preset("hugo", "a man, Scottish, deep", "awb", 0.85, 0.94),
+    Preset("iris", "a woman, Scottish, light", "awb", 1.28, 1.1),
+)
+
+
+def _nearest(preset: Preset, speakers: list[Speaker]) -> Speaker:
+    if preset.plain:
+        return next(s for s in speakers if s.teacher == preset.teacher)
+    fit = [s for s in speakers[:-HELD_OUT] if s.teacher == preset.teacher and abs(s.tilt) < 0.2]
+    return min(fit, key=lambda s: abs(np.log2(s.f0_ratio / preset.f0_ratio)) * 3 + abs(s.formants - preset.formants) * 10 + abs(s.stretch - 1))
+
+
+def preset_statistics(folder: Path, codec: Codec, utterances: int = 24) -> dict[VoicePreset, Tensor]:
+    """Speaker statistics of the presets, from that many of their utterances."""
+    speakers = all_speakers()
+    wanted = {_nearest(p, speakers).id: p for p in PRESETS}
+    found: dict[int, list[Tensor]] = {i: [] for i in wanted}
+    for path in sorted((folder / "codes").glob("????.npz")):
+        for encoded in codes.load(path):
+            if encoded.speaker in wanted and len(found[encoded.speaker]) < utterances:
+                found[encoded.speaker].append(codec.quantizer.decode(torch.from_numpy(encoded.codes.astype(np.int64))))
+    by_preset = {p.id: speaker_statistics(torch.cat(found[i])) for i, p in wanted.items()}
+    return {VoicePreset(p.id, p.id.capitalize(), p.description): by_preset[p.id] for p in PRESETS}
+
+
+def load_lm(path: Path) -> LM:
+    """The averaged language model of a run."""
+    model = LM(LMConfig.of(common.read_meta(path)["config"]))
+    model.load_state_dict({k[8:]: v for k, v in load_file(path).items() if k.startswith("average.")})
+    return model.eval()
+
+
+def export(folder: Path, out: Path = OUT) -> Path:
+    """Writes the checkpoint of the runs in `folder`."""
+    codec_run, lm_run = folder / "codec-run.safetensors", folder / "lm-run.safetensors"
+    decoder_run = folder / "decoder-run.safetensors"
+    codec = codec_training.load(codec_run)
+    if decoder_run.exists():
+        codec_training.load_decoder(codec, decoder_run)
+    about = {
+        "codec": {k: v for k, v in common.read_meta(codec_run).items() if k != "config"},
+        "lm": {k: v for k, v in common.read_meta(lm_run).items() if k != "config"},
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+    }
+    checkpoint.save(out, codec, load_lm(lm_run), preset_statistics(folder, codec), about)
+    return out

@@ -1,0 +1,86 @@
+"""Weights in one safetensors file: codec, language model, preset voices, and the configurations that say how to read them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, safe_open, save_file
+from torch import Tensor, nn
+
+from voicelab.backend import VoicePreset
+from voicelab.engine.codec import Codec
+from voicelab.engine.config import CodecConfig, LMConfig
+from voicelab.engine.lm import LM
+from voicelab.errors import WeightsError
+
+EMBEDDED = "voice.safetensors"
+_METADATA = "voicelab"
+M = TypeVar("M", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Models ready to run, on one device."""
+
+    codec: Codec
+    lm: LM
+    presets: tuple[VoicePreset, ...]
+    """The first is the default speaker."""
+    speakers: Mapping[str, Tensor]
+    """Preset id → (2 * latent,) statistics."""
+    digest: str
+    """The first 16 hexadecimal digits of the file's SHA-256."""
+
+
+def load(path: Path | None = None, device: torch.device | None = None) -> Checkpoint:
+    """Reads a checkpoint; the embedded voice when no path is given.
+
+    Raises:
+        WeightsError: the file is missing, damaged, or of another version.
+    """
+    if path is None:
+        with as_file(files("voicelab.engine") / "weights" / EMBEDDED) as embedded:
+            return load(embedded, device)
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        with safe_open(path, framework="pt") as file:
+            meta = json.loads((file.metadata() or {}).get(_METADATA, "null"))
+        tensors = load_file(path)
+    except (OSError, SafetensorError, json.JSONDecodeError) as error:
+        raise WeightsError(f"the weights {path.name} cannot be read: {error}") from error
+    if not isinstance(meta, dict) or not {"codec", "lm", "voices"} <= set(meta):
+        raise WeightsError(f"the weights {path.name} say nothing of their configuration; they were not written by voicelab")
+    device = device or torch.device("cpu")
+    codec = _fill(Codec(CodecConfig.of(meta["codec"])), tensors, "codec.", path).to(device)
+    lm = _fill(LM(LMConfig.of(meta["lm"])), tensors, "lm.", path).to(device)
+    presets = tuple(VoicePreset(v["id"], v["title"], v["description"]) for v in meta["voices"])
+    speakers = {p.id: tensors[f"voices.{p.id}"].float() for p in presets}
+    return Checkpoint(codec, lm, presets, speakers, digest)
+
+
+def save(path: Path, codec: Codec, lm: LM, voices: Mapping[VoicePreset, Tensor], about: Mapping[str, Any]) -> None:
+    """Writes a checkpoint in half precision; `about` (how it was made) goes into its metadata."""
+    tensors = {f"codec.{k}": v for k, v in codec.state_dict().items()} | {f"lm.{k}": v for k, v in lm.state_dict().items()}
+    tensors |= {f"voices.{preset.id}": v for preset, v in voices.items()}
+    described = [{"id": p.id, "title": p.title, "description": p.description} for p in voices]
+    meta = {"codec": codec.config.to_dict(), "lm": lm.config.to_dict(), "voices": described, "about": dict(about)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    halves = {k: v.detach().to(torch.float16).contiguous() for k, v in tensors.items()}
+    save_file(halves, path, metadata={_METADATA: json.dumps(meta, sort_keys=True)})
+
+
+def _fill(model: M, tensors: Mapping[str, Tensor], prefix: str, path: Path) -> M:
+    mine = {k[len(prefix) :]: v.float() for k, v in tensors.items() if k.startswith(prefix)}
+    try:
+        model.load_state_dict(mine)
+    except RuntimeError as error:
+        raise WeightsError(f"the weights {path.name} do not fit their configuration: {error}") from error
+    return model.eval().requires_grad_(False)

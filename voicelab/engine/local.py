@@ -1,0 +1,192 @@
+"""LocalBackend: the engine behind the same three calls as any service."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from voicelab.audio.encoders import StreamEncoder
+from voicelab.audio.prosody import ProsodyProcessor, stretch_words
+from voicelab.backend import (
+    DEFAULT_MAX_TEXT,
+    Capabilities,
+    Epilogue,
+    SpeechStream,
+    check_seed,
+    check_text_length,
+)
+from voicelab.engine import checkpoint
+from voicelab.engine.pipeline import Parts, Speech
+from voicelab.engine.scheduler import ROWS, Scheduler
+from voicelab.engine.speakers import References
+from voicelab.engine.text.front import FrontEnd
+from voicelab.engine.text.guess import load_guess
+from voicelab.engine.text.lexicon import Lexicon
+from voicelab.errors import EngineError, NotFound, RequestInvalid
+from voicelab.schema import Author, Model, ReferenceAudio, SampleEntity, TTSRequest, VoiceCreate, VoiceModel
+
+_AUTHOR = Author(id="voicelab", nickname="voicelab", avatar="")
+
+
+class LocalBackend:
+    """The embedded voice, or another checkpoint of its family, on this machine.
+
+    Seeds are exact: the same request, seed and device give the same samples. Without a seed one is drawn, and kept in the
+    clip's provenance. Both models of the interface, s1 and s2-pro, are answered by the one embedded voice for now.
+    Voices made with `create_voice` live as long as the backend.
+
+    Args:
+        device: as torch names it (``"cpu"``, ``"cuda:0"``); by default a CUDA device if there is one, else the CPU.
+        threads: CPU threads for torch, in the whole process; by default torch's own choice.
+        weights: a checkpoint; by default the one inside the package.
+        rows: most utterances spoken at once; more wait.
+
+    Raises:
+        WeightsError: the checkpoint cannot be read.
+        EngineError: the device is not there.
+    """
+
+    def __init__(self, device: str | None = None, threads: int | None = None, *, weights: Path | None = None, rows: int = ROWS) -> None:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self._device = _device(device)
+        self._checkpoint = checkpoint.load(weights, self._device)
+        self._scheduler = Scheduler(self._checkpoint.lm, rows)
+        self._parts = Parts(self._checkpoint.codec, self._scheduler, FrontEnd(Lexicon(load_guess())))
+        self._references = References(self._checkpoint.codec)
+        self._made: dict[str, tuple[VoiceModel, Tensor]] = {}
+        self._lock = threading.Lock()
+        self._capabilities = Capabilities(
+            name="embedded" if weights is None else weights.stem,
+            models=("s1", "s2-pro"),
+            device=_describe(self._device),
+            seed="exact",
+            fingerprint=self._checkpoint.digest,
+            languages=("en",),
+            voices=self._checkpoint.presets,
+            max_text=DEFAULT_MAX_TEXT,
+            price_per_million_bytes=0.0,
+        )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this backend is and can do."""
+        return self._capabilities
+
+    def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
+        """Begins to speak.
+
+        Raises:
+            RequestInvalid: nothing in the text can be spoken, it is too long, or a voice or reference is unusable.
+            EngineError: the engine is closed.
+        """
+        started = time.perf_counter()
+        check_text_length(request, self._capabilities.max_text)
+        given = check_seed(seed, self._capabilities)
+        used = secrets.randbits(62) if given is None else given
+        speech = Speech(self._parts, request, self._speaker(request), used)
+        prosody = ProsodyProcessor.for_request(request, self._parts.codec.config.sample_rate)
+        return SpeechStream(
+            _encoded(speech, prosody, StreamEncoder.for_request(request, self._parts.codec.config.sample_rate)),
+            request=request,
+            model=model,
+            backend=self._capabilities,
+            seed=used,
+            on_close=speech.cancel,
+            epilogue=lambda: Epilogue(stretch_words(speech.words, prosody.speed), (*speech.notes, *prosody.notes)),
+            started=started,
+        )
+
+    def create_voice(self, request: VoiceCreate) -> VoiceModel:
+        """Makes a voice of reference audio, at once.
+
+        Raises:
+            RequestInvalid: a voice file is no audio, or holds no sound.
+        """
+        texts = request.texts or ("",) * len(request.voices)
+        references = [ReferenceAudio(audio=audio, text=text) for audio, text in zip(request.voices, texts, strict=True)]
+        try:
+            speaker = self._references.speaker(references)
+        except RequestInvalid as error:
+            raise RequestInvalid.of("voices", error.errors[0].msg) from error
+        now = datetime.now(UTC)
+        record = VoiceModel(
+            id=secrets.token_hex(16),
+            type="tts",
+            title=request.title,
+            description=request.description or "",
+            cover_image="",
+            state="trained",
+            tags=request.tags,
+            created_at=now,
+            updated_at=now,
+            visibility=request.visibility,
+            like_count=0,
+            mark_count=0,
+            shared_count=0,
+            task_count=0,
+            author=_AUTHOR,
+            train_mode="fast",
+            samples=tuple(SampleEntity(title=f"{i + 1}", text=text, task_id="", audio="") for i, text in enumerate(texts)),
+            languages=("en",),
+        )
+        with self._lock:
+            self._made[record.id] = (record, speaker)
+        return record
+
+    def get_voice(self, id: str) -> VoiceModel:
+        """The record of a voice made here.
+
+        Raises:
+            NotFound: there is none of this id.
+        """
+        with self._lock:
+            found = self._made.get(id)
+        if found is None:
+            raise NotFound(f"there is no voice {id!r}", status=404)
+        return found[0]
+
+    def close(self) -> None:
+        """Ends the engine's thread; what still speaks fails. May be called twice."""
+        self._scheduler.close()
+
+    def _speaker(self, request: TTSRequest) -> Tensor:
+        speakers = self._checkpoint.speakers
+        if request.reference_id:
+            if request.reference_id in speakers:
+                return speakers[request.reference_id]
+            with self._lock:
+                made = self._made.get(request.reference_id)
+            if made is None:
+                known = ", ".join(speakers)
+                raise RequestInvalid.of("reference_id", f"there is no voice {request.reference_id!r}; the voices here are {known}")
+            return made[1]
+        if request.references:
+            return self._references.speaker(request.references)
+        return speakers[self._checkpoint.presets[0].id]
+
+
+def _encoded(speech: Speech, prosody: ProsodyProcessor, encoder: StreamEncoder) -> Iterator[bytes]:
+    for samples in speech.audio():
+        yield encoder.feed(prosody.feed(samples))
+    yield encoder.feed(prosody.finish()) + encoder.finish()
+
+
+def _device(name: str | None) -> torch.device:
+    try:
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch raises either, by how it was built
+        raise EngineError(f"the device {name!r} cannot be used: {error}") from error
+    return device
+
+
+def _describe(device: torch.device) -> str:
+    return f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else device.type

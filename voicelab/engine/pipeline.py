@@ -1,0 +1,168 @@
+"""One request being spoken: text to segments to phones, frames from the scheduler to audio, words and notes at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from voicelab.audio.clip import WordTime
+from voicelab.engine.codec import Codec, DecoderStream
+from voicelab.engine.sampling import Settings
+from voicelab.engine.scheduler import Scheduler
+from voicelab.engine.sequence import Frame, Group, Phonemes, Sequence
+from voicelab.engine.text.front import FrontEnd
+from voicelab.engine.text.normalize import as_written, normalize, speakable
+from voicelab.engine.text.segments import segment
+from voicelab.errors import EngineError, RequestInvalid
+from voicelab.schema import Latency, TTSRequest
+
+PIECES: dict[Latency, tuple[int, ...]] = {"low": (1, 1, 2, 4, 8), "balanced": (8, 16), "normal": (24, 48)}
+"""Frames decoded at once, piece after piece; the last goes on. What is said does not depend on it, only when it is heard."""
+_QUIET = 1e-4
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the engine's requests share."""
+
+    codec: Codec
+    scheduler: Scheduler
+    front: FrontEnd
+
+
+class Speech:
+    """A request on its way to audio. Iterate over `audio` once, then ask for `words` and `notes`."""
+
+    def __init__(self, parts: Parts, request: TTSRequest, speaker: Tensor, seed: int) -> None:
+        """Begins at once.
+
+        Raises:
+            RequestInvalid: there is nothing in the text that can be spoken.
+        """
+        self._parts, self._request = parts, request
+        self._notes = list(speakable(request.text))
+        self._segments = self._read()
+        first = next(self._segments, None)
+        if first is None:
+            raise RequestInvalid.of("text", "there is no word in the text that can be spoken")
+        self._phonemes = [first]
+        self._place: list[tuple[str, int, int]] = []
+        self._frames = 0
+        settings = Settings(request.temperature, request.top_p, request.repetition_penalty)
+        if request.condition_on_previous_chunks:
+            sequences = [Sequence(speaker, settings, seed, request.max_new_tokens)]
+            sequences[0].add(first)
+        else:
+            self._phonemes.extend(self._segments)
+            group = Group(len(self._phonemes), request.early_stop_threshold)
+            sequences = [Sequence(speaker, settings, seed + i, request.max_new_tokens, group) for i in range(len(self._phonemes))]
+            for sequence, phonemes in zip(sequences, self._phonemes, strict=True):
+                sequence.add(phonemes)
+                sequence.finish()
+        self._sequences = sequences
+        for sequence in sequences:
+            parts.scheduler.submit(sequence)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out, or cut."""
+        return tuple(dict.fromkeys(self._notes))
+
+    @property
+    def words(self) -> tuple[WordTime, ...]:
+        """Each word as it was read, and when it was said: exact, since the pointer told."""
+        step = self._parts.codec.config.hop / self._parts.codec.config.sample_rate
+        return tuple(WordTime(text, first * step, last * step) for text, first, last in self._place)
+
+    def cancel(self) -> None:
+        """Stops the work; what is still read of it raises Cancelled."""
+        for sequence in self._sequences:
+            sequence.cancel()
+        self._parts.scheduler.poke()
+
+    def audio(self) -> Iterator[NDArray[np.float32]]:
+        """Mono samples at the codec's rate, as they come."""
+        pieces = iter(PIECES[self._request.latency])
+        size = next(pieces)
+        for offset, sequence in enumerate(self._sequences):
+            decoder, loudest = DecoderStream(self._parts.codec), 0.0
+            waiting: list[Tensor] = []
+            for frame in self._follow(sequence, offset):
+                waiting.append(frame)
+                if len(waiting) == size:
+                    made = self._decode(decoder, waiting)
+                    loudest = max(loudest, float(np.abs(made).max(initial=0.0)))
+                    yield made
+                    waiting, size = [], next(pieces, size)
+            rest = [self._decode(decoder, waiting), decoder.finish()[0].cpu().numpy()]
+            made = np.concatenate(rest)
+            if max(loudest, float(np.abs(made).max(initial=0.0))) < _QUIET:
+                raise EngineError("the voice made nothing but silence of this text; please report the text")
+            yield made
+
+    def _decode(self, decoder: DecoderStream, frames: list[Tensor]) -> NDArray[np.float32]:
+        if not frames:
+            return np.zeros(0, np.float32)
+        device = self._parts.codec.decoder.leave.weight.device
+        made: NDArray[np.float32] = decoder.feed(torch.stack(frames)[None].to(device))[0].cpu().numpy()
+        return made
+
+    def _follow(self, sequence: Sequence, offset: int) -> Iterator[Tensor]:
+        """Codes of a sequence's frames; meanwhile gives it the next segment, and notes words and endings."""
+        begun = -1
+        for frame in sequence.frames():
+            if frame.segment != begun and frame.codes is not None:
+                begun = frame.segment
+                self._feed(sequence)
+                self._word_at = {phone: w for w, (_, a, b) in enumerate(self._phonemes[offset + begun].words) for phone in range(a, b)}
+                self._word = -1
+            if frame.codes is None:
+                self._end(frame, offset)
+            else:
+                self._place_word(frame, offset)
+                self._frames += 1
+                yield frame.codes
+
+    def _feed(self, sequence: Sequence) -> None:
+        """One segment ahead of what is spoken: long texts are read as they are listened to."""
+        if not self._request.condition_on_previous_chunks:
+            return
+        following = next(self._segments, None)
+        if following is None:
+            sequence.finish()
+        else:
+            self._phonemes.append(following)
+            sequence.add(following)
+        self._parts.scheduler.poke()
+
+    def _place_word(self, frame: Frame, offset: int) -> None:
+        word = self._word_at.get(frame.phone, -1)
+        if word < 0:
+            return
+        if word != self._word:
+            self._place.append((self._phonemes[offset + frame.segment].words[word][0], self._frames, self._frames + 1))
+            self._word = word
+        else:
+            text, first, _ = self._place[-1]
+            self._place[-1] = (text, first, self._frames + 1)
+
+    def _end(self, frame: Frame, offset: int) -> None:
+        limits = {"max_new_tokens": self._request.max_new_tokens, "early_stop": self._request.early_stop_threshold}
+        if frame.ending in limits:
+            name = "early_stop_threshold" if frame.ending == "early_stop" else frame.ending
+            self._notes.append(f"segment {offset + frame.segment + 1} was cut off by {name}={limits[frame.ending]:g}")
+
+    def _read(self) -> Iterator[Phonemes]:
+        """Segments of the text that hold a word, as phones."""
+        request = self._request
+        for part in segment(request.text, request.chunk_length, request.min_chunk_length):
+            written = normalize(part.text) if request.normalize else as_written(part.text)
+            self._notes.extend(written.notes)
+            phonemes = self._parts.front.read(written.text)
+            if phonemes.words:
+                yield phonemes

@@ -1,0 +1,129 @@
+"""One stream of speech inside the scheduler: what it shall say, where it is, and how it ends."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from voicelab.engine.sampling import REPEAT_WINDOW, Settings
+from voicelab.errors import Cancelled
+
+KEPT_PHONES = 40
+"""Phones of what was said before that the text encoder still sees when the next segment follows."""
+
+Ending = Literal["text", "max_new_tokens", "early_stop"]
+"""Why a segment's speech ended: by itself, or cut by one of the request's fields."""
+
+
+@dataclass(frozen=True)
+class Phonemes:
+    """A segment as the language model reads it."""
+
+    phones: tuple[int, ...]
+    flags: tuple[int, ...]
+    words: tuple[tuple[str, int, int], ...]
+    """(word as written, its first phone, the phone after its last)."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame of codes, or the end of a segment."""
+
+    segment: int
+    codes: Tensor | None
+    """(codebooks,) int64 on the CPU; None at the end of the segment."""
+    phone: int = 0
+    """The phone (of the segment) that the frame speaks."""
+    ending: Ending | None = None
+
+
+class Group:
+    """Segments that are synthesized together: once `threshold` of them have ended by themselves, the rest are stopped."""
+
+    def __init__(self, size: int, threshold: float) -> None:
+        self._size, self._threshold, self._ended = size, threshold, 0
+
+    def end_one(self) -> None:
+        """A member ended by itself."""
+        self._ended += 1
+
+    @property
+    def over(self) -> bool:
+        """Whether the members that still speak shall stop."""
+        return self._threshold < 1 and self._ended >= max(1, self._threshold * self._size)
+
+
+@dataclass(eq=False)
+class Sequence:
+    """A row of the batch: segments spoken one after the other, each going on from the one before.
+
+    Filled by the caller's thread with `add` and `finish`, worked on by the scheduler's, read with `frames`.
+    """
+
+    speaker: Tensor
+    """(2 * latent,) statistics of the speaker's latents."""
+    settings: Settings
+    seed: int
+    max_frames: int
+    """Most frames a segment may have."""
+    group: Group | None = None
+
+    row: int = -1
+    pointer: int = 0
+    dwell: int = 0
+    spoken: int = 0
+    """Frames of this segment so far."""
+    segment: int = -1
+    before: Tensor | None = None
+    """(codebooks,) the frame before."""
+    recent: list[int] = field(default_factory=lambda: [-1] * REPEAT_WINDOW)
+    text: Tensor | None = None
+    """(phones, slow width) of this segment with what is kept of the one before."""
+    voice: Tensor | None = None
+    """(slow width,)."""
+    phones: Phonemes | None = None
+    kept: int = 0
+    """Phones at the start of `text` that were said before."""
+    cancelled: bool = False
+
+    def __post_init__(self) -> None:
+        self.generator = torch.Generator().manual_seed(self.seed)
+        self.waiting: queue.SimpleQueue[Phonemes | None] = queue.SimpleQueue()
+        self._out: queue.SimpleQueue[Frame | BaseException | None] = queue.SimpleQueue()
+
+    def add(self, phonemes: Phonemes) -> None:
+        """One more segment to say."""
+        self.waiting.put(phonemes)
+
+    def finish(self) -> None:
+        """No more segments will come."""
+        self.waiting.put(None)
+
+    def cancel(self) -> None:
+        """Stops at the next frame; a reader gets Cancelled."""
+        self.cancelled = True
+        self._out.put(Cancelled("the synthesis was cancelled"))
+
+    def put(self, item: Frame | BaseException | None) -> None:
+        """The scheduler's side of `frames`; None ends them."""
+        self._out.put(item)
+
+    def frames(self) -> Iterator[Frame]:
+        """Frames as they are made.
+
+        Raises:
+            EngineError: the engine failed.
+            Cancelled: somebody cancelled.
+        """
+        while True:
+            item = self._out.get()
+            if item is None:
+                return
+            if isinstance(item, BaseException):
+                raise item
+            yield item

@@ -1,0 +1,82 @@
+"""From reference audio to a speaker: decode, level, encode, and keep the statistics of the codec's latents."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from voicelab.audio.clip import Clip
+from voicelab.engine.codec import Codec
+from voicelab.engine.lm import speaker_statistics
+from voicelab.errors import AudioError, RequestInvalid
+from voicelab.schema import ReferenceAudio
+
+LEVEL = 0.07
+"""RMS of the speech that the codec was trained on."""
+SHORTEST = 0.5
+"""Seconds of sound below which a reference says nothing about a speaker."""
+_SILENT = 0.01
+_MARGIN = 0.15
+
+
+class References:
+    """Makes speakers of references, and remembers the latest: a voice used again costs no encoding."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._latents = lru_cache(maxsize=32)(self._encode)
+        self._audio: dict[str, bytes] = {}
+
+    def speaker(self, references: Sequence[ReferenceAudio]) -> Tensor:
+        """(2 * latent,) statistics of all references together, on the CPU.
+
+        Raises:
+            RequestInvalid: a reference is no audio, or holds no sound; the field is named with its position.
+        """
+        found = []
+        for i, reference in enumerate(references):
+            try:
+                found.append(self._of(reference.audio))
+            except AudioError as error:
+                raise RequestInvalid.of(f"references.{i}.audio", str(error)) from error
+        return speaker_statistics(torch.cat(found))
+
+    def _of(self, audio: bytes) -> Tensor:
+        key = hashlib.sha256(audio).hexdigest()
+        self._audio[key] = audio
+        try:
+            return self._latents(key)
+        finally:
+            self._audio.pop(key, None)
+
+    def _encode(self, key: str) -> Tensor:
+        clip = Clip.load(self._audio[key])
+        samples = level(clip.resample(self._codec.config.sample_rate).samples, self._codec.config.sample_rate)
+        device = self._codec.decoder.leave.weight.device
+        codes = self._codec.encode(torch.from_numpy(samples).to(device)[None])
+        return self._codec.quantizer.decode(codes)[0].cpu()
+
+
+def level(samples: NDArray[np.float32], rate: int) -> NDArray[np.float32]:
+    """Speech without the silence around it, at the level the codec knows.
+
+    Raises:
+        AudioError: there is no sound in it, or less than `SHORTEST` seconds.
+    """
+    peak = float(np.abs(samples).max(initial=0.0))
+    if peak < 1e-3:
+        raise AudioError("the reference is silent")
+    loud = np.flatnonzero(np.abs(samples) > peak * 0.05)
+    margin = int(_MARGIN * rate)
+    samples = samples[max(0, loud[0] - margin) : loud[-1] + margin]
+    if samples.size < (SHORTEST + _MARGIN) * rate:
+        raise AudioError(f"the reference has less than {SHORTEST} s of sound")
+    active = samples[np.abs(samples) > max(_SILENT * peak, 1e-4)]
+    rms = float(np.sqrt(np.mean(np.square(active))))
+    return np.clip(samples * (LEVEL / rms), -1.0, 1.0).astype(np.float32)

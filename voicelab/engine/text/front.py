@@ -1,0 +1,79 @@
+"""Normalized text to what the language model reads: phones, places in the word, and where each word lies."""
+
+from __future__ import annotations
+
+import re
+
+from voicelab.engine.sequence import Phonemes
+from voicelab.engine.text.lexicon import Lexicon
+from voicelab.engine.text.phones import PAUSES, PHONES
+
+_TOKEN = re.compile(r"[A-Za-z]+(?:'[A-Za-z]+)*'?|[.?!]+|[,;:]|—|(?<=\s)-(?=\s)|-{2,}")
+_IDS = {name: i for i, name in enumerate(PHONES)}
+
+
+class FrontEnd:
+    """Reads normalized text: words and the punctuation ``, . ? ! ; : — - '``."""
+
+    def __init__(self, lexicon: Lexicon) -> None:
+        self._lexicon = lexicon
+
+    def read(self, text: str) -> Phonemes:
+        """Phones of a segment; empty when there is no word in it.
+
+        A segment begins with the silence before speech and ends with a pause; a sentence inside it ends with a pause and
+        begins with a silence of its own, as the voice has learned them.
+        """
+        tokens: list[str] = _TOKEN.findall(text)
+        names: list[str] = []
+        first: list[bool] = []
+        words: list[tuple[str, int, int]] = []
+        sounds = self._sounds(tokens)
+        for token, sound in zip(tokens, sounds, strict=True):
+            if sound is None:
+                _pause(names, first, token)
+                continue
+            if not names or names[-1] in ".?!":
+                names.append("^")
+                first.append(True)
+            words.append((token, len(names), len(names) + len(sound)))
+            names.extend(sound)
+            first.extend(i == 0 for i in range(len(sound)))
+        if not words:
+            return Phonemes((), (), ())
+        if names[-1] not in PAUSES:
+            _pause(names, first, ".")
+        return Phonemes(tuple(_IDS[n] for n in names), tuple(flags_of(names, first)), tuple(words))
+
+    def _sounds(self, tokens: list[str]) -> list[tuple[str, ...] | None]:
+        """Phones of each word, None for punctuation; from the end, since a word may depend on what follows."""
+        out: list[tuple[str, ...] | None] = [None] * len(tokens)
+        after = ""
+        for i in range(len(tokens) - 1, -1, -1):
+            if tokens[i][0].isalpha():
+                sound = self._lexicon.pronounce(tokens[i], after)
+                out[i] = sound
+                after = sound[0] if sound else after
+            else:
+                after = ""
+        return out
+
+
+def _pause(names: list[str], first: list[bool], mark: str) -> None:
+    """Adds a pause; of several in a row the strongest stays, and none comes before the first word."""
+    name = "?" if "?" in mark else "!" if "!" in mark else "." if "." in mark else ","
+    if not names:
+        return
+    if names[-1] in PAUSES:
+        if names[-1] == "," and name != ",":
+            names[-1] = name
+        return
+    names.append(name)
+    first.append(True)
+
+
+def flags_of(names: list[str], first: list[bool]) -> list[int]:
+    """Place of each phone in its word: 0 inside, 1 first, 2 last, 3 only; a pause is a word of its own."""
+    begins = [f or n in PAUSES for f, n in zip(first, names, strict=True)]
+    ends = [i + 1 == len(names) or begins[i + 1] for i in range(len(names))]
+    return [3 if b and e else 1 if b else 2 if e else 0 for b, e in zip(begins, ends, strict=True)]

@@ -1,0 +1,90 @@
+"""Words to phones: the lexicon, letters by name, and a learned guess for what neither knows."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.resources import files
+
+from voicelab.errors import WeightsError
+
+Guess = Callable[[str], tuple[str, ...]]
+"""A word of letters and apostrophes, lower case → phones."""
+
+LETTERS: dict[str, tuple[str, ...]] = {
+    letter: tuple(phones.split())
+    for letter, phones in {
+        "a": "ey1", "b": "b iy1", "c": "s iy1", "d": "d iy1", "e": "iy1", "f": "eh1 f", "g": "jh iy1", "h": "ey1 ch",
+        "i": "ay1", "j": "jh ey1", "k": "k ey1", "l": "eh1 l", "m": "eh1 m", "n": "eh1 n", "o": "ow1", "p": "p iy1",
+        "q": "k y uw1", "r": "aa1 r", "s": "eh1 s", "t": "t iy1", "u": "y uw1", "v": "v iy1", "w": "d ah1 b ax0 l y uw0",
+        "x": "eh1 k s", "y": "w ay1", "z": "z iy1",
+    }.items()
+}  # fmt: skip
+"""The names of the letters."""
+
+_VOWEL_LETTERS = frozenset("aeiouy")
+_SIBILANTS = frozenset(("s", "z", "sh", "zh", "ch", "jh"))
+_VOICELESS = frozenset(("p", "t", "k", "f", "th"))
+
+
+class Lexicon:
+    """Pronounces one word at a time.
+
+    Args:
+        guess: called for words that are neither known, nor letters to be spelled, nor a known word with an ending.
+    """
+
+    def __init__(self, guess: Guess) -> None:
+        self._guess = guess
+        self._known = _load()
+
+    def pronounce(self, word: str, after: str = "") -> tuple[str, ...]:
+        """Phones of `word`, a token of letters and apostrophes as written.
+
+        Args:
+            word: capitals matter: ``US`` is spelled, ``us`` is not.
+            after: the first phone of the next word, for "the" and "a".
+        """
+        lower = word.lower().strip("'")
+        if lower == "the":
+            return ("dh", "iy0" if after[-1:] in ("0", "1") else "ax0")
+        if lower == "a":
+            return ("ey1",) if word == "A" and after == "" else ("ax0",)
+        acronym = word.isupper() and len(word) > 1
+        if acronym and (len(word) <= 3 or not _VOWEL_LETTERS & set(lower)) or len(lower) == 1 and lower != "i":
+            return tuple(p for letter in lower for p in LETTERS.get(letter, ()))
+        return self.known(lower) or self._with_ending(lower) or self._guess(lower)
+
+    def known(self, word: str) -> tuple[str, ...] | None:
+        """Phones of a word that the lexicon holds."""
+        found = self._known.get(word)
+        return tuple(found.split(" ")) if found else None
+
+    def _with_ending(self, word: str) -> tuple[str, ...] | None:
+        """A known word in the possessive or plural, or two known words joined by an apostrophe."""
+        if word.endswith(("'s", "s'")) or word.endswith("s") and not word.endswith("ss"):
+            base = word[:-2] if "'" in word[-2:] else word[:-1]
+            if stem := self.known(base):
+                return (*stem, *plural(stem[-1]))
+        if "'" in word:
+            return self.known(word.replace("'", ""))
+        return None
+
+
+def plural(last: str) -> tuple[str, ...]:
+    """The sound of an s after the phone `last`."""
+    if last in _SIBILANTS:
+        return ("ax0", "z")
+    return ("s",) if last in _VOICELESS else ("z",)
+
+
+@lru_cache(maxsize=1)
+def _load() -> dict[str, str]:
+    path = files("voicelab.engine") / "weights" / "lexicon.txt.gz"
+    try:
+        text = gzip.decompress(path.read_bytes()).decode("ascii")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise WeightsError(f"the pronunciation lexicon cannot be read: {error}") from error
+    pairs = (line.partition("\t") for line in text.splitlines())
+    return {word: phones for word, _, phones in pairs}
