@@ -1,0 +1,68 @@
+"""Sounds whose properties are known, made from formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from voicelab.audio.samples import Samples
+
+_FORMANTS = ((700.0, 150.0), (1200.0, 200.0), (2600.0, 300.0))
+
+
+def make_vowel(f0: float, rate: int, seconds: float, peak: float = 0.5) -> Samples:
+    """Return harmonics of ``f0`` under three formants."""
+    times = np.arange(round(rate * seconds)) / rate
+    tone = np.zeros(times.size)
+    for harmonic in range(1, 30):
+        frequency = harmonic * f0
+        if frequency > 0.45 * rate:
+            break
+        level = 0.02 + sum(np.exp(-(((frequency - middle) / width) ** 2)) for middle, width in _FORMANTS)
+        tone += level * np.sin(2 * np.pi * frequency * times + harmonic)
+    samples: Samples = (peak * tone / np.abs(tone).max()).astype(np.float32)
+    return samples
+
+
+def make_babble(rate: int, seconds: float, seed: int = 0) -> Samples:
+    """Return syllables of noise and tone with pauses, whose every stretch is unlike the others."""
+    rng = np.random.default_rng(seed)
+    samples = np.zeros(round(rate * seconds))
+    begin = 0
+    while begin < samples.size:
+        length = int(rng.integers(rate // 20, rate // 4))
+        end = min(samples.size, begin + length)
+        kind = rng.integers(3)
+        if kind == 0:
+            samples[begin:end] = 0.1 * rng.standard_normal(end - begin)
+        elif kind == 1:
+            samples[begin:end] = make_vowel(float(rng.uniform(90, 250)), rate, (end - begin) / rate)[: end - begin]
+        begin = end
+    return np.clip(samples, -1.0, 1.0).astype(np.float32)
+
+
+@pytest.fixture(scope="session")
+def vowel() -> Callable[..., Samples]:
+    return make_vowel
+
+
+@pytest.fixture(scope="session")
+def babble() -> Callable[..., Samples]:
+    return make_babble
+
+
+@pytest.fixture(scope="session")
+def pieces() -> Callable[..., Iterator[tuple[int, int]]]:
+    """Cut a length at random places; the same seed cuts alike."""
+
+    def cut(length: int, seed: int, longest: int) -> Iterator[tuple[int, int]]:
+        rng = np.random.default_rng(seed)
+        begin = 0
+        while begin < length:
+            end = min(length, begin + int(rng.integers(0, longest + 1)))
+            yield begin, end
+            begin = end
+
+    return cut
