@@ -21,7 +21,9 @@ def main() -> None:
     """Runs the stages in order; each is resumed where it was cut off."""
     parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("build/voice"), help="where data and checkpoints go")
-    parser.add_argument("--utterances", type=int, default=20_000, help="how many the teachers speak (20,000 are 21 hours)")
+    parser.add_argument(
+        "--utterances", type=int, default=20_000, help="how many the teachers speak (20,000 are 21 hours)"
+    )
     parser.add_argument("--guess-minutes", type=float, default=9, help="for the letter-to-sound model")
     parser.add_argument("--codec-minutes", type=float, default=34, help="for the codec")
     parser.add_argument("--lm-minutes", type=float, default=70, help="for the language model")
@@ -39,7 +41,12 @@ def main() -> None:
         started = time.time()
         print(f"== {name}", flush=True)
         result = work()
-        line = {"stage": name, "minutes": round((time.time() - started) / 60, 1), "torch": torch.__version__, "machine": platform.processor()}
+        line = {
+            "stage": name,
+            "minutes": round((time.time() - started) / 60, 1),
+            "torch": torch.__version__,
+            "machine": platform.processor(),
+        }
         with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**line, "result": str(result)}) + "\n")
 

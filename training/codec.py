@@ -141,8 +141,15 @@ def spectral_loss(made: Tensor, true: Tensor) -> Tensor:
     total = made.new_zeros(())
     for size in (2048, 1024, 384):
         window = torch.hann_window(size, device=made.device)
-        a, b = (torch.stft(x, size, size // 4, window=window, return_complex=True, center=False).abs() / size**0.5 for x in (made, true))
-        total = total + F.l1_loss(torch.log(a + 5e-4), torch.log(b + 5e-4)) + 4.0 * F.l1_loss(torch.sqrt(a + 1e-6), torch.sqrt(b + 1e-6))
+        a, b = (
+            torch.stft(x, size, size // 4, window=window, return_complex=True, center=False).abs() / size**0.5
+            for x in (made, true)
+        )
+        total = (
+            total
+            + F.l1_loss(torch.log(a + 5e-4), torch.log(b + 5e-4))
+            + 4.0 * F.l1_loss(torch.sqrt(a + 1e-6), torch.sqrt(b + 1e-6))
+        )
     return total / 3
 
 
@@ -168,10 +175,22 @@ def losses(model: Training, batch: Batch, quantized: bool) -> tuple[Tensor, dict
     spectral, f0 = decoder_losses(codec.decoder, into, batch)
     loss = spectral + 5.0 * f0 + 0.5 * commit + 0.3 * phone
     right = (model.classify(first).argmax(-1) == batch.phones).float().mean()
-    return loss, {"spectral": spectral.item(), "f0": f0.item() * 12, "commit": commit.item(), "phone": phone.item(), "right": right.item()}, latents
+    return (
+        loss,
+        {
+            "spectral": spectral.item(),
+            "f0": f0.item() * 12,
+            "commit": commit.item(),
+            "phone": phone.item(),
+            "right": right.item(),
+        },
+        latents,
+    )
 
 
-def train(folder: Path, minutes: float, batch_size: int = 12, seed: int = 0, peak: float = 1e-3, shards: int = 24) -> Path:
+def train(
+    folder: Path, minutes: float, batch_size: int = 12, seed: int = 0, peak: float = 1e-3, shards: int = 24
+) -> Path:
     """Trains for `minutes` of clock time, resuming what is there; returns the checkpoint."""
     torch.manual_seed(seed)
     config = CodecConfig(phones=len(PHONES))
@@ -202,9 +221,20 @@ def train(folder: Path, minutes: float, batch_size: int = 12, seed: int = 0, pea
         step += 1
         sums = {k: sums.get(k, 0.0) * 0.95 + v * 0.05 for k, v in parts.items()}
         if step % 50 == 0:
-            print(step, f"{clock.spent:.0f}s", {k: round(v / (1 - 0.95 ** min(step, 300)), 4) for k, v in sums.items()}, flush=True)
+            print(
+                step,
+                f"{clock.spent:.0f}s",
+                {k: round(v / (1 - 0.95 ** min(step, 300)), 4) for k, v in sums.items()},
+                flush=True,
+            )
         if time.monotonic() - saved > 150 or clock.done >= 1:
-            common.save_run(path, model, average, optimizer, {"step": step, "spent": clock.spent, "config": dataclasses.asdict(config)})
+            common.save_run(
+                path,
+                model,
+                average,
+                optimizer,
+                {"step": step, "spent": clock.spent, "config": dataclasses.asdict(config)},
+            )
             saved = time.monotonic()
     return path
 

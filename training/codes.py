@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from training import codec as codec_training
-from training.codec import phones_at
 from training.render import Utterance, load_shard
 from training.speakers import all_speakers
 from voicelab.engine.codec import Codec
@@ -97,4 +96,3 @@ def load(path: Path) -> list[Encoded]:
         per_frame = [np.split(z[k], z["frame_ends"][:-1]) for k in ("codes", "at")]
         speakers = z["speaker"]
     return [Encoded(int(s), p, f, c, a) for s, p, f, c, a in zip(speakers, *per_phone, *per_frame, strict=True)]
-

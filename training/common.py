@@ -65,7 +65,9 @@ def save(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> 
     part.rename(path)
 
 
-def save_run(path: Path, model: nn.Module, average: Average, optimizer: torch.optim.Optimizer, meta: Mapping[str, Any]) -> None:
+def save_run(
+    path: Path, model: nn.Module, average: Average, optimizer: torch.optim.Optimizer, meta: Mapping[str, Any]
+) -> None:
     """A checkpoint from which a run goes on: weights, their average, the optimizer's moments."""
     tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
     tensors |= {f"average.{k}": v for k, v in average.values.items()}

@@ -24,14 +24,27 @@ _UNWANTED = re.compile(
     r"abort|uterus|uterine|murder|corpse|cocaine|heroin|testic|bowel|offensive|derogat|disparag|ethnic slur|\bnaked\b|\bnude",
     re.IGNORECASE,
 )
-_ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
+_ONES = "zero one two three four five six seven eight nine ten eleven twelve".split()
+_ONES += "thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _MONTHS = "January February March April May June July August September October November December".split()
 _DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 _UNITS = "dollars euros percent miles kilometers degrees minutes hours seconds pounds people years days points".split()
 _OPENINGS = (
-    "What is", "Where is", "Who found", "Why did they want", "How do you use", "Have you seen", "Do you know", "Can you find",
-    "Is this", "When did you see", "Would you like", "Did anyone mention", "Are you sure about", "Which one is",
+    "What is",
+    "Where is",
+    "Who found",
+    "Why did they want",
+    "How do you use",
+    "Have you seen",
+    "Do you know",
+    "Can you find",
+    "Is this",
+    "When did you see",
+    "Would you like",
+    "Did anyone mention",
+    "Are you sure about",
+    "Which one is",
 )
 
 
@@ -77,7 +90,9 @@ def _number(rng: np.random.Generator) -> str:
     words = []
     if n >= 1000:
         thousands, n = divmod(n, 1000)
-        words.append((below_hundred(thousands) if thousands < 100 else _ONES[thousands // 100] + " hundred") + " thousand")
+        words.append(
+            (below_hundred(thousands) if thousands < 100 else _ONES[thousands // 100] + " hundred") + " thousand"
+        )
     if n >= 100:
         hundreds, n = divmod(n, 100)
         words.append(_ONES[hundreds] + " hundred")
@@ -98,10 +113,17 @@ def _template(rng: np.random.Generator, vocabulary: list[str]) -> str:
     if kind < 0.55:
         return f"{pick(_DAYS)}, {pick(_MONTHS)} {_number(rng)}, {_number(rng)} {pick(_TENS)} {pick(_ONES[1:10])}."
     if kind < 0.65:  # letters, so that acronyms can be spelled
-        return " ".join(chr(65 + int(rng.integers(26))) + "." for _ in range(int(rng.integers(2, 6)))) + f" {pick(vocabulary)}."
+        return (
+            " ".join(chr(65 + int(rng.integers(26))) + "." for _ in range(int(rng.integers(2, 6))))
+            + f" {pick(vocabulary)}."
+        )
     if kind < 0.85:  # names and rare words, in lists with commas
         return ", ".join(pick(vocabulary).capitalize() for _ in range(int(rng.integers(2, 6)))) + "."
-    return f"{pick(vocabulary).capitalize()}!" if rng.random() < 0.5 else f"{pick(vocabulary).capitalize()} {pick(vocabulary)}."
+    return (
+        f"{pick(vocabulary).capitalize()}!"
+        if rng.random() < 0.5
+        else f"{pick(vocabulary).capitalize()} {pick(vocabulary)}."
+    )
 
 
 def sentences(count: int, seed: int = 1) -> Iterator[str]:

@@ -53,7 +53,12 @@ def _nearest(preset: Preset, speakers: list[Speaker]) -> Speaker:
     if preset.plain:
         return next(s for s in speakers if s.teacher == preset.teacher)
     fit = [s for s in speakers[:-HELD_OUT] if s.teacher == preset.teacher and abs(s.tilt) < 0.2]
-    return min(fit, key=lambda s: abs(np.log2(s.f0_ratio / preset.f0_ratio)) * 3 + abs(s.formants - preset.formants) * 10 + abs(s.stretch - 1))
+    return min(
+        fit,
+        key=lambda s: (
+            abs(np.log2(s.f0_ratio / preset.f0_ratio)) * 3 + abs(s.formants - preset.formants) * 10 + abs(s.stretch - 1)
+        ),
+    )
 
 
 def preset_statistics(folder: Path, codec: Codec, utterances: int = 24) -> dict[VoicePreset, Tensor]:

@@ -64,7 +64,13 @@ def train(minutes: float, batch_size: int = 384, seed: int = 0, peak: float = 2e
         letters = torch.nn.utils.rnn.pad_sequence([torch.tensor(r[0]) for r in rows], batch_first=True)
         targets = torch.cat([torch.tensor(r[1]) for r in rows])
         lengths = torch.tensor([PER_LETTER * len(r[0]) for r in rows])
-        loss = F.ctc_loss(model(letters).transpose(0, 1), targets, lengths, torch.tensor([len(r[1]) for r in rows]), zero_infinity=True)
+        loss = F.ctc_loss(
+            model(letters).transpose(0, 1),
+            targets,
+            lengths,
+            torch.tensor([len(r[1]) for r in rows]),
+            zero_infinity=True,
+        )
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -76,6 +82,10 @@ def train(minutes: float, batch_size: int = 384, seed: int = 0, peak: float = 2e
     model.load_state_dict(average.values)
     figures = measure(model.eval(), held)
     path: Path = OUT.parent / "guess.safetensors"
-    save_file({k: v.half().contiguous() for k, v in average.values.items()}, path, metadata={"voicelab": json.dumps({"steps": step, **figures})})
+    save_file(
+        {k: v.half().contiguous() for k, v in average.values.items()},
+        path,
+        metadata={"voicelab": json.dumps({"steps": step, **figures})},
+    )
     print(json.dumps({"steps": step, **figures}), flush=True)
     return figures

@@ -48,11 +48,13 @@ def _contraction(word: str, known: dict[str, str]) -> str | None:
 
 
 def build(folder: Path) -> dict[str, str]:
-    """word → phones, for `OUT`; compares with what was spoken in the shards."""
+    """Word → phones, for `OUT`; compares with what was spoken in the shards."""
     words = sorted(w for w in recognisable_words() if w.replace("'", "").isalpha())
     asked = sorted({*words, *(w.replace("'", "") for w in words if w.endswith("n't"))})
     program = build_teacher(folder)
-    run = subprocess.run([str(program), "lexicon"], input="\n".join(asked) + "\n", capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [str(program), "lexicon"], input="\n".join(asked) + "\n", capture_output=True, text=True, check=True
+    )
     found = {}
     for line in run.stdout.splitlines():
         word, phones = line.split("\t")

@@ -1,4 +1,4 @@
-"""Trains the language model on rows of several utterances of one speaker, so that going on from what was said is all it knows."""
+"""Trains the language model, on rows of several utterances of one speaker: going on from what was said is all it knows."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ class Streams:
         rows = [self._row(int(s)) for s in self.rng.choice(self.speakers, size=size, p=self.share)]
         longest = max(r["phones"].shape[0] for r in rows)
         valid = torch.stack([torch.arange(longest) < r["phones"].shape[0] for r in rows])
-        padded = {k: torch.stack([F.pad(r[k], (0, longest - r[k].shape[0])) for r in rows]) for k in ("phones", "flags")}
+        padded = {
+            k: torch.stack([F.pad(r[k], (0, longest - r[k].shape[0])) for r in rows]) for k in ("phones", "flags")
+        }
         rest = {k: torch.stack([r[k] for r in rows]) for k in rows[0] if k not in padded}
         return Rows(valid=valid, **padded, **rest)
 
@@ -134,7 +136,9 @@ def losses(model: LM, rows: Rows, generator: torch.Generator) -> tuple[Tensor, d
     frames = torch.where(lost[..., None], torch.zeros_like(frames), frames)
     start = torch.where(rows.begins[:, None], model.begin, frames[:, 0])
     frames = torch.cat([start[:, None], frames[:, 1:]], dim=1)
-    hidden = model.slow(model.step_input(frames, text=here, dwell=rows.dwell, speaker=model.encode_speaker(rows.speaker)))
+    hidden = model.slow(
+        model.step_input(frames, text=here, dwell=rows.dwell, speaker=model.encode_speaker(rows.speaker))
+    )
     symbols = rows.advance * config.codebooks[0] + rows.codes[..., 0]
     first = F.cross_entropy(model.first_logits(hidden).flatten(2).flatten(0, 1), symbols.flatten())
     flat_hidden, flat_codes = hidden.flatten(0, 1), rows.codes.flatten(0, 1)
@@ -150,7 +154,11 @@ def optimizer_for(model: LM, peak: float) -> torch.optim.Optimizer:
     """AdamW; no decay on vectors."""
     matrices = [p for p in model.parameters() if p.ndim > 1]
     vectors = [p for p in model.parameters() if p.ndim <= 1]
-    return torch.optim.AdamW([{"params": matrices, "weight_decay": 0.02}, {"params": vectors, "weight_decay": 0.0}], lr=peak, betas=(0.9, 0.97))
+    return torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.02}, {"params": vectors, "weight_decay": 0.0}],
+        lr=peak,
+        betas=(0.9, 0.97),
+    )
 
 
 def train(folder: Path, codec: Codec, minutes: float, batch_size: int = 6, seed: int = 0, peak: float = 1.2e-3) -> Path:
@@ -182,6 +190,12 @@ def train(folder: Path, codec: Codec, minutes: float, batch_size: int = 6, seed:
         if step % 50 == 0:
             print(step, f"{clock.spent:.0f}s", {k: round(v, 3) for k, v in sums.items()}, flush=True)
         if time.monotonic() - saved > 150 or clock.done >= 1:
-            common.save_run(path, model, average, optimizer, {"step": step, "spent": clock.spent, "config": dataclasses.asdict(config)})
+            common.save_run(
+                path,
+                model,
+                average,
+                optimizer,
+                {"step": step, "spent": clock.spent, "config": dataclasses.asdict(config)},
+            )
             saved = time.monotonic()
     return path

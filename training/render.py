@@ -69,7 +69,19 @@ def build_teacher(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         voices = [f"-lflite_cmu_us_{v}" for v in ("rms", "awb", "slt", "kal16")]
         subprocess.run(
-            ["cc", "-O2", str(SOURCE), "-o", str(program), *voices, "-lflite_usenglish", "-lflite_cmulex", "-lflite", "-lm"], check=True
+            [
+                "cc",
+                "-O2",
+                str(SOURCE),
+                "-o",
+                str(program),
+                *voices,
+                "-lflite_usenglish",
+                "-lflite_cmulex",
+                "-lflite",
+                "-lm",
+            ],
+            check=True,
         )
     return program
 
@@ -93,11 +105,10 @@ def _read(out: IO[bytes], text: str, speaker: Speaker) -> Utterance:
     f0 = np.frombuffer(out.read(4 * int(n_f0)), dtype=np.float32) * speaker.formants
     phones = []
     for at, (name, end, stress, first, word, punctuation) in enumerate(rows):
+        said = name + stress if name in VOWELS else name
         if name == "pau":
-            name = _pause_name(punctuation, at, len(rows))
-        elif name in VOWELS:
-            name += stress
-        phones.append(Phone(name, float(end) / speaker.formants, word, first == "1"))
+            said = _pause_name(punctuation, at, len(rows))
+        phones.append(Phone(said, float(end) / speaker.formants, word, first == "1"))
     return Utterance(text, speaker.id, tuple(phones), raw, int(rate), f0, float(step) / speaker.formants)
 
 
@@ -107,8 +118,9 @@ def speak(program: Path, requests: Iterable[tuple[str, Speaker]]) -> Iterator[Ut
         if run.stdin is None or run.stdout is None:
             sys.exit("the teacher's pipes did not open")
         for text, speaker in requests:
-            ask = f"{speaker.teacher}\t{speaker.stretch * speaker.formants:.4f}\t{speaker.f0_ratio:.4f}\t{speaker.f0_spread:.4f}\t{text}\n"
-            run.stdin.write(ask.encode())
+            numbers = (speaker.stretch * speaker.formants, speaker.f0_ratio, speaker.f0_spread)
+            asked = "\t".join([speaker.teacher, *(f"{n:.4f}" for n in numbers), text])
+            run.stdin.write(f"{asked}\n".encode())
             run.stdin.flush()
             yield _read(run.stdout, text, speaker)
         run.stdin.close()
@@ -117,7 +129,13 @@ def speak(program: Path, requests: Iterable[tuple[str, Speaker]]) -> Iterator[Ut
 def save_shard(path: Path, utterances: list[Utterance]) -> None:
     """Writes a shard whole or not at all."""
     meta = [
-        {"text": u.text, "speaker": u.speaker, "phones": [list(asdict(p).values()) for p in u.phones], "raw_rate": u.raw_rate, "f0_step": u.f0_step}
+        {
+            "text": u.text,
+            "speaker": u.speaker,
+            "phones": [list(asdict(p).values()) for p in u.phones],
+            "raw_rate": u.raw_rate,
+            "f0_step": u.f0_step,
+        }
         for u in utterances
     ]
     part = path.with_suffix(".part.npz")

@@ -54,7 +54,7 @@ def all_speakers(seed: int = 3) -> list[Speaker]:
 
 
 def draw(count: int, seed: int = 5) -> NDArray[np.int64]:
-    """The speaker of each of `count` utterances: rms 16 %, the other plain teachers 4 % each, the warped ones the rest evenly."""
+    """The speaker of each of `count` utterances: rms 16 %, other plain teachers 4 % each, the warped ones the rest evenly."""
     rng = np.random.default_rng(seed)
     speakers = all_speakers()
     trained = len(speakers) - HELD_OUT

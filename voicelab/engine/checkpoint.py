@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, safe_open, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from voicelab.backend import VoicePreset
@@ -57,7 +57,9 @@ def load(path: Path | None = None, device: torch.device | None = None) -> Checkp
     except (OSError, SafetensorError, json.JSONDecodeError) as error:
         raise WeightsError(f"the weights {path.name} cannot be read: {error}") from error
     if not isinstance(meta, dict) or not {"codec", "lm", "voices"} <= set(meta):
-        raise WeightsError(f"the weights {path.name} say nothing of their configuration; they were not written by voicelab")
+        raise WeightsError(
+            f"the weights {path.name} say nothing of their configuration; they were not written by voicelab"
+        )
     device = device or torch.device("cpu")
     codec = _fill(Codec(CodecConfig.of(meta["codec"])), tensors, "codec.", path).to(device)
     lm = _fill(LM(LMConfig.of(meta["lm"])), tensors, "lm.", path).to(device)
@@ -68,7 +70,9 @@ def load(path: Path | None = None, device: torch.device | None = None) -> Checkp
 
 def save(path: Path, codec: Codec, lm: LM, voices: Mapping[VoicePreset, Tensor], about: Mapping[str, Any]) -> None:
     """Writes a checkpoint in half precision; `about` (how it was made) goes into its metadata."""
-    tensors = {f"codec.{k}": v for k, v in codec.state_dict().items()} | {f"lm.{k}": v for k, v in lm.state_dict().items()}
+    tensors = {f"codec.{k}": v for k, v in codec.state_dict().items()} | {
+        f"lm.{k}": v for k, v in lm.state_dict().items()
+    }
     tensors |= {f"voices.{preset.id}": v for preset, v in voices.items()}
     described = [{"id": p.id, "title": p.title, "description": p.description} for p in voices]
     meta = {"codec": codec.config.to_dict(), "lm": lm.config.to_dict(), "voices": described, "about": dict(about)}

@@ -31,12 +31,15 @@ class Spectrum(nn.Module):
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
+        self.window: Tensor
+        self.mel: Tensor
         self.step = config.hop // FINE
         self.linear_bins = config.linear_bins
         self.register_buffer("window", torch.hann_window(_SPECTRUM_WINDOW), persistent=False)
         self.register_buffer("mel", _mel_matrix(config), persistent=False)
 
     def forward(self, samples: Tensor) -> Tensor:
+        """Shapes as above."""
         side = (_SPECTRUM_WINDOW - self.step) // 2
         frames = F.pad(samples, (side, side)).unfold(1, _SPECTRUM_WINDOW, self.step)
         magnitude = torch.fft.rfft(frames * self.window).abs() * (2 / _SPECTRUM_WINDOW)
@@ -58,6 +61,7 @@ class Encoder(nn.Module):
         self.leave = nn.Linear(width, config.latent)
 
     def forward(self, spectrum: Tensor) -> Tensor:
+        """Shapes as above."""
         x = self.enter(spectrum)
         for block in self.fine:
             x, _ = block(x)
@@ -141,7 +145,9 @@ class Decoder(nn.Module):
         y = y.reshape(y.shape[0], -1, 1 + 2 * self.bands)
         f0 = _F0_BASE * torch.exp2(torch.clamp(y[..., 0], -1.5, 2.5))
         gains = torch.clamp(y[..., 1:] - 4.0, -14.0, 4.0)
-        return Filters(f0, gains[..., : self.bands], gains[..., self.bands :]), DecoderState(enter, coarse, fine, state.vocoder if state else None)
+        return Filters(f0, gains[..., : self.bands], gains[..., self.bands :]), DecoderState(
+            enter, coarse, fine, state.vocoder if state else None
+        )
 
     def forward(self, latents: Tensor, state: DecoderState | None = None) -> tuple[Tensor, DecoderState]:
         """(batch, n, latent) → (batch, n * hop) samples, behind the input by the vocoder's `LAG`, and the new state."""
@@ -165,7 +171,8 @@ class Codec(nn.Module):
     def encode(self, samples: Tensor) -> Tensor:
         """Audio (batch, time) at the codec's rate → codes (batch, n, codebooks); the end is padded to a whole frame."""
         samples = F.pad(samples, (0, -samples.shape[1] % self.config.hop))
-        return self.quantizer.encode(self.encoder(self.spectrum(samples)))
+        codes: Tensor = self.quantizer.encode(self.encoder(self.spectrum(samples)))
+        return codes
 
     @torch.inference_mode()
     def decode(self, codes: Tensor) -> Tensor:
@@ -191,7 +198,8 @@ class DecoderStream:
         first = self._state is None
         samples, self._state = self._codec.decoder(latents, self._state)
         self._last = latents[:, -1:]
-        return samples[:, LAG:] if first else samples
+        made: Tensor = samples[:, LAG:] if first else samples
+        return made
 
     @torch.inference_mode()
     def finish(self) -> Tensor:
@@ -200,7 +208,8 @@ class DecoderStream:
             return torch.zeros(1, 0)
         samples, _ = self._codec.decoder(self._last, self._state)
         self._state = self._last = None
-        return samples[:, :LAG]
+        open_still: Tensor = samples[:, :LAG]
+        return open_still
 
 
 def _mel_matrix(config: CodecConfig) -> Tensor:

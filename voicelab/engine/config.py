@@ -23,7 +23,9 @@ class _Config:
         """
         known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
         if unknown := set(values) - known:
-            raise WeightsError(f"{cls.__name__}: this version does not know {sorted(unknown)}; the weights are of a newer one")
+            raise WeightsError(
+                f"{cls.__name__}: this version does not know {sorted(unknown)}; the weights are of a newer one"
+            )
         try:
             return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
         except TypeError as error:

@@ -26,6 +26,7 @@ class CausalConv(nn.Module):
         self.left = kernel - 1
 
     def forward(self, x: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The output, and what to pass as `past` with the next piece."""
         if past is None:
             past = x.new_zeros(x.shape[0], x.shape[1], self.left)
         x = torch.cat([past, x], dim=-1)
@@ -49,6 +50,7 @@ class ConvBlock(nn.Module):
         self.scale = nn.Parameter(torch.full((channels,), 0.1))
 
     def forward(self, x: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The output, and what to pass as `past` with the next piece."""
         if self.causal:
             y, past = self.depthwise(x, past)
         else:
@@ -67,6 +69,7 @@ class ConvStack(nn.Module):
         self.blocks = nn.ModuleList(ConvBlock(channels) for _ in range(blocks))
 
     def forward(self, x: Tensor, past: State | None = None) -> tuple[Tensor, State]:
+        """The output, and what to pass as `past` with the next piece."""
         after: State = []
         for i, block in enumerate(self.blocks):
             x, new = block(x, None if past is None else past[i])

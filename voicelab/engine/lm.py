@@ -64,12 +64,13 @@ class LM(nn.Module):
 
         All (batch, time, slow width) but `dwell` (batch, time) and `speaker` (batch, slow width).
         """
-        return frames + text + self.dwell(dwell.clamp(max=DWELL_STEPS - 1)) + speaker[:, None]
+        out: Tensor = frames + text + self.dwell(dwell.clamp(max=DWELL_STEPS - 1)) + speaker[:, None]
+        return out
 
     def first_logits(self, hidden: Tensor) -> Tensor:
         """(…, slow width) → (…, advances, entries of the first codebook)."""
         out: Tensor = self.first(hidden)
-        return out.unflatten(-1, (self.config.advances, self.config.codebooks[0]))
+        return out.reshape(*out.shape[:-1], self.config.advances, self.config.codebooks[0])
 
     def depth_logits(self, hidden: Tensor, codes: Tensor) -> list[Tensor]:
         """Training's view of the depth transformer.

@@ -53,7 +53,9 @@ class LocalBackend:
         EngineError: the device is not there.
     """
 
-    def __init__(self, device: str | None = None, threads: int | None = None, *, weights: Path | None = None, rows: int = ROWS) -> None:
+    def __init__(
+        self, device: str | None = None, threads: int | None = None, *, weights: Path | None = None, rows: int = ROWS
+    ) -> None:
         if threads is not None:
             torch.set_num_threads(threads)
         self._device = _device(device)
@@ -134,7 +136,9 @@ class LocalBackend:
             task_count=0,
             author=_AUTHOR,
             train_mode="fast",
-            samples=tuple(SampleEntity(title=f"{i + 1}", text=text, task_id="", audio="") for i, text in enumerate(texts)),
+            samples=tuple(
+                SampleEntity(title=f"{i + 1}", text=text, task_id="", audio="") for i, text in enumerate(texts)
+            ),
             languages=("en",),
         )
         with self._lock:
@@ -166,7 +170,9 @@ class LocalBackend:
                 made = self._made.get(request.reference_id)
             if made is None:
                 known = ", ".join(speakers)
-                raise RequestInvalid.of("reference_id", f"there is no voice {request.reference_id!r}; the voices here are {known}")
+                raise RequestInvalid.of(
+                    "reference_id", f"there is no voice {request.reference_id!r}; the voices here are {known}"
+                )
             return made[1]
         if request.references:
             return self._references.speaker(request.references)

@@ -60,7 +60,9 @@ class Speech:
         else:
             self._phonemes.extend(self._segments)
             group = Group(len(self._phonemes), request.early_stop_threshold)
-            sequences = [Sequence(speaker, settings, seed + i, request.max_new_tokens, group) for i in range(len(self._phonemes))]
+            sequences = [
+                Sequence(speaker, settings, seed + i, request.max_new_tokens, group) for i in range(len(self._phonemes))
+            ]
             for sequence, phonemes in zip(sequences, self._phonemes, strict=True):
                 sequence.add(phonemes)
                 sequence.finish()
@@ -119,7 +121,11 @@ class Speech:
             if frame.segment != begun and frame.codes is not None:
                 begun = frame.segment
                 self._feed(sequence)
-                self._word_at = {phone: w for w, (_, a, b) in enumerate(self._phonemes[offset + begun].words) for phone in range(a, b)}
+                self._word_at = {
+                    phone: w
+                    for w, (_, a, b) in enumerate(self._phonemes[offset + begun].words)
+                    for phone in range(a, b)
+                }
                 self._word = -1
             if frame.codes is None:
                 self._end(frame, offset)

@@ -53,7 +53,9 @@ class Runner:
             EngineError: the model's numbers are not finite.
         """
         model, device = self.model, self.device
-        frames = torch.stack([model.begin if s.before is None else model.encode_frames(s.before.to(device)) for s in sequences])
+        frames = torch.stack(
+            [model.begin if s.before is None else model.encode_frames(s.before.to(device)) for s in sequences]
+        )
         text = torch.stack([_at_pointer(s) for s in sequences])
         dwell = torch.tensor([[s.dwell] for s in sequences], device=device)
         speaker = torch.stack([_voice(s) for s in sequences])
@@ -62,7 +64,9 @@ class Runner:
         if not torch.isfinite(hidden).all():
             raise EngineError("the language model's numbers are not finite; the weights may be damaged")
         sampler = Sampler([s.settings for s in sequences], device)
-        draws = torch.stack([torch.rand(len(model.config.codebooks), generator=s.generator) for s in sequences]).to(device)
+        draws = torch.stack([torch.rand(len(model.config.codebooks), generator=s.generator) for s in sequences]).to(
+            device
+        )
         symbol = self._first(sampler, hidden, sequences, draws[:, 0])
         first = symbol % model.config.codebooks[0]
         codes = self._others(sampler, hidden, first, draws)

@@ -1,4 +1,4 @@
-"""Choosing a symbol: temperature, nucleus, repetition. Whole batches at once, each row with settings and randomness of its own."""
+"""Choosing a symbol: temperature, nucleus, repetition; a batch at once, each row with its own settings and randomness."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ ROWS = 8
 
 
 class Scheduler:
-    """Owns the runner and the thread that steps it. `submit` from any thread; a cancelled sequence frees its row at the next frame."""
+    """Owns the runner and the thread that steps it; `submit` from any thread. The cancelled leave at the next frame."""
 
     def __init__(self, model: LM, rows: int = ROWS) -> None:
         self._runner = Runner(model, rows)

@@ -79,4 +79,5 @@ def level(samples: NDArray[np.float32], rate: int) -> NDArray[np.float32]:
         raise AudioError(f"the reference has less than {SHORTEST} s of sound")
     active = samples[np.abs(samples) > max(_SILENT * peak, 1e-4)]
     rms = float(np.sqrt(np.mean(np.square(active))))
-    return np.clip(samples * (LEVEL / rms), -1.0, 1.0).astype(np.float32)
+    levelled: NDArray[np.float32] = np.clip(samples * (LEVEL / rms), -1.0, 1.0).astype(np.float32)
+    return levelled

@@ -5,6 +5,8 @@ Rotary positions: Su et al., RoFormer, 2021. RMS norm: Zhang and Sennrich, 2019.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -84,15 +86,20 @@ class Block(nn.Module):
         return out
 
 
+def _modules(blocks: Iterable[Block]) -> Iterable[Block]:
+    """A module list that the type checker knows the members of."""
+    return nn.ModuleList(blocks)  # type: ignore[return-value]
+
+
 class Stack(nn.Module):
-    """Layers and a last norm. `forward` sees a whole sequence; `extend` adds to sequences in a cache, with the same result."""
+    """Layers and a last norm. `forward` sees whole sequences; `extend` adds to those in a cache, with the same result."""
 
     def __init__(self, config: StackConfig, causal: bool) -> None:
         super().__init__()
         self.config = config
         self.causal = causal
         self.head = config.width // config.heads
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.blocks: Iterable[Block] = _modules(Block(config) for _ in range(config.layers))
         self.norm = nn.RMSNorm(config.width, eps=1e-5)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
@@ -102,12 +109,18 @@ class Stack(nn.Module):
         cos, sin = rotary(at, self.head)
         apart = at[:, None] - at[None, :]
         seen = (apart < self.config.window) & (apart >= (0 if self.causal else 1 - self.config.window))
-        mask = seen if valid is None else seen & valid[:, None, None, :] | torch.eye(time, dtype=torch.bool, device=x.device)
+        mask = (
+            seen
+            if valid is None
+            else seen & valid[:, None, None, :] | torch.eye(time, dtype=torch.bool, device=x.device)
+        )
         plain = self.causal and valid is None and time <= self.config.window
         for block in self.blocks:
             q, k, v = block.project(x, cos, sin)
             attended = (
-                F.scaled_dot_product_attention(q, k, v, is_causal=True) if plain else F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+                F.scaled_dot_product_attention(q, k, v, is_causal=True)
+                if plain
+                else F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
             )
             x = block.finish(x, attended)
         out: Tensor = self.norm(x)

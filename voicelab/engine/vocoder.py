@@ -45,6 +45,10 @@ class Vocoder(nn.Module):
 
     def __init__(self, sample_rate: int, bands: int) -> None:
         super().__init__()
+        self.window: Tensor
+        self.spread: Tensor
+        self.noise: Tensor
+        self.fold: Tensor
         self.sample_rate = sample_rate
         window = torch.hann_window(WINDOW)
         self.register_buffer("window", window, persistent=False)
@@ -57,7 +61,9 @@ class Vocoder(nn.Module):
         fold[1 : WINDOW // 2] = 2
         self.register_buffer("fold", fold, persistent=False)
 
-    def forward(self, f0: Tensor, harmonic: Tensor, noise: Tensor, state: VocoderState | None = None) -> tuple[Tensor, VocoderState]:
+    def forward(
+        self, f0: Tensor, harmonic: Tensor, noise: Tensor, state: VocoderState | None = None
+    ) -> tuple[Tensor, VocoderState]:
         """Renders the next steps of a stream.
 
         Args:
@@ -78,7 +84,9 @@ class Vocoder(nn.Module):
         source = torch.cat([state.source, pulses], dim=1)
         spectra = torch.fft.rfft(source.unfold(1, WINDOW, STEP) * self.window)
         place = (torch.arange(steps, device=f0.device) + state.steps) % _NOISE_STEPS
-        mixed = spectra * self._minimum_phase(harmonic @ self.spread) + self.noise[place] * torch.exp(noise @ self.spread)
+        mixed = spectra * self._minimum_phase(harmonic @ self.spread) + self.noise[place] * torch.exp(
+            noise @ self.spread
+        )
         frames = torch.fft.irfft(mixed, n=WINDOW) * (self.window / 1.5)
         summed = _overlap_add(frames, state.tail)
         done = summed[:, : steps * STEP]

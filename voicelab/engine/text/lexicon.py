@@ -52,7 +52,7 @@ class Lexicon:
         if lower == "a":
             return ("ey1",) if word == "A" and after == "" else ("ax0",)
         acronym = word.isupper() and len(word) > 1
-        if acronym and (len(word) <= 3 or not _VOWEL_LETTERS & set(lower)) or len(lower) == 1 and lower != "i":
+        if (acronym and (len(word) <= 3 or not _VOWEL_LETTERS & set(lower))) or (len(lower) == 1 and lower != "i"):
             return tuple(p for letter in lower for p in LETTERS.get(letter, ()))
         return self.known(lower) or self._with_ending(lower) or self._guess(lower)
 
@@ -63,7 +63,7 @@ class Lexicon:
 
     def _with_ending(self, word: str) -> tuple[str, ...] | None:
         """A known word in the possessive or plural, or two known words joined by an apostrophe."""
-        if word.endswith(("'s", "s'")) or word.endswith("s") and not word.endswith("ss"):
+        if word.endswith(("'s", "s'")) or (word.endswith("s") and not word.endswith("ss")):
             base = word[:-2] if "'" in word[-2:] else word[:-1]
             if stem := self.known(base):
                 return (*stem, *plural(stem[-1]))

@@ -1,4 +1,4 @@
-"""The phone inventory: CMU's American English phones as flite writes them, vowels with stress, pauses as their punctuation."""
+"""The phone inventory: American English as flite writes it, vowels with stress, pauses as their punctuation."""
 
 from __future__ import annotations
 
