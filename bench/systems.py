@@ -1,0 +1,125 @@
+"""The systems that bench/ compares, each a function from text to (mono float32 samples, rate in Hz).
+
+rms, awb, kal16, slt   the teachers: flite's voices, run as the program `flite`
+codec                  the default teacher's audio through the engine's codec, encoded and decoded
+voice                  the embedded voice's default speaker
+voice:NAME             one of its presets
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import wave
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from voicelab.lab import Lab
+
+__all__ = ["NAMES", "TEACHER", "sentences", "speak"]
+
+TEACHERS = ("rms", "awb", "kal16", "slt")
+TEACHER = "rms"
+"""The default speaker's teacher."""
+NAMES = (*TEACHERS, "codec", "voice", "voice:PRESET")
+ROOT = Path(__file__).resolve().parent.parent
+WEIGHTS, RUN = "VOICELAB_BENCH_WEIGHTS", "VOICELAB_BENCH_CODEC_RUN"
+HELDOUT = ROOT / "training" / "data" / "heldout.txt"
+SEED = 0
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Let a command measure other weights than those in the package."""
+    parser.add_argument("--weights", type=Path, help="a checkpoint to measure instead of the one in the package")
+    parser.add_argument("--codec-run", type=Path, help="a codec still in training, for the system `codec`")
+
+
+def use(options: argparse.Namespace) -> None:
+    """Take what `add_options` read, for this process and those that it starts."""
+    for variable, path in ((WEIGHTS, options.weights), (RUN, options.codec_run)):
+        if path is not None:
+            os.environ[variable] = str(path.resolve())
+
+
+def sentences(count: int) -> list[str]:
+    """Return the first `count` sentences that were kept out of training."""
+    lines = [line.strip() for line in HELDOUT.read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if line][:count]
+
+
+def teacher(name: str, text: str) -> tuple[NDArray[np.float32], int]:
+    """Speak with a voice of flite (must be installed)."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "said.wav"
+        subprocess.run(["flite", "-voice", name, "-t", text, "-o", str(path)], check=True, capture_output=True)  # noqa: S607 flite is found on PATH
+        data = path.read_bytes()
+    with wave.open(io.BytesIO(data)) as file:
+        rate, frames = file.getframerate(), file.readframes(file.getnframes())
+    return np.frombuffer(frames, "<i2").astype(np.float32) / np.float32(32768), rate
+
+
+@lru_cache(maxsize=1)
+def lab() -> Lab:
+    """The embedded voice, or the checkpoint that `use` named; loaded once a process."""
+    import voicelab
+
+    if WEIGHTS not in os.environ:
+        return voicelab.connect()
+    from voicelab.engine.local import LocalBackend
+    from voicelab.lab import Lab
+
+    return Lab(LocalBackend(weights=Path(os.environ[WEIGHTS])))
+
+
+def voice(text: str, preset: str | None = None, **fields: Any) -> tuple[NDArray[np.float32], int]:
+    """Speak with the embedded voice, its defaults untouched except by `fields`."""
+    clip = lab().speak(text, voice=preset, seed=SEED, **fields)
+    return clip.samples, clip.rate
+
+
+@lru_cache(maxsize=1)
+def _codec() -> Any:
+    if RUN in os.environ:
+        sys.path.insert(0, str(ROOT))  # training is a package of the repository, not an installed one
+        from training.codec import load as load_run
+
+        return load_run(Path(os.environ[RUN]))
+    from voicelab.engine.checkpoint import load
+
+    return load(Path(os.environ[WEIGHTS]) if WEIGHTS in os.environ else None).codec
+
+
+def codec(text: str) -> tuple[NDArray[np.float32], int]:
+    """The teacher's audio through the codec: what is lost before the language model does anything."""
+    import soxr
+    import torch
+
+    samples, rate = teacher(TEACHER, text)
+    model = _codec()
+    wide = soxr.resample(samples, rate, model.config.sample_rate).astype(np.float32)
+    with torch.inference_mode():
+        decoded = model.decode(model.encode(torch.from_numpy(wide)[None]))
+    return decoded.reshape(-1).numpy(), model.config.sample_rate
+
+
+def speak(name: str, text: str) -> tuple[NDArray[np.float32], int]:
+    """Speak `text` with the system of that name."""
+    if name in TEACHERS:
+        return teacher(name, text)
+    if name == "codec":
+        return codec(text)
+    if name == "voice":
+        return voice(text)
+    kind, _, preset = name.partition(":")
+    if kind == "voice" and preset:
+        return voice(text, preset)
+    raise SystemExit(f"unknown system {name!r}; the systems are {', '.join(NAMES)}")

@@ -1,0 +1,49 @@
+"""Likeness is measured as it should be on voices whose pitch and spectrum are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from clone import likeness, pitch_error, portrait, ranks, spectrum_distance
+
+from voicelab.audio.clip import Clip
+
+RATE = 16_000
+
+
+def _voice(hertz: float, tilt_db: float, seed: int = 0) -> Clip:
+    """Harmonics of `hertz` that fall by `tilt_db` an octave, with a little noise."""
+    time = np.arange(2 * RATE) / RATE
+    sound = np.random.default_rng(seed).normal(0, 1e-4, time.size)
+    for k in range(1, int(7000 / hertz)):
+        sound += 10 ** (-tilt_db * np.log2(k) / 20) * np.sin(2 * np.pi * k * hertz * time + k * k)
+    return Clip(samples=(0.3 * sound / np.abs(sound).max()).astype(np.float32), rate=RATE)
+
+
+def test_an_octave_is_twelve_semitones() -> None:
+    low, high = portrait(_voice(110, 6)), portrait(_voice(220, 6))
+    assert pitch_error(low, high) == pytest.approx(12.0, abs=0.2)
+    assert pitch_error(low, portrait(_voice(110, 6, seed=1))) < 0.1
+
+
+def test_the_spectrum_does_not_hear_level_but_hears_tilt() -> None:
+    plain = _voice(120, 6)
+    quiet = Clip(samples=plain.samples * np.float32(0.2), rate=RATE)
+    assert spectrum_distance(portrait(plain), portrait(quiet)) < 0.5
+    assert spectrum_distance(portrait(plain), portrait(_voice(120, 12))) > 4.0
+
+
+def test_each_voice_is_found_among_the_others() -> None:
+    kinds = [(100, 6), (100, 12), (180, 6), (180, 12), (140, 9)]
+    references = [portrait(_voice(*kind)) for kind in kinds]
+    said = [portrait(_voice(hertz * 1.01, tilt, seed=3)) for hertz, tilt in kinds[:3]]
+    assert ranks(references, said) == [0, 0, 0]
+    figures = likeness(references, said)
+    assert figures["first"] == 1.0
+    assert figures["candidates"] == 5
+    assert figures["f0_error_semitones"] < 0.3 < figures["f0_error_others"]
+
+
+def test_a_wrong_voice_is_not_found() -> None:
+    references = [portrait(_voice(100, 6)), portrait(_voice(200, 12))]
+    assert ranks(references, [references[1]]) == [1]
