@@ -10,7 +10,7 @@ import av
 import numpy as np
 from av.packet import Packet
 
-from voicelab.audio.mp3 import read_info
+from voicelab.audio.mp3 import frame_length, read_info
 from voicelab.audio.ogg import OggReader
 from voicelab.audio.samples import SILENT, Resampler, Samples, check_rate, from_int16
 from voicelab.errors import AudioError
@@ -164,7 +164,12 @@ class _Mp3:
         return self._decode(self._context.parse(data)) if data else SILENT
 
     def finish(self) -> Samples:
-        tail = self._decode(self._context.parse(b""))
+        packets = self._context.parse(b"")
+        for packet in packets:
+            # FFmpeg would make up the rest of a frame that is cut off.
+            if packet.size < (frame_length(bytes(packet)[:4]) or 0):
+                raise AudioError("mp3: the audio is cut off in the middle of a frame")
+        tail = self._decode(packets)
         parts = [tail, *(self._take(frame) for frame in self._context.decode(None))]
         if self.rate is None:
             raise AudioError("mp3: there is no audio in it")

@@ -9,9 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from voicelab.errors import AudioError
-
-__all__ = ["MP3_DELAY", "MP3_FRAME", "Mp3Info", "info_frame", "read_info", "with_exact_info"]
+__all__ = ["MP3_DELAY", "MP3_FRAME", "Mp3Info", "frame_length", "info_frame", "read_info", "with_exact_info"]
 
 MP3_FRAME = 1152
 """Samples in a frame of MPEG-1 layer III."""
@@ -21,8 +19,9 @@ MP3_DELAY = 1105
 _ENCODER_DELAY, _DECODER_DELAY = 576, 529
 # The frame header and the side information of one channel.
 _TAG_AT = 4 + 17
-# kbit/s by index for MPEG-1 layer III, and Hz by index; 0 and the last are not numbers.
+# kbit/s by index for layer III of MPEG-1 and of MPEG-2, and Hz by index for MPEG-1; 0 is no number.
 _BITRATES = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 0)
+_HALF_BITRATES = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 0)
 _RATES = (44100, 48000, 32000, 0)
 
 
@@ -54,7 +53,7 @@ def info_frame(first: bytes, frames: int | None = None, size: int | None = None,
     tag += ((_ENCODER_DELAY << 12) | min(padding, 0xFFF)).to_bytes(3, "big")
     tag += bytes(1 + 1 + 2) + struct.pack(">IH", size or 0, 0)
     head = bytes(header) + bytes(_TAG_AT - 4) + bytes(tag)
-    return (head + struct.pack(">H", _crc16(head))).ljust(_frame_length(bytes(header)), b"\0")
+    return (head + struct.pack(">H", _crc16(head))).ljust(frame_length(bytes(header)) or 0, b"\0")
 
 
 def read_info(frame: bytes) -> Mp3Info | None:
@@ -78,15 +77,21 @@ def with_exact_info(data: bytes, samples: int) -> bytes:
     """Return a stream that begins with ``info_frame`` as a file that tells its length in ``samples``."""
     frames = -(-(samples + MP3_DELAY) // MP3_FRAME)
     padding = frames * MP3_FRAME - samples - _ENCODER_DELAY
-    length = _frame_length(data[:4])
+    length = frame_length(data[:4]) or 0
     return info_frame(data, frames, len(data), padding) + data[length:]
 
 
-def _frame_length(header: bytes) -> int:
-    bitrate, rate = _BITRATES[header[2] >> 4], _RATES[header[2] >> 2 & 3]
-    if not bitrate or not rate:
-        raise AudioError("mp3: the encoder gave a frame without bitrate or sample rate")
-    return 144_000 * bitrate // rate + (header[2] >> 1 & 1)
+def frame_length(header: bytes) -> int | None:
+    """Return the bytes of the frame that begins with ``header``, None when that is no header or tells none."""
+    if len(header) < 4 or header[0] != 0xFF or header[1] & 0xE6 != 0xE2:
+        return None
+    # 3 is MPEG-1, 2 is MPEG-2 (half the rates and samples), 0 is MPEG-2.5 (a quarter of the rates).
+    version = header[1] >> 3 & 3
+    rate = _RATES[header[2] >> 2 & 3] // {3: 1, 2: 2, 0: 4}.get(version, 1)
+    bitrate = (_BITRATES if version == 3 else _HALF_BITRATES)[header[2] >> 4]
+    if not bitrate or not rate or version == 1:
+        return None
+    return (144_000 if version == 3 else 72_000) * bitrate // rate + (header[2] >> 1 & 1)
 
 
 def _crc16(data: bytes) -> int:

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile  # type: ignore[import-untyped]
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voicelab.audio.decoders import StreamDecoder
+from voicelab.audio.encoders import StreamEncoder
+from voicelab.audio.samples import SILENT, Samples, resample, to_int16
+from voicelab.errors import AudioError
+from voicelab.schema import FORMATS, RATES, AudioFormat
+
+ANY_RATE = [(kind, rate) for kind in FORMATS for rate in RATES[kind]]
+
+
+def encoded(samples: Samples, kind: AudioFormat, rate: int) -> bytes:
+    encoder = StreamEncoder(kind, rate, rate)
+    return encoder.feed(samples) + encoder.finish()
+
+
+def decoded(data: bytes, kind: AudioFormat, rate: int | None = None) -> Samples:
+    decoder = StreamDecoder(kind, rate)
+    return np.concatenate((decoder.feed(data), decoder.finish()))
+
+
+@pytest.mark.parametrize(("kind", "rate"), ANY_RATE)
+def test_what_was_encoded_comes_back(kind: AudioFormat, rate: int, vowel: Callable[..., Samples]) -> None:
+    samples = vowel(120, rate, 1.01)
+    heard = decoded(encoded(samples, kind, rate), kind, rate)
+    assert heard.dtype == np.float32
+    if kind in ("wav", "pcm"):
+        assert np.array_equal(to_int16(heard), to_int16(samples))
+        return
+    # Opus tells its length; an MP3 stream only where it begins, and fills its last frame.
+    assert 0 <= heard.size - samples.size < (1152 if kind == "mp3" else 1)
+    assert np.corrcoef(heard[: samples.size], samples)[0, 1] > (0.995 if kind == "mp3" else 0.9)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@settings(deadline=None, max_examples=15)
+@given(seed=st.integers(0, 99), longest=st.integers(1, 3000))
+def test_streamed_equals_whole(
+    kind: AudioFormat,
+    seed: int,
+    longest: int,
+    babble: Callable[..., Samples],
+    pieces: Callable[..., Iterator[tuple[int, int]]],
+) -> None:
+    rate = 48000 if kind == "opus" else 44100
+    data = encoded(babble(rate, 0.3, seed), kind, rate)
+    decoder = StreamDecoder(kind)
+    parts = [decoder.feed(data[begin:end]) for begin, end in pieces(len(data), seed, longest)]
+    assert np.array_equal(np.concatenate([*parts, decoder.finish()]), decoded(data, kind))
+
+
+@pytest.mark.parametrize(("kind", "rate"), ANY_RATE)
+def test_samples_come_while_bytes_still_arrive(kind: AudioFormat, rate: int, babble: Callable[..., Samples]) -> None:
+    data = encoded(babble(rate, 2.0), kind, rate)
+    decoder = StreamDecoder(kind, rate)
+    heard = 0
+    for at in range(0, len(data), 64):
+        heard += decoder.feed(data[at : at + 64]).size
+        # Never more than 0.2 s behind what has come, judged by the average bitrate.
+        assert heard / rate >= 2.0 * at / len(data) - 0.2
+    assert heard / rate > 1.9
+
+
+def test_a_wav_of_any_header_is_read(babble: Callable[..., Samples]) -> None:
+    samples = babble(16000, 0.2)
+    data = to_int16(samples).tobytes()
+    form = struct.pack("<HHIIHH", 1, 1, 16000, 32000, 2, 16)
+    extensible = struct.pack("<HHIIHHHHI", 0xFFFE, 1, 16000, 32000, 2, 16, 22, 16, 4) + struct.pack("<H", 1) + bytes(14)
+    extra = b"LIST" + struct.pack("<I", 5) + b"hello\0"
+    for chunk in (form, extensible):
+        for size in (0xFFFFFFFF, 0x7FFFFFFF, len(data)):
+            head = b"RIFF\0\0\0\0WAVE" + extra + b"fmt " + struct.pack("<I", len(chunk)) + chunk + extra
+            wav = head + b"data" + struct.pack("<I", size) + data
+            trailer = b"LIST\4\0\0\0tags" if size == len(data) else b""
+            assert np.array_equal(to_int16(decoded(wav + trailer, "wav", 16000)), to_int16(samples))
+
+
+def test_two_channels_become_their_average(babble: Callable[..., Samples]) -> None:
+    left, right = babble(44100, 0.3, 1), babble(44100, 0.3, 2)
+    file = io.BytesIO()
+    soundfile.write(file, np.stack((left, right), axis=1), 44100, format="WAV", subtype="PCM_16")
+    heard = decoded(file.getvalue(), "wav")
+    assert np.abs(heard - (left + right) / 2).max() < 1.1 / 32768
+
+
+def test_another_rate_than_expected_is_resampled(vowel: Callable[..., Samples]) -> None:
+    samples = vowel(120, 16000, 0.5)
+    decoder = StreamDecoder("wav", 44100)
+    heard = np.concatenate((decoder.feed(encoded(samples, "wav", 16000)), decoder.finish()))
+    assert decoder.source_rate == 16000
+    assert np.abs(heard - resample(samples, 16000, 44100)).max() < 1e-4
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_tags_before_an_mp3_are_passed_over(count: int, vowel: Callable[..., Samples]) -> None:
+    samples = vowel(120, 44100, 0.5)
+    data = encoded(samples, "mp3", 44100)
+    picture = b"\xff\xfb\x90\xc4" * 100
+    tag = b"ID3\4\0\0" + bytes((0, 0, len(picture) >> 7, len(picture) & 127)) + picture
+    decoder = StreamDecoder("mp3")
+    tagged = tag * count + data
+    parts = [decoder.feed(tagged[at : at + 13]) for at in range(0, len(tagged), 13)]
+    assert np.array_equal(np.concatenate([*parts, decoder.finish()]), decoded(data, "mp3"))
+
+
+def test_an_mp3_without_information_stays_as_it_is(vowel: Callable[..., Samples]) -> None:
+    samples = vowel(120, 44100, 0.5)
+    data = encoded(samples, "mp3", 44100)[417:]
+    heard = decoded(data, "mp3")
+    assert heard.size % 1152 == 0
+    assert np.corrcoef(heard[1105 : 1105 + samples.size], samples)[0, 1] > 0.995
+
+
+def test_opus_of_another_encoder_is_read(vowel: Callable[..., Samples]) -> None:
+    samples = vowel(120, 48000, 1.0)
+    file = io.BytesIO()
+    stereo = np.stack((samples, samples), axis=1)
+    soundfile.write(file, stereo, 48000, format="OGG", subtype="OPUS")
+    heard = decoded(file.getvalue(), "opus")
+    assert abs(heard.size - samples.size) <= 960
+    assert np.corrcoef(heard[: samples.size], samples[: heard.size])[0, 1] > 0.9
+
+
+@pytest.mark.parametrize("kind", ["wav", "mp3", "opus"])
+def test_samples_stay_within_full_scale(kind: AudioFormat) -> None:
+    rate = 48000 if kind == "opus" else 44100
+    square = np.where(np.arange(rate) // 50 % 2, 1.0, -1.0).astype(np.float32)
+    heard = decoded(encoded(square, kind, rate), kind)
+    assert np.abs(heard).max() <= 1.0
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_stream_that_is_cut_off_is_an_error(kind: AudioFormat, babble: Callable[..., Samples]) -> None:
+    rate = 48000 if kind == "opus" else 44100
+    data = encoded(babble(rate, 0.5), kind, rate)
+    cuts = {"wav": [0, 10, 43, len(data) - 1], "pcm": [len(data) - 1], "opus": range(0, len(data), 97)}
+    for cut in cuts.get(kind, [0, 3, 430, 500, len(data) - 100]):
+        with pytest.raises(AudioError):
+            decoded(data[:cut], kind)
+
+
+def test_a_wav_of_known_length_that_is_cut_off_is_an_error() -> None:
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros(1000), 44100, format="WAV", subtype="PCM_16")
+    for cut in range(0, 2044, 100):
+        with pytest.raises(AudioError, match="cut off"):
+            decoded(file.getvalue()[:cut], "wav")
+
+
+@pytest.mark.parametrize("kind", ["wav", "mp3", "opus"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"not audio at all, but a sentence that is long enough to be one" * 10,
+        b"ffconcat version 1.0\nfile '/etc/hostname'\n",
+        b"#EXTM3U\nhttp://127.0.0.1:9/a.mp3\n",
+        b"<html>" * 500,
+        bytes(5000),
+        b"\xff" * 5000,
+        b'{"status": 500, "message": "no audio"}',
+    ],
+    ids=lambda data: repr(data[:12]),
+)
+def test_what_is_not_the_format_is_an_error(kind: AudioFormat, data: bytes) -> None:
+    with pytest.raises(AudioError):
+        decoded(data, kind)
+
+
+@pytest.mark.parametrize("kind", ["wav", "mp3", "opus"])
+@pytest.mark.parametrize("other", ["wav", "mp3", "opus"])
+def test_one_format_is_not_taken_for_another(kind: AudioFormat, other: AudioFormat) -> None:
+    if kind == other:
+        return
+    data = encoded(np.zeros(20000, np.float32), kind, 48000 if kind == "opus" else 44100)
+    with pytest.raises(AudioError):
+        decoded(data, other)
+
+
+@pytest.mark.parametrize(("kind", "chunk"), [(1, 8), (1, 24), (3, 32), (7, 8), (1, 0)])
+def test_a_streamed_wav_of_other_samples_is_refused(kind: int, chunk: int) -> None:
+    head = b"RIFF\xff\xff\xff\xffWAVEfmt " + struct.pack("<IHHIIHH", 16, kind, 1, 44100, 0, 2, chunk)
+    with pytest.raises(AudioError, match="16-bit"):
+        decoded(head + b"data\xff\xff\xff\xff" + bytes(400), "wav")
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.data())
+def test_damage_gives_audio_or_an_audio_error(data: st.DataObject, babble: Callable[..., Samples]) -> None:
+    kind = data.draw(st.sampled_from(FORMATS))
+    rate = 48000 if kind == "opus" else 44100
+    audio = bytearray(encoded(babble(rate, 0.1), kind, rate))
+    for at, value in data.draw(st.lists(st.tuples(st.integers(0, len(audio) - 1), st.integers(0, 255)), max_size=8)):
+        audio[at] = value
+    try:
+        heard = decoded(bytes(audio[: data.draw(st.integers(0, len(audio)))]), kind)
+    except AudioError as error:
+        str(error).encode()
+    else:
+        assert np.isfinite(heard).all()
+        assert np.abs(heard).max(initial=0) <= 1.0
+
+
+def test_a_finished_decoder_takes_no_more() -> None:
+    decoder = StreamDecoder("pcm")
+    decoder.finish()
+    for again in (decoder.finish, lambda: decoder.feed(b"")):
+        with pytest.raises(AudioError, match="finished"):
+            again()
+
+
+@pytest.mark.parametrize(("options", "named"), [({"format": "flac"}, "format"), ({"sample_rate": 0}, "sample_rate")])
+def test_wrong_arguments_are_named(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(AudioError, match=f"^{named}: "):
+        StreamDecoder(**{"format": "wav", **options})
+
+
+def test_nothing_comes_of_nothing() -> None:
+    decoder = StreamDecoder("mp3")
+    assert decoder.feed(b"").size == 0
+    assert decoded(b"", "pcm").size == 0
+    assert decoded(encoded(SILENT, "wav", 44100), "wav").size == 0

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import av
+import numpy as np
+import pytest
+import soundfile  # type: ignore[import-untyped]
+
+from voicelab.audio.encoders import StreamEncoder
+from voicelab.audio.formats import encode
+from voicelab.audio.mp3 import MP3_DELAY, Mp3Info, frame_length, info_frame, read_info, with_exact_info
+from voicelab.audio.samples import Samples
+
+LENGTHS = [5000, 44100, 44147, 44148]
+
+
+def ffmpeg_reads(data: bytes) -> Samples:
+    with av.open(io.BytesIO(data), "r", format="mp3") as source:
+        return np.concatenate([frame.to_ndarray()[0] for frame in source.decode(audio=0)])
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("bitrate", [64, 192])
+def test_other_readers_give_a_file_its_length_and_place(
+    length: int, bitrate: int, vowel: Callable[..., Samples]
+) -> None:
+    samples = vowel(130, 44100, 2.0)[:length]
+    data = encode(samples, "mp3", 44100, mp3_bitrate=bitrate)
+    for heard in (soundfile.read(io.BytesIO(data))[0], ffmpeg_reads(data)):
+        assert heard.size == length
+        assert np.corrcoef(heard, samples)[0, 1] > 0.99
+
+
+def test_a_stream_tells_its_delay_and_a_file_its_length_too() -> None:
+    encoder = StreamEncoder("mp3", 44100)
+    data = encoder.feed(np.zeros(10_000, np.float32)) + encoder.finish()
+    assert read_info(data[:417]) == Mp3Info(skip=MP3_DELAY, length=None)
+    assert read_info(with_exact_info(data, 10_000)[:417]) == Mp3Info(skip=MP3_DELAY, length=10_000)
+    assert len(with_exact_info(data, 10_000)) == len(data)
+    # The frame after it is audio.
+    assert read_info(data[417:834]) is None
+
+
+def test_the_information_frame_is_one_of_its_stream() -> None:
+    encoder = StreamEncoder("mp3", 32000, 32000, mp3_bitrate=64)
+    data = encoder.feed(np.zeros(10_000, np.float32)) + encoder.finish()
+    frame = info_frame(data[288:])
+    assert data[:288] == frame
+    assert len(frame) == 144000 * 64 // 32000
+    # LAME's checksum is a CRC-16 (polynomial 0x8005, reflected) over all before it.
+    end = frame.index(b"LAME") + 34
+    value = 0
+    for byte in frame[:end]:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ (0xA001 if value & 1 else 0)
+    assert int.from_bytes(frame[end : end + 2], "big") == value
+
+
+@pytest.mark.parametrize("frame", [b"", b"\xff\xfb", b"\xff\xfb\x90\xc4" + bytes(17) + b"Info", bytes(400)])
+def test_a_short_or_silent_frame_tells_nothing(frame: bytes) -> None:
+    assert read_info(frame) is None
+
+
+def test_a_tag_without_figures_says_only_that_the_frame_is_no_audio() -> None:
+    bare = b"\xff\xfb\x90\xc4" + bytes(17) + b"Xing" + bytes(300)
+    assert read_info(bare) == Mp3Info(skip=0, length=None)
+
+
+@pytest.mark.parametrize(
+    ("header", "length"),
+    [
+        ("fffb90c4", 417),
+        ("fffb92c4", 418),
+        ("fffb98c4", 576),
+        ("fff380c4", 208),
+        ("ffe350c4", 261),
+        ("fffb00c4", None),
+        ("fffbf0c4", None),
+        ("fffb9cc4", None),
+        ("ffeb90c4", None),
+        ("fffd90c4", None),
+        ("49443304", None),
+        ("fffb90", None),
+    ],
+)
+def test_frame_lengths_by_the_standard(header: str, length: int | None) -> None:
+    assert frame_length(bytes.fromhex(header)) == length
