@@ -3,7 +3,7 @@ from __future__ import annotations
 import tracemalloc
 from typing import Any
 
-import msgpack
+import msgpack  # type: ignore[import-untyped]  # it publishes no types
 import pytest
 
 from voicelab.errors import RequestInvalid

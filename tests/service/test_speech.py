@@ -58,14 +58,16 @@ def read(raw: socket.socket, size: int | None = None) -> bytes:
 
 
 class Held:
-    """A step that lets only so many notes out."""
+    """A step that lets only so many notes out, each after some seconds."""
 
-    def __init__(self, notes: int) -> None:
+    def __init__(self, notes: int, seconds: float = 0.0) -> None:
         self.notes = notes
+        self.seconds = seconds
         self.said = 0
         self._go = threading.Event()
 
     def __call__(self, number: int) -> None:
+        time.sleep(self.seconds)
         if number >= self.notes:
             assert self._go.wait(20)
         self.said += 1
@@ -101,19 +103,19 @@ def test_the_status_waits_for_the_first_audio(start: Start) -> None:
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (RequestInvalid.of("text", "no"), 422),
-        (AudioError("the reference is no audio"), 422),
-        (EngineError("secret of our insides"), 500),
-        (ZeroDivisionError("secret of our insides"), 500),
-        (MemoryError(), 503),
-        (ServiceUnavailable("secret of our insides"), 503),
-        (ServiceTimeout("secret of our insides"), 504),
-        (AuthenticationError("secret of our insides", status=401), 500),
+        (lambda: RequestInvalid.of("text", "no"), 422),
+        (lambda: AudioError("the reference is no audio"), 422),
+        (lambda: EngineError("secret of our insides"), 500),
+        (lambda: ZeroDivisionError("secret of our insides"), 500),
+        (MemoryError, 503),
+        (lambda: ServiceUnavailable("secret of our insides"), 503),
+        (lambda: ServiceTimeout("secret of our insides"), 504),
+        (lambda: AuthenticationError("secret of our insides", status=401), 500),
     ],
 )
-def test_an_error_before_any_audio_has_its_status(start: Start, error: Exception, status: int) -> None:
+def test_an_error_before_any_audio_has_its_status(start: Start, error: Callable[[], Exception], status: int) -> None:
     def step(_: int) -> None:
-        raise error
+        raise error()
 
     service = start(ToneBackend(step))
     answer = service.http.post("/v1/tts", json={"text": "hello"})
@@ -179,8 +181,8 @@ def test_one_that_fails_leaves_the_others_alone(start: Start) -> None:
 
 
 def test_a_caller_that_leaves_cancels_the_work(start: Start) -> None:
-    held = Held(1000)
-    service = start(ToneBackend(lambda number: (time.sleep(0.005), held(number))), credit=2000)
+    held = Held(1000, seconds=0.005)
+    service = start(ToneBackend(held), credit=2000)
     with call(service, "x" * 1000) as raw:
         read(raw, 3 * NOTE_BYTES)
         # A reset, not a polite end.

@@ -180,12 +180,12 @@ def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
         name=_string(told.get("name")) or plain.name,
         models=models or plain.models,
         device=plain.device,
-        seed=seed if seed in {"exact", "best-effort"} else "none",
+        seed=seed if seed == "exact" or seed == "best-effort" else "none",  # noqa: PLR1714 - it may be unhashable
         fingerprint=_string(told.get("fingerprint")) or plain.fingerprint,
         languages=_strings(told.get("languages")),
         voices=tuple(_presets(told.get("voices"))),
-        max_text=longest if isinstance(longest, int) and longest > 0 else None,
-        price_per_million_bytes=float(price) if isinstance(price, int | float) else None,
+        max_text=longest if type(longest) is int and longest > 0 else None,
+        price_per_million_bytes=float(price) if isinstance(price, float) or type(price) is int else None,
     )
 
 

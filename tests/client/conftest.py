@@ -1,0 +1,115 @@
+"""A scripted server: what a service might do that ours does not."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+Act = Callable[[socket.socket], None]
+
+
+@dataclass
+class Script:
+    """Answers ``/health`` with 404 and each other request with the next act; keeps what was asked."""
+
+    acts: list[Act] = field(default_factory=list)
+    asked: list[bytes] = field(default_factory=list)
+    url: str = ""
+    health: bytes = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+
+    def serve(self, connection: socket.socket) -> None:
+        with connection:
+            while True:
+                request = _request(connection)
+                if request is None:
+                    return
+                if request.startswith(b"GET /health"):
+                    connection.sendall(self.health)
+                    continue
+                self.asked.append(request)
+                act = self.acts.pop(0) if self.acts else hang_up
+                act(connection)
+                if connection.fileno() < 0:
+                    return
+
+
+def _request(connection: socket.socket) -> bytes | None:
+    got = b""
+    while b"\r\n\r\n" not in got:
+        try:
+            part = connection.recv(65536)
+        except OSError:
+            return None
+        if not part:
+            return None
+        got += part
+    head, _, body = got.partition(b"\r\n\r\n")
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            while len(body) < int(value):
+                body += connection.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
+def reply(status: int, body: bytes = b"", **headers: str) -> Act:
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    message = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n{lines}\r\n".encode() + body
+    return lambda connection: connection.sendall(message)
+
+
+def chunked(*chunks: bytes, end: bool = True, kind: str = "audio/pcm") -> Act:
+    """Send audio in chunks; without ``end`` the connection closes in the middle of the body."""
+
+    def act(connection: socket.socket) -> None:
+        connection.sendall(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        for chunk in chunks:
+            connection.sendall(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
+        if end:
+            connection.sendall(b"0\r\n\r\n")
+        else:
+            hang_up(connection)
+
+    return act
+
+
+def hang_up(connection: socket.socket) -> None:
+    connection.shutdown(socket.SHUT_RDWR)
+    connection.close()
+
+
+def reset(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    made = Script()
+    listener = socket.create_server(("127.0.0.1", 0))
+    made.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    threads: list[threading.Thread] = []
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=made.serve, args=(connection,), daemon=True)
+            thread.start()
+            threads.append(thread)
+
+    accepting = threading.Thread(target=accept, daemon=True)
+    accepting.start()
+    yield made
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    accepting.join(5)
+    for thread in threads:
+        thread.join(5)

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]  # it publishes no types
+import pytest
+
+from voicelab.backend import Capabilities, VoicePreset
+from voicelab.client import wire
+from voicelab.client.wire import Answer
+from voicelab.errors import (
+    AuthenticationError,
+    NotFound,
+    PaymentRequired,
+    RequestInvalid,
+    ServiceError,
+    ServiceTimeout,
+    ServiceUnavailable,
+)
+from voicelab.schema import ProsodyControl, ReferenceAudio, TTSRequest, VoiceCreate
+
+REFERENCE = ReferenceAudio(audio=b"\x00\xff", text="hé")
+RECORD = {
+    "_id": "v1",
+    "type": "tts",
+    "title": "Ada",
+    "state": "trained",
+    "created_at": "2026-01-01T00:00:00Z",
+    "updated_at": "2026-01-01T00:00:00Z",
+    "visibility": "private",
+    "author": {"_id": "a", "nickname": "n", "avatar": ""},
+}
+
+
+def answer(status: int, body: object, **headers: str) -> Answer:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, content)
+
+
+def test_a_speech_call_says_every_field() -> None:
+    request = TTSRequest(text="żółw", sample_rate=8000, format="wav", prosody=ProsodyControl(speed=1.5))
+    call = wire.speech_call(request, "s1", None)
+    assert (call.method, call.path) == ("POST", "/v1/tts")
+    assert call.headers["content-type"] == "application/json"
+    assert call.headers["model"] == "s1"
+    assert "x-voicelab-seed" not in call.headers
+    body = json.loads(call.content or b"")
+    assert set(body) == set(TTSRequest.model_fields) - {"references", "reference_id"}
+    assert TTSRequest.from_wire(body, binary=False) == request
+
+
+def test_references_go_in_msgpack() -> None:
+    request = TTSRequest(text="a", references=(REFERENCE, REFERENCE))
+    call = wire.speech_call(request, "s2-pro", 7)
+    assert call.headers["content-type"] == "application/msgpack"
+    assert call.headers["x-voicelab-seed"] == "7"
+    assert TTSRequest.from_wire(msgpack.unpackb(call.content), binary=True) == request
+
+
+def test_references_that_would_be_ignored_are_not_carried() -> None:
+    for request in (
+        TTSRequest(text="a", references=(REFERENCE,), reference_id="v"),
+        TTSRequest(text="a", references=()),
+    ):
+        call = wire.speech_call(request, "s2-pro", None)
+        assert call.headers["content-type"] == "application/json"
+        assert "references" not in json.loads(call.content or b"")
+
+
+def test_creating_a_voice_is_msgpack_and_repeated_only_when_unsent() -> None:
+    request = VoiceCreate(title="Ada", voices=(b"\x01", b"\x02"), texts=("a", "b"), visibility="private")
+    call = wire.create_call(request)
+    assert (call.method, call.path, call.repeat) == ("POST", "/model", "unsent")
+    body = msgpack.unpackb(call.content)
+    assert VoiceCreate.from_wire(body) == request
+    assert body["train_mode"] == "fast"
+    assert None not in body.values()
+
+
+@pytest.mark.parametrize(
+    ("id", "path"),
+    [("abc", "/model/abc"), ("a/b?c#d", "/model/a%2Fb%3Fc%23d"), ("ż", "/model/%C5%BC"), ("..a", "/model/..a")],
+)
+def test_an_id_stays_one_part_of_the_path(id: str, path: str) -> None:
+    assert wire.get_call(id).path == path
+
+
+@pytest.mark.parametrize("id", ["", ".", "..", "\ud800"])
+def test_an_id_that_no_path_can_carry_is_refused(id: str) -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        wire.get_call(id)
+    assert caught.value.errors[0].in_ == "path"
+
+
+def test_a_record_is_read() -> None:
+    assert wire.voice_of(answer(201, RECORD)).id == "v1"
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b'{"_id": 1}', b"<html>", b"[" * 100_000])
+def test_what_is_no_record_is_an_error_with_the_answer(body: bytes) -> None:
+    with pytest.raises(ServiceError) as caught:
+        wire.voice_of(answer(200, body, x_request_id="r1"))
+    assert caught.value.status == 200
+    assert caught.value.body == body
+    assert caught.value.request_id == "r1"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, ServiceError),
+        (401, AuthenticationError),
+        (402, PaymentRequired),
+        (403, AuthenticationError),
+        (404, NotFound),
+        (408, ServiceTimeout),
+        (413, ServiceError),
+        (415, ServiceError),
+        (429, ServiceUnavailable),
+        (500, ServiceUnavailable),
+        (502, ServiceUnavailable),
+        (503, ServiceUnavailable),
+        (504, ServiceTimeout),
+        (307, ServiceError),
+    ],
+)
+def test_a_status_becomes_its_error(status: int, kind: type[ServiceError]) -> None:
+    error = wire.failure(answer(status, {"status": status, "message": "because"}, x_request_id="r9"))
+    assert type(error) is kind
+    assert isinstance(error, ServiceError)
+    assert (error.status, error.request_id) == (status, "r9")
+    assert error.body == b'{"status": %d, "message": "because"}' % status
+    assert "because" in str(error)
+    assert str(status) in str(error)
+
+
+def test_a_422_keeps_the_fields_of_the_service() -> None:
+    items = [
+        {
+            "loc": ["body", "prosody", "speed"],
+            "type": "less_than_equal",
+            "msg": "too fast",
+            "ctx": "le: 2",
+            "in": "body",
+        },
+        {"loc": ["model"], "type": "enum", "msg": "no"},
+        {"loc": ["body", "references", 0], "type": "t", "msg": "m", "ctx": {"limit": 3}, "in": "elsewhere"},
+    ]
+    error = wire.failure(answer(422, items))
+    assert isinstance(error, RequestInvalid)
+    first, second, third = error.errors
+    assert first.to_wire() == items[0]
+    assert (second.loc, second.in_, second.ctx) == (("model",), None, None)
+    assert (third.loc, third.in_, third.ctx) == (("body", "references", "0"), None, '{"limit": 3}')
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"status": 422, "message": "no such voice"}, "no such voice"),
+        ({"detail": [{"loc": ["body"]}]}, "loc"),
+        ([], ""),
+        ([{"loc": "body"}], "loc"),
+        ([1], "1"),
+        (b"plain words", "plain words"),
+        (b"", ""),
+        (b"\xff\xfe", ""),
+    ],
+)
+def test_a_422_of_another_shape_is_for_the_whole_body(body: object, said: str) -> None:
+    error = wire.failure(answer(422, body))
+    assert isinstance(error, RequestInvalid)
+    (item,) = error.errors
+    assert item.loc == ("body",)
+    assert said in item.msg
+
+
+@pytest.mark.parametrize(
+    "body", [b"<html>\x1b[31mbad\x00 gateway</html>", b"x" * 100_000, b'{"message": 7}', b"\xff" * 50]
+)
+def test_a_message_is_short_and_harmless(body: bytes) -> None:
+    error = wire.failure(answer(502, body))
+    assert str(error).isprintable()
+    assert len(str(error)) < 400
+
+
+def test_a_secret_that_the_service_repeats_is_cut_out() -> None:
+    error = wire.failure(answer(401, {"message": "bad key vl_secret"}), "vl_secret")
+    assert isinstance(error, ServiceError)
+    assert "vl_secret" not in f"{error} {error.body!r} {error!r}"
+
+
+@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/json", "TEXT/plain"])
+def test_a_page_is_no_audio(kind: str) -> None:
+    with pytest.raises(ServiceError, match="not audio"):
+        wire.check_audio(answer(200, b"", content_type=kind))
+
+
+@pytest.mark.parametrize("kind", ["audio/mpeg", "application/octet-stream", "audio/x-whatever"])
+def test_any_media_type_of_audio_is_taken(kind: str) -> None:
+    wire.check_audio(answer(200, b"", content_type=kind))
+    wire.check_audio(answer(200, b""))
+
+
+def test_a_service_declares_itself() -> None:
+    told = {
+        "name": "local",
+        "models": ["s2-pro", "s9"],
+        "device": "cuda:0",
+        "seed": "exact",
+        "fingerprint": "sha256:1",
+        "languages": ["en"],
+        "voices": [{"id": "ada", "title": "Ada"}, {"id": ""}, 3],
+        "max_text": 20000,
+        "price_per_million_bytes": 15,
+        "later": "fields",
+    }
+    assert wire.capabilities_of(answer(200, {"status": "ready", "backend": told}), "http://h") == Capabilities(
+        name="local",
+        models=("s2-pro",),
+        device="remote",
+        seed="exact",
+        fingerprint="sha256:1",
+        languages=("en",),
+        voices=(VoicePreset("ada", "Ada"),),
+        max_text=20000,
+        price_per_million_bytes=15.0,
+    )
+
+
+RUBBISH: list[Any] = [None, 7, "x", [], {}, [[]], {"a": 1}, True, -1, 1.5]
+
+
+@pytest.mark.parametrize("value", RUBBISH)
+def test_whatever_health_says_there_are_capabilities(value: object) -> None:
+    names = ("name", "models", "seed", "fingerprint", "languages", "voices", "max_text", "price_per_million_bytes")
+    for body in (value, {"backend": value}, *({"backend": {name: value}} for name in names)):
+        found = wire.capabilities_of(answer(200, body), "http://h")
+        assert found.device == "remote"
+        assert found.seed == "none"
+    assert wire.capabilities_of(answer(404, {"backend": {"seed": "exact"}}), "http://h").seed == "none"
