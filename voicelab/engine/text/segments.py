@@ -31,9 +31,8 @@ _RANK: Final[dict[Boundary, int]] = {"paragraph": 3, "sentence": 2, "clause": 1,
 
 _PARAGRAPH = re.compile(r"(?<!\s)\s*\n[^\S\n]*\n\s*")
 _CLOSING = "\"')\\]}”’»」』）"
-_SENTENCE = re.compile(
-    rf"(?:(?<![.!?])[.!?]+|…)[{_CLOSING}]*(?=\s)|[。！？｡]+[{_CLOSING}]*|\n(?=[ \t]*(?:[-*•]|\d{{1,3}}[.)])[ \t])"
-)
+_SENTENCE = re.compile(rf"(?:(?<![.!?])[.!?]+|…)[{_CLOSING}]*(?=\s)|[。！？｡]+[{_CLOSING}]*")
+_LIST_ITEM = re.compile(r"(?<=\S)(?=[^\S\n]*\n[ \t]*(?:[-*•]|\d{1,3}[.)])[ \t])")
 _CLAUSE = re.compile(rf"[;:,][{_CLOSING}]*(?=\s)|\s--?(?=\s)|\s[–—](?=\s)|—|[，、；：]")
 _SPACE = re.compile(r"\s+")
 _WORD_BEFORE = re.compile(r"[A-Za-z](?:[A-Za-z.]*[A-Za-z])?\Z")
@@ -99,6 +98,7 @@ def _boundaries(text: str) -> list[Point]:
     found: dict[int, Boundary] = {m.start(): "word" for m in _SPACE.finditer(text)}
     found.update((m.end(), "clause") for m in _CLAUSE.finditer(text))
     found.update((end, "sentence") for end in _sentence_ends(text))
+    found.update((m.start(), "sentence") for m in _LIST_ITEM.finditer(text))
     found.update((m.start(), "paragraph") for m in _PARAGRAPH.finditer(text))
     found.pop(0, None)
     found[len(text)] = "paragraph"

@@ -33,12 +33,14 @@ _DAY_MONTH = re.compile(
 _MONTH_YEAR = re.compile(rf"\b{_MONTH},? {_YEAR}")
 _DECADE = re.compile(r"(?<![\w.,'])(?P<century>1[1-9]|20)(?P<decade>\d)0'?s\b|(?<!\w)'?(?P<short>[2-9])0'?s\b")
 _SHORT_YEAR = re.compile(r"(?<!\w)'(?P<year>\d\d)(?!\w)")
-_ERA = re.compile(r"(?<![\w.,])(?P<year>\d{1,4}) ?(?P<era>BCE?|CE|AD|B\.C\.E?\.?|A\.D\.)(?![A-Za-z])")
+_ERA = re.compile(
+    r"(?<![\w.,])(?:(?P<first>\d{1,4}) ?[-–] ?)?(?P<year>\d{1,4}) ?(?P<era>BCE?|CE|AD|B\.C\.E?\.?|A\.D\.)(?![A-Za-z])"
+)
 _SPAN = re.compile(
     r"(?<![\w.,$£€-])(?P<first>1[1-9]\d\d|20\d\d)\s?[-–]\s?(?P<last>1[1-9]\d\d|20\d\d|\d\d)(?![\w-]|[.,]\d| ?=)"
 )
 _PLAIN_YEAR = re.compile(
-    rf"(?P<cue>\b{_CUE} )?(?<![\w.,$£€#%+=/:-])(?P<year>1[1-9]\d\d|20\d\d)(?!\w|[.,/:]\d| ?[-+*=/^×÷%°]|-\d)"
+    rf"(?P<cue>\b{_CUE} )?(?<![\w.,$£€#%+=/:-])(?P<year>1[1-9]\d\d|20\d\d)(?!\w|[.,/:]\d| ?[+*=/^×÷%°]| ?-\s?\d)"
     r"(?P<plural>(?= (?:people|[a-z]+s)\b))?",
     re.IGNORECASE,
 )
@@ -112,7 +114,8 @@ def _short_year(match: re.Match[str]) -> str:
 def _era(match: re.Match[str]) -> str:
     letters = " ".join(match["era"].replace(".", "")).replace("A", "ay")
     stop = "." if match["era"].endswith(".") and ends_sentence(match.string, match.end()) else ""
-    return f"{year(int(match['year']))} {letters}{stop}"
+    first = f"{year(int(match['first']))} to " if match["first"] else ""
+    return f"{first}{year(int(match['year']))} {letters}{stop}"
 
 
 def _span(match: re.Match[str]) -> str:

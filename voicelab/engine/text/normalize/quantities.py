@@ -35,6 +35,8 @@ _MONEY = re.compile(
     rf"(?:{_TO}(?P=sign)?(?P<last>{_NUM}))?(?: ?(?P<scale>{_SCALE_WORD})(?![A-Za-z]))?"
     rf"(?: ?/ ?(?P<per>{_PER})(?![A-Za-z]))?"
 )
+_ARTICLE = re.compile(r"(?<![A-Za-z])(?:[Aa]n?|[Ee]ach|[Ee]very|[Oo]ther) \Z")
+_BEFORE_NOUN = re.compile(r"[ -][a-z]{3}")
 _MONEY_AFTER = re.compile(
     rf"(?<![\w.,])(?P<num>{_NUM})(?: ?(?P<scale>{_SCALE_WORD})(?=[ €£¥₹¢$]))? ?(?P<sign>[€£¥₹¢]|\$(?![\d]))(?![\d])"
 )
@@ -64,7 +66,9 @@ _PERCENT = re.compile(rf"(?:(?<![\w.,])(?P<first>{_NUM}) ?%?(?P<to>{_TO}))?(?<![
 _SCIENTIFIC = re.compile(rf"(?<![\w.,])(?P<num>{_NUM})(?: ?[×x*] ?10\^|[eE])(?P<sign>[-+]?)(?P<power>\d{{1,4}})(?!\w)")
 _POWER = re.compile(r"(?<=[\w)])\^(?P<sign>[-+]?)(?P<power>\d{1,4}|[a-z](?![a-z]))")
 _ORDINAL = re.compile(r"(?<![\w.,])(?P<num>\d{1,3}(?:,\d{3})+|\d{1,15})(?:st|nd|rd|th|ST|ND|RD|TH)(?!\w)")
-_FRACTION = re.compile(r"(?<![\w.,/])(?:(?P<whole>\d{1,6})[ -])?(?P<top>\d{1,4})/(?P<bottom>\d{1,4})(?![\w/]|[.,]\d)")
+_FRACTION = re.compile(
+    r"(?P<minus>(?<![\w)])-)?(?<![\w.,/])(?:(?P<whole>\d{1,6})[ -])?(?P<top>\d{1,4})/(?P<bottom>\d{1,4})(?![\w/]|[.,]\d)"
+)
 _PHONE = re.compile(
     r"(?<![\w.,-])(?:(?P<country>\+?\d{1,3})[ .-])?(?:\((?P<area1>\d{3})\) ?|(?P<area2>\d{3})[ .-])"
     r"(?P<mid>\d{3})[ .-](?P<last>\d{4})"
@@ -75,6 +79,7 @@ _PHONE_LOCAL = re.compile(r"(?<![\w.,/$£€-])(?P<mid>\d{3})[-](?P<last>\d{4})(
 _CALL = re.compile(
     r"\b(?P<verb>[Cc]all|[Dd]ial|[Dd]ialed|[Cc]alled|[Rr]oute|[Rr]oom|[Ff]light|[Tt]ext) (?P<num>\d{3})(?![\w,./:-])"
 )
+_VERSE = re.compile(r"(?<![\w.,:])(?P<chapter>\d{1,3}):(?P<first>\d{1,3})[-–](?=\d{1,3}(?![\w:]))")
 _DOTTED = re.compile(r"(?<![\w.,])(?P<num>\d+(?:\.\d+){2,})(?![\w])")
 _RANGE = re.compile(rf"(?<![\w.,$£€-])(?P<first>{_NUM})(?:-| ?– ?)(?={_NUM}(?!-?\d| ?=|[\w-]))")
 _RATIO = re.compile(r"(?<![\w.,:])(?P<first>\d{1,6}):(?=\d{1,6}(?![\w:]))")
@@ -117,6 +122,8 @@ def _money(match: re.Match[str]) -> str:
         land = " ".join(match["country"].replace("A", "ay")) if len(match["country"]) > 1 else ""
         land = land or {"A": "Australian", "C": "Canadian", "S": "Singapore"}[match["country"]]
         names = (f"{land} {names[0]}", f"{land} {names[1]}", names[2], names[3])
+    if _BEFORE_NOUN.match(match.string, match.end()) and _ARTICLE.search(match.string[: match.start()][-8:]):
+        names = (names[0], names[0], *names[2:])  # "a $100 fine"
     minus = "minus " if match["minus"] or match["minus2"] else ""
     per = f" per {PER[match['per']]}" if match["per"] else ""
     if match["last"]:
@@ -180,15 +187,16 @@ def _scientific(match: re.Match[str]) -> str:
 
 def _fraction(match: re.Match[str]) -> str:
     top, bottom = int(match["top"]), int(match["bottom"])
-    whole = f"{cardinal(int(match['whole']))} and " if match["whole"] else ""
+    minus = "minus " if match["minus"] else ""
+    whole = minus + (f"{cardinal(int(match['whole']))} and " if match["whole"] else "")
     if not match["whole"] and (top, bottom) in ((24, 7), (9, 11)):
         return f"{cardinal(top)} {cardinal(bottom)}"
     if not 0 < top < bottom or bottom < 2 or bottom > 100 or (20 < bottom < 100 and bottom % 10):
         over = f"{cardinal(top)} over {cardinal(bottom)}"
-        return f"{cardinal(int(match['whole']))}, {over}" if match["whole"] else over
+        return f"{minus}{cardinal(int(match['whole']))}, {over}" if match["whole"] else minus + over
     if top == 1 and bottom in (2, 4):
         part = "half" if bottom == 2 else "quarter"
-        return f"{whole}a {part}" if match["whole"] else f"one {part}"
+        return f"{whole}a {part}" if match["whole"] else f"{minus}one {part}"
     return whole + f"{cardinal(top)} {ordinal(bottom) if top == 1 else ordinal_plural(bottom)}"
 
 
@@ -217,6 +225,7 @@ EARLY: Final[Rules] = (
 
 LATE: Final[Rules] = (
     (_SCIENTIFIC, _scientific),
+    (_VERSE, lambda m: f"{decimal(m['chapter'])}, {decimal(m['first'])} to "),
     (_DEGREES, _degrees),
     (_FEET, _feet),
     (_INCHES, lambda m: f"{decimal(m['num'])} inch{'' if _is_one(m['num']) else 'es'}"),

@@ -90,6 +90,8 @@ _LATE_MARKS: Final[Rules] = (
     (re.compile(r"(?<!\S)\.(?=[A-Za-z])"), "dot "),
     (re.compile(r"\bthe the\b"), "the"),
     (re.compile(r"(?<=[\w,.?!;:)\"'])\s*-{2,}\s*|\s+-{1,2}\s+"), " — "),
+    # A bracket that closes the text is no pause before anything.
+    (re.compile(r"[)\]}]+(?=[\s\"']*\Z)"), ""),
     (re.compile(r"[()\[\]{}|]"), ", "),
     (re.compile(r"[\"`*_~^<>#/\\\n\t]"), " "),
 )

@@ -199,65 +199,12 @@ def _as(match: re.Match[str], *, ordered: bool) -> str:
     return f"{ordinal(number)} " if ordered else cardinal(number)
 
 
-_EMPHATIC: Final = frozenset(
-    (
-        *(
-            "NOT",
-            "YOU",
-            "ALL",
-            "THE",
-            "AND",
-            "BUT",
-            "YES",
-            "NOW",
-            "OUT",
-            "DID",
-            "GET",
-            "LET",
-            "SHE",
-            "HIS",
-            "HER",
-            "HOW",
-        ),
-        *(
-            "WHY",
-            "NEW",
-            "ONE",
-            "TWO",
-            "TOO",
-            "WAS",
-            "HAS",
-            "HAD",
-            "FOR",
-            "OUR",
-            "OFF",
-            "OWN",
-            "ANY",
-            "BIG",
-            "BAD",
-            "NO",
-        ),
-        *(
-            "MY",
-            "WE",
-            "HE",
-            "BE",
-            "DO",
-            "SO",
-            "OH",
-            "HEY",
-            "STOP",
-            "SALE",
-            "FREE",
-            "THIS",
-            "THAT",
-            "WITH",
-            "WHAT",
-            "VERY",
-        ),
-        *("NEVER", "EVER", "ONLY", "JUST", "MUST", "WILL", "HAVE", "FROM", "MORE", "MOST", "PLEASE", "HELP", "ALWAYS"),
-    )
+_EMPHASIS: Final = (
+    "NOT YOU ALL THE AND BUT YES NOW OUT DID GET LET SHE HIS HER HOW WHY NEW ONE TWO TOO WAS HAS HAD FOR OUR OFF "
+    "OWN ANY BIG BAD NO MY WE HE BE DO SO HEY STOP SALE FREE THIS THAT WITH WHAT VERY NEVER EVER ONLY JUST MUST "
+    "WILL HAVE FROM MORE MOST PLEASE HELP ALWAYS"
 )
+_EMPHATIC: Final = frozenset(_EMPHASIS.split())
 """Words that stand in capitals for emphasis and are no acronyms; IT, US, WHO, AM or OR may be either and stay."""
 _CAPITALS = re.compile(r"(?<![\w'.&-])[A-Z]{2,}(?:'[A-Z]+)?(?![\w'&]|\.[A-Z]|-\d)")
 _SHOUTED = re.compile(r"\A(?=(?:[^A-Za-z]*[A-Z']+){3})[^a-z]*\Z")
@@ -289,6 +236,8 @@ ABBREVIATED: Final[Rules] = (
     (_BEFORE_NUMBER, lambda m: f"{BEFORE_NUMBER[m['word'].lower()]} "),
     (_TITLE, lambda m: TITLES[m["title"] or m["bare"]]),
     (_SAINT_STREET, _saint_or_street),
+    (re.compile(r"(?<=[A-Z]\.)(?=[A-Z][a-z])"), " "),
+    (re.compile(r"(?<![\w.'])[A-Z](?:\.[A-Z])+(?![\w.])"), lambda m: _spell(m.group().replace(".", ""))),
     (INITIALISM, _initialism),
     (_ABBREVIATION, _abbreviation),
     (_MONTH_ALONE, lambda m: MONTHS[m["month"] or m["rare"]] + _stop(m)),
