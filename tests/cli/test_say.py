@@ -2,18 +2,23 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import stat
 import struct
 import subprocess
 import sys
+import time
 import wave
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.tones import ToneBackend
 from voicelab.audio.formats import decode
 from voicelab.schema import AudioFormat, ReferenceAudio
+from voicelab.service.keys import KeyStore
+from voicelab.service.run import running
 
 VOICELAB = str(Path(sys.executable).with_name("voicelab"))
 REPORT = re.compile(r"(\S+): (\d+\.\d\d) s of audio in (\d+\.\d\d) s on (.+)")
@@ -177,3 +182,23 @@ def test_a_reader_who_leaves_ends_it_quietly(service: str, tmp_path: Path) -> No
         assert b"Traceback" not in process.stderr.read()
         assert process.wait(timeout=60) == 1
     assert struct.unpack("<I", head[40:44])[0] == 0xFFFFFFFF
+
+
+def test_ctrl_c_stops_it_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = ToneBackend(step=lambda _: time.sleep(0.1))
+    with KeyStore(tmp_path / "keys.sqlite3") as keys, running(slow, keys=keys) as address:
+        monkeypatch.setenv("VOICELAB_API_KEY", keys.create("cli").secret)
+        (tmp_path / "out").mkdir()
+        command = [VOICELAB, "say", "many words " * 40, "-o", "out/a.wav", "--base-url", address]
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+            deadline = time.monotonic() + 60
+            # Audio has begun to arrive once the unfinished file holds some.
+            while time.monotonic() < deadline and not any(path.stat().st_size for path in (tmp_path / "out").iterdir()):
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            _, complaint = process.communicate(timeout=60)
+        assert (process.returncode, complaint.splitlines()) == (130, ["voicelab: stopped"])
+        assert list((tmp_path / "out").iterdir()) == []
+        while time.monotonic() < deadline and slow.open:
+            time.sleep(0.05)
+        assert slow.open == 0

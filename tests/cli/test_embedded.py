@@ -1,0 +1,62 @@
+"""``voicelab say`` with the voice inside the package: nothing but the program and its arguments."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import voicelab
+from voicelab.schema import TTSRequest
+
+VOICELAB = str(Path(sys.executable).with_name("voicelab"))
+TEXT = "A seed repeats."
+
+
+def _say(folder: Path, name: str, *arguments: str) -> bytes:
+    command = [VOICELAB, "say", TEXT, "-o", name, *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{name}: ")
+    return (folder / name).read_bytes()
+
+
+def test_it_says_what_the_library_says(tmp_path: Path) -> None:
+    said = _say(tmp_path, "a.pcm", "--seed", "7", "--temperature", "0.5", "--sample-rate", "16000")
+    backend = voicelab.LocalBackend()
+    try:
+        request = TTSRequest.build(text=TEXT, temperature=0.5, format="pcm", sample_rate=16000)
+        assert said == b"".join(backend.synthesize(request, seed=7))
+    finally:
+        backend.close()
+    # The bytes are speech: more than a third of a second of it, and not all the same.
+    assert len(said) > 2 * 16000 / 3
+    assert len(set(said)) > 50
+
+
+def test_another_seed_says_it_otherwise(tmp_path: Path) -> None:
+    options = ("--temperature", "1", "--top-p", "1")
+    assert _say(tmp_path, "a.wav", "--seed", "1", *options) != _say(tmp_path, "b.wav", "--seed", "2", *options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("!?… —",), "text: "),
+        (("word " * 5000,), "text: "),
+        (("Hello.", "--voice", "nobody"), "reference_id: "),
+        (("Hello.", "--reference", "noise.wav"), "reference"),
+        (("Hello.", "--device", "abacus"), "abacus"),
+    ],
+    ids=["only symbols", "too long", "unknown voice", "no audio", "unknown device"],
+)
+def test_what_it_cannot_do_is_one_line(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    (tmp_path / "noise.wav").write_bytes(b"this is no audio")
+    command = [VOICELAB, "say", *arguments, "-o", "a.wav"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert said in line
+    assert not (tmp_path / "a.wav").exists()
