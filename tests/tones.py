@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from voicelab.audio.formats import StreamEncoder
-from voicelab.backend import Capabilities, SpeechStream, VoicePreset, check_seed
+from voicelab.backend import Capabilities, SpeechStream, VoicePreset, check_seed, check_text_length
 from voicelab.errors import NotFound, RequestInvalid
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
 
@@ -42,7 +42,8 @@ class ToneBackend:
         return self._capabilities
 
     def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
-        check_seed(seed, self._capabilities)
+        check_text_length(request, self._capabilities.max_text)
+        seed = check_seed(seed, self._capabilities)
         if request.reference_id is not None and request.reference_id not in {voice.id for voice in VOICES}:
             raise RequestInvalid.of("reference_id", "There is no such voice", type="not_found")
         self.asked.append((request, model, seed))

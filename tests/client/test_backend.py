@@ -197,6 +197,15 @@ def test_the_key_is_not_sent_where_it_is_not_needed(script: Script) -> None:
     assert b"key-1" not in b"".join(seen)
 
 
+def test_a_seed_that_the_service_drew_is_kept(script: Script) -> None:
+    seeds = ["123", "x", "-1", "9" * 50]
+    for seed in seeds:
+        script.acts.append(reply(200, b"ab", x_voicelab_seed=seed))
+    with ServiceBackend(script.url) as backend:
+        found = [backend.synthesize(REQUEST).clip().provenance for _ in seeds]
+    assert [provenance.seed for provenance in found if provenance is not None] == [123, None, None, None]
+
+
 def test_a_service_that_is_not_there_yet_is_asked_again(script: Script) -> None:
     healthy = b'{"backend":{"seed":"exact"}}'
     with ServiceBackend(script.url) as backend:

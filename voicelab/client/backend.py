@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -124,11 +125,18 @@ class ServiceBackend:
         """
         started = time.perf_counter()
         capabilities = self.capabilities
-        check_seed(seed, capabilities)
+        seed = check_seed(seed, capabilities)
         call = wire.speech_call(request, model, seed)
         line = Line()
-        return SpeechStream(
-            self._audio(call, line),
+
+        def told(answer: wire.Answer) -> None:
+            # A seed that the service drew itself belongs into the clip's provenance.
+            stream = weak()
+            if stream is not None and stream.seed is None:
+                stream.seed = wire.seed_of(answer)
+
+        stream = SpeechStream(
+            self._audio(call, line, told),
             request=request,
             model=model,
             backend=capabilities,
@@ -136,6 +144,9 @@ class ServiceBackend:
             on_close=line.cut,
             started=started,
         )
+        # Weak, so that a stream that nobody holds any more ends at once.
+        weak = weakref.ref(stream)
+        return stream
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         """Make a voice model with ``POST /model``. Raises RequestInvalid, ServiceError and its kinds.
@@ -157,7 +168,7 @@ class ServiceBackend:
 
         return wire.voice_of(self._tried(call, Line(), once))
 
-    def _audio(self, call: wire.Call, line: Line) -> Generator[bytes, None, None]:
+    def _audio(self, call: wire.Call, line: Line, told: Callable[[wire.Answer], None]) -> Generator[bytes, None, None]:
         def once() -> tuple[httpx.Response, Iterator[bytes], bytes]:
             line.check()
             response = self._open(call, self._timeouts, auth=self._auth)
@@ -171,6 +182,7 @@ class ServiceBackend:
         response, chunks, first = self._tried(call, line, once)
         # Closing in mid-stream closes the connection, which tells the service that we have left.
         with closing(response):
+            told(_answer(response, b""))
             arrived = [first]
             yield first
             try:

@@ -36,6 +36,7 @@ __all__ = [
     "failure",
     "get_call",
     "remote",
+    "seed_of",
     "speech_call",
     "voice_of",
 ]
@@ -123,6 +124,12 @@ def get_call(id: str) -> Call:
         message = "Input should be valid Unicode text, without lone surrogates"
         raise RequestInvalid.of("id", message, type="string_unicode", in_="path") from None
     return Call("GET", path, {"accept": "application/json", "user-agent": _AGENT}, "undelivered")
+
+
+def seed_of(answer: Answer) -> int | None:
+    """Return the seed that a service of ours says it spoke with; None when none is told."""
+    told = answer.headers.get(_SEED_HEADER, "")
+    return int(told) if told.isascii() and told.isdigit() and len(told) < 20 else None
 
 
 def voice_of(answer: Answer) -> VoiceModel:
