@@ -24,6 +24,8 @@ CEILING_DBFS = -0.1
 # The limiter begins to turn down this long before a peak and recovers with this time constant.
 _LOOK_AHEAD_S, _RELEASE_S = 0.005, 0.08
 _BLOCK_S = 0.001
+# A gain this near to 1 is 1 (0.01 dB), so that what needs no limiting is left exactly as it was.
+_RECOVERED = 0.999
 # FFmpeg is always fed frames of this many samples, so that its output cannot depend on the caller's.
 _TEMPO_FRAME = 1024
 
@@ -86,7 +88,7 @@ class Limiter:
         gains = [self._near(0) if self._gain is None else self._gain]
         for end in range(1, blocks + 1):
             recovered = gains[-1] + (1.0 - gains[-1]) * self._recovery
-            gains.append(min(self._near(end), 1.0 if recovered > 0.9999 else recovered))
+            gains.append(min(self._near(end), 1.0 if recovered > _RECOVERED else recovered))
         self._gain = gains[-1]
         self._lowest = min(self._lowest, *gains)
         count = blocks * self._block

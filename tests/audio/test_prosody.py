@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import librosa
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voicelab.audio.clip import WordTime
+from voicelab.audio.prosody import CEILING_DBFS, Limiter, ProsodyProcessor, stretch_words
+from voicelab.audio.samples import SILENT, Samples
+from voicelab.errors import AudioError, RequestInvalid
+from voicelab.schema import ProsodyControl, TTSRequest
+
+RATE = 44100
+CEILING = 10 ** (CEILING_DBFS / 20)
+
+
+def processed(samples: Samples, speed: float = 1.0, volume: float = 0.0, rate: int = RATE) -> Samples:
+    processor = ProsodyProcessor(rate, speed, volume)
+    return np.concatenate((processor.feed(samples), processor.finish()))
+
+
+def pitch(samples: Samples, rate: int) -> float:
+    return float(np.median(librosa.yin(samples.astype(float), fmin=60, fmax=500, sr=rate, frame_length=4096)))
+
+
+@pytest.mark.parametrize("speed", [0.5, 0.75, 0.9, 1.1, 1.5, 2.0])
+@pytest.mark.parametrize(("f0", "rate"), [(110.0, 44100), (220.0, 44100), (160.0, 16000)])
+def test_speed_changes_the_duration_and_not_the_pitch(
+    speed: float, f0: float, rate: int, vowel: Callable[..., Samples]
+) -> None:
+    samples = vowel(f0, rate, 3.0)
+    heard = processed(samples, speed, rate=rate)
+    assert heard.size == round(samples.size / speed)
+    cents = 1200 * np.log2(pitch(heard, rate) / f0)
+    assert abs(cents) < 20
+    # The whole duration is sound: nothing was filled up with silence to make the length right.
+    level = np.sqrt(np.mean(heard[: heard.size // 50 * 50].reshape(50, -1) ** 2, axis=1))
+    assert level.min() > 0.3 * level.max()
+
+
+@pytest.mark.parametrize("speed", [0.5, 0.8, 1.25, 2.0])
+def test_events_stay_where_the_speed_puts_them(speed: float, vowel: Callable[..., Samples]) -> None:
+    samples = np.zeros(RATE * 3, np.float32)
+    samples[RATE : RATE + RATE // 2] = vowel(150, RATE, 0.5)
+    heard = processed(samples, speed)
+    sounding = np.flatnonzero(np.abs(heard) > 0.05)
+    assert sounding[0] / RATE == pytest.approx(1.0 / speed, abs=0.04)
+    assert sounding[-1] / RATE == pytest.approx(1.5 / speed, abs=0.04)
+
+
+def test_neutral_prosody_is_bit_exact_and_immediate(babble: Callable[..., Samples]) -> None:
+    samples = babble(RATE, 0.5)
+    processor = ProsodyProcessor(RATE)
+    assert np.array_equal(processor.feed(samples), samples)
+    assert processor.finish().size == 0
+    assert processor.notes == ()
+
+
+@pytest.mark.parametrize("volume", [-100.0, -20.0, -6.0, 3.0])
+def test_volume_that_needs_no_limiting_is_an_exact_gain(volume: float, vowel: Callable[..., Samples]) -> None:
+    samples = vowel(120, RATE, 0.5, peak=0.5)
+    processor = ProsodyProcessor(RATE, 1.0, volume)
+    heard = np.concatenate((processor.feed(samples), processor.finish()))
+    assert np.array_equal(heard, samples * np.float32(10 ** (volume / 20)))
+    assert processor.notes == ()
+
+
+@pytest.mark.parametrize("volume", [6.5, 12.0, 40.0, 100.0])
+def test_loud_volume_is_limited_and_says_so(volume: float, babble: Callable[..., Samples]) -> None:
+    samples = babble(RATE, 2.0)
+    processor = ProsodyProcessor(RATE, 1.0, volume)
+    heard = np.concatenate((processor.feed(samples), processor.finish()))
+    assert heard.size == samples.size
+    peak = np.abs(heard).max()
+    assert peak <= CEILING + 1e-6
+    assert peak > 0.9 * CEILING
+    (note,) = processor.notes
+    needed = volume + 20 * np.log10(np.abs(samples).max()) - CEILING_DBFS
+    assert f"{volume:+g} dB" in note
+    assert f"by up to {needed:.1f} dB" in note
+
+
+def test_the_limiter_turns_down_smoothly_instead_of_cutting() -> None:
+    times = np.arange(RATE * 3 // 2) / RATE
+    tone = np.sin(2 * np.pi * 200 * times)
+    bump = np.where((times > 0.33) & (times < 0.5), 1.9, 0.5)
+    samples = (tone * bump).astype(np.float32)
+    limiter = Limiter(RATE)
+    heard = np.concatenate((limiter.feed(samples), limiter.finish()))
+    assert limiter.reduction_db == pytest.approx(20 * np.log10(1.9 / CEILING), abs=0.05)
+    cut = np.clip(samples, -CEILING, CEILING)
+
+    def distortion(signal: Samples) -> float:
+        steady = signal[int(RATE * 0.36) : int(RATE * 0.48)]
+        lines = np.abs(np.fft.rfft(steady * np.hanning(steady.size)))
+        frequencies = np.fft.rfftfreq(steady.size, 1 / RATE)
+        return float(lines[frequencies > 350].max() / lines.max())
+
+    assert distortion(heard) < 0.01
+    assert distortion(cut) > 0.1
+    # Long before and long after the bump nothing is touched.
+    for untouched in (slice(0, int(RATE * 0.32)), slice(int(RATE * 1.1), None)):
+        assert np.array_equal(heard[untouched], samples[untouched])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    peaks=st.lists(st.tuples(st.integers(0, 3999), st.floats(-50, 50)), max_size=12),
+    rate=st.sampled_from([8000, 16000, 44100]),
+)
+def test_no_peak_gets_through(peaks: list[tuple[int, float]], rate: int) -> None:
+    samples = np.full(4000, 0.1, np.float32)
+    for at, value in peaks:
+        samples[at] = value
+    limiter = Limiter(rate)
+    heard = np.concatenate((limiter.feed(samples), limiter.finish()))
+    assert heard.size == samples.size
+    assert np.abs(heard).max() <= CEILING + 1e-6
+    assert np.all(np.sign(heard) == np.sign(samples))
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    speed=st.sampled_from([0.5, 0.9, 1.0, 1.3, 2.0]),
+    volume=st.sampled_from([-6.0, 0.0, 6.0, 30.0]),
+    seed=st.integers(0, 99),
+    longest=st.integers(1, 5000),
+)
+def test_streamed_equals_whole(
+    speed: float,
+    volume: float,
+    seed: int,
+    longest: int,
+    babble: Callable[..., Samples],
+    pieces: Callable[..., Iterator[tuple[int, int]]],
+) -> None:
+    samples = babble(RATE, 0.4, seed)
+    whole = ProsodyProcessor(RATE, speed, volume)
+    expected = np.concatenate((whole.feed(samples), whole.finish()))
+    processor = ProsodyProcessor(RATE, speed, volume)
+    parts = [processor.feed(samples[begin:end]) for begin, end in pieces(samples.size, seed, longest)]
+    assert np.array_equal(np.concatenate([*parts, processor.finish()]), expected)
+    assert processor.notes == whole.notes
+
+
+@pytest.mark.parametrize(
+    ("speed", "volume", "most"), [(1.0, 0.0, 0.01), (1.0, 12.0, 0.02), (0.5, 0.0, 0.15), (2.0, 6.0, 0.16)]
+)
+def test_samples_are_not_held_back_long(
+    speed: float, volume: float, most: float, babble: Callable[..., Samples]
+) -> None:
+    samples = babble(RATE, 2.0)
+    processor = ProsodyProcessor(RATE, speed, volume)
+    out = 0
+    for begin in range(0, samples.size, 441):
+        out += processor.feed(samples[begin : begin + 441]).size
+        assert out >= (begin + 441 - most * RATE) / speed
+
+
+@pytest.mark.parametrize("speed", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("length", [0, 1, 10, 500, 3000])
+def test_short_audio_keeps_its_length(speed: float, length: int, vowel: Callable[..., Samples]) -> None:
+    assert processed(vowel(200, RATE, 1.0)[:length], speed, 12.0).size == round(length / speed)
+
+
+def test_the_processor_of_a_request() -> None:
+    processor = ProsodyProcessor.for_request(TTSRequest(text="a", prosody=ProsodyControl(speed=2, volume=-3)), 8000)
+    assert (processor.rate, processor.speed, processor.volume) == (8000, 2.0, -3.0)
+    neutral = ProsodyProcessor.for_request(TTSRequest(text="a"), 8000)
+    assert (neutral.speed, neutral.volume) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(("speed", "volume", "named"), [(0.4, 0, "speed"), (2.1, 0, "speed"), (1, 1000, "volume")])
+def test_values_beyond_the_bounds_are_named(speed: float, volume: float, named: str) -> None:
+    with pytest.raises(RequestInvalid, match=named):
+        ProsodyProcessor(RATE, speed, volume)
+
+
+def test_a_finished_processor_takes_no_more() -> None:
+    processor = ProsodyProcessor(RATE)
+    processor.finish()
+    for again in (processor.finish, lambda: processor.feed(SILENT)):
+        with pytest.raises(AudioError, match="finished"):
+            again()
+    with pytest.raises(AudioError, match="finite"):
+        ProsodyProcessor(RATE).feed(np.array([np.nan], np.float32))
+
+
+def test_words_go_with_the_speed() -> None:
+    assert stretch_words([WordTime("a", 1.0, 2.0)], 2.0) == (WordTime("a", 0.5, 1.0),)
