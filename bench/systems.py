@@ -103,8 +103,13 @@ def codec(text: str) -> tuple[NDArray[np.float32], int]:
     import soxr
     import torch
 
+    from voicelab.engine.speakers import LEVEL
+
     samples, rate = teacher(TEACHER, text)
     model = _codec()
+    # The engine levels what it encodes to what the codec was trained on.
+    active = samples[np.abs(samples) > 0.01]
+    samples = samples * np.float32(LEVEL / np.sqrt(np.mean(np.square(active))))
     wide = soxr.resample(samples, rate, model.config.sample_rate).astype(np.float32)
     with torch.inference_mode():
         decoded = model.decode(model.encode(torch.from_numpy(wide)[None]))
