@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from voicelab.audio.analysis import Contour, Digest, digest, energy, f0, mel, spectrogram
+from voicelab.audio.clip import Clip
+from voicelab.audio.samples import Samples, as_samples
+from voicelab.errors import AudioError
+
+
+def sound(samples: object, rate: int = 44100) -> Clip:
+    return Clip(as_samples(samples), rate)
+
+
+def tone(frequency: float, rate: int = 44100, seconds: float = 1.0, peak: float = 1.0) -> Clip:
+    return sound(peak * np.sin(2 * np.pi * frequency * np.arange(round(rate * seconds)) / rate), rate)
+
+
+@pytest.mark.parametrize("pitch", [70.0, 110.0, 220.0, 400.0, 550.0])
+@pytest.mark.parametrize("rate", [16000, 44100])
+def test_the_pitch_of_a_vowel_is_found(pitch: float, rate: int, vowel: Callable[..., Samples]) -> None:
+    contour = f0(sound(vowel(pitch, rate, 1.0), rate))
+    assert abs(1200 * math.log2(contour.median / pitch)) < 5
+    assert contour.share > 0.95
+    assert contour.unit == "Hz"
+
+
+def test_silence_and_noise_are_unvoiced_and_voice_between_them_is_not(vowel: Callable[..., Samples]) -> None:
+    rng = np.random.default_rng(0)
+    quarter = 11025
+    samples = np.concatenate(
+        (np.zeros(quarter), 0.1 * rng.standard_normal(quarter), vowel(150, 44100, 0.25), np.zeros(quarter))
+    )
+    contour = f0(sound(samples, 44100))
+    voiced = contour.times[np.isfinite(contour.values)]
+    assert voiced.min() > 0.46
+    assert voiced.max() < 0.79
+    assert contour.median == pytest.approx(150, rel=0.01)
+
+
+def test_a_contour_follows_a_glide() -> None:
+    rate = 16000
+    times = np.arange(2 * rate) / rate
+    phase = 2 * np.pi * (120 * times + 40 * times**2)
+    glide = sum(np.sin(k * phase) / k for k in range(1, 8))
+    contour = f0(sound(0.3 * glide, rate))
+    inner = (contour.times > 0.1) & (contour.times < 1.9)
+    expected = 120 + 80 * contour.times[inner]
+    assert np.abs(1200 * np.log2(contour.values[inner] / expected)).max() < 60
+
+
+def test_pyin_agrees_with_yin(vowel: Callable[..., Samples]) -> None:
+    clip = sound(vowel(180, 16000, 0.5), 16000)
+    assert f0(clip, method="pyin").median == pytest.approx(f0(clip).median, rel=0.01)
+
+
+@pytest.mark.parametrize("samples", [np.zeros(0), np.zeros(1), np.zeros(20000), np.full(3, 0.1)])
+def test_nothing_voiced_has_no_pitch(samples: Samples) -> None:
+    contour = f0(sound(samples, 44100))
+    assert math.isnan(contour.median)
+    assert contour.share == 0.0
+    assert repr(contour)
+
+
+@pytest.mark.parametrize(
+    "options", [{"fmin": 5.0}, {"fmin": 300.0, "fmax": 200.0}, {"fmax": 9000.0}, {"hop_s": 0.0}, {"method": "swipe"}]
+)
+def test_an_impossible_search_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(AudioError):
+        f0(tone(100), **options)
+
+
+def test_energy_is_the_level_over_time() -> None:
+    samples = np.concatenate((tone(1000, peak=0.5).samples, np.zeros(44100)))
+    contour = energy(sound(samples, 44100))
+    assert contour.values.size == 200
+    assert contour.values[50] == pytest.approx(20 * math.log10(0.5) - 3.01, abs=0.1)
+    assert contour.values[150] == -120.0
+    assert energy(sound(np.zeros(0), 44100)).values.tolist() == [-120.0]
+
+
+@pytest.mark.parametrize("frequency", [200.0, 1000.0, 8000.0])
+def test_a_full_scale_sine_is_a_line_at_0_db(frequency: float) -> None:
+    spectrum = spectrogram(tone(frequency))
+    middle = spectrum.db[:, spectrum.times.size // 2]
+    assert middle.max() == pytest.approx(0.0, abs=0.2)
+    assert spectrum.frequencies[middle.argmax()] == pytest.approx(frequency, abs=25)
+    assert spectrum.db.shape == (spectrum.frequencies.size, spectrum.times.size)
+    assert spectrum.times[-1] == pytest.approx(1.0, abs=0.01)
+    # What is far from the line is far below it.
+    assert np.median(middle) < -60
+
+
+def test_mel_bands_hold_what_is_in_them() -> None:
+    spectrum = mel(tone(1000), bands=40, fmax=8000)
+    assert spectrum.db.shape[0] == spectrum.frequencies.size == 40
+    strongest = spectrum.frequencies[spectrum.db[:, 50].argmax()]
+    assert strongest == pytest.approx(1000, rel=0.1)
+    assert np.all(np.diff(spectrum.frequencies) > 0)
+
+
+@pytest.mark.parametrize(
+    "options", [{"bands": 0}, {"fmin": 30000.0}, {"fmin": -1.0}, {"window_s": 0.0}, {"hop_s": 2.0}]
+)
+def test_impossible_bands_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(AudioError):
+        mel(tone(1000), **options)
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 3000])
+@pytest.mark.parametrize("rate", [8000, 44100])
+def test_the_shortest_clips_have_pictures(size: int, rate: int) -> None:
+    clip = sound(0.1 * np.ones(size), rate)
+    for spectrum in (mel(clip), spectrogram(clip)):
+        assert spectrum.db.size
+        assert np.isfinite(spectrum.db).all()
+        assert repr(spectrum)
+
+
+def test_measurements_cannot_be_changed() -> None:
+    contour = energy(tone(100))
+    with pytest.raises(ValueError, match="read-only"):
+        contour.values[0] = 1
+    assert isinstance(contour, Contour)
+
+
+def test_a_digest_says_what_a_clip_is_like(vowel: Callable[..., Samples]) -> None:
+    result = digest(sound(vowel(140, 44100, 1.5), 44100))
+    assert result.duration == 1.5
+    assert result.f0 == pytest.approx(140, abs=0.5)
+    assert len(result.mel) == 8
+    assert str(result).startswith("1.50 s, ")
+    assert "F0 140 Hz" in str(result)
+    assert str(digest(sound(np.zeros(4410), 44100))).startswith("0.10 s, -inf dBFS, unvoiced, mel -120")
+
+
+def test_digests_agree_within_tolerances_only(vowel: Callable[..., Samples]) -> None:
+    samples = vowel(140, 44100, 1.5)
+    first = digest(sound(samples, 44100))
+    noise = 1e-4 * np.random.default_rng(0).standard_normal(samples.size)
+    assert first.close_to(digest(sound(samples + noise, 44100)))
+    assert first.close_to(digest(Clip.load(sound(samples, 44100).to_bytes("mp3"))))
+    others = [
+        sound(0.5 * samples, 44100),
+        sound(samples[:-8820], 44100),
+        sound(vowel(150, 44100, 1.5), 44100),
+        sound(np.zeros(samples.size), 44100),
+        sound(0.1 * np.random.default_rng(0).standard_normal(samples.size), 44100),
+    ]
+    for other in others:
+        assert not first.close_to(digest(other))
+        assert not digest(other).close_to(first)
+    silence = Digest(1.0, -math.inf, None, (-120.0,) * 8)
+    assert silence.close_to(silence)
+
+
+def test_librosa_is_loaded_only_when_needed() -> None:
+    code = "import sys, voicelab.audio.analysis as a; print('librosa' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "False"

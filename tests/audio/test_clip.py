@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import io
+import math
+import pickle
+import subprocess
+import sys
+import wave
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from voicelab.audio import clip as module
+from voicelab.audio.clip import Clip, Provenance, Timing, WordTime
+from voicelab.audio.samples import Samples
+from voicelab.errors import AudioError, MissingExtra
+from voicelab.schema import TTSRequest
+
+PROVENANCE = Provenance(
+    request=TTSRequest(text="a b"),
+    model="s2-pro",
+    backend="test",
+    fingerprint="f00d",
+    seed=7,
+    timing=Timing(first_audio_s=0.1, total_s=0.5, arrivals=((0.1, 10), (0.5, 20))),
+)
+
+
+@pytest.fixture
+def clip(babble: Callable[..., Samples]) -> Clip:
+    words = (WordTime("a", 0.0, 0.4), WordTime("b", 0.5, 0.9))
+    return Clip(babble(44100, 1.0), 44100, PROVENANCE, words, ("a note",))
+
+
+def test_a_clip_knows_its_figures() -> None:
+    clip = Clip(np.full(22050, 0.1, np.float32), 44100)
+    assert (clip.duration, len(clip), clip.rate) == (0.5, 22050, 44100)
+    assert clip.level == pytest.approx(-20, abs=1e-4)
+    assert clip.peak == pytest.approx(0.1)
+    assert (clip.provenance, clip.words, clip.notes) == (None, (), ())
+
+
+def test_the_repr_is_stable_and_short(clip: Clip) -> None:
+    assert repr(Clip(np.full(22050, 0.1, np.float32), 44100)) == "Clip(0.50 s, 44100 Hz, -20.0 dBFS)"
+    assert repr(Clip(np.zeros(0, np.float32), 8000)) == "Clip(0.00 s, 8000 Hz, -inf dBFS)"
+    assert repr(clip) == repr(pickle.loads(pickle.dumps(clip)))  # noqa: S301 - our own bytes
+
+
+def test_samples_cannot_be_changed_by_anybody() -> None:
+    source = np.array([0.1, 0.2, 0.3])
+    clip = Clip(source, 44100)
+    source[0] = 0.9
+    assert clip.samples[0] == np.float32(0.1)
+    with pytest.raises(ValueError, match="read-only"):
+        clip.samples[0] = 0.5
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        clip.samples.setflags(write=True)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        clip.rate = 8000  # type: ignore[misc]
+    for other in (copy.copy(clip), copy.deepcopy(clip), pickle.loads(pickle.dumps(clip)), clip.slice(0, 1)):  # noqa: S301
+        assert not other.samples.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("samples", "rate", "named"),
+    [
+        ([0.0, math.nan], 44100, "samples"),
+        ([0.0, 1.01], 44100, "samples"),
+        ([[0.0]], 44100, "samples"),
+        ([1, 0], 44100, "samples"),
+        (0.5, 44100, "samples"),
+        ([0.0], 0, "rate"),
+        ([0.0], 44100.0, "rate"),
+        ([0.0], True, "rate"),
+        ([0.0], None, "rate"),
+    ],
+)
+def test_wrong_values_are_named(samples: Any, rate: Any, named: str) -> None:
+    with pytest.raises(AudioError, match=f"^{named}: "):
+        Clip(np.array(samples), rate)
+
+
+def test_full_scale_is_allowed() -> None:
+    assert Clip(np.array([1.0, -1.0]), 44100).peak == 1.0
+
+
+@pytest.mark.parametrize(("start", "end"), [(-0.1, 1.0), (1.0, 0.5), (math.nan, 1.0), (0.0, math.inf)])
+def test_a_word_lasts_from_a_time_to_a_later_one(start: float, end: float) -> None:
+    with pytest.raises(AudioError, match="words"):
+        WordTime("a", start, end)
+
+
+def test_clips_are_equal_by_sound(clip: Clip) -> None:
+    twin = Clip(clip.samples, clip.rate)
+    assert clip == twin
+    assert hash(clip) == hash(twin)
+    assert len({clip, twin}) == 1
+    assert clip != Clip(clip.samples, 48000)
+    assert clip != Clip(clip.samples[:-1], clip.rate)
+    assert clip != "clip"
+    minus, plus = Clip(np.array([-0.0]), 8000), Clip(np.array([0.0]), 8000)
+    assert minus == plus
+    assert hash(minus) == hash(plus)
+    assert minus.sha256 == plus.sha256
+
+
+def test_the_digest_is_of_rate_and_samples() -> None:
+    # 0.5 as a little-endian float32 is 00 00 00 3f.
+    digest = Clip(np.array([0.5]), 8000).sha256
+    assert digest == hashlib.sha256(b"8000:\x00\x00\x00\x3f").hexdigest()
+    assert digest != Clip(np.array([0.5]), 8001).sha256
+
+
+def test_copies_keep_everything(clip: Clip) -> None:
+    for other in (copy.copy(clip), copy.deepcopy(clip), pickle.loads(pickle.dumps(clip))):  # noqa: S301 - our own bytes
+        assert other == clip
+        assert (other.provenance, other.words, other.notes) == (clip.provenance, clip.words, clip.notes)
+
+
+def test_an_empty_clip_is_still_a_clip() -> None:
+    empty = Clip(np.zeros(0, np.float32), 44100)
+    assert empty
+    assert empty.duration == 0.0
+    assert Clip.load(empty.to_bytes("wav")) == empty
+    assert empty.resample(8000).rate == 8000
+
+
+def test_resampling(clip: Clip) -> None:
+    half = clip.resample(22050)
+    assert half.rate == 22050
+    assert half.duration == pytest.approx(clip.duration, abs=1e-4)
+    assert (half.words, half.notes, half.provenance) == (clip.words, clip.notes, clip.provenance)
+    assert clip.resample(44100) is clip
+    square = Clip(np.where(np.arange(4410) // 50 % 2, 1.0, -1.0).astype(np.float32), 44100)
+    assert square.resample(48000).peak <= 1.0
+    with pytest.raises(AudioError, match="rate"):
+        clip.resample(0)
+
+
+def test_slices_take_their_words_along(clip: Clip) -> None:
+    part = clip.slice(0.3, 0.7)
+    assert len(part) == round(0.4 * 44100)
+    assert np.array_equal(part.samples, clip.samples[13230:30870])
+    assert [word.text for word in part.words] == ["a", "b"]
+    assert [(round(word.start, 3), round(word.end, 3)) for word in part.words] == [(0.0, 0.1), (0.2, 0.4)]
+    assert clip.slice() == clip
+    assert len(clip.slice(0.5)) == 22050
+    assert clip.slice(0.5, 99).duration == 0.5
+    assert len(clip.slice(2.0, 3.0)) == 0
+    assert clip.slice(0.95).words == ()
+    for start, end in ((-1.0, 1.0), (0.6, 0.5), (math.nan, 1.0), (0.0, math.nan)):
+        with pytest.raises(AudioError, match="slice"):
+            clip.slice(start, end)
+
+
+@pytest.mark.parametrize("suffix", [".wav", ".mp3", ".opus", ".ogg", ".WAV"])
+def test_what_is_saved_can_be_loaded(suffix: str, clip: Clip, tmp_path: Path) -> None:
+    path = clip.save(tmp_path / f"clip{suffix}")
+    loaded = Clip.load(path)
+    assert Clip.load(str(path)) == loaded == Clip.load(path.read_bytes())
+    assert loaded.rate == (48000 if suffix in (".opus", ".ogg") else 44100)
+    assert loaded.duration == pytest.approx(clip.duration, abs=1e-9)
+    if suffix.lower() == ".wav":
+        assert np.abs(loaded.samples - clip.samples).max() <= 0.5 / 32768 + 1e-9
+
+
+def test_a_saved_wav_has_exact_sizes_and_the_clips_own_rate(clip: Clip, tmp_path: Path) -> None:
+    path = clip.resample(22050).save(tmp_path / "a.wav")
+    with wave.open(str(path)) as file:
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (22050, 1, 2)
+        assert file.getnframes() == 22050
+    assert path.stat().st_size == 44 + 2 * 22050
+
+
+def test_bytes_of_each_format(clip: Clip) -> None:
+    assert clip.to_bytes("pcm") == clip.to_bytes("wav")[44:]
+    assert len(clip.to_bytes("pcm", sample_rate=8000)) == 16000
+    assert len(clip.to_bytes("mp3", bitrate=64)) < 0.6 * len(clip.to_bytes("mp3"))
+    assert len(clip.to_bytes("opus", bitrate=24)) < 0.6 * len(clip.to_bytes("opus", bitrate=64))
+    # A rate that the format cannot have becomes its default; one that it can have stays.
+    assert Clip.load(clip.resample(22050).to_bytes("mp3")).rate == 44100
+    assert Clip.load(clip.resample(32000).to_bytes("mp3")).rate == 32000
+    wrong: dict[str, Any]
+    for wrong in ({"format": "wav", "bitrate": 64}, {"format": "mp3", "bitrate": 100}, {"format": "flac"}):
+        with pytest.raises(AudioError, match=r"bitrate|format"):
+            clip.to_bytes(**wrong)
+    with pytest.raises(AudioError, match="sample_rate"):
+        clip.to_bytes("opus", sample_rate=44100)
+
+
+@pytest.mark.parametrize("name", ["clip", "clip.flac", "clip.wav.txt", ".wav"])
+def test_another_suffix_is_refused_and_nothing_written(name: str, clip: Clip, tmp_path: Path) -> None:
+    with pytest.raises(AudioError, match=r"\.wav, \.pcm, \.mp3"):
+        clip.save(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_loading_refuses_what_is_no_audio(tmp_path: Path) -> None:
+    text = tmp_path / "a.wav"
+    text.write_text("no audio")
+    with pytest.raises(AudioError):
+        Clip.load(text)
+    with pytest.raises(FileNotFoundError):
+        Clip.load(tmp_path / "none.wav")
+    with pytest.raises(AudioError, match="1 seconds"):
+        Clip.load(Clip(np.zeros(88200, np.float32), 44100).to_bytes(), max_seconds=1)
+
+
+def test_timing_gives_the_real_time_factor() -> None:
+    assert PROVENANCE.timing.rtf(2.0) == 0.25
+    assert PROVENANCE.timing.rtf(0.0) == math.inf
+
+
+class _Entry:
+    """An entry point as importlib.metadata gives it."""
+
+    def __init__(self, load: Callable[[], Any]) -> None:
+        self.load = load
+
+
+def _register(monkeypatch: pytest.MonkeyPatch, **shown: Callable[[], Any]) -> None:
+    def found(*, group: str, name: str) -> list[_Entry]:
+        assert group == "voicelab.display"
+        return [_Entry(shown[name])] if name in shown else []
+
+    monkeypatch.setattr(module, "entry_points", found)
+
+
+def test_without_views_a_clip_shows_as_text(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> Any:
+        raise ImportError("no widgets here")
+
+    for shown in ({}, {"clip": broken, "clip_plot": broken}):
+        _register(monkeypatch, **shown)
+        assert clip._repr_mimebundle_(include=None, exclude=None) == {"text/plain": repr(clip)}
+        with pytest.raises(MissingExtra, match="plotting"):
+            clip.plot()
+
+
+def test_views_show_a_clip(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
+    _register(
+        monkeypatch,
+        clip=lambda: lambda value: {"text/html": f"<b>{value!r}</b>"},
+        clip_plot=lambda: lambda value, **options: (value, options),
+    )
+    assert clip._repr_mimebundle_() == {"text/html": f"<b>{clip!r}</b>"}
+    assert clip.plot(dpi=50) == (clip, {"dpi": 50})
+
+
+def test_a_clip_needs_neither_views_nor_analysis_nor_torch() -> None:
+    code = (
+        "import sys, voicelab.audio.clip, voicelab.audio.prosody, voicelab.backend\n"
+        "heavy = {'torch', 'librosa', 'matplotlib', 'IPython', 'ipywidgets', 'httpx', 'starlette', 'numba', 'scipy'}\n"
+        "print(sorted(heavy & set(sys.modules)), [m for m in sys.modules if m.startswith('voicelab.views')])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[] []"
+
+
+def test_saved_bytes_are_read_by_the_standard_library(clip: Clip) -> None:
+    with wave.open(io.BytesIO(clip.to_bytes("wav", sample_rate=16000))) as file:
+        assert file.getnframes() == 16000

@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from voicelab.audio.clip import WordTime
+from voicelab.audio.encoders import StreamEncoder
+from voicelab.audio.samples import Samples
+from voicelab.backend import (
+    DEFAULT_MAX_TEXT,
+    Backend,
+    Capabilities,
+    Epilogue,
+    SpeechStream,
+    check_seed,
+    check_text_length,
+)
+from voicelab.errors import AudioError, Cancelled, EngineError, NotFound, RequestInvalid
+from voicelab.schema import FORMATS, AudioFormat, Model, TTSRequest, VoiceCreate, VoiceModel
+
+TONES = Capabilities("tones", ("s1", "s2-pro"), "cpu", "exact", "tones-1")
+
+
+def tone(seconds: float = 0.5) -> Samples:
+    return (0.3 * np.sin(2 * np.pi * 220 * np.arange(round(44100 * seconds)) / 44100)).astype(np.float32)
+
+
+def encoded(request: TTSRequest, samples: Samples, step: int = 4410) -> Generator[bytes, None, None]:
+    encoder = StreamEncoder.for_request(request, 44100)
+    for begin in range(0, samples.size, step):
+        yield encoder.feed(samples[begin : begin + step])
+    yield encoder.finish()
+
+
+def stream(chunks: Iterator[bytes], kind: AudioFormat = "wav", **options: Any) -> SpeechStream:
+    return SpeechStream(chunks, request=TTSRequest(text="a", format=kind), model="s1", backend=TONES, **options)
+
+
+class ToneBackend:
+    """The smallest Backend there is: every text is a tone."""
+
+    capabilities = TONES
+
+    def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
+        check_seed(seed, TONES)
+        chunks = encoded(request, tone(0.1 * len(request.text)))
+        return SpeechStream(chunks, request=request, model=model, backend=TONES, seed=seed)
+
+    def create_voice(self, request: VoiceCreate) -> VoiceModel:
+        raise RequestInvalid.of("voices", f"tones have no voices, not even {request.title}")
+
+    def get_voice(self, id: str) -> VoiceModel:
+        raise NotFound(f"no voice {id}")
+
+    def close(self) -> None:
+        pass
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+
+
+def test_a_class_with_the_calls_is_a_backend() -> None:
+    backend: Backend = ToneBackend()
+    assert isinstance(backend, Backend)
+    assert not isinstance(object(), Backend)
+    with backend.synthesize(TTSRequest(text="hello", format="wav"), seed=3) as speech:
+        assert speech.clip().duration == pytest.approx(0.5)
+        assert speech.seed == 3
+
+
+def test_chunks_come_as_they_are_with_their_times() -> None:
+    def slow() -> Generator[bytes, None, None]:
+        yield b"abc"
+        yield b""
+        time.sleep(0.05)
+        yield b"de"
+
+    speech = stream(slow(), "pcm")
+    assert list(speech) == [b"abc", b"de"]
+    assert [size for _, size in speech.arrivals] == [3, 2]
+    (first, _), (second, _) = speech.arrivals
+    assert 0 <= first < 0.04
+    assert second >= first + 0.05
+    assert speech.first_audio_s == first
+    assert speech.complete
+    assert list(speech) == []
+
+
+def test_times_count_from_the_call() -> None:
+    speech = stream(iter([b"ab"]), "pcm", started=time.perf_counter() - 10)
+    list(speech)
+    assert speech.first_audio_s is not None
+    assert 10 <= speech.first_audio_s < 11
+
+
+def test_a_wav_header_is_not_audio_yet() -> None:
+    speech = stream(iter([bytes(44), b"ab"]), "wav")
+    next(speech)
+    assert speech.first_audio_s is None
+    next(speech)
+    assert speech.first_audio_s == speech.arrivals[1][0]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_clip_collects_everything(kind: AudioFormat) -> None:
+    request = TTSRequest(text="a", format=kind)
+    samples = tone()
+    words, notes = (WordTime("a", 0.0, 0.5),), ("limited",)
+    speech = SpeechStream(
+        encoded(request, samples),
+        request=request,
+        model="s2-pro",
+        backend=TONES,
+        seed=5,
+        epilogue=lambda: Epilogue(words, notes),
+    )
+    assert speech.epilogue == Epilogue()
+    clip = speech.clip()
+    assert clip.rate == request.rate
+    assert clip.duration == pytest.approx(0.5, abs=0.03 if kind == "mp3" else 1e-4)
+    assert (clip.words, clip.notes) == (words, notes)
+    assert clip.provenance is not None
+    made = clip.provenance
+    assert (made.request, made.model, made.backend, made.fingerprint, made.seed) == (
+        request,
+        "s2-pro",
+        "tones",
+        "tones-1",
+        5,
+    )
+    assert made.timing.arrivals == speech.arrivals
+    assert 0 < made.timing.first_audio_s <= made.timing.total_s
+    assert made.timing.total_s >= speech.arrivals[-1][0]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_pcm_gives_the_same_samples_while_they_arrive(kind: AudioFormat) -> None:
+    request = TTSRequest(text="a", format=kind)
+    begun: list[int] = []
+
+    def watched() -> Generator[bytes, None, None]:
+        for number, chunk in enumerate(encoded(request, tone(2.0))):
+            begun.append(number)
+            yield chunk
+
+    speech = SpeechStream(watched(), request=request, model="s1", backend=TONES)
+    parts = speech.pcm()
+    first = next(parts)
+    assert first.dtype == np.float32
+    assert first.ndim == 1
+    assert len(begun) <= 6, "samples came only after most of the audio"
+    heard = np.concatenate((first, *parts))
+    assert np.array_equal(heard, stream(encoded(request, tone(2.0)), kind).clip().samples)
+    assert speech.complete
+
+
+def test_the_end_is_announced_once_and_after_the_epilogue() -> None:
+    order: list[str] = []
+
+    def epilogue() -> Epilogue:
+        order.append("epilogue")
+        return Epilogue(notes=("n",))
+
+    speech = stream(
+        encoded(TTSRequest(text="a", format="wav"), tone()),
+        on_close=lambda: order.append("close"),
+        epilogue=epilogue,
+    )
+    with speech:
+        list(speech)
+        speech.close()
+    assert order == ["epilogue", "close"]
+    assert speech.epilogue.notes == ("n",)
+
+
+def test_closing_early_cancels_the_work_and_is_idempotent() -> None:
+    closed, ended = Counter(), Counter()
+
+    def endless() -> Generator[bytes, None, None]:
+        try:
+            while True:
+                yield b"ab"
+        finally:
+            ended()
+
+    speech = stream(endless(), "pcm", on_close=closed, epilogue=lambda: pytest.fail("there is no end to tell of"))
+    with speech:
+        next(speech)
+    speech.close()
+    assert (closed.calls, ended.calls) == (1, 1)
+    assert not speech.complete
+    with pytest.raises(Cancelled):
+        next(speech)
+    with pytest.raises(AudioError, match="already read"):
+        speech.clip()
+
+
+def test_a_stream_that_is_closed_unread_is_cancelled() -> None:
+    closed = Counter()
+    speech = stream(iter([b"ab"]), "pcm", on_close=closed)
+    speech.close()
+    assert closed.calls == 1
+    for read in (lambda: next(speech), speech.clip, lambda: list(speech.pcm())):
+        with pytest.raises(Cancelled):
+            read()
+
+
+def test_leaving_pcm_early_cancels_the_work() -> None:
+    closed = Counter()
+    speech = stream(encoded(TTSRequest(text="a", format="wav"), tone(5.0)), on_close=closed)
+    parts = speech.pcm()
+    next(parts)
+    assert isinstance(parts, Generator)
+    parts.close()
+    assert closed.calls == 1
+    assert len(speech.arrivals) < 5
+
+
+def test_a_stream_that_nobody_holds_frees_its_work() -> None:
+    closed = Counter()
+    speech = stream(iter([b"ab"]), "pcm", on_close=closed)
+    del speech
+    assert closed.calls == 1
+
+
+@pytest.mark.parametrize("error", [EngineError("no memory"), RequestInvalid.of("text", "no"), KeyboardInterrupt()])
+@pytest.mark.parametrize("read", [list, SpeechStream.clip, lambda speech: list(speech.pcm())])
+def test_errors_of_the_source_pass_unchanged(error: BaseException, read: Callable[[SpeechStream], Any]) -> None:
+    closed = Counter()
+
+    def failing() -> Generator[bytes, None, None]:
+        yield bytes(100)
+        raise error
+
+    speech = stream(failing(), "pcm", on_close=closed)
+    with pytest.raises(type(error)) as caught:
+        read(speech)
+    assert caught.value is error
+    assert closed.calls == 1
+    assert not speech.complete
+
+
+def test_closing_from_another_thread_stops_the_reader() -> None:
+    waiting, go_on, ended = threading.Event(), threading.Event(), Counter()
+
+    def blocked() -> Generator[bytes, None, None]:
+        try:
+            yield b"ab"
+            waiting.set()
+            go_on.wait(10)
+            yield b"cd"
+        finally:
+            ended()
+
+    # As a backend does, on_close wakes what the source waits for.
+    speech = stream(blocked(), "pcm", on_close=go_on.set)
+    result: list[BaseException] = []
+
+    def reader() -> None:
+        try:
+            list(speech)
+        except BaseException as error:  # noqa: BLE001 - whatever comes is what the test looks at
+            result.append(error)
+
+    thread = threading.Thread(target=reader)
+    thread.start()
+    assert waiting.wait(10)
+    speech.close()
+    thread.join(10)
+    assert [type(error) for error in result] == [Cancelled]
+    assert ended.calls == 1
+
+
+def test_a_stream_is_read_once() -> None:
+    speech = stream(encoded(TTSRequest(text="a", format="wav"), tone()))
+    next(speech)
+    for again in (speech.clip, speech.pcm):
+        with pytest.raises(AudioError, match="from its beginning"):
+            again()
+    done = stream(encoded(TTSRequest(text="a", format="wav"), tone()))
+    done.clip()
+    with pytest.raises(AudioError, match="already read"):
+        done.clip()
+
+
+@pytest.mark.parametrize("kind", ["wav", "mp3", "opus"])
+def test_audio_that_ends_early_is_an_error(kind: AudioFormat) -> None:
+    request = TTSRequest(text="a", format=kind)
+    data = b"".join(encoded(request, tone()))
+    with pytest.raises(AudioError):
+        stream(iter([data[: len(data) // 2 | 1]]), kind).clip()
+
+
+def test_reprs_tell_the_state() -> None:
+    speech = stream(iter([b"ab"]), "pcm")
+    assert repr(speech) == "SpeechStream(pcm, 44100 Hz, 0 bytes, open)"
+    list(speech)
+    assert repr(speech) == "SpeechStream(pcm, 44100 Hz, 2 bytes, complete)"
+    speech = stream(iter([b"ab"]), "pcm")
+    speech.close()
+    assert repr(speech) == "SpeechStream(pcm, 44100 Hz, 0 bytes, closed)"
+
+
+def test_long_text_is_refused_by_its_length() -> None:
+    request = TTSRequest(text="ä" * 11)
+    check_text_length(request, 11)
+    check_text_length(request, None)
+    check_text_length(request, DEFAULT_MAX_TEXT)
+    with pytest.raises(RequestInvalid) as caught:
+        check_text_length(request, 10)
+    (item,) = caught.value.errors
+    assert item.to_wire()["loc"] == ["body", "text"]
+    assert item.to_wire()["ctx"] == "max_length: 10"
+
+
+def test_seeds() -> None:
+    none = Capabilities("remote", ("s1",), "remote", "none", "https://voice.example")
+    for fine in (None, 0, 7, 2**63 - 1):
+        assert check_seed(fine, TONES) == fine
+    assert check_seed(None, none) is None
+    for wrong in (-1, 2**63, True, 1.0, "7"):
+        with pytest.raises(RequestInvalid, match="seed"):
+            check_seed(wrong, TONES)
+    with pytest.raises(RequestInvalid, match="remote"):
+        check_seed(7, none)
