@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,24 @@ def test_it_says_whether_there_is_a_key_and_never_which(run: Any, monkeypatch: p
     done = run("doctor")
     assert "VOICELAB_API_KEY      set" in done.stdout
     assert planted[:12] not in done.output
+
+
+@pytest.mark.parametrize(("service", "status"), [("", 1), ("http://127.0.0.1:9", 0)])
+def test_without_torch_it_says_what_to_install(tmp_path: Path, service: str, status: int) -> None:
+    # An interpreter of its own, in which torch is found and is not there.
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('No module named torch', name='torch')\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from voicelab.cli import app; app(['doctor', '--json'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "VOICELAB_BASE_URL": service},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == status, done.stderr
+    voice = json.loads(done.stdout)["voice"]
+    assert "pip install 'voicelab[local]'" in voice["note" if service else "trouble"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a folder is made unusable with a file in its way")

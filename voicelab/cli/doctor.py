@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from voicelab.cli.console import say_line
-from voicelab.errors import VoicelabError
+from voicelab.errors import MissingExtra, VoicelabError
 
 __all__ = ["Finding", "doctor", "wal_reset_risk"]
 
@@ -116,6 +116,11 @@ def _voice() -> Iterator[Finding]:
 
     try:
         backend = voicelab.LocalBackend()
+    except MissingExtra as error:
+        # Who speaks through a service does well without.
+        missing = {"note" if os.environ.get("VOICELAB_BASE_URL") else "trouble": str(error)}
+        yield Finding("voice", "not installed", **missing)
+        return
     except VoicelabError as error:
         yield Finding("voice", "not available", trouble=str(error))
         return

@@ -105,10 +105,9 @@ def say(
     with connect(base_url or None, device=device, model=chosen) as lab:
         stream = lab.stream(spoken, seed=number, **fields)
         with stream, _bar(spoken, fields, shown=progress) as advance:
-            if target == "-":
-                seconds = speak_to_stdout(stream, advance)
-            else:
-                seconds = speak_to_file(stream, Path(target), advance)
+            seconds = (
+                speak_to_stdout(stream, advance) if target == "-" else speak_to_file(stream, Path(target), advance)
+            )
         report = Report(target, seconds, time.perf_counter() - started, stream.backend.device)
     for note in stream.epilogue.notes:
         say_line(f"note: {note}", to_stderr=True)
