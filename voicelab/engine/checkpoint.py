@@ -19,6 +19,7 @@ from voicelab.backend import VoicePreset
 from voicelab.engine.codec import Codec
 from voicelab.engine.config import CodecConfig, LMConfig
 from voicelab.engine.lm import LM
+from voicelab.engine.text.phones import PHONES
 from voicelab.errors import WeightsError
 
 EMBEDDED = "voice.safetensors"
@@ -54,17 +55,35 @@ def load(path: Path | None = None, device: torch.device | None = None) -> Checkp
         with safe_open(path, framework="pt") as file:
             meta = json.loads((file.metadata() or {}).get(_METADATA, "null"))
         tensors = load_file(path)
-    except (OSError, SafetensorError, json.JSONDecodeError) as error:
+    except (OSError, SafetensorError, ValueError) as error:
         raise WeightsError(f"the weights {path.name} cannot be read: {error}") from error
     if not isinstance(meta, dict) or not {"codec", "lm", "voices"} <= set(meta):
         raise WeightsError(
             f"the weights {path.name} say nothing of their configuration; they were not written by voicelab"
         )
-    device = device or torch.device("cpu")
-    codec = _fill(Codec(CodecConfig.of(meta["codec"])), tensors, "codec.", path).to(device)
-    lm = _fill(LM(LMConfig.of(meta["lm"])), tensors, "lm.", path).to(device)
+    try:
+        return _build(meta, tensors, digest, device or torch.device("cpu"))
+    except WeightsError as error:
+        raise WeightsError(f"the weights {path.name}: {error}") from error
+    except (AttributeError, KeyError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+        raise WeightsError(f"the weights {path.name} describe themselves wrongly: {error!r}") from error
+
+
+def _build(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], digest: str, device: torch.device) -> Checkpoint:
+    of_codec, of_lm = CodecConfig.of(meta["codec"]), LMConfig.of(meta["lm"])
+    if (of_codec.codebooks, of_codec.latent) != (of_lm.codebooks, of_lm.latent):
+        raise WeightsError("its codec and its language model are not of one kind")
+    if of_lm.phones != len(PHONES):
+        raise WeightsError(f"it knows {of_lm.phones} phones; this version has {len(PHONES)}")
+    codec = _fill(Codec(of_codec), tensors, "codec.").to(device)
+    lm = _fill(LM(of_lm), tensors, "lm.").to(device)
     presets = tuple(VoicePreset(v["id"], v["title"], v["description"]) for v in meta["voices"])
+    if not presets:
+        raise WeightsError("it holds no voice")
     speakers = {p.id: tensors[f"voices.{p.id}"].float() for p in presets}
+    for name, statistics in speakers.items():
+        if statistics.shape != (2 * of_lm.latent,) or not torch.isfinite(statistics).all():
+            raise WeightsError(f"its voice {name!r} is damaged")
     return Checkpoint(codec, lm, presets, speakers, digest)
 
 
@@ -81,10 +100,13 @@ def save(path: Path, codec: Codec, lm: LM, voices: Mapping[VoicePreset, Tensor],
     save_file(halves, path, metadata={_METADATA: json.dumps(meta, sort_keys=True)})
 
 
-def _fill(model: M, tensors: Mapping[str, Tensor], prefix: str, path: Path) -> M:
+def _fill(model: M, tensors: Mapping[str, Tensor], prefix: str) -> M:
     mine = {k[len(prefix) :]: v.float() for k, v in tensors.items() if k.startswith(prefix)}
+    for name, tensor in mine.items():
+        if not torch.isfinite(tensor).all():
+            raise WeightsError(f"{prefix}{name} holds numbers that are not finite")
     try:
         model.load_state_dict(mine)
     except RuntimeError as error:
-        raise WeightsError(f"the weights {path.name} do not fit their configuration: {error}") from error
+        raise WeightsError(f"they do not fit their configuration: {error}") from error
     return model.eval().requires_grad_(False)

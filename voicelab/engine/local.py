@@ -93,10 +93,11 @@ class LocalBackend:
         check_text_length(request, self._capabilities.max_text)
         given = check_seed(seed, self._capabilities)
         used = secrets.randbits(62) if given is None else given
-        speech = Speech(self._parts, request, self._speaker(request), used)
-        prosody = ProsodyProcessor.for_request(request, self._parts.codec.config.sample_rate)
+        speaker, rate = self._speaker(request), self._parts.codec.config.sample_rate
+        prosody, encoder = ProsodyProcessor.for_request(request, rate), StreamEncoder.for_request(request, rate)
+        speech = Speech(self._parts, request, speaker, used)  # last: from here on there is work to be cancelled
         return SpeechStream(
-            _encoded(speech, prosody, StreamEncoder.for_request(request, self._parts.codec.config.sample_rate)),
+            _encoded(speech, prosody, encoder),
             request=request,
             model=model,
             backend=self._capabilities,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -67,8 +68,7 @@ class Speech:
                 sequence.add(phonemes)
                 sequence.finish()
         self._sequences = sequences
-        for sequence in sequences:
-            parts.scheduler.submit(sequence)
+        parts.scheduler.submit(*sequences)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -94,16 +94,17 @@ class Speech:
         for offset, sequence in enumerate(self._sequences):
             decoder, loudest = DecoderStream(self._parts.codec), 0.0
             waiting: list[Tensor] = []
+            self._cut = False
             for frame in self._follow(sequence, offset):
                 waiting.append(frame)
                 if len(waiting) == size:
                     made = self._decode(decoder, waiting)
-                    loudest = max(loudest, float(np.abs(made).max(initial=0.0)))
+                    loudest = max(loudest, _peak(made))
                     yield made
                     waiting, size = [], next(pieces, size)
             rest = [self._decode(decoder, waiting), decoder.finish()[0].cpu().numpy()]
             made = np.concatenate(rest)
-            if max(loudest, float(np.abs(made).max(initial=0.0))) < _QUIET:
+            if max(loudest, _peak(made)) < _QUIET and not self._cut:
                 raise EngineError("the voice made nothing but silence of this text; please report the text")
             yield made
 
@@ -160,6 +161,7 @@ class Speech:
     def _end(self, frame: Frame, offset: int) -> None:
         limits = {"max_new_tokens": self._request.max_new_tokens, "early_stop": self._request.early_stop_threshold}
         if frame.ending in limits:
+            self._cut = True
             name = "early_stop_threshold" if frame.ending == "early_stop" else frame.ending
             self._notes.append(f"segment {offset + frame.segment + 1} was cut off by {name}={limits[frame.ending]:g}")
 
@@ -172,3 +174,10 @@ class Speech:
             phonemes = self._parts.front.read(written.text)
             if phonemes.words:
                 yield phonemes
+
+
+def _peak(samples: NDArray[np.float32]) -> float:
+    peak = float(np.abs(samples).max(initial=0.0))
+    if not math.isfinite(peak):
+        raise EngineError("the codec's numbers are not finite; the weights may be damaged")
+    return peak

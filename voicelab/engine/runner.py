@@ -21,10 +21,16 @@ class Runner:
         self.device = weight.device
         self.slow = KVCache(model.config.slow, rows, weight.device, weight.dtype)
         self.depth = KVCache(model.config.depth, rows, weight.device, weight.dtype)
+        self.spoiled: set[int] = set()
+        """Rows in which a step failed. A number that is not finite would spoil the next sequence there, even unseen."""
 
     @torch.inference_mode()
     def begin(self, sequence: Sequence, row: int) -> None:
         """Gives a sequence an empty row."""
+        if row in self.spoiled:
+            for store in (self.slow.keys, self.slow.values):
+                store[:, row] = 0
+            self.spoiled.remove(row)
         self.slow.reset(row)
         sequence.row = row
         sequence.voice = self.model.encode_speaker(sequence.speaker.to(self.device)[None])[0]

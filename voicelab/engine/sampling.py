@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ class Sampler:
     def __init__(self, settings: Sequence[Settings], device: torch.device) -> None:
         self._inverse = torch.tensor([1 / max(s.temperature, 1e-3) for s in settings], device=device)[:, None]
         self._top_p = torch.tensor([s.top_p if s.temperature > 0 else 0.0 for s in settings], device=device)[:, None]
-        self._penalty = torch.tensor([s.repetition_penalty for s in settings], device=device).log()[:, None, None]
+        self._penalty = torch.tensor([math.log(s.repetition_penalty) for s in settings], device=device)[:, None, None]
 
     def pick(self, logits: Tensor, draws: Tensor) -> Tensor:
         """One index a row.

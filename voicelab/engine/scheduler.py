@@ -26,8 +26,8 @@ class Scheduler:
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def submit(self, sequence: Sequence) -> None:
-        """Takes a sequence; its frames come out of it.
+    def submit(self, *sequences: Sequence) -> None:
+        """Takes sequences, which begin together as far as there are rows; their frames come out of them.
 
         Raises:
             EngineError: the scheduler is closed.
@@ -35,7 +35,7 @@ class Scheduler:
         with self._wake:
             if self._closed:
                 raise EngineError("the engine is closed")
-            self._waiting.append(sequence)
+            self._waiting.extend(sequences)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="voicelab-engine", daemon=True)
                 self._thread.start()
@@ -72,10 +72,9 @@ class Scheduler:
             try:
                 self._step(ready)
             except Exception as error:  # noqa: BLE001 - the thread must outlive a failing batch
-                failure = error if isinstance(error, EngineError) else EngineError(f"synthesis failed: {error!r}")
-                failure.__cause__ = error
+                self._runner.spoiled.update(s.row for s in ready)
                 for sequence in ready:
-                    self._leave(sequence, failure)
+                    self._leave(sequence, _failure(error))
         for sequence in [*self._active, *self._waiting]:
             sequence.put(EngineError("the engine was closed"))
 
@@ -85,10 +84,16 @@ class Scheduler:
             self._leave(sequence, None)
         while self._waiting and self._free:
             sequence = self._waiting.popleft()
-            if not sequence.cancelled:
-                self._runner.begin(sequence, self._free.popleft())
+            if sequence.cancelled:
+                continue
+            try:
+                self._runner.begin(sequence, self._free[0])
+            except Exception as error:  # noqa: BLE001 - one bad sequence must not end the thread for all
+                sequence.put(_failure(error))
+            else:
+                self._free.popleft()
                 self._active.append(sequence)
-        return [s for s in self._active if self._has_text(s)]
+        return [s for s in tuple(self._active) if self._has_text(s)]
 
     def _has_text(self, sequence: Sequence) -> bool:
         if sequence.text is not None:
@@ -99,7 +104,11 @@ class Scheduler:
         if phonemes is None:
             self._leave(sequence, None)
             return False
-        self._runner.read(sequence, phonemes)
+        try:
+            self._runner.read(sequence, phonemes)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._leave(sequence, _failure(error))
+            return False
         return True
 
     def _step(self, sequences: list[Sequence]) -> None:
@@ -117,6 +126,14 @@ class Scheduler:
             self._active.remove(sequence)
             self._free.append(sequence.row)
             sequence.put(error)
+
+
+def _failure(error: Exception) -> EngineError:
+    if isinstance(error, EngineError):
+        return error
+    failure = EngineError(f"synthesis failed: {error!r}")
+    failure.__cause__ = error
+    return failure
 
 
 def _ending(sequence: Sequence) -> Ending | None:

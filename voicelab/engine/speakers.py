@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ SHORTEST = 0.5
 """Seconds of sound below which a reference says nothing about a speaker."""
 _SILENT = 0.01
 _MARGIN = 0.15
+_REMEMBERED = 32
 
 
 class References:
@@ -30,8 +32,8 @@ class References:
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
-        self._latents = lru_cache(maxsize=32)(self._encode)
-        self._audio: dict[str, bytes] = {}
+        self._latents: OrderedDict[str, Tensor] = OrderedDict()
+        self._lock = threading.Lock()
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> Tensor:
         """(2 * latent,) statistics of all references together, on the CPU.
@@ -49,15 +51,21 @@ class References:
 
     def _of(self, audio: bytes) -> Tensor:
         key = hashlib.sha256(audio).hexdigest()
-        self._audio[key] = audio
-        try:
-            return self._latents(key)
-        finally:
-            self._audio.pop(key, None)
+        with self._lock:
+            found = self._latents.get(key)
+            if found is not None:
+                self._latents.move_to_end(key)
+                return found
+        found = self._encode(audio)  # two callers may do the same at once: no harm
+        with self._lock:
+            self._latents[key] = found
+            while len(self._latents) > _REMEMBERED:
+                self._latents.popitem(last=False)
+        return found
 
-    def _encode(self, key: str) -> Tensor:
-        clip = Clip.load(self._audio[key])
-        samples = level(clip.resample(self._codec.config.sample_rate).samples, self._codec.config.sample_rate)
+    def _encode(self, audio: bytes) -> Tensor:
+        rate = self._codec.config.sample_rate
+        samples = level(Clip.load(audio).resample(rate).samples, rate)
         device = self._codec.decoder.leave.weight.device
         codes = self._codec.encode(torch.from_numpy(samples).to(device)[None])
         return self._codec.quantizer.decode(codes)[0].cpu()
@@ -69,14 +77,15 @@ def level(samples: NDArray[np.float32], rate: int) -> NDArray[np.float32]:
     Raises:
         AudioError: there is no sound in it, or less than `SHORTEST` seconds.
     """
+    samples = samples - samples.mean(dtype=np.float64).astype(np.float32) if samples.size else samples
     peak = float(np.abs(samples).max(initial=0.0))
     if peak < 1e-3:
         raise AudioError("the reference is silent")
     loud = np.flatnonzero(np.abs(samples) > peak * 0.05)
+    if loud[-1] + 1 - loud[0] < int(SHORTEST * rate):
+        raise AudioError(f"the reference has less than {SHORTEST} s of sound")
     margin = int(_MARGIN * rate)
     samples = samples[max(0, loud[0] - margin) : loud[-1] + margin]
-    if samples.size < (SHORTEST + _MARGIN) * rate:
-        raise AudioError(f"the reference has less than {SHORTEST} s of sound")
     active = samples[np.abs(samples) > max(_SILENT * peak, 1e-4)]
     rms = float(np.sqrt(np.mean(np.square(active))))
     levelled: NDArray[np.float32] = np.clip(samples * (LEVEL / rms), -1.0, 1.0).astype(np.float32)

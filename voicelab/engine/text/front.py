@@ -33,6 +33,8 @@ class FrontEnd:
             if sound is None:
                 _pause(names, first, token)
                 continue
+            if not sound:
+                continue
             if not names or names[-1] in ".?!":
                 names.append("^")
                 first.append(True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Callable
 from functools import lru_cache
 from importlib.resources import files
@@ -26,6 +27,10 @@ LETTERS: dict[str, tuple[str, ...]] = {
 _VOWEL_LETTERS = frozenset("aeiouy")
 _SIBILANTS = frozenset(("s", "z", "sh", "zh", "ch", "jh"))
 _VOICELESS = frozenset(("p", "t", "k", "f", "th"))
+_WITHOUT_VOWEL = frozenset(("hm", "hmm", "hmmm", "mm", "mhm", "sh", "shh"))
+"""What people say without a vowel. Other entries that have none are the lexicon's failures at "tv", "pdf" or "skein"."""
+_LETTERS_WITH_S = re.compile(r"([A-Z]{2,})'?s|([A-Za-z])'s")
+_IRREGULAR = {"o'clock": "ax0 k l aa1 k", "ma'am": "m ae1 m", "y'all": "y ao1 l"}
 
 
 class Lexicon:
@@ -46,30 +51,48 @@ class Lexicon:
             word: capitals matter: ``US`` is spelled, ``us`` is not.
             after: the first phone of the next word, for "the" and "a".
         """
-        lower = word.lower().strip("'")
+        word = word.strip("'")
+        lower = word.lower()
         if lower == "the":
             return ("dh", "iy0" if after[-1:] in ("0", "1") else "ax0")
         if lower == "a":
             return ("ey1",) if word == "A" and after == "" else ("ax0",)
-        acronym = word.isupper() and len(word) > 1
+        if letters := _LETTERS_WITH_S.fullmatch(word):
+            stem = self.pronounce(letters[1]) if letters[1] else LETTERS[letters[2].lower()]
+            return (*stem, *plural(stem[-1]))
+        acronym = word.isupper() and word.isalpha() and len(word) > 1
         if (acronym and (len(word) <= 3 or not _VOWEL_LETTERS & set(lower))) or (len(lower) == 1 and lower != "i"):
-            return tuple(p for letter in lower for p in LETTERS.get(letter, ()))
-        return self.known(lower) or self._with_ending(lower) or self._guess(lower)
+            return _spell(lower)
+        return self._word(lower)
 
     def known(self, word: str) -> tuple[str, ...] | None:
         """Phones of a word that the lexicon holds."""
-        found = self._known.get(word)
-        return tuple(found.split(" ")) if found else None
+        found = _IRREGULAR.get(word) or self._known.get(word)
+        phones = tuple(found.split(" ")) if found else None
+        if phones and word not in _WITHOUT_VOWEL and not any(p[-1] in "01" for p in phones):
+            return None
+        return phones
+
+    def _word(self, word: str) -> tuple[str, ...]:
+        # The lexicon has possessives too, but reads many from their letters alone: "boss's" without its second syllable.
+        if word.endswith("'s") and (stem := self._word(word[:-2])):
+            return (*stem, *plural(stem[-1]))
+        if word.endswith("'m") and (stem := self._word(word[:-2])):
+            return (*stem, "m")
+        found = self.known(word) or self._with_ending(word)
+        if found is None and not _VOWEL_LETTERS & set(word):
+            found = _spell(word)
+        return found or self._guess(word)
 
     def _with_ending(self, word: str) -> tuple[str, ...] | None:
-        """A known word in the possessive or plural, or two known words joined by an apostrophe."""
-        if word.endswith(("'s", "s'")) or (word.endswith("s") and not word.endswith("ss")):
-            base = word[:-2] if "'" in word[-2:] else word[:-1]
-            if stem := self.known(base):
-                return (*stem, *plural(stem[-1]))
-        if "'" in word:
-            return self.known(word.replace("'", ""))
-        return None
+        """A known word in the plural, or a word with an apostrophe that is known without it."""
+        if word.endswith("s") and not word.endswith("ss") and (stem := self.known(word[:-1])):
+            return (*stem, *plural(stem[-1]))
+        return self.known(word.replace("'", "")) if "'" in word else None
+
+
+def _spell(letters: str) -> tuple[str, ...]:
+    return tuple(p for letter in letters for p in LETTERS.get(letter, ()))
 
 
 def plural(last: str) -> tuple[str, ...]:
