@@ -17,9 +17,10 @@ SHELL := /bin/sh
 .DELETE_ON_ERROR:
 .PHONY: help lab test check notebooks train-voice format constraints clean
 
-VENV ?= .venv
+# Not taken from the environment, since `make clean` removes it; make VENV=… chooses another.
+VENV := .venv
 BIN := $(VENV)/bin
-ARGS ?=
+ARGS :=
 
 # The first Python that is new enough; a name can be on the PATH and still not run (a version manager's shim).
 NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))

@@ -81,3 +81,8 @@ def test_every_target_sets_itself_up(tmp_path: Path, target: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "-m venv" in done.stdout
     assert "pip install" in done.stdout
+
+
+def test_clean_removes_no_folder_that_only_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VENV", "/somebody/elses")
+    assert "/somebody/elses" not in _make("-n", "clean").stdout
