@@ -65,7 +65,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The status, headers (names in lower case) and body of an HTTP answer."""
+    """The status, headers (found by names in lower case) and body of an HTTP answer."""
 
     status: int
     headers: Mapping[str, str]
