@@ -1,0 +1,86 @@
+"""Members of the engine's family that are small enough for tests: real models, with weights drawn at random."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from voicelab.engine.codec import Codec
+from voicelab.engine.config import CodecConfig, LMConfig, StackConfig
+from voicelab.engine.lm import LM
+from voicelab.engine.sampling import Settings
+from voicelab.engine.sequence import Frame, Group, Phonemes, Sequence
+from voicelab.engine.text.phones import PHONES
+
+CODEBOOKS = (16, 8, 8)
+LATENT = 8
+CODEC = CodecConfig(
+    codebooks=CODEBOOKS,
+    latent=LATENT,
+    width=16,
+    fine_width=12,
+    depth=2,
+    mel_bands=20,
+    linear_bins=12,
+    filter_bands=24,
+    phones=len(PHONES),
+)
+LANGUAGE = LMConfig(
+    codebooks=CODEBOOKS,
+    latent=LATENT,
+    phones=len(PHONES),
+    dwell=6,
+    text=StackConfig(width=32, layers=1, heads=2, hidden=48, window=8),
+    slow=StackConfig(width=32, layers=2, heads=2, hidden=48, window=12),
+    depth=StackConfig(width=32, layers=1, heads=2, hidden=48, window=16),
+)
+LIVELY = Settings(temperature=1.0, top_p=1.0, repetition_penalty=1.0)
+
+
+def make_codec(seed: int = 1) -> Codec:
+    """A codec whose decoder is lively although nothing has trained it, so that an error cannot hide in silence."""
+    torch.manual_seed(seed)
+    made = Codec(CODEC).eval().requires_grad_(False)
+    for table in made.quantizer.tables:
+        table.mul_(8)
+    made.decoder.leave.weight.mul_(4)
+    made.decoder.leave.bias[1:].add_(0.5)
+    return made
+
+
+def make_lm(seed: int = 2, config: LMConfig = LANGUAGE) -> LM:
+    """A language model that says nonsense."""
+    torch.manual_seed(seed)
+    return LM(config).eval().requires_grad_(False)
+
+
+def phonemes(count: int, seed: int = 0) -> Phonemes:
+    """A segment of `count` phones drawn at random."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(1, len(PHONES), (count,), generator=generator).tolist()
+    return Phonemes(tuple(ids), (1,) * count, (("word", 0, count),))
+
+
+def speaker(seed: int = 0) -> Tensor:
+    return torch.randn(2 * LATENT, generator=torch.Generator().manual_seed(seed))
+
+
+def sequence(
+    *segments: Phonemes,
+    seed: int = 0,
+    settings: Settings = LIVELY,
+    max_frames: int = 1000,
+    group: Group | None = None,
+    voice: int = 0,
+) -> Sequence:
+    """A sequence with all its text."""
+    made = Sequence(speaker(voice), settings, seed, max_frames, group)
+    for segment in segments:
+        made.add(segment)
+    made.finish()
+    return made
+
+
+def spoken(frames: list[Frame]) -> list[tuple[int, ...]]:
+    """The codes of frames, without the ends of segments."""
+    return [tuple(frame.codes.tolist()) for frame in frames if frame.codes is not None]
