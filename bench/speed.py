@@ -3,8 +3,8 @@
     python bench/speed.py
     python bench/speed.py --repeats 20 --device cuda
 
-Warm figures come from one process after one unmeasured call; cold ones from fresh processes, from the first line of
-Python to the first audio, imports and loading included. Each process is measured alone.
+Warm figures come from one process after one unmeasured call; cold ones from fresh processes, from their start to the
+first audio: interpreter, imports and loading included. Each process is measured alone.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import systems
 from machine import machine, report
 
 MODES = ("low", "balanced", "normal")
@@ -49,9 +50,7 @@ def peak_mib() -> float:
 
 def warm(device: str | None, repeats: int) -> dict[str, Any]:
     """Measure in this process, after one call that is thrown away."""
-    import voicelab
-
-    lab = voicelab.connect(device=device)
+    lab = systems.lab(device)
     lab.speak("Ready.", seed=0)
     first: dict[str, list[float]] = {mode: [] for mode in MODES}
     factors: dict[str, list[float]] = {mode: [] for mode in MODES}
@@ -79,16 +78,21 @@ def warm(device: str | None, repeats: int) -> dict[str, Any]:
 
 
 def cold(device: str | None, mode: str) -> dict[str, float]:
-    """Measure from here to the first audio; meant for a process that has imported nothing yet."""
-    started = time.perf_counter()
-    import voicelab
-
-    lab = voicelab.connect(device=device)
-    ready = time.perf_counter()
+    """Tell when, on the clock of the day, a fresh process was connected and when its first audio came."""
+    lab = systems.lab(device)
+    ready = time.time()
     with lab.stream(SENTENCE, seed=0, latency=mode, format="pcm") as stream:
         next(stream)
-        heard = time.perf_counter()
-    return {"connect_s": ready - started, "first_audio_s": heard - started}
+        heard = time.time()
+    lab.close()
+    return {"connect_s": ready, "first_audio_s": heard}
+
+
+def start(mode: str, place: Sequence[str]) -> dict[str, float]:
+    """Start a fresh process and return the seconds from there to connected and to its first audio."""
+    started = time.time()
+    found = child("--child", "cold", "--mode", mode, *place)
+    return {name: moment - started for name, moment in found.items()}
 
 
 def child(*arguments: str) -> dict[str, Any]:
@@ -108,7 +112,9 @@ def main() -> None:
     parser.add_argument("--cold", type=int, default=3, help="fresh processes for each latency mode")
     parser.add_argument("--child", choices=("warm", "cold"), help=argparse.SUPPRESS)
     parser.add_argument("--mode", choices=MODES, default="low", help=argparse.SUPPRESS)
+    systems.add_options(parser)
     options = parser.parse_args()
+    systems.use(options)
     if options.child == "warm":
         report(warm(options.device, options.repeats))
         return
@@ -118,7 +124,7 @@ def main() -> None:
     place = ["--device", options.device] if options.device else []
     host = machine()
     measured = child("--child", "warm", "--repeats", str(options.repeats), *place)
-    starts = {mode: [child("--child", "cold", "--mode", mode, *place) for _ in range(options.cold)] for mode in MODES}
+    starts = {mode: [start(mode, place) for _ in range(options.cold)] for mode in MODES}
     report(
         {
             "figure": "speed of the embedded voice",

@@ -68,16 +68,16 @@ def teacher(name: str, text: str) -> tuple[NDArray[np.float32], int]:
 
 
 @lru_cache(maxsize=1)
-def lab() -> Lab:
+def lab(device: str | None = None) -> Lab:
     """The embedded voice, or the checkpoint that `use` named; loaded once a process."""
     import voicelab
 
     if WEIGHTS not in os.environ:
-        return voicelab.connect()
+        return voicelab.connect(device=device)
     from voicelab.engine.local import LocalBackend
     from voicelab.lab import Lab
 
-    return Lab(LocalBackend(weights=Path(os.environ[WEIGHTS])))
+    return Lab(LocalBackend(device, weights=Path(os.environ[WEIGHTS])))
 
 
 def voice(text: str, preset: str | None = None, **fields: Any) -> tuple[NDArray[np.float32], int]:
