@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import struct
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -112,6 +113,21 @@ def test_tags_before_an_mp3_are_passed_over(count: int, vowel: Callable[..., Sam
     tagged = tag * count + data
     parts = [decoder.feed(tagged[at : at + 13]) for at in range(0, len(tagged), 13)]
     assert np.array_equal(np.concatenate([*parts, decoder.finish()]), decoded(data, "mp3"))
+
+
+def test_a_large_tag_is_passed_over_without_being_kept() -> None:
+    data = encoded(np.zeros(5000, np.float32), "mp3", 44100)
+    decoder = StreamDecoder("mp3")
+    decoder.feed(b"ID3\4\0\0" + bytes((127, 127, 127, 127)))
+    piece = bytes(2**16)
+    tracemalloc.start()
+    for _ in range(2**12 - 1):
+        decoder.feed(piece)
+    decoder.feed(piece[:-1])
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**20, f"{peak} bytes at most and {kept} in the end were kept of a tag of 256 MiB"
+    assert np.array_equal(np.concatenate((decoder.feed(data), decoder.finish())), decoded(data, "mp3"))
 
 
 def test_an_mp3_without_information_stays_as_it_is(vowel: Callable[..., Samples]) -> None:

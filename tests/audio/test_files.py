@@ -184,6 +184,13 @@ def test_tags_after_an_mp3_are_left_out(vowel: Callable[..., Samples]) -> None:
         assert np.array_equal(decode(data + tail)[0], expected)
 
 
+def test_an_unknown_codec_is_an_error() -> None:
+    data = bytearray(written(np.zeros(1000), 16000, "WAV", "PCM_24"))
+    data[34] = 0
+    with pytest.raises(AudioError, match="wav: "):
+        decode(bytes(data))
+
+
 @settings(deadline=None, max_examples=300)
 @given(data=st.data())
 def test_damage_gives_audio_or_an_audio_error(data: st.DataObject, babble: Callable[..., Samples]) -> None:

@@ -21,6 +21,8 @@ __all__ = ["StreamDecoder", "mono"]
 # A size at or above this in a WAV header was written before the length was known.
 _UNKNOWN_FROM = 0x7FFFF000
 _OPUS_RATE = 48_000
+# FFmpeg's names of what numpy can hold and a file may reasonably have.
+_SAMPLE_KINDS = ("u8", "s16", "s32", "flt", "dbl")
 
 
 class _Codec(Protocol):
@@ -32,18 +34,27 @@ class _Codec(Protocol):
 
 
 def mono(frame: av.AudioFrame) -> Samples:
-    """Return a decoded frame as one channel of float32; several channels are averaged."""
+    """Return a decoded frame as one channel of float32; several channels are averaged.
+
+    Raises AudioError for kinds of samples that are not heard of and for values that are not finite.
+    """
+    if frame.format.name.removesuffix("p") not in _SAMPLE_KINDS:
+        raise AudioError(f"the audio has samples of a kind that cannot be read: {frame.format.name}")
     values = frame.to_ndarray()
     channels = frame.layout.nb_channels
     if not frame.format.is_planar:
         values = values.reshape(-1, channels).T
     kind = values.dtype
-    floats = values.astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        floats = values.astype(np.float32)
+    if kind.kind == "f" and not np.isfinite(floats).all():
+        raise AudioError("there are samples that are not finite (NaN or infinity)")
     if kind == np.uint8:
         floats = (floats - np.float32(128.0)) / np.float32(128.0)
     elif kind.kind == "i":
         floats /= np.float32(2.0 ** (8 * kind.itemsize - 1))
-    averaged: Samples = floats[0] if channels == 1 else floats.mean(axis=0, dtype=np.float32)
+    with np.errstate(over="ignore"):
+        averaged: Samples = floats[0] if channels == 1 else floats.mean(axis=0, dtype=np.float32)
     return averaged
 
 
@@ -152,15 +163,16 @@ class _Mp3:
     def __init__(self) -> None:
         self.rate: int | None = None
         self._context = cast(av.AudioCodecContext, av.CodecContext.create("mp3float", "r"))
-        self._head: bytes | None = b""
+        self._head = b""
+        self._tag_left = 0
+        self._tags_over = False
         self._first = True
         self._skip = 0
         self._left: int | None = None
 
     def feed(self, data: bytes) -> Samples:
-        if self._head is not None:
-            self._head += data
-            data = self._past_tags()
+        if not self._tags_over:
+            data = self._past_tags(data)
         return self._decode(self._context.parse(data)) if data else SILENT
 
     def finish(self) -> Samples:
@@ -175,19 +187,24 @@ class _Mp3:
             raise AudioError("mp3: there is no audio in it")
         return _join(parts)
 
-    def _past_tags(self) -> bytes:
-        held = self._head or b""
-        while held[:3] == b"ID3"[: len(held)] or len(held) < 10:
-            if len(held) < 10:
+    def _past_tags(self, data: bytes) -> bytes:
+        """Return what of ``data`` is no ID3 tag; tags are let go as they come, for they may be large."""
+        while self._tag_left or data:
+            passed = min(self._tag_left, len(data))
+            self._tag_left -= passed
+            data = data[passed:]
+            if self._tag_left or not data:
                 return b""
-            size = 10 + sum((byte & 0x7F) << shift for byte, shift in zip(held[6:10], (21, 14, 7, 0), strict=True))
-            if len(held) < size:
-                self._head = held
+            self._head += data
+            if self._head[:3] != b"ID3"[: len(self._head)]:
+                self._tags_over = True
+                return self._head
+            if len(self._head) < 10:
                 return b""
-            held = held[size:]
-            self._head = held
-        self._head = None
-        return held
+            sizes = zip(self._head[6:10], (21, 14, 7, 0), strict=True)
+            self._tag_left = sum((byte & 0x7F) << shift for byte, shift in sizes)
+            data, self._head = self._head[10:], b""
+        return b""
 
     def _decode(self, packets: Iterable[Packet[Any]]) -> Samples:
         parts: list[Samples] = []

@@ -11,6 +11,8 @@ __all__ = ["OggPage", "OggReader"]
 
 _FIXED = 27
 _CONTINUED, _LAST = 1, 4
+# Audio has at most 61 kB; tags may hold a picture.
+_LONGEST_PACKET = 16 * 2**20
 
 
 def _table() -> tuple[int, ...]:
@@ -47,7 +49,7 @@ class OggReader:
 
     def __init__(self) -> None:
         self._bytes = bytearray()
-        self._partial = b""
+        self._partial = bytearray()
         self._continues = False
         self._next_number = 0
         self._serial: int | None = None
@@ -98,13 +100,15 @@ class OggReader:
         self._next_number = number + 1
 
     def _packets(self, page: bytes, lengths: bytes, begin: int) -> tuple[bytes, ...]:
-        packets = []
+        packets: list[bytes] = []
         for length in lengths:
             self._partial += page[begin : begin + length]
             begin += length
             # A segment of 255 bytes says that its packet goes on.
             if length < 255:
-                packets.append(self._partial)
-                self._partial = b""
+                packets.append(bytes(self._partial))
+                self._partial.clear()
+        if len(self._partial) > _LONGEST_PACKET:
+            raise AudioError("opus: a packet is longer than any packet of audio or tags")
         self._continues = bool(lengths) and lengths[-1] == 255
         return tuple(packets)
