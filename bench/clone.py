@@ -176,7 +176,9 @@ def main() -> None:
     parser.add_argument("--speakers", type=int, default=8)
     parser.add_argument("--distractors", type=int, default=64)
     parser.add_argument("--sentences", type=int, default=6, help="sentences that each clone says")
+    systems.add_options(parser)
     options = parser.parse_args()
+    systems.use(options)
     started = time.perf_counter()
     if options.pairs:
         files = [pair.partition("=") for pair in options.pairs]
