@@ -10,6 +10,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from voicelab.client import RetryPolicy
+from voicelab.schema import TTSRequest
+
+REQUEST = TTSRequest(text="hello", format="pcm", sample_rate=24000)
+QUICK = RetryPolicy(attempts=3, base_s=0.001)
+
 Act = Callable[[socket.socket], None]
 
 
