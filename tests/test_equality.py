@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.engine.tiny import make_codec, make_lm, speaker
 from tests.tones import ToneBackend
-from voicelab.backend import Backend, SpeechStream
+from voicelab.backend import Backend, SpeechStream, VoicePreset
 from voicelab.client import ServiceBackend
+from voicelab.engine.checkpoint import save
+from voicelab.engine.local import LocalBackend
 from voicelab.errors import RequestInvalid
 from voicelab.schema import FORMATS, AudioFormat, ProsodyControl, ReferenceAudio, TTSRequest
 from voicelab.service.keys import KeyStore
@@ -48,9 +52,9 @@ class Pair:
     served: ServiceBackend
 
 
-@pytest.fixture(scope="module", params=["tones"])
+@pytest.fixture(scope="module", params=["tones", "tiny engine"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    direct = _backend(request.param)
+    direct = _backend(request.param, tmp_path_factory.mktemp("weights") / "tiny.safetensors")
     with (
         KeyStore(tmp_path_factory.mktemp("equality") / "keys.sqlite3") as keys,
         running(direct, keys=keys) as url,
@@ -60,11 +64,14 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     direct.close()
 
 
-def _backend(name: str) -> Backend:
-    if name == "tones":
+def _backend(kind: str, weights: Path) -> Backend:
+    if kind == "tones":
         return ToneBackend()
-    from voicelab.engine.local import LocalBackend
-
+    if kind == "tiny engine":
+        # The whole engine, with weights drawn at random: it says nonsense, and every byte depends on all that is asked.
+        voices = {VoicePreset(name, name.title()): speaker(number) for number, name in enumerate(("ada", "ben", "cy"))}
+        save(weights, make_codec(), make_lm(), voices, {})
+        return LocalBackend(device="cpu", weights=weights)
     return LocalBackend(device="cpu")
 
 
