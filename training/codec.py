@@ -16,14 +16,18 @@ from torch.nn import functional as F
 from training import common
 from training.render import Utterance, load_shard
 from training.speakers import all_speakers
-from voicelab.engine.codec import Codec, Decoder
+from voicelab.engine.codec import Codec, Decoder, Filters
 from voicelab.engine.config import CodecConfig
 from voicelab.engine.text.phones import PHONES
-from voicelab.engine.vocoder import LAG, STEP
+from voicelab.engine.vocoder import LAG, STEP, WINDOW, Vocoder, mel_of
 
 FRAMES = 32
 WARM = 400
 """Steps without quantization, after which the codebooks start from what the encoder says."""
+RENDER_EVERY = 8
+"""Steps from one that renders audio to the next: the envelope guides as well, at a quarter of the cost."""
+FLOOR = 1e-7
+"""Power density below which nothing is heard (-70 dBFS of white noise)."""
 
 
 @dataclass(frozen=True)
@@ -153,17 +157,65 @@ def spectral_loss(made: Tensor, true: Tensor) -> Tensor:
     return total / 3
 
 
-def decoder_losses(decoder: Decoder, into: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """(spectral loss, F0 error in octaves) of what the decoder makes of latents (batch, FRAMES, latent)."""
+def envelopes(audio: Tensor, f0: Tensor, vocoder: Vocoder) -> Tensor:
+    """What the vocoder's filters ought to add up to, measured on the true audio.
+
+    Args:
+        audio: (batch, steps * STEP).
+        f0: (batch, steps) Hz, 0 where unvoiced.
+        vocoder: whose windows and bands these are.
+
+    Returns:
+        (batch, steps, bands) log amplitude densities: the power spectrum is averaged over one F0 around each band, so that
+        harmonics do not show (as Morise's CheapTrick does, 2015), and over the band where that is wider.
+    """
+    frames = F.pad(audio, (LAG, 0)).unfold(1, WINDOW, STEP) * vocoder.window
+    power = torch.fft.rfft(frames).abs().square() / vocoder.window.square().sum()
+    bins, per_bin = power.shape[-1], vocoder.sample_rate / WINDOW
+    total = F.pad(power.double().cumsum(-1), (1, 0))
+    centres, widths = _bands(vocoder)
+    width = torch.maximum(torch.where(f0 > 0, f0, 150.0)[..., None], widths) / per_bin
+    low = (centres / per_bin + 0.5 - width / 2).clamp(0, bins - 1.001)
+    high = (centres / per_bin + 0.5 + width / 2).clamp(1, bins - 0.001)
+    mean = (_between(total, high) - _between(total, low)) / (high - low)
+    return 0.5 * torch.log(mean.float() + FLOOR)
+
+
+def _bands(vocoder: Vocoder) -> tuple[Tensor, Tensor]:
+    """Centre and width of the vocoder's bands in Hz."""
+    top = mel_of(torch.tensor(vocoder.sample_rate / 2))
+    mels = torch.arange(vocoder.spread.shape[0]) / (vocoder.spread.shape[0] - 1) * top
+    hz = 700 * (10 ** (mels / 2595) - 1)
+    return hz, torch.gradient(hz)[0]
+
+
+def _between(values: Tensor, place: Tensor) -> Tensor:
+    """Linear interpolation of (batch, steps, n) at places (batch, steps, m)."""
+    low = place.floor().long()
+    share = place - low
+    return values.gather(-1, low) * (1 - share) + values.gather(-1, low + 1) * share
+
+
+def envelope_loss(found: Filters, true: Tensor) -> Tensor:
+    """Mean distance of the two filters' sum from the true envelope, in nepers: a cheap and well-shaped guide."""
+    both = 0.5 * torch.log(torch.exp(2 * found.harmonic) + torch.exp(2 * found.noise) + FLOOR)
+    return F.l1_loss(both, true)
+
+
+def decoder_losses(decoder: Decoder, into: Tensor, batch: Batch, render: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """(spectral loss, 0 unless rendered; F0 error in octaves; envelope loss) of latents (batch, FRAMES, latent) decoded."""
     found, _ = decoder.filters(into)
+    envelope = envelope_loss(found, envelopes(batch.audio, batch.f0, decoder.vocoder))
     voiced = batch.f0 > 0
     octaves = (torch.log2(found.f0) - torch.log2(batch.f0.clamp(min=1))).abs()
     f0 = (octaves * voiced).sum() / voiced.sum().clamp(min=1)
+    if not render:
+        return envelope.new_zeros(()), f0, envelope
     made, _ = decoder.vocoder(torch.where(voiced, batch.f0, found.f0.detach()), found.harmonic, found.noise)
-    return spectral_loss(made[:, LAG:], batch.audio[:, :-LAG]), f0
+    return spectral_loss(made[:, LAG:], batch.audio[:, :-LAG]), f0, envelope
 
 
-def losses(model: Training, batch: Batch, quantized: bool) -> tuple[Tensor, dict[str, float], Tensor]:
+def losses(model: Training, batch: Batch, quantized: bool, render: bool) -> tuple[Tensor, dict[str, float], Tensor]:
     """(loss, its parts for the log, the latents)."""
     codec = model.codec
     latents = codec.encoder(codec.spectrum(batch.audio))
@@ -172,13 +224,14 @@ def losses(model: Training, batch: Batch, quantized: bool) -> tuple[Tensor, dict
     if quantized:
         into, first, commit = model.quantize(latents)
     phone = F.cross_entropy(model.classify(first).flatten(0, 1), batch.phones.flatten())
-    spectral, f0 = decoder_losses(codec.decoder, into, batch)
-    loss = spectral + 5.0 * f0 + 0.5 * commit + 0.3 * phone
+    spectral, f0, envelope = decoder_losses(codec.decoder, into, batch, render)
+    loss = spectral + 4.0 * envelope + 5.0 * f0 + 0.15 * commit + 0.2 * phone
     right = (model.classify(first).argmax(-1) == batch.phones).float().mean()
     return (
         loss,
         {
-            "spectral": spectral.item(),
+            "envelope": envelope.item(),
+            **({"spectral": spectral.item()} if render else {}),
             "f0": f0.item() * 12,
             "commit": commit.item(),
             "phone": phone.item(),
@@ -199,15 +252,15 @@ def train(
     average = common.Average(model)
     path, step, spent = folder / "codec-run.safetensors", 0, 0.0
     if path.exists():
-        meta = common.load_run(path, model, average, optimizer)
+        meta = common.load_run(path, model, average, [optimizer])
         step, spent = meta["step"], meta["spent"]
     crops = Crops(sorted((folder / "shards").glob("????.npz"))[:shards], config, seed + step)
     clock, saved, seen = common.Clock(minutes, spent), time.monotonic(), []
     sums: dict[str, float] = {}
     while clock.done < 1:
         for group in optimizer.param_groups:
-            group["lr"] = clock.rate(peak, step)
-        loss, parts, latents = losses(model, crops.batch(batch_size), step >= WARM)
+            group["lr"] = clock.rate(peak, step, hold=0.7)
+        loss, parts, latents = losses(model, crops.batch(batch_size), step >= WARM, step % RENDER_EVERY == 0)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -219,12 +272,12 @@ def train(
             model.start_codebooks(torch.cat(seen))
             average = common.Average(model)
         step += 1
-        sums = {k: sums.get(k, 0.0) * 0.95 + v * 0.05 for k, v in parts.items()}
+        sums |= {k: sums.get(k, v) * 0.95 + v * 0.05 for k, v in parts.items()}
         if step % 50 == 0:
             print(
                 step,
                 f"{clock.spent:.0f}s",
-                {k: round(v / (1 - 0.95 ** min(step, 300)), 4) for k, v in sums.items()},
+                {k: round(v, 4) for k, v in sums.items()},
                 flush=True,
             )
         if time.monotonic() - saved > 150 or clock.done >= 1:
@@ -232,7 +285,7 @@ def train(
                 path,
                 model,
                 average,
-                optimizer,
+                [optimizer],
                 {"step": step, "spent": clock.spent, "config": dataclasses.asdict(config)},
             )
             saved = time.monotonic()
@@ -248,7 +301,7 @@ def train_decoder(folder: Path, minutes: float, batch_size: int = 12, seed: int 
     average = common.Average(decoder)
     path, step, spent = folder / "decoder-run.safetensors", 0, 0.0
     if path.exists():
-        meta = common.load_run(path, decoder, average, optimizer)
+        meta = common.load_run(path, decoder, average, [optimizer])
         step, spent = meta["step"], meta["spent"]
     shards = sorted((folder / "shards").glob("????.npz"))
     crops = Crops(shards[-24:], codec.config, seed + step)
@@ -259,9 +312,9 @@ def train_decoder(folder: Path, minutes: float, batch_size: int = 12, seed: int 
         batch = crops.batch(batch_size)
         with torch.no_grad():
             into = codec.quantizer.decode(codec.encode(batch.audio))
-        spectral, f0 = decoder_losses(decoder, into.clone(), batch)
+        spectral, f0, envelope = decoder_losses(decoder, into.clone(), batch)
         optimizer.zero_grad()
-        (spectral + 5.0 * f0).backward()
+        (spectral + envelope + 5.0 * f0).backward()
         nn.utils.clip_grad_norm_(decoder.parameters(), 1.0)
         optimizer.step()
         average.update(decoder)
@@ -270,7 +323,7 @@ def train_decoder(folder: Path, minutes: float, batch_size: int = 12, seed: int 
         if step % 50 == 0:
             print(step, f"{clock.spent:.0f}s", round(total / (1 - 0.95**step), 4), round(f0.item() * 12, 3), flush=True)
         if time.monotonic() - saved > 150 or clock.done >= 1:
-            common.save_run(path, decoder, average, optimizer, {"step": step, "spent": clock.spent})
+            common.save_run(path, decoder, average, [optimizer], {"step": step, "spent": clock.spent})
             saved = time.monotonic()
     return path
 

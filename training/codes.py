@@ -62,11 +62,14 @@ def encode_shard(codec: Codec, utterances: list[Utterance]) -> list[Encoded]:
     return [out[i] for i in range(len(utterances))]
 
 
-def encode_all(folder: Path, checkpoint: Path) -> None:
-    """Writes ``folder/codes``, one file a shard; what is there is kept, so empty the folder for a new codec."""
+def encode_all(folder: Path, checkpoint: Path, part: int = 0, parts: int = 1) -> None:
+    """Writes ``folder/codes``, one file a shard; what is there is kept, so empty the folder for a new codec.
+
+    Several processes share the work when each takes another `part` of `parts`.
+    """
     codec = codec_training.load(checkpoint)
     (folder / "codes").mkdir(exist_ok=True)
-    for shard in sorted((folder / "shards").glob("????.npz")):
+    for shard in sorted((folder / "shards").glob("????.npz"))[part::parts]:
         path = folder / "codes" / shard.name
         if not path.exists():
             save(path, encode_shard(codec, load_shard(shard)))

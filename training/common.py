@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,28 +66,39 @@ def save(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> 
 
 
 def save_run(
-    path: Path, model: nn.Module, average: Average, optimizer: torch.optim.Optimizer, meta: Mapping[str, Any]
+    path: Path, model: nn.Module, average: Average, optimizers: Sequence[torch.optim.Optimizer], meta: Mapping[str, Any]
 ) -> None:
-    """A checkpoint from which a run goes on: weights, their average, the optimizer's moments."""
+    """A checkpoint from which a run goes on: weights, their average, the optimizers' moments."""
     tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
     tensors |= {f"average.{k}": v for k, v in average.values.items()}
-    for index, state in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{k}": torch.as_tensor(v) for k, v in state.items()}
+    for which, optimizer in enumerate(optimizers):
+        for index, state in optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{which}.{index}.{k}": torch.as_tensor(v) for k, v in state.items()}
     save(path, {k: v.clone() for k, v in tensors.items()}, meta)
 
 
-def load_run(path: Path, model: nn.Module, average: Average, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+def load_run(
+    path: Path, model: nn.Module, average: Average, optimizers: Sequence[torch.optim.Optimizer]
+) -> dict[str, Any]:
     """Takes up what `save_run` wrote; returns its metadata."""
     tensors = load_file(path)
     model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
     average.values = {k[8:]: v for k, v in tensors.items() if k.startswith("average.")}
-    state: dict[int, dict[str, Tensor]] = {}
+    states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
     for name, value in tensors.items():
         if name.startswith("optimizer."):
-            _, index, key = name.split(".", 2)
-            state.setdefault(int(index), {})[key] = value
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+            _, which, index, key = name.split(".", 3)
+            states[int(which)].setdefault(int(index), {})[key] = value
+    for optimizer, state in zip(optimizers, states, strict=True):
+        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     return read_meta(path)
+
+
+def set_rate(optimizers: Sequence[torch.optim.Optimizer], share: float) -> None:
+    """Sets each group's learning rate to `share` of the one it began with."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = share * group.setdefault("peak", group["lr"])
 
 
 def read_meta(path: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from training.corpus import recognisable_words
 from training.render import VOWELS, Utterance, build_teacher, load_shard
+from voicelab.engine.text.normalize.vocabulary import vocabulary
 from voicelab.engine.text.phones import PAUSES, PHONES
 
 OUT = Path(__file__).parent.parent / "voicelab" / "engine" / "weights" / "lexicon.txt.gz"
@@ -49,7 +50,7 @@ def _contraction(word: str, known: dict[str, str]) -> str | None:
 
 def build(folder: Path) -> dict[str, str]:
     """Word → phones, for `OUT`; compares with what was spoken in the shards."""
-    words = sorted(w for w in recognisable_words() if w.replace("'", "").isalpha())
+    words = sorted(w for w in recognisable_words() | vocabulary() if w.replace("'", "").isalpha())
     asked = sorted({*words, *(w.replace("'", "") for w in words if w.endswith("n't"))})
     program = build_teacher(folder)
     run = subprocess.run(

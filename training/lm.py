@@ -150,40 +150,49 @@ def losses(model: LM, rows: Rows, generator: torch.Generator) -> tuple[Tensor, d
     return first + depth, parts
 
 
-def optimizer_for(model: LM, peak: float) -> torch.optim.Optimizer:
-    """AdamW; no decay on vectors."""
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.ndim <= 1]
-    return torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": 0.02}, {"params": vectors, "weight_decay": 0.0}],
-        lr=peak,
-        betas=(0.9, 0.97),
-    )
+_TABLES = ("phone", "flag", "dwell", "frame", "codes", "first", "others")
 
 
-def train(folder: Path, codec: Codec, minutes: float, batch_size: int = 6, seed: int = 0, peak: float = 1.2e-3) -> Path:
+def optimizers_for(model: LM) -> list[torch.optim.Optimizer]:
+    """Muon (Jordan, 2024) for the matrices inside, AdamW for tables, outputs and vectors.
+
+    Over the first 100 steps on the same data, Muon got as far as AdamW in 130, for a fifth more time a step.
+    """
+    inside = {k: p for k, p in model.named_parameters() if p.ndim == 2 and k.split(".")[0] not in _TABLES}
+    rest = [p for k, p in model.named_parameters() if k not in inside]
+    return [
+        torch.optim.Muon(
+            list(inside.values()), lr=2e-3, momentum=0.95, weight_decay=0.02, adjust_lr_fn="match_rms_adamw"
+        ),
+        torch.optim.AdamW(rest, lr=2e-3, betas=(0.9, 0.97), weight_decay=0.0),
+    ]
+
+
+def train(folder: Path, codec: Codec, minutes: float, batch_size: int = 8, seed: int = 0) -> Path:
     """Trains for `minutes` of clock time, resuming what is there; returns the checkpoint."""
     torch.manual_seed(seed)
     config = LMConfig(codebooks=codec.config.codebooks, latent=codec.config.latent, phones=len(PHONES))
     model = LM(config)
-    optimizer = optimizer_for(model, peak)
+    optimizers = optimizers_for(model)
     average = common.Average(model, 0.998)
     path, step, spent = folder / "lm-run.safetensors", 0, 0.0
     if path.exists():
-        meta = common.load_run(path, model, average, optimizer)
+        meta = common.load_run(path, model, average, optimizers)
         step, spent = meta["step"], meta["spent"]
     streams = Streams(sorted((folder / "codes").glob("????.npz")), codec, config, seed + step)
     generator = torch.Generator().manual_seed(seed + step)
     clock, saved = common.Clock(minutes, spent), time.monotonic()
     sums: dict[str, float] = {}
     while clock.done < 1:
-        for group in optimizer.param_groups:
-            group["lr"] = clock.rate(peak, step, hold=0.5)
-        loss, parts = losses(model, streams.batch(batch_size), generator)
-        optimizer.zero_grad()
+        common.set_rate(optimizers, clock.rate(1.0, step, warm=100, hold=0.45))
+        with torch.autocast(streams.tables[0].device.type, dtype=torch.bfloat16):
+            loss, parts = losses(model, streams.batch(batch_size), generator)
+        for optimizer in optimizers:
+            optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         average.update(model)
         step += 1
         sums = {k: sums.get(k, v) * 0.97 + v * 0.03 for k, v in parts.items()}
@@ -194,7 +203,7 @@ def train(folder: Path, codec: Codec, minutes: float, batch_size: int = 6, seed:
                 path,
                 model,
                 average,
-                optimizer,
+                optimizers,
                 {"step": step, "spent": clock.spent, "config": dataclasses.asdict(config)},
             )
             saved = time.monotonic()

@@ -46,7 +46,8 @@ class Speech:
             RequestInvalid: there is nothing in the text that can be spoken.
         """
         self._parts, self._request = parts, request
-        self._notes = list(speakable(request.text))
+        # Notes of the whole text: those of each segment would say the same again.
+        self._notes = [*speakable(request.text), *(() if request.normalize else as_written(request.text).notes)]
         self._segments = self._read()
         first = next(self._segments, None)
         if first is None:
@@ -170,7 +171,6 @@ class Speech:
         request = self._request
         for part in segment(request.text, request.chunk_length, request.min_chunk_length):
             written = normalize(part.text) if request.normalize else as_written(part.text)
-            self._notes.extend(written.notes)
             phonemes = self._parts.front.read(written.text)
             if phonemes.words:
                 yield phonemes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections import deque
 
@@ -39,6 +40,8 @@ class Scheduler:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="voicelab-engine", daemon=True)
                 self._thread.start()
+                # A thread that is still inside torch when the interpreter goes down takes the process with it.
+                atexit.register(self.close)
             self._wake.notify()
 
     def poke(self) -> None:
@@ -54,6 +57,7 @@ class Scheduler:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=10)
+            atexit.unregister(self.close)
 
     @property
     def load(self) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from voicelab.engine.sequence import Phonemes
 from voicelab.engine.text.lexicon import Lexicon
 from voicelab.engine.text.phones import PAUSES, PHONES
 
-_TOKEN = re.compile(r"[A-Za-z]+(?:'[A-Za-z]+)*'?|[.?!]+|[,;:]|—|(?<=\s)-(?=\s)|-{2,}")
+_TOKEN = re.compile(r"'?[A-Za-z]+(?:'[A-Za-z]+)*'?|[.?!]+|[,;:]|—|(?<=\s)-(?=\s)|-{2,}")
 _IDS = {name: i for i, name in enumerate(PHONES)}
 
 
@@ -52,7 +52,7 @@ class FrontEnd:
         out: list[tuple[str, ...] | None] = [None] * len(tokens)
         after = ""
         for i in range(len(tokens) - 1, -1, -1):
-            if tokens[i][0].isalpha():
+            if tokens[i].strip("'")[:1].isalpha():
                 sound = self._lexicon.pronounce(tokens[i], after)
                 out[i] = sound
                 after = sound[0] if sound else after
