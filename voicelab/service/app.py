@@ -52,7 +52,7 @@ class Limits:
     waits for its reader, who is given up after taking nothing for ``send_seconds``.
     """
 
-    json_body: int = 1024 * 1024
+    json_body: int = 512 * 1024
     body: int = 64 * 1024 * 1024
     body_seconds: float = 60.0
     active: int = 8
