@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import socket
-import statistics
 import time
 from datetime import timedelta
 from typing import Any
@@ -15,7 +14,7 @@ from tests.service.conftest import Service, Start
 from tests.tones import VOICES, ToneBackend
 from voicelab.audio.formats import decode
 from voicelab.errors import RequestInvalid
-from voicelab.schema import FORMATS, MEDIA_TYPES, RATES, TTSRequest
+from voicelab.schema import FORMATS, MEDIA_TYPES, RATES
 
 
 def fields(answer: httpx.Response) -> list[str]:
@@ -382,17 +381,3 @@ def test_a_request_that_fails_before_any_audio_costs_nothing(start: Start) -> No
     service = start(ToneBackend(step), credit=10)
     assert fields(service.http.post("/v1/tts", json={"text": "hello"})) == ["body.text"]
     assert service.keys.list()[0].credit == 10
-
-
-# Speed
-
-
-def test_small_answers_do_not_wait_for_acknowledgements(service: Service) -> None:
-    # With Nagle's algorithm on, every one of these takes 40 ms or more.
-    body = TTSRequest(text="a", format="pcm", sample_rate=8000).to_wire()
-    took = []
-    for _ in range(15):
-        before = time.perf_counter()
-        service.http.post("/v1/tts", content=json.dumps(body), headers={"content-type": "application/json"})
-        took.append(time.perf_counter() - before)
-    assert statistics.median(took) < 0.03

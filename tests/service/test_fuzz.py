@@ -15,7 +15,7 @@ from tests.service.conftest import Service
 from voicelab.schema import TTSRequest
 
 # The service is shared and keeps nothing of a request. Real sockets are too slow for many examples.
-fuzz = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+fuzz = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 NUMBERS = st.sampled_from(
     [-1, 0, 1, 2**31, 2**63, 2**64, -(2**63), 1e999, -1e999, float("nan"), True, 0.5, -0.0, 1e-320]

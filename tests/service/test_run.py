@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -17,7 +18,7 @@ import pytest
 from tests.tones import ToneBackend
 from voicelab.errors import RequestInvalid
 from voicelab.service.keys import KeyStore
-from voicelab.service.run import running, serve
+from voicelab.service.run import _listen, running, serve
 
 # A program that serves with a voice of 20 notes a second, and says its lines on stdout.
 _PROGRAM = """
@@ -165,3 +166,25 @@ def test_a_service_can_run_beside_other_work_and_leaves_no_thread(tmp_path: Path
     for thread in set(threading.enumerate()) - before:
         thread.join(5)
         assert not thread.is_alive()
+
+
+def test_small_answers_do_not_wait_for_acknowledgements() -> None:
+    # With Nagle's algorithm on, every short answer takes 40 ms or more.
+    async def accepted() -> int:
+        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        class Look(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                connection = transport.get_extra_info("socket")
+                found.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+        listener = _listen("127.0.0.1", 0)
+        async with await asyncio.get_running_loop().create_server(Look, sock=listener):
+            _, writer = await asyncio.open_connection(*listener.getsockname())
+            try:
+                return await asyncio.wait_for(found, 10)
+            finally:
+                writer.close()
+                await writer.wait_closed()
+
+    assert asyncio.run(accepted()) == 1
