@@ -4,7 +4,9 @@ import io
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import av
 import numpy as np
 import pytest
 import soundfile  # type: ignore[import-untyped]
@@ -65,6 +67,14 @@ def test_lossy_files_of_another_writer_are_read(
     assert np.corrcoef(heard[:size], expected[:size])[0, 1] > 0.98
 
 
+@pytest.mark.parametrize("kind", ["WAV", "FLAC"])
+@pytest.mark.parametrize("channels", [2, 3, 6])
+def test_channels_are_averaged(kind: str, channels: int, babble: Callable[..., Samples]) -> None:
+    samples = np.stack([babble(44100, 0.2, seed) for seed in range(channels)], axis=1)
+    heard, _ = decode(written(samples, 44100, kind, "PCM_24"))
+    assert np.abs(heard - samples.mean(axis=1)).max() < 1e-6
+
+
 @pytest.mark.parametrize("kind", ["wav", "mp3", "opus"])
 def test_a_stream_of_ours_is_read_as_a_file(kind: AudioFormat, vowel: Callable[..., Samples]) -> None:
     rate = 48000 if kind == "opus" else 44100
@@ -115,6 +125,28 @@ def test_a_script_that_names_another_file_is_refused(tmp_path: Path, vowel: Call
         for head in (b"RIFF\0\0\0\0WAVE", b"fLaC", b"OggS", b"ID3\4\0\0\0\0\0\0", b"\xff\xfb\x90\xc4"):
             with pytest.raises(AudioError):
                 decode(head + script.encode())
+
+
+def test_no_demuxer_is_ever_guessed(monkeypatch: pytest.MonkeyPatch, babble: Callable[..., Samples]) -> None:
+    opened: list[Any] = []
+    really = av.open
+
+    def watched(*args: Any, **options: Any) -> Any:
+        opened.append(options.get("format"))
+        return really(*args, **options)
+
+    monkeypatch.setattr("voicelab.audio.files.av.open", watched)
+    samples = babble(44100, 0.1)
+    for kind, subtype in (("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("OGG", "VORBIS")):
+        decode(written(samples, 44100, kind, subtype))
+    assert opened == ["wav", "flac", "ogg"]
+
+
+def test_a_flac_that_is_cut_off_anywhere_is_an_error(babble: Callable[..., Samples]) -> None:
+    data = written(babble(16000, 1.0), 16000, "FLAC", "PCM_16")
+    for cut in range(0, len(data), 61):
+        with pytest.raises(AudioError):
+            decode(data[:cut])
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import librosa
@@ -105,6 +106,23 @@ def test_the_limiter_turns_down_smoothly_instead_of_cutting() -> None:
     # Long before and long after the bump nothing is touched.
     for untouched in (slice(0, int(RATE * 0.32)), slice(int(RATE * 1.1), None)):
         assert np.array_equal(heard[untouched], samples[untouched])
+
+
+def test_the_limiter_looks_ahead_and_recovers_slowly() -> None:
+    samples = np.full(RATE, 0.4, np.float32)
+    samples[RATE // 2] = 4.0
+    limiter = Limiter(RATE)
+    gain = np.concatenate((limiter.feed(samples), limiter.finish())) / samples
+    at = {ms: float(gain[RATE // 2 + round(ms * RATE / 1000)]) for ms in (-20, -7, -3, 0, 20, 80, 450)}
+    assert at[-20] == at[-7] == 1.0
+    assert at[0] < at[-3] < 0.9
+    assert at[0] == pytest.approx(CEILING / 4, rel=0.01)
+    # By the time constant of 80 ms.
+    assert 1 - at[80] == pytest.approx((1 - at[0]) * math.exp(-1), rel=0.05)
+    assert at[20] < at[80] < at[450]
+    assert gain[-1] == pytest.approx(1.0, abs=0.005)
+    # It never steps: less than a fifth of the way down within a millisecond.
+    assert np.abs(gain[44:] - gain[:-44]).max() < 0.2
 
 
 @settings(deadline=None, max_examples=60)
