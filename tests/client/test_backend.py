@@ -105,6 +105,22 @@ def test_another_thread_can_close_a_stream_that_waits_for_audio(tmp_path: Path) 
         assert len(b"".join(backend.synthesize(REQUEST))) == 5 * 2400
 
 
+def test_closing_the_backend_ends_its_streams(tmp_path: Path) -> None:
+    go = threading.Event()
+    voice = ToneBackend(lambda number: number < 1 or go.wait(10))
+    with served(tmp_path, voice) as backend:
+        stream = backend.synthesize(REQUEST)
+        next(stream)
+        threading.Timer(0.1, backend.close).start()
+        before = time.monotonic()
+        with pytest.raises(Cancelled):
+            list(stream)
+        assert time.monotonic() - before < 2
+        go.set()
+        with pytest.raises(ServiceError, match="closed"):
+            list(backend.synthesize(REQUEST))
+
+
 def test_errors_of_the_service_arrive_as_what_they_are(tmp_path: Path) -> None:
     voice = ToneBackend()
     with KeyStore(tmp_path / "k") as keys, running(voice, keys=keys) as url:

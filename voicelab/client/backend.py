@@ -82,6 +82,8 @@ class ServiceBackend:
         self._auth = _Bearer(_checked_key(api_key)) if api_key is not None else None
         self._lock = threading.Lock()
         self._capabilities: Capabilities | None = None
+        self._lines: weakref.WeakSet[Line] = weakref.WeakSet()
+        self._lines_lock = threading.Lock()
         # A proxy of the environment cannot reach this machine's own loopback.
         self._client = httpx.Client(trust_env=not _is_loopback(url.host), limits=httpx.Limits(max_connections=None))
 
@@ -95,7 +97,11 @@ class ServiceBackend:
         self.close()
 
     def close(self) -> None:
-        """Close all connections; running streams end. May be called twice."""
+        """Close all connections; who still reads a stream gets Cancelled. May be called twice."""
+        with self._lines_lock:
+            running = list(self._lines)
+        for line in running:
+            line.cut()
         self._client.close()
 
     @property
@@ -128,6 +134,8 @@ class ServiceBackend:
         seed = check_seed(seed, capabilities)
         call = wire.speech_call(request, model, seed)
         line = Line()
+        with self._lines_lock:
+            self._lines.add(line)
 
         def told(answer: wire.Answer) -> None:
             # A seed that the service drew itself belongs into the clip's provenance.
