@@ -25,6 +25,8 @@ from voicelab.schema import Latency, TTSRequest
 PIECES: dict[Latency, tuple[int, ...]] = {"low": (1, 1, 2, 4, 8), "balanced": (8, 16), "normal": (24, 48)}
 """Frames decoded at once, piece after piece; the last goes on. What is said does not depend on it, only when it is heard."""
 _QUIET = 1e-4
+_LONGEST_READ = 600
+"""Characters of normalized text that are read at once; said, they fit the default max_new_tokens."""
 
 
 @dataclass(frozen=True)
@@ -171,9 +173,17 @@ class Speech:
         request = self._request
         for part in segment(request.text, request.chunk_length, request.min_chunk_length):
             written = normalize(part.text) if request.normalize else as_written(part.text)
-            phonemes = self._parts.front.read(written.text)
-            if phonemes.words:
-                yield phonemes
+            for piece in _pieces(written.text):
+                phonemes = self._parts.front.read(piece)
+                if phonemes.words:
+                    yield phonemes
+
+
+def _pieces(text: str) -> tuple[str, ...]:
+    """A segment in words can be many times as long as it was in figures; attention needs memory by the square of it."""
+    if len(text) <= _LONGEST_READ:
+        return (text,)
+    return tuple(part.text for part in segment(text, _LONGEST_READ, 0))
 
 
 def _peak(samples: NDArray[np.float32]) -> float:

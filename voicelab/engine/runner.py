@@ -67,15 +67,16 @@ class Runner:
         speaker = torch.stack([_voice(s) for s in sequences])
         given = model.step_input(frames[:, None], text=text[:, None], dwell=dwell, speaker=speaker)
         hidden = model.slow.extend(given, self.slow, [s.row for s in sequences])[:, 0]
-        if not torch.isfinite(hidden).all():
-            raise EngineError("the language model's numbers are not finite; the weights may be damaged")
         sampler = Sampler([s.settings for s in sequences], device)
         draws = torch.stack([torch.rand(len(model.config.codebooks), generator=s.generator) for s in sequences]).to(
             device
         )
-        symbol = self._first(sampler, hidden, sequences, draws[:, 0])
+        sums = [hidden.sum()]
+        symbol = self._first(sampler, hidden, sequences, draws[:, 0], sums)
         first = symbol % model.config.codebooks[0]
-        codes = self._others(sampler, hidden, first, draws)
+        codes = self._others(sampler, hidden, first, draws, sums)
+        if not torch.isfinite(torch.stack(sums)).all():  # once a frame: on a GPU every look costs a wait
+            raise EngineError("the language model's numbers are not finite; the weights may be damaged")
         made, moves = codes.cpu(), (symbol // model.config.codebooks[0]).tolist()
         for sequence, frame, move in zip(sequences, made, moves, strict=True):
             sequence.before = frame
@@ -85,16 +86,21 @@ class Runner:
             sequence.spoken += 1
         return made
 
-    def _first(self, sampler: Sampler, hidden: Tensor, sequences: list[Sequence], draws: Tensor) -> Tensor:
+    def _first(
+        self, sampler: Sampler, hidden: Tensor, sequences: list[Sequence], draws: Tensor, sums: list[Tensor]
+    ) -> Tensor:
+        """(code, move) as one symbol; appends the sum of its logits to `sums`."""
         recent = torch.tensor([s.recent for s in sequences], device=self.device)
-        logits = sampler.penalize(self.model.first_logits(hidden), recent)
+        raw = self.model.first_logits(hidden)
+        sums.append(raw.sum())
+        logits = sampler.penalize(raw, recent)
         for i, sequence in enumerate(sequences):
             if sequence.dwell + 1 >= self.model.config.dwell:
                 logits[i, 0] = -torch.inf
         return sampler.pick(logits.flatten(1), draws)
 
-    def _others(self, sampler: Sampler, hidden: Tensor, first: Tensor, draws: Tensor) -> Tensor:
-        """The codebooks after the first, each from those before it."""
+    def _others(self, sampler: Sampler, hidden: Tensor, first: Tensor, draws: Tensor, sums: list[Tensor]) -> Tensor:
+        """The codebooks after the first, each from those before it; appends the sums of their logits to `sums`."""
         model, rows = self.model, list(range(hidden.shape[0]))
         for row in rows:
             self.depth.reset(row)
@@ -102,7 +108,9 @@ class Runner:
         given = model.codes[0](first) + model.enter_depth(hidden)
         for i, head in enumerate(model.others):
             out = model.depth.extend(given[:, None], self.depth, rows)[:, 0]
-            chosen.append(sampler.pick(head(out), draws[:, i + 1]))
+            logits = head(out)
+            sums.append(logits.sum())
+            chosen.append(sampler.pick(logits, draws[:, i + 1]))
             if i + 1 < len(model.others):
                 given = model.codes[i + 1](chosen[-1])
         return torch.stack(chosen, dim=1)

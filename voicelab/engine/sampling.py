@@ -47,7 +47,7 @@ class Sampler:
         kept[:, 0] = probabilities[:, 0]
         cumulative = kept.cumsum(-1)
         place = (cumulative <= draws[:, None] * cumulative[:, -1:]).sum(-1).clamp(max=logits.shape[-1] - 1)
-        last = (kept > 0).sum(-1) - 1
+        last = ((kept > 0).sum(-1) - 1).clamp(min=0)
         return order.gather(1, torch.minimum(place, last)[:, None])[:, 0]
 
     def penalize(self, logits: Tensor, recent: Tensor) -> Tensor:

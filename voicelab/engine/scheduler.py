@@ -86,6 +86,13 @@ class Scheduler:
         """Admits, drops and returns the sequences that have something to say now."""
         for sequence in [s for s in self._active if s.cancelled]:
             self._leave(sequence, None)
+        while True:
+            self._admit()
+            ready = [s for s in tuple(self._active) if self._has_text(s)]
+            if not (self._waiting and self._free):  # else somebody has just left, and nobody would wake us for the next
+                return ready
+
+    def _admit(self) -> None:
         while self._waiting and self._free:
             sequence = self._waiting.popleft()
             if sequence.cancelled:
@@ -97,7 +104,6 @@ class Scheduler:
             else:
                 self._free.popleft()
                 self._active.append(sequence)
-        return [s for s in tuple(self._active) if self._has_text(s)]
 
     def _has_text(self, sequence: Sequence) -> bool:
         if sequence.text is not None:

@@ -30,6 +30,7 @@ _VOICELESS = frozenset(("p", "t", "k", "f", "th"))
 _WITHOUT_VOWEL = frozenset(("hm", "hmm", "hmmm", "mm", "mhm", "sh", "shh"))
 """What people say without a vowel. Other entries that have none are the lexicon's failures at "tv", "pdf" or "skein"."""
 _LETTERS_WITH_S = re.compile(r"([A-Z]{2,})'?s|([A-Za-z])'s")
+_LONGEST_SPELLED = 12
 _IRREGULAR = {"o'clock": "ax0 k l aa1 k", "ma'am": "m ae1 m", "y'all": "y ao1 l"}
 
 
@@ -61,7 +62,7 @@ class Lexicon:
             stem = self.pronounce(letters[1]) if letters[1] else LETTERS[letters[2].lower()]
             return (*stem, *plural(stem[-1]))
         acronym = word.isupper() and word.isalpha() and len(word) > 1
-        if (acronym and (len(word) <= 3 or not _VOWEL_LETTERS & set(lower))) or (len(lower) == 1 and lower != "i"):
+        if (acronym and (len(word) <= 3 or _unsayable(lower))) or (len(lower) == 1 and lower != "i"):
             return _spell(lower)
         return self._word(lower)
 
@@ -80,7 +81,7 @@ class Lexicon:
         if word.endswith("'m") and (stem := self._word(word[:-2])):
             return (*stem, "m")
         found = self.known(word) or self._with_ending(word)
-        if found is None and not _VOWEL_LETTERS & set(word):
+        if found is None and _unsayable(word):
             found = _spell(word)
         return found or self._guess(word)
 
@@ -89,6 +90,11 @@ class Lexicon:
         if word.endswith("s") and not word.endswith("ss") and (stem := self.known(word[:-1])):
             return (*stem, *plural(stem[-1]))
         return self.known(word.replace("'", "")) if "'" in word else None
+
+
+def _unsayable(word: str) -> bool:
+    """Whether a word can only be spelled; what is longer than any abbreviation is noise, to be guessed at in short."""
+    return len(word) <= _LONGEST_SPELLED and not _VOWEL_LETTERS & set(word)
 
 
 def _spell(letters: str) -> tuple[str, ...]:
