@@ -260,6 +260,10 @@ def test_values_are_frozen_and_a_change_is_validated() -> None:
         request.replace(sample_rate=8000)
     with pytest.raises(RequestInvalid, match="temperature"):
         request.replace(temprature=1)
+    assert request.model_copy() == request
+    assert request.model_copy(update={"format": "pcm"}).format == "pcm"
+    with pytest.raises(RequestInvalid, match="top_p"):
+        request.model_copy(update={"top_p": 7})
 
 
 def test_requests_compare_hash_copy_and_pickle_by_value() -> None:

@@ -105,6 +105,11 @@ class WireModel(BaseModel):
         """Return a copy with some fields changed, validated anew. Raises RequestInvalid."""
         return type(self)(**{**dict(self), **changes})
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy; changes are validated, which pydantic's own copy leaves out."""
+        copied = super().model_copy(deep=deep)
+        return copied.replace(**update) if update else copied
+
 
 def drop_unknown(model: type[_Model], wire: Wire) -> dict[str, Any]:
     """Return the entries of ``wire`` that are fields of ``model``, by their names on the wire."""
