@@ -43,6 +43,7 @@ def make_codec(seed: int = 1) -> Codec:
     made = Codec(CODEC).eval().requires_grad_(False)
     for table in made.quantizer.tables:
         table.mul_(8)
+    made.encoder.leave.weight.mul_(10)
     made.decoder.leave.weight.mul_(4)
     made.decoder.leave.bias[1:].add_(0.5)
     return made

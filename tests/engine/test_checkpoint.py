@@ -1,0 +1,181 @@
+"""Checkpoints: what is saved is loaded, and what is not one of ours is refused by name."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import voicelab
+from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker
+from voicelab.backend import VoicePreset
+from voicelab.engine import checkpoint
+from voicelab.errors import WeightsError
+
+ADA, BEN = VoicePreset("ada", "Ada", "calm"), VoicePreset("ben", "Ben")
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "folder" / "tiny.safetensors"
+    checkpoint.save(path, make_codec(), make_lm(), {ADA: speaker(1), BEN: speaker(2)}, {"step": 3})
+    return path
+
+
+def _rewrite(path: Path, meta: Any = None, **changes: torch.Tensor | None) -> Path:
+    """The checkpoint again, with another description or with tensors replaced (None: left out)."""
+    with safe_open(path, framework="pt") as file:
+        old = json.loads(file.metadata()["voicelab"])
+    tensors = load_file(path)
+    for name, tensor in changes.items():
+        tensors.pop(name)
+        if tensor is not None:
+            tensors[name] = tensor
+    out = path.with_name("changed.safetensors")
+    save_file(tensors, out, metadata={"voicelab": json.dumps(old if meta is None else meta(old))})
+    return out
+
+
+def test_what_is_saved_is_loaded(saved: Path) -> None:
+    found = checkpoint.load(saved)
+    assert (found.codec.config, found.lm.config) == (CODEC, LANGUAGE)
+    assert found.presets == (ADA, BEN)
+    for mine, theirs in ((make_codec(), found.codec), (make_lm(), found.lm)):
+        for name, value in mine.state_dict().items():
+            torch.testing.assert_close(theirs.state_dict()[name], value.half().float())
+    torch.testing.assert_close(found.speakers["ben"], speaker(2).half().float())
+    assert not any(p.requires_grad for p in (*found.codec.parameters(), *found.lm.parameters()))
+    assert not found.lm.training
+    assert not found.codec.training
+    codes = torch.zeros(1, 4, 3, dtype=torch.int64)
+    assert found.codec.decode(codes).shape == (1, 4 * CODEC.hop)
+
+
+def test_the_digest_tells_weights_apart(saved: Path) -> None:
+    first = checkpoint.load(saved).digest
+    assert len(first) == 16
+    assert checkpoint.load(saved).digest == first
+    other = _rewrite(saved, **{"voices.ada": speaker(5).half()})
+    assert checkpoint.load(other).digest != first
+
+
+def _refused(path: Path, why: str) -> None:
+    with pytest.raises(WeightsError, match=why) as caught:
+        checkpoint.load(path)
+    assert path.name in str(caught.value)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    _refused(tmp_path / "nowhere.safetensors", "cannot be read")
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    _refused(tmp_path, "cannot be read")
+
+
+@pytest.mark.parametrize("keep", [0, 5, 8, 100, 3000, -1])
+def test_a_file_cut_off(saved: Path, keep: int) -> None:
+    cut = saved.with_name("cut.safetensors")
+    cut.write_bytes(saved.read_bytes()[:keep])
+    _refused(cut, "cannot be read")
+
+
+def test_no_safetensors_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "pickle.safetensors"
+    torch.save({"weight": torch.zeros(3)}, path)
+    _refused(path, "cannot be read")
+
+
+@pytest.mark.parametrize("metadata", [None, {"other": "x"}, {"voicelab": "null"}, {"voicelab": '{"codec": {}}'}])
+def test_weights_of_somebody_else(tmp_path: Path, metadata: dict[str, str] | None) -> None:
+    path = tmp_path / "foreign.safetensors"
+    save_file({"weight": torch.zeros(3)}, path, metadata=metadata)
+    _refused(path, "not written by voicelab")
+
+
+def test_a_description_that_is_no_json(tmp_path: Path) -> None:
+    path = tmp_path / "garbled.safetensors"
+    save_file({"weight": torch.zeros(3)}, path, metadata={"voicelab": "{"})
+    _refused(path, "cannot be read")
+
+
+@pytest.mark.parametrize("part", ["codec", "lm"])
+def test_a_field_of_a_newer_version(saved: Path, part: str) -> None:
+    _refused(_rewrite(saved, lambda old: old | {part: old[part] | {"flux": 3}}), "does not know.*flux")
+
+
+def test_a_field_of_a_newer_version_inside_a_stack(saved: Path) -> None:
+    def newer(old: dict[str, Any]) -> dict[str, Any]:
+        return old | {"lm": old["lm"] | {"slow": old["lm"]["slow"] | {"rope_theta": 1e6}}}
+
+    _refused(_rewrite(saved, newer), "does not know.*rope_theta")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"codec": 5},
+        {"lm": []},
+        {"voices": 7},
+        {"voices": []},
+        {"voices": [{"id": "ada"}]},
+        {"voices": [{"id": "eve", "title": "", "description": ""}]},
+        {"lm": LANGUAGE.to_dict() | {"slow": 3}},
+        {"lm": LANGUAGE.to_dict() | {"slow": {"width": 32}}},
+        {"lm": LANGUAGE.to_dict() | {"slow": LANGUAGE.slow.to_dict() | {"heads": 0}}},
+        {"lm": dataclasses.replace(LANGUAGE, phones=61).to_dict()},
+        {"lm": dataclasses.replace(LANGUAGE, latent=9).to_dict()},
+        {"lm": dataclasses.replace(LANGUAGE, codebooks=(16, 8)).to_dict()},
+        {"codec": CODEC.to_dict() | {"width": "wide"}},
+        {"codec": dataclasses.replace(CODEC, width=24).to_dict()},
+        {"codec": dataclasses.replace(CODEC, depth=3).to_dict()},
+    ],
+    ids=str,
+)
+def test_a_description_that_does_not_fit(saved: Path, changed: dict[str, Any]) -> None:
+    _refused(_rewrite(saved, lambda old: old | changed), "weights")
+
+
+@pytest.mark.parametrize("name", ["codec.decoder.leave.bias", "lm.begin", "voices.ben"])
+def test_a_tensor_that_is_missing(saved: Path, name: str) -> None:
+    _refused(_rewrite(saved, **{name: None}), name.rpartition(".")[2])
+
+
+@pytest.mark.parametrize("name", ["codec.decoder.leave.bias", "lm.begin", "voices.ben"])
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_numbers_that_are_not_finite(saved: Path, name: str, number: float) -> None:
+    tensor = load_file(saved)[name]
+    tensor[0] = number
+    _refused(_rewrite(saved, **{name: tensor}), "finite|damaged")
+
+
+def test_a_voice_of_another_size(saved: Path) -> None:
+    _refused(_rewrite(saved, **{"voices.ben": torch.zeros(3)}), "ben")
+
+
+def test_no_file_that_runs_code_is_ever_read() -> None:
+    """Weights may come from strangers: neither pickle nor what unpickles is named anywhere in the package."""
+    banned = {"pickle", "cPickle", "dill", "joblib", "marshal", "shelve", "cloudpickle"}
+    found = []
+    for path in sorted(Path(voicelab.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name.split(".")[0] for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [(node.module or "").split(".")[0]]
+                if node.module == "torch" and any(alias.name in {"load", "jit", "hub"} for alias in node.names):
+                    found.append(f"{path.name}:{node.lineno}")
+            elif isinstance(node, ast.Attribute) and ast.unparse(node) in {"torch.load", "torch.jit.load", "torch.hub"}:
+                found.append(f"{path.name}:{node.lineno}")
+            elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                found.append(f"{path.name}: allow_pickle")
+            found += [f"{path.name}: {name}" for name in names if name in banned]
+    assert not found

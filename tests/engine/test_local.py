@@ -1,0 +1,346 @@
+"""LocalBackend whole: text in, audio out, with a real checkpoint whose weights were drawn at random.
+
+It says nonsense, but in real time, through the real front end, scheduler, codec and encoders.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.engine.tiny import CODEC, make_codec, make_lm, speaker
+from voicelab.audio.clip import Clip
+from voicelab.backend import Backend, SpeechStream, VoicePreset
+from voicelab.engine import checkpoint
+from voicelab.engine.local import LocalBackend
+from voicelab.errors import Cancelled, EngineError, NotFound, RequestInvalid, WeightsError
+from voicelab.schema import ReferenceAudio, TTSRequest, VoiceCreate
+
+PATIENCE = 60.0
+TEXT = "The birch canoe slid on the smooth planks. It's 3 o'clock, says the UK's Dr. Smith!"
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
+    codec = make_codec()
+    codec.decoder.leave.bias[1:].sub_(3)  # at a level that speech has, so that no limiter hides a difference
+    voices = {VoicePreset("ada", "Ada"): speaker(1), VoicePreset("ben", "Ben"): speaker(2)}
+    checkpoint.save(path, codec, make_lm(), voices, {})
+    return path
+
+
+@pytest.fixture
+def backend(weights: Path) -> Iterator[LocalBackend]:
+    made = LocalBackend("cpu", weights=weights, rows=4)
+    yield made
+    made.close()
+
+
+def _request(text: str = TEXT, **fields: object) -> TTSRequest:
+    return TTSRequest.build(text=text, **{"format": "pcm", "sample_rate": 44100, **fields})
+
+
+def _bytes(stream: SpeechStream) -> bytes:
+    return b"".join(stream)
+
+
+def _idle(backend: LocalBackend) -> None:
+    end = time.monotonic() + PATIENCE
+    while backend._scheduler.load != (0, 0):
+        assert time.monotonic() < end, f"the engine still holds {backend._scheduler.load}"
+        time.sleep(0.005)
+
+
+def _tone() -> bytes:
+    time_ = np.arange(16_000) / 16_000
+    return Clip((0.3 * np.sin(2 * np.pi * 170 * time_)).astype(np.float32), 16_000).to_bytes("wav", sample_rate=16_000)
+
+
+def test_it_is_a_backend_that_says_what_it_is(backend: LocalBackend) -> None:
+    assert isinstance(backend, Backend)
+    found = backend.capabilities
+    assert (found.name, found.device, found.seed, found.languages) == ("tiny", "cpu", "exact", ("en",))
+    assert [voice.id for voice in found.voices] == ["ada", "ben"]
+    assert len(found.fingerprint) == 16
+
+
+def test_streamed_bytes_are_the_clip(backend: LocalBackend) -> None:
+    streamed = _bytes(backend.synthesize(_request(), seed=5))
+    clip = backend.synthesize(_request(), seed=5).clip()
+    assert len(streamed) == 2 * len(clip)
+    assert np.array_equal(np.frombuffer(streamed, "<i2"), np.round(clip.samples * 32768).astype("<i2"))
+    assert len(clip) % CODEC.hop == 0
+    assert clip.provenance is not None
+    assert clip.provenance.seed == 5
+    assert clip.provenance.fingerprint == backend.capabilities.fingerprint
+
+
+@pytest.mark.parametrize("format", ["wav", "mp3", "opus", "pcm"])
+def test_every_format_holds_the_same_speech(backend: LocalBackend, format: str) -> None:
+    request = TTSRequest.build(text=TEXT, format=format)
+    clip = backend.synthesize(request, seed=1).clip()
+    wanted = backend.synthesize(_request(), seed=1).clip()
+    assert clip.rate == request.rate
+    assert clip.duration == pytest.approx(wanted.duration, abs=0.08)
+    assert clip.words == wanted.words
+
+
+def test_the_same_seed_says_the_same_bytes_and_another_says_others(weights: Path, backend: LocalBackend) -> None:
+    first = _bytes(backend.synthesize(_request(), seed=7))
+    assert _bytes(backend.synthesize(_request(), seed=7)) == first
+    assert _bytes(backend.synthesize(_request(), seed=8)) != first
+    again = LocalBackend("cpu", weights=weights)
+    assert _bytes(again.synthesize(_request(), seed=7)) == first
+    again.close()
+
+
+def test_the_drawn_seed_is_told_and_repeats(backend: LocalBackend) -> None:
+    stream = backend.synthesize(_request())
+    assert stream.seed is not None
+    assert _bytes(backend.synthesize(_request(), seed=stream.seed)) == _bytes(stream)
+    assert backend.synthesize(_request()).seed != stream.seed
+
+
+def test_temperature_zero_repeats_whatever_the_seed(backend: LocalBackend) -> None:
+    cold = _request(temperature=0.0)
+    assert _bytes(backend.synthesize(cold, seed=1)) == _bytes(backend.synthesize(cold, seed=2))
+
+
+@pytest.mark.parametrize("conditioned", [True, False])
+def test_latency_changes_when_and_not_what(backend: LocalBackend, conditioned: bool) -> None:
+    text = "One dog barks at night, and the cats of this long street answer it. " * 4
+    clips = {
+        latency: backend.synthesize(
+            _request(text, latency=latency, condition_on_previous_chunks=conditioned), seed=3
+        ).clip()
+        for latency in ("low", "balanced", "normal")
+    }
+    whole = clips["normal"]
+    for clip in clips.values():
+        assert len(clip) == len(whole)
+        assert clip.words == whole.words
+        error = clip.samples - whole.samples
+        assert float(np.sqrt(np.mean(np.square(error)))) < 2e-2 * float(np.sqrt(np.mean(np.square(whole.samples))))
+    stream = backend.synthesize(_request(text, latency="low"), seed=3)
+    assert len(next(stream)) <= 2 * CODEC.hop
+    stream.close()
+
+
+def test_words_are_those_of_the_text_in_order(backend: LocalBackend) -> None:
+    clip = backend.synthesize(_request("Dogs bark, loudly. Cats sleep.", temperature=0.7), seed=4).clip()
+    texts = [word.text for word in clip.words]
+    wanted = iter(["Dogs", "bark", "loudly", "Cats", "sleep"])
+    assert texts
+    assert all(any(text == w for w in wanted) for text in texts)  # in order; the pointer may step over a short one
+    edges = [edge for word in clip.words for edge in (word.start, word.end)]
+    assert edges == sorted(edges)
+    assert edges[-1] <= clip.duration + 1e-6
+
+
+def test_speed_stretches_words_too(backend: LocalBackend) -> None:
+    plain = backend.synthesize(_request(), seed=2).clip()
+    fast = backend.synthesize(_request(prosody={"speed": 2.0}), seed=2).clip()
+    assert fast.duration == pytest.approx(plain.duration / 2, rel=0.1)
+    assert fast.words[-1].end == pytest.approx(plain.words[-1].end / 2, rel=0.1)
+
+
+def test_voices_differ_and_the_first_is_the_default(backend: LocalBackend) -> None:
+    default = _bytes(backend.synthesize(_request(), seed=1))
+    assert _bytes(backend.synthesize(_request(reference_id="ada"), seed=1)) == default
+    assert _bytes(backend.synthesize(_request(reference_id="ben"), seed=1)) != default
+
+
+def test_references_make_a_speaker_and_a_stored_voice_is_the_same(backend: LocalBackend) -> None:
+    reference = ReferenceAudio(audio=_tone(), text="a tone")
+    cloned = _bytes(backend.synthesize(_request(references=(reference,)), seed=1))
+    assert cloned != _bytes(backend.synthesize(_request(), seed=1))
+    voice = backend.create_voice(VoiceCreate(title="Tone", voices=(_tone(),), visibility="private"))
+    assert backend.get_voice(voice.id) == voice
+    assert _bytes(backend.synthesize(_request(reference_id=voice.id), seed=1)) == cloned
+    with pytest.raises(NotFound):
+        backend.get_voice("nobody")
+
+
+def test_an_unknown_voice_is_refused_by_field(backend: LocalBackend) -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        backend.synthesize(_request(reference_id="eve"))
+    assert caught.value.errors[0].loc == ("body", "reference_id")
+    assert "ada" in str(caught.value)
+
+
+def test_references_that_are_no_audio_are_refused_by_position(backend: LocalBackend) -> None:
+    good, bad = ReferenceAudio(audio=_tone(), text=""), ReferenceAudio(audio=b"RIFF nothing", text="")
+    with pytest.raises(RequestInvalid) as caught:
+        backend.synthesize(_request(references=(good, bad)))
+    assert caught.value.errors[0].loc == ("body", "references", "1", "audio")
+    with pytest.raises(RequestInvalid, match="voices"):
+        backend.create_voice(VoiceCreate(title="x", voices=(b"nothing",), visibility="private"))
+
+
+@pytest.mark.parametrize("text", ["!!! ... ???", "😀 🎉", "\u200b\u200b", "***", "你好，世界", "Привет, как дела?"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_what_cannot_be_spoken_is_refused(backend: LocalBackend, text: str, normalize: bool) -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        backend.synthesize(_request(text, normalize=normalize))
+    assert caught.value.errors[0].loc == ("body", "text")
+    assert backend._scheduler.load == (0, 0)
+
+
+def test_what_is_left_out_is_noted(backend: LocalBackend) -> None:
+    assert any("😀" in note for note in backend.synthesize(_request("Hello 😀 there"), seed=1).clip().notes)
+
+
+@pytest.mark.parametrize(
+    "text", ["word " * 4000, "1" * 20_000, "B" * 20_000, "a" * 20_000, "9,876.54 " * 2222, "no. " * 5000]
+)
+def test_twenty_thousand_characters_begin_at_once_and_end_when_told(backend: LocalBackend, text: str) -> None:
+    text = text[:20_000].strip()
+    started = time.monotonic()
+    stream = backend.synthesize(_request(text, latency="low"), seed=1)
+    assert next(stream)
+    assert time.monotonic() - started < 20  # on a machine that is busy with other things; alone it is a second
+    stream.close()
+    _idle(backend)
+    with pytest.raises(RequestInvalid, match="20000"):
+        backend.synthesize(_request("a" * 20_001))
+
+
+def test_many_segments_apart_are_stopped_early(backend: LocalBackend) -> None:
+    sentence = "One dog barks at the moon tonight and the cats of this long street answer. "
+    text = "Dogs bark at cats in the street, and nobody knows just why. " + sentence * 12
+    fields = {"condition_on_previous_chunks": False, "chunk_length": 100}
+    plain = backend.synthesize(_request(text, **fields), seed=1).clip()
+    early = backend.synthesize(_request(text, **fields, early_stop_threshold=0.1), seed=1).clip()
+    assert not plain.notes
+    assert any("early_stop_threshold=0.1" in note for note in early.notes)
+    assert early.duration < plain.duration
+    assert len(early) % CODEC.hop == 0
+    _idle(backend)
+
+
+def test_early_stop_leaves_sequences_in_one_row_alone(backend: LocalBackend) -> None:
+    text = "One dog barks at the moon tonight and the cats of this long street answer. " * 5
+    plain = _bytes(backend.synthesize(_request(text), seed=1))
+    assert _bytes(backend.synthesize(_request(text, early_stop_threshold=0.0), seed=1)) == plain
+
+
+@pytest.mark.parametrize("tokens", [1, 5])
+def test_a_segment_that_is_cut_off_is_noted(backend: LocalBackend, tokens: int) -> None:
+    text = "One dog barks at the moon tonight and the cats of this long street answer. " * 3
+    clip = backend.synthesize(_request(text, max_new_tokens=tokens, chunk_length=100), seed=1).clip()
+    assert clip.notes == tuple(f"segment {i + 1} was cut off by max_new_tokens={tokens}" for i in range(3))
+    assert len(clip) == 3 * tokens * CODEC.hop
+
+
+def test_leaving_the_stream_frees_the_engine(backend: LocalBackend) -> None:
+    text = "One dog barks at the moon tonight. " * 200
+    with backend.synthesize(_request(text, latency="low")) as stream:
+        next(stream)
+    _idle(backend)
+    stream = backend.synthesize(_request(text, condition_on_previous_chunks=False, latency="low"))
+    next(stream)
+    stream.close()
+    with pytest.raises(Cancelled):
+        next(stream)
+    _idle(backend)
+    forgotten = backend.synthesize(_request(text))
+    assert next(forgotten)
+    del forgotten
+    _idle(backend)
+
+
+def test_closing_the_backend_ends_its_streams(weights: Path) -> None:
+    backend = LocalBackend("cpu", weights=weights)
+    stream = backend.synthesize(_request("One dog barks at the moon tonight. " * 400, latency="low"))
+    next(stream)
+    errors: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            for _ in stream:
+                pass
+        except EngineError as error:
+            errors.append(error)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    backend.close()
+    backend.close()
+    reader.join(PATIENCE)
+    assert len(errors) == 1
+    assert "closed" in str(errors[0])
+    with pytest.raises(EngineError, match="closed"):
+        backend.synthesize(_request())
+
+
+def test_several_threads_hear_what_each_would_hear_alone(backend: LocalBackend) -> None:
+    texts = [f"{name} runs down the hill with {count} dogs." for count, name in enumerate(("Tom", "Ann", "Eve", "Joe"))]
+    alone = [len(_bytes(backend.synthesize(_request(text), seed=i))) for i, text in enumerate(texts * 3)]
+    found: dict[int, int] = {}
+
+    def speak(i: int) -> None:
+        found[i] = len(_bytes(backend.synthesize(_request(texts[i % 4]), seed=i)))
+
+    threads = [threading.Thread(target=speak, args=(i,), daemon=True) for i in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert found == dict(enumerate(alone))
+    _idle(backend)
+
+
+def test_silence_is_never_passed_off_as_speech(tmp_path: Path) -> None:
+    codec = make_codec()
+    codec.decoder.leave.weight.zero_()
+    codec.decoder.leave.bias[1:].fill_(-100)
+    path = tmp_path / "mute.safetensors"
+    checkpoint.save(path, codec, make_lm(), {VoicePreset("ada", "Ada"): speaker()}, {})
+    backend = LocalBackend("cpu", weights=path)
+    with pytest.raises(EngineError, match="silence"):
+        backend.synthesize(_request()).clip()
+    cut = backend.synthesize(_request("One dog barks.", max_new_tokens=1)).clip()  # that is no failure of the voice
+    assert cut.notes
+    backend.close()
+
+
+def test_a_codec_that_overflows_is_told_from_speech(tmp_path: Path) -> None:
+    codec = make_codec()
+    codec.decoder.up.weight.fill_(60_000)
+    codec.decoder.up.bias.fill_(60_000)
+    codec.decoder.enter.conv.weight.fill_(60_000)
+    codec.decoder.norm.weight.fill_(60_000)
+    for block in codec.decoder.coarse.blocks:
+        for parameter in block.parameters():
+            parameter.fill_(60_000)
+    path = tmp_path / "loud.safetensors"
+    checkpoint.save(path, codec, make_lm(), {VoicePreset("ada", "Ada"): speaker()}, {})
+    backend = LocalBackend("cpu", weights=path)
+    with pytest.raises(EngineError, match="finite"):
+        backend.synthesize(_request()).clip()
+    backend.close()
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "nonsense"])
+def test_a_device_that_is_not_there(weights: Path, device: str) -> None:
+    with pytest.raises(EngineError, match=device):
+        LocalBackend(device, weights=weights)
+
+
+def test_weights_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"none\.safetensors"):
+        LocalBackend("cpu", weights=tmp_path / "none.safetensors")
+
+
+def test_a_streamed_wav_can_be_read_by_others(backend: LocalBackend) -> None:
+    data = _bytes(backend.synthesize(_request(format="wav"), seed=1))
+    with wave.open(io.BytesIO(data)) as file:
+        assert (file.getnchannels(), file.getframerate(), file.getsampwidth()) == (1, 44_100, 2)

@@ -1,0 +1,155 @@
+"""Normalized text to phones, flags and words."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voicelab.engine.sequence import Phonemes
+from voicelab.engine.text.front import FrontEnd, flags_of
+from voicelab.engine.text.lexicon import Lexicon
+from voicelab.engine.text.normalize import as_written, normalize
+from voicelab.engine.text.phones import PAUSES, PHONES
+
+
+def _stub(word: str) -> tuple[str, ...]:
+    return ("z", "oy1", "b") if word != "nothing'" else ()
+
+
+FRONT = FrontEnd(Lexicon(_stub))
+
+
+def _names(read: Phonemes) -> list[str]:
+    return [PHONES[i] for i in read.phones]
+
+
+def _said(text: str) -> str:
+    return " ".join(_names(FRONT.read(text)))
+
+
+def _whole(read: Phonemes) -> None:
+    """What must hold of everything that was read."""
+    names = _names(read)
+    assert len(read.flags) == len(names)
+    assert all(0 < i < len(PHONES) for i in read.phones)
+    assert set(read.flags) <= {0, 1, 2, 3}
+    covered: set[int] = set()
+    end = 0
+    for word, first, after in read.words:
+        assert word
+        assert end <= first < after <= len(names)
+        assert not set(names[first:after]) & set(PAUSES)
+        inside = read.flags[first:after]
+        assert inside == ((3,) if after - first == 1 else (1, *[0] * (after - first - 2), 2))
+        covered |= set(range(first, after))
+        end = after
+    for i, name in enumerate(names):
+        assert (name in PAUSES) != (i in covered)
+    if names:
+        assert names[0] == "^"
+        assert names[-1] in ",.?!"
+        assert read.words
+        for before, here in pairwise(names):
+            assert (here == "^") == (before in ".?!")
+            assert not (before in PAUSES and here in ",.?!")
+    else:
+        assert read == Phonemes((), (), ())
+
+
+def test_a_sentence_begins_with_silence_and_ends_with_a_pause() -> None:
+    assert _said("Dogs bark") == "^ d aa1 g z b aa1 r k ."
+    assert _said("Dogs bark?") == "^ d aa1 g z b aa1 r k ?"
+
+
+def test_a_sentence_inside_begins_with_silence_of_its_own() -> None:
+    assert _said("Dogs! Cats, dogs.") == "^ d aa1 g z ! ^ k ae1 t s , d aa1 g z ."
+
+
+@pytest.mark.parametrize(
+    ("marks", "pause"),
+    [
+        *((mark, ",") for mark in (",", ";", ":", " —", " -", " --", ", —")),
+        *((mark, ".") for mark in (".", "...", ",.", ".,")),
+        *((mark, "?") for mark in ("?", "?!", ",?")),
+        *((mark, "!") for mark in ("!!", "; !")),
+    ],
+)
+def test_punctuation_becomes_one_pause_the_strongest(marks: str, pause: str) -> None:
+    begin = "^ " if pause != "," else ""
+    assert _said(f"dogs{marks} cats") == f"^ d aa1 g z {pause} {begin}k ae1 t s ."
+
+
+@pytest.mark.parametrize("text", [", dogs", "... dogs", "— ?! dogs", "' dogs", "'dogs'"])
+def test_no_pause_comes_before_the_first_word(text: str) -> None:
+    assert _said(text) == "^ d aa1 g z ."
+
+
+@pytest.mark.parametrize("text", ["", " ", "...", "?!", "— ,", "'", "123", "é"])
+def test_without_a_word_there_is_nothing(text: str) -> None:
+    assert FRONT.read(text) == Phonemes((), (), ())
+
+
+def test_a_hyphen_inside_a_word_is_no_pause() -> None:
+    assert _said("dog-cats") == _said("dog cats")
+
+
+def test_words_are_told_as_written_with_their_phones() -> None:
+    read = FRONT.read("The UK's dogs, zorbing.")
+    assert [word for word, _, _ in read.words] == ["The", "UK's", "dogs", "zorbing"]
+    _, first, after = read.words[3]
+    assert _names(read)[first:after] == ["z", "oy1", "b"]
+    _whole(read)
+
+
+def test_the_looks_at_the_word_after_it_and_not_beyond_a_pause() -> None:
+    assert _said("the apple").startswith("^ dh iy0 ae1")
+    assert _said("the dog").startswith("^ dh ax0 d")
+    assert _said("the, apple").startswith("^ dh ax0 ,")
+    assert _said("vitamin A.").endswith("ey1 .")
+    assert _said("A dog").startswith("^ ax0 d")
+
+
+@pytest.mark.parametrize(
+    ("names", "first", "flags"),
+    [
+        (["^", "d", "aa1", "g", "."], [True, True, False, False, True], [3, 1, 0, 2, 3]),
+        (["^", "ax0", "d", "aa1", "."], [True, True, True, False, True], [3, 3, 1, 2, 3]),
+        (["ax0"], [True], [3]),
+        (["d", "aa1"], [True, False], [1, 2]),
+        (["d", ",", "b"], [True, False, True], [3, 3, 3]),
+        ([], [], []),
+    ],
+)
+def test_flags(names: list[str], first: list[bool], flags: list[int]) -> None:
+    assert flags_of(names, first) == flags
+
+
+def test_a_word_without_a_sound_is_left_out() -> None:
+    silent = FrontEnd(Lexicon(lambda _: ()))
+    assert silent.read("zorbing") == Phonemes((), (), ())
+    read = silent.read("Dogs zorbing. Cats")
+    assert [word for word, _, _ in read.words] == ["Dogs", "Cats"]
+    _whole(read)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            "the a A dogs I'm UK's NASA x zorbing boys' , . ? ! ; : — - ' -- ... ?! 'tis O'Brien rock'n'roll".split()
+        ),
+        max_size=14,
+    )
+)
+def test_whatever_is_read_is_well_formed(tokens: list[str]) -> None:
+    _whole(FRONT.read(" ".join(tokens)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=60))
+def test_whatever_is_normalized_can_be_read(text: str) -> None:
+    for written in (normalize(text), as_written(text)):
+        _whole(FRONT.read(written.text))
