@@ -1,0 +1,272 @@
+"""connect() and Lab: the one line that says who speaks, and the calls that make it speak."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from voicelab.audio.clip import Clip
+from voicelab.backend import Backend, Capabilities, SpeechStream, VoicePreset, check_seed
+from voicelab.errors import MissingExtra, RequestInvalid
+from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel, check_model
+
+if TYPE_CHECKING:
+    from voicelab.views.panel import SpeechPanel
+
+__all__ = ["Lab", "Voice", "connect"]
+
+Voice = str | VoicePreset | VoiceModel
+"""Who speaks: the id of a preset or of a stored voice, or the thing itself."""
+
+BASE_URL_VARIABLE: Final = "VOICELAB_BASE_URL"
+API_KEY_VARIABLE: Final = "VOICELAB_API_KEY"
+
+# The engine's own dependencies; they come with the extra "local" only.
+_LOCAL_ONLY: Final = frozenset({"torch", "safetensors"})
+
+
+def connect(
+    base_url: str | None = None,
+    *,
+    api_key: str | None = None,
+    device: str | None = None,
+    model: Model | None = None,
+    **defaults: object,
+) -> Lab:
+    """Return a Lab that speaks with the embedded voice, or with the service at ``base_url``.
+
+    Args:
+        base_url: address of a service; the environment variable VOICELAB_BASE_URL when not given.
+            With neither, the embedded voice speaks, offline.
+        api_key: the service's key; the environment variable VOICELAB_API_KEY when not given.
+        device: where the embedded voice runs ("cpu", "cuda"); chosen by itself when not given.
+        model: synthesis model of every call, "s1" or "s2-pro"; s2-pro when not given.
+        **defaults: fields of TTSRequest, or ``voice`` or ``seed``, that every call starts from.
+
+    Raises:
+        RequestInvalid: a default is no field or out of its bounds, or an argument does not fit the backend.
+        MissingExtra: the embedded voice is asked for and its dependencies are not installed.
+    """
+    base_url = base_url or os.environ.get(BASE_URL_VARIABLE) or None
+    if model is not None:
+        defaults["model"] = check_model(model)
+    # Before the backend starts: a bad default should not cost the time to load weights.
+    _check_defaults(defaults)
+    if base_url is None:
+        if api_key is not None:
+            raise RequestInvalid.of("api_key", "the embedded voice takes no key; give base_url too", in_="header")
+        return Lab(_embedded(device), **defaults)
+    if device is not None:
+        raise RequestInvalid.of("device", "only the embedded voice has a device; a service chooses its own", in_="query")
+    from voicelab.client import ServiceBackend
+
+    return Lab(ServiceBackend(base_url, api_key or os.environ.get(API_KEY_VARIABLE) or None), **defaults)
+
+
+class Lab:
+    """A backend with defaults: what ``connect()`` returns. A change of defaults is a new Lab.
+
+    As a context manager it closes its backend at the end. A Lab is safe to use from several threads.
+    """
+
+    __slots__ = ("_backend", "_defaults")
+
+    def __init__(self, backend: Backend, **defaults: object) -> None:
+        """Put ``defaults`` (fields of TTSRequest, ``voice``, ``seed``, ``model``) before ``backend``.
+
+        Raises RequestInvalid when a default is unknown or out of its bounds.
+        """
+        _check_defaults(defaults)
+        self._backend = backend
+        self._defaults: Mapping[str, object] = MappingProxyType(dict(defaults))
+        seed = defaults.get("seed")
+        if seed is not None:
+            check_seed(seed, backend.capabilities)  # type: ignore[arg-type]  # what it is, is being checked
+
+    @property
+    def backend(self) -> Backend:
+        """Whatever answers the calls."""
+        return self._backend
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend is and can do: models, device, seed support, voices, limits."""
+        return self._backend.capabilities
+
+    @property
+    def voices(self) -> tuple[VoicePreset, ...]:
+        """The voices that the backend brings with it; their ids are what ``voice`` takes."""
+        return self.capabilities.voices
+
+    @property
+    def defaults(self) -> Mapping[str, object]:
+        """What every call starts from, read-only."""
+        return self._defaults
+
+    def with_defaults(self, **fields: object) -> Lab:
+        """Return a Lab on the same backend with ``fields`` added to the defaults.
+
+        Takes what ``speak`` takes. None takes a default away. Raises RequestInvalid.
+        """
+        merged = {name: value for name, value in {**self._defaults, **fields}.items() if value is not None}
+        return Lab(self._backend, **merged)
+
+    def request(self, text: str, *, voice: Voice | None = None, **fields: object) -> TTSRequest:
+        """Return the request that ``speak`` would make, without speaking. Raises RequestInvalid."""
+        merged = {name: value for name, value in self._defaults.items() if name not in ("seed", "model")}
+        if voice is not None:
+            if "reference_id" in fields:
+                raise RequestInvalid.of("reference_id", "give voice or reference_id, not both")
+            fields["reference_id"] = _voice_id(voice)
+        if "reference_id" in fields or "references" in fields:
+            # A call that says who speaks replaces the default speaker altogether.
+            for name in ("voice", "reference_id", "references"):
+                merged.pop(name, None)
+        if "voice" in merged:
+            merged["reference_id"] = _voice_id(merged.pop("voice"))
+        return TTSRequest.build(**{"format": "wav", **merged, **fields, "text": text})
+
+    def stream(
+        self,
+        text: str,
+        *,
+        voice: Voice | None = None,
+        seed: int | None = None,
+        model: Model | None = None,
+        **fields: object,
+    ) -> SpeechStream:
+        """Begin to say ``text`` and return its audio as it arrives. Takes what ``speak`` takes."""
+        request = self.request(text, voice=voice, **fields)
+        used = seed if seed is not None else self._defaults.get("seed")
+        check_seed(used, self.capabilities)  # type: ignore[arg-type]  # what it is, is being checked
+        name = check_model(model if model is not None else self._defaults.get("model"))
+        return self._backend.synthesize(request, model=name, seed=used)  # type: ignore[arg-type]
+
+    def speak(
+        self,
+        text: str,
+        *,
+        voice: Voice | None = None,
+        seed: int | None = None,
+        model: Model | None = None,
+        **fields: object,
+    ) -> Clip:
+        """Say ``text`` and return the Clip.
+
+        Args:
+            text: what to say.
+            voice: id of a preset or stored voice, a preset of ``lab.voices``, or a VoiceModel; the
+                default speaker when not given. To clone from a recording without storing a voice, give
+                ``references=[ReferenceAudio(audio=…, text=…)]`` instead.
+            seed: a whole number from 0 to 2**63 - 1. With the same seed a backend whose capabilities say
+                "exact" repeats the same samples. A new one every time when not given.
+            model: "s1" or "s2-pro"; the Lab's own when not given.
+            **fields: the fields of TTSRequest (temperature, top_p, latency, prosody, …). Their defaults
+                are the interface's, except ``format``: a Lab asks for wav, which loses nothing.
+
+        Raises:
+            RequestInvalid: a field is unknown or out of its bounds, or the backend takes no seed.
+            ServiceError: the service answered with an error, or not at all.
+            EngineError: the local engine failed.
+        """
+        return self.stream(text, voice=voice, seed=seed, model=model, **fields).clip()
+
+    def create_voice(
+        self,
+        title: str,
+        voices: Iterable[str | Path | bytes | Clip] | str | Path | bytes | Clip,
+        *,
+        texts: Iterable[str] | str = (),
+        **fields: object,
+    ) -> VoiceModel:
+        """Make a voice model from recordings and return its record, usable as ``voice`` at once.
+
+        Args:
+            title: its name.
+            voices: one or more recordings: paths, the bytes of files, or Clips.
+            texts: what is said in each, in the same order; recognised when left out.
+            **fields: the other fields of VoiceCreate. ``visibility`` is private when not given: the
+                interface's own default, public, needs a cover image.
+
+        Raises RequestInvalid, OSError for a path that cannot be read, ServiceError or EngineError.
+        """
+        several = [voices] if isinstance(voices, str | Path | bytes | Clip) else list(voices)
+        spoken = (texts,) if isinstance(texts, str) else tuple(texts)
+        fields.setdefault("visibility", "private")
+        files = tuple(_recording(item) for item in several)
+        return self._backend.create_voice(VoiceCreate.build(title=title, voices=files, texts=spoken, **fields))
+
+    def get_voice(self, id: str) -> VoiceModel:
+        """Return the record of a stored voice. Raises NotFound when it is unknown."""
+        return self._backend.get_voice(id)
+
+    def panel(self) -> SpeechPanel:
+        """Return a panel to type a text, turn the main knobs and listen; show it as a cell's last value."""
+        from voicelab.views.panel import SpeechPanel
+
+        return SpeechPanel(self)
+
+    def close(self) -> None:
+        """Let go of the backend's connections, threads and memory. May be called twice."""
+        self._backend.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        capabilities = self.capabilities
+        # References are audio: their names say enough.
+        defaults = "".join(f", {name}={_short(value)}" for name, value in self._defaults.items())
+        return f"Lab({capabilities.name} on {capabilities.device}, {len(capabilities.voices)} voices{defaults})"
+
+
+def _embedded(device: str | None) -> Backend:
+    try:
+        from voicelab.engine.local import LocalBackend
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _LOCAL_ONLY:
+            raise
+        raise MissingExtra.of("local", "the embedded voice") from error
+    return LocalBackend(device=device)
+
+
+def _check_defaults(defaults: Mapping[str, object]) -> None:
+    fields = {name: value for name, value in defaults.items() if name not in ("seed", "model", "voice")}
+    if "text" in fields:
+        raise RequestInvalid.of("text", "the text belongs to the call, it has no default")
+    if defaults.get("voice") is not None:
+        if fields.get("reference_id") is not None:
+            raise RequestInvalid.of("reference_id", "give voice or reference_id, not both")
+        fields["reference_id"] = _voice_id(defaults["voice"])
+    TTSRequest.build(**{"format": "wav", **fields, "text": "defaults"})
+    if defaults.get("model") is not None:
+        check_model(defaults["model"])
+
+
+def _voice_id(voice: object) -> str:
+    if isinstance(voice, VoicePreset | VoiceModel):
+        return voice.id
+    if isinstance(voice, str) and voice:
+        return voice
+    raise RequestInvalid.of("voice", f"a voice is an id, a preset or a VoiceModel, not {type(voice).__name__}")
+
+
+def _recording(item: str | Path | bytes | Clip) -> bytes:
+    if isinstance(item, bytes):
+        return item
+    if isinstance(item, Clip):
+        return item.to_bytes("wav")
+    return Path(item).read_bytes()
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:39] + "…"
