@@ -9,7 +9,7 @@ import io
 import threading
 import time
 import wave
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -52,11 +52,15 @@ def _bytes(stream: SpeechStream) -> bytes:
     return b"".join(stream)
 
 
-def _idle(backend: LocalBackend) -> None:
+def _until(true: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE
-    while backend._scheduler.load != (0, 0):
-        assert time.monotonic() < end, f"the engine still holds {backend._scheduler.load}"
+    while not true():
+        assert time.monotonic() < end, "it did not happen"
         time.sleep(0.005)
+
+
+def _idle(backend: LocalBackend) -> None:
+    _until(lambda: backend._scheduler.load == (0, 0))
 
 
 def _tone() -> bytes:
@@ -250,6 +254,12 @@ def test_leaving_the_stream_frees_the_engine(backend: LocalBackend) -> None:
     stream.close()
     with pytest.raises(Cancelled):
         next(stream)
+    _idle(backend)
+    paused = backend.synthesize(_request(text, latency="low"))
+    next(paused)
+    (speaking,) = backend._scheduler._active
+    _until(lambda: speaking.text is None)  # all of the first segments is spoken: the engine waits for the reader
+    paused.close()
     _idle(backend)
     forgotten = backend.synthesize(_request(text))
     assert next(forgotten)

@@ -68,6 +68,15 @@ def test_draws_at_the_edges_take_the_first_and_the_last_of_the_nucleus() -> None
     assert int(_sampler(most).pick(logits, torch.tensor([ALMOST_ONE]))) == 3
 
 
+@pytest.mark.parametrize(
+    ("top_p", "size"), [(0.0, 1), (0.39, 1), (0.41, 2), (0.69, 2), (0.71, 3), (0.89, 3), (0.91, 4), (1.0, 4)]
+)
+def test_the_nucleus_ends_where_the_share_is_reached(top_p: float, size: int) -> None:
+    logits = torch.tensor([0.1, 0.4, 0.2, 0.3]).log().expand(999, -1)
+    picked = _sampler(*[Settings(1.0, top_p)] * 999).pick(logits, torch.arange(999) / 999)
+    assert set(picked.tolist()) == set([1, 3, 2, 0][:size])
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10_000), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1, exclude_max=True, width=32))
 def test_what_is_impossible_is_never_picked(seed: int, temperature: float, top_p: float, draw: float) -> None:
