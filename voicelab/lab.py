@@ -60,7 +60,9 @@ def connect(
             raise RequestInvalid.of("api_key", "the embedded voice takes no key; give base_url too", in_="header")
         return Lab(_embedded(device), **defaults)
     if device is not None:
-        raise RequestInvalid.of("device", "only the embedded voice has a device; a service chooses its own", in_="query")
+        raise RequestInvalid.of(
+            "device", "only the embedded voice has a device; a service chooses its own", in_="query"
+        )
     from voicelab.client import ServiceBackend
 
     return Lab(ServiceBackend(base_url, api_key or os.environ.get(API_KEY_VARIABLE) or None), **defaults)
@@ -82,9 +84,7 @@ class Lab:
         _check_defaults(defaults)
         self._backend = backend
         self._defaults: Mapping[str, object] = MappingProxyType(dict(defaults))
-        seed = defaults.get("seed")
-        if seed is not None:
-            check_seed(seed, backend.capabilities)  # type: ignore[arg-type]  # what it is, is being checked
+        check_seed(defaults.get("seed"), backend.capabilities)
 
     @property
     def backend(self) -> Backend:
@@ -140,10 +140,9 @@ class Lab:
     ) -> SpeechStream:
         """Begin to say ``text`` and return its audio as it arrives. Takes what ``speak`` takes."""
         request = self.request(text, voice=voice, **fields)
-        used = seed if seed is not None else self._defaults.get("seed")
-        check_seed(used, self.capabilities)  # type: ignore[arg-type]  # what it is, is being checked
+        used = check_seed(seed if seed is not None else self._defaults.get("seed"), self.capabilities)
         name = check_model(model if model is not None else self._defaults.get("model"))
-        return self._backend.synthesize(request, model=name, seed=used)  # type: ignore[arg-type]
+        return self._backend.synthesize(request, model=name, seed=used)
 
     def speak(
         self,

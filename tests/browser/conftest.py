@@ -33,11 +33,9 @@ class Jupyter:
 
     def notebook(self, name: str, *cells: str) -> str:
         """Write a notebook of code cells and return the address that opens it."""
+        blank: dict[str, object] = {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": []}
         document = {
-            "cells": [
-                {"cell_type": "code", "id": f"c{number}", "metadata": {}, "execution_count": None, "outputs": [], "source": cell}
-                for number, cell in enumerate(cells)
-            ],
+            "cells": [{**blank, "id": f"c{number}", "source": cell} for number, cell in enumerate(cells)],
             "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
             "nbformat": 4,
             "nbformat_minor": 5,
@@ -87,7 +85,7 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            with urllib.request.urlopen(f"{url}/api", timeout=2):
+            with urllib.request.urlopen(f"{url}/api", timeout=2):  # noqa: S310 (our own server, on loopback)
                 return
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             time.sleep(0.3)

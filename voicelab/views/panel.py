@@ -123,7 +123,9 @@ class SpeechPanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no type
         """Keep the clip and say how it went."""
         self.clip = clip
         timing = clip.provenance.timing if clip.provenance else None
-        took = f", first audio after {timing.first_audio_s:.2f} s, RTF {timing.rtf(clip.duration):.2f}" if timing else ""
+        took = (
+            f", first audio after {timing.first_audio_s:.2f} s, RTF {timing.rtf(clip.duration):.2f}" if timing else ""
+        )
         notes = "".join(f"<br>{escape(note)}" for note in clip.notes)
         self._over("success", 1.0, f"{clip.duration:.1f} s{took}", notes)
 

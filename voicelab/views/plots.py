@@ -1,0 +1,213 @@
+"""Plots of clips for papers and pages: matplotlib axes in, axes out.
+
+The colours are those of Okabe and Ito (2008) and the map is cividis (Nuñez et al. 2018): both are told
+apart by colour-blind readers, and in print without colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+import numpy as np
+
+from voicelab.audio.analysis import Contour, Spectrum, energy, f0, mel, spectrogram
+from voicelab.audio.clip import Clip
+from voicelab.errors import RequestInvalid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["COLOURS", "MAP", "Kind", "plot_clips"]
+
+Kind = Literal["waveform", "spectrogram", "mel", "f0", "energy"]
+
+COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000")
+"""Line colours, in the order in which clips take them."""
+MAP: Final = "cividis"
+"""The colour map of spectrograms."""
+
+_KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+# Pictures cannot lie on one another, lines can: these take one axes for each clip.
+_PICTURES: Final = frozenset({"spectrogram", "mel"})
+_RANGE_DB: Final = 80.0
+_ROW_INCHES: Final = 1.6
+# More columns than a screen has pixels show nothing more.
+_COLUMNS: Final = 1_500
+_LONGEST_HOP_S: Final = 1.0
+
+
+def plot_clips(
+    *clips: Clip,
+    kind: Kind | Sequence[Kind] = ("waveform", "mel"),
+    axes: Axes | Iterable[Axes] | None = None,
+    words: bool = True,
+    labels: Sequence[str] | None = None,
+) -> tuple[Axes, ...]:
+    """Plot one clip or several below each other and return the axes, so that they can be changed further.
+
+    Args:
+        clips: one or more.
+        kind: "waveform", "spectrogram", "mel", "f0" (Hz) or "energy" (dBFS), or several of them. Lines
+            of several clips share one axes; spectrograms have one for each clip. The time is in seconds.
+        axes: where to draw, as many as the drawing needs; a new figure when not given.
+        words: mark the beginning of each word where a single clip knows its words.
+        labels: names of the clips for the legend; "1", "2", … when not given.
+
+    Raises RequestInvalid, which names the argument.
+    """
+    kinds, names = _checked(clips, kind, labels)
+    rows = [(name, group) for name in kinds for group in _groups(name, clips)]
+    drawn = _axes(axes, len(rows))
+    for ax, (name, group) in zip(drawn, rows, strict=True):
+        _DRAW[name](ax, group)
+        ax.set_xlim(0.0, max(clip.duration for clip in clips) or 1.0)
+        ax.label_outer()
+        if len(clips) > 1:
+            _name(ax, [names[clips.index(clip)] for clip in group], picture=name in _PICTURES)
+    drawn[-1].set_xlabel("time (s)")
+    if words and len(clips) == 1 and clips[0].words:
+        _mark_words(drawn, clips[0])
+    return drawn
+
+
+def _checked(
+    clips: Sequence[Clip], kind: Kind | Sequence[Kind], labels: Sequence[str] | None
+) -> tuple[tuple[Kind, ...], Sequence[str]]:
+    if not clips:
+        raise RequestInvalid.of("clips", "there is no clip to plot", in_="query")
+    kinds: tuple[Any, ...] = (kind,) if isinstance(kind, str) else tuple(kind)
+    wrong = [repr(name) for name in kinds if name not in _KINDS]
+    if wrong or not kinds:
+        message = f"{', '.join(wrong) or 'nothing'} cannot be plotted; choose from {', '.join(_KINDS)}"
+        raise RequestInvalid.of("kind", message, in_="query")
+    if labels is not None and len(labels) != len(clips):
+        raise RequestInvalid.of("labels", f"{len(labels)} labels for {len(clips)} clips", in_="query")
+    return kinds, labels or [str(number + 1) for number in range(len(clips))]
+
+
+def _groups(kind: Kind, clips: Sequence[Clip]) -> list[tuple[Clip, ...]]:
+    return [(clip,) for clip in clips] if kind in _PICTURES else [tuple(clips)]
+
+
+def _axes(given: Axes | Iterable[Axes] | None, needed: int) -> tuple[Axes, ...]:
+    if given is None:
+        # pyplot, so that a notebook shows the figure as it shows any other.
+        from matplotlib import pyplot as plt
+
+        size = (7.0, _ROW_INCHES * needed + 0.4)
+        _, grid = plt.subplots(needed, 1, sharex=True, squeeze=False, figsize=size, layout="constrained")
+        return tuple(grid[:, 0])
+    several: tuple[Axes, ...] = tuple(np.ravel(np.asarray(given, dtype=object)))
+    if len(several) != needed:
+        raise RequestInvalid.of("axes", f"{len(several)} axes given, {needed} needed", in_="query")
+    return several
+
+
+def _name(ax: Axes, names: Sequence[str], *, picture: bool) -> None:
+    if picture:
+        ax.set_title(names[0], fontsize="small", loc="left")
+    else:
+        ax.legend(ax.lines[: len(names)], names, fontsize="small", loc="upper right")
+
+
+def _waveform(ax: Axes, clips: Sequence[Clip]) -> None:
+    for number, clip in enumerate(clips):
+        colour = COLOURS[number % len(COLOURS)]
+        step = max(1, len(clip) // _COLUMNS)
+        whole = clip.samples[: len(clip) // step * step].reshape(-1, step)
+        if whole.size == 0:
+            whole = np.zeros((1, 1), np.float32)
+        times = np.arange(len(whole)) * step / clip.rate
+        ax.plot(times, whole.max(axis=1), color=colour, linewidth=0.6, alpha=0.9)
+        ax.fill_between(times, whole.min(axis=1), whole.max(axis=1), color=colour, linewidth=0.3, alpha=0.9)
+    # The scale follows the loudest clip and says so by its figures: nothing is normalised.
+    ax.set_ylim(-_headroom(clips), _headroom(clips))
+    ax.set_ylabel("amplitude")
+
+
+def _headroom(clips: Sequence[Clip]) -> float:
+    return max(*(clip.peak for clip in clips), 0.01) * 1.05
+
+
+def _picture(ax: Axes, spectrum: Spectrum, *, mel_scale: bool) -> None:
+    top = float(spectrum.db.max(initial=-_RANGE_DB))
+    bands = np.arange(len(spectrum.frequencies)) if mel_scale else spectrum.frequencies / 1000.0
+    times = spectrum.times if spectrum.times.size > 1 else np.array([0.0, 1e-3])
+    edges = (float(times[0]), float(times[-1]), float(bands[0]), float(bands[-1]))
+    ax.imshow(
+        spectrum.db,
+        origin="lower",
+        aspect="auto",
+        cmap=MAP,
+        vmin=top - _RANGE_DB,
+        vmax=top,
+        extent=edges,
+        interpolation="nearest",
+    )
+    if mel_scale:
+        ticks = [hz for hz in (200, 1000, 2000, 5000, 10_000) if hz < spectrum.frequencies[-1]]
+        ax.set_yticks(np.interp(ticks, spectrum.frequencies, bands), [_hertz(hz) for hz in ticks])
+        ax.set_ylabel("mel (Hz)")
+    else:
+        ax.set_ylabel("kHz")
+
+
+def _hertz(value: int) -> str:
+    return f"{value // 1000}k" if value >= 1000 else str(value)
+
+
+def _hop(clip: Clip, least: float) -> float:
+    return min(max(least, clip.duration / _COLUMNS), _LONGEST_HOP_S)
+
+
+def _spectrogram(ax: Axes, clips: Sequence[Clip]) -> None:
+    _picture(ax, spectrogram(clips[0], hop_s=_hop(clips[0], 0.005)), mel_scale=False)
+
+
+def _mel(ax: Axes, clips: Sequence[Clip]) -> None:
+    _picture(ax, mel(clips[0], hop_s=_hop(clips[0], 0.005)), mel_scale=True)
+
+
+def _contours(ax: Axes, contours: Sequence[Contour], label: str) -> None:
+    for number, contour in enumerate(contours):
+        ax.plot(contour.times, contour.values, color=COLOURS[number % len(COLOURS)], linewidth=1.4)
+    ax.set_ylabel(label)
+
+
+def _pitch(ax: Axes, clips: Sequence[Clip]) -> None:
+    _contours(ax, [f0(clip) for clip in clips], "F0 (Hz)")
+
+
+def _energy(ax: Axes, clips: Sequence[Clip]) -> None:
+    _contours(ax, [energy(clip) for clip in clips], "level (dBFS)")
+    ax.set_ylim(bottom=-_RANGE_DB)
+
+
+def _mark_words(axes: Sequence[Axes], clip: Clip) -> None:
+    for ax in axes:
+        for word in clip.words:
+            ax.axvline(word.start, color="#888888", linewidth=0.6, alpha=0.7)
+    top = axes[0]
+    for word in clip.words:
+        middle = (word.start + word.end) / 2
+        top.annotate(
+            word.text,
+            (middle, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 2),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=7,
+            annotation_clip=False,
+        )
+
+
+_DRAW: Final[dict[Kind, Callable[[Axes, Sequence[Clip]], None]]] = {
+    "waveform": _waveform,
+    "spectrogram": _spectrogram,
+    "mel": _mel,
+    "f0": _pitch,
+    "energy": _energy,
+}
