@@ -22,7 +22,8 @@ OUT = Path(__file__).parent.parent / "voicelab" / "engine" / "weights" / "lexico
 
 def words_of(utterance: Utterance) -> Iterator[tuple[str, tuple[str, ...], str]]:
     """(word, its phones, the phone after it) as spoken."""
-    word, phones = "", []
+    word = ""
+    phones: list[str] = []
     for phone in utterance.phones:
         if phone.first or phone.name in PAUSES:
             if phones:
@@ -68,8 +69,8 @@ def build(folder: Path) -> dict[str, str]:
     spoken: dict[str, Counter[str]] = defaultdict(Counter)
     for path in sorted((folder / "shards").glob("????.npz")):
         for utterance in load_shard(path):
-            for word, said, _ in words_of(utterance):
-                spoken[word][" ".join(said)] += 1
+            for word, heard, _ in words_of(utterance):
+                spoken[word][" ".join(heard)] += 1
     for word, counts in spoken.items():
         usual, times = counts.most_common(1)[0]
         if word in found and times >= 3 and usual != found[word]:

@@ -59,7 +59,8 @@ class Utterance:
         samples = soxr.resample(samples, self.raw_rate * speaker.formants, rate, quality="HQ")
         active = samples[np.abs(samples) > 0.01]
         rms = float(np.sqrt(np.mean(np.square(active if active.size > 100 else samples)))) or 1.0
-        return np.clip(samples * (LEVEL / rms), -1, 1).astype(np.float32)
+        levelled: NDArray[np.float32] = np.clip(samples * (LEVEL / rms), -1, 1).astype(np.float32)
+        return levelled
 
 
 def build_teacher(folder: Path) -> Path:

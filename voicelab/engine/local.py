@@ -50,12 +50,14 @@ class LocalBackend:
 
     Raises:
         WeightsError: the checkpoint cannot be read.
-        EngineError: the device is not there.
+        EngineError: the device is not there, or there shall be no rows or threads.
     """
 
     def __init__(
         self, device: str | None = None, threads: int | None = None, *, weights: Path | None = None, rows: int = ROWS
     ) -> None:
+        if rows < 1 or (threads is not None and threads < 1):
+            raise EngineError(f"rows and threads must be at least 1, not {rows} and {threads}")
         if threads is not None:
             torch.set_num_threads(threads)
         self._device = _device(device)
@@ -92,7 +94,7 @@ class LocalBackend:
         started = time.perf_counter()
         check_text_length(request, self._capabilities.max_text)
         given = check_seed(seed, self._capabilities)
-        used = secrets.randbits(62) if given is None else given
+        used = secrets.randbits(32) if given is None else given
         speaker, rate = self._speaker(request), self._parts.codec.config.sample_rate
         prosody, encoder = ProsodyProcessor.for_request(request, rate), StreamEncoder.for_request(request, rate)
         speech = Speech(self._parts, request, speaker, used)  # last: from here on there is work to be cancelled

@@ -59,13 +59,14 @@ class Speech:
         self._frames = 0
         settings = Settings(request.temperature, request.top_p, request.repetition_penalty)
         if request.condition_on_previous_chunks:
-            sequences = [Sequence(speaker, settings, seed, request.max_new_tokens)]
+            sequences = [Sequence(speaker, settings, _seed(seed, 0), request.max_new_tokens)]
             sequences[0].add(first)
         else:
             self._phonemes.extend(self._segments)
             group = Group(len(self._phonemes), request.early_stop_threshold)
             sequences = [
-                Sequence(speaker, settings, seed + i, request.max_new_tokens, group) for i in range(len(self._phonemes))
+                Sequence(speaker, settings, _seed(seed, i), request.max_new_tokens, group)
+                for i in range(len(self._phonemes))
             ]
             for sequence, phonemes in zip(sequences, self._phonemes, strict=True):
                 sequence.add(phonemes)
@@ -177,6 +178,11 @@ class Speech:
                 phonemes = self._parts.front.read(piece)
                 if phonemes.words:
                     yield phonemes
+
+
+def _seed(seed: int, sequence: int) -> int:
+    """Independent randomness for each sequence of a request; torch's CPU generator looks at 32 bits only, so mixed."""
+    return int(np.random.SeedSequence((seed, sequence)).generate_state(1)[0])
 
 
 def _pieces(text: str) -> tuple[str, ...]:

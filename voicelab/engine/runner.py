@@ -37,12 +37,16 @@ class Runner:
 
     @torch.inference_mode()
     def read(self, sequence: Sequence, phonemes: Phonemes) -> None:
-        """Puts the next segment before the pointer, after the end of what was said."""
+        """Puts the next segment before the pointer, after the end of what was said.
+
+        The text encoder also sees how the segment begins once more after its end: in training, speech nearly always
+        went on after a pause. The pointer never gets there.
+        """
         old = sequence.phones
         kept_phones = old.phones[-KEPT_PHONES:] if old else ()
         kept_flags = old.flags[-KEPT_PHONES:] if old else ()
-        phones = torch.tensor([[*kept_phones, *phonemes.phones]], device=self.device)
-        flags = torch.tensor([[*kept_flags, *phonemes.flags]], device=self.device)
+        phones = torch.tensor([[*kept_phones, *phonemes.phones, phonemes.phones[0]]], device=self.device)
+        flags = torch.tensor([[*kept_flags, *phonemes.flags, phonemes.flags[0]]], device=self.device)
         sequence.text = self.model.encode_text(phones, flags)[0]
         sequence.phones, sequence.kept = phonemes, len(kept_phones)
         sequence.pointer, sequence.dwell, sequence.spoken = sequence.kept, 0, 0
