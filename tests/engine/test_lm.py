@@ -27,7 +27,8 @@ def test_spoken_step_by_step_is_what_training_sees_at_once(lm: LM) -> None:
     said = torch.stack(codes)
     assert said.shape[0] > LANGUAGE.slow.window  # else the window would not be tested
 
-    here = lm.encode_text(torch.tensor([text.phones]), torch.tensor([text.flags]))[:, pointers]
+    seen, flags = (torch.tensor([[*values, values[0]]]) for values in (text.phones, text.flags))
+    here = lm.encode_text(seen, flags)[:, pointers]
     frames = torch.cat([lm.begin[None, None], lm.encode_frames(said[None, :-1])], dim=1)
     given = lm.step_input(frames, text=here, dwell=torch.tensor([dwells]), speaker=lm.encode_speaker(speaker()[None]))
     hidden = lm.slow(given)

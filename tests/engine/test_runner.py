@@ -81,12 +81,12 @@ def test_the_next_segment_sees_the_end_of_the_one_before(lm: LM) -> None:
     runner.read(made, second)
     assert (made.segment, made.pointer, made.kept, made.dwell, made.spoken) == (1, KEPT_PHONES, KEPT_PHONES, 0, 0)
     assert made.text is not None
-    assert made.text.shape == (KEPT_PHONES + 12, LANGUAGE.slow.width)
+    assert made.text.shape == (KEPT_PHONES + 12 + 1, LANGUAGE.slow.width)  # and how the segment begins, once more
     assert made.before is before
     assert made.recent == recent
     whole = lm.encode_text(
-        torch.tensor([[*first.phones[-KEPT_PHONES:], *second.phones]]),
-        torch.tensor([[*first.flags[-KEPT_PHONES:], *second.flags]]),
+        torch.tensor([[*first.phones[-KEPT_PHONES:], *second.phones, second.phones[0]]]),
+        torch.tensor([[*first.flags[-KEPT_PHONES:], *second.flags, second.flags[0]]]),
     )
     torch.testing.assert_close(made.text, whole[0])
 
