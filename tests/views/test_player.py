@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import voicelab.views
+from voicelab.audio.clip import Clip
+from voicelab.errors import AudioError
+from voicelab.views.player import Player, pcm_bytes
+
+
+class Heard(Player):
+    """A player that also keeps what it sends to its front end."""
+
+    def __init__(self, clip: Clip | None = None) -> None:
+        self.sent: list[tuple[dict[str, Any], bytes]] = []
+        super().__init__(clip)
+
+    def send(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
+        self.sent.append((content, b"".join(buffers or ())))
+
+    def kinds(self) -> list[str]:
+        return [message["kind"] for message, _ in self.sent]
+
+
+def tone(rate: int = 24_000) -> Clip:
+    return Clip((0.5 * np.sin(np.arange(rate // 10) / 9)).astype(np.float32), rate)
+
+
+def ready(player: Heard) -> None:
+    player._handle_custom_msg({"kind": "ready"}, [])
+
+
+def test_pcm_is_the_16_bits_of_the_samples() -> None:
+    assert pcm_bytes(np.array([0.0, 0.5, -1.0, 1.0], np.float32)) == np.array([0, 16384, -32768, 32767], "<i2").tobytes()
+
+
+def test_what_is_fed_goes_out_in_order_with_its_place() -> None:
+    player, clip = Heard(), tone()
+    player.begin(clip.rate)
+    player.feed(clip.samples[:1000])
+    player.feed(clip.samples[1000:])
+    player.end()
+    assert player.kinds() == ["begin", "audio", "audio", "end"]
+    assert [message.get("start") for message, _ in player.sent] == [None, 0, 1000, None]
+    assert b"".join(data for _, data in player.sent) == pcm_bytes(clip.samples)
+    assert player.sent[-1][0]["samples"] == len(player) == len(clip)
+    assert {message["take"] for message, _ in player.sent} == {1}
+
+
+def test_a_view_that_opens_late_gets_everything_and_does_not_begin_to_talk() -> None:
+    player = Heard(tone())
+    player.sent.clear()
+    ready(player)
+    assert player.kinds() == ["begin", "audio", "end"]
+    assert player.sent[1][1] == pcm_bytes(tone().samples)
+    assert not player.sent[0][0]["autoplay"]
+
+
+def test_a_view_that_opens_in_mid_speech_joins_in() -> None:
+    player = Heard()
+    player.begin(24_000)
+    player.feed(tone().samples)
+    player.sent.clear()
+    ready(player)
+    assert player.kinds() == ["begin", "audio"]
+    assert player.sent[0][0]["autoplay"]
+
+
+def test_an_empty_player_answers_nothing_and_other_messages_are_ignored() -> None:
+    player = Heard()
+    ready(player)
+    player._handle_custom_msg({"kind": "nonsense"}, [])
+    assert player.sent == []
+    assert player
+
+
+def test_new_speech_replaces_the_old() -> None:
+    player = Heard(tone())
+    player.begin(8_000)
+    assert (len(player), player.rate) == (0, 8_000)
+    assert player.sent[-1][0]["take"] == 2
+
+
+@pytest.mark.parametrize("rate", [4_000, 192_000])
+def test_a_rate_that_browsers_may_refuse_is_resampled(rate: int) -> None:
+    player = Heard(tone(rate))
+    assert player.rate == 44_100
+    assert player.duration == pytest.approx(0.1, abs=0.001)
+
+
+def test_bad_samples_and_rates_are_named() -> None:
+    player = Player()
+    with pytest.raises(AudioError, match="samples"):
+        player.feed(np.zeros((2, 2), np.float32))
+    with pytest.raises(AudioError, match="rate"):
+        player.begin(0)
+
+
+def test_the_repr_has_no_address() -> None:
+    assert repr(Player(tone())) == "Player(0.10 s, 24000 Hz)"
+
+
+def test_nothing_is_loaded_from_elsewhere() -> None:
+    static = Path(voicelab.views.__file__).parent / "static"
+    files = sorted(static.iterdir())
+    assert [file.name for file in files] == ["player.css", "player.js"]
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        assert "http" not in text
+        assert "import(" not in text
+        assert "@import" not in text
+        assert len(text.splitlines()) <= 400
