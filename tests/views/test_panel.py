@@ -105,6 +105,18 @@ def test_cancel_stops_and_a_second_press_while_it_runs_starts_nothing() -> None:
     assert len(backend.asked) == 1
 
 
+def test_a_form_that_went_wrong_meanwhile_stays_off() -> None:
+    gate = threading.Event()
+    form = panel(ToneBackend(lambda number: gate.wait(20) if number == 2 else None))
+    job = form.speak()
+    form.seed.value = "seven"
+    gate.set()
+    assert job is not None
+    assert job.wait(20)
+    assert form.clip is not None
+    assert form.speak_button.disabled
+
+
 def test_closing_the_panel_stops_the_work() -> None:
     gate = threading.Event()
     backend = ToneBackend(lambda number: gate.wait(20) if number == 2 else None)

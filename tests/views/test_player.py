@@ -35,7 +35,9 @@ def ready(player: Heard) -> None:
 
 
 def test_pcm_is_the_16_bits_of_the_samples() -> None:
-    assert pcm_bytes(np.array([0.0, 0.5, -1.0, 1.0], np.float32)) == np.array([0, 16384, -32768, 32767], "<i2").tobytes()
+    assert (
+        pcm_bytes(np.array([0.0, 0.5, -1.0, 1.0], np.float32)) == np.array([0, 16384, -32768, 32767], "<i2").tobytes()
+    )
 
 
 def test_what_is_fed_goes_out_in_order_with_its_place() -> None:

@@ -52,6 +52,7 @@ class SpeechPanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no type
         self._lab = lab
         self._job: SpeechJob | None = None
         self._made = 0.0
+        self._valid = False
         self.clip: Clip | None = None
         self._base = _base(lab, text)
         self._build(text)
@@ -143,7 +144,8 @@ class SpeechPanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no type
         self.status.value = status
         self.message.value = message
         self.cancel_button.disabled = True
-        self.speak_button.disabled = False
+        # The form may have been changed meanwhile, to something that cannot be said.
+        self.speak_button.disabled = not self._valid
 
     def _build(self, text: str) -> None:
         lab, base = self._lab, self._base
@@ -213,9 +215,11 @@ class SpeechPanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no type
             fields = self._fields()
             self._lab.request(self.text.value, **{name: value for name, value in fields.items() if name != "seed"})
         except RequestInvalid as error:
+            self._valid = False
             self.message.value = _error_html(error)
             self.speak_button.disabled = True
             return False
+        self._valid = True
         self.message.value = ""
         self.speak_button.disabled = self._job is not None and self._job.running
         # One click selects the whole call, to copy it.

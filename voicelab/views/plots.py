@@ -57,14 +57,14 @@ def plot_clips(
     Raises RequestInvalid, which names the argument.
     """
     kinds, names = _checked(clips, kind, labels)
-    rows = [(name, group) for name in kinds for group in _groups(name, clips)]
+    rows = [(name, group) for name in kinds for group in _groups(name, len(clips))]
     drawn = _axes(axes, len(rows))
     for ax, (name, group) in zip(drawn, rows, strict=True):
-        _DRAW[name](ax, group)
+        _DRAW[name](ax, [clips[number] for number in group])
         ax.set_xlim(0.0, max(clip.duration for clip in clips) or 1.0)
         ax.label_outer()
         if len(clips) > 1:
-            _name(ax, [names[clips.index(clip)] for clip in group], picture=name in _PICTURES)
+            _name(ax, [names[number] for number in group], picture=name in _PICTURES)
     drawn[-1].set_xlabel("time (s)")
     if words and len(clips) == 1 and clips[0].words:
         _mark_words(drawn, clips[0])
@@ -86,8 +86,8 @@ def _checked(
     return kinds, labels or [str(number + 1) for number in range(len(clips))]
 
 
-def _groups(kind: Kind, clips: Sequence[Clip]) -> list[tuple[Clip, ...]]:
-    return [(clip,) for clip in clips] if kind in _PICTURES else [tuple(clips)]
+def _groups(kind: Kind, clips: int) -> list[Sequence[int]]:
+    return [(number,) for number in range(clips)] if kind in _PICTURES else [range(clips)]
 
 
 def _axes(given: Axes | Iterable[Axes] | None, needed: int) -> tuple[Axes, ...]:

@@ -116,7 +116,7 @@ export class Transport {
   play(from = this.stopped) {
     this.silence();
     void this.output; // makes the context
-    if (this.audio.resume && this.audio.state === "suspended") void this.audio.resume();
+    if (!this.given && this.audio.state === "suspended") void this.audio.resume();
     this.playing = true;
     this.scheduled = Math.min(from, this.samples.length);
     this.anchor = null;

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import base64
+import io
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from voicelab.audio.clip import Clip
+from voicelab.errors import RequestInvalid
+from voicelab.views import display
+from voicelab.views.display import BUDGET, clip_bundle, clip_picture, clip_text
+
+RATE = 24_000
+
+
+def tone(seconds: float = 1.0, level: float = 0.1, notes: tuple[str, ...] = ()) -> Clip:
+    time = np.arange(int(seconds * RATE)) / RATE
+    return Clip((level * np.sin(2 * np.pi * 220 * time)).astype(np.float32), RATE, notes=notes)
+
+
+class Page(HTMLParser):
+    """The elements of a piece of HTML, with their attributes, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: dict[str, dict[str, str | None]] = {}
+        self.said = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements[tag] = dict(attrs)
+
+    def handle_data(self, data: str) -> None:
+        self.said += data
+
+    def data(self, tag: str) -> bytes:
+        source = self.elements[tag]["src"] or ""
+        return base64.b64decode(source.partition("base64,")[2], validate=True)
+
+
+def test_one_output_carries_sound_picture_and_text() -> None:
+    clip = tone()
+    bundle = clip._repr_mimebundle_()
+    assert set(bundle) == {"text/html", "image/png", "text/plain"}
+    page = Page(bundle["text/html"])
+    assert page.data("img") == base64.b64decode(bundle["image/png"])
+    assert "controls" in page.elements["audio"]
+    assert "source" not in page.elements, "an untrusted notebook would strip it"
+    assert bundle["text/plain"] in page.said
+
+
+def test_the_sound_inside_is_the_clip_at_its_own_loudness() -> None:
+    clip = tone(level=0.1)
+    heard = Clip.load(Page(clip_bundle(clip)["text/html"]).data("audio"))
+    assert heard.duration == pytest.approx(clip.duration, abs=0.1)
+    middle = heard.slice(0.3, 0.7)
+    # LAME's presets take 0.45 dB off; peak normalisation would have put 20 dB on.
+    assert middle.level == pytest.approx(clip.level, abs=0.6)
+
+
+def test_the_same_bytes_every_time_and_in_another_process() -> None:
+    code = (
+        "import hashlib, json, numpy as np; from voicelab.audio.clip import Clip; "
+        "from voicelab.views.display import clip_bundle; t = np.arange(24000) / 24000; "
+        "c = Clip((0.1 * np.sin(2 * np.pi * 220 * t)).astype(np.float32), 24000); "
+        "print(hashlib.sha256(json.dumps(clip_bundle(c)).encode()).hexdigest())"
+    )
+    done = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120).stdout
+        for _ in range(2)
+    ]
+    assert done[0] == done[1]
+    assert clip_bundle(tone()) == clip_bundle(tone())
+    assert clip_bundle(tone()) != clip_bundle(tone(level=0.2))
+
+
+def test_nothing_in_it_needs_a_kernel_an_id_or_a_network() -> None:
+    html = re.sub('base64,[^"]+', "", clip_bundle(tone())["text/html"])
+    assert "http" not in html
+    assert " id=" not in html
+    assert "<script" not in html
+
+
+def test_the_budget_is_told_and_a_long_clip_is_cut_to_it() -> None:
+    html = clip_bundle(tone(2.0))["text/html"]
+    assert re.search(r"128 kbit/s, \d+ of 1024 KiB</div>", html)
+    audio, said = display._embedded(tone(18.0), 200_000)
+    assert len(audio) <= 200_000
+    assert said.startswith("mp3, 64 kbit/s")
+    assert "only" not in said
+    audio, said = display._embedded(tone(20.0), 50_000)
+    assert 45_000 < len(audio) <= 50_000
+    seconds = re.search(r"only the first (\d+\.\d) s of 20\.0 s fit", said)
+    assert seconds is not None
+    assert Clip.load(base64.b64decode(audio)).duration == pytest.approx(float(seconds[1]), abs=0.15)
+    with pytest.raises(RequestInvalid, match="budget"):
+        display._embedded(tone(), 100)
+
+
+def test_the_text_is_rounded_figures() -> None:
+    assert re.fullmatch(
+        r"Clip\(1\.00 s, 24000 Hz, -23 dBFS, F0 220 Hz, mel (-\d+ ){7}-\d+ dB\)", clip_text(tone(level=0.1))
+    )
+    assert clip_text(tone(level=0.1)) == clip_text(tone(level=0.1 + 1e-6))
+    assert "(first 60 s)" in clip_text(Clip(np.zeros(61 * 1000, np.float32), 1000))
+
+
+def test_notes_are_shown_and_escaped() -> None:
+    assert "2 &lt;symbols&gt; were left out" in clip_bundle(tone(notes=("2 <symbols> were left out",)))["text/html"]
+
+
+def test_the_picture_is_small_transparent_and_readable_on_both_themes() -> None:
+    data = clip_picture(tone())
+    assert len(data) < 60_000
+    image = Image.open(io.BytesIO(data)).convert("RGBA")
+    assert image.size == (640, 260)
+    assert image.getpixel((1, 1))[3] == 0  # type: ignore[index]
+    pixels = np.asarray(image).reshape(-1, 4)
+    ink = pixels[(pixels[:, 3] > 250) & (np.ptp(pixels[:, :3].astype(int), axis=1) < 6)]
+    assert len(ink) > 200
+    # The axes' lines and letters: neither white on a white page nor black on a dark one.
+    assert 100 <= np.median(ink[:, 0]) <= 140
+
+
+@pytest.mark.parametrize("samples", [0, 1, RATE])
+def test_silence_and_nothing_can_be_shown(samples: int) -> None:
+    bundle = clip_bundle(Clip(np.zeros(samples, np.float32), RATE))
+    assert "-inf dBFS, unvoiced" in bundle["text/plain"]
+    assert "nan" not in bundle["text/html"].lower().replace(Page(bundle["text/html"]).elements["img"]["src"] or "", "")
+
+
+def test_it_leaves_no_figure_open() -> None:
+    from matplotlib import pyplot as plt
+
+    clip_bundle(tone())
+    assert plt.get_fignums() == []
+
+
+def test_the_budget_is_a_mebibyte() -> None:
+    assert BUDGET == 1 << 20
