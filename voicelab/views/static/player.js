@@ -205,6 +205,8 @@ class Shared {
     this.take = -1;
     this.heard = 0;
     this.listeners = new Set();
+    // Made now, so that the touch that asks for speech finds it: Safari wakes one only during a touch.
+    context(this.samples.rate);
     model.on("msg:custom", (message, buffers) => this.receive(message, buffers));
     this.ask();
   }
