@@ -134,7 +134,7 @@ def _voice() -> Iterator[Finding]:
 
 
 def _home() -> Finding:
-    from voicelab.service.keys import data_home
+    from voicelab.voices.home import data_home
 
     home = data_home()
     origin = "from the environment" if os.environ.get("VOICELAB_HOME") else "the platform's default"

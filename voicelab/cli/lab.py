@@ -98,7 +98,8 @@ def _self_check(out: Path) -> Report:
 
 def _execute(notebook: Path, out: Path) -> Path:
     command = [sys.executable, "-m", "nbconvert", "--to", "html", "--execute", str(notebook)]
-    command += ["--output-dir", str(out), "--log-level", "WARN"]
+    # A stored widget state would make the page load a widget manager from elsewhere.
+    command += ["--output-dir", str(out), "--log-level", "WARN", "--ExecutePreprocessor.store_widget_state=False"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=_LIMIT_S)
     except subprocess.TimeoutExpired:
