@@ -11,6 +11,7 @@
     │   └── StreamTruncated                the audio ended early; ``.partial`` is what did arrive
     ├── AudioError (ValueError)            audio that cannot be read or written
     ├── Cancelled                          the caller asked for the work to stop
+    ├── StoreError (OSError)               what is kept on this machine's disk is missing, damaged or in use
     └── EngineError (RuntimeError)         the local engine failed
         ├── WeightsError                   weights are missing or damaged
         └── MissingExtra (ImportError)     an optional dependency is not installed
@@ -38,6 +39,7 @@ __all__ = [
     "ServiceError",
     "ServiceTimeout",
     "ServiceUnavailable",
+    "StoreError",
     "StreamTruncated",
     "VoicelabError",
     "WeightsError",
@@ -165,6 +167,10 @@ class AudioError(VoicelabError, ValueError):
 
 class Cancelled(VoicelabError):
     """The caller asked for the work to stop, and it did."""
+
+
+class StoreError(VoicelabError, OSError):
+    """What is kept on this machine's disk is missing, damaged or in use; the message names the file."""
 
 
 class EngineError(VoicelabError, RuntimeError):

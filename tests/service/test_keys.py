@@ -19,6 +19,7 @@ from voicelab.errors import (
 )
 from voicelab.service import keys as module
 from voicelab.service.keys import KeyStore, lifetime, well_formed
+from voicelab.voices.home import data_home
 
 
 @pytest.fixture
@@ -252,4 +253,4 @@ def test_the_store_is_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.Mon
     with KeyStore() as store:
         assert store.path == tmp_path / "data" / "keys.sqlite3"
     monkeypatch.delenv("VOICELAB_HOME")
-    assert module.data_home().name == "voicelab"
+    assert data_home().name == "voicelab"

@@ -23,11 +23,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
-import platformdirs
-
 from voicelab.errors import AuthenticationError, NotFound, PaymentRequired, RequestInvalid, ServiceUnavailable
+from voicelab.voices.home import data_home
 
-__all__ = ["ApiKey", "KeyStore", "NewKey", "data_home", "lifetime", "well_formed"]
+__all__ = ["ApiKey", "KeyStore", "NewKey", "lifetime", "well_formed"]
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _MARK = "vl_"
@@ -93,12 +92,6 @@ class NewKey:
 
     key: ApiKey
     secret: str = field(repr=False)
-
-
-def data_home() -> Path:
-    """Return the folder of voicelab's data: ``VOICELAB_HOME``, or the platform's user data folder."""
-    chosen = os.environ.get("VOICELAB_HOME")
-    return Path(chosen) if chosen else Path(platformdirs.user_data_dir("voicelab", appauthor=False))
 
 
 def lifetime(text: str) -> timedelta:

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import io
+import wave
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.speechlike import RATE, speech_file, speechlike
+from tests.voices.test_cover import picture
+from voicelab.audio.clip import Clip
+from voicelab.audio.samples import Samples, dbfs
+from voicelab.errors import RequestInvalid
+from voicelab.schema import VoiceCreate
+from voicelab.voices.intake import RATE as KEPT_RATE
+from voicelab.voices.intake import take_in
+from voicelab.voices.recognise import Recognizer
+from voicelab.voices.store import Sample
+
+
+class Ear:
+    """A recognizer that hears how long it listened to."""
+
+    def recognise(self, samples: Samples, rate: int) -> str:
+        return f"{round(samples.size / rate)} seconds"
+
+
+class Deaf:
+    def recognise(self, samples: Samples, rate: int) -> str:
+        return ""
+
+
+def _never() -> Recognizer | None:
+    raise AssertionError("nobody asked for a recognizer")
+
+
+def _request(*voices: bytes, **fields: object) -> VoiceCreate:
+    return VoiceCreate.build(**{"title": "Ada", "voices": voices, "visibility": "private", **fields})
+
+
+def _file(samples: Samples) -> bytes:
+    return Clip(samples, RATE).to_bytes("wav", sample_rate=RATE)
+
+
+def _heard(sample: Sample) -> Clip:
+    return Clip.load(sample.audio)
+
+
+def _stereo() -> bytes:
+    buffer = io.BytesIO()
+    left = (speechlike(2) * 32767).astype("<i2")
+    with wave.open(buffer, "wb") as file:
+        file.setnchannels(2)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes(np.stack((left, np.zeros_like(left)), axis=1).tobytes())
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "data", [speech_file(2), speech_file(2, format="mp3"), speech_file(2, format="opus"), _stereo()], ids=str
+)
+def test_recordings_are_kept_as_mono_wav_at_one_rate(data: bytes) -> None:
+    (sample,) = take_in(_request(data, texts="said"), _never)
+    with wave.open(io.BytesIO(sample.audio)) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, KEPT_RATE)
+    assert _heard(sample).duration == pytest.approx(1.8, abs=0.3)
+    assert sample.text == "said"
+
+
+@pytest.mark.parametrize("gain", [0.02, 0.3, 2.0])
+def test_silence_is_trimmed_and_the_level_set(gain: float) -> None:
+    sound = np.clip(speechlike(3, silence=2) * gain, -1, 1).astype(np.float32)
+    (sample,) = take_in(_request(_file(sound), texts="said"), _never)
+    clip = _heard(sample)
+    assert clip.duration == pytest.approx(3.2, abs=0.35)
+    active = clip.samples[np.abs(clip.samples) > 0.005]
+    assert dbfs(active) == pytest.approx(-22, abs=2.5)
+    assert clip.peak < 0.9
+    reference = take_in(_request(_file(speechlike(3, silence=2)), texts="said"), _never)[0]
+    if gain < 1:
+        assert clip.level == pytest.approx(_heard(reference).level, abs=0.5)
+
+
+def test_transcripts_are_kept_in_order() -> None:
+    files = [speech_file(2, pitch) for pitch in (100, 200, 300)]
+    samples = take_in(_request(*files, texts=("one", "two", "three")), _never)
+    assert [sample.text for sample in samples] == ["one", "two", "three"]
+    assert len({sample.audio for sample in samples}) == 3
+    assert [sample.title.partition(",")[0] for sample in samples] == ["Sample 1", "Sample 2", "Sample 3"]
+
+
+def test_missing_transcripts_are_recognised() -> None:
+    (sample,) = take_in(_request(speech_file(5)), Ear)
+    assert sample.text == "5 seconds"
+    assert "recognised" in sample.title
+
+
+def test_no_more_than_a_minute_is_listened_to() -> None:
+    (sample,) = take_in(_request(speech_file(70)), Ear)
+    assert sample.text == "60 seconds"
+    assert "of its first 60 s" in sample.title
+
+
+@pytest.mark.parametrize(("recognizer", "why"), [(lambda: None, "voicelab[recognition]"), (Deaf, "no word")])
+def test_without_a_transcript_the_text_stays_empty_and_that_is_told(
+    recognizer: Callable[[], Recognizer | None], why: str
+) -> None:
+    (sample,) = take_in(_request(speech_file(2)), recognizer)
+    assert sample.text == ""
+    assert why in sample.title
+
+
+@pytest.mark.parametrize(
+    ("seconds", "note"), [(4.0, "shorter than the 10"), (15.0, ""), (40.0, "longer than the 10 to 30")]
+)
+def test_lengths_that_clone_badly_are_noted(seconds: float, note: str) -> None:
+    (sample,) = take_in(_request(speech_file(seconds), texts="x"), _never)
+    assert note in sample.title
+    assert (";" in sample.title) == bool(note)
+
+
+def test_noise_is_noted() -> None:
+    clean, noisy = _file(speechlike(12)), _file(speechlike(12, noise=0.05))
+    first, second = take_in(_request(clean, noisy, texts=("a", "b")), _never)
+    assert "noisy" not in first.title
+    assert "noisy" in second.title
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (b"nothing", "no WAV"),
+        (b"RIFF\x10\x00\x00\x00WAVEfmt ", "cut off"),
+        (_file(np.zeros(RATE, np.float32)), "silent"),
+        (_file((0.3 * np.sin(np.arange(RATE))).astype(np.float32)), "no speech"),
+        (b"ffconcat version 1.0\nfile 'secret.wav'", "no WAV"),
+        (b"#EXTM3U\nhttp://127.0.0.1:1/canary.wav", "no WAV"),
+        (b"https://example.org/voice.wav", "no WAV"),
+        (_file(np.zeros(301 * RATE, np.float32)), "longer than 300"),
+        (b"RIFF\x00\x00\x00\x00WAVE" + bytes(50 * 2**20), "at most 52428800"),
+    ],
+    ids=["rubbish", "cut", "silence", "tone", "concat", "playlist", "url", "long", "large"],
+)
+def test_what_is_no_speech_is_refused_by_position(bad: bytes, why: str) -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        take_in(_request(speech_file(2), bad), _never)
+    (error,) = caught.value.errors
+    assert error.loc == ("body", "voices")
+    assert error.ctx == "index: 1"
+    assert "Voice file 2" in error.msg
+    assert why in error.msg
+
+
+def test_all_that_is_wrong_with_files_is_told_at_once() -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        take_in(_request(b"one", speech_file(2), b"three"), _never)
+    assert [error.ctx for error in caught.value.errors] == ["index: 0", "index: 2"]
+
+
+def test_enhancing_is_refused_rather_than_left_out() -> None:
+    with pytest.raises(RequestInvalid, match="enhance_audio_quality"):
+        take_in(_request(speech_file(2), enhance_audio_quality=True), _never)
+
+
+def test_too_many_files_are_refused() -> None:
+    with pytest.raises(RequestInvalid, match="21 voice files"):
+        take_in(_request(*[b"x"] * 21), _never)
+
+
+def test_a_cover_that_is_no_picture_is_refused() -> None:
+    with pytest.raises(RequestInvalid, match="cover_image"):
+        take_in(_request(speech_file(2), cover_image=b"no picture"), _never)
+    take_in(_request(speech_file(2), texts="x", cover_image=picture()), _never)

@@ -1,0 +1,3 @@
+"""Voice models kept on this machine: ``store`` (SQLite and files), ``intake`` (what uploads go through) and covers."""
+
+from __future__ import annotations

@@ -1,0 +1,117 @@
+"""What uploaded recordings go through before they are a voice: decoded, made mono, trimmed, levelled, listened to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from voicelab.audio.clip import Clip
+from voicelab.audio.files import MAX_BYTES, MAX_SECONDS, decode
+from voicelab.audio.samples import Samples, resample
+from voicelab.errors import AudioError, FieldError, RequestInvalid
+from voicelab.schema import VoiceCreate
+from voicelab.voices.cover import check_cover
+from voicelab.voices.recognise import Recognizer
+from voicelab.voices.speech import Survey, survey
+from voicelab.voices.store import Sample
+
+__all__ = ["MAX_FILES", "RATE", "take_in"]
+
+MAX_FILES = 20
+"""Voice files in one voice model."""
+RATE = 44_100
+"""Sample rate in Hz at which recordings are kept, as 16-bit WAV."""
+
+_LEVEL = -23.0
+"""dBFS (RMS where there is sound) to which recordings are brought."""
+_HEADROOM = 0.89
+_MARGIN = 0.2
+_SHORT, _LONG = 10.0, 30.0
+_NOISY = 15.0
+_HEARD = 60.0
+"""Seconds of each recording that are listened to for its transcript."""
+
+
+def take_in(request: VoiceCreate, recognizer: Callable[[], Recognizer | None]) -> tuple[Sample, ...]:
+    """Return the recordings of a request as they are kept, in order.
+
+    ``recognizer`` is asked for only when transcripts are missing; when it gives none they stay empty. What is
+    noticed (too short or long for a good clone, noisy, no transcript) stands in the sample's title.
+
+    Raises RequestInvalid: what is no audio, too large, too long or no speech, with its position; too many
+    files; a cover image that is none; ``enhance_audio_quality``, which is not there yet.
+    """
+    troubles: list[FieldError] = []
+    if request.enhance_audio_quality:
+        message = "Recordings cannot be enhanced here yet; leave it out, or give cleaner recordings"
+        troubles.append(FieldError(("body", "enhance_audio_quality"), "unsupported", message))
+    if len(request.voices) > MAX_FILES:
+        message = f"There are {len(request.voices)} voice files; at most {MAX_FILES} are taken"
+        troubles.append(FieldError(("body", "voices"), "too_long", message, ctx=f"max_length: {MAX_FILES}"))
+    if request.cover_image:
+        try:
+            check_cover(request.cover_image)
+        except RequestInvalid as error:
+            troubles.extend(error.errors)
+    if troubles:
+        raise RequestInvalid(troubles)
+    heard: list[tuple[Samples, Survey]] = []
+    for number, data in enumerate(request.voices):
+        try:
+            heard.append(_listen(data))
+        except AudioError as error:
+            message = f"Voice file {number + 1}: {error}"
+            troubles.append(FieldError(("body", "voices"), "audio_invalid", message, ctx=f"index: {number}"))
+    if troubles:
+        raise RequestInvalid(troubles)
+    listener = None if request.texts else recognizer()
+    samples = []
+    for number, (sound, found) in enumerate(heard):
+        notes = _notes(sound, found)
+        if request.texts:
+            text = request.texts[number]
+        else:
+            text, more = _transcript(sound, listener)
+            notes += more
+        title = f"Sample {number + 1}, {sound.size / RATE:.1f} s" + "".join(f"; {note}" for note in notes)
+        samples.append(Sample(Clip(sound, RATE).to_bytes("wav"), text, title))
+    return tuple(samples)
+
+
+def _listen(data: bytes) -> tuple[Samples, Survey]:
+    samples, rate = decode(data, max_seconds=MAX_SECONDS, max_bytes=MAX_BYTES)
+    found = survey(samples, rate)
+    if found.trouble:
+        raise AudioError(f"there is no speech in it: {found.trouble}")
+    first = max(0, int((found.start - _MARGIN) * rate))
+    cut = samples[first : int((found.end + _MARGIN) * rate)]
+    cut = resample(cut - np.float32(cut.mean()), rate, RATE)
+    gain = 10 ** ((_LEVEL - found.level) / 20)
+    # Turned down rather than limited: a limiter would change the voice.
+    gain = min(gain, _HEADROOM / max(float(np.abs(cut).max()), 1e-9))
+    return (cut * np.float32(gain)).astype(np.float32), found
+
+
+def _notes(sound: Samples, found: Survey) -> list[str]:
+    seconds = sound.size / RATE
+    notes = []
+    if seconds < _SHORT:
+        notes.append(f"shorter than the {_SHORT:g} to {_LONG:g} s that clone best")
+    elif seconds > _LONG:
+        notes.append(f"longer than the {_SHORT:g} to {_LONG:g} s that clone best")
+    if found.snr < _NOISY:
+        notes.append(f"noisy: the speech is only {found.snr:.0f} dB above the noise")
+    return notes
+
+
+def _transcript(sound: Samples, listener: Recognizer | None) -> tuple[str, list[str]]:
+    if listener is None:
+        return "", ["no transcript: no recognizer is installed (pip install 'voicelab[recognition]')"]
+    text = listener.recognise(sound[: int(_HEARD * RATE)], RATE)
+    if not text:
+        return "", ["no transcript: no word was recognised"]
+    notes = ["its transcript was recognised"]
+    if sound.size > _HEARD * RATE:
+        notes.append(f"of its first {_HEARD:g} s")
+    return text, notes

@@ -1,0 +1,299 @@
+"""VoiceStore: the voice models of this machine, in one SQLite file and content-addressed files beside it.
+
+Making a voice passes through the interface's states: ``begin`` (created), ``train`` (training), then
+``finish`` (trained) or ``fail`` (failed). Nobody sees it before one of the last two. What a killed process
+leaves behind is removed when the store is next opened, an hour later at the earliest, so that no process
+removes what another is making.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Self
+
+from voicelab.errors import NotFound, StoreError
+from voicelab.schema import Author, SampleEntity, VoiceCreate, VoiceModel
+from voicelab.voices.blobs import Blobs
+from voicelab.voices.database import Database, ServerLock
+from voicelab.voices.home import data_home
+
+__all__ = ["LOCAL_OWNER", "Sample", "VoiceStore"]
+
+LOCAL_OWNER: Final = "local"
+"""Owner of the voices that are made on this machine without a service."""
+
+_ID = re.compile("[0-9a-f]{32}", re.ASCII)
+_STALE_SECONDS = 3600.0
+_STATES = ("created", "training", "trained", "failed")
+_COLUMNS = "id, owner, visibility, state, created_at, updated_at, task_count, told, cover, digest"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One recording of a voice as it is kept: a WAV file, what is said in it, and a title with what was noticed."""
+
+    audio: bytes = field(repr=False)
+    text: str
+    title: str
+
+
+class VoiceStore:
+    """Voice models in ``folder``; by default ``voices`` in VOICELAB_HOME. Nothing is touched before it is needed.
+
+    Safe to use from several threads, and from several processes. With ``exclusive`` it is a server's: a second
+    server on the same folder is refused here. ``stale_s`` is the age in seconds at which what was begun and
+    never finished is removed. Methods raise StoreError when the disk, the database or a file fails them.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str | None = None,
+        *,
+        exclusive: bool = False,
+        busy_s: float = 2.0,
+        stale_s: float = _STALE_SECONDS,
+    ) -> None:
+        self.folder = Path(folder) if folder is not None else data_home() / "voices"
+        self._stale_s = stale_s
+        self._blobs = Blobs(self.folder / "files")
+        self._database = Database(self.folder / "voices.sqlite3", busy_s)
+        self._server = ServerLock(self.folder / "server.lock") if exclusive else None
+        self._swept = False
+
+    def __repr__(self) -> str:
+        return f"VoiceStore({str(self.folder)!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files and let another server have the store. Closing twice is fine."""
+        self._database.close()
+        if self._server is not None:
+            self._server.close()
+
+    def begin(self, request: VoiceCreate, samples: Sequence[Sample], owner: str, languages: Sequence[str] = ()) -> str:
+        """Keep what a voice will be made of, and return its id. Nobody can see it yet."""
+        self._ready(make=True)
+        made = secrets.token_hex(16)
+        told = json.dumps(
+            {
+                "title": request.title,
+                "description": request.description or "",
+                "tags": list(request.tags),
+                "languages": list(languages),
+            }
+        )
+        # Large files are written before the transaction, which would keep others waiting. In it they are
+        # only looked at again: a sweep, which is a transaction too, may have come between.
+        for data in (*(sample.audio for sample in samples), request.cover_image):
+            if data:
+                self._blobs.put(data)
+        now = time.time()
+        with self._database.writing() as db:
+            cover = self._blobs.put(request.cover_image) if request.cover_image else None
+            kept = [(i, one.title, one.text, self._blobs.put(one.audio)) for i, one in enumerate(samples)]
+            digest = _digest(made, owner, request.visibility, now, told, cover, kept)
+            row = (made, owner, request.visibility, "created", now, now, 0, told, cover, digest)
+            db.execute(f"INSERT INTO voices ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)  # noqa: S608 - a constant
+            db.executemany("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", [(made, *sample) for sample in kept])
+        return made
+
+    def train(self, id: str) -> None:
+        """Say that the engine has begun."""
+        self._turn(id, "created", "training")
+
+    def finish(self, id: str, fingerprint: str, embedding: bytes) -> VoiceModel:
+        """Keep what the engine made of the voice, let it be seen, and return its record.
+
+        ``embedding`` is the engine's own business; ``fingerprint`` names the weights that made it.
+        """
+        with self._database.writing() as db:
+            _keep_embedding(db, id, fingerprint, embedding)
+            _set_state(db, id, "training", "trained")
+        with self._database.reading() as db:
+            return _record(db, _row(db, id))
+
+    def fail(self, id: str) -> None:
+        """Say that the engine could not make it. Its creator can still look at the record."""
+        self._turn(id, "training", "failed")
+
+    def get(self, id: str, owner: str) -> VoiceModel:
+        """Return the record of a voice. Raises NotFound, the same for an unknown one and one private to another."""
+        if not self._known(id):
+            raise _unknown(id)
+        with self._database.reading() as db:
+            return _record(db, _visible(db, id, owner))
+
+    def embedding(self, id: str, owner: str, fingerprint: str) -> bytes | None:
+        """Return what the engine with these weights made of a voice; None when only others have. Raises NotFound."""
+        if not self._known(id):
+            raise _unknown(id)
+        with self._database.reading() as db:
+            row = _visible(db, id, owner)
+            if row["state"] != "trained":
+                raise _unknown(id)
+            _record(db, row)  # whose digest is checked
+            found = db.execute(
+                "SELECT data, digest FROM embeddings WHERE voice = ? AND fingerprint = ?", (id, fingerprint)
+            ).fetchone()
+        if found is None:
+            return None
+        data = bytes(found[0])
+        # What is damaged here can be made again of the samples.
+        return data if hashlib.sha256(data).hexdigest() == found[1] else None
+
+    def keep_embedding(self, id: str, fingerprint: str, embedding: bytes) -> None:
+        """Keep what an engine with other weights made of a voice."""
+        with self._database.writing() as db:
+            _keep_embedding(db, id, fingerprint, embedding)
+
+    def samples(self, id: str, owner: str) -> tuple[Sample, ...]:
+        """Return the recordings of a voice, in order. Raises NotFound."""
+        if not self._known(id):
+            raise _unknown(id)
+        with self._database.reading() as db:
+            _visible(db, id, owner)
+            rows = db.execute(
+                "SELECT audio, text, title FROM samples WHERE voice = ? ORDER BY number", (id,)
+            ).fetchall()
+        return tuple(Sample(self._blobs.get(audio), text, title) for audio, text, title in rows)
+
+    def cover(self, id: str, owner: str) -> bytes:
+        """Return the cover picture of a voice. Raises NotFound, also when it has none."""
+        if not self._known(id):
+            raise _unknown(id)
+        with self._database.reading() as db:
+            cover = _visible(db, id, owner)["cover"]
+        if cover is None:
+            raise NotFound("this voice model has no cover image", status=404)
+        return self._blobs.get(cover)
+
+    def count(self, id: str) -> None:
+        """Count a synthesis with a voice."""
+        with self._database.writing() as db:
+            db.execute("UPDATE voices SET task_count = task_count + 1 WHERE id = ?", (id,))
+
+    def _turn(self, id: str, before: str, after: str) -> None:
+        with self._database.writing() as db:
+            _set_state(db, id, before, after)
+
+    def _known(self, id: str) -> bool:
+        """Whether it is worth a look: no disk is touched for an id that was never given out."""
+        return _ID.fullmatch(id) is not None and self._ready(make=False)
+
+    def _ready(self, *, make: bool) -> bool:
+        if self._database.opened:
+            return True
+        if not self._database.path.exists():
+            if not self._blobs.empty():
+                raise StoreError(
+                    f"the database of the voice store is gone: {self._database.path}; put it back, or remove "
+                    f"{self._blobs.folder} to begin anew"
+                )
+            if not make:
+                return False
+        if not self._swept:
+            self._sweep()
+        return True
+
+    def _sweep(self) -> None:
+        with self._database.writing() as db:
+            db.execute(
+                "DELETE FROM voices WHERE state IN ('created', 'training') AND updated_at <= ?",
+                (time.time() - self._stale_s,),
+            )
+            rows = db.execute("SELECT audio FROM samples UNION SELECT cover FROM voices WHERE cover IS NOT NULL")
+            self._blobs.sweep({name for (name,) in rows}, self._stale_s)
+        self._swept = True
+
+
+def _visible(db: sqlite3.Connection, id: str, owner: str) -> sqlite3.Row:
+    row = _row(db, id)
+    if row["state"] not in _STATES:
+        raise _damaged(id)
+    if row["state"] not in {"trained", "failed"} or (row["visibility"] == "private" and row["owner"] != owner):
+        raise _unknown(id)
+    return row
+
+
+def _row(db: sqlite3.Connection, id: str) -> sqlite3.Row:
+    cursor = db.cursor()
+    cursor.row_factory = sqlite3.Row
+    row: sqlite3.Row | None = cursor.execute(f"SELECT {_COLUMNS} FROM voices WHERE id = ?", (id,)).fetchone()  # noqa: S608 - a constant
+    if row is None:
+        raise _unknown(id)
+    return row
+
+
+def _record(db: sqlite3.Connection, row: sqlite3.Row) -> VoiceModel:
+    kept = db.execute(
+        "SELECT number, title, text, audio FROM samples WHERE voice = ? ORDER BY number", (row["id"],)
+    ).fetchall()
+    made = _digest(row["id"], row["owner"], row["visibility"], row["created_at"], row["told"], row["cover"], kept)
+    if made != row["digest"]:
+        raise StoreError(f"the record of the voice model {row['id']} is damaged in the voice store")
+    told = json.loads(row["told"])
+    try:
+        return _as_model(row, told, kept)
+    except (ValueError, OverflowError, TypeError) as error:
+        raise StoreError(f"the record of the voice model {row['id']} is damaged in the voice store") from error
+
+
+def _as_model(row: sqlite3.Row, told: dict[str, Any], kept: list[tuple[int, str, str, str]]) -> VoiceModel:
+    return VoiceModel(
+        id=row["id"],
+        type="tts",
+        title=told["title"],
+        description=told["description"],
+        cover_image=f"/model/{row['id']}/cover" if row["cover"] else "",
+        state=row["state"],
+        tags=tuple(told["tags"]),
+        created_at=datetime.fromtimestamp(row["created_at"], UTC),
+        updated_at=datetime.fromtimestamp(row["updated_at"], UTC),
+        visibility=row["visibility"],
+        task_count=row["task_count"],
+        author=Author(id=row["owner"]),
+        train_mode="fast",
+        samples=tuple(SampleEntity(title=title, text=text) for _, title, text, _ in kept),
+        languages=tuple(told["languages"]),
+    )
+
+
+def _keep_embedding(db: sqlite3.Connection, id: str, fingerprint: str, data: bytes) -> None:
+    row = (id, fingerprint, data, hashlib.sha256(data).hexdigest())
+    db.execute("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?)", row)
+
+
+def _set_state(db: sqlite3.Connection, id: str, before: str, after: str) -> None:
+    done = db.execute(
+        "UPDATE voices SET state = ?, updated_at = ? WHERE id = ? AND state = ?", (after, time.time(), id, before)
+    )
+    if done.rowcount != 1:
+        raise StoreError(f"the voice model {id} is not in state {before}")
+
+
+def _digest(id: str, *parts: Any) -> str:
+    # SQLite does not notice a flipped bit inside a value; this does.
+    return hashlib.sha256(json.dumps([id, *parts]).encode()).hexdigest()
+
+
+def _damaged(id: str) -> StoreError:
+    return StoreError(f"the record of the voice model {id} is damaged in the voice store")
+
+
+def _unknown(id: str) -> NotFound:
+    shown = id if len(id) <= 64 and id.isascii() and id.isprintable() else "of this id"
+    return NotFound(f"there is no voice model {shown}", status=404)
