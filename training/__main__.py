@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,22 @@ from pathlib import Path
 import torch
 
 from training import codec, codes, export, guess, lexicon, lm, render
+
+
+BENCH = Path(__file__).parent.parent / "bench"
+
+
+def evaluate(sentences: int, jobs: int) -> str:
+    """Word errors of teacher, codec and voice, speed, and the picture: the same commands that made the published figures."""
+    commands = (["voice.py", "--sentences", str(sentences), "--jobs", str(jobs)], ["speed.py"], ["picture.py"])
+    lines = []
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, str(BENCH / command[0]), *command[1:]], check=True, capture_output=True, text=True
+        )
+        lines.append(done.stdout.splitlines()[-1])
+        print(lines[-1], flush=True)
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -28,7 +46,8 @@ def main() -> None:
     parser.add_argument("--codec-minutes", type=float, default=34, help="for the codec")
     parser.add_argument("--lm-minutes", type=float, default=70, help="for the language model")
     parser.add_argument("--decoder-minutes", type=float, default=20, help="for the decoder alone, its codes fixed")
-    parser.add_argument("--jobs", type=int, default=2, help="processes that render")
+    parser.add_argument("--sentences", type=int, default=300, help="held-out sentences for the word errors at the end")
+    parser.add_argument("--jobs", type=int, default=2, help="processes that render and recognise")
     parser.add_argument("--threads", type=int, help="threads of torch")
     options = parser.parse_args()
     folder: Path = options.folder
@@ -58,6 +77,7 @@ def main() -> None:
     stage("lm", lambda: lm.train(folder, codec.load(folder / "codec-run.safetensors"), options.lm_minutes))
     stage("decoder", lambda: codec.train_decoder(folder, options.decoder_minutes))
     stage("export", lambda: export.export(folder))
+    stage("evaluate", lambda: evaluate(options.sentences, options.jobs))
 
 
 if __name__ == "__main__":
