@@ -18,7 +18,6 @@ import torch
 
 from training import codec, codes, export, guess, lexicon, lm, render
 
-
 BENCH = Path(__file__).parent.parent / "bench"
 
 
