@@ -27,6 +27,7 @@ __all__ = [
     "Epilogue",
     "SeedSupport",
     "SpeechStream",
+    "VoiceHost",
     "VoicePreset",
     "check_seed",
     "check_text_length",
@@ -106,6 +107,19 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Let go of connections, threads and memory; running streams end. May be called twice."""
+        ...
+
+
+@runtime_checkable
+class VoiceHost(Backend, Protocol):
+    """A backend that keeps voice models of several callers apart, as a service needs it."""
+
+    def acting_for(self, owner: str) -> Self:
+        """Return the same backend for one caller: what it makes private only ``owner`` sees and speaks with."""
+        ...
+
+    def cover_image(self, id: str) -> bytes:
+        """Return the cover image of a voice model. Raises NotFound like ``get_voice``, or when it has none."""
         ...
 
 

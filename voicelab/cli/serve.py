@@ -14,6 +14,7 @@ from voicelab.errors import RequestInvalid
 from voicelab.service.keys import KeyStore
 from voicelab.service.run import LOOPBACK, PORT
 from voicelab.service.run import serve as run
+from voicelab.voices.store import VoiceStore
 
 __all__ = ["serve"]
 
@@ -31,8 +32,8 @@ def serve(
     if number is None or not 0 <= number <= 65535:
         raise RequestInvalid.of("port", f"should be 0 to 65535, not {port}")
     # The keys first: they are quick to open, and a store that cannot be used is quick to tell.
-    with KeyStore() as keys:
-        backend = voicelab.LocalBackend(device=device)
+    with KeyStore() as keys, VoiceStore(exclusive=True) as voices:
+        backend = voicelab.LocalBackend(device=device, voices=voices)
         try:
             run(backend, host, number, keys=keys, say=partial(say_line, to_stderr=True))
         finally:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import secrets
-import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -29,10 +30,10 @@ from voicelab.engine.speakers import References
 from voicelab.engine.text.front import FrontEnd
 from voicelab.engine.text.guess import load_guess
 from voicelab.engine.text.lexicon import Lexicon
-from voicelab.errors import EngineError, NotFound, RequestInvalid
-from voicelab.schema import Author, Model, ReferenceAudio, SampleEntity, TTSRequest, VoiceCreate, VoiceModel
-
-_AUTHOR = Author(id="voicelab", nickname="voicelab", avatar="")
+from voicelab.engine.voices import StoredVoices
+from voicelab.errors import EngineError, RequestInvalid
+from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.voices.store import LOCAL_OWNER, VoiceStore
 
 
 class LocalBackend:
@@ -40,13 +41,14 @@ class LocalBackend:
 
     Seeds are exact: the same request, seed and device give the same samples. Without a seed one is drawn, and kept in the
     clip's provenance. Both models of the interface, s1 and s2-pro, are answered by the one embedded voice for now.
-    Voices made with `create_voice` live as long as the backend.
+    Voices made with `create_voice` are kept on disk; for speech with the voices inside the package no disk is touched.
 
     Args:
         device: as torch names it (``"cpu"``, ``"cuda:0"``); by default a CUDA device if there is one, else the CPU.
         threads: CPU threads for torch, in the whole process; by default torch's own choice.
         weights: a checkpoint; by default the one inside the package.
         rows: most utterances spoken at once; more wait.
+        voices: where voices are kept; by default in VOICELAB_HOME.
 
     Raises:
         WeightsError: the checkpoint cannot be read.
@@ -54,7 +56,13 @@ class LocalBackend:
     """
 
     def __init__(
-        self, device: str | None = None, threads: int | None = None, *, weights: Path | None = None, rows: int = ROWS
+        self,
+        device: str | None = None,
+        threads: int | None = None,
+        *,
+        weights: Path | None = None,
+        rows: int = ROWS,
+        voices: VoiceStore | None = None,
     ) -> None:
         if rows < 1 or (threads is not None and threads < 1):
             raise EngineError(f"rows and threads must be at least 1, not {rows} and {threads}")
@@ -65,8 +73,14 @@ class LocalBackend:
         self._scheduler = Scheduler(self._checkpoint.lm, rows)
         self._parts = Parts(self._checkpoint.codec, self._scheduler, FrontEnd(Lexicon(load_guess())))
         self._references = References(self._checkpoint.codec)
-        self._made: dict[str, tuple[VoiceModel, Tensor]] = {}
-        self._lock = threading.Lock()
+        self._own_store = voices is None
+        self._voices = StoredVoices(
+            VoiceStore() if voices is None else voices,
+            self._references,
+            self._checkpoint.digest,
+            next(iter(self._checkpoint.speakers.values())).numel(),
+        )
+        self._owner = LOCAL_OWNER
         self._capabilities = Capabilities(
             name="embedded" if weights is None else weights.stem,
             models=("s1", "s2-pro"),
@@ -105,78 +119,67 @@ class LocalBackend:
             backend=self._capabilities,
             seed=used,
             on_close=speech.cancel,
-            epilogue=lambda: Epilogue(stretch_words(speech.words, prosody.speed), (*speech.notes, *prosody.notes)),
+            epilogue=partial(self._epilogue, request, speech, prosody),
             started=started,
         )
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
-        """Makes a voice of reference audio, at once.
+        """Makes a voice of recordings, at once, and keeps it on disk.
 
         Raises:
-            RequestInvalid: a voice file is no audio, or holds no sound.
+            RequestInvalid: a voice file is no audio or holds no speech, or the cover image is none.
+            StoreError: the voice cannot be kept.
         """
-        texts = request.texts or ("",) * len(request.voices)
-        references = [ReferenceAudio(audio=audio, text=text) for audio, text in zip(request.voices, texts, strict=True)]
-        try:
-            speaker = self._references.speaker(references)
-        except RequestInvalid as error:
-            raise RequestInvalid.of("voices", error.errors[0].msg) from error
-        now = datetime.now(UTC)
-        record = VoiceModel(
-            id=secrets.token_hex(16),
-            type="tts",
-            title=request.title,
-            description=request.description or "",
-            cover_image="",
-            state="trained",
-            tags=request.tags,
-            created_at=now,
-            updated_at=now,
-            visibility=request.visibility,
-            like_count=0,
-            mark_count=0,
-            shared_count=0,
-            task_count=0,
-            author=_AUTHOR,
-            train_mode="fast",
-            samples=tuple(
-                SampleEntity(title=f"{i + 1}", text=text, task_id="", audio="") for i, text in enumerate(texts)
-            ),
-            languages=("en",),
-        )
-        with self._lock:
-            self._made[record.id] = (record, speaker)
-        return record
+        return self._voices.create(request, self._owner)
 
     def get_voice(self, id: str) -> VoiceModel:
-        """The record of a voice made here.
+        """The record of a stored voice.
 
         Raises:
-            NotFound: there is none of this id.
+            NotFound: there is none of this id, or it is private to another caller.
+            StoreError: it is kept, and cannot be read.
         """
-        with self._lock:
-            found = self._made.get(id)
-        if found is None:
-            raise NotFound(f"there is no voice {id!r}", status=404)
-        return found[0]
+        return self._voices.store.get(id, self._owner)
+
+    def acting_for(self, owner: str) -> Self:
+        """The same backend for another caller, whose private voices are its own. Closing either closes both."""
+        other = copy.copy(self)
+        other._owner = owner  # noqa: SLF001 - our own copy
+        return other
+
+    def cover_image(self, id: str) -> bytes:
+        """The cover image of a stored voice.
+
+        Raises:
+            NotFound: there is no such voice or image, or the voice is private to another caller.
+            StoreError: it is kept, and cannot be read.
+        """
+        return self._voices.store.cover(id, self._owner)
 
     def close(self) -> None:
-        """Ends the engine's thread; what still speaks fails. May be called twice."""
+        """Ends the engine's thread; what still speaks fails. May be called twice. A store that was given stays open."""
         self._scheduler.close()
+        if self._own_store:
+            self._voices.store.close()
+
+    def _epilogue(self, request: TTSRequest, speech: Speech, prosody: ProsodyProcessor) -> Epilogue:
+        voice = request.reference_id
+        if voice and voice not in self._checkpoint.speakers:
+            self._voices.count(voice)
+        return Epilogue(stretch_words(speech.words, prosody.speed), (*speech.notes, *prosody.notes))
 
     def _speaker(self, request: TTSRequest) -> Tensor:
         speakers = self._checkpoint.speakers
         if request.reference_id:
             if request.reference_id in speakers:
                 return speakers[request.reference_id]
-            with self._lock:
-                made = self._made.get(request.reference_id)
-            if made is None:
+            stored = self._voices.speaker(request.reference_id, self._owner)
+            if stored is None:
                 known = ", ".join(speakers)
                 raise RequestInvalid.of(
                     "reference_id", f"there is no voice {request.reference_id!r}; the voices here are {known}"
                 )
-            return made[1]
+            return stored
         if request.references:
             return self._references.speaker(request.references)
         return speakers[self._checkpoint.presets[0].id]

@@ -1,14 +1,13 @@
-"""The service: ``POST /v1/tts`` of the interface, spoken by any backend, and ``GET /health``."""
+"""The service: the interface's endpoints, answered by any backend, and ``GET /health``."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -23,11 +22,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from voicelab.backend import Backend, Capabilities, check_text_length
 from voicelab.errors import FieldError, PaymentRequired, RequestInvalid
 from voicelab.schema import Model, TTSRequest, check_model
+from voicelab.service.aside import aside
 from voicelab.service.auth import bearer_secret
 from voicelab.service.bodies import body_kind, decode, read_body
 from voicelab.service.credit import cost, delivered_cost
 from voicelab.service.gate import Gate
 from voicelab.service.keys import ApiKey, KeyStore
+from voicelab.service.limits import Limits
+from voicelab.service.models import Models, caller_of
 from voicelab.service.responses import HANDLERS, json_response
 from voicelab.service.speech import SpeechResponse, Stage
 
@@ -42,26 +44,6 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a service bears. Sizes are in bytes, times in seconds.
-
-    Over ``json_body`` and ``body`` (MessagePack, which carries audio) the answer is 413; a body must
-    arrive within ``body_seconds`` (408). ``active`` requests speak at once and ``waiting`` queue for at
-    most ``waiting_seconds``; beyond that the answer is 503. ``buffer`` is how much audio of one request
-    waits for its reader, who is given up after taking nothing for ``send_seconds``.
-    """
-
-    json_body: int = 512 * 1024
-    body: int = 64 * 1024 * 1024
-    body_seconds: float = 60.0
-    active: int = 8
-    waiting: int = 32
-    waiting_seconds: float = 60.0
-    buffer: int = 256 * 1024
-    send_seconds: float = 120.0
-
-
 def create_app(backend: Backend, keys: KeyStore, *, limits: Limits | None = None) -> Starlette:
     """Return the ASGI application in which ``backend`` speaks for those who hold one of ``keys``.
 
@@ -71,6 +53,9 @@ def create_app(backend: Backend, keys: KeyStore, *, limits: Limits | None = None
     app = Starlette(
         routes=[
             Route("/v1/tts", service.speech, methods=["POST"]),
+            Route("/model", service.models.create, methods=["POST"]),
+            Route("/model/{id}", service.models.get, methods=["GET"]),
+            Route("/model/{id}/cover", service.models.cover, methods=["GET"]),
             Route("/health", service.health, methods=["GET"]),
         ],
         exception_handlers=HANDLERS,
@@ -90,6 +75,9 @@ class _Service:
         self._limits = limits
         # Short waits, as for the lock of the key store, must not stand behind speech.
         self._helpers = ThreadPoolExecutor(4, "voicelab-helper")
+        # Taking in recordings is heavy work, which must not take all the threads that speak.
+        self._intake = ThreadPoolExecutor(2, "voicelab-intake")
+        self.models = Models(backend, self._authenticate, limits, workers=self._intake, helpers=self._helpers)
         self._stage = Stage(
             gate=Gate(limits.active, limits.waiting, limits.waiting_seconds),
             voices=ThreadPoolExecutor(limits.active, "voicelab-voice"),
@@ -104,6 +92,7 @@ class _Service:
             yield
         finally:
             self._stage.voices.shutdown(wait=False, cancel_futures=True)
+            self._intake.shutdown(wait=False, cancel_futures=True)
             self._helpers.shutdown(wait=False)
 
     async def health(self, _: Request) -> Response:
@@ -112,7 +101,7 @@ class _Service:
 
     async def speech(self, request: Request) -> Response:
         """Answer ``POST /v1/tts``: authentication, then credit, then validation, then speech."""
-        key = await self._aside(self._keys.authenticate, bearer_secret(request))
+        key = await self._authenticate(request)
         if key.credit == 0:
             raise PaymentRequired("This API key has no credit left", status=402)
         kind = body_kind(request)
@@ -133,10 +122,13 @@ class _Service:
         return SpeechResponse(
             self._stage,
             speech,
-            partial(self._backend.synthesize, speech, model=model, seed=seed),
+            partial(caller_of(self._backend, key).synthesize, speech, model=model, seed=seed),
             owner=key.id,
             settle=partial(self._settle, key, speech),
         )
+
+    async def _authenticate(self, request: Request) -> ApiKey:
+        return await aside(self._helpers, self._keys.authenticate, bearer_secret(request))
 
     def _validate(self, wire: object, binary: bool) -> TTSRequest:
         speech = TTSRequest.from_wire(wire, binary=binary)
@@ -145,20 +137,11 @@ class _Service:
 
     async def _reserve(self, key: ApiKey, characters: int) -> None:
         if key.credit is not None:
-            await self._aside(self._keys.reserve, key, characters)
+            await aside(self._helpers, self._keys.reserve, key, characters)
 
     async def _settle(self, key: ApiKey, speech: TTSRequest, sent: int, whole: bool) -> None:
         if key.credit is not None and not whole:
-            await self._aside(self._keys.give_back, key, len(speech.text) - delivered_cost(speech, sent))
-
-    async def _aside(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        work = partial(call, *args, **kwargs)
-        try:
-            pending = asyncio.get_running_loop().run_in_executor(self._helpers, work)
-        except RuntimeError:
-            # The service is shutting down and the helpers have gone; nobody is kept waiting any more.
-            return work()
-        return await pending
+            await aside(self._helpers, self._keys.give_back, key, len(speech.text) - delivered_cost(speech, sent))
 
 
 def _attempt(check: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> tuple[_T | None, tuple[FieldError, ...]]:

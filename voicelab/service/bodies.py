@@ -18,7 +18,7 @@ from starlette.requests import Request
 
 from voicelab.errors import FieldError, RequestInvalid
 
-__all__ = ["BodyKind", "body_kind", "decode", "read_body"]
+__all__ = ["BodyKind", "body_kind", "check_length", "decode", "late", "media_type", "read_body"]
 
 BodyKind = Literal["json", "msgpack"]
 
@@ -34,21 +34,36 @@ _MOST_DIGITS = 400
 
 def body_kind(request: Request) -> BodyKind:
     """Return what the content type says the body is. Raises HTTPException 415."""
-    kind = _KINDS.get(request.headers.get("content-type", "").partition(";")[0].strip().lower())
+    kind = _KINDS.get(media_type(request))
     if kind is None:
         raise HTTPException(415, "The content type must be application/json or application/msgpack")
+    return kind
+
+
+def media_type(request: Request) -> str:
+    """Return the content type without its parameters. Raises HTTPException 415 for a compressed body."""
     if request.headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}:
         raise HTTPException(415, "The body must not be compressed")
-    return kind
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def check_length(request: Request, limit: int) -> None:
+    """Raise HTTPException 413 when the body says that it is larger than ``limit`` bytes."""
+    declared = request.headers.get("content-length", "")
+    # The server has refused what is no number; an honest length is refused before any of it is read.
+    if declared.isdecimal() and int(declared) > limit:
+        raise HTTPException(413, f"The body is larger than {limit} bytes")
+
+
+def late(seconds: float) -> HTTPException:
+    """Return the answer to a body that did not arrive in time."""
+    # The rest of the body would be taken for the next request.
+    return HTTPException(408, f"The body did not arrive within {seconds:g} s", {"connection": "close"})
 
 
 async def read_body(request: Request, limit: int, seconds: float) -> bytes:
     """Return the body of at most ``limit`` bytes, sent within ``seconds``. Raises HTTPException 413 or 408."""
-    too_large = HTTPException(413, f"The body is larger than {limit} bytes")
-    declared = request.headers.get("content-length", "")
-    # The server has refused what is no number; an honest length is refused before any of it is read.
-    if declared.isdecimal() and int(declared) > limit:
-        raise too_large
+    check_length(request, limit)
     parts: list[bytes] = []
     size = 0
     try:
@@ -56,12 +71,10 @@ async def read_body(request: Request, limit: int, seconds: float) -> bytes:
             async for part in request.stream():
                 size += len(part)
                 if size > limit:
-                    raise too_large
+                    raise HTTPException(413, f"The body is larger than {limit} bytes")
                 parts.append(part)
     except TimeoutError:
-        # The rest of the body would be taken for the next request.
-        headers = {"connection": "close"}
-        raise HTTPException(408, f"The body did not arrive within {seconds:g} s", headers) from None
+        raise late(seconds) from None
     return b"".join(parts)
 
 

@@ -19,6 +19,7 @@ from voicelab.errors import (
     RequestInvalid,
     ServiceTimeout,
     ServiceUnavailable,
+    StoreError,
 )
 
 __all__ = ["HANDLERS", "failed", "invalid", "json_response", "refused"]
@@ -59,9 +60,9 @@ def failed(error: Exception) -> Response:
     _LOG.error("the backend failed: %s", type(error).__name__, exc_info=error)
     if isinstance(error, ServiceTimeout):
         return refused(504, "The voice did not answer in time")
-    if isinstance(error, ServiceUnavailable | MemoryError):
+    if isinstance(error, ServiceUnavailable | StoreError | MemoryError):
         return refused(503, "The voice is not available at the moment", {"retry-after": _RETRY_AFTER})
-    return refused(500, "The voice failed to speak this request")
+    return refused(500, "The voice failed at this request")
 
 
 def _on_http(_: Request, error: Exception) -> Response:

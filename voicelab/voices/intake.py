@@ -16,13 +16,17 @@ from voicelab.voices.recognise import Recognizer
 from voicelab.voices.speech import Survey, survey
 from voicelab.voices.store import Sample
 
-__all__ = ["MAX_FILES", "RATE", "take_in"]
+__all__ = ["MAX_FILES", "MAX_TAGS", "RATE", "take_in"]
 
 MAX_FILES = 20
 """Voice files in one voice model."""
+MAX_TAGS = 64
+"""Tags of one voice model."""
 RATE = 44_100
 """Sample rate in Hz at which recordings are kept, as 16-bit WAV."""
 
+# Characters. Records are read whole whenever a voice speaks; a transcript has as many as a request may have.
+_LONGEST = {"title": 1000, "description": 10_000, "texts": 20_000, "tags": 100}
 _LEVEL = -23.0
 """dBFS (RMS where there is sound) to which recordings are brought."""
 _HEADROOM = 0.89
@@ -40,9 +44,9 @@ def take_in(request: VoiceCreate, recognizer: Callable[[], Recognizer | None]) -
     noticed (too short or long for a good clone, noisy, no transcript) stands in the sample's title.
 
     Raises RequestInvalid: what is no audio, too large, too long or no speech, with its position; too many
-    files; a cover image that is none; ``enhance_audio_quality``, which is not there yet.
+    files or tags, or too long ones; a cover image that is none; ``enhance_audio_quality``, which is not there yet.
     """
-    troubles: list[FieldError] = []
+    troubles = _words(request)
     if request.enhance_audio_quality:
         message = "Recordings cannot be enhanced here yet; leave it out, or give cleaner recordings"
         troubles.append(FieldError(("body", "enhance_audio_quality"), "unsupported", message))
@@ -77,6 +81,25 @@ def take_in(request: VoiceCreate, recognizer: Callable[[], Recognizer | None]) -
         title = f"Sample {number + 1}, {sound.size / RATE:.1f} s" + "".join(f"; {note}" for note in notes)
         samples.append(Sample(Clip(sound, RATE).to_bytes("wav"), text, title))
     return tuple(samples)
+
+
+def _words(request: VoiceCreate) -> list[FieldError]:
+    given = {
+        "title": (request.title,),
+        "description": (request.description or "",),
+        "texts": request.texts,
+        "tags": request.tags,
+    }
+    troubles = []
+    for name, values in given.items():
+        limit = _LONGEST[name]
+        if any(len(value) > limit for value in values):
+            message = f"Input should have at most {limit} characters"
+            troubles.append(FieldError(("body", name), "string_too_long", message, ctx=f"max_length: {limit}"))
+    if len(request.tags) > MAX_TAGS:
+        message = f"There are {len(request.tags)} tags; at most {MAX_TAGS} are taken"
+        troubles.append(FieldError(("body", "tags"), "too_long", message, ctx=f"max_length: {MAX_TAGS}"))
+    return troubles
 
 
 def _listen(data: bytes) -> tuple[Samples, Survey]:

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import Message
+
+from voicelab.errors import RequestInvalid
+from voicelab.service.forms import MAX_PARTS, Part, as_wire, read_form
+
+BOUNDARY = b"--x"
+WAV = bytes(range(256)) * 4
+
+
+def _part(name: str, data: bytes, more: str = "") -> bytes:
+    return b'----x\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n' % (name.encode(), more.encode(), data)
+
+
+def _form(*parts: bytes) -> bytes:
+    return b"".join(parts) + b"----x--\r\n"
+
+
+def _read(
+    body: bytes, *, limit: int = 10**6, file: int = 10**5, piece: int = 1000, content_type: bytes | None = None
+) -> list[Part]:
+    pieces: Iterator[bytes] = iter([body[at : at + piece] for at in range(0, len(body), piece)] + [b""])
+
+    async def receive() -> Message:
+        data = next(pieces)
+        return {"type": "http.request", "body": data, "more_body": bool(data)}
+
+    kind = b"multipart/form-data; boundary=" + BOUNDARY if content_type is None else content_type
+    request = Request({"type": "http", "headers": [(b"content-type", kind)]}, receive)
+    return asyncio.run(read_form(request, limit, file, 5.0))
+
+
+def _wire(*parts: bytes) -> dict[str, object]:
+    return as_wire(_read(_form(*parts)))
+
+
+@pytest.mark.parametrize("piece", [1, 7, 64, 10_000])
+def test_it_is_the_same_however_it_is_cut(piece: int) -> None:
+    body = _form(_part("title", "Ä".encode()), _part("voices", WAV, '; filename="a.wav"\r\nContent-Type: audio/wav'))
+    assert as_wire(_read(body, piece=piece)) == {"title": "Ä", "voices": [WAV]}
+
+
+@pytest.mark.parametrize("names", [("voices", "voices"), ("voices[]", "voices[]"), ("voices[0]", "voices[1]")])
+@pytest.mark.parametrize("more", ["", '; filename="upload"\r\nContent-Type: application/octet-stream', '; filename=""'])
+def test_files_are_known_by_their_field(names: tuple[str, str], more: str) -> None:
+    found = _wire(*(_part(name, WAV + bytes([number]), more) for number, name in enumerate(names)))
+    assert found == {"voices": [WAV + b"\x00", WAV + b"\x01"]}
+
+
+def test_numbers_say_the_order() -> None:
+    parts = [_part(f"texts[{number}]", b"%d" % number) for number in (10, 2, 0)]
+    assert _wire(*parts) == {"texts": ["0", "2", "10"]}
+    assert _wire(_part("tags", b"last"), _part("tags[3]", b"first")) == {"tags": ["first", "last"]}
+
+
+def test_a_text_may_come_as_a_file() -> None:
+    more = '; filename="upload"\r\nContent-Type: application/octet-stream'
+    assert _wire(_part("title", b"Ada", more), _part("texts", b"said", more)) == {"title": "Ada", "texts": ["said"]}
+
+
+def test_empty_lists_are_left_out_and_empty_files_are_not() -> None:
+    assert _wire(_part("texts", b""), _part("tags[]", b""), _part("voices", b"")) == {"voices": [b""]}
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ([_part("title", b"a"), _part("title", b"b")], "title: The field title is given twice"),
+        ([_part("voices[1]", b"a"), _part("voices[1]", b"b")], "voices: The field voices is given twice"),
+        ([_part("title", b"\xff\xfe")], "title: Input should be UTF-8"),
+        ([_part("texts[0]", b"\xff\xfe")], "texts: Input should be UTF-8"),
+    ],
+)
+def test_what_has_no_one_meaning_is_refused(parts: list[bytes], why: str) -> None:
+    with pytest.raises(RequestInvalid, match=why):
+        _wire(*parts)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"", None),
+        (b"no form at all", None),
+        (b"preamble\r\n" + _form(_part("title", b"a")), None),
+        (_form(_part("title", b"a"))[:-6], None),
+        (_part("title", b"a"), None),
+        (b"----x\r\n\r\nno headers\r\n----x--\r\n", None),
+        (b"----x\r\nContent-Disposition: form-data\r\n\r\nno name\r\n----x--\r\n", None),
+        (b"----x\r\n" + b"A: b\r\n" * 10_000 + b"\r\nx\r\n----x--\r\n", None),
+        (b"----x\r\nA: " + b"b" * 10**5 + b"\r\n\r\nx\r\n----x--\r\n", None),
+        (_form(*[_part("tags", b"x")] * (MAX_PARTS + 1)), None),
+        (_form(_part("title", b"a")), b"multipart/form-data"),
+        (_form(_part("title", b"a")), b"multipart/form-data; boundary=" + b"x" * 300),
+    ],
+    ids="empty rubbish preamble cut unended headerless nameless headers header parts boundless boundary".split(),
+)
+def test_what_is_no_form_is_refused(body: bytes, content_type: bytes | None) -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        _read(body, content_type=content_type)
+    assert caught.value.errors[0].loc == ("body",)
+    assert caught.value.errors[0].type == "multipart_invalid"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [[_part("voices", bytes(10**5 + 1))], [_part("title", bytes(300_000))], [_part("voices", bytes(9**5))] * 20],
+)
+def test_what_is_too_large_is_refused_before_it_is_all_there(parts: list[bytes]) -> None:
+    with pytest.raises(HTTPException) as caught:
+        _read(_form(*parts))
+    assert caught.value.status_code == 413
+
+
+def test_a_hundred_thousand_parts_take_no_time() -> None:
+    body = _form(*[_part("tags", b"")] * 100_000)
+    started = time.perf_counter()
+    with pytest.raises(RequestInvalid, match="128 parts"):
+        _read(body, limit=10**8, piece=65536)
+    assert time.perf_counter() - started < 1

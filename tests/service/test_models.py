@@ -1,0 +1,349 @@
+"""POST /model and GET /model/{id} over real sockets, with a real engine whose weights were drawn at random."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgpack  # type: ignore[import-untyped]  # it publishes no types
+import pytest
+
+from tests.engine.tiny import make_codec, make_lm, speaker
+from tests.service.conftest import Service as ToneService
+from tests.speechlike import speech_file
+from tests.voices.test_cover import picture
+from voicelab.backend import VoicePreset
+from voicelab.client import ServiceBackend
+from voicelab.engine.checkpoint import save
+from voicelab.engine.local import LocalBackend
+from voicelab.errors import NotFound, RequestInvalid
+from voicelab.schema import TTSRequest, VoiceCreate
+from voicelab.service.keys import KeyStore
+from voicelab.service.limits import Limits
+from voicelab.service.models import owner_of
+from voicelab.service.run import running
+from voicelab.voices.store import VoiceStore
+
+WAV = speech_file(2)
+FIELDS: dict[str, Any] = {"type": "tts", "title": "Ada", "train_mode": "fast", "visibility": "private", "texts": "said"}
+RECORD = {
+    "_id", "type", "title", "description", "cover_image", "state", "tags", "created_at", "updated_at", "visibility",
+    "like_count", "mark_count", "shared_count", "task_count", "author", "train_mode", "samples", "languages",
+    "lock_visibility", "unliked", "liked", "marked",
+}  # fmt: skip
+PACKED = {"content-type": "application/msgpack"}
+
+
+@dataclass(frozen=True)
+class Service:
+    url: str
+    folder: Path
+    ann: httpx.Client
+    ben: httpx.Client
+    ann_secret: str
+
+    def rows(self) -> int:
+        if not (self.folder / "voices.sqlite3").exists():
+            return 0
+        with VoiceStore(self.folder) as store, store._database.reading() as db:
+            return int(db.execute("SELECT COUNT(*) FROM voices").fetchone()[0])
+
+    def files(self) -> int:
+        return len(list((self.folder / "files").glob("*")))
+
+
+def _serve(folder: Path, **limits: Any) -> Iterator[Service]:
+    weights = folder / "tiny.safetensors"
+    save(weights, make_codec(), make_lm(), {VoicePreset("ada", "Ada"): speaker()}, {})
+    with VoiceStore(folder / "voices", exclusive=True) as store, KeyStore(folder / "keys") as keys:
+        engine = LocalBackend("cpu", weights=weights, voices=store)
+        with running(engine, keys=keys, limits=Limits(**limits)) as url:
+            secrets = [keys.create(name).secret for name in ("ann", "ben")]
+            clients = [
+                httpx.Client(base_url=url, headers={"authorization": f"Bearer {secret}"}, trust_env=False, timeout=60)
+                for secret in secrets
+            ]
+            yield Service(url, folder / "voices", clients[0], clients[1], secrets[0])
+            for client in clients:
+                client.close()
+        engine.close()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    yield from _serve(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Service]:
+    yield from _serve(tmp_path, upload=400_000, file=200_000, uploads=1)
+
+
+def _send(client: httpx.Client, how: str, **changes: Any) -> httpx.Response:
+    fields = {name: value for name, value in {**FIELDS, **changes}.items() if value is not None}
+    files = fields.pop("voices", [WAV])
+    if how == "msgpack":
+        return client.post("/model", content=msgpack.packb({**fields, "voices": files}), headers=PACKED)
+    parts = [("voices", ("upload", data, "application/octet-stream")) for data in files]
+    if "cover_image" in fields:
+        parts.append(("cover_image", ("upload", fields.pop("cover_image"), "application/octet-stream")))
+    data = {name: str(value).lower() if isinstance(value, bool) else value for name, value in fields.items()}
+    return client.post("/model", data=data, files=parts)
+
+
+def _fields(answer: httpx.Response) -> list[str]:
+    assert answer.status_code == 422, answer.text
+    items = answer.json()
+    assert items
+    for item in items:
+        assert set(item) <= {"loc", "type", "msg", "ctx", "in"}
+        assert all(isinstance(part, str) for part in item["loc"])
+        assert isinstance(item.get("ctx", ""), str)
+    return [".".join(item["loc"]) for item in items]
+
+
+def _message(answer: httpx.Response, status: int) -> str:
+    assert answer.status_code == status, answer.text
+    assert set(answer.json()) == {"status", "message"}
+    assert answer.json()["status"] == status
+    return str(answer.json()["message"])
+
+
+HOW = pytest.mark.parametrize("how", ["multipart", "msgpack"])
+
+
+@HOW
+def test_a_voice_is_made_found_and_spoken_with(service: Service, how: str) -> None:
+    cover = picture("jpeg")
+    answer = _send(
+        service.ann, how, voices=[WAV, speech_file(2, 200)], texts=["one", "two"], tags=["calm", "low"],
+        description="deep", visibility="public", cover_image=cover, enhance_audio_quality=False,
+    )  # fmt: skip
+    assert answer.status_code == 201, answer.text
+    record = answer.json()
+    assert set(record) == RECORD
+    assert (record["state"], record["type"], record["train_mode"]) == ("trained", "tts", "fast")
+    assert (record["title"], record["description"], record["tags"]) == ("Ada", "deep", ["calm", "low"])
+    assert [sample["text"] for sample in record["samples"]] == ["one", "two"]
+    assert all(set(sample) == {"title", "text", "task_id", "audio"} for sample in record["samples"])
+    assert datetime.fromisoformat(record["created_at"]).tzinfo is not None
+    assert service.ann.get(f"/model/{record['_id']}").json() == record
+    image = service.ann.get(record["cover_image"])
+    assert (image.content, image.headers["content-type"]) == (cover, "image/jpeg")
+    body = {"text": "One dog.", "format": "pcm", "reference_id": record["_id"]}
+    plain = service.ann.post("/v1/tts", json={**body, "reference_id": "ada"}, headers={"x-voicelab-seed": "1"})
+    spoken = service.ann.post("/v1/tts", json=body, headers={"x-voicelab-seed": "1"})
+    assert spoken.status_code == 200
+    assert spoken.content != plain.content
+    assert service.ann.get(f"/model/{record['_id']}").json()["task_count"] == 1
+
+
+@pytest.mark.parametrize("visibility", ["private", "unlist", "public"])
+@pytest.mark.parametrize("caller", ["ann", "ben"])
+def test_visibility_on_every_route(service: Service, visibility: str, caller: str) -> None:
+    made = _send(service.ann, "multipart", visibility=visibility, cover_image=picture()).json()["_id"]
+    client: httpx.Client = getattr(service, caller)
+
+    def answers(voice: str) -> list[tuple[int, str]]:
+        found = [
+            client.get(f"/model/{voice}"),
+            client.get(f"/model/{voice}/cover"),
+            client.post("/v1/tts", json={"text": "One dog.", "reference_id": voice}),
+        ]
+        return [(one.status_code, "" if one.status_code == 200 else one.text.replace(voice, "ID")) for one in found]
+
+    seen = answers(made)
+    if visibility != "private" or caller == "ann":
+        assert [status for status, _ in seen] == [200, 200, 200]
+    else:
+        assert [status for status, _ in seen] == [404, 404, 422]
+        assert seen == answers("0" * 32)
+
+
+def test_a_key_that_is_made_anew_inherits_nothing(service: Service, tmp_path: Path) -> None:
+    with KeyStore(tmp_path / "a") as one, KeyStore(tmp_path / "b") as two:
+        first, second = one.create("x").key, two.create("x").key
+        assert first.id == second.id
+        assert owner_of(first) != owner_of(second)
+        assert owner_of(first) == owner_of(one.list()[0])
+        assert first.prefix not in owner_of(first)
+
+
+def test_the_client_makes_and_finds_voices(service: Service) -> None:
+    with ServiceBackend(service.url, service.ann_secret) as backend:
+        made = backend.create_voice(VoiceCreate(title="Ada", voices=(WAV,), texts=("said",), visibility="private"))
+        assert backend.get_voice(made.id) == made
+        assert backend.synthesize(TTSRequest(text="One dog.", reference_id=made.id), seed=1).clip().duration > 0
+        with pytest.raises(NotFound):
+            backend.get_voice("0" * 32)
+        with pytest.raises(RequestInvalid, match="voices"):
+            backend.create_voice(VoiceCreate(title="Ada", voices=(b"no audio",), visibility="private"))
+
+
+@pytest.mark.parametrize("secret", [None, "Bearer nonsense", "Basic x"])
+@pytest.mark.parametrize("route", ["/model/" + "0" * 32, "/model/" + "0" * 32 + "/cover", "/model"])
+def test_without_a_key_nothing_else_is_looked_at(service: Service, secret: str | None, route: str) -> None:
+    headers = {"authorization": secret} if secret else {}
+    with httpx.Client(base_url=service.url, trust_env=False) as client:
+        answer = client.post(route, content=b"rubbish", headers=headers) if route == "/model" else client.get(
+            route, headers=headers
+        )  # fmt: skip
+    assert "key" in _message(answer, 401) or "Authorization" in _message(answer, 401)
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", "", "application/x-www-form-urlencoded"])
+def test_other_content_types_are_refused(service: Service, kind: str) -> None:
+    answer = service.ann.post("/model", content=json.dumps(FIELDS).encode(), headers={"content-type": kind})
+    assert "multipart/form-data" in _message(answer, 415)
+
+
+@HOW
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"type": None}, "body.type"),
+        ({"type": "svc"}, "body.type"),
+        ({"train_mode": None}, "body.train_mode"),
+        ({"train_mode": "full"}, "body.train_mode"),
+        ({"title": None}, "body.title"),
+        ({"title": " "}, "body.title"),
+        ({"title": "x" * 1001}, "body.title"),
+        ({"visibility": None}, "body.cover_image"),
+        ({"visibility": "secret"}, "body.visibility"),
+        ({"visibility": "public", "cover_image": b"GIF89a"}, "body.cover_image"),
+        ({"cover_image": b"https://127.0.0.1/cover.png"}, "body.cover_image"),
+        ({"texts": ["a", "b"]}, "body.texts"),
+        ({"tags": ["x" * 101]}, "body.tags"),
+        ({"voices": [WAV, b"no audio"], "texts": ["a", "b"]}, "body.voices"),
+        ({"voices": [b"ffconcat version 1.0\nfile 'secret.wav'"]}, "body.voices"),
+        ({"voices": [WAV] * 21, "texts": None}, "body.voices"),
+        ({"enhance_audio_quality": True}, "body.enhance_audio_quality"),
+        ({"enhance_audio_quality": "perhaps"}, "body.enhance_audio_quality"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_named_and_nothing_is_kept(
+    service: Service, how: str, changes: dict[str, Any], field: str
+) -> None:
+    before = service.rows(), service.files()
+    assert field in _fields(_send(service.ann, how, **changes))
+    assert (service.rows(), service.files()) == before
+
+
+def test_no_voices_at_all(service: Service) -> None:
+    assert "body.voices" in _fields(service.ann.post("/model", content=msgpack.packb(FIELDS), headers=PACKED))
+    assert "body.voices" in _fields(service.ann.post("/model", data=FIELDS, files={"other": b"x"}))
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"[1]", msgpack.packb([1]), msgpack.packb({"voices": {"a": 1}})])
+def test_rubbish_in_msgpack(service: Service, body: bytes) -> None:
+    _fields(service.ann.post("/model", content=body, headers=PACKED))
+
+
+def test_a_base64_file_is_no_file(service: Service) -> None:
+    assert "body.voices.0" in _fields(_send(service.ann, "msgpack", voices=[base64.b64encode(WAV).decode()]))
+
+
+@pytest.mark.parametrize("id", ["nobody", "..", "%2e%2e", "a%00b", "%F0%9F%98%80", "x" * 3000, "';--"])
+def test_strange_ids_are_not_found(service: Service, id: str) -> None:
+    assert _message(service.ann.get(f"/model/{id}"), 404)
+
+
+@HOW
+def test_large_uploads_are_refused(small: Service, how: str) -> None:
+    assert "200000" in _message(_send(small.ann, how, voices=[WAV + bytes(200_000)]), 413)
+    assert "400000" in _message(_send(small.ann, how, voices=[WAV] * 5, texts=None), 413)
+    assert small.rows() == 0
+    assert not small.folder.joinpath("files").exists()
+
+
+def _raw(service: Service, kind: str, body: bytes, length: int | None = None) -> socket.socket:
+    host, _, port = service.url.removeprefix("http://").partition(":")
+    raw = socket.create_connection((host, int(port)), timeout=20)
+    raw.sendall(
+        f"POST /model HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.ann_secret}\r\nContent-Type: {kind}\r\n"
+        f"Content-Length: {len(body) if length is None else length}\r\n\r\n".encode()
+        + body
+    )
+    return raw
+
+
+def test_a_length_that_is_too_large_is_refused_before_the_body(small: Service) -> None:
+    for kind in ("application/msgpack", "multipart/form-data; boundary=x"):
+        with _raw(small, kind, b"", 400_001) as raw:
+            assert raw.recv(65536).startswith(b"HTTP/1.1 413")
+
+
+def test_an_upload_that_is_cut_off_anywhere_leaves_nothing(small: Service) -> None:
+    request = small.ann.build_request("POST", "/model", data=FIELDS, files=[("voices", ("a", WAV))])
+    whole = request.read()
+    packed = msgpack.packb({**FIELDS, "voices": [WAV]})
+    for kind, body in ((request.headers["content-type"], whole), ("application/msgpack", packed)):
+        for cut in range(0, len(body), 1024):
+            with _raw(small, kind, body[:cut], len(body)) as raw:
+                raw.shutdown(socket.SHUT_WR)
+                while raw.recv(65536):  # until the service has noticed
+                    pass
+    for kind, body in ((request.headers["content-type"], whole[:-4]), ("application/msgpack", packed[:-1])):
+        with _raw(small, kind, body) as raw:  # a length that lies
+            assert raw.recv(65536).startswith(b"HTTP/1.1 422")
+    assert small.rows() == 0
+    assert not small.folder.joinpath("files").exists()
+    assert _send(small.ann, "multipart").status_code == 201  # no place is lost either
+
+
+def test_too_many_uploads_at_once_are_told_to_wait(small: Service) -> None:
+    with _raw(small, "application/msgpack", b"\x81", 1000):
+        end = time.monotonic() + 10
+        while (answer := _send(small.ben, "msgpack")).status_code != 503:
+            assert time.monotonic() < end
+        assert _message(answer, 503)
+        assert int(answer.headers["retry-after"]) > 0
+    end = time.monotonic() + 10
+    while _send(small.ben, "msgpack").status_code != 201:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_several_at_once_are_all_made(service: Service) -> None:
+    made: list[str] = []
+    threads = [
+        threading.Thread(target=lambda n=n: made.append(_send(service.ann, "msgpack", title=f"{n}").json()["_id"]))
+        for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(service.ann.get(f"/model/{voice}").json()["title"] for voice in made) == ["0", "1", "2", "3"]
+
+
+def test_a_store_that_is_gone_is_unavailable(small: Service) -> None:
+    made = _send(small.ann, "msgpack").json()["_id"]
+    (small.folder / "voices.sqlite3").unlink()
+    for answer in (
+        small.ann.get(f"/model/{made}"),
+        small.ann.get(f"/model/{made}/cover"),
+        small.ann.post("/v1/tts", json={"text": "One dog.", "reference_id": made}),
+        _send(small.ann, "msgpack"),
+    ):
+        assert "available" in _message(answer, 503)
+        assert str(small.folder) not in answer.text
+    assert small.ann.post("/v1/tts", json={"text": "One dog."}).status_code == 200
+
+
+def test_a_backend_that_hosts_no_voices_says_so(start_shared: Any) -> None:
+    tones: ToneService = start_shared()
+    assert _message(_send(tones.http, "multipart"), 501)
+    assert _message(tones.http.get("/model/ada"), 404)
+    assert _message(tones.http.get("/model/ada/cover"), 404)

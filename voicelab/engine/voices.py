@@ -1,0 +1,99 @@
+"""Stored voices and the engine: recordings become a speaker once, and are kept as one for these weights."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from voicelab.engine.speakers import References
+from voicelab.errors import NotFound, RequestInvalid, StoreError
+from voicelab.schema import ReferenceAudio, VoiceCreate, VoiceModel
+from voicelab.voices.intake import take_in
+from voicelab.voices.recognise import Recognizer, default_recognizer
+from voicelab.voices.store import Sample, VoiceStore
+
+_LOG = logging.getLogger("voicelab.engine")
+_LANGUAGES = ("en",)
+
+
+class StoredVoices:
+    """Voices of a store, as speakers of one checkpoint.
+
+    Args:
+        store: where they are kept.
+        references: what makes a speaker of recordings.
+        fingerprint: digest of the checkpoint; a voice made with another is encoded again from its recordings.
+        width: length of a speaker's vector.
+    """
+
+    def __init__(self, store: VoiceStore, references: References, fingerprint: str, width: int) -> None:
+        self.store = store
+        self._references = references
+        self._fingerprint = fingerprint
+        self._width = width
+        self._recognizer: Recognizer | None = None
+        self._lock = threading.Lock()
+
+    def create(self, request: VoiceCreate, owner: str) -> VoiceModel:
+        """Makes a voice and keeps it.
+
+        Raises:
+            RequestInvalid: what is given is no speech, or no picture.
+            StoreError: it cannot be kept.
+        """
+        samples = take_in(request, self._listener)
+        voice = self.store.begin(request, samples, owner, _LANGUAGES)
+        self.store.train(voice)
+        try:
+            speaker = self._encode(samples)
+        except BaseException:
+            with suppress(StoreError):
+                self.store.fail(voice)
+            raise
+        return self.store.finish(voice, self._fingerprint, _bytes(speaker))
+
+    def speaker(self, voice: str, owner: str) -> Tensor | None:
+        """The (2 * latent,) speaker of a voice; None when there is none that `owner` may use.
+
+        Raises:
+            StoreError: it is kept, and cannot be read.
+        """
+        try:
+            kept = self.store.embedding(voice, owner, self._fingerprint)
+            if kept is not None and len(kept) == 4 * self._width:
+                return torch.from_numpy(np.frombuffer(kept, "<f4").astype(np.float32))
+            speaker = self._encode(self.store.samples(voice, owner))
+        except NotFound:
+            return None
+        self.store.keep_embedding(voice, self._fingerprint, _bytes(speaker))
+        return speaker
+
+    def count(self, voice: str) -> None:
+        """Counts a synthesis. A store that fails now costs nobody the speech that they have already."""
+        try:
+            self.store.count(voice)
+        except StoreError as error:
+            _LOG.warning("a synthesis was not counted: %s", error)
+
+    def _encode(self, samples: Iterable[Sample]) -> Tensor:
+        references = [ReferenceAudio(audio=sample.audio, text=sample.text) for sample in samples]
+        try:
+            return self._references.speaker(references)
+        except RequestInvalid as error:
+            raise RequestInvalid.of("voices", error.errors[0].msg) from error
+
+    def _listener(self) -> Recognizer | None:
+        with self._lock:
+            if self._recognizer is None:
+                self._recognizer = default_recognizer()
+            return self._recognizer
+
+
+def _bytes(speaker: Tensor) -> bytes:
+    return speaker.to("cpu", torch.float32).numpy().astype("<f4").tobytes()

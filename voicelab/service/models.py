@@ -1,0 +1,151 @@
+"""Voice models over HTTP: ``POST /model``, ``GET /model/{id}``, and the cover image that a record names."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from functools import partial
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from voicelab.backend import Backend, VoiceHost
+from voicelab.errors import NotFound, RequestInvalid, ServiceUnavailable
+from voicelab.schema import VoiceCreate, VoiceModel
+from voicelab.service.aside import aside
+from voicelab.service.bodies import decode, media_type, read_body
+from voicelab.service.forms import as_wire, read_form
+from voicelab.service.keys import ApiKey
+from voicelab.service.limits import Limits
+from voicelab.service.responses import failed, json_response
+from voicelab.voices.cover import image_kind
+
+__all__ = ["Models", "caller_of", "owner_of"]
+
+_BUSY = "Too many voice models are being made; try again in a moment"
+
+
+def owner_of(key: ApiKey) -> str:
+    """Return the name under which a key's voice models are kept: the same for ever, and no part of the key."""
+    # The number alone could come back in a key store made anew, and with it another's private voices.
+    known = f"{key.id} {key.prefix} {int(key.created_at.timestamp())}"
+    return hashlib.sha256(known.encode()).hexdigest()[:24]
+
+
+def caller_of(backend: Backend, key: ApiKey) -> Backend:
+    """Return the backend as the holder of a key has it. One that hosts no voices is the same for all."""
+    return backend.acting_for(owner_of(key)) if isinstance(backend, VoiceHost) else backend
+
+
+class Models:
+    """The endpoints of voice models.
+
+    ``authenticate`` returns a request's key; ``workers`` are the threads in which voices are made, ``helpers``
+    those for short waits.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        authenticate: Callable[[Request], Awaitable[ApiKey]],
+        limits: Limits,
+        *,
+        workers: Executor,
+        helpers: Executor,
+    ) -> None:
+        self._backend = backend
+        self._authenticate = authenticate
+        self._limits = limits
+        self._workers = workers
+        self._helpers = helpers
+        self._uploads = 0
+
+    async def create(self, request: Request) -> Response:
+        """Answer ``POST /model``: 201 and the record."""
+        key = await self._authenticate(request)
+        kind = media_type(request)
+        if kind not in {"multipart/form-data", "application/msgpack"}:
+            raise HTTPException(415, "The content type must be multipart/form-data or application/msgpack")
+        if not isinstance(self._backend, VoiceHost):
+            raise HTTPException(501, "The voice behind this service keeps no voice models")
+        if self._uploads >= self._limits.uploads:
+            raise HTTPException(503, _BUSY, {"retry-after": "5", "connection": "close"})
+        self._uploads += 1
+        try:
+            return await self._create(request, key, form=kind == "multipart/form-data")
+        finally:
+            self._uploads -= 1
+
+    async def get(self, request: Request) -> Response:
+        """Answer ``GET /model/{id}``."""
+        key = await self._authenticate(request)
+        try:
+            record = await aside(self._helpers, self._record, key, request.path_params["id"])
+        except (NotFound, RequestInvalid, ServiceUnavailable):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it has a status
+            return failed(error)
+        return json_response(_wire(record, request))
+
+    async def cover(self, request: Request) -> Response:
+        """Answer ``GET /model/{id}/cover`` with the picture, to whoever may see the record."""
+        key = await self._authenticate(request)
+        try:
+            data = await aside(self._helpers, self._cover, key, request.path_params["id"])
+        except NotFound:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it has a status
+            return failed(error)
+        # A browser that guessed another type might run what it believes to be in it.
+        headers = {"x-content-type-options": "nosniff", "cache-control": "private"}
+        return Response(data, 200, headers, media_type=f"image/{image_kind(data)}")
+
+    async def _create(self, request: Request, key: ApiKey, *, form: bool) -> Response:
+        limits = self._limits
+        # Nothing is kept before the last byte is there: an upload that is cut off leaves no trace.
+        if form:
+            parts = await read_form(request, limits.upload, limits.file, limits.upload_seconds)
+            wire: object = as_wire(parts)
+        else:
+            body = await read_body(request, limits.upload, limits.upload_seconds)
+            wire = await aside(self._workers, decode, body, "msgpack")
+            _check_files(wire, limits.file)
+        creating = VoiceCreate.from_wire(wire, form=form)
+        try:
+            record = await aside(self._workers, partial(caller_of(self._backend, key).create_voice, creating))
+        except RequestInvalid:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it has a status
+            return failed(error)
+        return json_response(_wire(record, request), 201, {"location": f"/model/{record.id}"})
+
+    def _record(self, key: ApiKey, id: str) -> VoiceModel:
+        record = caller_of(self._backend, key).get_voice(id)
+        if record.visibility == "private" and not isinstance(self._backend, VoiceHost):
+            # It is private to us, and we do not know for whom of our callers it was made.
+            raise NotFound(f"there is no voice model {id}", status=404)
+        return record
+
+    def _cover(self, key: ApiKey, id: str) -> bytes:
+        caller = caller_of(self._backend, key)
+        if not isinstance(caller, VoiceHost):
+            raise NotFound("this voice model has no cover image", status=404)
+        return caller.cover_image(id)
+
+
+def _wire(record: VoiceModel, request: Request) -> dict[str, object]:
+    wire = record.to_wire()
+    if record.cover_image.startswith("/"):
+        wire["cover_image"] = str(request.base_url).rstrip("/") + record.cover_image
+    return wire
+
+
+def _check_files(wire: object, limit: int) -> None:
+    if not isinstance(wire, dict):
+        return
+    voices = wire.get("voices")
+    files = [*(voices if isinstance(voices, list) else [voices]), wire.get("cover_image")]
+    if any(isinstance(data, bytes) and len(data) > limit for data in files):
+        raise HTTPException(413, f"A file is larger than {limit} bytes")
