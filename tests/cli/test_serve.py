@@ -14,6 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from voicelab.voices.store import VoiceStore
+
 VOICELAB = str(Path(sys.executable).with_name("voicelab"))
 
 
@@ -72,3 +74,13 @@ def test_a_port_in_use_is_one_line() -> None:
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert "cannot listen" in line
+
+
+def test_a_second_server_on_the_same_voices_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICELAB_HOME", str(tmp_path))
+    with VoiceStore(exclusive=True):
+        command = [VOICELAB, "serve", "--port", "0"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode != 0
+    (line,) = done.stderr.splitlines()
+    assert "another server" in line

@@ -231,6 +231,20 @@ def test_a_flipped_database_never_says_something_else(store: VoiceStore, make: M
     assert told > 20
 
 
+@pytest.mark.parametrize("change", ["visibility = 'public'", "owner = 'ben'", "told = '{}'", "cover = NULL"])
+@pytest.mark.parametrize("route", ["get", "samples", "cover", "embedding"])
+def test_a_changed_row_lets_nobody_in(store: VoiceStore, make: Make, change: str, route: str) -> None:
+    made = make("ann", cover_image=COVER)
+    with store._database.writing() as db:
+        db.execute(f"UPDATE voices SET {change}")  # noqa: S608 - a constant
+    more = ("weights-1",) if route == "embedding" else ()
+    for caller in ("ann", "ben"):
+        with pytest.raises((StoreError, NotFound)) as caught:
+            getattr(store, route)(made.id, caller, *more)
+        if caller == ("ben" if "public" in change or "ben" in change else "ann"):
+            assert "damaged" in str(caught.value)
+
+
 def test_a_truncated_database_is_told(store: VoiceStore, make: Make) -> None:
     made = make()
     store.close()

@@ -145,7 +145,6 @@ class VoiceStore:
             row = _visible(db, id, owner)
             if row["state"] != "trained":
                 raise _unknown(id)
-            _record(db, row)  # whose digest is checked
             found = db.execute(
                 "SELECT data, digest FROM embeddings WHERE voice = ? AND fingerprint = ?", (id, fingerprint)
             ).fetchone()
@@ -226,6 +225,7 @@ def _visible(db: sqlite3.Connection, id: str, owner: str) -> sqlite3.Row:
         raise _damaged(id)
     if row["state"] not in {"trained", "failed"} or (row["visibility"] == "private" and row["owner"] != owner):
         raise _unknown(id)
+    _kept(db, row)  # so that no flipped bit makes a private voice public
     return row
 
 
@@ -238,18 +238,23 @@ def _row(db: sqlite3.Connection, id: str) -> sqlite3.Row:
     return row
 
 
-def _record(db: sqlite3.Connection, row: sqlite3.Row) -> VoiceModel:
+def _kept(db: sqlite3.Connection, row: sqlite3.Row) -> list[tuple[int, str, str, str]]:
+    """The samples of a voice, after a check of all that was kept when it was made."""
     kept = db.execute(
         "SELECT number, title, text, audio FROM samples WHERE voice = ? ORDER BY number", (row["id"],)
     ).fetchall()
     made = _digest(row["id"], row["owner"], row["visibility"], row["created_at"], row["told"], row["cover"], kept)
     if made != row["digest"]:
-        raise StoreError(f"the record of the voice model {row['id']} is damaged in the voice store")
-    told = json.loads(row["told"])
+        raise _damaged(row["id"])
+    return kept
+
+
+def _record(db: sqlite3.Connection, row: sqlite3.Row) -> VoiceModel:
+    kept = _kept(db, row)
     try:
-        return _as_model(row, told, kept)
+        return _as_model(row, json.loads(row["told"]), kept)
     except (ValueError, OverflowError, TypeError) as error:
-        raise StoreError(f"the record of the voice model {row['id']} is damaged in the voice store") from error
+        raise _damaged(row["id"]) from error
 
 
 def _as_model(row: sqlite3.Row, told: dict[str, Any], kept: list[tuple[int, str, str, str]]) -> VoiceModel:
