@@ -20,7 +20,10 @@ def one_step(model: nn.Module, optimizers: list[torch.optim.Optimizer], value: f
 def fresh() -> tuple[nn.Linear, Average, list[torch.optim.Optimizer]]:
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
-    both: list[torch.optim.Optimizer] = [torch.optim.AdamW([model.weight], lr=0.1), torch.optim.AdamW([model.bias], lr=0.2)]
+    both: list[torch.optim.Optimizer] = [
+        torch.optim.AdamW([model.weight], lr=0.1),
+        torch.optim.AdamW([model.bias], lr=0.2),
+    ]
     return model, Average(model), both
 
 
