@@ -7,12 +7,24 @@ about them (duration, level, pitch, mel, size) is compared.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+_HOME = pytest.StashKey[TemporaryDirectory[str]]()
+
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the file of masks, unless the command line names another."""
+    """Name the file of masks, unless the command line names another; voices made here go to a folder that goes away."""
+    config.stash[_HOME] = TemporaryDirectory(prefix="voicelab-")
+    os.environ["VOICELAB_HOME"] = config.stash[_HOME].name
     if getattr(config.option, "nbval_sanitize_with", "absent") is None:
         config.option.nbval_sanitize_with = str(Path(__file__).with_name("masks.cfg"))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove that folder."""
+    if folder := config.stash.get(_HOME, None):
+        folder.cleanup()

@@ -21,13 +21,19 @@ from training import codec, codes, export, guess, lexicon, lm, render
 BENCH = Path(__file__).parent.parent / "bench"
 
 
-def evaluate(sentences: int, jobs: int) -> str:
+def evaluate(weights: Path, sentences: int, jobs: int) -> str:
     """Word errors of teacher, codec and voice, speed, and the picture: the same commands that made the published figures."""
-    commands = (["voice.py", "--sentences", str(sentences), "--jobs", str(jobs)], ["speed.py"], ["picture.py"])
+    picture = (
+        ["picture.py"] if weights.parent == lexicon.OUT else ["picture.py", "--out", str(weights.with_suffix(".png"))]
+    )
+    commands = (["voice.py", "--sentences", str(sentences), "--jobs", str(jobs)], ["speed.py"], picture)
     lines = []
     for command in commands:
         done = subprocess.run(
-            [sys.executable, str(BENCH / command[0]), *command[1:]], check=True, capture_output=True, text=True
+            [sys.executable, str(BENCH / command[0]), "--weights", str(weights), *command[1:]],
+            check=True,
+            capture_output=True,
+            text=True,
         )
         lines.append(done.stdout.splitlines()[-1])
         print(lines[-1], flush=True)
@@ -38,12 +44,13 @@ def main() -> None:
     """Runs the stages in order; each is resumed where it was cut off."""
     parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("build/voice"), help="where data and checkpoints go")
+    parser.add_argument("--out", type=Path, default=lexicon.OUT, help="where the weights go; default: into the package")
     parser.add_argument(
         "--utterances", type=int, default=20_000, help="how many the teachers speak (20,000 are 21 hours)"
     )
     parser.add_argument("--guess-minutes", type=float, default=9, help="for the letter-to-sound model")
     parser.add_argument("--codec-minutes", type=float, default=34, help="for the codec")
-    parser.add_argument("--lm-minutes", type=float, default=70, help="for the language model")
+    parser.add_argument("--lm-minutes", type=float, default=60, help="for the language model")
     parser.add_argument("--decoder-minutes", type=float, default=20, help="for the decoder alone, its codes fixed")
     parser.add_argument("--sentences", type=int, default=300, help="held-out sentences for the word errors at the end")
     parser.add_argument("--jobs", type=int, default=2, help="processes that render and recognise")
@@ -69,14 +76,14 @@ def main() -> None:
             file.write(json.dumps({**line, "result": str(result)}) + "\n")
 
     stage("render", lambda: render.render(folder, options.utterances, options.jobs))
-    stage("lexicon", lambda: lexicon.write(lexicon.build(folder)))
-    stage("guess", lambda: guess.train(options.guess_minutes))
+    stage("lexicon", lambda: lexicon.write(lexicon.build(folder), options.out))
+    stage("guess", lambda: guess.train(options.guess_minutes, options.out))
     stage("codec", lambda: codec.train(folder, options.codec_minutes))
     stage("codes", lambda: codes.encode_all(folder, folder / "codec-run.safetensors"))
     stage("lm", lambda: lm.train(folder, codec.load(folder / "codec-run.safetensors"), options.lm_minutes))
     stage("decoder", lambda: codec.train_decoder(folder, options.decoder_minutes))
-    stage("export", lambda: export.export(folder))
-    stage("evaluate", lambda: evaluate(options.sentences, options.jobs))
+    stage("export", lambda: export.export(folder, options.out))
+    stage("evaluate", lambda: evaluate(options.out / "voice.safetensors", options.sentences, options.jobs))
 
 
 if __name__ == "__main__":

@@ -13,14 +13,13 @@ from torch import Tensor
 
 from training import codec as codec_training
 from training import codes, common
+from training.lexicon import OUT
 from training.speakers import HELD_OUT, Speaker, all_speakers
 from voicelab.backend import VoicePreset
 from voicelab.engine import checkpoint
 from voicelab.engine.codec import Codec
 from voicelab.engine.config import LMConfig
 from voicelab.engine.lm import LM, speaker_statistics
-
-OUT = Path(__file__).parent.parent / "voicelab" / "engine" / "weights" / checkpoint.EMBEDDED
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def load_lm(path: Path) -> LM:
 
 
 def export(folder: Path, out: Path = OUT) -> Path:
-    """Writes the checkpoint of the runs in `folder`."""
+    """Writes the checkpoint of the runs in `folder` to ``out/voice.safetensors``."""
     codec_run, lm_run = folder / "codec-run.safetensors", folder / "lm-run.safetensors"
     decoder_run = folder / "decoder-run.safetensors"
     codec = codec_training.load(codec_run)
@@ -94,5 +93,6 @@ def export(folder: Path, out: Path = OUT) -> Path:
         "torch": torch.__version__,
         "machine": platform.machine(),
     }
-    checkpoint.save(out, codec, load_lm(lm_run), preset_statistics(folder, codec), about)
-    return out
+    path = out / checkpoint.EMBEDDED
+    checkpoint.save(path, codec, load_lm(lm_run), preset_statistics(folder, codec), about)
+    return path

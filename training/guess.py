@@ -48,8 +48,10 @@ def _distance(a: list[str], b: list[str]) -> int:
     return row[-1]
 
 
-def train(minutes: float, batch_size: int = 384, seed: int = 0, peak: float = 2e-3) -> dict[str, float]:
-    """Trains for `minutes` and writes the weights into the package; returns the error on held-out words."""
+def train(
+    minutes: float, out: Path = OUT, batch_size: int = 384, seed: int = 0, peak: float = 2e-3
+) -> dict[str, float]:
+    """Trains on the package's lexicon for `minutes`, writes ``out/guess.safetensors``, returns errors on held-out words."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     words, held = _split(seed)
@@ -81,7 +83,7 @@ def train(minutes: float, batch_size: int = 384, seed: int = 0, peak: float = 2e
             print(step, f"{clock.spent:.0f}s", round(loss.item(), 4), flush=True)
     model.load_state_dict(average.values)
     figures = measure(model.eval(), held)
-    path: Path = OUT.parent / "guess.safetensors"
+    path = out / "guess.safetensors"
     save_file(
         {k: v.half().contiguous() for k, v in average.values.items()},
         path,

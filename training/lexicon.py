@@ -17,7 +17,8 @@ from training.render import VOWELS, Utterance, build_teacher, load_shard
 from voicelab.engine.text.normalize.vocabulary import vocabulary
 from voicelab.engine.text.phones import PAUSES, PHONES
 
-OUT = Path(__file__).parent.parent / "voicelab" / "engine" / "weights" / "lexicon.txt.gz"
+OUT = Path(__file__).parent.parent / "voicelab" / "engine" / "weights"
+"""The package's weights."""
 
 
 def words_of(utterance: Utterance) -> Iterator[tuple[str, tuple[str, ...], str]]:
@@ -78,8 +79,8 @@ def build(folder: Path) -> dict[str, str]:
     return found
 
 
-def write(lexicon: dict[str, str]) -> None:
+def write(lexicon: dict[str, str], out: Path = OUT) -> None:
     """``word TAB phones`` lines, sorted, gzipped without a time stamp."""
-    OUT.parent.mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{word}\t{phones}\n" for word, phones in sorted(lexicon.items()))
-    OUT.write_bytes(gzip.compress(text.encode("ascii"), mtime=0))
+    (out / "lexicon.txt.gz").write_bytes(gzip.compress(text.encode("ascii"), mtime=0))
