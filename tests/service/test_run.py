@@ -30,6 +30,10 @@ logging.basicConfig(level=logging.DEBUG)
 backend = ToneBackend(lambda number: time.sleep(0.05))
 with KeyStore() as keys:
     serve(backend, port=0, keys=keys, say=functools.partial(print, flush=True), grace_seconds=int(sys.argv[1]))
+for _ in range(60):  # a note that was being made when the service ended is finished before its stream closes
+    if not backend.open:
+        break
+    time.sleep(0.05)
 print("ended", backend.open, flush=True)
 """
 
