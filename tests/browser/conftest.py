@@ -92,9 +92,12 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     pytest.fail(f"JupyterLab did not start:\n{log.read_text(errors='replace')[-3000:]}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Start Chromium; skipped only where it is not installed."""
+    """Start Chromium; skipped only where it is not installed.
+
+    For a module, not the session: while Playwright runs, this thread has an event loop, and other tests start their own.
+    """
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed (on Debian: apt-get install chromium)")
     arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
