@@ -105,7 +105,8 @@ def test_a_view_that_opens_later_gets_what_came_before(page: Page, jupyter: Jupy
         "clip = Clip((0.5 * np.sin(np.arange(24_000) / 20)).astype(np.float32), 24_000)\nplayer = Player(clip)"
     )
     open_and_run(page, jupyter.notebook("later.ipynb", later, "player"))
-    page.wait_for_selector(".voicelab-player[data-samples='24000']")
+    # The samples and the word that they are all come in two messages.
+    page.wait_for_selector(".voicelab-player[data-samples='24000']:not([data-state='waiting'])")
     player = page.locator(".voicelab-player")
     assert player.get_attribute("data-state") == "ready", "showing a clip must not make it talk"
     player.locator("button[aria-label='Play']").click()
