@@ -50,27 +50,29 @@ PRESETS = (
 
 def _nearest(preset: Preset, speakers: list[Speaker]) -> Speaker:
     if preset.plain:
-        return next(s for s in speakers if s.teacher == preset.teacher)
-    fit = [s for s in speakers[:-HELD_OUT] if s.teacher == preset.teacher and abs(s.tilt) < 0.2]
-    return min(
-        fit,
-        key=lambda s: (
-            abs(np.log2(s.f0_ratio / preset.f0_ratio)) * 3 + abs(s.formants - preset.formants) * 10 + abs(s.stretch - 1)
-        ),
-    )
+        return next((s for s in speakers if s.teacher == preset.teacher), speakers[0])
+    fit = [s for s in speakers if s.teacher == preset.teacher and abs(s.tilt) < 0.2] or speakers
+
+    def distance(speaker: Speaker) -> float:
+        pitch = abs(np.log2(speaker.f0_ratio / preset.f0_ratio))
+        return float(pitch * 3 + abs(speaker.formants - preset.formants) * 10 + abs(speaker.stretch - 1))
+
+    return min(fit, key=distance)
 
 
 def preset_statistics(folder: Path, codec: Codec, utterances: int = 24) -> dict[VoicePreset, Tensor]:
-    """Speaker statistics of the presets, from that many of their utterances."""
-    speakers = all_speakers()
-    wanted = {_nearest(p, speakers).id: p for p in PRESETS}
-    found: dict[int, list[Tensor]] = {i: [] for i in wanted}
+    """Speaker statistics of the presets, from that many utterances of the nearest speakers that were trained on."""
+    spoken: dict[int, list[codes.Encoded]] = {}
     for path in sorted((folder / "codes").glob("????.npz")):
         for encoded in codes.load(path):
-            if encoded.speaker in wanted and len(found[encoded.speaker]) < utterances:
-                found[encoded.speaker].append(codec.quantizer.decode(torch.from_numpy(encoded.codes.astype(np.int64))))
-    by_preset = {p.id: speaker_statistics(torch.cat(found[i])) for i, p in wanted.items()}
-    return {VoicePreset(p.id, p.id.capitalize(), p.description): by_preset[p.id] for p in PRESETS}
+            spoken.setdefault(encoded.speaker, []).append(encoded)
+    speakers = [s for s in all_speakers()[:-HELD_OUT] if s.id in spoken]
+    found = {}
+    for preset in PRESETS:
+        said = np.concatenate([e.codes for e in spoken[_nearest(preset, speakers).id][:utterances]])
+        latents = codec.quantizer.decode(torch.from_numpy(said.astype(np.int64)))
+        found[VoicePreset(preset.id, preset.id.capitalize(), preset.description)] = speaker_statistics(latents)
+    return found
 
 
 def load_lm(path: Path) -> LM:
