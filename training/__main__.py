@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/voice"), help="where data and checkpoints go")
     parser.add_argument("--out", type=Path, default=lexicon.OUT, help="where the weights go; default: into the package")
     parser.add_argument(
-        "--utterances", type=int, default=20_000, help="how many the teachers speak (20,000 are 21 hours)"
+        "--utterances", type=int, default=20_000, help="how many the teachers speak (20,000 are 20 hours)"
     )
     parser.add_argument("--guess-minutes", type=float, default=9, help="for the letter-to-sound model")
     parser.add_argument("--codec-minutes", type=float, default=34, help="for the codec")

@@ -286,7 +286,7 @@ def train(
                 model,
                 average,
                 [optimizer],
-                {"step": step, "spent": clock.spent, "config": dataclasses.asdict(config)},
+                {"step": step, "spent": clock.spent, "seed": seed, "config": dataclasses.asdict(config)},
             )
             saved = time.monotonic()
     return path
@@ -323,7 +323,7 @@ def train_decoder(folder: Path, minutes: float, batch_size: int = 12, seed: int 
         if step % 50 == 0:
             print(step, f"{clock.spent:.0f}s", round(total / (1 - 0.95**step), 4), round(f0.item() * 12, 3), flush=True)
         if time.monotonic() - saved > 150 or clock.done >= 1:
-            common.save_run(path, decoder, average, [optimizer], {"step": step, "spent": clock.spent})
+            common.save_run(path, decoder, average, [optimizer], {"step": step, "spent": clock.spent, "seed": seed})
             saved = time.monotonic()
     return path
 

@@ -90,6 +90,7 @@ def export(folder: Path, out: Path = OUT) -> Path:
     if decoder_run.exists():
         codec_training.load_decoder(codec, decoder_run)
     about = {
+        **({"decoder": common.read_meta(decoder_run)} if decoder_run.exists() else {}),
         "codec": {k: v for k, v in common.read_meta(codec_run).items() if k != "config"},
         "lm": {k: v for k, v in common.read_meta(lm_run).items() if k != "config"},
         "torch": torch.__version__,

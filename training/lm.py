@@ -156,7 +156,7 @@ _TABLES = ("phone", "flag", "dwell", "frame", "codes", "first", "others")
 def optimizers_for(model: LM) -> list[torch.optim.Optimizer]:
     """Muon (Jordan, 2024) for the matrices inside, AdamW for tables, outputs and vectors.
 
-    Over the first 100 steps on the same data, Muon got as far as AdamW in 130, for a fifth more time a step.
+    See docs/decisions/2026-11-20-the-voice.md for the one trial that chose it.
     """
     inside = {k: p for k, p in model.named_parameters() if p.ndim == 2 and k.split(".")[0] not in _TABLES}
     rest = [p for k, p in model.named_parameters() if k not in inside]
@@ -204,7 +204,7 @@ def train(folder: Path, codec: Codec, minutes: float, batch_size: int = 8, seed:
                 model,
                 average,
                 optimizers,
-                {"step": step, "spent": clock.spent, "config": dataclasses.asdict(config)},
+                {"step": step, "spent": clock.spent, "seed": seed, "config": dataclasses.asdict(config)},
             )
             saved = time.monotonic()
     return path
