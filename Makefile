@@ -1,13 +1,14 @@
 # Everything a newcomer needs, on a machine with Python 3.11 or newer (with venv) and make:
 #
-#   make lab          set up, let the embedded voice say a sentence, open the quickstart in JupyterLab
-#   make test         set up and run all tests
-#   make check        style, types, imports, sizes, secrets
-#   make notebooks    run every notebook and compare it with what is committed
-#   make train-voice  make the embedded voice anew, from nothing (see training/README.md)
-#   make format       put the code into the house's format
-#   make constraints  write the versions of the environment to constraints.txt
-#   make clean        remove what the commands above made, the environment too
+#   make lab            set up, let the embedded voice say a sentence, open the quickstart in JupyterLab
+#   make test           set up and run all tests
+#   make test-thorough  the long tests: kill loops, fuzzing, many takes
+#   make check          style, types, imports, sizes, secrets
+#   make notebooks      run every notebook and compare it with what is committed
+#   make train-voice    make the embedded voice anew, from nothing (see training/README.md)
+#   make format         put the code into the house's format
+#   make constraints    write the versions of the environment to constraints.txt
+#   make clean          remove what the commands above made, the environment too
 #
 # A machine's own pip settings (pip.conf, PIP_INDEX_URL, PIP_FIND_LINKS, …) are honoured. ARGS= passes
 # arguments on: make test ARGS="tests/audio -x".
@@ -15,7 +16,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test check notebooks train-voice format constraints clean
+.PHONY: help lab test test-thorough check notebooks train-voice format constraints clean
 
 # Not taken from the environment, since `make clean` removes it; make VENV=… chooses another.
 VENV := .venv
@@ -52,6 +53,9 @@ lab: $(READY_LAB)
 
 test: $(READY_DEV)
 	@"$(BIN)/python" -m pytest $(ARGS)
+
+test-thorough: $(READY_DEV)
+	@"$(BIN)/python" -m pytest -m thorough $(ARGS)
 
 check: $(READY_DEV)
 	"$(BIN)/ruff" check .
