@@ -1,0 +1,1 @@
+"""Experiments: everything from a grid of requests to a published figure, without widgets."""
