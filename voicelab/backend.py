@@ -280,7 +280,7 @@ class SpeechStream:
         """
         parts = list(self.pcm())
         samples = np.concatenate(parts) if parts else np.zeros(0, np.float32)
-        return Clip(samples, self.rate, self._provenance(), self._epilogue.words, self._epilogue.notes)
+        return Clip(samples, self.rate, self.provenance, self._epilogue.words, self._epilogue.notes)
 
     def pcm(self) -> Iterator[Samples]:
         """Iterate over the decoded audio as it arrives: float32 arrays of shape (samples,) at ``rate``.
@@ -302,7 +302,9 @@ class SpeechStream:
             if samples.size:
                 yield samples
 
-    def _provenance(self) -> Provenance:
+    @property
+    def provenance(self) -> Provenance:
+        """Where the audio comes from; its timing is final once all audio has arrived."""
         total = self._total_s if self._total_s is not None else time.perf_counter() - self._started
         first = self.first_audio_s
         timing = Timing(first_audio_s=total if first is None else first, total_s=total, arrivals=self.arrivals)
