@@ -252,7 +252,7 @@ def test_a_slow_reader_holds_up_its_own_voice_only(start: Start) -> None:
 
 
 def test_a_reader_that_takes_nothing_is_given_up(start: Start) -> None:
-    service = start(ToneBackend(), buffer=20_000, send_seconds=0.3)
+    service = start(ToneBackend(), buffer=20_000, lag_seconds=0.3)
     with call(service, "x" * 20_000) as raw:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         read(raw, 1000)

@@ -156,6 +156,15 @@ class LocalBackend:
         """
         return self._voices.store.cover(id, self._owner)
 
+    def sample_audio(self, id: str, number: int) -> bytes:
+        """A sample of a stored voice, as a WAV file; they count from 0.
+
+        Raises:
+            NotFound: there is no such voice or sample, or the voice is private to another caller.
+            StoreError: it is kept, and cannot be read.
+        """
+        return self._voices.store.sample(id, self._owner, number)
+
     def close(self) -> None:
         """Ends the engine's thread; what still speaks fails. May be called twice. A store that was given stays open."""
         self._scheduler.close()

@@ -6,7 +6,7 @@ import hashlib
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Field, Strict, ValidationInfo, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, Strict, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from voicelab.errors import FieldError, RequestInvalid
@@ -38,6 +38,15 @@ MEDIA_TYPES: MappingProxyType[AudioFormat, str] = MappingProxyType(
     {"wav": "audio/wav", "pcm": "audio/pcm", "mp3": "audio/mpeg", "opus": "audio/ogg"}
 )
 """Media type of the audio returned in each format."""
+
+# As JSON Schema tells it: one of these holds. Without a format it is mp3.
+_RATE_OF_FORMAT = [
+    {
+        "properties": {"format": {"const": name}, "sample_rate": {"enum": [*rates, None]}},
+        "required": [] if name == "mp3" else ["format"],
+    }
+    for name, rates in RATES.items()
+]
 
 # The interface gives no maximum; this is what every integer type on the way can hold.
 _LARGEST = 2**63 - 1
@@ -74,7 +83,9 @@ class ProsodyControl(WireModel):
 class TTSRequest(WireModel):
     """A speech request. Frozen and always valid; a bad field raises RequestInvalid, which names it."""
 
-    text: Text = Field(description="Text to convert to speech.")
+    model_config = ConfigDict(json_schema_extra={"anyOf": _RATE_OF_FORMAT})  # type: ignore[dict-item]  # it is JSON
+
+    text: Text = Field(description="Text to convert to speech.", json_schema_extra={"minLength": 1, "pattern": r"\S"})
     temperature: Number = Field(
         default=0.7,
         ge=0.0,

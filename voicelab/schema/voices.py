@@ -112,7 +112,18 @@ _BOOLEANS = {"true": True, "1": True, "on": True, "false": False, "0": False, "o
 class VoiceCreate(WireModel):
     """The call that makes a voice model from audio. Frozen and always valid."""
 
-    title: Text = Field(description="Model title.")
+    model_config = ConfigDict(
+        json_schema_extra={
+            # On the wire; here the two have the only values that they can have.
+            "required": ["title", "voices", "train_mode", "type"],
+            "anyOf": [
+                {"properties": {"visibility": {"enum": ["unlist", "private"]}}, "required": ["visibility"]},
+                {"properties": {"cover_image": {"type": "string", "minLength": 1}}, "required": ["cover_image"]},
+            ],
+        }
+    )
+
+    title: Text = Field(description="Model title.", json_schema_extra={"minLength": 1, "pattern": r"\S"})
     voices: Annotated[tuple[Annotated[bytes, Strict(), Field(min_length=1)], ...], BeforeValidator(_listed)] = Field(
         repr=False, description="Voice files (WAV, MP3 or FLAC) used to tune the model, one or more."
     )

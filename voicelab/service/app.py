@@ -1,9 +1,8 @@
-"""The service: the interface's endpoints, answered by any backend, and ``GET /health``."""
+"""The service: the interface's endpoints, answered by any backend, ``GET /health`` and ``GET /openapi.json``."""
 
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -12,31 +11,27 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voicelab.backend import Backend, Capabilities, check_text_length
 from voicelab.errors import FieldError, PaymentRequired, RequestInvalid
 from voicelab.schema import Model, TTSRequest, check_model
 from voicelab.service.aside import aside
 from voicelab.service.auth import bearer_secret
-from voicelab.service.bodies import body_kind, decode, read_body
+from voicelab.service.bodies import body_kind, decoded, read_body
 from voicelab.service.credit import cost, delivered_cost
+from voicelab.service.edge import Edge
 from voicelab.service.gate import Gate
 from voicelab.service.keys import ApiKey, KeyStore
 from voicelab.service.limits import Limits
 from voicelab.service.models import Models, caller_of
+from voicelab.service.openapi import OPERATIONS, SEED_HEADER, document
 from voicelab.service.responses import HANDLERS, json_response
 from voicelab.service.speech import SpeechResponse, Stage
 
 __all__ = ["SEED_HEADER", "Limits", "create_app"]
-
-SEED_HEADER = "x-voicelab-seed"
-"""Request header with the seed, 0 to 2**63 - 1; the answer tells in it the seed in use, where there is one."""
 
 _SEED = re.compile("[0-9]{1,19}", re.ASCII)
 
@@ -44,28 +39,31 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def create_app(backend: Backend, keys: KeyStore, *, limits: Limits | None = None) -> Starlette:
+def create_app(backend: Backend, keys: KeyStore, *, limits: Limits | None = None) -> Edge:
     """Return the ASGI application in which ``backend`` speaks for those who hold one of ``keys``.
 
     It closes neither of the two. Errors are answered as part 7 of the interface has it.
     """
     service = _Service(backend, keys, limits or Limits())
+    models = service.models
+    handlers = {
+        "speech": service.speech,
+        "create": models.create,
+        "get": models.get,
+        "cover": models.cover,
+        "sample": models.sample,
+        "health": service.health,
+        "describe": service.describe,
+    }
     app = Starlette(
-        routes=[
-            Route("/v1/tts", service.speech, methods=["POST"]),
-            Route("/model", service.models.create, methods=["POST"]),
-            Route("/model/{id}", service.models.get, methods=["GET"]),
-            Route("/model/{id}/cover", service.models.cover, methods=["GET"]),
-            Route("/health", service.health, methods=["GET"]),
-        ],
+        routes=[Route(one.path, handlers[one.name], methods=[one.method.upper()]) for one in OPERATIONS],
         exception_handlers=HANDLERS,
-        middleware=[Middleware(_RequestId)],
         lifespan=service.lifespan,
     )
     # A path with one slash too many is not found, as in the interface, rather than redirected: a client
     # would repeat its body, and its key, there.
     app.router.redirect_slashes = False
-    return app
+    return Edge(app)
 
 
 class _Service:
@@ -73,6 +71,7 @@ class _Service:
         self._backend = backend
         self._keys = keys
         self._limits = limits
+        self._document = document(backend.capabilities)
         # Short waits, as for the lock of the key store, must not stand behind speech.
         self._helpers = ThreadPoolExecutor(4, "voicelab-helper")
         # Taking in recordings is heavy work, which must not take all the threads that speak.
@@ -83,7 +82,7 @@ class _Service:
             voices=ThreadPoolExecutor(limits.active, "voicelab-voice"),
             helpers=self._helpers,
             buffer=limits.buffer,
-            send_seconds=limits.send_seconds,
+            lag_seconds=limits.lag_seconds,
         )
 
     @asynccontextmanager
@@ -99,15 +98,23 @@ class _Service:
         """Say that the service is ready and what speaks in it; no key is needed for that."""
         return json_response({"status": "ready", "backend": asdict(self._backend.capabilities)})
 
+    async def describe(self, _: Request) -> Response:
+        """Answer with the OpenAPI document. It tells nothing but what the interface says; no key is needed."""
+        return json_response(self._document)
+
     async def speech(self, request: Request) -> Response:
         """Answer ``POST /v1/tts``: authentication, then credit, then validation, then speech."""
         key = await self._authenticate(request)
         if key.credit == 0:
             raise PaymentRequired("This API key has no credit left", status=402)
         kind = body_kind(request)
-        limit = self._limits.json_body if kind == "json" else self._limits.body
-        body = await read_body(request, limit, self._limits.body_seconds)
-        wire, malformed = _attempt(decode, body, kind)
+        body = await read_body(request, self._limits.body, self._limits.body_seconds)
+        wire: object = None
+        malformed: tuple[FieldError, ...] = ()
+        try:
+            wire = await decoded(self._helpers, body, kind)
+        except RequestInvalid as error:
+            malformed = error.errors
         if key.credit is not None and cost(wire) > key.credit:
             raise PaymentRequired(f"The text is longer than this API key's credit of {key.credit} characters")
         model, seed, troubles = _headers(request, self._backend.capabilities)
@@ -178,20 +185,3 @@ def _seed(request: Request, capabilities: Capabilities) -> int | None:
         message = f"Input should be a whole number from 0 to {2**63 - 1}"
         raise RequestInvalid.of(SEED_HEADER, message, type="int_parsing", in_="header")
     return int(values[0])
-
-
-class _RequestId:
-    """Names every answer, so that a caller's report can be found in our log."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the call on, with a header added to its answer."""
-
-        async def named(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["x-request-id"] = secrets.token_hex(8)
-            await send(message)
-
-        await self._app(scope, receive, named if scope["type"] == "http" else send)

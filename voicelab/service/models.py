@@ -1,8 +1,9 @@
-"""Voice models over HTTP: ``POST /model``, ``GET /model/{id}``, and the cover image that a record names."""
+"""Voice models over HTTP: ``POST /model``, ``GET /model/{id}``, and the cover image and samples that a record names."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
@@ -13,9 +14,9 @@ from starlette.responses import Response
 
 from voicelab.backend import Backend, VoiceHost
 from voicelab.errors import NotFound, RequestInvalid, ServiceUnavailable
-from voicelab.schema import VoiceCreate, VoiceModel
+from voicelab.schema import MEDIA_TYPES, VoiceCreate, VoiceModel
 from voicelab.service.aside import aside
-from voicelab.service.bodies import decode, media_type, read_body
+from voicelab.service.bodies import decoded, media_type, read_body
 from voicelab.service.forms import as_wire, read_form
 from voicelab.service.keys import ApiKey
 from voicelab.service.limits import Limits
@@ -24,6 +25,9 @@ from voicelab.voices.cover import image_kind
 
 __all__ = ["Models", "caller_of", "owner_of"]
 
+# A browser that guessed another type might run what it believes to be in it.
+_FILE = {"x-content-type-options": "nosniff", "cache-control": "private"}
+_NUMBER = re.compile("0|[1-9][0-9]{0,5}", re.ASCII)
 _BUSY = "Too many voice models are being made; try again in a moment"
 
 
@@ -71,7 +75,7 @@ class Models:
         if not isinstance(self._backend, VoiceHost):
             raise HTTPException(501, "The voice behind this service keeps no voice models")
         if self._uploads >= self._limits.uploads:
-            raise HTTPException(503, _BUSY, {"retry-after": "5", "connection": "close"})
+            raise HTTPException(503, _BUSY, {"retry-after": "5"})
         self._uploads += 1
         try:
             return await self._create(request, key, form=kind == "multipart/form-data")
@@ -98,9 +102,20 @@ class Models:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it has a status
             return failed(error)
-        # A browser that guessed another type might run what it believes to be in it.
-        headers = {"x-content-type-options": "nosniff", "cache-control": "private"}
-        return Response(data, 200, headers, media_type=f"image/{image_kind(data)}")
+        return Response(data, 200, _FILE, media_type=f"image/{image_kind(data)}")
+
+    async def sample(self, request: Request) -> Response:
+        """Answer ``GET /model/{id}/samples/{number}`` with the recording, to whoever may see the record."""
+        key = await self._authenticate(request)
+        number = request.path_params["number"]
+        which = int(number) if _NUMBER.fullmatch(number) else -1
+        try:
+            data = await aside(self._helpers, self._sample, key, request.path_params["id"], which)
+        except NotFound:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it has a status
+            return failed(error)
+        return Response(data, 200, _FILE, media_type=MEDIA_TYPES["wav"])
 
     async def _create(self, request: Request, key: ApiKey, *, form: bool) -> Response:
         limits = self._limits
@@ -110,7 +125,7 @@ class Models:
             wire: object = as_wire(parts)
         else:
             body = await read_body(request, limits.upload, limits.upload_seconds)
-            wire = await aside(self._workers, decode, body, "msgpack")
+            wire = await decoded(self._workers, body, "msgpack")
             _check_files(wire, limits.file)
         creating = VoiceCreate.from_wire(wire, form=form)
         try:
@@ -134,11 +149,20 @@ class Models:
             raise NotFound("this voice model has no cover image", status=404)
         return caller.cover_image(id)
 
+    def _sample(self, key: ApiKey, id: str, number: int) -> bytes:
+        caller = caller_of(self._backend, key)
+        if not isinstance(caller, VoiceHost):
+            raise NotFound("this voice model has no such sample", status=404)
+        return caller.sample_audio(id, number)
+
 
 def _wire(record: VoiceModel, request: Request) -> dict[str, object]:
+    """The record with whole addresses of what this service keeps."""
     wire = record.to_wire()
-    if record.cover_image.startswith("/"):
-        wire["cover_image"] = str(request.base_url).rstrip("/") + record.cover_image
+    here = str(request.base_url).rstrip("/")
+    for holder, name in [(wire, "cover_image"), *((sample, "audio") for sample in wire["samples"])]:
+        if holder[name].startswith("/"):
+            holder[name] = here + holder[name]
     return wire
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Literal, NotRequired
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from typing_extensions import TypedDict  # pydantic reads it, and before Python 3.12 not typing's own
 
 from voicelab.errors import (
     AudioError,
@@ -22,12 +24,36 @@ from voicelab.errors import (
     StoreError,
 )
 
-__all__ = ["HANDLERS", "failed", "invalid", "json_response", "refused"]
+__all__ = ["HANDLERS", "REQUEST_ID", "Problem", "Refusal", "failed", "invalid", "json_response", "refused"]
 
 _LOG = logging.getLogger("voicelab.service")
 
+REQUEST_ID: ContextVar[str] = ContextVar("REQUEST_ID", default="-")
+"""The name of the request that is being answered, for the log."""
+
 # Seconds after which a caller may try again when the service cannot say better.
 _RETRY_AFTER = "1"
+
+
+class Refusal(TypedDict):
+    """Any error but a 422."""
+
+    status: int
+    message: str
+
+
+# Its last name is a word of Python's, so that it cannot be written as a class.
+Problem = TypedDict(
+    "Problem",
+    {
+        "loc": list[str],
+        "type": str,
+        "msg": str,
+        "ctx": NotRequired[str],
+        "in": NotRequired[Literal["path", "query", "header", "cookie", "body"]],
+    },
+)
+"""One item of a 422: an erroneous field."""
 
 
 def json_response(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -38,7 +64,8 @@ def json_response(content: object, status: int = 200, headers: Mapping[str, str]
 
 def refused(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return ``{status, message}``."""
-    return json_response({"status": status, "message": message}, status, headers)
+    body: Refusal = {"status": status, "message": message}
+    return json_response(body, status, headers)
 
 
 def invalid(error: RequestInvalid) -> Response:
@@ -57,7 +84,7 @@ def failed(error: Exception) -> Response:
     if isinstance(error, AudioError):
         # The only audio that a speech request carries.
         return invalid(RequestInvalid.of("references", str(error), type="audio_invalid"))
-    _LOG.error("the backend failed: %s", type(error).__name__, exc_info=error)
+    _LOG.error("request %s: the backend failed: %s", REQUEST_ID.get(), type(error).__name__, exc_info=error)
     if isinstance(error, ServiceTimeout):
         return refused(504, "The voice did not answer in time")
     if isinstance(error, ServiceUnavailable | StoreError | MemoryError):
@@ -90,7 +117,7 @@ def _on_unknown(_: Request, error: Exception) -> Response:
 
 
 def _on_unavailable(_: Request, error: Exception) -> Response:
-    _LOG.error("%s", error)
+    _LOG.error("request %s: %s", REQUEST_ID.get(), error)
     return refused(503, "The service is not available at the moment", {"retry-after": _RETRY_AFTER})
 
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
 from types import FrameType
 
 import uvicorn
-from starlette.applications import Starlette
 
 from voicelab.backend import Backend
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.service.app import Limits, create_app
+from voicelab.service.connection import connections
+from voicelab.service.edge import Edge
 from voicelab.service.keys import KeyStore
 
 __all__ = ["LOOPBACK", "PORT", "running", "serve"]
@@ -33,6 +36,9 @@ _LOG = logging.getLogger("voicelab.service")
 _KEEP_ALIVE_SECONDS = 75
 _START_SECONDS = 30.0
 _BACKLOG = 1024
+# What the kernel holds back of an answer. With its own choice, minutes of audio would count as delivered to a
+# caller who reads nothing.
+_SEND_BUFFER = 128 * 1024
 
 
 def serve(
@@ -47,9 +53,10 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then let running requests finish for at most ``grace_seconds``.
 
-    A second signal ends at once; audio then breaks off and its callers know it. ``port`` 0 takes any
-    free one. ``say`` is given each line for the operator, the one with the address once the service
-    answers. The caller closes ``backend`` and ``keys``. To be called on the main thread.
+    New ones are answered 503 meanwhile. A second signal ends at once; audio then breaks off and its callers
+    know it. ``port`` 0 takes any free one. ``say`` is given each line for the operator, the one with the
+    address once the service answers. The caller closes ``backend`` and ``keys``. To be called on the main
+    thread.
 
     Raises RequestInvalid when the address cannot be used.
     """
@@ -63,7 +70,8 @@ def serve(
         if not _is_loopback(host):
             say("voicelab: this address can be reached from other machines, and keys travel unencrypted")
 
-    server = _Server(create_app(backend, keys, limits=limits), ready, grace_seconds)
+    limits = limits or Limits()
+    server = _Server(create_app(backend, keys, limits=limits), limits, ready, grace_seconds)
     with listener, _quiet_signals():
         server.run(sockets=[listener])
 
@@ -84,7 +92,8 @@ def running(
     """
     listener = _listen(host, port)
     started = threading.Event()
-    server = _Server(create_app(backend, keys, limits=limits), started.set, grace_seconds)
+    limits = limits or Limits()
+    server = _Server(create_app(backend, keys, limits=limits), limits, started.set, grace_seconds)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="voicelab-service", daemon=True)
     with listener:
         thread.start()
@@ -98,11 +107,13 @@ def running(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, saying when it is ready, and giving in to any second signal."""
+    """uvicorn, saying when it is ready, listening on while it stops, and giving in to any second signal."""
 
-    def __init__(self, app: Starlette, ready: Callable[[], object], grace_seconds: int) -> None:
+    def __init__(self, app: Edge, limits: Limits, ready: Callable[[], object], grace_seconds: int) -> None:
         config = uvicorn.Config(
             app,
+            http=connections(head_seconds=limits.head_seconds, linger_seconds=limits.linger_seconds),
+            ws="none",
             lifespan="on",
             log_config=None,  # logging belongs to the program; we only write to it
             access_log=False,
@@ -111,17 +122,31 @@ class _Server(uvicorn.Server):
             timeout_graceful_shutdown=grace_seconds,
         )
         super().__init__(config)
+        self._edge = app
         self._ready = ready
+        self._grace = grace_seconds
+        self._stop_by: float | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._ready()
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.should_exit:
-            self.force_exit = True
-        super().handle_exit(sig, frame)
+    async def on_tick(self, counter: int) -> bool:
+        if self._stop_by is not None:
+            left = self._stop_by - time.monotonic()
+            if left <= 0 or not self._edge.inside:
+                self.config.timeout_graceful_shutdown = max(0, math.ceil(left))
+                self.should_exit = True
+        return await super().on_tick(counter)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as uvicorn has it
+        if self._stop_by is not None:
+            self.should_exit = self.force_exit = True
+            return
+        # uvicorn would stop listening now; a caller who is refused cannot know that it should come back.
+        self._stop_by = time.monotonic() + self._grace
+        self._edge.stop()
 
 
 @contextmanager
@@ -148,6 +173,7 @@ def _listen(host: str, port: int) -> socket.socket:
         if os.name == "posix":
             # Elsewhere this would let a second service take the same port.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         listener.bind((host, port))
         listener.listen(_BACKLOG)
     except (OSError, OverflowError, UnicodeError) as error:

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from voicelab.backend import SpeechStream
 from voicelab.errors import EngineError
 from voicelab.schema import MEDIA_TYPES, TTSRequest
+from voicelab.service.credit import played_seconds
 from voicelab.service.gate import Full, Gate
 from voicelab.service.relay import Relay
 from voicelab.service.responses import failed, refused
@@ -29,14 +30,14 @@ class Stage:
     """What all speech answers of a service share.
 
     ``voices`` are the threads in which backends speak, ``helpers`` those for short waits; ``buffer`` is
-    in bytes; ``send_seconds`` is how long a reader may take nothing before it is given up.
+    in bytes; ``lag_seconds`` is how far a reader may be behind the pace at which the audio plays.
     """
 
     gate: Gate
     voices: Executor
     helpers: Executor
     buffer: int
-    send_seconds: float
+    lag_seconds: float
 
 
 class SpeechResponse(Response):
@@ -134,12 +135,19 @@ class SpeechResponse(Response):
             headers.append((b"x-voicelab-seed", str(relay.seed).encode()))
         # Without a length the server uses the chunked transfer encoding.
         await send({"type": "http.response.start", "status": 200, "headers": headers})
+        # A place in the service is not for a reader who takes less than anybody listens to: patience runs out
+        # while a reader is waited for, and comes back with the audio it has taken.
+        clock = asyncio.get_running_loop().time
+        most = patience = self._stage.lag_seconds
         while audio is not None:
-            async with asyncio.timeout(self._stage.send_seconds):
+            before, lasts = clock(), played_seconds(self._request, len(audio))
+            async with asyncio.timeout(patience + lasts):
                 await send({"type": "http.response.body", "body": audio, "more_body": True})
+            patience = min(most, patience + lasts - (clock() - before))
             self._sent += len(audio)
             audio = await relay.take()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        async with asyncio.timeout(patience):
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         self._whole = True
 
 

@@ -170,6 +170,17 @@ class VoiceStore:
             ).fetchall()
         return tuple(Sample(self._blobs.get(audio), text, title) for audio, text, title in rows)
 
+    def sample(self, id: str, owner: str, number: int) -> bytes:
+        """Return one recording of a voice, a WAV file; they count from 0. Raises NotFound."""
+        if not self._known(id):
+            raise _unknown(id)
+        with self._database.reading() as db:
+            _visible(db, id, owner)
+            row = db.execute("SELECT audio FROM samples WHERE voice = ? AND number = ?", (id, number)).fetchone()
+        if row is None:
+            raise NotFound("this voice model has no such sample", status=404)
+        return self._blobs.get(row[0])
+
     def cover(self, id: str, owner: str) -> bytes:
         """Return the cover picture of a voice. Raises NotFound, also when it has none."""
         if not self._known(id):
@@ -272,7 +283,10 @@ def _as_model(row: sqlite3.Row, told: dict[str, Any], kept: list[tuple[int, str,
         task_count=row["task_count"],
         author=Author(id=row["owner"]),
         train_mode="fast",
-        samples=tuple(SampleEntity(title=title, text=text) for _, title, text, _ in kept),
+        samples=tuple(
+            SampleEntity(title=title, text=text, audio=f"/model/{row['id']}/samples/{number}")
+            for number, title, text, _ in kept
+        ),
         languages=tuple(told["languages"]),
     )
 

@@ -1,0 +1,119 @@
+"""HTTP/1.1 connections that no caller can hold for ever: uvicorn's own, with deadlines where it has none.
+
+uvicorn waits without end for the head of a request, for the rest of a body that nobody reads any more, and
+for a reader who takes nothing of what is left when a connection is closed. Its answer to what is no HTTP is
+text; here it is ``{status, message}`` like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import h11
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+__all__ = ["connections"]
+
+
+class _Connection(H11Protocol):
+    head_seconds: float
+    linger_seconds: float
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._inner: Any = self.app
+        self.app = self._answered
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._abort_if_unread()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP."""
+        self._refuse(400, msg)
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+        cycle = self.cycle
+        try:
+            await self._inner(scope, receive, send)
+        except BaseException:
+            if not cycle.response_complete:
+                # uvicorn closes the connection now, which waits for the reader of what was sent before.
+                self.loop.call_later(self.linger_seconds, self.transport.abort)
+            raise
+
+    def _watch(self) -> None:
+        """Set a deadline while it is the caller's turn, and only then; what is idle has uvicorn's own."""
+        rest_of_body = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
+        awaited = self.conn.their_state is h11.IDLE or rest_of_body
+        if not awaited or self.timeout_keep_alive_task is not None or self.transport.is_closing():
+            self._unwatch()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(self.head_seconds, self._late)
+
+    def _unwatch(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _late(self) -> None:
+        self._deadline = None
+        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+            self._refuse(408, f"The head of the request did not arrive within {self.head_seconds:g} s")
+        self.transport.close()
+        self._abort_if_unread()
+
+    def _abort_if_unread(self) -> None:
+        # Closing waits for the reader, who has had all this time.
+        if self.transport.get_write_buffer_size() > 0:
+            self.transport.abort()
+
+    def _refuse(self, status: int, message: str) -> None:
+        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            body = json.dumps({"status": status, "message": message}).encode("ascii")
+            headers = [
+                ("content-type", "application/json"),
+                ("content-length", str(len(body))),
+                ("connection", "close"),
+            ]
+            for event in (
+                h11.Response(status_code=status, headers=headers),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever uvicorn declares
+        if cycle is not None and not cycle.response_complete:
+            # Whoever is working on this request learns that nobody hears the answer.
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.transport.close()
+
+
+def connections(*, head_seconds: float, linger_seconds: float) -> type[asyncio.Protocol]:
+    """Return uvicorn's protocol with deadlines.
+
+    ``head_seconds`` is how long the head of a request may take to arrive, or what is left of a body after its
+    answer; ``linger_seconds`` how long the end of a broken-off answer waits for its reader.
+    """
+    return type("Connection", (_Connection,), {"head_seconds": head_seconds, "linger_seconds": linger_seconds})

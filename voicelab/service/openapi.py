@@ -1,0 +1,268 @@
+"""The service described by itself: one table of operations, from which its routes and /openapi.json are both made.
+
+The document tells fields as the schemas do; nothing about a field is written here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
+from voicelab.backend import Capabilities
+from voicelab.schema import DEFAULT_MODEL, MEDIA_TYPES, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.service.responses import Problem, Refusal
+
+__all__ = ["OPERATIONS", "SEED_HEADER", "Health", "Operation", "document"]
+
+SEED_HEADER: Final = "x-voicelab-seed"
+"""Request header with the seed, 0 to 2**63 - 1; the answer tells in it the seed in use, where there is one."""
+
+_JSON: Final = "application/json"
+_MSGPACK: Final = "application/msgpack"
+_WITHOUT_AUDIO: Final = "TTSRequestJSON"
+_IMAGES: Final = ("image/png", "image/jpeg", "image/webp")
+_REFS: Final = "#/components/schemas/"
+
+
+class Health(TypedDict):
+    """What ``GET /health`` says."""
+
+    status: Literal["ready"]
+    backend: Capabilities
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One method of one path.
+
+    ``body`` and ``answer`` give the schema for each media type, None for bytes; ``parameters`` and ``headers``
+    (of a success) are names of components; ``errors`` the statuses that it may answer besides ``success``.
+    Unless it is ``open``, a key is needed.
+    """
+
+    name: str
+    method: Literal["get", "post"]
+    path: str
+    summary: str
+    success: int = 200
+    told: str
+    answer: Mapping[str, str | None]
+    body: Mapping[str, str] = field(default_factory=dict)
+    parameters: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+    errors: tuple[int, ...] = ()
+    open: bool = False
+
+
+_READING = (401, 404, 500, 503)
+_SENDING = (401, 408, 413, 415, 422, 500, 503, 504)
+
+OPERATIONS: Final = (
+    Operation(
+        name="speech",
+        method="post",
+        path="/v1/tts",
+        summary="Speak a text.",
+        parameters=("model", "seed"),
+        body={_JSON: _WITHOUT_AUDIO, _MSGPACK: "TTSRequest"},
+        told="The audio in the format asked for, in chunks as it is made. A body without its last chunk is not whole.",
+        answer=dict.fromkeys(MEDIA_TYPES.values()),
+        headers=("seed",),
+        errors=(*_SENDING, 402),
+    ),
+    Operation(
+        name="create",
+        method="post",
+        path="/model",
+        summary="Make a voice model of recordings.",
+        body={"multipart/form-data": "VoiceCreate", _MSGPACK: "VoiceCreate"},
+        success=201,
+        told="The voice model was made.",
+        answer={_JSON: "VoiceModel"},
+        headers=("location",),
+        errors=(*_SENDING, 501),
+    ),
+    Operation(
+        name="get",
+        method="get",
+        path="/model/{id}",
+        summary="Look at a voice model.",
+        parameters=("id",),
+        told="Its record.",
+        answer={_JSON: "VoiceModel"},
+        errors=_READING,
+    ),
+    Operation(
+        name="cover",
+        method="get",
+        path="/model/{id}/cover",
+        summary="Look at the cover image of a voice model.",
+        parameters=("id",),
+        told="The image, as it was uploaded.",
+        answer=dict.fromkeys(_IMAGES),
+        errors=_READING,
+    ),
+    Operation(
+        name="sample",
+        method="get",
+        path="/model/{id}/samples/{number}",
+        summary="Listen to a sample of a voice model.",
+        parameters=("id", "number"),
+        told="The recording, as the voice was made of it.",
+        answer={"audio/wav": None},
+        errors=_READING,
+    ),
+    Operation(
+        name="health",
+        method="get",
+        path="/health",
+        summary="Ask whether the service is ready, and what speaks in it.",
+        told="It is ready.",
+        answer={_JSON: "Health"},
+        errors=(503,),
+        open=True,
+    ),
+    Operation(
+        name="describe",
+        method="get",
+        path="/openapi.json",
+        summary="Read this document.",
+        told="This document.",
+        answer={_JSON: "Document"},
+        errors=(503,),
+        open=True,
+    ),
+)
+"""What the service answers."""
+
+_ERRORS: Final = {
+    401: "There is no API key, or it is not accepted. Nothing else was looked at.",
+    402: "The credit of the API key does not cover the request.",
+    404: "It is unknown, or private to somebody else; the two are not told apart.",
+    408: "The request did not arrive in time.",
+    413: "The body, or a file in it, is too large.",
+    415: "The content type is none of those listed, or the body is compressed.",
+    422: "Something in the request is wrong; each item names a field.",
+    500: "The voice failed at this request.",
+    501: "The voice behind this service keeps no voice models.",
+    503: "The service is busy, stopping, or not available at the moment.",
+    504: "The voice did not answer in time.",
+}
+_HEADERS_OF: Final = {401: "authenticate", 503: "retry"}
+
+
+def document(capabilities: Capabilities) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of a service in which a backend with these capabilities speaks."""
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = _described(operation, capabilities)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "voicelab",
+            "version": "1",
+            "description": "Speech from text, and voice models from recordings. Every answer names itself in "
+            "x-request-id; report it when something is wrong.",
+        },
+        "paths": paths,
+        "security": [{"bearer": []}],
+        "components": {
+            "schemas": _schemas(capabilities),
+            "parameters": _parameters(capabilities),
+            "headers": _headers(),
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "description": "An API key."}},
+        },
+    }
+
+
+def _described(operation: Operation, capabilities: Capabilities) -> dict[str, Any]:
+    told: dict[str, Any] = {"operationId": operation.name, "summary": operation.summary, "responses": {}}
+    known = _parameters(capabilities)
+    if parameters := [_ref("parameters", name) for name in operation.parameters if name in known]:
+        told["parameters"] = parameters
+    if operation.body:
+        content = {kind: {"schema": _ref("schemas", schema)} for kind, schema in operation.body.items()}
+        told["requestBody"] = {"required": True, "content": content}
+    if operation.open:
+        told["security"] = []
+    answer = {kind: {"schema": _ref("schemas", schema)} if schema else {} for kind, schema in operation.answer.items()}
+    told["responses"][str(operation.success)] = _response(operation.told, answer, operation.headers)
+    for status in sorted(operation.errors):
+        schema = "Problems" if status == 422 else "Refusal"
+        content = {_JSON: {"schema": _ref("schemas", schema)}}
+        more = (_HEADERS_OF[status],) if status in _HEADERS_OF else ()
+        told["responses"][str(status)] = _response(_ERRORS[status], content, more)
+    return told
+
+
+def _response(told: str, content: dict[str, Any], headers: tuple[str, ...]) -> dict[str, Any]:
+    names = {"authenticate": "WWW-Authenticate", "retry": "Retry-After", "seed": SEED_HEADER, "location": "Location"}
+    listed = {names[header]: _ref("headers", header) for header in headers}
+    return {"description": told, "headers": {"x-request-id": _ref("headers", "request"), **listed}, "content": content}
+
+
+def _ref(kind: str, name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/{kind}/{name}"}
+
+
+def _parameters(capabilities: Capabilities) -> dict[str, Any]:
+    model: dict[str, Any] = {"type": "string", "enum": list(capabilities.models)}
+    if DEFAULT_MODEL in capabilities.models:
+        model["default"] = DEFAULT_MODEL
+    number = {"type": "integer", "minimum": 0}
+    listed = {
+        "model": ("header", "model", "The synthesis model. Without it, s2-pro.", model),
+        "seed": ("header", SEED_HEADER, "The same seed gives the same audio.", {**number, "maximum": 2**63 - 1}),
+        "id": ("path", "id", "Identifier of a voice model.", {"type": "string", "minLength": 1}),
+        "number": ("path", "number", "Which of its samples; they count from 0.", number),
+    }
+    if capabilities.seed == "none":
+        del listed["seed"]
+    return {
+        key: {"name": name, "in": place, "required": place == "path", "description": told, "schema": schema}
+        for key, (place, name, told, schema) in listed.items()
+    }
+
+
+def _headers() -> dict[str, Any]:
+    text = {"type": "string"}
+    listed = {
+        "request": ("The name of this answer.", True, text),
+        "seed": ("The seed in use.", False, {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}),
+        "location": ("Where the record is.", True, text),
+        "authenticate": ("How to authenticate: Bearer.", True, text),
+        "retry": ("Seconds after which to try again.", True, {"type": "integer", "minimum": 0}),
+    }
+    return {
+        key: {"description": told, "required": required, "schema": schema}
+        for key, (told, required, schema) in listed.items()
+    }
+
+
+def _schemas(capabilities: Capabilities) -> dict[str, Any]:
+    types: tuple[Any, ...] = (TTSRequest, VoiceCreate, Refusal, Problem, Health)
+    inputs = [(kind, "validation", TypeAdapter(kind)) for kind in types]
+    records = [(VoiceModel, "serialization", TypeAdapter(VoiceModel))]
+    found: dict[str, Any] = {}
+    for wanted in (inputs, records):
+        _, told = TypeAdapter.json_schemas(wanted, ref_template=_REFS + "{model}")  # type: ignore[arg-type]
+        for name, schema in told["$defs"].items():
+            # Keys that are not listed are ignored on the wire; it is our constructors that refuse them.
+            schema.pop("additionalProperties", None)
+            if wanted is records:
+                schema["required"] = list(schema["properties"])
+            found[name] = schema
+    if capabilities.max_text is not None:
+        found["TTSRequest"]["properties"]["text"]["maxLength"] = capabilities.max_text
+    found[_WITHOUT_AUDIO] = copy.deepcopy(found["TTSRequest"])
+    found[_WITHOUT_AUDIO]["description"] = "A speech request in JSON, which carries no audio."
+    found[_WITHOUT_AUDIO]["properties"]["references"].update({"type": ["array", "null"], "maxItems": 0})
+    found[_WITHOUT_AUDIO]["properties"]["references"].pop("anyOf")
+    found["Problems"] = {"type": "array", "minItems": 1, "items": {"$ref": _REFS + "Problem"}}
+    found["Document"] = {"type": "object", "description": "An OpenAPI document.", "required": ["openapi"]}
+    return dict(sorted(found.items()))
