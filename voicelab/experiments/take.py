@@ -65,8 +65,9 @@ class Take:
         notes: what was noticed, in sentences.
         created: when it was made, UTC.
         digest: sha256 of the audio; computed when ``sound`` is bytes.
+        cached: whether it was not made for this call, but kept from an earlier one.
 
-    Takes are equal when all but the place of their audio is.
+    Takes are equal when all is but ``cached`` and the place of their audio.
     """
 
     provenance: Provenance
@@ -78,6 +79,7 @@ class Take:
     notes: tuple[str, ...] = ()
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
     digest: str = ""
+    cached: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.sound, bytes):
@@ -156,12 +158,20 @@ class Take:
     def clip(self) -> Clip:
         """Return the take decoded, with the provenance, words and notes it was made with.
 
-        Raises AudioError when the audio is damaged, StoreError when it cannot be fetched.
+        Of a cached take the notes say so. Raises AudioError when the audio is damaged, StoreError when it
+        cannot be fetched.
         """
         request = self.request
         decoder = StreamDecoder(request.format, request.rate)
         samples = np.concatenate((decoder.feed(self.audio), decoder.finish()))
-        return Clip(samples, request.rate, self.provenance, self.words, self.notes)
+        return Clip(samples, request.rate, self.provenance, self.words, self.told)
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """The notes, and for a cached take when it was made."""
+        if not self.cached:
+            return self.notes
+        return (*self.notes, f"This is a kept take, made {self.created:%Y-%m-%d %H:%M:%S} UTC.")
 
     def noted(self, *notes: str) -> Self:
         """Return the take with more notes."""

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.experiments.conftest import ask
+from tests.tones import ToneBackend
+from voicelab.audio.clip import WordTime
+from voicelab.backend import Epilogue, SpeechStream
+from voicelab.errors import RequestInvalid, StoreError
+from voicelab.experiments.take import Take, render, take_key
+from voicelab.schema import FORMATS, ProsodyControl, ReferenceAudio, TTSRequest
+
+# Two values of every field that change the request's meaning.
+TWO: dict[str, tuple[Any, Any]] = {
+    "text": ("Hello", "Hello."),
+    "temperature": (0.7, 0.70001),
+    "top_p": (0.0, 1.0),
+    "references": (None, (ReferenceAudio(audio=b"1", text="a"),)),
+    "reference_id": (None, "ada"),
+    "prosody": (None, ProsodyControl(speed=1.1)),
+    "chunk_length": (300, 299),
+    "normalize": (True, False),
+    "format": ("wav", "pcm"),
+    "sample_rate": (None, 8000),
+    "mp3_bitrate": (128, 64),
+    "opus_bitrate": (-1000, 24),
+    "latency": ("normal", "low"),
+    "max_new_tokens": (1024, 1),
+    "repetition_penalty": (1.2, 1.0),
+    "min_chunk_length": (50, 0),
+    "condition_on_previous_chunks": (True, False),
+    "early_stop_threshold": (1.0, 0.5),
+}
+BESIDE: dict[str, tuple[Any, Any]] = {
+    "model": ("s1", "s2-pro"),
+    "fingerprint": ("f", "g"),
+    "seed": (None, 0),
+    "repeat": (0, 1),
+}
+
+
+def key(fields: dict[str, Any]) -> str:
+    inside = {name: value for name, value in fields.items() if name in TWO}
+    beside = {name: value for name, value in fields.items() if name in BESIDE}
+    return take_key(TTSRequest.build(**inside), **beside)
+
+
+def test_the_table_has_every_field() -> None:
+    assert set(TWO) == set(TTSRequest.model_fields)
+
+
+@st.composite
+def _fields(draw: st.DrawFn) -> dict[str, Any]:
+    fields = {name: draw(st.sampled_from(values)) for name, values in {**TWO, **BESIDE}.items()}
+    if fields["reference_id"] is not None:
+        fields["references"] = None  # they would be overridden
+    return dict(draw(st.permutations(sorted(fields.items()))))
+
+
+@given(_fields(), st.sampled_from(sorted({**TWO, **BESIDE})))
+def test_any_changed_field_changes_the_key(fields: dict[str, Any], name: str) -> None:
+    one, other = {**TWO, **BESIDE}[name]
+    changed = {**fields, name: other if fields[name] == one else one}
+    if changed["reference_id"] is not None and changed["references"] is not None:
+        return
+    assert key(changed) != key(fields)
+
+
+@given(_fields())
+def test_the_order_of_fields_does_not_matter(fields: dict[str, Any]) -> None:
+    assert key(dict(sorted(fields.items()))) == key(fields)
+
+
+@given(st.text(min_size=1).filter(str.strip), st.text(min_size=1).filter(str.strip))
+def test_other_texts_have_other_keys(one: str, other: str) -> None:
+    try:
+        keys = [key({"text": text, "model": "s1", "fingerprint": "f", "seed": None}) for text in (one, other)]
+    except RequestInvalid:
+        return  # half of a surrogate pair
+    assert (keys[0] == keys[1]) == (one == other)
+
+
+def test_what_means_the_same_has_the_same_key() -> None:
+    def named(**fields: Any) -> str:
+        return take_key(ask(**fields), model="s1", fingerprint="f", seed=None)
+
+    assert named(sample_rate=None, format="wav") == named(sample_rate=44100, format="wav")
+    assert named(prosody=None) == named(prosody=ProsodyControl())
+    assert named(references=()) == named(references=None)
+    assert named(temperature=1) == named(temperature=1.0)
+
+
+def test_a_key_stays_what_it_was() -> None:
+    # A change of this value makes every cache and recording of before worthless: raise _KEY_VERSION knowingly.
+    known = take_key(TTSRequest(text="Hello"), model="s2-pro", fingerprint="f", seed=7, repeat=1)
+    assert known == "175003e371f712be071b97f98f40987b490b9b8accb84c147d429a57900a90a9"
+
+
+@pytest.mark.parametrize("repeat", [-1, 1.0, True, None])
+def test_a_repeat_is_a_whole_number(repeat: Any) -> None:
+    with pytest.raises(RequestInvalid, match="repeat"):
+        take_key(ask(), model="s1", fingerprint="f", seed=None, repeat=repeat)
+
+
+@pytest.mark.parametrize("audio_format", FORMATS)
+def test_a_take_is_its_stream_kept(tones: ToneBackend, audio_format: str) -> None:
+    request = ask(format=audio_format, sample_rate=None)
+    clip = tones.synthesize(request, model="s1", seed=3).clip()
+    take = render(tones, request, model="s1", seed=3, repeat=2)
+    again = take.clip()
+    assert again == clip
+    assert again.provenance is not None
+    assert clip.provenance is not None
+    for name in ("request", "model", "backend", "fingerprint", "seed"):
+        assert getattr(again.provenance, name) == getattr(clip.provenance, name)
+    assert again.provenance.timing == take.timing
+    assert b"".join(take.chunks) == take.audio == b"".join(tones.synthesize(request, model="s1", seed=3))
+    assert [len(chunk) for chunk in take.chunks] == [size for _, size in take.timing.arrivals]
+    assert 0 < take.timing.first_audio_s <= take.timing.total_s
+    assert (take.seed, take.repeat, take.device, take.cached, again.notes) == (3, 2, "cpu", False, ())
+    assert take.key == take_key(request, model="s1", fingerprint="tones-1", seed=3, repeat=2)
+
+
+def told_take(tones: ToneBackend, **fields: Any) -> Take:
+    """A take with words, notes, a drawn seed and a reference: all that a record has room for."""
+    request = ask(references=(ReferenceAudio(audio=b"RIFF", text="Grüß Gott"),), prosody=ProsodyControl(speed=1.5))
+    epilogue = Epilogue((WordTime("Hello", 0.0, 0.125),), ("Noticed.",))
+    stream = SpeechStream(
+        iter((b"12", b"3456")),
+        request=request,
+        model="s1",
+        backend=tones.capabilities,
+        seed=11,
+        epilogue=lambda: epilogue,
+    )
+    return Take.of(stream, seed=None, **fields)
+
+
+def test_a_record_is_json_and_holds_all_but_the_audio(tones: ToneBackend) -> None:
+    take = told_take(tones, repeat=4)
+    record = json.loads(json.dumps(take.record()))
+    again = Take.of_record(
+        record, lambda: b"123456", {take.record()["request"]["references"][0]["audio_sha256"]: b"RIFF"}.__getitem__
+    )
+    assert again == take
+    assert (again.audio, again.key, again.seed, again.provenance.seed) == (take.audio, take.key, None, 11)
+    assert again.words == (WordTime("Hello", 0.0, 0.125),)
+    assert "RIFF" not in json.dumps(record)
+
+
+@pytest.mark.parametrize("name", ["request", "arrivals", "digest", "created", "seed_used"])
+def test_a_record_that_lacks_something_is_none(tones: ToneBackend, name: str) -> None:
+    record = told_take(tones).record()
+    del record[name]
+    with pytest.raises(StoreError, match=name):
+        Take.of_record(record, b"", lambda _: b"RIFF")

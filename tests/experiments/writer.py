@@ -1,0 +1,68 @@
+"""Processes that write to a cache at once, or until they are killed. A fork is quicker than an interpreter.
+
+    writer.py same FOLDER WRITERS        each writes 20 takes of one key, all of other audio
+    writer.py kill FOLDER ROUNDS SEED    one after another writes takes into FOLDER/<round> until it is killed
+
+Prints a line for every take once it is kept: its round (or process), repeat and digest.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from voicelab.audio.clip import Provenance, Timing
+from voicelab.experiments.cache import Cache
+from voicelab.experiments.take import Take
+from voicelab.schema import TTSRequest
+
+REQUEST = TTSRequest(text="Hello", format="pcm")
+
+
+def put(cache: Cache, name: int, number: int, repeat: int) -> None:
+    audio = f"{os.getpid()} {number} ".encode() * 2000
+    timing = Timing(0.1, 0.2, ((0.1, len(audio)),))
+    take = cache.put(Take(Provenance(REQUEST, "s1", "writer", "f", None, timing), audio, repeat=repeat))
+    # One call of write(2): lines of several processes never mix.
+    os.write(1, f"{name} {repeat} {take.digest}\n".encode())
+
+
+def same(folder: Path, writers: int) -> int:
+    begin, go = os.pipe()
+    children = []
+    for name in range(writers):
+        child = os.fork()
+        if child == 0:
+            os.close(go)
+            os.read(begin, 1)  # until the parent closes it for all
+            for number in range(20):
+                put(Cache(folder), name, number, 0)
+            os._exit(0)
+        children.append(child)
+    os.close(go)
+    return sum(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0 for child in children)
+
+
+def kill(folder: Path, rounds: int, seed: int) -> int:
+    rng = random.Random(seed)
+    for name in range(rounds):
+        child = os.fork()
+        if child == 0:
+            for number in itertools.count():
+                put(Cache(folder / str(name)), name, number, number)
+        time.sleep(rng.uniform(0.0, 0.1))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return 0
+
+
+if __name__ == "__main__":
+    command, where, *numbers = sys.argv[1:]
+    called: Callable[..., int] = same if command == "same" else kill
+    sys.exit(called(Path(where), *map(int, numbers)))

@@ -1,0 +1,79 @@
+"""CachedBackend: any backend, and a cache in front of it."""
+
+from __future__ import annotations
+
+import time
+
+from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed
+from voicelab.experiments.cache import Cache
+from voicelab.experiments.streams import PlayedStream, overheard
+from voicelab.experiments.take import Take, take_key
+from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest, VoiceCreate, VoiceModel
+
+__all__ = ["CachedBackend"]
+
+
+class CachedBackend:
+    """A backend that makes nothing twice which it could only make the same again.
+
+    That is speech with a seed, where the backend's seeds are exact, and speech at temperature 0. All
+    other speech is made anew at every call, as without a cache, and not kept; where repeated takes shall
+    be kept too, ask with ``repeat`` (see ``Cache.take``). A kept take comes at once, with a note that
+    says when it was made, and its provenance has the timing of its making.
+    """
+
+    def __init__(self, backend: Backend, cache: Cache) -> None:
+        self.backend = backend
+        self.cache = cache
+
+    def __repr__(self) -> str:
+        return f"CachedBackend({self.backend!r}, {self.cache!r})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend behind it is and can do."""
+        return self.backend.capabilities
+
+    def synthesize(
+        self,
+        request: TTSRequest,
+        *,
+        model: Model = DEFAULT_MODEL,
+        seed: int | None = None,
+        repeat: int | None = None,
+    ) -> SpeechStream:
+        """Begin to speak, or play what is kept. ``repeat`` keeps each of several takes of one request.
+
+        Raises what the backend raises. A take that cannot be kept is spoken all the same, with a note.
+        """
+        started = time.perf_counter()
+        capabilities = self.backend.capabilities
+        seed = check_seed(seed, capabilities)
+        same = request.temperature == 0.0 or (seed is not None and capabilities.seed == "exact")
+        if repeat is None and not same:
+            return self.backend.synthesize(request, model=model, seed=seed)
+        number = repeat or 0
+        key = take_key(request, model=model, fingerprint=capabilities.fingerprint, seed=seed, repeat=number)
+        kept, notes = self.cache.look(key)
+        if kept is not None:
+            return PlayedStream(kept, capabilities)
+
+        def finished(stream: SpeechStream, audio: bytes) -> tuple[str, ...]:
+            made = Take.finished(stream, audio, seed=seed, repeat=number)
+            said = self.cache.keep(made, *notes)
+            return said.notes[len(made.notes) :] if said.digest == made.digest else notes
+
+        stream = self.backend.synthesize(request, model=model, seed=seed)
+        return overheard(stream, started=started, finished=finished)
+
+    def create_voice(self, request: VoiceCreate) -> VoiceModel:
+        """Make a voice model, as the backend does."""
+        return self.backend.create_voice(request)
+
+    def get_voice(self, id: str) -> VoiceModel:
+        """Return a voice model's record, as the backend does."""
+        return self.backend.get_voice(id)
+
+    def close(self) -> None:
+        """Close the backend."""
+        self.backend.close()

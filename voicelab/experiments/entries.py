@@ -1,0 +1,306 @@
+"""A folder of entries: what a cache and a recording keep their takes in.
+
+An entry is one file that holds all of one thing: a line, a JSON object, and bytes of audio.
+
+    voicelab-entry 1 <bytes of JSON> <bytes of audio> <sha256 of the JSON>
+    {"digest": "<sha256 of the audio>", "key": "<the file's own name>", …}
+    <audio>
+
+Every byte of the file is covered by a digest, and the object can be read without the audio. Entries are
+written whole or not at all, by as many processes as like. One that does not fit its digests is set aside
+in ``damaged/``, never returned. Reference audio, which many takes share, lies in ``references/``, each
+file named by the sha256 of its bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from voicelab.errors import StoreError
+from voicelab.experiments.take import digest_of
+from voicelab.schema import TTSRequest
+
+__all__ = ["DamagedEntry", "Entries", "EntryFile", "File", "write_file"]
+
+_LOG = logging.getLogger("voicelab.experiments")
+_MAGIC = "voicelab-entry"
+_VERSION = 1
+_HEAD = re.compile(rb"voicelab-entry ([1-9][0-9]{0,5}) ([1-9][0-9]{0,9}) (0|[1-9][0-9]{0,15}) ([0-9a-f]{64})\n")
+_LONGEST_HEAD = 128
+# The object of a take of some seconds fits into one read with the line before it.
+_FIRST_READ = 16 * 1024
+_SUFFIX = ".entry"
+_KEY = re.compile("[0-9a-f]{64}", re.ASCII)
+_UNFINISHED = "unfinished-"
+_UNFINISHED_SECONDS = 3600.0
+
+
+class DamagedEntry(StoreError):
+    """An entry does not fit its digests; it was set aside as the message says."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of the folder: its size in bytes and when it was last used, in seconds since 1970."""
+
+    path: Path
+    size: int
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFile:
+    """What fetches the audio of one entry: calling it reads the file, and checks it."""
+
+    folder: Path
+    key: str
+    digest: str
+
+    def __call__(self) -> bytes:
+        """Return the audio. Raises StoreError when it is gone, damaged, or another one by now."""
+        found = Entries(self.folder).get(self.key)
+        if found is None:
+            raise StoreError(f"the audio of take {self.key[:12]}… is no longer in {self.folder}")
+        record, audio = found
+        if record["digest"] != self.digest:
+            raise StoreError(f"take {self.key[:12]}… in {self.folder} was made anew, its audio is another one now")
+        return audio
+
+
+class Entries:
+    """A folder of entries by their keys (64 hexadecimal digits). All its errors are StoreErrors.
+
+    Nothing is written before the first ``put``. Safe to use from several threads and processes.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.references = self.folder / "references"
+        self.damaged = self.folder / "damaged"
+        # Many takes share one reference, and a recording of a voice is large.
+        self._remembered = lru_cache(maxsize=4)(self._reference)
+
+    def __contains__(self, key: str) -> bool:
+        return self._path(key).is_file()
+
+    def put(self, key: str, record: Mapping[str, Any], audio: bytes, *, replace: bool = False) -> bool:
+        """Keep an entry; return whether it is this one that is kept now.
+
+        One that is there already stays, so that several writers of one key end with one entry, unless
+        ``replace``. ``record`` is JSON-able; "key" and "digest" are added to it.
+        """
+        if not replace and key in self:
+            return False
+        named = {**record, "key": key, "digest": digest_of(audio)}
+        text = json.dumps(named, ensure_ascii=False, sort_keys=True, allow_nan=False).encode() + b"\n"
+        head = f"{_MAGIC} {_VERSION} {len(text)} {len(audio)} {digest_of(text)}\n".encode()
+        return write_file(self._path(key), head + text + audio, replace=replace)
+
+    def record(self, key: str) -> dict[str, Any] | None:
+        """Return an entry's object without reading its audio; None when there is none.
+
+        Raises DamagedEntry when it is damaged, StoreError when it was written by a newer version.
+        """
+        with self._opened(key) as file:
+            return None if file is None else self._object(key, file)[0]
+
+    def get(self, key: str) -> tuple[dict[str, Any], bytes] | None:
+        """Return an entry's object and its audio, both checked; None when there is none. Raises like ``record``."""
+        with self._opened(key) as file:
+            if file is None:
+                return None
+            record, start = self._object(key, file)
+            file.seek(start)
+            audio = file.read()
+        if digest_of(audio) != record["digest"]:
+            raise self._set_aside(self._path(key), "its audio has changed")
+        # The time of change says when it was last used, since many disks keep no time of access.
+        with suppress(OSError):
+            os.utime(self._path(key))
+        return record, audio
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the keys of all entries, in no order."""
+        with suppress(FileNotFoundError), os.scandir(self.folder) as items:
+            for item in items:
+                if item.name.endswith(_SUFFIX) and _KEY.fullmatch(item.name[: -len(_SUFFIX)]):
+                    yield item.name[: -len(_SUFFIX)]
+
+    def files(self) -> list[File]:
+        """Return all files that take up room: entries, reference audio, what was set aside or not finished."""
+        found = []
+        for folder in (self.folder, self.references, self.damaged):
+            with suppress(FileNotFoundError), os.scandir(folder) as items:
+                for item in items:
+                    with suppress(FileNotFoundError):
+                        if item.is_file(follow_symlinks=False):
+                            status = item.stat(follow_symlinks=False)
+                            found.append(File(Path(item.path), status.st_size, status.st_mtime))
+        return found
+
+    def remove(self, key: str) -> bool:
+        """Remove an entry; return whether it was there."""
+        try:
+            self._path(key).unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise _failure(error, self.folder) from error
+        return True
+
+    def put_references(self, request: TTSRequest) -> None:
+        """Keep the reference audio of a request, each piece once."""
+        for item in request.references or ():
+            path = self.references / digest_of(item.audio)
+            if path.is_file() and path.stat().st_size == len(item.audio):
+                with suppress(OSError):
+                    os.utime(path)
+            else:
+                write_file(path, item.audio, replace=True)
+
+    def reference(self, digest: str) -> bytes:
+        """Return reference audio by its sha256. Raises StoreError when it is missing or damaged."""
+        if _KEY.fullmatch(digest) is None:
+            raise StoreError(f"{digest!r} names no reference audio")
+        return self._remembered(digest)
+
+    def _reference(self, digest: str) -> bytes:
+        path = self.references / digest
+        try:
+            audio = path.read_bytes()
+        except FileNotFoundError:
+            raise StoreError(f"the reference audio {digest[:12]}… is not in {self.references}") from None
+        except OSError as error:
+            raise _failure(error, path) from error
+        if digest_of(audio) != digest:
+            raise self._set_aside(path, "its audio has changed")
+        with suppress(OSError):
+            os.utime(path)
+        return audio
+
+    def _path(self, key: str) -> Path:
+        if _KEY.fullmatch(key) is None:
+            raise StoreError(f"{key!r} is no key of an entry; a key has 64 hexadecimal digits")
+        return self.folder / f"{key}{_SUFFIX}"
+
+    def _opened(self, key: str) -> _Opened:
+        return _Opened(self._path(key))
+
+    def _object(self, key: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
+        """Return the object of an open entry, checked, and where its audio begins."""
+        path = self._path(key)
+        data = file.read(_FIRST_READ)
+        head = _HEAD.match(data[:_LONGEST_HEAD])
+        if head is None:
+            raise self._set_aside(path, "its first line cannot be read")
+        version, text_bytes, audio_bytes = (int(head[number]) for number in (1, 2, 3))
+        if version > _VERSION:
+            raise StoreError(f"{path} was written by a newer voicelab (entry version {version}, known: {_VERSION})")
+        start = head.end() + text_bytes
+        if os.fstat(file.fileno()).st_size != start + audio_bytes:
+            raise self._set_aside(path, "its length has changed")
+        if len(data) < start:
+            data += file.read(start - len(data))
+        text = data[head.end() : start]
+        if version != _VERSION or digest_of(text).encode() != head[4]:
+            raise self._set_aside(path, "its description has changed")
+        record: dict[str, Any] = json.loads(text)
+        if record["key"] != key:
+            raise self._set_aside(path, "it is the entry of another key")
+        return record, start
+
+    def tidy(self) -> None:
+        """Remove what writers that were killed left unfinished an hour ago or earlier."""
+        before = time.time() - _UNFINISHED_SECONDS
+        for file in self.files():
+            if file.path.name.startswith(_UNFINISHED) and file.used < before:
+                with suppress(OSError):
+                    file.path.unlink()
+
+    def _set_aside(self, path: Path, why: str) -> DamagedEntry:
+        aside = self.damaged / f"{path.name}-{secrets.token_hex(4)}"
+        try:
+            self.damaged.mkdir(exist_ok=True)
+            path.replace(aside)
+        except OSError:
+            aside = path  # a disk that takes no changes; the error is the same
+        _LOG.warning("%s is damaged (%s); it was set aside as %s", path, why, aside)
+        return DamagedEntry(f"{path.name} is damaged ({why}); it was set aside as {aside}")
+
+
+class _Opened:
+    """An entry's file, or None when there is none; closed at the end of the block."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> BinaryIO | None:
+        try:
+            self._file = self._path.open("rb")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _failure(error, self._path) from error
+        return self._file
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def write_file(path: Path, data: bytes, *, replace: bool) -> bool:
+    """Write a file whole or not at all, on disk when this returns; say whether it is the one that is kept.
+
+    Without ``replace`` one that is there already stays. The folder is made. Raises StoreError.
+    """
+    unfinished = path.parent / f"{_UNFINISHED}{secrets.token_hex(8)}"
+    try:
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        return _place(unfinished, path, replace=replace)
+    except OSError as error:
+        raise _failure(error, path) from error
+    finally:
+        with suppress(OSError):
+            unfinished.unlink()
+
+
+def _place(unfinished: Path, path: Path, *, replace: bool) -> bool:
+    if not replace:
+        try:
+            # Unlike a rename, a link never replaces: of several writers the first wins.
+            os.link(unfinished, path)
+            return True
+        except FileExistsError:
+            return False
+        except OSError:
+            if path.is_file():
+                return False
+            # A disk that knows no links; the last of several writers at the very same time wins.
+    unfinished.replace(path)
+    return True
+
+
+def _failure(error: OSError, path: Path) -> StoreError:
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+    why = "there is no room left on the disk" if full else error.strerror or str(error)
+    failure = StoreError(f"{path}: {why}")
+    failure.errno = error.errno
+    return failure

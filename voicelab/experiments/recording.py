@@ -1,0 +1,263 @@
+"""RecordingBackend and ReplayBackend: what a backend answered, kept in a folder, and played back from it.
+
+A recording is a folder of entries (see ``entries``) and ``backend.json``, the Capabilities of the backend.
+Each call is an entry: a take with its audio in the chunks in which it came, a failure, or a voice's
+record. The n-th call of the same kind is the n-th entry of it. What is kept is what was asked and what
+was answered; keys, headers and addresses of calls are not among it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+
+from voicelab.audio.clip import Provenance, Timing
+from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed, check_text_length
+from voicelab.errors import Cancelled, RequestInvalid, StoreError, VoicelabError
+from voicelab.experiments.declared import capabilities_of, capabilities_record
+from voicelab.experiments.entries import Entries, write_file
+from voicelab.experiments.failure import Failure
+from voicelab.experiments.nearest import nearest
+from voicelab.experiments.streams import PlayedStream, ReplayTiming, overheard
+from voicelab.experiments.take import Take, digest_of, take_key
+from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest, VoiceCreate, VoiceModel
+
+__all__ = ["RecordingBackend", "ReplayBackend"]
+
+_BACKEND = "backend.json"
+_VERSION = 1
+FailedAt = Literal["call", "stream"]
+VoiceCall = Literal["create_voice", "get_voice"]
+
+
+class RecordingBackend:
+    """A backend of which every call is kept, to be played back by ReplayBackend.
+
+    Args:
+        backend: who answers. Closing this closes it.
+        folder: where the recording is kept; made here. What an earlier recording of the same calls left
+            there is replaced, so that a notebook that runs again is recorded anew.
+
+    Kept are finished streams and those that ended with an error; not those whose reader left. A take
+    that cannot be kept is spoken all the same, with a note. Raises StoreError when nothing can be written
+    to the folder, or when it holds the recording of another backend.
+    """
+
+    def __init__(self, backend: Backend, folder: str | Path) -> None:
+        self.backend = backend
+        self.entries = Entries(folder)
+        self._answers: Counter[str] = Counter()
+        self._lock = Lock()
+        # What is declared now names all entries, even where a service can tell more later.
+        self._told = backend.capabilities
+        _declare(self.entries.folder, self._told)
+
+    def __repr__(self) -> str:
+        return f"RecordingBackend({self.backend!r}, {str(self.entries.folder)!r})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend is and can do."""
+        return self.backend.capabilities
+
+    def synthesize(self, request: TTSRequest, *, model: Model = DEFAULT_MODEL, seed: int | None = None) -> SpeechStream:
+        """Begin to speak, and keep what is said. Raises what the backend raises."""
+        started = time.perf_counter()
+        seed = check_seed(seed, self._told)
+
+        def finished(stream: SpeechStream, audio: bytes) -> tuple[str, ...]:
+            return self._keep_take(Take.finished(stream, audio, seed=seed))
+
+        def failed(stream: SpeechStream, audio: bytes, error: VoicelabError) -> None:
+            self._keep_take(Take.finished(stream, audio, seed=seed), error, "stream")
+
+        try:
+            stream = self.backend.synthesize(request, model=model, seed=seed)
+        except Cancelled:
+            raise
+        except VoicelabError as error:
+            timing = Timing(0.0, time.perf_counter() - started)
+            provenance = Provenance(request, model, self._told.name, self._told.fingerprint, seed, timing)
+            self._keep_take(Take(provenance, b"", seed=seed, device=self._told.device), error, "call")
+            raise
+        return overheard(stream, started=started, finished=finished, failed=failed)
+
+    def create_voice(self, request: VoiceCreate) -> VoiceModel:
+        """Make a voice model, and keep its record. Raises what the backend raises, and StoreError."""
+        return self._voice("create_voice", _create_record(request), lambda: self.backend.create_voice(request))
+
+    def get_voice(self, id: str) -> VoiceModel:
+        """Return a voice model's record, and keep it. Raises what the backend raises, and StoreError."""
+        return self._voice("get_voice", {"id": id}, lambda: self.backend.get_voice(id))
+
+    def close(self) -> None:
+        """Close the backend."""
+        self.backend.close()
+
+    def _numbered(self, key: Callable[[int], str]) -> tuple[str, int]:
+        """Return the key of this answer, and how many there were before of its kind."""
+        first = key(0)
+        with self._lock:
+            number = self._answers[first]
+            self._answers[first] += 1
+            # What an earlier recording had more of is no part of this one.
+            self.entries.remove(key(number + 1))
+        return (key(number) if number else first), number
+
+    def _keep_take(
+        self, take: Take, error: VoicelabError | None = None, failed_at: FailedAt | None = None
+    ) -> tuple[str, ...]:
+        """Keep a take, of a call that failed as far as it came; return notes when it cannot be kept."""
+        failure = None if error is None else Failure.of(error).record()
+        try:
+            key, repeat = self._numbered(partial(_take_key, take.request, take.model, self._told, take.seed))
+            record = replace(take, repeat=repeat).record()
+            self.entries.put_references(take.request)
+            whole = {**record, "kind": "take", "failure": failure, "failed_at": failed_at}
+            self.entries.put(key, whole, take.audio, replace=True)
+        except StoreError as problem:
+            return (f"This take could not be recorded: {problem}.",)
+        return ()
+
+    def _voice(self, call: VoiceCall, asked: Mapping[str, Any], answer: Callable[[], VoiceModel]) -> VoiceModel:
+        try:
+            voice = answer()
+        except Cancelled:
+            raise
+        except VoicelabError as error:
+            self._keep_voice(call, asked, None, Failure.of(error).record())
+            raise
+        self._keep_voice(call, asked, voice.to_wire(), None)
+        return voice
+
+    def _keep_voice(self, call: VoiceCall, asked: Mapping[str, Any], voice: object, failure: object) -> None:
+        key, repeat = self._numbered(partial(_voice_key, call, asked))
+        record = {"kind": "voice", "call": call, "asked": asked, "repeat": repeat, "voice": voice, "failure": failure}
+        self.entries.put(key, record, b"", replace=True)
+
+
+class ReplayBackend:
+    """A recording played back as a backend: no key, no GPU, no network.
+
+    Args:
+        folder: what RecordingBackend wrote.
+        timing: "original" lets each chunk come as late as it came when it was recorded; "at once" does not wait.
+
+    Answers what was recorded and nothing else: a request that was not raises StoreError, which names the
+    nearest one that was, and in which fields it differs. Of several takes of one request each call gets
+    the next, and after the last the first again. Errors that were recorded are raised again. Raises
+    StoreError when the folder holds no recording.
+    """
+
+    def __init__(self, folder: str | Path, timing: ReplayTiming = "original") -> None:
+        if timing not in ("original", "at once"):
+            raise RequestInvalid.of("timing", "Input should be 'original' or 'at once'", in_="query")
+        self.entries = Entries(folder)
+        self.timing: ReplayTiming = timing
+        self._capabilities = _declared(self.entries.folder)
+        self._calls: Counter[str] = Counter()
+        self._lock = Lock()
+
+    def __repr__(self) -> str:
+        return f"ReplayBackend({str(self.entries.folder)!r}, timing={self.timing!r})"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the recorded backend declared about itself."""
+        return self._capabilities
+
+    def synthesize(self, request: TTSRequest, *, model: Model = DEFAULT_MODEL, seed: int | None = None) -> SpeechStream:
+        """Begin to play. Raises StoreError for what was not recorded or is damaged, and what was recorded."""
+        # What the backend itself would have refused is refused alike.
+        check_text_length(request, self._capabilities.max_text)
+        seed = check_seed(seed, self._capabilities)
+        found = self._next(partial(_take_key, request, model, self._capabilities, seed))
+        if found is None:
+            raise StoreError(nearest(self.entries, request, model, seed))
+        record, audio = found
+        take = replace(Take.of_record(record, audio, self.entries.reference), cached=True)
+        failure = record.get("failure")
+        error = None if failure is None else Failure.of_record(failure).error()
+        if error is not None and record["failed_at"] == "call":
+            raise error
+        return PlayedStream(take, self._capabilities, timing=self.timing, error=error)
+
+    def create_voice(self, request: VoiceCreate) -> VoiceModel:
+        """Return the record that was made then. Raises StoreError for a call that was not recorded."""
+        return self._voice("create_voice", _create_record(request), request.title)
+
+    def get_voice(self, id: str) -> VoiceModel:
+        """Return the record as it was then. Raises StoreError for a call that was not recorded."""
+        return self._voice("get_voice", {"id": id}, id)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to let go of."""
+
+    def _next(self, key: Callable[[int], str]) -> tuple[dict[str, Any], bytes] | None:
+        first = key(0)
+        with self._lock:
+            number = self._calls[first]
+            self._calls[first] += 1
+        found = self.entries.get(key(number) if number else first)
+        if found is None and number:
+            with self._lock:
+                self._calls[first] = 1
+            found = self.entries.get(first)
+        return found
+
+    def _voice(self, call: VoiceCall, asked: Mapping[str, Any], name: str) -> VoiceModel:
+        found = self._next(partial(_voice_key, call, asked))
+        if found is None:
+            raise StoreError(f"{self.entries.folder} has no recording of {call} for {name!r} with these values")
+        record, _ = found
+        if record["failure"] is not None:
+            raise Failure.of_record(record["failure"]).error()
+        return VoiceModel.from_wire(record["voice"])
+
+
+def _take_key(request: TTSRequest, model: str, told: Capabilities, seed: int | None, repeat: int) -> str:
+    return take_key(request, model=model, fingerprint=told.fingerprint, seed=seed, repeat=repeat)
+
+
+def _voice_key(call: VoiceCall, asked: Mapping[str, Any], repeat: int) -> str:
+    return digest_of(json.dumps([call, asked, repeat], sort_keys=True).encode())
+
+
+def _create_record(request: VoiceCreate) -> dict[str, Any]:
+    """Return a request for a voice as a JSON-able object, its files named by their sha256."""
+    wire = request.to_wire()
+    wire["voices"] = [digest_of(audio) for audio in request.voices]
+    wire["cover_image"] = None if request.cover_image is None else digest_of(request.cover_image)
+    return wire
+
+
+def _declare(folder: Path, capabilities: Capabilities) -> None:
+    path = folder / _BACKEND
+    if path.is_file():
+        before = _declared(folder)
+        if before.fingerprint != capabilities.fingerprint:
+            message = f"{folder} holds a recording of another backend ({before.name}, {before.fingerprint[:40]})"
+            raise StoreError(f"{message}; give another folder, or remove it")
+    record = {"version": _VERSION, "capabilities": capabilities_record(capabilities)}
+    write_file(path, json.dumps(record, indent=2, ensure_ascii=False).encode() + b"\n", replace=True)
+
+
+def _declared(folder: Path) -> Capabilities:
+    path = folder / _BACKEND
+    try:
+        record = json.loads(path.read_bytes())
+        version = record["version"]
+    except FileNotFoundError:
+        raise StoreError(f"{folder} holds no recording: there is no {_BACKEND} in it") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} cannot be read: {error}") from error
+    if version != _VERSION:
+        raise StoreError(f"{path} was written by a newer voicelab (version {version}, known: {_VERSION})")
+    return capabilities_of(record["capabilities"])
