@@ -1,0 +1,21 @@
+"""Figures of clips: what is measured, on what definition, and how to add one's own."""
+
+from voicelab.experiments.metrics.catalogue import BASIC, METRICS, available
+from voicelab.experiments.metrics.latency import underruns_at
+from voicelab.experiments.metrics.measure import measure, measure_rows
+from voicelab.experiments.metrics.metric import Metric, MosPredictor, SpeakerEncoder, Subject, Tools, Undefined
+
+__all__ = [
+    "BASIC",
+    "METRICS",
+    "Metric",
+    "MosPredictor",
+    "SpeakerEncoder",
+    "Subject",
+    "Tools",
+    "Undefined",
+    "available",
+    "measure",
+    "measure_rows",
+    "underruns_at",
+]

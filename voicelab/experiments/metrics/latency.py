@@ -1,0 +1,106 @@
+"""How soon and how smoothly the audio came, from the arrival times in a clip's provenance."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from voicelab.audio.clip import Provenance
+from voicelab.errors import RequestInvalid
+from voicelab.experiments.metrics.metric import Metric, Subject, Undefined
+
+__all__ = ["buffer_needed", "first_audio", "rtf", "stalled", "underruns", "underruns_at"]
+
+_Floats = npt.NDArray[np.float64]
+_WAV_HEADER = 44
+_BUFFER_S = 0.2
+
+
+def _provenance(subject: Subject) -> Provenance:
+    if subject.clip.provenance is None:
+        raise Undefined("the clip has no provenance, so nobody knows when it arrived")
+    return subject.clip.provenance
+
+
+def first_audio(subject: Subject) -> float:
+    """Seconds from the call to the first chunk with audio in it; a WAV's header is not audio."""
+    return _provenance(subject).timing.first_audio_s
+
+
+def rtf(subject: Subject) -> float:
+    """Real-time factor: seconds from the call to the last chunk for each second of audio; below 1 keeps up."""
+    value = _provenance(subject).timing.rtf(subject.clip.duration)
+    if not math.isfinite(value):
+        raise Undefined("the clip is empty")
+    return value
+
+
+def _received(subject: Subject) -> tuple[_Floats, _Floats]:
+    """Return when each chunk came, and the seconds of audio there were with it, both (chunks,)."""
+    provenance = _provenance(subject)
+    arrivals = np.array(provenance.timing.arrivals, np.float64).reshape(-1, 2)
+    header = _WAV_HEADER if provenance.request.format == "wav" else 0
+    sizes = np.maximum(np.cumsum(arrivals[:, 1]) - header, 0.0)
+    if not sizes.size or sizes[-1] <= 0.0:
+        raise Undefined("the provenance has no arrivals")
+    return arrivals[:, 0], sizes / sizes[-1] * subject.clip.duration
+
+
+def _gaps(subject: Subject, buffer_s: float) -> _Floats:
+    """Play the clip as it came; return the seconds of every interruption."""
+    times, seconds = subject.once(_received)
+    start = int(np.argmax(seconds >= min(buffer_s, seconds[-1]) - 1e-9))
+    gaps = []
+    # The moment at which what has arrived so far will have been played.
+    dry = times[start] + seconds[start]
+    for time, before, after in zip(times[start + 1 :], seconds[start:], seconds[start + 1 :], strict=False):
+        if after > before:
+            if time > dry:
+                gaps.append(time - dry)
+            dry = max(time, dry) + after - before
+    return np.array(gaps)
+
+
+def underruns(subject: Subject) -> float:
+    """How often playback stops for want of audio, when it begins with 0.2 s received (or all, if that is less).
+
+    Simulated from the arrivals: a chunk's bytes stand for their share of the clip's duration, and playback goes
+    on with the next chunk. ``underruns_at`` makes the metric for another buffer.
+    """
+    return _underruns(subject, _BUFFER_S)
+
+
+def stalled(subject: Subject) -> float:
+    """Seconds that playback stands still after it began; see ``underruns``."""
+    return float(_gaps(subject, _BUFFER_S).sum())
+
+
+def underruns_at(buffer_s: float) -> Metric:
+    """Return the metric that counts underruns when playback begins with ``buffer_s`` seconds received.
+
+    Raises RequestInvalid unless it is a number from 0.
+    """
+    if not (math.isfinite(buffer_s) and buffer_s >= 0.0):
+        raise RequestInvalid.of("buffer_s", "Input should be a number of seconds from 0")
+
+    return Metric(f"underruns_{round(buffer_s * 1000)}ms", "", partial(_underruns, buffer_s=buffer_s), better="lower")
+
+
+def _underruns(subject: Subject, buffer_s: float) -> float:
+    """How often playback stops for want of audio, when it begins with ``buffer_s`` seconds received."""
+    return float(_gaps(subject, buffer_s).size)
+
+
+def buffer_needed(subject: Subject) -> float:
+    """Seconds that playback must wait after the first audio so that it never stops.
+
+    The largest lag of any chunk behind continuous playback from the first audio on.
+    """
+    times, seconds = subject.once(_received)
+    audible = seconds > 0.0
+    times, seconds = times[audible], seconds[audible]
+    played = np.concatenate(([0.0], seconds[:-1]))
+    return float(np.max(times - played) - times[0])

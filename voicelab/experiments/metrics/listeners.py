@@ -1,0 +1,159 @@
+"""What a listener might say, by models that are plugged in: who speaks, and how good it sounds."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voicelab.audio.analysis import mel
+from voicelab.audio.clip import Clip
+from voicelab.audio.samples import Samples, resample
+from voicelab.errors import MissingExtra, RequestInvalid
+from voicelab.experiments.metrics.metric import MosPredictor, SpeakerEncoder, Subject, Tools, Undefined
+
+__all__ = [
+    "LongTermSpectrum",
+    "Resemblyzer",
+    "encoder_of",
+    "predicted_mos",
+    "predictor_of",
+    "speaker_similarity",
+]
+
+ENCODERS, PREDICTORS = "voicelab.speaker_encoders", "voicelab.mos_predictors"
+_LOUD_DB = 30.0
+_SHORTEST_S = 0.5
+
+
+class LongTermSpectrum:
+    """The encoder that needs nothing installed: mean and spread of mel levels over the loud frames.
+
+    40 bands from 60 Hz to 7.6 kHz, in dB, the mean level taken out: what F. Nolan, "The Phonetic Bases of Speaker
+    Recognition" (1983) calls the long-term spectrum. It tells voices with different vocal tracts or channels
+    apart, but not accent or manner, reacts to the recording's own spectrum, and needs a sentence or more on both
+    sides. Its cosines are high for any two voices, so they only rank; for an absolute figure plug in a trained
+    encoder.
+    """
+
+    def embed(self, samples: Samples, rate: int) -> npt.NDArray[np.floating[Any]]:
+        """Return 80 numbers. Raises Undefined for silence and for rates under 16 kHz."""
+        if rate < 16_000:
+            raise Undefined(f"voices are compared up to 7.6 kHz, and a rate of {rate} Hz ends before")
+        if not samples.any():
+            raise Undefined("the clip is silent")
+        db = mel(Clip(samples, rate).resample(16_000), bands=40, fmin=60.0, fmax=7600.0).db
+        loudness = 10.0 * np.log10(np.power(10.0, db / 10.0).sum(axis=0))
+        loud = db[:, loudness > loudness.max() - _LOUD_DB]
+        mean = loud.mean(axis=1)
+        return np.concatenate((mean - mean.mean(), loud.std(axis=1)))
+
+
+class Resemblyzer:
+    """The trained encoder of the package Resemblyzer, whose weights lie inside it.
+
+    The GE2E network of L. Wan, Q. Wang, A. Papir & I. Lopez Moreno, "Generalized end-to-end loss for speaker
+    verification", ICASSP (2018), 256 numbers; two recordings of one speaker come to about 0.8 or more, of two
+    speakers to about 0.6. Raises MissingExtra when it, or what it needs, is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            from resemblyzer import VoiceEncoder, preprocess_wav
+        except ImportError as error:
+            raise MissingExtra(
+                "telling speakers apart by Resemblyzer needs it installed: "
+                f"pip install 'voicelab[speaker]', or without a compiler: pip install webrtcvad-wheels && "
+                f"pip install --no-deps resemblyzer ({error})",
+                extra="speaker",
+            ) from error
+        self._prepare = preprocess_wav
+        self._encoder: Any = VoiceEncoder("cpu", verbose=False)
+
+    def embed(self, samples: Samples, rate: int) -> npt.NDArray[np.floating[Any]]:
+        """Return 256 numbers; silence is cut out and the level made equal first, as the network expects."""
+        sound = self._prepare(resample(samples, rate, 16_000))
+        if not sound.size:
+            raise Undefined("no speech is left without the silence")
+        vector: npt.NDArray[np.floating[Any]] = self._encoder.embed_utterance(sound)
+        return vector
+
+
+_OWN_ENCODERS: dict[str, type[SpeakerEncoder]] = {"long-term-spectrum": LongTermSpectrum, "resemblyzer": Resemblyzer}
+
+
+def encoder_of(tools: Tools) -> SpeakerEncoder:
+    """Return the encoder that the tools give or name; "long-term-spectrum" when they do neither.
+
+    Raises RequestInvalid for an unknown name, MissingExtra for one that is not installed.
+    """
+    given = tools.encoder if tools.encoder is not None else "long-term-spectrum"
+    made = _plugged(ENCODERS, given, "encoder") if isinstance(given, str) else given
+    if not isinstance(made, SpeakerEncoder):
+        raise RequestInvalid.of("encoder", f"{given!r} has no embed(samples, rate)")
+    return made
+
+
+def predictor_of(tools: Tools) -> MosPredictor:
+    """Return the MOS predictor that the tools give or name.
+
+    Raises RequestInvalid for an unknown name, MissingExtra when there is none: voicelab brings none.
+    """
+    given = tools.predictor
+    if given is None:
+        raise MissingExtra(
+            "predicted_mos needs a model, and voicelab brings none: give Tools(predictor=…), an object with "
+            f"predict(samples, rate), or the name of an entry point in {PREDICTORS}",
+            extra="",
+        )
+    made = _plugged(PREDICTORS, given, "predictor") if isinstance(given, str) else given
+    if not isinstance(made, MosPredictor):
+        raise RequestInvalid.of("predictor", f"{given!r} has no predict(samples, rate)")
+    return made
+
+
+@lru_cache(maxsize=8)
+def _plugged(group: str, name: str, field: str) -> object:
+    own = _OWN_ENCODERS if group == ENCODERS else {}
+    if name in own:
+        return own[name]()
+    found = list(entry_points(group=group, name=name))
+    if not found:
+        known = sorted({*own, *(entry.name for entry in entry_points(group=group))})
+        raise RequestInvalid.of(field, f"{name!r} is not installed; known are: {', '.join(known) or 'none'}")
+    return found[0].load()()
+
+
+def _embedding(subject: Subject) -> npt.NDArray[np.floating[Any]]:
+    if subject.clip.duration < _SHORTEST_S:
+        raise Undefined(f"{subject.clip.duration:.2f} s is too short to tell who speaks")
+    encoder = encoder_of(subject.tools)
+    return np.asarray(encoder.embed(subject.clip.samples, subject.clip.rate), np.float64)
+
+
+def speaker_similarity(subject: Subject) -> float:
+    """Cosine of the angle between the clip's and the reference's speaker vectors, -1 to 1.
+
+    ``Tools.encoder`` makes the vectors and decides what the figure means; see LongTermSpectrum, the default,
+    for how little that one knows, and Resemblyzer.
+    """
+    ours, theirs = subject.once(_embedding), subject.other.once(_embedding)
+    if ours.shape != theirs.shape or ours.ndim != 1:
+        raise RequestInvalid.of("encoder", f"its vectors have shapes {ours.shape} and {theirs.shape}, not one length")
+    scale = float(np.linalg.norm(ours) * np.linalg.norm(theirs))
+    if not scale:
+        raise Undefined("a speaker vector is all zeros")
+    return float(ours @ theirs) / scale
+
+
+def predicted_mos(subject: Subject) -> float:
+    """Mean opinion score, 1 to 5, that the model in ``Tools.predictor`` predicts.
+
+    voicelab brings no such model: none installs with its weights inside. Plug one in as an object with
+    ``predict(samples, rate)``, or as an entry point. The best known is UTMOS, T. Saeki et al., "UTMOS:
+    UTokyo-SaruLab system for VoiceMOS Challenge 2022", Interspeech (2022).
+    """
+    return float(predictor_of(subject.tools).predict(subject.clip.samples, subject.clip.rate))

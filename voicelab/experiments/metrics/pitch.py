@@ -1,0 +1,200 @@
+"""What the voice does: pitch, its regularity, and the slope of its spectrum."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from voicelab.audio.analysis import Contour, f0
+from voicelab.experiments.metrics.activity import HOP_S, activity
+from voicelab.experiments.metrics.metric import Subject, Undefined
+
+__all__ = ["f0_mean", "f0_median", "f0_range", "f0_sd", "jitter", "shimmer", "spectral_tilt", "voiced_share"]
+
+_Floats = npt.NDArray[np.float64]
+
+_LOWEST_HZ, _HIGHEST_HZ = 60.0, 600.0
+_PERIODS_AT_LEAST = 3
+_OCTAVES_FROM_HZ, _OCTAVES_TO_HZ = 100.0, 8000.0
+# Praat's limits: neighbouring periods that differ more are a mistake of the measurement, not of the voice.
+_PERIOD_FACTOR, _AMPLITUDE_FACTOR = 1.3, 1.6
+_PULSE_RATE = 48_000
+
+
+def contour(subject: Subject) -> Contour:
+    """Return the pitch in Hz every 10 ms by pyin, 60 to 600 Hz, NaN where nothing is voiced.
+
+    M. Mauch & S. Dixon, "pYIN: A fundamental frequency estimator using probabilistic threshold distributions",
+    ICASSP (2014), as librosa has it.
+    """
+    return f0(subject.clip, fmin=_LOWEST_HZ, fmax=_HIGHEST_HZ, hop_s=HOP_S, method="pyin")
+
+
+def _voiced(subject: Subject) -> _Floats:
+    values = subject.once(contour).values
+    known: _Floats = values[np.isfinite(values)]
+    if not known.size:
+        raise Undefined("nothing in the clip is voiced")
+    return known
+
+
+def _semitones(subject: Subject) -> _Floats:
+    semitones: _Floats = 12.0 * np.log2(_voiced(subject))
+    return semitones
+
+
+def f0_median(subject: Subject) -> float:
+    """Median of the voiced frames' pitch in Hz (see ``contour``)."""
+    return float(np.median(_voiced(subject)))
+
+
+def f0_mean(subject: Subject) -> float:
+    """Geometric mean of the voiced frames' pitch in Hz: the mean in semitones, put back (see ``contour``)."""
+    return float(2.0 ** (_semitones(subject).mean() / 12.0))
+
+
+def f0_sd(subject: Subject) -> float:
+    """Standard deviation of the voiced frames' pitch in semitones (see ``contour``).
+
+    In semitones, because intonation is heard and made on a logarithmic scale: F. Nolan, "Intonational equivalence:
+    an experimental evaluation of pitch scales", ICPhS (2003).
+    """
+    values = _semitones(subject)
+    if values.size < 2:
+        raise Undefined("a single voiced frame has no spread")
+    return float(values.std(ddof=1))
+
+
+def f0_range(subject: Subject) -> float:
+    """Distance in semitones between the 5th and 95th percentile of the voiced frames' pitch (see ``contour``)."""
+    low, high = np.quantile(_semitones(subject), (0.05, 0.95))
+    return float(high - low)
+
+
+def voiced_share(subject: Subject) -> float:
+    """Share of the frames with speech that are voiced, 0 to 1 (see ``contour`` and ``activity``)."""
+    active = subject.once(activity).active
+    voiced = np.isfinite(subject.once(contour).values)
+    count = min(active.size, voiced.size)
+    return float(voiced[:count][active[:count]].mean())
+
+
+def pulses(subject: Subject) -> list[_Floats]:
+    """Return for each voiced stretch the glottal pulses, shape (count, 2): time in seconds and amplitude.
+
+    From the largest peak of a stretch, each next pulse is where the waveform of one period repeats itself
+    best, 0.8 to 1.25 periods on: the cross-correlation method of P. Boersma, "Should jitter be measured by peak
+    picking or by waveform matching?", Folia Phoniatrica et Logopaedica 61 (2009), between samples by a parabola.
+    The amplitude is the root mean square of the period around a pulse.
+    """
+    pitch = subject.once(contour)
+    sound = subject.clip.resample(_PULSE_RATE).samples.astype(np.float64)
+    voiced = np.isfinite(pitch.values)
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], voiced.astype(np.int8), [0]))))
+    found = []
+    for first, last in zip(edges[::2], edges[1::2], strict=True):
+        periods = _PULSE_RATE / pitch.values[first:last]
+        begin, end = (round(float(frame) * HOP_S * _PULSE_RATE) for frame in (first, last))
+        if end - begin > (_PERIODS_AT_LEAST + 1) * periods.max():
+            found.append(_walk(sound, begin, min(end, sound.size), periods))
+    return [stretch for stretch in found if len(stretch) > _PERIODS_AT_LEAST]
+
+
+def _walk(sound: _Floats, begin: int, end: int, periods: _Floats) -> _Floats:
+    hop = HOP_S * _PULSE_RATE
+    position = float(begin + np.argmax(np.abs(sound[begin : begin + int(periods[0])])))
+    marks: list[tuple[float, float]] = []
+    while True:
+        period = float(periods[min(int((position - begin) / hop), periods.size - 1)])
+        shortest, longest, half = int(0.8 * period), math.ceil(1.25 * period), int(period / 2)
+        here = round(position)
+        if here - half < 0 or here + longest + half + 1 >= end:
+            return np.array(marks).reshape(-1, 2)
+        window = sound[here - half : here + half]
+        marks.append((position / _PULSE_RATE, math.sqrt(float(window @ window) / window.size)))
+        region = sound[here + shortest - half : here + longest + half + 1]
+        later = np.lib.stride_tricks.sliding_window_view(region, window.size)
+        likeness = (later @ window) / np.sqrt(np.einsum("ij,ij->i", later, later) * (window @ window) + 1e-20)
+        best = int(np.argmax(likeness))
+        shift = 0.0
+        if 0 < best < likeness.size - 1:
+            left, middle, right = likeness[best - 1 : best + 2]
+            bend = left - 2.0 * middle + right
+            shift = 0.5 * (left - right) / bend if bend < 0.0 else 0.0
+        # The window moved by whole samples, so the pulse keeps its place between them.
+        position += shortest + best + shift
+
+
+def jitter(subject: Subject) -> float:
+    """Local jitter in percent: the mean difference of neighbouring periods over the mean period.
+
+    As Praat defines it ("jitter (local)", P. Boersma & D. Weenink): periods that differ by more than a factor
+    of 1.3 are left out. Measured on ``pulses``; meant for sustained vowels, in running speech intonation adds
+    to it.
+    """
+    differences, periods = [], []
+    for stretch in subject.once(pulses):
+        lengths = np.diff(stretch[:, 0])
+        differences.append(_neighbours(lengths, lengths, _PERIOD_FACTOR))
+        periods.append(lengths)
+    return _share(differences, periods)
+
+
+def shimmer(subject: Subject) -> float:
+    """Local shimmer in percent: the mean difference of neighbouring amplitudes over the mean amplitude.
+
+    As Praat defines it ("shimmer (local)", P. Boersma & D. Weenink), but with the root mean square of a period
+    as its amplitude: periods that differ in length by more than a factor of 1.3, or in amplitude by more than
+    1.6, are left out. Measured on ``pulses``.
+    """
+    differences, sizes = [], []
+    for stretch in subject.once(pulses):
+        amplitudes = stretch[:-1, 1]
+        differences.append(_neighbours(amplitudes, np.diff(stretch[:, 0]), _PERIOD_FACTOR, _AMPLITUDE_FACTOR))
+        sizes.append(amplitudes)
+    return _share(differences, sizes)
+
+
+def _neighbours(values: _Floats, lengths: _Floats, factor: float, own: float = math.inf) -> _Floats:
+    alike = np.abs(np.log(lengths[1:] / lengths[:-1])) <= math.log(factor)
+    alike &= np.abs(np.log(np.maximum(values[1:], 1e-12) / np.maximum(values[:-1], 1e-12))) <= math.log(own)
+    found: _Floats = np.abs(np.diff(values))[alike]
+    return found
+
+
+def _share(differences: list[_Floats], values: list[_Floats]) -> float:
+    if not values or not (steps := np.concatenate(differences)).size:
+        raise Undefined("no voiced stretch is long enough to compare its periods")
+    return 100.0 * float(steps.mean() / np.concatenate(values).mean())
+
+
+def spectral_tilt(subject: Subject) -> float:
+    """Slope of the long-term average spectrum in dB per octave, 100 Hz to 8 kHz, over the frames with speech.
+
+    The power per Hz is averaged in thirds of an octave and a straight line laid through the levels by least
+    squares, so that white noise has 0 and pink noise -3.01; speech has -6 to -12, the less the brighter or more
+    pressed the voice: G. Fant, "Acoustic Theory of Speech Production" (1960). Undefined below a rate of 16 kHz,
+    where the octaves would be others.
+    """
+    from scipy.signal import stft
+
+    clip = subject.clip
+    if clip.rate < 2 * _OCTAVES_TO_HZ:
+        raise Undefined(f"the spectrum is measured up to 8 kHz, and a rate of {clip.rate} Hz ends before")
+    active = subject.once(activity).active
+    sound = clip.samples[: active.size * round(HOP_S * clip.rate)].astype(np.float64)
+    window = min(sound.size, round(0.04 * clip.rate))
+    hop = round(HOP_S * clip.rate)
+    if window <= hop:
+        raise Undefined(f"{clip.duration * 1000:.0f} ms is too short for a spectrum")
+    hertz, _, lines = stft(sound, clip.rate, nperseg=window, noverlap=window - hop)
+    power = np.square(np.abs(lines))
+    frames = min(power.shape[1], active.size)
+    mean = power[:, :frames][:, active[:frames]].mean(axis=1)
+    middles = np.arange(math.log2(_OCTAVES_FROM_HZ), math.log2(_OCTAVES_TO_HZ) + 1e-9, 1 / 3)
+    near = np.abs(np.log2(np.maximum(hertz, 1e-3))[None] - middles[:, None]) <= 1 / 6
+    known = near.any(axis=1)
+    levels = 10.0 * np.log10(np.maximum((near @ mean)[known] / near.sum(axis=1)[known], 1e-20))
+    return float(np.polyfit(middles[known], levels, 1)[0])
