@@ -55,6 +55,11 @@ def test_request_invalid_names_every_field() -> None:
     assert str(error) == "prosody.speed: must be 2.0 or less; model: must be s1 or s2-pro"
 
 
+def test_a_refusal_that_never_left_has_no_answer() -> None:
+    error = errors.RequestInvalid.of("text", "is empty")
+    assert (error.status, error.body, error.request_id) == (None, None, None)
+
+
 def test_a_field_error_on_the_wire() -> None:
     (error,) = errors.RequestInvalid.of("prosody.speed", "too fast", type="less_than_equal").errors
     assert error.to_wire() == {
@@ -75,6 +80,7 @@ def test_a_field_error_on_the_wire() -> None:
     "error",
     [
         errors.RequestInvalid.of("text", "is empty"),
+        errors.RequestInvalid((errors.FieldError(("body",), "t", "m"),), status=422, body=b"[]", request_id="r1"),
         errors.StreamTruncated("cut", partial=b"RIFF", status=200, request_id="r1"),
         errors.ServiceTimeout("late", status=None),
         errors.MissingExtra.of("local", "the voice"),

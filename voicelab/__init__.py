@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from voicelab.audio.clip import Clip, Provenance, Timing, WordTime
     from voicelab.backend import Backend, Capabilities, SpeechStream, VoicePreset
-    from voicelab.client import ServiceBackend
+    from voicelab.client import AsyncServiceBackend, AsyncSpeechStream, ServiceBackend
     from voicelab.engine.local import LocalBackend
     from voicelab.errors import (
         AudioError,
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "AsyncServiceBackend",
+    "AsyncSpeechStream",
     "AudioError",
     "AuthenticationError",
     "Author",
@@ -93,7 +95,7 @@ __all__ = [
 _HOME = {
     **dict.fromkeys(("Clip", "Provenance", "Timing", "WordTime"), "voicelab.audio.clip"),
     **dict.fromkeys(("Backend", "Capabilities", "SpeechStream", "VoicePreset"), "voicelab.backend"),
-    "ServiceBackend": "voicelab.client",
+    **dict.fromkeys(("AsyncServiceBackend", "AsyncSpeechStream", "ServiceBackend"), "voicelab.client"),
     "LocalBackend": "voicelab.engine.local",
     **dict.fromkeys(("Lab", "connect"), "voicelab.lab"),
     **dict.fromkeys(

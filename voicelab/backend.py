@@ -22,6 +22,7 @@ from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
 
 __all__ = [
     "DEFAULT_MAX_TEXT",
+    "Arriving",
     "Backend",
     "Capabilities",
     "Epilogue",
@@ -122,6 +123,10 @@ class VoiceHost(Backend, Protocol):
         """Return the cover image of a voice model. Raises NotFound like ``get_voice``, or when it has none."""
         ...
 
+    def sample_audio(self, id: str, number: int) -> bytes:
+        """Return a sample of a voice model as a WAV file; they count from 0. Raises NotFound like ``cover_image``."""
+        ...
+
 
 def check_text_length(request: TTSRequest, limit: int | None) -> None:
     """Raise RequestInvalid when the text has more than ``limit`` characters; None is no limit."""
@@ -145,32 +150,19 @@ def check_seed(seed: object, capabilities: Capabilities) -> int | None:
     return seed
 
 
-class SpeechStream:
-    """Encoded audio as it arrives. Iterate once for the bytes, or call ``clip()`` or ``pcm()`` instead.
+class Arriving:
+    """Speech of which the audio is on its way: what was asked for, and what has come when.
 
-    Args:
-        chunks: the encoded audio; a generator is closed when the stream is, so its ``finally`` runs.
-        request: what was asked for; ``request.format`` and ``request.rate`` describe the bytes.
-        model: the synthesis model that speaks.
-        backend: what the backend says about itself.
-        seed: the seed in use, or None.
-        on_close: called exactly once when the stream ends, however it ends: this cancels or frees the work.
-        epilogue: asked once, after the last chunk, for the words and notes.
-        started: ``time.perf_counter()`` at the call, when that was before this construction.
-
-    Errors of ``chunks`` pass through unchanged. ``close()`` may be called from another thread; the
-    reader then gets Cancelled. Leaving the ``with`` block closes.
+    SpeechStream and its asynchronous twin differ in how the next chunk is waited for, and share this.
     """
 
     def __init__(
         self,
-        chunks: Iterator[bytes],
         *,
         request: TTSRequest,
         model: Model,
         backend: Capabilities,
         seed: int | None = None,
-        on_close: Callable[[], None] | None = None,
         epilogue: Callable[[], Epilogue] | None = None,
         started: float | None = None,
     ) -> None:
@@ -179,55 +171,17 @@ class SpeechStream:
         self.backend = backend
         self.seed = seed
         self._started = time.perf_counter() if started is None else started
-        self._chunks = chunks
-        self._on_close = on_close
         self._ask_epilogue = epilogue
         self._epilogue = Epilogue()
         self._arrivals: list[tuple[float, int]] = []
         self._total_s: float | None = None
         self._exhausted = False
         self._closed = False
-        self._lock = threading.Lock()
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> bytes:
-        if self._exhausted:
-            raise StopIteration
-        self._check_open()
-        try:
-            chunk = b""
-            while not chunk:
-                chunk = next(self._chunks)
-                self._check_open()
-        except StopIteration:
-            self._check_open()
-            self._end()
-            raise
-        except BaseException:
-            self.close()
-            raise
-        self._arrivals.append((time.perf_counter() - self._started, len(chunk)))
-        return chunk
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        # A stream that nobody reads any more must not hold a slot of the engine.
-        if not getattr(self, "_closed", True):
-            self.close()
 
     def __repr__(self) -> str:
         state = "complete" if self._exhausted else "closed" if self._closed else "open"
         received = sum(size for _, size in self._arrivals)
-        return f"SpeechStream({self.request.format}, {self.rate} Hz, {received} bytes, {state})"
+        return f"{type(self).__name__}({self.request.format}, {self.rate} Hz, {received} bytes, {state})"
 
     @property
     def rate(self) -> int:
@@ -260,6 +214,108 @@ class SpeechStream:
         """Words and notes; empty until all audio has arrived, or when the backend tells none."""
         return self._epilogue
 
+    @property
+    def provenance(self) -> Provenance:
+        """Where the audio comes from; its timing is final once all audio has arrived."""
+        total = self._total_s if self._total_s is not None else time.perf_counter() - self._started
+        first = self.first_audio_s
+        timing = Timing(first_audio_s=total if first is None else first, total_s=total, arrivals=self.arrivals)
+        return Provenance(
+            request=self.request,
+            model=self.model,
+            backend=self.backend.name,
+            fingerprint=self.backend.fingerprint,
+            seed=self.seed,
+            timing=timing,
+        )
+
+    def _arrived(self, chunk: bytes) -> None:
+        self._arrivals.append((time.perf_counter() - self._started, len(chunk)))
+
+    def _ended(self) -> None:
+        self._total_s = time.perf_counter() - self._started
+        if self._ask_epilogue is not None:
+            self._epilogue = self._ask_epilogue()
+
+    def _decoder(self) -> StreamDecoder:
+        if self._arrivals:
+            raise AudioError("the stream was already read from; clip() and pcm() need it from its beginning")
+        return StreamDecoder(self.request.format, self.rate)
+
+    def _clip(self, parts: list[Samples]) -> Clip:
+        samples = np.concatenate(parts) if parts else np.zeros(0, np.float32)
+        return Clip(samples, self.rate, self.provenance, self._epilogue.words, self._epilogue.notes)
+
+
+class SpeechStream(Arriving):
+    """Encoded audio as it arrives. Iterate once for the bytes, or call ``clip()`` or ``pcm()`` instead.
+
+    Args:
+        chunks: the encoded audio; a generator is closed when the stream is, so its ``finally`` runs.
+        request: what was asked for; ``request.format`` and ``request.rate`` describe the bytes.
+        model: the synthesis model that speaks.
+        backend: what the backend says about itself.
+        seed: the seed in use, or None.
+        on_close: called exactly once when the stream ends, however it ends: this cancels or frees the work.
+        epilogue: asked once, after the last chunk, for the words and notes.
+        started: ``time.perf_counter()`` at the call, when that was before this construction.
+
+    Errors of ``chunks`` pass through unchanged. ``close()`` may be called from another thread; the
+    reader then gets Cancelled. Leaving the ``with`` block closes.
+    """
+
+    def __init__(
+        self,
+        chunks: Iterator[bytes],
+        *,
+        request: TTSRequest,
+        model: Model,
+        backend: Capabilities,
+        seed: int | None = None,
+        on_close: Callable[[], None] | None = None,
+        epilogue: Callable[[], Epilogue] | None = None,
+        started: float | None = None,
+    ) -> None:
+        super().__init__(request=request, model=model, backend=backend, seed=seed, epilogue=epilogue, started=started)
+        self._chunks = chunks
+        self._on_close = on_close
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        if self._exhausted:
+            raise StopIteration
+        self._check_open()
+        try:
+            chunk = b""
+            while not chunk:
+                chunk = next(self._chunks)
+                self._check_open()
+        except StopIteration:
+            self._check_open()
+            self._end()
+            raise
+        except BaseException:
+            self.close()
+            raise
+        self._arrived(chunk)
+        return chunk
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # A stream that nobody reads any more must not hold a slot of the engine.
+        if not getattr(self, "_closed", True):
+            self.close()
+
     def close(self) -> None:
         """Cancel the work if it still runs. May be called twice, and from another thread."""
         with self._lock:
@@ -278,21 +334,16 @@ class SpeechStream:
         Raises AudioError when the stream was read from before, or when its audio is damaged or cut off,
         Cancelled when it was closed, and whatever the backend raises.
         """
-        parts = list(self.pcm())
-        samples = np.concatenate(parts) if parts else np.zeros(0, np.float32)
-        return Clip(samples, self.rate, self.provenance, self._epilogue.words, self._epilogue.notes)
+        return self._clip(list(self.pcm()))
 
     def pcm(self) -> Iterator[Samples]:
         """Iterate over the decoded audio as it arrives: float32 arrays of shape (samples,) at ``rate``.
 
         Raises like ``clip()``. Leaving the iteration early closes the stream.
         """
-        if self._arrivals:
-            raise AudioError("the stream was already read from; clip() and pcm() need it from its beginning")
-        return self._decoded()
+        return self._decoded(self._decoder())
 
-    def _decoded(self) -> Iterator[Samples]:
-        decoder = StreamDecoder(self.request.format, self.rate)
+    def _decoded(self, decoder: StreamDecoder) -> Iterator[Samples]:
         with self:
             for chunk in self:
                 samples = decoder.feed(chunk)
@@ -302,21 +353,6 @@ class SpeechStream:
             if samples.size:
                 yield samples
 
-    @property
-    def provenance(self) -> Provenance:
-        """Where the audio comes from; its timing is final once all audio has arrived."""
-        total = self._total_s if self._total_s is not None else time.perf_counter() - self._started
-        first = self.first_audio_s
-        timing = Timing(first_audio_s=total if first is None else first, total_s=total, arrivals=self.arrivals)
-        return Provenance(
-            request=self.request,
-            model=self.model,
-            backend=self.backend.name,
-            fingerprint=self.backend.fingerprint,
-            seed=self.seed,
-            timing=timing,
-        )
-
     def _check_open(self) -> None:
         if self._closed:
             # The closing thread may have found the source busy with us; now it is not.
@@ -324,10 +360,8 @@ class SpeechStream:
             raise Cancelled("the stream was closed before all audio had arrived")
 
     def _end(self) -> None:
-        self._total_s = time.perf_counter() - self._started
         try:
-            if self._ask_epilogue is not None:
-                self._epilogue = self._ask_epilogue()
+            self._ended()
         finally:
             self.close()
         self._exhausted = True

@@ -13,6 +13,7 @@
     ├── Cancelled                          the caller asked for the work to stop
     ├── StoreError (OSError)               what is kept on this machine's disk is missing, damaged or in use
     └── EngineError (RuntimeError)         the local engine failed
+        ├── EngineUnavailable              it cannot serve now (no memory, started anew); try again
         ├── WeightsError                   weights are missing or damaged
         └── MissingExtra (ImportError)     an optional dependency is not installed
 
@@ -31,6 +32,7 @@ __all__ = [
     "AuthenticationError",
     "Cancelled",
     "EngineError",
+    "EngineUnavailable",
     "FieldError",
     "MissingExtra",
     "NotFound",
@@ -86,12 +88,24 @@ class RequestInvalid(VoicelabError, ValueError):
     """A request breaks a rule of the interface.
 
     ``errors`` holds at least one :class:`FieldError`; ``str()`` names every field with its reason.
+    When it was a service that refused, ``status``, ``body`` and ``request_id`` are as in a ServiceError;
+    they are None when the request never left.
     """
 
     errors: tuple[FieldError, ...]
 
-    def __init__(self, errors: Iterable[FieldError]) -> None:
+    def __init__(
+        self,
+        errors: Iterable[FieldError],
+        *,
+        status: int | None = None,
+        body: bytes | None = None,
+        request_id: str | None = None,
+    ) -> None:
         self.errors = tuple(errors)
+        self.status = status
+        self.body = body
+        self.request_id = request_id
         # The arguments are the errors themselves, not the sentence, so that the exception survives pickling.
         super().__init__(self.errors)
 
@@ -175,6 +189,10 @@ class StoreError(VoicelabError, OSError):
 
 class EngineError(VoicelabError, RuntimeError):
     """The local engine failed; the request itself was valid."""
+
+
+class EngineUnavailable(EngineError):
+    """The local engine cannot serve now, and may in a moment: memory is short, or it was started anew."""
 
 
 class WeightsError(EngineError):

@@ -1,56 +1,31 @@
-"""ServiceBackend: any service of the interface as a Backend, over one pool of HTTP connections."""
+"""ServiceBackend and AsyncServiceBackend: any service of the interface, over one pool of HTTP connections."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
-from dataclasses import dataclass
-from ipaddress import ip_address
-from typing import Self, TypeVar
+from collections.abc import AsyncGenerator, Generator
+from typing import Self, get_args
 
 import httpx
 
-from voicelab.backend import Capabilities, SpeechStream, check_seed
+from voicelab.backend import Arriving, Capabilities, Epilogue, SpeechStream, check_seed
 from voicelab.client import wire
+from voicelab.client.caller import Audio, Caller, Timeouts
 from voicelab.client.line import Line
-from voicelab.client.retry import RETRIED, RetryPolicy, retry_after
-from voicelab.errors import (
-    RequestInvalid,
-    ServiceError,
-    ServiceTimeout,
-    ServiceUnavailable,
-    StreamTruncated,
-    VoicelabError,
-)
+from voicelab.client.retry import RetryPolicy
+from voicelab.client.streams import AsyncSpeechStream
+from voicelab.client.transport import AsyncTransport, BlockingTransport, at_once
+from voicelab.client.wire import Upload
+from voicelab.errors import RequestInvalid
 from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest, VoiceCreate, VoiceModel
 
-__all__ = ["ServiceBackend", "Timeouts"]
+__all__ = ["AsyncServiceBackend", "ServiceBackend"]
 
-_T = TypeVar("_T")
-
-# Of an answer that is no audio; a voice model record has a few KiB.
-_LONGEST_ANSWER = 4 * 1024 * 1024
-_PROBE_SECONDS = 3.0
-
-# What httpx raises when an answer cannot be read to its end.
-_BROKEN = (httpx.TransportError, httpx.DecodingError, httpx.StreamError)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
-    """Seconds to wait, None for ever.
-
-    ``connect`` for a connection; ``send`` for each piece of the request to leave; ``first_audio`` from
-    there until the service begins to answer; ``stall`` for more audio after what came before.
-    """
-
-    connect: float | None = 10.0
-    send: float | None = 60.0
-    first_audio: float | None = 120.0
-    stall: float | None = 30.0
+_LIMITS = httpx.Limits(max_connections=None)
+_UNFRAMED = "The service did not say where the audio ends; if it was cut off, nobody could tell"
 
 
 class ServiceBackend:
@@ -58,7 +33,8 @@ class ServiceBackend:
 
     ``api_key`` is sent as the bearer credential and shown nowhere; without one the service decides.
     ``timeout`` is a Timeouts, or seconds for each of its waits. Calls that delivered nothing are
-    repeated as ``retry`` says. Safe to use from several threads; ``close()`` when done.
+    repeated as ``retry`` says. ``upload`` says how recordings are sent to make a voice: as MessagePack,
+    or as a form ("multipart"). Safe to use from several threads; ``close()`` when done.
 
     A service of ours declares itself at ``/health``, which is asked once; of any other one only the
     interface is assumed, and its Capabilities say that it takes no seed. Nothing is sent until the
@@ -72,20 +48,19 @@ class ServiceBackend:
         *,
         timeout: Timeouts | float | None = None,
         retry: RetryPolicy | None = None,
+        upload: Upload = "msgpack",
     ) -> None:
-        url = _checked_url(base_url)
-        self.base_url = str(url).rstrip("/")
-        if isinstance(timeout, int | float):
-            timeout = Timeouts(connect=timeout, send=timeout, first_audio=timeout, stall=timeout)
-        self._timeouts = timeout or Timeouts()
-        self._retry = retry or RetryPolicy()
-        self._auth = _Bearer(_checked_key(api_key)) if api_key is not None else None
-        self._lock = threading.Lock()
-        self._capabilities: Capabilities | None = None
+        self._caller = Caller(base_url, api_key, timeout, retry)
+        self._upload = _checked_upload(upload)
+        self._probing = threading.Lock()
         self._lines: weakref.WeakSet[Line] = weakref.WeakSet()
         self._lines_lock = threading.Lock()
-        # A proxy of the environment cannot reach this machine's own loopback.
-        self._client = httpx.Client(trust_env=not _is_loopback(url.host), limits=httpx.Limits(max_connections=None))
+        self._client = httpx.Client(trust_env=self._caller.trusts_environment, limits=_LIMITS)
+
+    @property
+    def base_url(self) -> str:
+        """The service's address."""
+        return self._caller.base_url
 
     def __repr__(self) -> str:
         return f"ServiceBackend({self.base_url!r})"
@@ -107,20 +82,8 @@ class ServiceBackend:
     @property
     def capabilities(self) -> Capabilities:
         """What the service declares about itself; the first look asks it, and never fails."""
-        with self._lock:
-            if self._capabilities is not None:
-                return self._capabilities
-            short = Timeouts(connect=_PROBE_SECONDS, send=_PROBE_SECONDS, first_audio=_PROBE_SECONDS)
-            try:
-                # Without the key: this concerns anybody.
-                response = self._open(wire.HEALTH, short, auth=None)
-                told = wire.capabilities_of(self._whole(response), self.base_url)
-            except _Failed as failed:
-                told = wire.remote(self.base_url)
-                if failed.status is None:
-                    return told  # not reached; it may be there the next time
-            self._capabilities = told
-            return told
+        with self._probing:
+            return self._caller.known or at_once(self._caller.capabilities(self._transport(Line())))
 
     def synthesize(self, request: TTSRequest, *, model: Model = DEFAULT_MODEL, seed: int | None = None) -> SpeechStream:
         """Return the audio as it will arrive; the request is sent when the stream is first read.
@@ -132,28 +95,21 @@ class ServiceBackend:
         started = time.perf_counter()
         capabilities = self.capabilities
         seed = check_seed(seed, capabilities)
-        call = wire.speech_call(request, model, seed)
+        speech = _Speech(wire.speech_call(request, model, seed))
         line = Line()
         with self._lines_lock:
             self._lines.add(line)
-
-        def told(answer: wire.Answer) -> None:
-            # A seed that the service drew itself belongs into the clip's provenance.
-            stream = weak()
-            if stream is not None and stream.seed is None:
-                stream.seed = wire.seed_of(answer)
-
         stream = SpeechStream(
-            self._audio(call, line, told),
+            self._audio(speech, line),
             request=request,
             model=model,
             backend=capabilities,
             seed=seed,
             on_close=line.cut,
+            epilogue=speech.epilogue,
             started=started,
         )
-        # Weak, so that a stream that nobody holds any more ends at once.
-        weak = weakref.ref(stream)
+        speech.stream = weakref.ref(stream)
         return stream
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
@@ -161,7 +117,7 @@ class ServiceBackend:
 
         It is not repeated once it may have arrived, so that no voice is made twice.
         """
-        return self._record(wire.create_call(request))
+        return self._record(wire.create_call(request, self._upload))
 
     def get_voice(self, id: str) -> VoiceModel:
         """Return a voice model's record with ``GET /model/{id}``.
@@ -170,211 +126,140 @@ class ServiceBackend:
         """
         return self._record(wire.get_call(id))
 
+    def _transport(self, line: Line) -> BlockingTransport:
+        return BlockingTransport(self._client, line)
+
     def _record(self, call: wire.Call) -> VoiceModel:
-        def once() -> wire.Answer:
-            return self._whole(self._open(call, self._timeouts, auth=self._auth))
+        return at_once(self._caller.record(call, self._transport(Line())))
 
-        return wire.voice_of(self._tried(call, Line(), once))
-
-    def _audio(self, call: wire.Call, line: Line, told: Callable[[wire.Answer], None]) -> Generator[bytes, None, None]:
-        def once() -> tuple[httpx.Response, Iterator[bytes], bytes]:
-            line.check()
-            response = self._open(call, self._timeouts, auth=self._auth)
-            try:
-                line.hold(response)
-                return response, *self._begun(response)
-            except BaseException:
-                response.close()
-                raise
-
-        response, chunks, first = self._tried(call, line, once)
-        # Closing in mid-stream closes the connection, which tells the service that we have left.
-        with closing(response):
-            told(_answer(response, b""))
-            arrived = [first]
-            yield first
-            try:
-                for chunk in chunks:
-                    arrived.append(chunk)
-                    yield chunk
-            except _BROKEN as error:
-                line.check()
-                raise self._broken(response, arrived, error) from error
-            finally:
-                line.release()
-
-    def _begun(self, response: httpx.Response) -> tuple[Iterator[bytes], bytes]:
-        """Return the rest of the audio and its first chunk, which is there. Raises _Failed."""
-        answer = _answer(response, b"")
+    def _audio(self, speech: _Speech, line: Line) -> Generator[bytes, None, None]:
+        audio = at_once(self._caller.speak(speech.call, self._transport(line)))
         try:
-            wire.check_audio(answer)
-        except ServiceError as error:
-            raise _Failed(error) from None
-        chunks = response.iter_bytes()
-        try:
-            first = next((chunk for chunk in chunks if chunk), b"")
-        except httpx.TimeoutException as error:
-            raise _Failed(self._stalled(answer)) from error
-        except _BROKEN as error:
-            broken = StreamTruncated(
-                "the service broke off before any audio", status=answer.status, request_id=answer.request_id
-            )
-            raise _Failed(broken, unanswered=True) from error
-        if not first:
-            raise _Failed(ServiceError("the service gave no audio", status=answer.status, request_id=answer.request_id))
-        return chunks, first
-
-    def _broken(self, response: httpx.Response, arrived: list[bytes], error: Exception) -> ServiceError:
-        answer = _answer(response, b"")
-        if isinstance(error, httpx.TimeoutException):
-            return self._stalled(answer)
-        partial = b"".join(arrived)
-        message = f"the audio broke off after {len(partial)} bytes; the error's .partial holds them"
-        return StreamTruncated(message, partial=partial, status=answer.status, request_id=answer.request_id)
-
-    def _stalled(self, answer: wire.Answer) -> ServiceTimeout:
-        message = f"no more audio came for {self._timeouts.stall:g} s"
-        return ServiceTimeout(message, status=answer.status, request_id=answer.request_id)
-
-    def _tried(self, call: wire.Call, line: Line, once: Callable[[], _T]) -> _T:
-        """Return what ``once`` does, tried again as the policy allows while nothing was delivered."""
-        failures = 0
-        while True:
-            try:
-                return once()
-            except _Failed as failed:
-                line.check()
-                failures += 1
-                again = failed.unsent or (failed.unanswered and call.repeat == "undelivered")
-                wait = self._retry.wait(failures, failed.told) if again else None
-                if wait is None:
-                    raise failed.error from failed.__cause__
-            line.wait(wait)
-
-    def _open(self, call: wire.Call, timeouts: Timeouts, *, auth: httpx.Auth | None) -> httpx.Response:
-        """Send a call and return its answer, of which only the head is read. Raises _Failed."""
-        if self._client.is_closed:
-            raise _Failed(ServiceError("this ServiceBackend is closed"))
-        # The transport looks into this very dictionary before each wait.
-        waits = {
-            "connect": timeouts.connect,
-            "pool": timeouts.connect,
-            "read": timeouts.first_audio,
-            "write": timeouts.send,
-        }
-        # Without the client's own headers and cookies: a call says all that it needs.
-        request = httpx.Request(
-            call.method,
-            self.base_url + call.path,
-            headers=call.headers,
-            content=call.content,
-            extensions={"timeout": waits},
-        )
-        try:
-            response = self._client.send(request, stream=True, auth=auth)
-        except httpx.ConnectTimeout as error:
-            raise _Failed(ServiceTimeout(f"{self.base_url} cannot be reached in time"), unsent=True) from error
-        except (httpx.ConnectError, httpx.ProxyError) as error:
-            raise _Failed(ServiceUnavailable(f"{self.base_url} cannot be reached: {error}"), unsent=True) from error
-        except httpx.TimeoutException as error:
-            raise _Failed(ServiceTimeout(f"{self.base_url} did not answer in time")) from error
-        except httpx.TransportError as error:
-            message = f"{self.base_url} broke the connection off before it answered"
-            raise _Failed(ServiceUnavailable(message), unanswered=True) from error
-        waits["read"] = timeouts.stall
-        if response.is_success:
-            return response
-        answer = self._whole(response)
-        secret = self._auth.secret if self._auth is not None else None
-        raise _Failed(
-            wire.failure(answer, secret),
-            status=answer.status,
-            unanswered=answer.status in RETRIED,
-            told=retry_after(answer.headers),
-        )
-
-    def _whole(self, response: httpx.Response) -> wire.Answer:
-        """Return an answer with its body, or as much of it as anybody needs. Raises _Failed."""
-        parts: list[bytes] = []
-        size = 0
-        try:
-            with closing(response):
-                for part in response.iter_bytes():
-                    parts.append(part)
-                    size += len(part)
-                    if size > _LONGEST_ANSWER:
-                        break
-        except _BROKEN as error:
-            broken = ServiceUnavailable(
-                f"the answer of {self.base_url} broke off", status=response.status_code, body=b"".join(parts)
-            )
-            raise _Failed(broken, unanswered=True) from error
-        return _answer(response, b"".join(parts))
+            speech.begun(audio)
+            while chunk := at_once(audio.chunk()):
+                yield chunk
+        finally:
+            at_once(audio.close())
 
 
-class _Failed(Exception):
-    """A try that failed: what it means, and whether another one is thinkable. Stays in this module."""
+class AsyncServiceBackend:
+    """ServiceBackend for an asyncio event loop: the same calls, waits, tries and errors, to be awaited.
+
+    Takes the same arguments. It belongs to one event loop; ``aclose()`` when done. Cancelling a task that
+    waits for an answer or for audio closes its connection at once.
+    """
 
     def __init__(
         self,
-        error: VoicelabError,
+        base_url: str,
+        api_key: str | None = None,
         *,
-        status: int | None = None,
-        unsent: bool = False,
-        unanswered: bool = False,
-        told: float | None = None,
+        timeout: Timeouts | float | None = None,
+        retry: RetryPolicy | None = None,
+        upload: Upload = "msgpack",
     ) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.status = status
-        self.unsent = unsent
-        self.unanswered = unanswered
-        self.told = told
+        self._caller = Caller(base_url, api_key, timeout, retry)
+        self._upload = _checked_upload(upload)
+        self._probing = asyncio.Lock()
+        self._streams: weakref.WeakSet[AsyncSpeechStream] = weakref.WeakSet()
+        self._client = httpx.AsyncClient(trust_env=self._caller.trusts_environment, limits=_LIMITS)
+        self._transport = AsyncTransport(self._client)
 
-
-class _Bearer(httpx.Auth):
-    """Adds the key to a request as late as can be, and keeps it out of every repr."""
-
-    def __init__(self, secret: str) -> None:
-        self.secret = secret
+    @property
+    def base_url(self) -> str:
+        """The service's address."""
+        return self._caller.base_url
 
     def __repr__(self) -> str:
-        return "_Bearer(…)"
+        return f"AsyncServiceBackend({self.base_url!r})"
 
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        request.headers["authorization"] = f"Bearer {self.secret}"
-        yield request
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections; who still reads a stream gets Cancelled. May be called twice."""
+        for stream in list(self._streams):
+            await stream.aclose()
+        await self._client.aclose()
+
+    async def capabilities(self) -> Capabilities:
+        """What the service declares about itself; the first look asks it, and never fails."""
+        async with self._probing:
+            return self._caller.known or await self._caller.capabilities(self._transport)
+
+    async def synthesize(
+        self, request: TTSRequest, *, model: Model = DEFAULT_MODEL, seed: int | None = None
+    ) -> AsyncSpeechStream:
+        """Return the audio as it will arrive; the request is sent when the stream is first read.
+
+        Raises like ``ServiceBackend.synthesize``, and so does the stream.
+        """
+        started = time.perf_counter()
+        capabilities = await self.capabilities()
+        seed = check_seed(seed, capabilities)
+        speech = _Speech(wire.speech_call(request, model, seed))
+        stream = AsyncSpeechStream(
+            self._audio(speech),
+            request=request,
+            model=model,
+            backend=capabilities,
+            seed=seed,
+            epilogue=speech.epilogue,
+            started=started,
+        )
+        speech.stream = weakref.ref(stream)
+        self._streams.add(stream)
+        return stream
+
+    async def create_voice(self, request: VoiceCreate) -> VoiceModel:
+        """Make a voice model with ``POST /model``, as ``ServiceBackend.create_voice`` does."""
+        return await self._record(wire.create_call(request, self._upload))
+
+    async def get_voice(self, id: str) -> VoiceModel:
+        """Return a voice model's record with ``GET /model/{id}``, as ``ServiceBackend.get_voice`` does."""
+        return await self._record(wire.get_call(id))
+
+    async def _record(self, call: wire.Call) -> VoiceModel:
+        return await self._caller.record(call, self._transport)
+
+    async def _audio(self, speech: _Speech) -> AsyncGenerator[bytes, None]:
+        audio = await self._caller.speak(speech.call, self._transport)
+        try:
+            speech.begun(audio)
+            while chunk := await audio.chunk():
+                yield chunk
+        finally:
+            await audio.close()
 
 
-def _answer(response: httpx.Response, body: bytes) -> wire.Answer:
-    return wire.Answer(response.status_code, response.headers, body)
+class _Speech:
+    """A call for speech, and what its answer says besides audio."""
+
+    # Weak, so that a stream that nobody holds any more ends at once.
+    stream: weakref.ref[Arriving]
+
+    def __init__(self, call: wire.Call) -> None:
+        self.call = call
+        self._notes: tuple[str, ...] = ()
+
+    def begun(self, audio: Audio) -> None:
+        """Note what the head of the answer tells."""
+        if not wire.says_its_end(audio.answer):
+            self._notes = (_UNFRAMED,)
+        stream = self.stream()
+        if stream is not None and stream.seed is None:
+            # A seed that the service drew itself belongs into the clip's provenance.
+            stream.seed = wire.seed_of(audio.answer)
+
+    def epilogue(self) -> Epilogue:
+        """Return what is to be said at the end."""
+        return Epilogue(notes=self._notes)
 
 
-def _checked_url(base_url: str) -> httpx.URL:
-    try:
-        url = httpx.URL(base_url.strip())
-    except (httpx.InvalidURL, AttributeError, TypeError):
-        url = httpx.URL("")
-    if url.scheme not in {"http", "https"} or not url.host:
-        raise RequestInvalid.of("base_url", "Input should be an address such as https://voice.example", in_="path")
-    if url.userinfo or url.query or url.fragment:
-        # Addresses are shown and written into provenance; what is secret in one would be too.
-        message = "The address must be without user, password, query and fragment; a key is passed as api_key"
-        raise RequestInvalid.of("base_url", message, in_="path")
-    return url
-
-
-def _checked_key(api_key: str) -> str:
-    key = api_key.strip()
-    # Checked here, because the errors of the layers below repeat the header.
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
-        message = "The API key is empty, or has characters that no key has"
-        raise RequestInvalid.of("authorization", message, in_="header")
-    return key
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _checked_upload(upload: Upload) -> Upload:
+    if upload not in get_args(Upload):
+        raise RequestInvalid.of("upload", f"Input should be {' or '.join(get_args(Upload))}")
+    return upload

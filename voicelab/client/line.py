@@ -32,10 +32,9 @@ class Line:
         self.check()
 
     def hold(self, response: httpx.Response) -> None:
-        """Note the answer that is being read; it can be cut from now on. Raises Cancelled."""
+        """Note the answer that is being read; it can be cut from now on."""
         with self._lock:
             self._response = response
-        self.check()
 
     def release(self) -> None:
         """Note that the answer is read; its connection may already serve another call."""
@@ -46,7 +45,9 @@ class Line:
         """End whatever waits on this line, now or later. May be called twice, from any thread."""
         self._cut.set()
         with self._lock:
-            stream = self._response.extensions.get("network_stream") if self._response is not None else None
+            if self._response is None or self._response.is_closed:
+                return
+            stream = self._response.extensions.get("network_stream")
             connection = stream.get_extra_info("socket") if stream is not None else None
             if isinstance(connection, socket.socket):
                 # Closing would not wake a thread that waits in recv(). The method of the plain socket:

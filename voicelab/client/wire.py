@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
 
+import httpx
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
 
 from voicelab import __version__
@@ -30,12 +31,15 @@ __all__ = [
     "HEALTH",
     "Answer",
     "Call",
+    "Upload",
     "capabilities_of",
-    "check_audio",
     "create_call",
     "failure",
     "get_call",
+    "is_audio",
+    "no_audio",
     "remote",
+    "says_its_end",
     "seed_of",
     "speech_call",
     "voice_of",
@@ -44,12 +48,15 @@ __all__ = [
 Repeat = Literal["undelivered", "unsent"]
 """When a call may be made again: while nothing of the answer was delivered, or only if it never got out."""
 
+Upload = Literal["msgpack", "multipart"]
+"""How recordings are sent: MessagePack, or a form."""
+
 _SEED_HEADER = "x-voicelab-seed"
 _AGENT = f"voicelab/{__version__}"
-_REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
+_REQUEST_IDS = ("x-request-id", "request-id", "x-correlation-id", "x-amzn-requestid", "x-amz-request-id", "cf-ray")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _LONGEST_MESSAGE = 300
-_PLACES = frozenset({"path", "query", "header", "cookie", "body"})
+_PLACES = ("path", "query", "header", "cookie", "body")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +111,16 @@ def speech_call(request: TTSRequest, model: Model, seed: int | None) -> Call:
     return Call("POST", "/v1/tts", headers, "undelivered", _packed(fields) if binary else _json(fields))
 
 
-def create_call(request: VoiceCreate) -> Call:
-    """Return ``POST /model`` as MessagePack, in which several texts and tags have one meaning.
+def create_call(request: VoiceCreate, upload: Upload = "msgpack") -> Call:
+    """Return ``POST /model``: MessagePack, in which several texts and tags have one meaning, or a form.
 
-    It is not repeated once it may have arrived: a second voice would be made.
+    A form has the recordings as ``voices[0]``, ``voices[1]`` …, and repeats ``texts`` and ``tags``. The
+    call is not repeated once it may have arrived: a second voice would be made.
     """
     fields = {name: value for name, value in request.to_wire().items() if value is not None and value != []}
-    headers = {"accept": "application/json", "content-type": "application/msgpack", "user-agent": _AGENT}
-    return Call("POST", "/model", headers, "unsent", _packed(fields))
+    content, kind = _form(fields) if upload == "multipart" else (_packed(fields), "application/msgpack")
+    headers = {"accept": "application/json", "content-type": kind, "user-agent": _AGENT}
+    return Call("POST", "/model", headers, "unsent", content)
 
 
 def get_call(id: str) -> Call:
@@ -137,34 +146,40 @@ def voice_of(answer: Answer) -> VoiceModel:
     try:
         return VoiceModel.from_wire(_parsed(answer.body))
     except ServiceError as error:
-        raise ServiceError(str(error), status=answer.status, body=answer.body, request_id=answer.request_id) from None
+        raise _error(ServiceError, str(error), answer) from None
 
 
-def check_audio(answer: Answer) -> None:
-    """Raise ServiceError when an answer of status 200 is a page or a message, as proxies give."""
-    kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind.startswith("text/") or kind == "application/json":
-        raise ServiceError(
-            f"the service answered with {kind}, not audio: is this the address of a speech service?",
-            status=answer.status,
-            body=answer.body,
-            request_id=answer.request_id,
-        )
+def is_audio(answer: Answer) -> bool:
+    """Whether an answer of status 200 can be audio; a page or a message, as proxies give, cannot."""
+    kind = _media_type(answer)
+    return not (kind.startswith("text/") or kind == "application/json")
 
 
-def failure(answer: Answer, secret: str | None = None) -> VoicelabError:
+def no_audio(answer: Answer) -> ServiceError:
+    """Return the error that an answer of status 200 means which is no audio."""
+    if is_audio(answer):
+        return _error(ServiceError, "the service gave no audio", answer)
+    what = f"{_media_type(answer)}, not audio: is this the address of a speech service?"
+    return _error(ServiceError, f"the service answered with {what}", answer)
+
+
+def says_its_end(answer: Answer) -> bool:
+    """Whether the answer's own framing tells a whole body from one that was cut off."""
+    return "content-length" in answer.headers or "transfer-encoding" in answer.headers
+
+
+def failure(answer: Answer) -> VoicelabError:
     """Return the error that an answer of any status but success means.
 
     A 422 in the interface's shape becomes RequestInvalid with the service's own fields, a 422 of any
-    other shape one for the whole body. ``secret`` is cut out of whatever the service repeats of it.
+    other shape one for the whole body.
     """
-    body = answer.body.replace(secret.encode(), b"***") if secret else answer.body
-    parsed = _parsed(body)
+    parsed = _parsed(answer.body)
+    message = _message(parsed, answer.body)
     if answer.status == 422:
-        return RequestInvalid(_items(parsed) or (FieldError(("body",), "invalid", _message(parsed, body)),))
-    kind = _kind(answer.status)
-    message = f"the service answered {answer.status}: {_message(parsed, body)}"
-    return kind(message, status=answer.status, body=body, request_id=answer.request_id)
+        items = _items(parsed) or (FieldError(("body",), "invalid", message),)
+        return RequestInvalid(items, status=422, body=answer.body, request_id=answer.request_id)
+    return _error(_kind(answer.status), f"the service answered {answer.status}: {message}", answer)
 
 
 def remote(base_url: str) -> Capabilities:
@@ -196,6 +211,14 @@ def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
     )
 
 
+def _error(kind: type[ServiceError], message: str, answer: Answer) -> ServiceError:
+    return kind(message, status=answer.status, body=answer.body, request_id=answer.request_id)
+
+
+def _media_type(answer: Answer) -> str:
+    return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 def _kind(status: int) -> type[ServiceError]:
     if status in {401, 403}:
         return AuthenticationError
@@ -217,14 +240,21 @@ def _items(parsed: object) -> tuple[FieldError, ...]:
         items.append(
             FieldError(
                 loc=tuple(str(part) for part in item["loc"]),
-                type=str(item.get("type", "invalid")),
-                msg=str(item.get("msg", "")),
+                type=_string(item.get("type")) or "invalid",
+                msg=_string(item.get("msg")),
                 # Some services send an object here.
-                ctx=context if context is None or isinstance(context, str) else json.dumps(context),
+                ctx=context if context is None or isinstance(context, str) else _shown(context),
                 in_=place if place in _PLACES else None,
             )
         )
     return tuple(items)
+
+
+def _shown(value: object) -> str | None:
+    try:
+        return json.dumps(value)
+    except RecursionError:
+        return None
 
 
 def _message(parsed: object, body: bytes) -> str:
@@ -249,6 +279,17 @@ def _json(fields: Mapping[str, object]) -> bytes:
 def _packed(fields: Mapping[str, object]) -> bytes:
     packed: bytes = msgpack.packb(fields, use_bin_type=True)
     return packed
+
+
+def _form(fields: Mapping[str, Any]) -> tuple[bytes, str]:
+    """Return a body of multipart/form-data and its content type; httpx knows how one is written."""
+    rest = dict(fields)
+    # A service goes by what a file holds: nobody here knows its name.
+    files = [(f"voices[{number}]", ("upload", data)) for number, data in enumerate(rest.pop("voices"))]
+    if "cover_image" in rest:
+        files.append(("cover_image", ("upload", rest.pop("cover_image"))))
+    form = httpx.Request("POST", "http://form", data=rest, files=files)
+    return form.read(), form.headers["content-type"]
 
 
 def _string(value: object) -> str:

@@ -1,0 +1,293 @@
+"""What becomes of a call, whichever way it travels: the waits, the tries, and what each failure means.
+
+Nothing here blocks or knows an event loop; a Transport does the waiting. So ServiceBackend and
+AsyncServiceBackend are the same client twice, not two that resemble each other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import httpx
+
+from voicelab.backend import Capabilities
+from voicelab.client import wire
+from voicelab.client.address import Bearer, checked_url, is_loopback
+from voicelab.client.retry import RETRIED, RetryPolicy, retry_after
+from voicelab.client.transport import Reply, Transport
+from voicelab.errors import ServiceError, ServiceTimeout, ServiceUnavailable, StreamTruncated, VoicelabError
+from voicelab.schema import VoiceModel
+
+__all__ = ["Audio", "Caller", "Timeouts"]
+
+_T = TypeVar("_T")
+
+# Of an answer that is no audio; a voice model record has a few KiB.
+_LONGEST_ANSWER = 4 * 1024 * 1024
+_PROBE_SECONDS = 3.0
+# A service that lets the probe hang is not asked again before this has passed.
+_PROBE_PAUSE_SECONDS = 60.0
+
+# What httpx raises when an answer cannot be read to its end.
+_BROKEN = (httpx.TransportError, httpx.DecodingError, httpx.StreamError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Seconds to wait, None for ever.
+
+    ``connect`` for a connection; ``send`` for each piece of the request to leave; ``first_audio`` from
+    there until the service begins to answer; ``stall`` for more audio after that.
+    """
+
+    connect: float | None = 10.0
+    send: float | None = 60.0
+    first_audio: float | None = 120.0
+    stall: float | None = 30.0
+
+
+class Audio:
+    """An answer that has begun to speak. ``answer`` is its head."""
+
+    def __init__(
+        self, answer: wire.Answer, reply: Reply, first: bytes, transport: Transport, stall: float | None
+    ) -> None:
+        self.answer = answer
+        self._reply = reply
+        self._first = first
+        self._transport = transport
+        self._stall = stall
+        self._parts: list[bytes] = []
+
+    async def chunk(self) -> bytes:
+        """Return more audio, b"" at its end.
+
+        Raises StreamTruncated with what did arrive, ServiceTimeout, Cancelled when the stream was closed.
+        """
+        if self._first:
+            chunk, self._first = self._first, b""
+        else:
+            try:
+                chunk = await self._reply.chunk()
+            except _BROKEN as error:
+                self._transport.check()
+                raise self._broken(error) from error
+        self._parts.append(chunk)
+        return chunk
+
+    async def close(self) -> None:
+        """Let go of the answer; in mid-audio the service notices."""
+        await self._reply.close()
+
+    def _broken(self, error: Exception) -> ServiceError:
+        if isinstance(error, httpx.TimeoutException):
+            return _stalled(self.answer, self._stall)
+        partial = b"".join(self._parts)
+        message = f"the audio broke off after {len(partial)} bytes; the error's .partial holds them"
+        answer = self.answer
+        return StreamTruncated(message, partial=partial, status=answer.status, request_id=answer.request_id)
+
+
+class Caller:
+    """Makes the calls of one service. ``trusts_environment`` says whether its proxies may be used."""
+
+    def __init__(
+        self, base_url: str, api_key: str | None, timeout: Timeouts | float | None, retry: RetryPolicy | None
+    ) -> None:
+        url = checked_url(base_url)
+        self.base_url = str(url).rstrip("/")
+        # A proxy of the environment cannot reach this machine's own loopback.
+        self.trusts_environment = not is_loopback(url.host)
+        if isinstance(timeout, int | float):
+            timeout = Timeouts(connect=timeout, send=timeout, first_audio=timeout, stall=timeout)
+        self._timeouts = timeout or Timeouts()
+        self._retry = retry or RetryPolicy()
+        self._auth = Bearer(api_key) if api_key is not None else None
+        self._told: Capabilities | None = None
+        self._quiet_until = 0.0
+
+    @property
+    def known(self) -> Capabilities | None:
+        """What the service declared, or what is assumed of it for now; None when it is to be asked."""
+        if self._told is None and time.monotonic() < self._quiet_until:
+            return wire.remote(self.base_url)
+        return self._told
+
+    async def capabilities(self, transport: Transport) -> Capabilities:
+        """Ask the service what it is. Never fails; what is no service of ours is assumed to be the interface's."""
+        short = Timeouts(connect=_PROBE_SECONDS, send=_PROBE_SECONDS, first_audio=_PROBE_SECONDS, stall=_PROBE_SECONDS)
+        try:
+            # Without the key: this concerns anybody.
+            reply = await self._open(wire.HEALTH, transport, short, auth=None)
+            self._told = wire.capabilities_of(await self._whole(reply), self.base_url)
+        except _Failed as failed:
+            if failed.status is not None and failed.status not in RETRIED:
+                self._told = wire.remote(self.base_url)
+            elif isinstance(failed.error, ServiceTimeout):
+                self._quiet_until = time.monotonic() + _PROBE_PAUSE_SECONDS
+            # Otherwise it was not reached; it may be there the next time.
+        return self._told or wire.remote(self.base_url)
+
+    async def record(self, call: wire.Call, transport: Transport) -> VoiceModel:
+        """Return the voice model record that a call is answered with. Raises RequestInvalid, ServiceError."""
+
+        async def once() -> wire.Answer:
+            return await self._whole(await self._open(call, transport, self._timeouts, auth=self._auth))
+
+        return wire.voice_of(await self._tried(call, transport, once))
+
+    async def speak(self, call: wire.Call, transport: Transport) -> Audio:
+        """Return the answer to a call for speech once its first audio is there. Raises RequestInvalid, ServiceError."""
+
+        async def once() -> Audio:
+            transport.check()
+            reply = await self._open(call, transport, self._timeouts, auth=self._auth)
+            try:
+                transport.check()
+                return await self._begun(reply, transport)
+            except BaseException:
+                await reply.close()
+                raise
+
+        return await self._tried(call, transport, once)
+
+    async def _begun(self, reply: Reply, transport: Transport) -> Audio:
+        head = _answer(reply, b"")
+        if not wire.is_audio(head):
+            raise _Failed(wire.no_audio(await self._whole(reply)))
+        try:
+            first = await reply.chunk()
+        except httpx.TimeoutException as error:
+            raise _Failed(_stalled(head, self._timeouts.stall)) from error
+        except _BROKEN as error:
+            message = "the service broke off before any audio"
+            broken = StreamTruncated(message, status=head.status, request_id=head.request_id)
+            raise _Failed(broken, unanswered=True) from error
+        if not first:
+            raise _Failed(wire.no_audio(head))
+        return Audio(head, reply, first, transport, self._timeouts.stall)
+
+    async def _tried(self, call: wire.Call, transport: Transport, once: Callable[[], Awaitable[_T]]) -> _T:
+        """Return what ``once`` does, tried again as the policy allows while nothing was delivered."""
+        failures = 0
+        while True:
+            try:
+                return await once()
+            except _Failed as failed:
+                transport.check()
+                failures += 1
+                again = failed.unsent or (failed.unanswered and call.repeat == "undelivered")
+                wait = self._retry.wait(failures, failed.told) if again else None
+                if wait is None:
+                    raise failed.error from failed.__cause__
+            await transport.sleep(wait)
+
+    async def _open(
+        self, call: wire.Call, transport: Transport, timeouts: Timeouts, *, auth: httpx.Auth | None
+    ) -> Reply:
+        """Send a call and return its answer, of which only the head is read. Raises _Failed."""
+        # The layers below look into this very dictionary when they begin to wait.
+        waits = {
+            "connect": timeouts.connect,
+            "pool": timeouts.connect,
+            "read": timeouts.first_audio,
+            "write": timeouts.send,
+        }
+        # Without the client's own headers and cookies: a call says all that it needs.
+        request = httpx.Request(
+            call.method,
+            self.base_url + call.path,
+            headers=call.headers,
+            content=call.content,
+            extensions={"timeout": waits},
+        )
+        try:
+            if transport.closed:
+                raise _Failed(_closed())
+            reply = await transport.send(request, auth)
+        except httpx.ConnectTimeout as error:
+            raise _Failed(ServiceTimeout(f"{self.base_url} cannot be reached in time"), unsent=True) from error
+        except (httpx.ConnectError, httpx.ProxyError) as error:
+            raise _Failed(ServiceUnavailable(f"{self.base_url} cannot be reached: {error}"), unsent=True) from error
+        except httpx.TimeoutException as error:
+            raise _Failed(ServiceTimeout(f"{self.base_url} did not answer in time")) from error
+        except RuntimeError:
+            # httpx's word for a client that was closed meanwhile.
+            if transport.closed:
+                raise _Failed(_closed()) from None
+            raise
+        except httpx.TransportError as error:
+            message = f"{self.base_url} broke the connection off before it answered"
+            raise _Failed(ServiceUnavailable(message), unanswered=True) from error
+        waits["read"] = timeouts.stall
+        if reply.response.is_success:
+            return reply
+        answer = await self._whole(reply)
+        raise _Failed(
+            wire.failure(answer),
+            status=answer.status,
+            unanswered=answer.status in RETRIED,
+            told=retry_after(answer.headers),
+        )
+
+    async def _whole(self, reply: Reply) -> wire.Answer:
+        """Return an answer with its body, or as much of it as anybody needs. Raises _Failed."""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            while size <= _LONGEST_ANSWER and (part := await reply.chunk()):
+                parts.append(part)
+                size += len(part)
+        except _BROKEN as error:
+            answer = self._without_key(reply, parts)
+            broken = ServiceUnavailable(
+                f"the answer of {self.base_url} broke off",
+                status=answer.status,
+                body=answer.body,
+                request_id=answer.request_id,
+            )
+            raise _Failed(broken, unanswered=True) from error
+        finally:
+            await reply.close()
+        return self._without_key(reply, parts)
+
+    def _without_key(self, reply: Reply, parts: list[bytes]) -> wire.Answer:
+        """Return an answer; should the service repeat the key, it is cut out."""
+        body = b"".join(parts)
+        return _answer(reply, body.replace(self._auth.secret.encode(), b"***") if self._auth is not None else body)
+
+
+class _Failed(Exception):
+    """A try that failed: what it means, and whether another one is thinkable. Stays in this module."""
+
+    def __init__(
+        self,
+        error: VoicelabError,
+        *,
+        status: int | None = None,
+        unsent: bool = False,
+        unanswered: bool = False,
+        told: float | None = None,
+    ) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.status = status
+        self.unsent = unsent
+        self.unanswered = unanswered
+        self.told = told
+
+
+def _answer(reply: Reply, body: bytes) -> wire.Answer:
+    return wire.Answer(reply.response.status_code, reply.response.headers, body)
+
+
+def _closed() -> ServiceError:
+    return ServiceError("this backend is closed")
+
+
+def _stalled(answer: wire.Answer, seconds: float | None) -> ServiceTimeout:
+    message = f"no more audio came for {seconds:g} s"
+    return ServiceTimeout(message, status=answer.status, request_id=answer.request_id)
