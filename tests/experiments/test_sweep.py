@@ -1,0 +1,373 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tones import ToneBackend
+from voicelab.errors import NotFound, RequestInvalid
+from voicelab.experiments.axes import Axis
+from voicelab.experiments.budget import Budget
+from voicelab.experiments.cache import Cache
+from voicelab.experiments.grid import Job
+from voicelab.experiments.run import Outcome
+from voicelab.experiments.sweep import Sweep
+from voicelab.experiments.take import take_key
+from voicelab.schema import TTSRequest
+
+BASE = TTSRequest(text="Hello.", format="wav")
+AXES: dict[str, object] = {"temperature": "0..1 step 0.5", "latency": ["low", "normal"]}
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(tmp_path / "cache")
+
+
+def sweep(backend: ToneBackend, axes: dict[str, object] | None = None, **options: Any) -> Sweep:
+    return Sweep.of(backend, options.pop("base", BASE), AXES if axes is None else axes, **options)
+
+
+def counted(backend: ToneBackend) -> Counter[tuple[TTSRequest, str, int | None]]:
+    return Counter(backend.asked)
+
+
+def test_every_take_is_made_once_and_is_what_the_backend_says(cache: Cache) -> None:
+    backend = ToneBackend()
+    made = sweep(backend, repeats=2).run(cache)
+    assert (made.state, len(made), len(made.takes), made.failures) == ("done", 12, 12, ())
+    assert set(counted(backend).values()) == {1}
+    assert backend.open == 0
+    for outcome in made.outcomes:
+        take = outcome.take
+        assert take is not None
+        direct = b"".join(ToneBackend().synthesize(outcome.job.cell.request, seed=outcome.job.seed))
+        assert take.audio == direct
+    assert repr(made) == "SweepResult(temperature: 3, latency: 2; 12 of 12 takes; done)"
+
+
+def test_what_is_there_is_not_made_again(cache: Cache) -> None:
+    sweep(ToneBackend(), repeats=2).run(cache)
+    backend = ToneBackend()
+    again = sweep(backend, repeats=3).run(cache)
+    assert len(backend.asked) == 6
+    assert sum(outcome.cached for outcome in again.outcomes) == 12
+    assert {outcome.job.repeat for outcome in again.outcomes if not outcome.cached} == {2}
+
+
+def test_a_backend_without_seeds_repeats_by_number(cache: Cache) -> None:
+    backend = ToneBackend(seed="none")
+    sweep(backend, repeats=3).run(cache)
+    assert {seed for _, _, seed in backend.asked} == {None}
+    assert len(backend.asked) == 18
+    assert sweep(ToneBackend(seed="none"), repeats=3).run(cache).outcomes[0].cached
+
+
+def test_a_failing_cell_does_not_end_the_grid(cache: Cache) -> None:
+    def fail(number: int) -> None:
+        if number == 3 and threading.current_thread().name.startswith("voicelab-take"):
+            raise OSError("the third note is broken")
+
+    made = sweep(ToneBackend(fail), {"text": ["Oh.", "Hello.", "Ah."]}).run(cache)
+    assert made.state == "done"
+    assert [outcome.job.cell.labels["text"] for outcome in made.failures] == ["Hello."]
+    assert "third note" in str(made.failures[0].error)
+    assert len(made.takes) == 2
+    frame = made.frame()
+    assert list(frame["error"].isna()) == [True, False, True]
+    assert made.frame()["duration_s"].notna().sum() == 2
+
+
+def test_the_order_of_work_is_the_cheap_one(cache: Cache) -> None:
+    backend = ToneBackend()
+    sweep(backend, {"temperature": [0, 1], "voice": ["ada", "ben"]}).run(cache, concurrency=1)
+    assert [request.reference_id for request, _, _ in backend.asked] == ["ada", "ada", "ben", "ben"]
+
+
+def test_several_backends(cache: Cache) -> None:
+    backends = {"a": ToneBackend(), "b": ToneBackend(fingerprint="tones-2", seed="none")}
+    made = Sweep(BASE, (Axis.of("backend", ["a", "b"]), Axis.of("temperature", [0, 1])), backends, repeats=2).run(cache)
+    assert [len(backend.asked) for backend in backends.values()] == [4, 4]
+    assert set(made.frame()["backend"]) == {"a", "b"}
+    with pytest.raises(RequestInvalid, match="no backend 'c'"):
+        Sweep(BASE, (Axis.of("backend", ["c"]),), backends)
+    with pytest.raises(RequestInvalid, match="need an axis"):
+        Sweep(BASE, (), backends)
+
+
+def slowly(seconds: float) -> Callable[[int], None]:
+    return lambda _: time.sleep(seconds)
+
+
+def test_cancel_breaks_off_and_keeps_what_is_made(cache: Cache) -> None:
+    backend = ToneBackend(slowly(0.05))
+    work = sweep(backend, repeats=10).start(cache, concurrency=4)
+    while work.progress.made < 4:
+        time.sleep(0.01)
+    begun = time.monotonic()
+    work.cancel()
+    assert work.wait(5)
+    assert time.monotonic() - begun < 1.0
+    assert (work.state, backend.open) == ("cancelled", 0)
+    made = sweep(backend, repeats=10).result(work)
+    assert 4 <= len(made.takes) < 60
+    assert not made.failures
+    rest = ToneBackend()
+    assert sweep(rest, repeats=10).run(cache).state == "done"
+    assert len(rest.asked) == 60 - len(made.takes)
+
+
+def test_pause_starts_nothing_more(cache: Cache) -> None:
+    backend = ToneBackend(slowly(0.02))
+    work = sweep(backend, repeats=5).start(cache, concurrency=2)
+    while work.progress.made < 2:
+        time.sleep(0.01)
+    work.pause()
+    assert work.state == "paused"
+    while work.progress.running:
+        time.sleep(0.01)
+    asked = len(backend.asked)
+    time.sleep(0.3)
+    assert len(backend.asked) == asked < 30
+    assert str(work.progress).startswith(f"{asked} of 30 takes, paused")
+    work.unpause()
+    assert work.wait(20)
+    assert (work.state, work.progress.done, work.progress.remaining_s) == ("done", 30, None)
+
+
+def test_a_paused_sweep_can_be_cancelled(cache: Cache) -> None:
+    work = sweep(ToneBackend(slowly(0.02)), repeats=5).start(cache)
+    work.pause()
+    work.cancel()
+    assert work.wait(2)
+    assert work.state == "cancelled"
+
+
+def test_a_budget_is_checked_before_and_kept_while_running(cache: Cache) -> None:
+    backend = ToneBackend()
+    with pytest.raises(RequestInvalid, match=r"budget\.requests"):
+        sweep(backend).run(cache, budget=Budget(requests=5))
+    assert backend.asked == []
+    # 6 characters are guessed at .4 s, and are .3 s; seconds of work are not known before.
+    made = sweep(ToneBackend(slowly(0.01)), repeats=2).run(cache, budget=Budget(compute_s=0.1), concurrency=1)
+    assert made.state == "over budget"
+    assert 1 <= len(made.takes) < 12
+
+
+def test_a_budget_counts_only_what_is_missing(cache: Cache) -> None:
+    sweep(ToneBackend()).run(cache)
+    assert sweep(ToneBackend(), repeats=2).estimate(cache).cached == 6
+    assert sweep(ToneBackend(), repeats=2).run(cache, budget=Budget(requests=6)).state == "done"
+
+
+def test_requests_per_minute(cache: Cache) -> None:
+    times: list[float] = []
+
+    class Timed(ToneBackend):
+        def synthesize(self, *args: Any, **options: Any) -> Any:
+            times.append(time.monotonic())
+            return super().synthesize(*args, **options)
+
+    sweep(Timed()).run(cache, requests_per_minute=1200)
+    assert np.diff(times).min() > 0.03
+    with pytest.raises(RequestInvalid, match="requests_per_minute"):
+        sweep(ToneBackend(), {"seed": [1]}).run(Cache(cache.folder), requests_per_minute=0)
+
+
+def test_the_listener_hears_everything_once_and_after_it_is_kept(cache: Cache) -> None:
+    heard: list[Outcome] = []
+
+    def listen(outcome: Outcome) -> None:
+        assert outcome.take is not None
+        assert outcome.take.key in cache
+        heard.append(outcome)
+
+    made = sweep(ToneBackend()).run(cache, listener=listen)
+    assert sorted(heard, key=lambda outcome: outcome.job.cell.index) == list(made.outcomes)
+
+
+def test_a_listener_that_fails_ends_the_run_with_its_error(cache: Cache) -> None:
+    def listen(_: Outcome) -> None:
+        raise OSError("nobody listens")
+
+    with pytest.raises(OSError, match="nobody listens"):
+        sweep(ToneBackend()).run(cache, listener=listen)
+
+
+def test_the_table(cache: Cache) -> None:
+    axes: dict[str, object] = {"temperature": [0, 1], "voice": [None, "ada"]}
+    made = sweep(ToneBackend(), axes, repeats=2).run(cache)
+    frame = made.frame(lambda clips: [{"peak": float(np.abs(clip.samples).max())} for clip in clips])
+    assert len(frame) == 8
+    assert list(frame.columns[:4]) == ["temperature", "reference_id", "repeat", "seed"]
+    assert set(frame["reference_id"]) == {"default", "ada"}
+    assert frame["temperature"].dtype == float
+    assert frame["duration_s"].to_list() == pytest.approx([0.3] * 8, abs=0.01)
+    assert (frame["first_audio_s"] <= frame["total_s"]).all()
+    assert frame["peak"].between(0.25, 0.35).all()
+    assert frame["key"].is_unique
+
+
+def test_clips_by_their_place(cache: Cache) -> None:
+    made = sweep(ToneBackend(), {"temperature": [0, 1], "speed": [1, 2]}, repeats=2).run(cache)
+    slow, quick = (made.clip(temperature=1, prosody__speed=speed, repeat=1) for speed in (1, 2))
+    assert slow.duration == pytest.approx(0.3, abs=0.01)
+    assert quick.rate == slow.rate
+    assert len(made.select(temperature="1")) == 4
+    with pytest.raises(RequestInvalid, match="name more axes"):
+        made.clip(temperature=1)
+    with pytest.raises(NotFound):
+        made.clip(temperature=0.3, prosody__speed=1)
+    with pytest.raises(RequestInvalid, match="no such axis"):
+        made.select(top_p=1)
+
+
+def test_a_damaged_take_is_made_anew(cache: Cache) -> None:
+    first = sweep(ToneBackend()).run(cache)
+    file = min(cache.folder.rglob("*.entry"))
+    data = bytearray(file.read_bytes())
+    data[-100] ^= 1
+    file.write_bytes(data)
+    backend = ToneBackend()
+    again = sweep(backend).run(cache)
+    assert len(backend.asked) == 1
+    assert [take.digest for take in again.takes] == [take.digest for take in first.takes]
+    (anew,) = (outcome for outcome in again.outcomes if not outcome.cached)
+    assert anew.take is not None
+    assert "damaged" in " ".join(anew.take.notes)
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[ProcessPoolExecutor]:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+def test_other_processes(cache: Cache, processes: ProcessPoolExecutor, tmp_path: Path) -> None:
+    here = sweep(ToneBackend(), repeats=2).run(cache)
+    backend = ToneBackend()
+    there = sweep(backend, repeats=2, factories={"lab": ToneBackend}).run(Cache(tmp_path / "other"), executor=processes)
+    assert [take.digest for take in there.takes] == [take.digest for take in here.takes]
+    assert backend.asked == []
+
+
+def test_somebodys_own_threads(cache: Cache) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        made = sweep(ToneBackend()).run(cache, executor=pool)
+        assert made.state == "done"
+        assert pool.submit(int, "3").result() == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"executor": object()}, "executor"),
+        ({"concurrency": 0}, "concurrency"),
+        ({"concurrency": True}, "concurrency"),
+    ],
+)
+def test_what_cannot_work(cache: Cache, options: dict[str, Any], field: str) -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        sweep(ToneBackend()).run(cache, **options)
+    assert caught.value.errors[0].field == field
+
+
+def test_processes_need_a_factory(cache: Cache, processes: ProcessPoolExecutor) -> None:
+    with pytest.raises(RequestInvalid, match="factory"):
+        sweep(ToneBackend()).run(cache, executor=processes)
+
+
+_KILLED = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, os.getcwd())
+from tests.experiments.test_sweep import DiaryBackend, sweep
+from voicelab.experiments.cache import Cache
+cache = Cache(sys.argv[1])
+sweep(DiaryBackend(cache, Path(sys.argv[2])), repeats=3).run(cache, concurrency=2)
+print("over")
+"""
+
+
+class DiaryBackend(ToneBackend):
+    """Writes down every take that it begins, and whether that take was there already."""
+
+    def __init__(self, cache: Cache, diary: Path) -> None:
+        super().__init__(slowly(0.01))
+        self.cache = cache
+        self.diary = diary
+
+    def synthesize(self, request: TTSRequest, **options: Any) -> Any:
+        seed = options["seed"]
+        keys = (
+            take_key(request, model="s2-pro", fingerprint="tones-1", seed=seed, repeat=repeat) for repeat in range(3)
+        )
+        again = "again" if any(key in self.cache for key in keys) else "new"
+        with self.diary.open("a") as file:
+            file.write(f"{again} {request.temperature} {request.latency} {seed}\n")
+        return super().synthesize(request, **options)
+
+
+def killed_and_resumed(folder: Path, random: Random) -> int:
+    """Run a sweep to its end through kills at random points; return how many there were."""
+    cache, diary = Cache(folder / "cache"), folder / "diary"
+    kept: set[str] = set()
+    kills = 0
+    while True:
+        program = [sys.executable, "-c", _KILLED, str(cache.folder), str(diary)]
+        process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+        begun = diary.stat().st_size if diary.exists() else 0
+        while process.poll() is None and not (diary.exists() and diary.stat().st_size > begun):
+            time.sleep(0.005)
+        try:
+            process.wait(random.uniform(0.0, 0.4))
+        except subprocess.TimeoutExpired:
+            process.kill()
+        told = process.communicate()[0]
+        now = {take.key for take in cache}
+        assert kept <= now, "a take that was kept is gone"
+        kept = now
+        if told == "over\n":
+            break
+        kills += 1
+    work = sweep(ToneBackend(), repeats=3)
+    assert {work.key(job) for job in work.jobs()} == kept
+    begun_takes = diary.read_text().splitlines()
+    assert not [line for line in begun_takes if line.startswith("again")]
+    assert len(set(begun_takes)) == 18
+    # Made again is only what was not kept yet when a kill came: two at a time.
+    assert len(begun_takes) <= 18 + 2 * kills
+    return kills
+
+
+def test_killed_and_resumed(tmp_path: Path) -> None:
+    assert killed_and_resumed(tmp_path, Random(0)) >= 2
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+def test_killed_and_resumed_often(tmp_path: Path) -> None:
+    random, kills, number = Random(1), 0, 0
+    while kills < 100:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        kills += killed_and_resumed(folder, random)
+        number += 1
+
+
+def test_jobs_are_plain_values() -> None:
+    jobs = sweep(ToneBackend()).jobs()
+    assert all(isinstance(job, Job) for job in jobs)
+    with pytest.raises(TypeError):
+        jobs[0].cell.values["temperature"] = 1  # type: ignore[index]

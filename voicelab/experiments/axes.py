@@ -1,0 +1,166 @@
+"""Axis: one field that a sweep varies, with its values checked before anything runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, Self
+
+from voicelab.backend import VoicePreset
+from voicelab.errors import FieldError, RequestInvalid
+from voicelab.schema import ProsodyControl, ReferenceAudio, TTSRequest, VoiceModel, check_model
+
+__all__ = ["MAX_VALUES", "Axis", "parse_values"]
+
+MAX_VALUES: Final = 10_000
+"""Values of one axis; more is a slip of the step."""
+
+# What a change of it costs a backend: another backend loads weights, another voice encodes references.
+_COST: Final = {"backend": 4, "model": 3, "reference_id": 2, "references": 2, "text": 1}
+_OUTSIDE: Final = ("backend", "model", "seed")
+_SHORT: Final = {"speed": "prosody.speed", "volume": "prosody.volume", "voice": "reference_id"}
+_RANGE: Final = re.compile(r"^\s*(?P<first>\S+)\s*\.\.\s*(?P<last>\S+)(?:\s+step\s+(?P<step>\S+))?\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One varied field.
+
+    ``name`` is a field of TTSRequest (``prosody.speed`` and ``prosody.volume`` too), or ``model``, ``seed``
+    or ``backend``, which stand beside the request. ``labels`` name the values in tables; they are unique.
+    """
+
+    name: str
+    values: tuple[Any, ...]
+    labels: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, values: object) -> Self:
+        """Make an axis from what people write.
+
+        Args:
+            name: a field; ``voice`` stands for ``reference_id``, ``speed`` and ``volume`` for those of prosody.
+            values: a list; a mapping from labels to values; or text such as ``"0.2..1.0 step 0.2"`` or
+                ``"low, normal"``. Voices may be ids, presets or records.
+
+        Raises RequestInvalid: an unknown field, no values, the same value twice, one out of its bounds.
+        """
+        name = _SHORT.get(name, name)
+        labels: tuple[str, ...] | None = None
+        if isinstance(values, Mapping):
+            labels = tuple(str(label) for label in values)
+            several: tuple[Any, ...] = tuple(values.values())
+        elif isinstance(values, str):
+            several = (values,) if name == "text" else parse_values(name, values)
+        elif isinstance(values, Iterable):
+            several = tuple(values)
+        else:
+            several = (values,)
+        if not several:
+            raise RequestInvalid.of(name, "the axis has no values", type="too_short")
+        if len(several) > MAX_VALUES:
+            message = f"the axis has {len(several)} values; at most {MAX_VALUES} are taken"
+            raise RequestInvalid.of(name, message, type="too_long")
+        checked = tuple(_checked(name, value) for value in several)
+        labels = labels or tuple(label(value, place) for place, value in enumerate(checked))
+        twice = {text for text in labels if labels.count(text) > 1} if len(set(labels)) < len(labels) else set()
+        if twice:
+            raise RequestInvalid.of(name, f"the axis has {min(twice)} more than once", type="duplicate")
+        return cls(name, checked, labels)
+
+    @property
+    def cost(self) -> int:
+        """How dear a change of value is to a backend; the dearest axes vary slowest."""
+        return _COST.get(self.name, 0)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def parse_values(name: str, text: str) -> tuple[Any, ...]:
+    """Read ``"0.2..1.0 step 0.2"`` (both ends included) or ``"0.2, 0.7, 1"`` or ``"low, normal"``.
+
+    A range counts in decimals, so that 0.2..1.0 step 0.2 is 0.2, 0.4, 0.6, 0.8, 1.0 and nothing beside it;
+    without a step whole numbers count by 1. Raises RequestInvalid naming the axis.
+    """
+    matched = _RANGE.match(text)
+    if matched is None:
+        return tuple(_token(part) for part in map(str.strip, text.split(",")) if part)
+    try:
+        first, last = Decimal(matched["first"]), Decimal(matched["last"])
+        step = Decimal(matched["step"]) if matched["step"] else None
+    except InvalidOperation:
+        message = f"{text!r} is no range; write it as 0.2..1.0 step 0.2"
+        raise RequestInvalid.of(name, message, type="range_invalid") from None
+    if not (first.is_finite() and last.is_finite()) or (step is not None and not step.is_finite()):
+        raise RequestInvalid.of(name, f"{text!r} has no end", type="range_invalid")
+    if step is None:
+        if first != int(first) or last != int(last):
+            message = f"{text!r} needs a step, as in 0.2..1.0 step 0.2"
+            raise RequestInvalid.of(name, message, type="range_invalid")
+        step = Decimal(1) if last >= first else Decimal(-1)
+    if step == 0 or (last - first) / step < 0:
+        raise RequestInvalid.of(name, f"the step of {text!r} never leads to its end", type="range_invalid")
+    count = int((last - first) / step) + 1
+    if count > MAX_VALUES:
+        raise RequestInvalid.of(name, f"{text!r} has {count} values; at most {MAX_VALUES} are taken", type="too_long")
+    return tuple(_number(first + step * place) for place in range(count))
+
+
+def label(value: object, place: int = 0) -> str:
+    """Return how a value is named in tables: numbers and words as they are, audio by its place."""
+    if isinstance(value, tuple) and value and isinstance(value[0], ReferenceAudio):
+        return f"references {place + 1}"
+    if value is None or isinstance(value, bool):
+        return {None: "default", True: "on", False: "off"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _checked(name: str, value: object) -> Any:
+    """Return the value as a request has it, out of bounds never. Raises RequestInvalid."""
+    if name == "backend":
+        if not isinstance(value, str) or not value:
+            raise RequestInvalid.of(name, "a backend is named by a word; give them as {name: lab}")
+        return value
+    if name == "model":
+        return check_model(value)
+    if name == "seed":
+        return _seed(value)
+    if name == "reference_id" and isinstance(value, VoicePreset | VoiceModel):
+        value = value.id
+    if name.startswith("prosody."):
+        part = name.removeprefix("prosody.")
+        return getattr(TTSRequest.build(text="axis", prosody={part: value}).prosody, part)
+    if name == "references" and isinstance(value, ReferenceAudio):
+        value = (value,)
+    fields = {"text": "axis", name: value}
+    if name == "sample_rate" and value is not None:
+        # Which rates go with which format is known only for a whole request; the grid checks it.
+        fields["format"] = "opus" if value == 48_000 else "wav"
+    return getattr(TTSRequest.build(**fields), name)
+
+
+def _seed(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        message = "Input should be a whole number from 0 to 9223372036854775807"
+        raise RequestInvalid((FieldError(("header", "seed"), "int_type", message, in_="header"),))
+    return value
+
+
+def _token(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _number(value: Decimal) -> float | int:
+    return int(value) if value == int(value) and value.as_tuple().exponent == 0 else float(value)
+
+
+def prosody_with(prosody: ProsodyControl | None, part: str, value: float) -> ProsodyControl:
+    """Return the prosody with its speed or volume changed."""
+    return (prosody or ProsodyControl()).replace(**{part: value})

@@ -1,0 +1,301 @@
+"""Run: a sweep at work. It hands out takes, keeps what comes back, and can be paused, cancelled and gone on with."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, Protocol
+
+from voicelab.backend import Capabilities
+from voicelab.errors import Cancelled
+from voicelab.experiments.budget import Budget
+from voicelab.experiments.cache import Cache
+from voicelab.experiments.entries import EntryFile
+from voicelab.experiments.grid import Job
+from voicelab.experiments.take import Take, take_key
+from voicelab.experiments.workers import Pace, Workers
+
+__all__ = ["Journal", "Outcome", "Progress", "Run", "State", "seconds_of"]
+
+State = Literal["running", "paused", "done", "cancelled", "over budget", "failed"]
+# How soon a pause, a cancel or the end of a wait is noticed.
+_TICK: Final = 0.1
+
+
+class Journal(Protocol):
+    """What is written down of a run as it goes on: a Manifest."""
+
+    def add(self, take: Take) -> None:
+        """Write down a take."""
+        ...
+
+    def add_failure(self, job: Job, error: Exception) -> None:
+        """Write down what went wrong."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a job: a take, which may have been there already, or an error."""
+
+    job: Job
+    take: Take | None = None
+    error: Exception | None = None
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is. ``audio_s`` is what was made and not found; ``remaining_s`` is None until it can be told."""
+
+    state: State
+    total: int
+    made: int
+    cached: int
+    failed: int
+    running: int
+    audio_s: float
+    elapsed_s: float
+    remaining_s: float | None
+
+    @property
+    def done(self) -> int:
+        """Takes that are over, well or badly."""
+        return self.made + self.cached + self.failed
+
+    def __str__(self) -> str:
+        parts = [f"{self.done} of {self.total} takes, {self.state}"]
+        if self.cached:
+            parts.append(f"{self.cached} were there already")
+        if self.failed:
+            parts.append(f"{self.failed} failed")
+        return ", ".join(parts)
+
+
+@dataclass(slots=True)
+class _Spent:
+    requests: int = 0
+    characters: int = 0
+    audio_s: float = 0.0
+    compute_s: float = 0.0
+    cost: float = 0.0
+
+    def over(self, budget: Budget, job: Job, price: float | None) -> bool:
+        """Whether one more take would be over a cap that counts ahead, or one that counts behind is reached."""
+        text = job.cell.request.text
+        ahead = (
+            (self.requests + 1, budget.requests),
+            (self.characters + len(text), budget.characters),
+            (self.cost + (price or 0.0) * len(text.encode()) / 1e6, budget.cost),
+        )
+        behind = ((self.audio_s, budget.audio_s), (self.compute_s, budget.compute_s))
+        return any(cap is not None and value > cap for value, cap in ahead) or any(
+            cap is not None and value >= cap for value, cap in behind
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a run works with."""
+
+    workers: Workers
+    cache: Cache
+    capabilities: Mapping[str, Capabilities]
+    budget: Budget = field(default_factory=Budget)
+    journal: Journal | None = None
+    per_minute: float | None = None
+
+
+class Run:
+    """A sweep at work, in a thread of its own.
+
+    ``listener`` is called with each outcome, from that thread, one after another. Every outcome is in the
+    cache and the journal before the listener hears of it, so that a run that is cut off at any point goes
+    on where it was: what is in the cache is not made again.
+    """
+
+    def __init__(self, jobs: Sequence[Job], means: Means, listener: Callable[[Outcome], object] | None = None) -> None:
+        self._jobs = tuple(jobs)
+        self._means = means
+        self._listener = listener
+        self._spent = _Spent()
+        self._outcomes: dict[tuple[int, int], Outcome] = {}
+        self._running: dict[Future[Take], Job] = {}
+        self._done: queue.SimpleQueue[Future[Take]] = queue.SimpleQueue()
+        self._remarks: dict[tuple[int, int], tuple[str, ...]] = {}
+        self._paces: dict[str, Pace] = {}
+        self._go = threading.Event()
+        self._go.set()
+        self._stop = threading.Event()
+        self._state: State = "running"
+        self._error: Exception | None = None
+        self._began = time.monotonic()
+        self._ended: float | None = None
+        self._thread = threading.Thread(target=self._run, name="voicelab-sweep", daemon=True)
+        self._thread.start()
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is, now."""
+        outcomes = tuple(self._outcomes.values())
+        cached = sum(outcome.cached for outcome in outcomes)
+        failed = sum(outcome.error is not None for outcome in outcomes)
+        made = len(outcomes) - cached - failed
+        elapsed = (self._ended or time.monotonic()) - self._began
+        left = len(self._jobs) - len(outcomes)
+        remaining = elapsed / made * left if made and self._ended is None else None
+        return Progress(
+            self.state,
+            len(self._jobs),
+            made,
+            cached,
+            failed,
+            len(self._running),
+            self._spent.audio_s,
+            elapsed,
+            remaining,
+        )
+
+    @property
+    def state(self) -> State:
+        """Whether it runs, is paused, or how it ended."""
+        return "paused" if self._state == "running" and not self._go.is_set() else self._state
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """What has come so far, in the order of the grid."""
+        return tuple(outcome for _, outcome in sorted(dict(self._outcomes).items()))
+
+    def pause(self) -> None:
+        """Start no more takes; those that run are finished."""
+        self._go.clear()
+
+    def unpause(self) -> None:
+        """Go on."""
+        self._go.set()
+
+    def cancel(self) -> None:
+        """Stop: takes that run in this process are broken off, nothing more is started. What is made is kept."""
+        self._stop.set()
+        self._means.workers.cancel()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is over, at most ``timeout`` seconds; returns whether it is.
+
+        Raises what the run itself failed of (not a take: that is in its outcome).
+        """
+        self._thread.join(timeout)
+        if self._error is not None:
+            raise self._error
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        state: State = "failed"
+        try:
+            state = self._hand_out()
+        except Exception as error:  # noqa: BLE001 - the end of the thread: wait() raises it
+            self._means.workers.cancel()
+            self._error = error
+        finally:
+            self._means.workers.close()
+            self._ended = time.monotonic()
+            self._state = state
+
+    def _hand_out(self) -> State:
+        over_budget = False
+        for job in self._jobs:
+            if self._found(job):
+                continue
+            if not self._may_begin():
+                break
+            capabilities = self._means.capabilities[job.cell.backend]
+            if self._spent.over(self._means.budget, job, capabilities.price_per_million_bytes):
+                over_budget = True
+                break
+            self._begin(job, capabilities.price_per_million_bytes)
+        while self._running:
+            self._collect(_TICK)
+        if self._stop.is_set() and len(self._outcomes) < len(self._jobs):
+            return "cancelled"
+        return "over budget" if over_budget else "done"
+
+    def _found(self, job: Job) -> bool:
+        cell = job.cell
+        fingerprint = self._means.capabilities[cell.backend].fingerprint
+        key = take_key(cell.request, model=cell.model, fingerprint=fingerprint, seed=job.seed, repeat=job.repeat)
+        take, self._remarks[job.cell.index, job.repeat] = self._means.cache.look(key)
+        if take is not None:
+            self._over(Outcome(job, self._light(take), cached=True))
+        return take is not None
+
+    def _may_begin(self) -> bool:
+        """Wait for a free place, and while paused; returns whether to go on."""
+        while not self._stop.is_set():
+            if len(self._running) >= self._means.workers.concurrency:
+                self._collect(_TICK)
+            elif not self._go.is_set():
+                self._collect(_TICK) if self._running else self._go.wait(_TICK)
+            else:
+                return True
+        return False
+
+    def _begin(self, job: Job, price: float | None) -> None:
+        pace = self._paces.setdefault(job.cell.backend, Pace(self._means.per_minute))
+        if self._stop.wait(pace.delay()):
+            return
+        text = job.cell.request.text
+        self._spent.requests += 1
+        self._spent.characters += len(text)
+        self._spent.cost += (price or 0.0) * len(text.encode()) / 1e6
+        future = self._means.workers.submit(job)
+        self._running[future] = job
+        future.add_done_callback(self._done.put)
+
+    def _collect(self, timeout: float) -> None:
+        try:
+            future = self._done.get(timeout=timeout)
+        except queue.Empty:
+            return
+        job = self._running.pop(future)
+        try:
+            take = future.result()
+        except (Cancelled, CancelledError):
+            # Not an outcome: it is as if the take had never been begun.
+            return
+        except Exception as error:  # noqa: BLE001 - one take's failure is its own; the others go on
+            if not self._stop.is_set():
+                self._over(Outcome(job, error=error))
+            return
+        self._spent.audio_s += seconds_of(take)
+        self._spent.compute_s += take.timing.total_s
+        kept = self._means.cache.keep(take, *self._remarks.pop((job.cell.index, job.repeat), ()))
+        self._over(Outcome(job, self._light(kept)))
+
+    def _light(self, take: Take) -> Take:
+        """Leave the audio on disk: a sweep may be larger than the memory."""
+        key, cache = take.key, self._means.cache
+        return replace(take, sound=EntryFile(cache.folder, key, take.digest)) if key in cache else take
+
+    def _over(self, outcome: Outcome) -> None:
+        journal = self._means.journal
+        if journal is not None:
+            if outcome.take is not None:
+                journal.add(outcome.take)
+            elif outcome.error is not None:
+                journal.add_failure(outcome.job, outcome.error)
+        self._outcomes[outcome.job.cell.index, outcome.job.repeat] = outcome
+        if self._listener is not None:
+            self._listener(outcome)
+
+
+def seconds_of(take: Take) -> float:
+    """Return how long a take's audio is, in seconds; decoded only where the bytes do not tell."""
+    request = take.request
+    if request.format in {"wav", "pcm"}:
+        header = 44 if request.format == "wav" else 0
+        return max(sum(size for _, size in take.timing.arrivals) - header, 0) / 2 / request.rate
+    return take.clip().duration

@@ -1,0 +1,208 @@
+"""Where takes are made: threads of this process, any concurrent.futures executor, or a Dask cluster."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, Final, Protocol, runtime_checkable
+
+from voicelab.backend import Backend, SpeechStream
+from voicelab.errors import Cancelled, RequestInvalid
+from voicelab.experiments.grid import Job
+from voicelab.experiments.take import Take, render
+from voicelab.schema import Model, TTSRequest
+
+__all__ = ["CONCURRENCY", "Factory", "RemoteWorkers", "ThreadWorkers", "Workers", "workers_for"]
+
+CONCURRENCY: Final = 8
+"""Takes at once when nothing else is said: as many as the local engine speaks in one batch."""
+
+
+@runtime_checkable
+class Factory(Hashable, Protocol):
+    """Opens a backend in another process: picklable, and equal when it opens the same one.
+
+    A function of a module is one; so is a frozen dataclass with ``__call__``.
+    """
+
+    def __call__(self) -> Backend:
+        """Open the backend; done once in each process."""
+        ...
+
+
+class Workers(Protocol):
+    """Makes takes, several at once."""
+
+    concurrency: int
+
+    def submit(self, job: Job) -> Future[Take]:
+        """Begin a take, or queue it."""
+        ...
+
+    def cancel(self) -> None:
+        """Stop what runs where that is possible, and start nothing more."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what these workers own. An executor that was handed in is not theirs."""
+        ...
+
+
+class ThreadWorkers:
+    """Threads of this process. A local engine speaks what they ask for as one batch; ``cancel`` stops it at once."""
+
+    def __init__(self, backends: Mapping[str, Backend], concurrency: int = CONCURRENCY) -> None:
+        self.concurrency = concurrency
+        self._backends = backends
+        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="voicelab-take")
+        self._lock = threading.Lock()
+        self._streams: set[SpeechStream] = set()
+        self._cancelled = threading.Event()
+
+    def submit(self, job: Job) -> Future[Take]:
+        """Begin a take, or queue it."""
+        return self._pool.submit(self._make, job)
+
+    def cancel(self) -> None:
+        """Break off what runs, and start nothing more."""
+        with self._lock:
+            self._cancelled.set()
+            streams = tuple(self._streams)
+        for stream in streams:
+            stream.close()
+
+    def close(self) -> None:
+        """End the threads, once what they are at is over."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _make(self, job: Job) -> Take:
+        if self._cancelled.is_set():
+            raise Cancelled("the sweep was cancelled before this take began")
+        cell = job.cell
+        stream = self._backends[cell.backend].synthesize(cell.request, model=cell.model, seed=job.seed)
+        with self._lock:
+            self._streams.add(stream)
+        try:
+            if self._cancelled.is_set():
+                stream.close()
+            return Take.of(stream, seed=job.seed, repeat=job.repeat)
+        finally:
+            with self._lock:
+                self._streams.discard(stream)
+
+
+class RemoteWorkers:
+    """An executor somebody hands in. Each process opens its backend once, by the factory; takes come back whole.
+
+    ``cancel`` takes back what has not begun; a take that runs elsewhere runs to its end.
+    """
+
+    def __init__(self, executor: Executor, factories: Mapping[str, Factory], concurrency: int) -> None:
+        self.concurrency = concurrency
+        self._executor = executor
+        self._factories = factories
+        self._begun: set[Future[Take]] = set()
+
+    def submit(self, job: Job) -> Future[Take]:
+        """Hand a take to the executor."""
+        cell = job.cell
+        future = self._executor.submit(
+            make_there, self._factories[cell.backend], cell.request, cell.model, job.seed, job.repeat
+        )
+        self._begun.add(future)
+        future.add_done_callback(self._begun.discard)
+        return future
+
+    def cancel(self) -> None:
+        """Take back what has not begun."""
+        for future in tuple(self._begun):
+            future.cancel()
+
+    def close(self) -> None:
+        """Leave the executor to whoever made it."""
+
+
+def workers_for(
+    executor: Any, backends: Mapping[str, Backend], factories: Mapping[str, Factory], concurrency: int | None
+) -> Workers:
+    """Return the workers for what the caller handed in.
+
+    Args:
+        executor: None for threads of this process, a ``concurrent.futures.Executor``, or a
+            ``dask.distributed.Client`` (which is not imported here).
+        backends: the backends of this process by name.
+        factories: how another process opens each of them.
+        concurrency: takes at once; 8 when None, and four for each thread of a cluster.
+
+    Raises RequestInvalid when the executor is none of these, or a backend cannot be opened elsewhere.
+    """
+    if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
+        raise RequestInvalid.of("concurrency", "Input should be a whole number, 1 or more", type="int_type")
+    if executor is None:
+        return ThreadWorkers(backends, concurrency or CONCURRENCY)
+    cluster = hasattr(executor, "get_executor")
+    if cluster:
+        concurrency = concurrency or 4 * max(sum(executor.nthreads().values()), 1)
+        # Dask takes equal calls of a pure function for one; equal takes are meant to be made again.
+        executor = executor.get_executor(pure=False)
+    if not isinstance(executor, Executor):
+        message = f"a {type(executor).__name__} is no concurrent.futures executor and no Dask client"
+        raise RequestInvalid.of("executor", message, type="executor_invalid")
+    if isinstance(executor, ThreadPoolExecutor):
+        return _InThreads(executor, backends, concurrency or CONCURRENCY)
+    missing = sorted(name for name in backends if name not in factories)
+    if missing:
+        message = (
+            f"other processes cannot open the backend {missing[0]!r} by themselves; give a factory for it: a function "
+            "of a module that returns the backend"
+        )
+        raise RequestInvalid.of("factories", message, type="missing")
+    return RemoteWorkers(executor, factories, concurrency or CONCURRENCY)
+
+
+class _InThreads(ThreadWorkers):
+    """Somebody's own pool of threads, which stays theirs."""
+
+    def __init__(self, pool: ThreadPoolExecutor, backends: Mapping[str, Backend], concurrency: int) -> None:
+        super().__init__(backends, concurrency)
+        self._pool.shutdown()
+        self._pool = pool
+
+    def close(self) -> None:
+        """Leave the threads to whoever made them."""
+
+
+_opening = threading.Lock()
+
+
+@lru_cache(maxsize=8)
+def _opened(factory: Factory) -> Backend:
+    return factory()
+
+
+def make_there(factory: Factory, request: TTSRequest, model: Model, seed: int | None, repeat: int) -> Take:
+    """Make a take in whatever process this runs in. Raises what the backend raises."""
+    with _opening:  # else the threads of a worker would open it once each
+        backend = _opened(factory)
+    return render(backend, request, model=model, seed=seed, repeat=repeat)
+
+
+class Pace:
+    """Spaces calls out so that no more than ``per_minute`` begin in a minute; None does not wait."""
+
+    def __init__(self, per_minute: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        if per_minute is not None and not per_minute > 0:
+            raise RequestInvalid.of("requests_per_minute", "Input should be a number greater than 0")
+        self._gap = 60.0 / per_minute if per_minute else 0.0
+        self._clock = clock
+        self._next = -1.0
+
+    def delay(self) -> float:
+        """Return how many seconds to wait before the next call, and count that call as made then."""
+        now = self._clock()
+        begins = max(now, self._next)
+        self._next = begins + self._gap
+        return begins - now
