@@ -123,11 +123,14 @@ class Cache:
         key = take.key
         self.entries.put_references(take.request)
         for _ in range(3):
-            if self.entries.put(key, take.record(), take.audio):
+            # Not waited for: an entry that a loss of power spoils is noticed, and made anew.
+            if self.entries.put(key, take.record(), take.audio, sync=False):
                 self._grown(len(take.audio))
                 return take
             try:
-                kept = self.get(key)
+                known = self.entries.record(key)
+                # The very same is most often there because it came from here.
+                kept = take if known is not None and known["digest"] == take.digest else self.get(key)
             except DamagedEntry:
                 continue
             if kept is not None:

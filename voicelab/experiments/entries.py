@@ -32,7 +32,7 @@ from voicelab.errors import StoreError
 from voicelab.experiments.take import digest_of
 from voicelab.schema import TTSRequest
 
-__all__ = ["DamagedEntry", "Entries", "EntryFile", "File", "write_file"]
+__all__ = ["DamagedEntry", "Entries", "EntryFile", "File", "disk_failure", "write_file"]
 
 _LOG = logging.getLogger("voicelab.experiments")
 _MAGIC = "voicelab-entry"
@@ -95,18 +95,21 @@ class Entries:
     def __contains__(self, key: str) -> bool:
         return self._path(key).is_file()
 
-    def put(self, key: str, record: Mapping[str, Any], audio: bytes, *, replace: bool = False) -> bool:
+    def put(
+        self, key: str, record: Mapping[str, Any], audio: bytes, *, replace: bool = False, sync: bool = True
+    ) -> bool:
         """Keep an entry; return whether it is this one that is kept now.
 
         One that is there already stays, so that several writers of one key end with one entry, unless
-        ``replace``. ``record`` is JSON-able; "key" and "digest" are added to it.
+        ``replace``. ``record`` is JSON-able; "key" and "digest" are added to it. Without ``sync`` a loss of
+        power may take the entry away, or leave one that does not fit its digests.
         """
         if not replace and key in self:
             return False
         named = {**record, "key": key, "digest": digest_of(audio)}
         text = json.dumps(named, ensure_ascii=False, sort_keys=True, allow_nan=False).encode() + b"\n"
         head = f"{_MAGIC} {_VERSION} {len(text)} {len(audio)} {digest_of(text)}\n".encode()
-        return write_file(self._path(key), head + text + audio, replace=replace)
+        return write_file(self._path(key), head + text + audio, replace=replace, sync=sync)
 
     def record(self, key: str) -> dict[str, Any] | None:
         """Return an entry's object without reading its audio; None when there is none.
@@ -157,7 +160,7 @@ class Entries:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise _failure(error, self.folder) from error
+            raise disk_failure(error, self.folder) from error
         return True
 
     def put_references(self, request: TTSRequest) -> None:
@@ -183,7 +186,7 @@ class Entries:
         except FileNotFoundError:
             raise StoreError(f"the reference audio {digest[:12]}… is not in {self.references}") from None
         except OSError as error:
-            raise _failure(error, path) from error
+            raise disk_failure(error, path) from error
         if digest_of(audio) != digest:
             raise self._set_aside(path, "its audio has changed")
         with suppress(OSError):
@@ -253,7 +256,7 @@ class _Opened:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _failure(error, self._path) from error
+            raise disk_failure(error, self._path) from error
         return self._file
 
     def __exit__(self, *_: object) -> None:
@@ -261,10 +264,11 @@ class _Opened:
             self._file.close()
 
 
-def write_file(path: Path, data: bytes, *, replace: bool) -> bool:
-    """Write a file whole or not at all, on disk when this returns; say whether it is the one that is kept.
+def write_file(path: Path, data: bytes, *, replace: bool, sync: bool = True) -> bool:
+    """Write a file whole or not at all; say whether it is the one that is kept.
 
-    Without ``replace`` one that is there already stays. The folder is made. Raises StoreError.
+    Without ``replace`` one that is there already stays. With ``sync`` its bytes are on disk when this
+    returns. The folder is made. Raises StoreError.
     """
     unfinished = path.parent / f"{_UNFINISHED}{secrets.token_hex(8)}"
     try:
@@ -272,11 +276,12 @@ def write_file(path: Path, data: bytes, *, replace: bool) -> bool:
             path.parent.mkdir(parents=True, exist_ok=True)
         with unfinished.open("xb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         return _place(unfinished, path, replace=replace)
     except OSError as error:
-        raise _failure(error, path) from error
+        raise disk_failure(error, path) from error
     finally:
         with suppress(OSError):
             unfinished.unlink()
@@ -298,7 +303,8 @@ def _place(unfinished: Path, path: Path, *, replace: bool) -> bool:
     return True
 
 
-def _failure(error: OSError, path: Path) -> StoreError:
+def disk_failure(error: OSError, path: Path) -> StoreError:
+    """Return the error that says what a disk refused."""
     full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
     why = "there is no room left on the disk" if full else error.strerror or str(error)
     failure = StoreError(f"{path}: {why}")

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from voicelab import errors
-from voicelab.errors import FieldError, RequestInvalid, ServiceError, StoreError, VoicelabError
+from voicelab.errors import FieldError, RequestInvalid, ServiceError, VoicelabError
+from voicelab.experiments.take import NoRecord
 
 __all__ = ["Failure"]
 
@@ -60,7 +61,7 @@ class Failure:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Self:
-        """Return the failure that ``record()`` described. Raises StoreError when it is none."""
+        """Return the failure that ``record()`` described. Raises NoRecord (a StoreError) when it is none."""
         try:
             fields = tuple(
                 FieldError(tuple(item["loc"]), item["type"], item["msg"], item.get("ctx"), item.get("in"))
@@ -68,4 +69,4 @@ class Failure:
             )
             return cls(record["kind"], record["message"], fields, record["status"], record["request_id"])
         except (KeyError, TypeError) as error:
-            raise StoreError(f"this is no record of a failure: {error!r}") from error
+            raise NoRecord(f"this is no record of a failure: {error!r}") from error

@@ -17,13 +17,17 @@ from voicelab.backend import Backend, SpeechStream
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.schema import DEFAULT_MODEL, Model, ReferenceAudio, TTSRequest
 
-__all__ = ["Take", "digest_of", "render", "request_of", "request_record", "take_key"]
+__all__ = ["NoRecord", "Take", "digest_of", "render", "request_of", "request_record", "take_key"]
 
 # Part of every key. Raised when the same key would mean another rendering than it did before.
 _KEY_VERSION = 1
 
 Sound = bytes | Callable[[], bytes]
 """Encoded audio, or what fetches it from where it is kept."""
+
+
+class NoRecord(StoreError):
+    """What should describe a take or a failure does not."""
 
 
 def digest_of(data: bytes) -> str:
@@ -202,7 +206,7 @@ class Take:
     def of_record(cls, record: Mapping[str, Any], sound: Sound, references: Callable[[str], bytes]) -> Self:
         """Return the take that ``record()`` described.
 
-        ``references`` returns reference audio by its sha256. Raises StoreError when the record is none.
+        ``references`` returns reference audio by its sha256. Raises NoRecord (a StoreError) when the record is none.
         """
         try:
             arrivals = tuple((float(seconds), int(size)) for seconds, size in record["arrivals"])
@@ -225,7 +229,7 @@ class Take:
                 digest=record["digest"],
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"this is no record of a take: {type(error).__name__}: {error}") from error
+            raise NoRecord(f"this is no record of a take: {type(error).__name__}: {error}") from error
 
 
 def render(
