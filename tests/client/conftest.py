@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 import pytest
 
-from voicelab.client import RetryPolicy
-from voicelab.schema import TTSRequest
+from voicelab.backend import Capabilities
+from voicelab.client import AsyncServiceBackend, AsyncSpeechStream, RetryPolicy, ServiceBackend
+from voicelab.schema import TTSRequest, VoiceCreate
 
 REQUEST = TTSRequest(text="hello", format="pcm", sample_rate=24000)
 QUICK = RetryPolicy(attempts=3, base_s=0.001)
@@ -119,3 +122,96 @@ def script() -> Iterator[Script]:
     accepting.join(5)
     for thread in threads:
         thread.join(5)
+
+
+class OnLoop:
+    """AsyncServiceBackend with the face of ServiceBackend: what it awaits, a loop in another thread runs."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        try:
+            self._backend = AsyncServiceBackend(*arguments, **options)
+        except BaseException:
+            self._stop()
+            raise
+        self.base_url = self._backend.base_url
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        self._stop()
+
+    def __repr__(self) -> str:
+        return repr(self._backend)
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def _stop(self) -> None:
+        if self._loop.is_running():
+            self.run(self._loop.shutdown_asyncgens())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def close(self) -> None:
+        self.run(self._backend.aclose())
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.run(self._backend.capabilities())  # type: ignore[no-any-return]
+
+    def synthesize(self, request: TTSRequest, **options: Any) -> StreamOnLoop:
+        return StreamOnLoop(self, self.run(self._backend.synthesize(request, **options)))
+
+    def create_voice(self, request: VoiceCreate) -> Any:
+        return self.run(self._backend.create_voice(request))
+
+    def get_voice(self, id: str) -> Any:
+        return self.run(self._backend.get_voice(id))
+
+
+class StreamOnLoop:
+    def __init__(self, owner: OnLoop, stream: AsyncSpeechStream) -> None:
+        self._owner = owner
+        self.stream = stream
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        async def chunk() -> bytes | None:
+            return await anext(self.stream, None)
+
+        got: bytes | None = self._owner.run(chunk())
+        if got is None:
+            raise StopIteration
+        return got
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def close(self) -> None:
+        self._owner.run(self.stream.aclose())
+
+    def clip(self) -> Any:
+        return self._owner.run(self.stream.clip())
+
+
+WAYS: dict[str, Callable[..., Any]] = {"blocking": ServiceBackend, "event loop": OnLoop}
+"""The two ways to call a service; what holds for one holds for the other."""
+
+
+@pytest.fixture(params=WAYS)
+def connect(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    return WAYS[request.param]

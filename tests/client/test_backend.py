@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import logging
 import pickle
+import ssl
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from tests.client.conftest import QUICK, REQUEST, Script, chunked, hang_up, repl
 from tests.tones import ToneBackend
 from voicelab.backend import Backend
 from voicelab.client import RetryPolicy, ServiceBackend
+from voicelab.client.caller import Caller
 from voicelab.errors import (
     AuthenticationError,
     Cancelled,
@@ -31,16 +34,24 @@ from voicelab.schema import TTSRequest
 from voicelab.service.keys import KeyStore
 from voicelab.service.run import running
 
+Connect = Callable[..., Any]
+Serve = Callable[[ToneBackend], AbstractContextManager[Any]]
 
-@contextmanager
-def served(folder: Path, voice: ToneBackend) -> Iterator[ServiceBackend]:
-    """A service in which ``voice`` speaks, and a client of it with a key."""
-    with (
-        KeyStore(folder / "k") as keys,
-        running(voice, keys=keys) as url,
-        ServiceBackend(url, keys.create("a").secret) as backend,
-    ):
-        yield backend
+
+@pytest.fixture
+def served(tmp_path: Path, connect: Connect) -> Serve:
+    """A service in which a voice speaks, and a client of it with a key."""
+
+    @contextmanager
+    def start(voice: ToneBackend) -> Iterator[Any]:
+        with (
+            KeyStore(tmp_path / "k") as keys,
+            running(voice, keys=keys) as url,
+            connect(url, keys.create("a").secret) as backend,
+        ):
+            yield backend
+
+    return start
 
 
 # Against our own service
@@ -51,10 +62,10 @@ def test_it_is_a_backend(script: Script) -> None:
         assert isinstance(backend, Backend)
 
 
-def test_audio_arrives_as_it_is_made(tmp_path: Path) -> None:
+def test_audio_arrives_as_it_is_made(served: Serve) -> None:
     go = threading.Event()
     voice = ToneBackend(lambda number: number < 2 or go.wait(10))
-    with served(tmp_path, voice) as backend:
+    with served(voice) as backend:
         stream = backend.synthesize(REQUEST, seed=5)
         first = next(stream)
         got = len(first)
@@ -68,8 +79,8 @@ def test_audio_arrives_as_it_is_made(tmp_path: Path) -> None:
         assert voice.asked == [(REQUEST, "s2-pro", 5)]
 
 
-def test_a_clip_knows_where_it_comes_from(tmp_path: Path) -> None:
-    with served(tmp_path, ToneBackend()) as backend:
+def test_a_clip_knows_where_it_comes_from(served: Serve) -> None:
+    with served(ToneBackend()) as backend:
         assert backend.capabilities.seed == "exact"
         assert backend.capabilities.device == "remote"
         assert [voice.id for voice in backend.capabilities.voices] == ["ada", "ben"]
@@ -80,19 +91,19 @@ def test_a_clip_knows_where_it_comes_from(tmp_path: Path) -> None:
     assert (clip.provenance.model, clip.provenance.seed, clip.provenance.fingerprint) == ("s1", 5, "tones-1")
 
 
-def test_closing_the_stream_cancels_the_work(tmp_path: Path) -> None:
+def test_closing_the_stream_cancels_the_work(served: Serve) -> None:
     voice = ToneBackend(lambda _: time.sleep(0.005))
-    with served(tmp_path, voice) as backend:
+    with served(voice) as backend:
         with backend.synthesize(TTSRequest(text="x" * 5000, format="pcm")) as stream:
             next(stream)
         _until(lambda: voice.open == 0)
         assert len(voice.asked) == 1
 
 
-def test_another_thread_can_close_a_stream_that_waits_for_audio(tmp_path: Path) -> None:
+def test_another_thread_can_close_a_stream_that_waits_for_audio(served: Serve) -> None:
     go = threading.Event()
     voice = ToneBackend(lambda number: number < 1 or go.wait(10))
-    with served(tmp_path, voice) as backend:
+    with served(voice) as backend:
         stream = backend.synthesize(REQUEST)
         next(stream)
         threading.Timer(0.1, stream.close).start()
@@ -105,10 +116,10 @@ def test_another_thread_can_close_a_stream_that_waits_for_audio(tmp_path: Path) 
         assert len(b"".join(backend.synthesize(REQUEST))) == 5 * 2400
 
 
-def test_closing_the_backend_ends_its_streams(tmp_path: Path) -> None:
+def test_closing_the_backend_ends_its_streams(served: Serve) -> None:
     go = threading.Event()
     voice = ToneBackend(lambda number: number < 1 or go.wait(10))
-    with served(tmp_path, voice) as backend:
+    with served(voice) as backend:
         stream = backend.synthesize(REQUEST)
         next(stream)
         threading.Timer(0.1, backend.close).start()
@@ -121,18 +132,18 @@ def test_closing_the_backend_ends_its_streams(tmp_path: Path) -> None:
             list(backend.synthesize(REQUEST))
 
 
-def test_errors_of_the_service_arrive_as_what_they_are(tmp_path: Path) -> None:
+def test_errors_of_the_service_arrive_as_what_they_are(tmp_path: Path, connect: Connect) -> None:
     voice = ToneBackend()
     with KeyStore(tmp_path / "k") as keys, running(voice, keys=keys) as url:
-        with ServiceBackend(url, "vl_wrong") as backend, pytest.raises(AuthenticationError) as refused:
+        with connect(url, "vl_wrong") as backend, pytest.raises(AuthenticationError) as refused:
             list(backend.synthesize(REQUEST))
         assert refused.value.status == 401
         assert refused.value.request_id
-        with ServiceBackend(url) as backend, pytest.raises(AuthenticationError):
+        with connect(url) as backend, pytest.raises(AuthenticationError):
             list(backend.synthesize(REQUEST))
-        with ServiceBackend(url, keys.create("poor", credit=2).secret) as backend, pytest.raises(PaymentRequired):
+        with connect(url, keys.create("poor", credit=2).secret) as backend, pytest.raises(PaymentRequired):
             list(backend.synthesize(REQUEST))
-        with ServiceBackend(url, keys.create("a").secret, retry=QUICK) as backend:
+        with connect(url, keys.create("a").secret, retry=QUICK) as backend:
             with pytest.raises(RequestInvalid) as invalid:
                 list(backend.synthesize(REQUEST.replace(reference_id="nobody")))
             assert invalid.value.errors[0].loc == ("body", "reference_id")
@@ -140,12 +151,12 @@ def test_errors_of_the_service_arrive_as_what_they_are(tmp_path: Path) -> None:
                 backend.get_voice("ada")
 
 
-def test_an_engine_that_breaks_in_mid_audio_is_a_truncation(tmp_path: Path) -> None:
+def test_an_engine_that_breaks_in_mid_audio_is_a_truncation(served: Serve) -> None:
     def step(number: int) -> None:
         if number == 3:
             raise EngineError("broke")
 
-    with served(tmp_path, ToneBackend(step)) as backend:
+    with served(ToneBackend(step)) as backend:
         with pytest.raises(StreamTruncated) as caught:
             backend.synthesize(REQUEST).clip()
         assert len(caught.value.partial) == 3 * 2400
@@ -153,8 +164,8 @@ def test_an_engine_that_breaks_in_mid_audio_is_a_truncation(tmp_path: Path) -> N
         assert caught.value.request_id
 
 
-def test_many_threads_share_one_backend(tmp_path: Path) -> None:
-    with served(tmp_path, ToneBackend()) as backend, ThreadPoolExecutor(8) as pool:
+def test_many_threads_share_one_backend(served: Serve) -> None:
+    with served(ToneBackend()) as backend, ThreadPoolExecutor(8) as pool:
         texts = [f"text {number}" for number in range(40)]
         alone = [b"".join(ToneBackend().synthesize(TTSRequest(text=text))) for text in texts]
         together = list(pool.map(lambda text: b"".join(backend.synthesize(TTSRequest(text=text))), texts))
@@ -172,10 +183,10 @@ def test_many_threads_share_one_backend(tmp_path: Path) -> None:
         ("http://[::1]:9", "http://[::1]:9"),
     ],
 )
-def test_an_address_is_tidied(given: str, used: str) -> None:
-    with ServiceBackend(given) as backend:
+def test_an_address_is_tidied(given: str, used: str, connect: Connect) -> None:
+    with connect(given) as backend:
         assert backend.base_url == used
-        assert repr(backend) == f"ServiceBackend('{used}')"
+        assert repr(backend).endswith(f"ServiceBackend('{used}')")
 
 
 @pytest.mark.parametrize(
@@ -191,27 +202,35 @@ def test_an_address_is_tidied(given: str, used: str) -> None:
         "http://h#f",
     ],
 )
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_what_is_no_address_is_refused(url: str, connect: Connect) -> None:
     with pytest.raises(RequestInvalid, match="base_url"):
-        ServiceBackend(url)
+        connect(url)
+
+
+def test_certificates_are_checked_wherever_there_are_any() -> None:
+    # With no authority loaded, nobody would be believed.
+    for url, wanted in (("https://voice.example", True), ("http://voice.example", ssl.CERT_REQUIRED)):
+        verify = Caller(url, None, None, None).http["verify"]
+        assert (verify if verify is True else verify.verify_mode) == wanted
+        assert verify is True or verify.check_hostname
 
 
 @pytest.mark.parametrize("key", ["", " ", "a b", "a\nb", "clé", "a\x00"])
-def test_a_key_that_no_header_can_carry_is_refused_without_repeating_it(key: str) -> None:
+def test_a_key_that_no_header_can_carry_is_refused_without_repeating_it(key: str, connect: Connect) -> None:
     with pytest.raises(RequestInvalid) as caught:
-        ServiceBackend("http://127.0.0.1:9", key + "-secret" if key.strip() else key)
+        connect("http://127.0.0.1:9", key + "-secret" if key.strip() else key)
     assert "-secret" not in f"{caught.value!r} {caught.value}"
 
 
-def test_a_closed_backend_says_so(script: Script) -> None:
-    backend = ServiceBackend(script.url)
+def test_a_closed_backend_says_so(script: Script, connect: Connect) -> None:
+    backend = connect(script.url)
     backend.close()
     backend.close()
     with pytest.raises(ServiceError, match="closed"):
         list(backend.synthesize(REQUEST))
 
 
-def test_the_key_is_shown_nowhere(script: Script, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_key_is_shown_nowhere(script: Script, caplog: pytest.LogCaptureFixture, connect: Connect) -> None:
     canary = "vl_canary0123456789"
     caplog.set_level(logging.DEBUG)
     shown: list[str] = []
@@ -222,7 +241,7 @@ def test_the_key_is_shown_nowhere(script: Script, caplog: pytest.LogCaptureFixtu
         reply(500, b"vl_canary0123456789"),
         hang_up,
     ]
-    with ServiceBackend(script.url, canary, retry=RetryPolicy(attempts=1)) as backend:
+    with connect(script.url, canary, retry=RetryPolicy(attempts=1)) as backend:
         shown.append(f"{backend!r} {backend.capabilities!r} {vars(backend)!r}")
         for _ in range(5):
             shown.extend(_all_that_shows(backend))
@@ -233,7 +252,7 @@ def test_the_key_is_shown_nowhere(script: Script, caplog: pytest.LogCaptureFixtu
         assert canary not in text
 
 
-def _all_that_shows(backend: ServiceBackend) -> list[str]:
+def _all_that_shows(backend: Any) -> list[str]:
     # In a function of its own, because local variables are shown too, and the test knows the key.
     try:
         return [repr(backend.synthesize(REQUEST).clip())]

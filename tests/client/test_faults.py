@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.client.conftest import QUICK, REQUEST, Script, chunked, hang_up, reply, reset
-from voicelab.client import RetryPolicy, ServiceBackend, Timeouts
+from voicelab.client import RetryPolicy, Timeouts
 from voicelab.errors import (
     Cancelled,
     RequestInvalid,
@@ -28,22 +30,30 @@ RECORD = (
 )
 
 
-def speak(script: Script, retry: RetryPolicy = QUICK, timeout: Timeouts | float | None = 5.0) -> bytes:
-    with ServiceBackend(script.url, "key-1", retry=retry, timeout=timeout) as backend:
-        return b"".join(backend.synthesize(REQUEST))
+Connect = Callable[..., Any]
+Speak = Callable[..., bytes]
 
 
-def test_any_service_of_the_interface_will_do(script: Script) -> None:
+@pytest.fixture
+def speak(script: Script, connect: Connect) -> Speak:
+    def call(retry: RetryPolicy = QUICK, timeout: Timeouts | float | None = 5.0) -> bytes:
+        with connect(script.url, "key-1", retry=retry, timeout=timeout) as backend:
+            return b"".join(backend.synthesize(REQUEST))
+
+    return call
+
+
+def test_any_service_of_the_interface_will_do(script: Script, speak: Speak) -> None:
     script.acts = [chunked(b"ab", b"cd")]
-    assert speak(script) == b"abcd"
+    assert speak() == b"abcd"
     head = script.asked[0].split(b"\r\n\r\n")[0].lower()
     assert b"authorization: bearer key-1" in head
     assert b"model: s2-pro" in head
     assert b"x-voicelab" not in head
 
 
-def test_a_service_that_declares_nothing_takes_no_seed(script: Script) -> None:
-    with ServiceBackend(script.url) as backend:
+def test_a_service_that_declares_nothing_takes_no_seed(script: Script, connect: Connect) -> None:
+    with connect(script.url) as backend:
         assert backend.capabilities.seed == "none"
         assert backend.capabilities.fingerprint == script.url
         with pytest.raises(RequestInvalid, match="seed"):
@@ -51,7 +61,7 @@ def test_a_service_that_declares_nothing_takes_no_seed(script: Script) -> None:
     assert script.asked == []
 
 
-def test_the_key_is_not_sent_where_it_is_not_needed(script: Script) -> None:
+def test_the_key_is_not_sent_where_it_is_not_needed(script: Script, connect: Connect) -> None:
     seen: list[bytes] = []
     serve = script.serve
 
@@ -60,24 +70,24 @@ def test_the_key_is_not_sent_where_it_is_not_needed(script: Script) -> None:
         serve(connection)
 
     script.serve = listen  # type: ignore[method-assign]
-    with ServiceBackend(script.url, "key-1") as backend:
+    with connect(script.url, "key-1") as backend:
         assert backend.capabilities.seed == "none"
     assert seen
     assert b"key-1" not in b"".join(seen)
 
 
-def test_a_seed_that_the_service_drew_is_kept(script: Script) -> None:
+def test_a_seed_that_the_service_drew_is_kept(script: Script, connect: Connect) -> None:
     seeds = ["123", "x", "-1", "9" * 50]
     for seed in seeds:
         script.acts.append(reply(200, b"ab", x_voicelab_seed=seed))
-    with ServiceBackend(script.url) as backend:
+    with connect(script.url) as backend:
         found = [backend.synthesize(REQUEST).clip().provenance for _ in seeds]
     assert [provenance.seed for provenance in found if provenance is not None] == [123, None, None, None]
 
 
-def test_a_service_that_is_not_there_yet_is_asked_again(script: Script) -> None:
+def test_a_service_that_is_not_there_yet_is_asked_again(script: Script, connect: Connect) -> None:
     healthy = b'{"backend":{"seed":"exact"}}'
-    with ServiceBackend(script.url) as backend:
+    with connect(script.url) as backend:
         script.health = b""  # no answer: the connection is closed
         script.serve, serve = (lambda connection: connection.close()), script.serve  # type: ignore[method-assign]
         first = backend.capabilities
@@ -87,26 +97,26 @@ def test_a_service_that_is_not_there_yet_is_asked_again(script: Script) -> None:
         assert backend.capabilities.seed == "exact"
 
 
-def test_audio_that_breaks_off_is_an_error_with_what_arrived(script: Script) -> None:
+def test_audio_that_breaks_off_is_an_error_with_what_arrived(script: Script, speak: Speak) -> None:
     script.acts = [chunked(b"ab", b"cd", end=False), chunked(b"never asked")]
     with pytest.raises(StreamTruncated) as caught:
-        speak(script)
+        speak()
     assert caught.value.partial == b"abcd"
     assert len(script.asked) == 1
 
 
-def test_a_body_shorter_than_its_length_is_truncated(script: Script) -> None:
+def test_a_body_shorter_than_its_length_is_truncated(script: Script, speak: Speak) -> None:
     def act(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc")
         hang_up(connection)
 
     script.acts = [act]
     with pytest.raises(StreamTruncated) as caught:
-        speak(script)
+        speak()
     assert caught.value.partial == b"abc"
 
 
-def test_a_reset_in_mid_audio_is_truncated(script: Script) -> None:
+def test_a_reset_in_mid_audio_is_truncated(script: Script, speak: Speak) -> None:
     def act(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
         time.sleep(0.2)
@@ -114,16 +124,16 @@ def test_a_reset_in_mid_audio_is_truncated(script: Script) -> None:
 
     script.acts = [act]
     with pytest.raises(StreamTruncated) as caught:
-        speak(script)
+        speak()
     assert caught.value.partial == b"abc"
 
 
 @pytest.mark.parametrize(
     "failure", [reply(503), reply(429), reply(502), reply(504), hang_up, reset, chunked(end=False)]
 )
-def test_what_delivered_nothing_is_tried_again(script: Script, failure: object) -> None:
+def test_what_delivered_nothing_is_tried_again(script: Script, failure: object, speak: Speak) -> None:
     script.acts = [failure, failure, chunked(b"ab")]  # type: ignore[list-item]
-    assert speak(script) == b"ab"
+    assert speak() == b"ab"
     assert len(script.asked) == 3
     assert len(set(script.asked)) == 1
 
@@ -136,39 +146,39 @@ def test_what_delivered_nothing_is_tried_again(script: Script, failure: object) 
         (chunked(end=False), StreamTruncated),
     ],
 )
-def test_trying_has_an_end(script: Script, failure: object, kind: type[Exception]) -> None:
+def test_trying_has_an_end(script: Script, failure: object, kind: type[Exception], speak: Speak) -> None:
     script.acts = [failure] * 5  # type: ignore[list-item]
     with pytest.raises(kind):
-        speak(script)
+        speak()
     assert len(script.asked) == 3
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 404, 413, 415, 422, 500])
-def test_what_will_not_change_is_not_tried_again(script: Script, status: int) -> None:
+def test_what_will_not_change_is_not_tried_again(script: Script, status: int, speak: Speak) -> None:
     script.acts = [reply(status, b"{}"), chunked(b"ab")]
     with pytest.raises(VoicelabError):
-        speak(script)
+        speak()
     assert len(script.asked) == 1
 
 
-def test_the_service_says_when_to_come_back(script: Script) -> None:
+def test_the_service_says_when_to_come_back(script: Script, speak: Speak) -> None:
     script.acts = [reply(503, Retry_After="1"), chunked(b"ab")]
     before = time.monotonic()
-    assert speak(script) == b"ab"
+    assert speak() == b"ab"
     assert 1.0 <= time.monotonic() - before < 3
 
 
-def test_who_is_told_to_wait_too_long_gives_up_at_once(script: Script) -> None:
+def test_who_is_told_to_wait_too_long_gives_up_at_once(script: Script, speak: Speak) -> None:
     script.acts = [reply(503, Retry_After="3600"), chunked(b"ab")]
     before = time.monotonic()
     with pytest.raises(ServiceUnavailable):
-        speak(script)
+        speak()
     assert time.monotonic() - before < 1
 
 
-def test_a_closed_stream_does_not_try_again(script: Script) -> None:
+def test_a_closed_stream_does_not_try_again(script: Script, connect: Connect) -> None:
     script.acts = [reply(503, Retry_After="10"), chunked(b"ab")]
-    with ServiceBackend(script.url, retry=RetryPolicy(longest_s=20)) as backend:
+    with connect(script.url, retry=RetryPolicy(longest_s=20)) as backend:
         stream = backend.synthesize(REQUEST)
         threading.Timer(0.2, stream.close).start()
         before = time.monotonic()
@@ -178,21 +188,21 @@ def test_a_closed_stream_does_not_try_again(script: Script) -> None:
     assert len(script.asked) == 1
 
 
-def test_no_answer_in_time_is_a_timeout_and_not_tried_again(script: Script) -> None:
+def test_no_answer_in_time_is_a_timeout_and_not_tried_again(script: Script, speak: Speak) -> None:
     script.acts = [lambda _: time.sleep(1.0), chunked(b"ab")]
     with pytest.raises(ServiceTimeout):
-        speak(script, timeout=Timeouts(first_audio=0.2))
+        speak(timeout=Timeouts(first_audio=0.2))
     assert len(script.asked) == 1
 
 
-def test_a_stall_in_mid_audio_is_a_timeout(script: Script) -> None:
+def test_a_stall_in_mid_audio_is_a_timeout(script: Script, connect: Connect) -> None:
     def act(connection: socket.socket) -> None:
         time.sleep(0.5)  # longer than the stall: the first audio may take its time
         connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
         connection.recv(1)  # until the client has had enough
 
     script.acts = [act]
-    with ServiceBackend(script.url, timeout=Timeouts(first_audio=10, stall=0.2)) as backend:
+    with connect(script.url, timeout=Timeouts(first_audio=10, stall=0.2)) as backend:
         stream = backend.synthesize(REQUEST)
         assert next(stream) == b"abc"
         before = time.monotonic()
@@ -201,10 +211,10 @@ def test_a_stall_in_mid_audio_is_a_timeout(script: Script) -> None:
         assert time.monotonic() - before < 5
 
 
-def test_a_refused_connection_is_unavailability() -> None:
+def test_a_refused_connection_is_unavailability(connect: Connect) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with ServiceBackend(url, retry=QUICK) as backend, pytest.raises(ServiceUnavailable, match="cannot be reached"):
+    with connect(url, retry=QUICK) as backend, pytest.raises(ServiceUnavailable, match="cannot be reached"):
         list(backend.synthesize(REQUEST))
 
 
@@ -217,29 +227,29 @@ def test_a_refused_connection_is_unavailability() -> None:
         reply(200, b"{}", content_type="application/json"),
     ],
 )
-def test_an_answer_without_audio_is_an_error(script: Script, answer: object) -> None:
+def test_an_answer_without_audio_is_an_error(script: Script, answer: object, speak: Speak) -> None:
     script.acts = [answer]  # type: ignore[list-item]
     with pytest.raises(ServiceError):
-        speak(script)
+        speak()
 
 
-def test_rubbish_instead_of_http_is_an_error(script: Script) -> None:
+def test_rubbish_instead_of_http_is_an_error(script: Script, speak: Speak) -> None:
     def act(connection: socket.socket) -> None:
         connection.sendall(b"\x00\xff rubbish\r\n\r\n")
         hang_up(connection)
 
     script.acts = [act] * 3
     with pytest.raises(ServiceUnavailable):
-        speak(script)
+        speak()
 
 
-def test_an_idle_connection_that_the_service_closed_is_replaced(script: Script) -> None:
+def test_an_idle_connection_that_the_service_closed_is_replaced(script: Script, connect: Connect) -> None:
     def last(connection: socket.socket) -> None:
         chunked(b"ab")(connection)
         hang_up(connection)
 
     script.acts = [last, chunked(b"cd")]
-    with ServiceBackend(script.url, retry=QUICK) as backend:
+    with connect(script.url, retry=QUICK) as backend:
         assert b"".join(backend.synthesize(REQUEST)) == b"ab"
         assert b"".join(backend.synthesize(REQUEST)) == b"cd"
 
@@ -247,9 +257,9 @@ def test_an_idle_connection_that_the_service_closed_is_replaced(script: Script) 
 # Voices
 
 
-def test_voices_are_made_and_found(script: Script) -> None:
+def test_voices_are_made_and_found(script: Script, connect: Connect) -> None:
     script.acts = [reply(201, RECORD), reply(200, RECORD)]
-    with ServiceBackend(script.url, "key-1") as backend:
+    with connect(script.url, "key-1") as backend:
         assert backend.create_voice(CREATE).id == "v1"
         assert backend.get_voice("a/b").title == "Ada"
     assert script.asked[0].startswith(b"POST /model HTTP/1.1")
@@ -257,14 +267,14 @@ def test_voices_are_made_and_found(script: Script) -> None:
 
 
 @pytest.mark.parametrize("failure", [reply(503), reply(502), hang_up, reset, reply(429)])
-def test_a_voice_is_never_made_twice(script: Script, failure: object) -> None:
+def test_a_voice_is_never_made_twice(script: Script, failure: object, connect: Connect) -> None:
     script.acts = [failure, reply(201, RECORD)]  # type: ignore[list-item]
-    with ServiceBackend(script.url, retry=QUICK) as backend, pytest.raises(ServiceUnavailable):
+    with connect(script.url, retry=QUICK) as backend, pytest.raises(ServiceUnavailable):
         backend.create_voice(CREATE)
     assert len(script.asked) == 1
 
 
-def test_a_voice_is_looked_up_again(script: Script) -> None:
+def test_a_voice_is_looked_up_again(script: Script, connect: Connect) -> None:
     script.acts = [reply(503), hang_up, reply(200, RECORD)]
-    with ServiceBackend(script.url, retry=QUICK) as backend:
+    with connect(script.url, retry=QUICK) as backend:
         assert backend.get_voice("v1").id == "v1"

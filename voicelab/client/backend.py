@@ -24,7 +24,6 @@ from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest, VoiceCreate, Voice
 
 __all__ = ["AsyncServiceBackend", "ServiceBackend"]
 
-_LIMITS = httpx.Limits(max_connections=None)
 _UNFRAMED = "The service did not say where the audio ends; if it was cut off, nobody could tell"
 
 
@@ -55,7 +54,7 @@ class ServiceBackend:
         self._probing = threading.Lock()
         self._lines: weakref.WeakSet[Line] = weakref.WeakSet()
         self._lines_lock = threading.Lock()
-        self._client = httpx.Client(trust_env=self._caller.trusts_environment, limits=_LIMITS)
+        self._client = httpx.Client(**self._caller.http)
 
     @property
     def base_url(self) -> str:
@@ -162,7 +161,7 @@ class AsyncServiceBackend:
         self._upload = _checked_upload(upload)
         self._probing = asyncio.Lock()
         self._streams: weakref.WeakSet[AsyncSpeechStream] = weakref.WeakSet()
-        self._client = httpx.AsyncClient(trust_env=self._caller.trusts_environment, limits=_LIMITS)
+        self._client = httpx.AsyncClient(**self._caller.http)
         self._transport = AsyncTransport(self._client)
 
     @property

@@ -6,10 +6,11 @@ AsyncServiceBackend are the same client twice, not two that resemble each other.
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
@@ -92,15 +93,20 @@ class Audio:
 
 
 class Caller:
-    """Makes the calls of one service. ``trusts_environment`` says whether its proxies may be used."""
+    """Makes the calls of one service. ``http`` is how httpx is to be set up for it, in either of its forms."""
 
     def __init__(
         self, base_url: str, api_key: str | None, timeout: Timeouts | float | None, retry: RetryPolicy | None
     ) -> None:
         url = checked_url(base_url)
         self.base_url = str(url).rstrip("/")
-        # A proxy of the environment cannot reach this machine's own loopback.
-        self.trusts_environment = not is_loopback(url.host)
+        self.http: dict[str, Any] = {
+            # A proxy of the environment cannot reach this machine's own loopback.
+            "trust_env": not is_loopback(url.host),
+            # Certificates take longer to load than many calls take; without TLS nobody is asked for any.
+            "verify": url.scheme == "https" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            "limits": httpx.Limits(max_connections=None),
+        }
         if isinstance(timeout, int | float):
             timeout = Timeouts(connect=timeout, send=timeout, first_audio=timeout, stall=timeout)
         self._timeouts = timeout or Timeouts()

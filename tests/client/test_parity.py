@@ -1,0 +1,178 @@
+"""Whatever a service does, both ways to call it come to the same: bytes, errors, and what was asked how often."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.client.conftest import QUICK, REQUEST, WAYS, Act, Script, chunked, hang_up, reply, reset
+from voicelab.backend import SpeechStream
+from voicelab.client import AsyncServiceBackend, AsyncSpeechStream, ServiceBackend, Timeouts
+from voicelab.errors import RequestInvalid, ServiceError, VoicelabError
+from voicelab.schema import ReferenceAudio, VoiceCreate
+
+RECORD = (
+    b'{"_id":"v1","type":"tts","title":"Ada","state":"trained","created_at":"2026-01-01T00:00:00Z",'
+    b'"updated_at":"2026-01-01T00:00:00Z","visibility":"private","author":{"_id":"a"}}'
+)
+CREATE = VoiceCreate(title="Ada", voices=(b"RIFF", b"fLaC"), texts=("one", "two"), visibility="private")
+CLONE = REQUEST.replace(references=(ReferenceAudio(audio=b"\x00\xff", text="said"),))
+FIELDS = b'[{"loc":["body","text"],"type":"t","msg":"m","in":"body"}]'
+
+
+def _speak(backend: Any) -> bytes:
+    return b"".join(backend.synthesize(REQUEST))
+
+
+def _clip(backend: Any) -> Any:
+    clip = backend.synthesize(REQUEST, model="s1").clip()
+    return clip.samples.tobytes(), clip.rate, clip.notes, clip.provenance.seed, clip.provenance.fingerprint
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "speak": _speak,
+    "clip": _clip,
+    "clone": lambda backend: b"".join(backend.synthesize(CLONE)),
+    "seed": lambda backend: b"".join(backend.synthesize(REQUEST, seed=7)),
+    "create": lambda backend: backend.create_voice(CREATE),
+    "get": lambda backend: backend.get_voice("v/1 ż"),
+    "get nothing": lambda backend: backend.get_voice(""),
+}
+
+
+def _slices(connection: Any) -> None:
+    message = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n2\r\nef\r\n0\r\n\r\n"
+    for number in range(len(message)):
+        connection.sendall(message[number : number + 1])
+
+
+def _unframed(connection: Any) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nabcd")
+    hang_up(connection)
+
+
+def _short(connection: Any) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabcd")
+    hang_up(connection)
+
+
+def _rubbish(connection: Any) -> None:
+    connection.sendall(b"\x00\xff rubbish\r\n\r\n")
+    hang_up(connection)
+
+
+def _silent_after_head(connection: Any) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    connection.recv(1)
+
+
+def _silent(connection: Any) -> None:
+    connection.recv(1)
+
+
+def _stalls(connection: Any) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n")
+    connection.recv(1)
+
+
+AUDIO = chunked(b"abcd", b"ef")
+ANSWERS: dict[str, list[Act]] = {
+    "audio": [AUDIO],
+    "audio of one byte a packet": [_slices],
+    "audio with a seed": [reply(200, b"abcd", x_voicelab_seed="9")],
+    "audio without an end": [_unframed],
+    "cut in mid-chunk": [chunked(b"abcd", end=False), AUDIO],
+    "shorter than its length": [_short, AUDIO],
+    "cut before audio": [chunked(end=False), AUDIO],
+    "no audio": [chunked()],
+    "a page": [reply(200, b"<html>", content_type="text/html")],
+    "a record": [reply(201, RECORD)],
+    "half a record": [reply(200, RECORD[:50])],
+    "401": [reply(401, b'{"status":401,"message":"no key-1"}', x_request_id="r1")],
+    "402": [reply(402, b'{"status":402,"message":"pay"}', cf_ray="r2")],
+    "404": [reply(404, b"nothing here")],
+    "422": [reply(422, FIELDS, X_Request_Id="r3")],
+    "422 in words": [reply(422, b"<h1>no</h1>")],
+    "500": [reply(500, b"oh"), AUDIO],
+    "503 twice": [reply(503), reply(503, Retry_After="0"), AUDIO],
+    "503 for ever": [reply(503)] * 5,
+    "503 for an hour": [reply(503, Retry_After="3600"), AUDIO],
+    "429, then gone": [reply(429), hang_up, reply(201, RECORD)],
+    "reset": [reset, AUDIO],
+    "redirected": [reply(307, Location="/elsewhere"), AUDIO],
+    "rubbish": [_rubbish] * 3,
+    "silence": [_silent],
+    "silence after the head": [_silent_after_head],
+    "a stall": [_stalls],
+}
+WAITED_FOR = {"silence", "silence after the head", "a stall"}
+
+
+def _outcome(script: Script, way: str, call: str, answers: str) -> tuple[Any, ...]:
+    script.acts, script.asked = list(ANSWERS[answers]), []
+    timeout = Timeouts(first_audio=0.15, stall=0.15) if answers in WAITED_FOR else 5.0
+    with WAYS[way](script.url, "key-1", retry=QUICK, timeout=timeout) as backend:
+        try:
+            came: Any = CALLS[call](backend)
+        except VoicelabError as error:
+            came = (type(error), str(error), error.args if isinstance(error, RequestInvalid) else None)
+            if isinstance(error, RequestInvalid | ServiceError):
+                came += (error.status, error.body, error.request_id, getattr(error, "partial", None))
+    return came, list(script.asked)
+
+
+@pytest.mark.parametrize("answers", ANSWERS)
+@pytest.mark.parametrize("call", ["speak", "clip", "create", "get"])
+def test_both_ways_come_to_the_same(script: Script, call: str, answers: str) -> None:
+    blocking, looped = (_outcome(script, way, call, answers) for way in WAYS)
+    assert looped == blocking
+    assert blocking[1]
+
+
+@pytest.mark.parametrize("call", ["clone", "seed", "get nothing"])
+def test_both_ways_ask_the_same(script: Script, call: str) -> None:
+    blocking, looped = (_outcome(script, way, call, "audio") for way in WAYS)
+    assert looped == blocking
+
+
+def test_the_table_has_every_kind_of_outcome(script: Script) -> None:
+    found = [_outcome(script, "blocking", "speak", answers)[0] for answers in ANSWERS]
+    kinds = {item[0].__name__ if isinstance(item, tuple) else "audio" for item in found}
+    assert kinds == {
+        "audio", "AuthenticationError", "NotFound", "PaymentRequired", "RequestInvalid", "ServiceError",
+        "ServiceTimeout", "ServiceUnavailable", "StreamTruncated",
+    }  # fmt: skip
+
+
+def test_a_form_is_asked_for_the_same_way(script: Script) -> None:
+    asked = []
+    for way in WAYS:
+        script.acts, script.asked = [reply(201, RECORD)], []
+        with WAYS[way](script.url, "key-1", upload="multipart") as backend:
+            backend.create_voice(CREATE)
+        head, _, body = script.asked[0].partition(b"\r\n\r\n")
+        boundary = head.split(b"boundary=")[1].split(b"\r\n")[0]
+        asked.append((head + body).replace(boundary, b"BOUNDARY"))
+    assert asked[0] == asked[1]
+    assert b'name="voices[1]"' in asked[0]
+
+
+@pytest.mark.parametrize(("one", "other"), [(ServiceBackend, AsyncServiceBackend), (SpeechStream, AsyncSpeechStream)])
+def test_the_twins_have_the_same_names(one: type, other: type) -> None:
+    renamed = {"close": "aclose", "aclose": "aclose"}
+
+    def names(of: type) -> set[str]:
+        return {renamed.get(name, name) for name in dir(of) if not name.startswith("_")}
+
+    assert names(one) == names(other)
+    mine, theirs = (inspect.signature(of).parameters for of in (one, other))
+    # Another thread may close a SpeechStream, whose reader has to be woken; a task is woken by its loop.
+    assert [name for name in mine if name != "on_close"] == list(theirs)
+    for name in ("synthesize", "create_voice", "get_voice"):
+        if hasattr(one, name):
+            assert (
+                inspect.signature(getattr(one, name)).parameters == inspect.signature(getattr(other, name)).parameters
+            )
