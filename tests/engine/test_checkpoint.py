@@ -179,3 +179,10 @@ def test_no_file_that_runs_code_is_ever_read() -> None:
                 found.append(f"{path.name}: allow_pickle")
             found += [f"{path.name}: {name}" for name in names if name in banned]
     assert not found
+
+
+def test_it_speaks_english_unless_it_says_what_else(saved: Path) -> None:
+    assert checkpoint.load(saved).languages == ("en",)
+    assert checkpoint.load(_rewrite(saved, lambda old: {**old, "languages": ["en"]})).languages == ("en",)
+    for languages in (["en", "zh"], []):
+        _refused(_rewrite(saved, lambda old, said=languages: {**old, "languages": said}), "this version reads")

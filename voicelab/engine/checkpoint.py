@@ -19,7 +19,7 @@ from voicelab.backend import VoicePreset
 from voicelab.engine.codec import Codec
 from voicelab.engine.config import CodecConfig, LMConfig
 from voicelab.engine.lm import LM
-from voicelab.engine.text.phones import PHONES
+from voicelab.engine.text.phones import LANGUAGES, PHONES
 from voicelab.errors import WeightsError
 
 EMBEDDED = "voice.safetensors"
@@ -37,6 +37,8 @@ class Checkpoint:
     """The first is the default speaker."""
     speakers: Mapping[str, Tensor]
     """Preset id → (2 * latent,) statistics."""
+    languages: tuple[str, ...]
+    """What it has learned to speak: ``("en",)`` where the file says nothing."""
     digest: str
     """The first 16 hexadecimal digits of the file's SHA-256."""
 
@@ -75,6 +77,9 @@ def _build(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], digest: str, 
         raise WeightsError("its codec and its language model are not of one kind")
     if of_lm.phones != len(PHONES):
         raise WeightsError(f"it knows {of_lm.phones} phones; this version has {len(PHONES)}")
+    languages = tuple(meta.get("languages", ("en",)))
+    if not languages or not set(languages) <= set(LANGUAGES):
+        raise WeightsError(f"it speaks {list(languages)}; this version reads {list(LANGUAGES)}")
     codec = _fill(Codec(of_codec), tensors, "codec.").to(device)
     lm = _fill(LM(of_lm), tensors, "lm.").to(device)
     presets = tuple(VoicePreset(v["id"], v["title"], v["description"]) for v in meta["voices"])
@@ -84,7 +89,7 @@ def _build(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], digest: str, 
     for name, statistics in speakers.items():
         if statistics.shape != (2 * of_lm.latent,) or not torch.isfinite(statistics).all():
             raise WeightsError(f"its voice {name!r} is damaged")
-    return Checkpoint(codec, lm, presets, speakers, digest)
+    return Checkpoint(codec, lm, presets, speakers, languages, digest)
 
 
 def save(path: Path, codec: Codec, lm: LM, voices: Mapping[VoicePreset, Tensor], about: Mapping[str, Any]) -> None:

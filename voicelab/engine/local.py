@@ -71,7 +71,8 @@ class LocalBackend:
         self._device = _device(device)
         self._checkpoint = checkpoint.load(weights, self._device)
         self._scheduler = Scheduler(self._checkpoint.lm, rows)
-        self._parts = Parts(self._checkpoint.codec, self._scheduler, FrontEnd(Lexicon(load_guess())))
+        front = FrontEnd(Lexicon(load_guess()), self._checkpoint.languages)
+        self._parts = Parts(self._checkpoint.codec, self._scheduler, front)
         self._references = References(self._checkpoint.codec)
         self._own_store = voices is None
         self._voices = StoredVoices(
@@ -87,7 +88,7 @@ class LocalBackend:
             device=_describe(self._device),
             seed="exact",
             fingerprint=self._checkpoint.digest,
-            languages=("en",),
+            languages=self._checkpoint.languages,
             voices=self._checkpoint.presets,
             max_text=DEFAULT_MAX_TEXT,
             price_per_million_bytes=0.0,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from voicelab.engine.text.normalize.hanzi import HAN
 from voicelab.engine.text.segments import segment
 
 STORY = (
@@ -118,12 +119,50 @@ def test_blank_text_has_no_segments() -> None:
     assert segment(" \n\n ") == ()
 
 
+CHINESE = "今天天气很好，我们去公园吧！“真的吗？”她问。当然……走吧；2024年3月5日，气温3.5度、湿度1,000。没有标点"
+
+
+def test_chinese_sentences_end_at_their_marks_without_a_space() -> None:
+    assert _texts(CHINESE, 300, 0) == [
+        "今天天气很好，我们去公园吧！",
+        "“真的吗？”",
+        "她问。",
+        "当然……走吧；2024年3月5日，气温3.5度、湿度1,000。",
+        "没有标点",
+    ]
+    assert _texts("好的!走吧?行", 300, 0) == ["好的!", "走吧?", "行"]
+
+
+def test_a_long_chinese_sentence_is_cut_at_its_last_clause_end_that_fits() -> None:
+    assert _texts("他说：我们先去学校，然后回家、吃饭；最后睡觉", 11, 4) == [
+        "他说：我们先去学校，",
+        "然后回家、吃饭；",
+        "最后睡觉",
+    ]
+
+
+@pytest.mark.parametrize("number", ["3：05", "1，000", "12：30：15", "3.14", "10-20", "1/2", "２：３０"])
+def test_no_cut_inside_a_number_written_in_wide_marks(number: str) -> None:
+    assert number in _texts(f"我们{number}的时候再说吧，好不好", 14, 2)[0]
+
+
+def test_chinese_without_marks_is_cut_between_characters_but_not_inside_a_number() -> None:
+    text = "我们大家一起去北京第三十五中学看第二百零一号展览馆里的一千二百三十四件展品"
+    for chunk_length in range(10, 30):
+        pieces = _texts(text, chunk_length, 0)
+        assert "".join(pieces) == text
+        assert all(len(piece) <= chunk_length for piece in pieces)
+        for piece in pieces[:-1]:
+            assert piece[-1] not in "第一二三五百零千十", (chunk_length, piece)
+
+
 def test_both_lengths_change_where_the_text_is_cut() -> None:
     assert len(segment(STORY, 100, 0)) > len(segment(STORY, 300, 0)) > len(segment(STORY, 300, 100))
 
 
 _SAMPLES = (
-    'Dr. 3.5 U.S. e.g. word another, then; "Yes!" no? — - ... a.m. (so) x\n\ny \n 1. - , . 😀 你好。 It 5 km Henry VIII'
+    'Dr. 3.5 U.S. e.g. word another, then; "Yes!" no? — - ... a.m. (so) x\n\ny \n 1. - , . 😀 你好。 好!你 '
+    "3：05 他——说 It 5 km Henry VIII"
 )
 _TOKENS = st.lists(
     st.one_of(
@@ -142,14 +181,18 @@ def test_segments_are_the_text(text: str, chunk_length: int, min_chunk_length: i
     assert "".join("".join(s.text.split()) for s in found) == "".join(text.split())
     for before, after in pairwise(found):
         # Between words, or right after a mark that is written without a space.
-        assert after.start > before.end or re.search("[—，、；：。！？｡][\"')\\]}”’»」』）]*\\Z", before.text)
+        assert (
+            after.start > before.end
+            or re.search("[—…，、；：。！？｡,;:!?][\"')\\]}”’»」』）》】〉]*\\Z", before.text)
+            or re.search(f"[{HAN}]\\Z", before.text)
+        )
     position = 0
     for piece in found:
         assert piece.text == text[piece.start : piece.end]
         assert piece.text == piece.text.strip()
         assert piece.text
         assert piece.start >= position
-        assert len(piece.text) <= chunk_length or not re.search(r"\s", piece.text)
+        assert len(piece.text) <= chunk_length or not re.search(rf"\s|[{HAN}]{{2}}", piece.text)
         position = piece.end
 
 
@@ -160,7 +203,9 @@ def test_only_the_last_segment_may_be_shorter_than_the_minimum_when_sentences_fi
         assert piece.end - piece.start >= 50 or text[piece.end :].strip() == ""
 
 
-@pytest.mark.parametrize("unit", ["a", "a ", ". ", ".", " ", "\n", "\n ", "1 ", "Dr. ", ", ", "—", "(", "。"])
+@pytest.mark.parametrize(
+    "unit", ["a", "a ", ". ", ".", " ", "\n", "\n ", "1 ", "Dr. ", ", ", "—", "(", "。", "你", "1你", "……", "一"]
+)
 def test_hostile_repetition_takes_linear_time(unit: str) -> None:
     started = time.process_time()
     segment(unit * (20_000 // len(unit)), 300, 50)

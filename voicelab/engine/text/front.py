@@ -6,17 +6,23 @@ import re
 
 from voicelab.engine.sequence import Phonemes
 from voicelab.engine.text.lexicon import Lexicon
-from voicelab.engine.text.phones import PAUSES, PHONES
+from voicelab.engine.text.phones import LANGUAGES, PAUSES, PHONES
 
 _TOKEN = re.compile(r"'?[A-Za-z]+(?:'[A-Za-z]+)*'?|[.?!]+|[,;:]|—|(?<=\s)-(?=\s)|-{2,}")
 _IDS = {name: i for i, name in enumerate(PHONES)}
 
 
 class FrontEnd:
-    """Reads normalized text: words and the punctuation ``, . ? ! ; : — - '``."""
+    """Reads normalized text: words and the punctuation ``, . ? ! ; : — - '``.
 
-    def __init__(self, lexicon: Lexicon) -> None:
+    Args:
+        lexicon: says how a word is pronounced.
+        languages: those that the voice has learned, of `phones.LANGUAGES`; text is normalized for them.
+    """
+
+    def __init__(self, lexicon: Lexicon, languages: tuple[str, ...] = LANGUAGES) -> None:
         self._lexicon = lexicon
+        self.languages = languages
 
     def read(self, text: str) -> Phonemes:
         """Phones of a segment; empty when there is no word in it.

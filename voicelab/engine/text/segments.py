@@ -21,6 +21,7 @@ from voicelab.engine.text.abbreviations import (
     TITLES,
     ends_sentence,
 )
+from voicelab.engine.text.normalize.hanzi import HAN
 
 __all__ = ["Segment", "segment"]
 
@@ -30,11 +31,19 @@ Point: TypeAlias = tuple[int, Boundary]
 _RANK: Final[dict[Boundary, int]] = {"paragraph": 3, "sentence": 2, "clause": 1, "word": 0}
 
 _PARAGRAPH = re.compile(r"(?<!\s)\s*\n[^\S\n]*\n\s*")
-_CLOSING = "\"')\\]}”’»」』）"
-_SENTENCE = re.compile(rf"(?:(?<![.!?])[.!?]+|…)[{_CLOSING}]*(?=\s)|[。！？｡]+[{_CLOSING}]*")
+_CLOSING = "\"')\\]}”’»」』）》】〉"
+# Chinese is written without spaces: its own marks end a sentence by themselves, and so do ! and ? before a character.
+_SENTENCE = re.compile(
+    rf"(?:(?<![.!?])[.!?]+|(?<!…)…+)[{_CLOSING}]*(?=\s)|[。！？｡]+[。！？｡!?…]*[{_CLOSING}]*|(?<![!?])[!?]+[{_CLOSING}]*(?=[{HAN}])"
+)
 _LIST_ITEM = re.compile(r"(?<=\S)(?=[^\S\n]*\n[ \t]*(?:[-*•]|\d{1,3}[.)])[ \t])")
-_CLAUSE = re.compile(rf"[;:,][{_CLOSING}]*(?=\s)|\s--?(?=\s)|\s[–—](?=\s)|—|[，、；：]")
+_CLAUSE = re.compile(
+    rf"[;:,][{_CLOSING}]*(?=\s)|\s--?(?=\s)|\s[–—](?=\s)|—+|(?<=[{HAN}])…+|"
+    rf"(?:(?<!\d)[，、；：]|[，、；：](?!\d))[{_CLOSING}]*|(?<=[{HAN}])[,;:](?=[{HAN}])"
+)
 _SPACE = re.compile(r"\s+")
+_BETWEEN = re.compile(rf"(?<=[{HAN}])(?=[{HAN}])")
+_NUMERAL = "零一二三四五六七八九十百千万亿两第"
 _WORD_BEFORE = re.compile(r"[A-Za-z](?:[A-Za-z.]*[A-Za-z])?\Z")
 _LOWER_NEXT = re.compile(rf"[\s{_CLOSING}]*[a-z]")
 _INITIAL = re.compile(r"(?<![A-Za-z])[A-Z]\Z")
@@ -95,7 +104,8 @@ def _sentence_ends(text: str) -> Iterator[int]:
 
 def _boundaries(text: str) -> list[Point]:
     """Every place where the text may be cut, in order, each with its strongest kind."""
-    found: dict[int, Boundary] = {m.start(): "word" for m in _SPACE.finditer(text)}
+    found: dict[int, Boundary] = {m.start(): "word" for m in _BETWEEN.finditer(text)}
+    found.update((m.start(), "word") for m in _SPACE.finditer(text))
     found.update((m.end(), "clause") for m in _CLAUSE.finditer(text))
     found.update((end, "sentence") for end in _sentence_ends(text))
     found.update((m.start(), "sentence") for m in _LIST_ITEM.finditer(text))
@@ -106,9 +116,11 @@ def _boundaries(text: str) -> list[Point]:
 
 
 def _glued(text: str, at: int) -> bool:
-    """Whether the space at `at` holds together what is read as one: "Dr. Smith", "5 km", "March 5", "Henry VIII"."""
+    """Whether what lies on both sides of `at` is read as one: "Dr. Smith", "5 km", "March 5", "Henry VIII", 第三章."""
     before, after = text[max(0, at - 12) : at], text[at : at + 12].lstrip()
     if re.search(r"\d\S*\Z", before) or re.match(r"\S?\d|[IVX]+\b|[ap]\.?m\b", after):
+        return True
+    if before[-1:] in _NUMERAL or (before[-1:] == "点" and after[:1] in _NUMERAL):
         return True
     return before.endswith(".") and _is_abbreviation(text, at - 1)
 
@@ -147,8 +159,8 @@ def segment(text: str, chunk_length: int = 300, min_chunk_length: int = 50) -> t
     A segment ends at the first sentence or paragraph end that leaves it at least `min_chunk_length` characters
     long, so that short sentences are joined with their neighbours and long ones stand alone. Where no sentence
     end is within reach it ends at the last clause end (``; : , —``), and only where there is none at the last
-    space, if possible not inside a number, a date or a name with its title. A single word longer than
-    `chunk_length` stays whole. Every character except white space is in exactly one segment, in order; blank
+    space or between Chinese characters, if possible not inside a number, a date or a name with its title. A single
+    word longer than `chunk_length` stays whole. Every character except white space is in exactly one segment, in order; blank
     text has no segments.
     """
     points = _boundaries(text)

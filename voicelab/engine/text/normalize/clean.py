@@ -11,16 +11,21 @@ import unicodedata
 from functools import lru_cache
 from typing import Final
 
+from voicelab.engine.text.normalize.hanzi import HAN
 from voicelab.engine.text.normalize.values import Normalized
 
-__all__ = ["GREEK", "KEPT_SYMBOLS", "clean", "fold", "is_emoji", "script"]
+__all__ = ["GREEK", "KEPT_SYMBOLS", "clean", "fold", "is_emoji", "is_han", "script"]
 
-KEPT_SYMBOLS: Final = frozenset("£€¥₹¢°×÷±≤≥≠≈√µΩ§—")
+KEPT_SYMBOLS: Final = frozenset("£€¥₹¢°×÷±≤≥≠≈√µΩ§—∞")
 """Symbols outside ASCII that pass the cleaning because the normalizer has words for them."""
 
 _PLAIN: Final = {
     **dict.fromkeys("‘’‚‛′ʼʹ＇‹›", "'"),
-    **dict.fromkeys("“”„‟″«»「」『』", '"'),
+    **dict.fromkeys("“”„‟″«»「」『』《》〈〉", '"'),
+    **dict.fromkeys("【〔〖", " ["),
+    **dict.fromkeys("】〕〗", "] "),
+    **dict.fromkeys("（", " ("),
+    **dict.fromkeys("）", ") "),
     **dict.fromkeys("‐‑⁃−﹣－", "-"),
     **dict.fromkeys("–‒", "–"),
     **dict.fromkeys("—―⸺⸻﹘", "—"),
@@ -70,6 +75,13 @@ _LATIN_NAME = re.compile(r"LATIN (SMALL|CAPITAL) (?:LETTER|LIGATURE) (?:DOTLESS 
 _SUPERSCRIPTS = re.compile(f"[{''.join(_SUPERSCRIPT)}]+")
 _LONE_GREEK = re.compile(r"(?<![\u0370-\u03ff\u1f00-\u1fff])[\u0391-\u03c9](?![\u0370-\u03ff\u1f00-\u1fff])")
 _VULGAR = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
+_BETWEEN_DIGITS = re.compile(r"(?<=\d)(?:(?P<colon>：)|[~～〜∼])(?=\d)")
+_SQUARE: Final = str.maketrans({"㎡": "m²", "㎥": "m³", "㎢": "km²", "㎠": "cm²", "㎤": "cm³", "〜": "~", "∼": "~"})
+_NUMERALS: Final = str.maketrans(
+    {"〇": "零", **{chr(first + i): f" {i + 1} " for first in (0x2160, 0x2170) for i in range(12)}}
+)
+_NAME_DOT = re.compile(f"(?<=[{HAN}])[·・‧•](?=[{HAN}])")
+_HAN = re.compile(f"[{HAN}]")
 _MAX_LISTED = 24
 """Characters of left-out text that a note quotes before it is cut."""
 
@@ -85,6 +97,11 @@ def is_emoji(char: str) -> bool:
         or 0xE0020 <= code <= 0xE007F
         or code in (0x200D, 0x20E3, 0xFE0F, 0xFE0E)
     )
+
+
+def is_han(char: str) -> bool:
+    """Whether `char` is a Chinese character."""
+    return _HAN.match(char) is not None
 
 
 @lru_cache(maxsize=4096)
@@ -155,19 +172,22 @@ def _notes(dropped: dict[str, list[str]]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def clean(text: str) -> Normalized:
-    """Reduce `text` to ASCII, `KEPT_SYMBOLS` and newlines; never raises.
+def clean(text: str, *, chinese: bool = False) -> Normalized:
+    """Reduce `text` to ASCII, `KEPT_SYMBOLS`, newlines and, if they can be spoken, Chinese characters; never raises.
 
     White space is single spaces and at most two newlines in a row; no other control characters remain. Notes name
     the emoji, symbols and foreign words that were left out; folding an accent is not noted.
     """
     text = _VULGAR.sub(" ", unicodedata.normalize("NFC", text).replace("\r\n", "\n").replace("\r", "\n"))
+    text = _BETWEEN_DIGITS.sub(lambda m: ":" if m["colon"] else "–", text).translate(_SQUARE)
+    if chinese and _HAN.search(text):
+        text = _NAME_DOT.sub("", text).translate(_NUMERALS)
     text = _LONE_GREEK.sub(_name_greek, _SUPERSCRIPTS.sub(_raise, text))
     kept: list[str] = []
     dropped: dict[str, list[str]] = {}
     foreign = ""
     for char in text:
-        folded = fold(char)
+        folded = char if chinese and is_han(char) else fold(char)
         if folded is not None:
             kept.append(folded)
             if foreign and folded.isspace():

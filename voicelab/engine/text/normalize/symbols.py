@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from voicelab.engine.text.normalize.hanzi import HAN
 from voicelab.engine.text.normalize.values import Rules
 
 __all__ = ["NAMES", "SYMBOLS", "tidy"]
@@ -32,6 +33,7 @@ NAMES: Final = {
     "µ": "mu",
     "Ω": "ohms",
     "§": "section",
+    "∞": "infinity",
     "@": "at",
     "\\": "backslash",
 }
@@ -48,6 +50,9 @@ _APOSTROPHE = re.compile(
     rf"(?<=[A-Za-z])'(?=[A-Za-z])|(?<![A-Za-z]){_LEADING}(?![A-Za-z])|(?<![A-Za-z])(?:{_DROPPED_G})'(?![A-Za-z])",
     re.IGNORECASE,
 )
+_STRANGE = re.compile(rf"[^A-Za-z{HAN},.?!;:—'\s-]")
+_LETTER = re.compile(f"[A-Za-z{HAN}]")
+_BEFORE_WORD = re.compile(rf"\A[^A-Za-z{HAN}']+")
 _HYPHEN = re.compile(r"(?<![A-Za-z])-|-(?![A-Za-z])")
 
 
@@ -84,6 +89,7 @@ _LATE_MARKS: Final[Rules] = (
     # "..." goes on when the next word is lower case, otherwise it ends the sentence.
     (re.compile(r"(?<!\.)\.{2,}(?=[\s\"']*[a-z])|(?<=\s)\.{2,}"), ","),
     (re.compile(r"(?:\s*\. ){2,}\."), "."),
+    (re.compile(rf"\.{{2,}}(?=\s?[{HAN}])"), ","),
     (re.compile(r"\.{2,}"), "."),
     (re.compile(r"(?<=[a-z])\.(?=[A-Z][a-z])"), ". "),
     (re.compile(r"(?<=[A-Za-z])\.(?=[A-Za-z])"), " dot "),
@@ -109,12 +115,12 @@ def _keep_apostrophes(text: str) -> str:
 
 
 def tidy(text: str) -> str:
-    """Reduce `text` without digits to letters, single spaces and ``, . ? ! ; : — - '``."""
+    """Reduce `text` without digits to Latin letters, Chinese characters, single spaces and ``, . ? ! ; : — - '``."""
     for pattern, replacement in _LATE_MARKS:
         text = pattern.sub(replacement, text)
-    text = re.sub(r"[^A-Za-z,.?!;:—'\s-]", " ", text)
+    text = _STRANGE.sub(" ", text)
     text = _HYPHEN.sub(" ", _keep_apostrophes(text))
     text = re.sub(r"\s+", " ", text)
     text = _RUN.sub(_strongest, text).strip()
     # A mark before the first word marks nothing.
-    return re.sub(r"^[^A-Za-z']+", "", text) if re.search("[A-Za-z]", text) else ""
+    return _BEFORE_WORD.sub("", text) if _LETTER.search(text) else ""

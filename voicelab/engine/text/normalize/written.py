@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from voicelab.engine.text.abbreviations import (
@@ -19,7 +20,7 @@ from voicelab.engine.text.abbreviations import (
 from voicelab.engine.text.normalize.numbers import cardinal, decimal, ordinal, roman
 from voicelab.engine.text.normalize.values import Rules
 
-__all__ = ["ABBREVIATED", "ADDRESSES", "CAPITALS", "IN_ADDRESS", "NUMERALS"]
+__all__ = ["ABBREVIATED", "ADDRESSES", "CAPITALS", "EMAIL", "IN_ADDRESS", "NUMERALS", "URL", "address"]
 
 _TLD: Final = (
     "com|org|net|edu|gov|mil|int|info|biz|io|ai|app|dev|co|me|tv|uk|us|de|fr|es|nl|eu|ca|au|jp|cn|ch|se|"
@@ -30,8 +31,8 @@ _TLD_WORDS: Final = frozenset(
 )
 """Ends of a domain that are said as words; the others (io, uk, de) are spelled."""
 _SPELLED: Final = frozenset(_TLD.split("|")) - _TLD_WORDS
-_EMAIL = re.compile(r"(?<![\w.+%-])(?:mailto:)?([\w.+%-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)")
-_URL = re.compile(
+EMAIL: Final = re.compile(r"(?<![\w.+%-])(?:mailto:)?([\w.+%-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)")
+URL: Final = re.compile(
     r"(?<![\w@.-])(?:(?:https?|ftp)://[^\s<>\"'()\[\]{}]+|www\.[^\s<>\"'()\[\]{}]+|"
     rf"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.(?:{_TLD})\b(?:/[^\s<>\"'()\[\]{{}}]*)?(?![\w.@][A-Za-z0-9]))"
 )
@@ -102,20 +103,20 @@ _NAMED_NUMERAL = re.compile(r"(?<=[a-z] )(?P<num>II|III|IV)(?=[,.;:!?)]|'s|$)")
 _LONG_NUMERAL = re.compile(r"(?<![\w'.-])(?P<num>[IVX]{3,})(?![\w'-])")
 
 
-def _address(text: str) -> str:
-    """An address read aloud: letters as words where they are, punctuation by name."""
+def address(text: str, names: Mapping[str, str] = IN_ADDRESS, number: Callable[[str], str] = decimal) -> str:
+    """An address read aloud: letters as words where they are, punctuation by its name in `names`."""
     stripped = text.rstrip(".,;:!?")
     tail = text[len(stripped) :]
     body = re.sub(r"^(?:https?|ftp)://|^mailto:", "", stripped).rstrip("/")
     words: list[str] = []
     for part in _ADDRESS_PART.findall(body):
         if part.isdigit():
-            words.append(decimal(part))
+            words.append(number(part))
         elif part.isalpha():
-            spelled = len(part) == 1 or (words[-1:] == ["dot"] and part in _SPELLED)
+            spelled = len(part) == 1 or (words[-1:] == [names["."]] and part in _SPELLED)
             words.append(_spell(part.upper()) if spelled or part.lower() == "www" else part)
-        elif part in IN_ADDRESS:
-            words.append(IN_ADDRESS[part])
+        elif part in names:
+            words.append(names[part])
     return " ".join(words) + tail
 
 
@@ -226,8 +227,8 @@ CAPITALS: Final[Rules] = ((_SHOUTED, _shouted), (_CAPITALS, _emphatic))
 """Capitals for emphasis become ordinary words, since the next stage spells short words in capitals."""
 
 ADDRESSES: Final[Rules] = (
-    (_EMAIL, lambda m: _address(m.group())),
-    (_URL, lambda m: _address(m.group())),
+    (EMAIL, lambda m: address(m.group())),
+    (URL, lambda m: address(m.group())),
 )
 """First of all: nothing inside an address may be taken for something else."""
 
