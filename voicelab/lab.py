@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -14,6 +15,8 @@ from voicelab.errors import MissingExtra, RequestInvalid
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel, check_model
 
 if TYPE_CHECKING:
+    from voicelab.experiments.cache import Cache
+    from voicelab.experiments.sweeps.sweep import Sweep
     from voicelab.views.panel import SpeechPanel
 
 __all__ = ["Lab", "Voice", "connect"]
@@ -58,14 +61,31 @@ def connect(
     if base_url is None:
         if api_key is not None:
             raise RequestInvalid.of("api_key", "the embedded voice takes no key; give base_url too", in_="header")
-        return Lab(_embedded(device), **defaults)
+        return Lab(_embedded(device), opening=Opening(device=device), **defaults)
     if device is not None:
         raise RequestInvalid.of(
             "device", "only the embedded voice has a device; a service chooses its own", in_="query"
         )
     from voicelab.client import ServiceBackend
 
-    return Lab(ServiceBackend(base_url, api_key or os.environ.get(API_KEY_VARIABLE) or None), **defaults)
+    backend = ServiceBackend(base_url, api_key or os.environ.get(API_KEY_VARIABLE) or None)
+    return Lab(backend, opening=Opening(base_url), **defaults)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a backend is opened: another process can do the same. No key is in it; there, the environment has it."""
+
+    base_url: str | None = None
+    device: str | None = None
+
+    def __call__(self) -> Backend:
+        """Open the backend. Raises MissingExtra when its dependencies are not installed."""
+        if self.base_url is None:
+            return _embedded(self.device)
+        from voicelab.client import ServiceBackend
+
+        return ServiceBackend(self.base_url, os.environ.get(API_KEY_VARIABLE) or None)
 
 
 class Lab:
@@ -74,15 +94,17 @@ class Lab:
     As a context manager it closes its backend at the end. A Lab is safe to use from several threads.
     """
 
-    __slots__ = ("_backend", "_defaults")
+    __slots__ = ("_backend", "_defaults", "_opening")
 
-    def __init__(self, backend: Backend, **defaults: object) -> None:
+    def __init__(self, backend: Backend, *, opening: Opening | None = None, **defaults: object) -> None:
         """Put ``defaults`` (fields of TTSRequest, ``voice``, ``seed``, ``model``) before ``backend``.
 
-        Raises RequestInvalid when a default is unknown or out of its bounds.
+        ``opening`` says how another process opens the same backend. Raises RequestInvalid when a default
+        is unknown or out of its bounds.
         """
         _check_defaults(defaults)
         self._backend = backend
+        self._opening = opening
         self._defaults: Mapping[str, object] = MappingProxyType(dict(defaults))
         check_seed(defaults.get("seed"), backend.capabilities)
 
@@ -90,6 +112,11 @@ class Lab:
     def backend(self) -> Backend:
         """Whatever answers the calls."""
         return self._backend
+
+    @property
+    def opening(self) -> Opening | None:
+        """How another process opens the same backend; None when ``connect`` did not make this lab."""
+        return self._opening
 
     @property
     def capabilities(self) -> Capabilities:
@@ -112,7 +139,7 @@ class Lab:
         Takes what ``speak`` takes. None takes a default away. Raises RequestInvalid.
         """
         merged = {name: value for name, value in {**self._defaults, **fields}.items() if value is not None}
-        return Lab(self._backend, **merged)
+        return Lab(self._backend, opening=self._opening, **merged)
 
     def request(self, text: str, *, voice: Voice | None = None, **fields: object) -> TTSRequest:
         """Return the request that ``speak`` would make, without speaking. Raises RequestInvalid."""
@@ -172,6 +199,56 @@ class Lab:
             EngineError: the local engine failed.
         """
         return self.stream(text, voice=voice, seed=seed, model=model, **fields).clip()
+
+    def sweep(
+        self,
+        text: str | Sequence[str] | Mapping[str, str],
+        *,
+        repeats: int = 1,
+        seed: int = 0,
+        labs: Mapping[str, Lab] = MappingProxyType({}),
+        cache: Cache | None = None,
+        **fields: object,
+    ) -> Sweep:
+        """Return a sweep: ``lab.sweep(text, temperature="0..1 step 0.5", latency=["low", "normal"]).run()``.
+
+        Args:
+            text: what to say; a list of texts is an axis.
+            repeats: takes of each cell, for telling a parameter's effect from the voice's own variety.
+            seed: what the seeds of the repeats are drawn from; the same in every cell.
+            labs: other labs by name: an axis ``backend`` that this lab is on as ``"lab"``.
+            cache: where takes are kept; the cache in voicelab's data folder when not given.
+            **fields: what ``speak`` takes. A list, a mapping from labels to values, or a range such as
+                ``"0.2..1.0 step 0.2"`` makes a field an axis; ``speed`` and ``volume`` are prosody's.
+
+        Nothing runs yet. Raises RequestInvalid: whatever is wrong with a value or a combination.
+        """
+        from voicelab.experiments.sweeps.axes import Axis, varied
+        from voicelab.experiments.sweeps.sweep import ONLY, Sweep
+
+        known = {name: value for name, value in fields.items() if value is not None}
+        axes = [Axis.of(name, value) for name, value in known.items() if varied(name, value)]
+        fixed = {name: value for name, value in known.items() if not varied(name, value)}
+        if not isinstance(text, str):
+            axes.insert(0, Axis.of("text", text))
+            text = axes[0].values[0]
+        prosody = {name: fixed.pop(name) for name in ("speed", "volume") if name in fixed}
+        if prosody:
+            fixed["prosody"] = prosody
+        model = check_model(fixed.pop("model", self._defaults.get("model")))
+        if labs:
+            axes.append(Axis.of("backend", [ONLY, *labs]))
+        everyone = {ONLY: self, **labs}
+        return Sweep(
+            self.request(text, **fixed),  # type: ignore[arg-type]  # checked there
+            tuple(axes),
+            {name: lab.backend for name, lab in everyone.items()},
+            repeats=repeats,
+            seed=seed,
+            model=model,
+            factories={name: lab.opening for name, lab in everyone.items() if lab.opening is not None},
+            cache=cache,
+        )
 
     def create_voice(
         self,

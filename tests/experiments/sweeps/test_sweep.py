@@ -17,12 +17,13 @@ import pytest
 
 from tests.tones import ToneBackend
 from voicelab.errors import NotFound, RequestInvalid
-from voicelab.experiments.axes import Axis
-from voicelab.experiments.budget import Budget
 from voicelab.experiments.cache import Cache
-from voicelab.experiments.grid import Job
-from voicelab.experiments.run import Outcome
-from voicelab.experiments.sweep import Sweep
+from voicelab.experiments.manifest import Manifest, load
+from voicelab.experiments.sweeps.axes import Axis
+from voicelab.experiments.sweeps.budget import Budget
+from voicelab.experiments.sweeps.grid import Job
+from voicelab.experiments.sweeps.run import Outcome
+from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.experiments.take import take_key
 from voicelab.schema import TTSRequest
 
@@ -45,7 +46,7 @@ def counted(backend: ToneBackend) -> Counter[tuple[TTSRequest, str, int | None]]
 
 def test_every_take_is_made_once_and_is_what_the_backend_says(cache: Cache) -> None:
     backend = ToneBackend()
-    made = sweep(backend, repeats=2).run(cache)
+    made = sweep(backend, repeats=2, cache=cache).run()
     assert (made.state, len(made), len(made.takes), made.failures) == ("done", 12, 12, ())
     assert set(counted(backend).values()) == {1}
     assert backend.open == 0
@@ -58,9 +59,9 @@ def test_every_take_is_made_once_and_is_what_the_backend_says(cache: Cache) -> N
 
 
 def test_what_is_there_is_not_made_again(cache: Cache) -> None:
-    sweep(ToneBackend(), repeats=2).run(cache)
+    sweep(ToneBackend(), repeats=2, cache=cache).run()
     backend = ToneBackend()
-    again = sweep(backend, repeats=3).run(cache)
+    again = sweep(backend, repeats=3, cache=cache).run()
     assert len(backend.asked) == 6
     assert sum(outcome.cached for outcome in again.outcomes) == 12
     assert {outcome.job.repeat for outcome in again.outcomes if not outcome.cached} == {2}
@@ -68,10 +69,10 @@ def test_what_is_there_is_not_made_again(cache: Cache) -> None:
 
 def test_a_backend_without_seeds_repeats_by_number(cache: Cache) -> None:
     backend = ToneBackend(seed="none")
-    sweep(backend, repeats=3).run(cache)
+    sweep(backend, repeats=3, cache=cache).run()
     assert {seed for _, _, seed in backend.asked} == {None}
     assert len(backend.asked) == 18
-    assert sweep(ToneBackend(seed="none"), repeats=3).run(cache).outcomes[0].cached
+    assert sweep(ToneBackend(seed="none"), repeats=3, cache=cache).run().outcomes[0].cached
 
 
 def test_a_failing_cell_does_not_end_the_grid(cache: Cache) -> None:
@@ -79,7 +80,7 @@ def test_a_failing_cell_does_not_end_the_grid(cache: Cache) -> None:
         if number == 3 and threading.current_thread().name.startswith("voicelab-take"):
             raise OSError("the third note is broken")
 
-    made = sweep(ToneBackend(fail), {"text": ["Oh.", "Hello.", "Ah."]}).run(cache)
+    made = sweep(ToneBackend(fail), {"text": ["Oh.", "Hello.", "Ah."]}, cache=cache).run()
     assert made.state == "done"
     assert [outcome.job.cell.labels["text"] for outcome in made.failures] == ["Hello."]
     assert "third note" in str(made.failures[0].error)
@@ -91,13 +92,15 @@ def test_a_failing_cell_does_not_end_the_grid(cache: Cache) -> None:
 
 def test_the_order_of_work_is_the_cheap_one(cache: Cache) -> None:
     backend = ToneBackend()
-    sweep(backend, {"temperature": [0, 1], "voice": ["ada", "ben"]}).run(cache, concurrency=1)
+    sweep(backend, {"temperature": [0, 1], "voice": ["ada", "ben"]}, cache=cache).run(concurrency=1)
     assert [request.reference_id for request, _, _ in backend.asked] == ["ada", "ada", "ben", "ben"]
 
 
 def test_several_backends(cache: Cache) -> None:
     backends = {"a": ToneBackend(), "b": ToneBackend(fingerprint="tones-2", seed="none")}
-    made = Sweep(BASE, (Axis.of("backend", ["a", "b"]), Axis.of("temperature", [0, 1])), backends, repeats=2).run(cache)
+    made = Sweep(
+        BASE, (Axis.of("backend", ["a", "b"]), Axis.of("temperature", [0, 1])), backends, repeats=2, cache=cache
+    ).run()
     assert [len(backend.asked) for backend in backends.values()] == [4, 4]
     assert set(made.frame()["backend"]) == {"a", "b"}
     with pytest.raises(RequestInvalid, match="no backend 'c'"):
@@ -112,7 +115,7 @@ def slowly(seconds: float) -> Callable[[int], None]:
 
 def test_cancel_breaks_off_and_keeps_what_is_made(cache: Cache) -> None:
     backend = ToneBackend(slowly(0.05))
-    work = sweep(backend, repeats=10).start(cache, concurrency=4)
+    work = sweep(backend, repeats=10, cache=cache).start(concurrency=4)
     while work.progress.made < 4:
         time.sleep(0.01)
     begun = time.monotonic()
@@ -124,13 +127,13 @@ def test_cancel_breaks_off_and_keeps_what_is_made(cache: Cache) -> None:
     assert 4 <= len(made.takes) < 60
     assert not made.failures
     rest = ToneBackend()
-    assert sweep(rest, repeats=10).run(cache).state == "done"
+    assert sweep(rest, repeats=10, cache=cache).run().state == "done"
     assert len(rest.asked) == 60 - len(made.takes)
 
 
 def test_pause_starts_nothing_more(cache: Cache) -> None:
     backend = ToneBackend(slowly(0.02))
-    work = sweep(backend, repeats=5).start(cache, concurrency=2)
+    work = sweep(backend, repeats=5, cache=cache).start(concurrency=2)
     while work.progress.made < 2:
         time.sleep(0.01)
     work.pause()
@@ -147,7 +150,7 @@ def test_pause_starts_nothing_more(cache: Cache) -> None:
 
 
 def test_a_paused_sweep_can_be_cancelled(cache: Cache) -> None:
-    work = sweep(ToneBackend(slowly(0.02)), repeats=5).start(cache)
+    work = sweep(ToneBackend(slowly(0.02)), repeats=5, cache=cache).start()
     work.pause()
     work.cancel()
     assert work.wait(2)
@@ -157,18 +160,18 @@ def test_a_paused_sweep_can_be_cancelled(cache: Cache) -> None:
 def test_a_budget_is_checked_before_and_kept_while_running(cache: Cache) -> None:
     backend = ToneBackend()
     with pytest.raises(RequestInvalid, match=r"budget\.requests"):
-        sweep(backend).run(cache, budget=Budget(requests=5))
+        sweep(backend, cache=cache).run(budget=Budget(requests=5))
     assert backend.asked == []
     # 6 characters are guessed at .4 s, and are .3 s; seconds of work are not known before.
-    made = sweep(ToneBackend(slowly(0.01)), repeats=2).run(cache, budget=Budget(compute_s=0.1), concurrency=1)
+    made = sweep(ToneBackend(slowly(0.01)), repeats=2, cache=cache).run(budget=Budget(compute_s=0.1), concurrency=1)
     assert made.state == "over budget"
     assert 1 <= len(made.takes) < 12
 
 
 def test_a_budget_counts_only_what_is_missing(cache: Cache) -> None:
-    sweep(ToneBackend()).run(cache)
+    sweep(ToneBackend(), cache=cache).run()
     assert sweep(ToneBackend(), repeats=2).estimate(cache).cached == 6
-    assert sweep(ToneBackend(), repeats=2).run(cache, budget=Budget(requests=6)).state == "done"
+    assert sweep(ToneBackend(), repeats=2, cache=cache).run(budget=Budget(requests=6)).state == "done"
 
 
 def test_requests_per_minute(cache: Cache) -> None:
@@ -179,10 +182,10 @@ def test_requests_per_minute(cache: Cache) -> None:
             times.append(time.monotonic())
             return super().synthesize(*args, **options)
 
-    sweep(Timed()).run(cache, requests_per_minute=1200)
+    sweep(Timed(), cache=cache).run(requests_per_minute=1200)
     assert np.diff(times).min() > 0.03
     with pytest.raises(RequestInvalid, match="requests_per_minute"):
-        sweep(ToneBackend(), {"seed": [1]}).run(Cache(cache.folder), requests_per_minute=0)
+        sweep(ToneBackend(), {"seed": [1]}).run(requests_per_minute=0)
 
 
 def test_the_listener_hears_everything_once_and_after_it_is_kept(cache: Cache) -> None:
@@ -193,7 +196,7 @@ def test_the_listener_hears_everything_once_and_after_it_is_kept(cache: Cache) -
         assert outcome.take.key in cache
         heard.append(outcome)
 
-    made = sweep(ToneBackend()).run(cache, listener=listen)
+    made = sweep(ToneBackend(), cache=cache).run(listener=listen)
     assert sorted(heard, key=lambda outcome: outcome.job.cell.index) == list(made.outcomes)
 
 
@@ -202,12 +205,12 @@ def test_a_listener_that_fails_ends_the_run_with_its_error(cache: Cache) -> None
         raise OSError("nobody listens")
 
     with pytest.raises(OSError, match="nobody listens"):
-        sweep(ToneBackend()).run(cache, listener=listen)
+        sweep(ToneBackend(), cache=cache).run(listener=listen)
 
 
 def test_the_table(cache: Cache) -> None:
     axes: dict[str, object] = {"temperature": [0, 1], "voice": [None, "ada"]}
-    made = sweep(ToneBackend(), axes, repeats=2).run(cache)
+    made = sweep(ToneBackend(), axes, repeats=2, cache=cache).run()
     frame = made.frame(lambda clips: [{"peak": float(np.abs(clip.samples).max())} for clip in clips])
     assert len(frame) == 8
     assert list(frame.columns[:4]) == ["temperature", "reference_id", "repeat", "seed"]
@@ -220,7 +223,7 @@ def test_the_table(cache: Cache) -> None:
 
 
 def test_clips_by_their_place(cache: Cache) -> None:
-    made = sweep(ToneBackend(), {"temperature": [0, 1], "speed": [1, 2]}, repeats=2).run(cache)
+    made = sweep(ToneBackend(), {"temperature": [0, 1], "speed": [1, 2]}, repeats=2, cache=cache).run()
     slow, quick = (made.clip(temperature=1, prosody__speed=speed, repeat=1) for speed in (1, 2))
     assert slow.duration == pytest.approx(0.3, abs=0.01)
     assert quick.rate == slow.rate
@@ -234,13 +237,13 @@ def test_clips_by_their_place(cache: Cache) -> None:
 
 
 def test_a_damaged_take_is_made_anew(cache: Cache) -> None:
-    first = sweep(ToneBackend()).run(cache)
+    first = sweep(ToneBackend(), cache=cache).run()
     file = min(cache.folder.rglob("*.entry"))
     data = bytearray(file.read_bytes())
     data[-100] ^= 1
     file.write_bytes(data)
     backend = ToneBackend()
-    again = sweep(backend).run(cache)
+    again = sweep(backend, cache=cache).run()
     assert len(backend.asked) == 1
     assert [take.digest for take in again.takes] == [take.digest for take in first.takes]
     (anew,) = (outcome for outcome in again.outcomes if not outcome.cached)
@@ -255,16 +258,18 @@ def processes() -> Iterator[ProcessPoolExecutor]:
 
 
 def test_other_processes(cache: Cache, processes: ProcessPoolExecutor, tmp_path: Path) -> None:
-    here = sweep(ToneBackend(), repeats=2).run(cache)
+    here = sweep(ToneBackend(), repeats=2, cache=cache).run()
     backend = ToneBackend()
-    there = sweep(backend, repeats=2, factories={"lab": ToneBackend}).run(Cache(tmp_path / "other"), executor=processes)
+    there = sweep(backend, repeats=2, factories={"lab": ToneBackend}, cache=Cache(tmp_path / "other")).run(
+        executor=processes
+    )
     assert [take.digest for take in there.takes] == [take.digest for take in here.takes]
     assert backend.asked == []
 
 
 def test_somebodys_own_threads(cache: Cache) -> None:
     with ThreadPoolExecutor(2) as pool:
-        made = sweep(ToneBackend()).run(cache, executor=pool)
+        made = sweep(ToneBackend(), cache=cache).run(executor=pool)
         assert made.state == "done"
         assert pool.submit(int, "3").result() == 3
 
@@ -279,23 +284,23 @@ def test_somebodys_own_threads(cache: Cache) -> None:
 )
 def test_what_cannot_work(cache: Cache, options: dict[str, Any], field: str) -> None:
     with pytest.raises(RequestInvalid) as caught:
-        sweep(ToneBackend()).run(cache, **options)
+        sweep(ToneBackend(), cache=cache).run(**options)
     assert caught.value.errors[0].field == field
 
 
 def test_processes_need_a_factory(cache: Cache, processes: ProcessPoolExecutor) -> None:
     with pytest.raises(RequestInvalid, match="factory"):
-        sweep(ToneBackend()).run(cache, executor=processes)
+        sweep(ToneBackend(), cache=cache).run(executor=processes)
 
 
 _KILLED = """
 import os, sys
 from pathlib import Path
 sys.path.insert(0, os.getcwd())
-from tests.experiments.test_sweep import DiaryBackend, sweep
+from tests.experiments.sweeps.test_sweep import DiaryBackend, sweep
 from voicelab.experiments.cache import Cache
 cache = Cache(sys.argv[1])
-sweep(DiaryBackend(cache, Path(sys.argv[2])), repeats=3).run(cache, concurrency=2)
+sweep(DiaryBackend(cache, Path(sys.argv[2])), repeats=3, cache=cache).run(concurrency=2)
 print("over")
 """
 
@@ -371,3 +376,63 @@ def test_jobs_are_plain_values() -> None:
     assert all(isinstance(job, Job) for job in jobs)
     with pytest.raises(TypeError):
         jobs[0].cell.values["temperature"] = 1  # type: ignore[index]
+
+
+def lines(manifest: Manifest) -> set[tuple[object, ...]]:
+    return {(take.key, take.digest, *labels.items()) for take, labels in zip(manifest, manifest.labels, strict=True)}
+
+
+def test_the_manifest_of_a_sweep_that_was_cut_off_equals_that_of_one_that_was_not(tmp_path: Path) -> None:
+    backend = ToneBackend(slowly(0.02))
+    work = sweep(backend, repeats=3).start(manifest=tmp_path / "cut.jsonl", concurrency=2)
+    while work.progress.made < 3:
+        time.sleep(0.01)
+    work.cancel()
+    assert work.wait(5)
+    kept = load(tmp_path / "cut.jsonl")
+    assert 3 <= len(kept) < 18
+    rest = ToneBackend()
+    assert sweep(rest, repeats=3).run(manifest=tmp_path / "cut.jsonl").state == "done"
+    assert len(rest.asked) == 18 - len(kept)
+    sweep(ToneBackend(), repeats=3).run(manifest=tmp_path / "whole.jsonl")
+    cut, whole = load(tmp_path / "cut.jsonl"), load(tmp_path / "whole.jsonl")
+    assert lines(cut) == lines(whole)
+    assert len(cut) == 18
+    assert set(whole.frame()["temperature"]) == {0.0, 0.5, 1.0}
+    assert whole.about["sweep"]["axes"] == {"temperature": ["0", "0.5", "1"], "latency": ["low", "normal"]}
+
+
+def test_failures_are_written_down_and_tried_again(tmp_path: Path) -> None:
+    def fail(number: int) -> None:
+        if number == 4:
+            raise RequestInvalid.of("text", "five notes are too many")
+
+    axes: dict[str, object] = {"text": ["Oh.", "Hello."]}
+    sweep(ToneBackend(fail), axes).run(manifest=tmp_path / "m.jsonl")
+    (failed,) = load(tmp_path / "m.jsonl").failures
+    assert failed.request.text == "Hello."
+    assert failed.failure.fields[0].field == "text"
+    made = sweep(ToneBackend(), axes).run(manifest=tmp_path / "m.jsonl")
+    assert (made.failures, load(tmp_path / "m.jsonl").failures) == ((), ())
+
+
+def test_a_full_disk_keeps_what_is_made(tmp_path: Path) -> None:
+    program = """
+import resource, signal, sys
+from pathlib import Path
+from tests.experiments.sweeps.test_sweep import sweep
+from tests.tones import ToneBackend
+from voicelab.experiments.cache import Cache
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+cache = Cache(sys.argv[1])
+sweep(ToneBackend(), {"text": ["Oh."]}, cache=cache).run()
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+made = sweep(ToneBackend(), {"text": ["Oh.", "Hello."]}, cache=cache).run()
+print(made.state, len(made.takes), [len(take.audio) for take in made.takes], made.takes[1].notes)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
+    assert done.stdout.startswith("done 2 [")
+    assert "could not be kept" in done.stdout
+    assert len(Cache(tmp_path)) == 1

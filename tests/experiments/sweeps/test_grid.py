@@ -6,9 +6,9 @@ import pytest
 
 from voicelab.backend import Capabilities
 from voicelab.errors import RequestInvalid
-from voicelab.experiments.axes import Axis
-from voicelab.experiments.budget import Budget, Estimate, estimate
-from voicelab.experiments.grid import Grid
+from voicelab.experiments.sweeps.axes import Axis
+from voicelab.experiments.sweeps.budget import Budget, Estimate, estimate
+from voicelab.experiments.sweeps.grid import Grid
 from voicelab.schema import ProsodyControl, ReferenceAudio, TTSRequest
 
 BASE = TTSRequest(text="One.", format="wav", prosody=ProsodyControl(volume=-3))

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Self
 
+from pydantic import BaseModel
+
 from voicelab.backend import VoicePreset
 from voicelab.errors import FieldError, RequestInvalid
 from voicelab.schema import ProsodyControl, ReferenceAudio, TTSRequest, VoiceModel, check_model
 
-__all__ = ["MAX_VALUES", "Axis", "parse_values"]
+__all__ = ["MAX_VALUES", "Axis", "parse_values", "varied"]
 
 MAX_VALUES: Final = 10_000
 """Values of one axis; more is a slip of the step."""
@@ -78,6 +80,20 @@ class Axis:
 
     def __len__(self) -> int:
         return len(self.values)
+
+
+def varied(name: str, value: object) -> bool:
+    """Whether a keyword's value means an axis: a list, a mapping of labels, or a range in words.
+
+    A list of ReferenceAudio is one value, and so is a mapping for ``prosody``.
+    """
+    if name == "references":
+        return isinstance(value, Iterable) and not all(isinstance(item, ReferenceAudio) for item in value)
+    if isinstance(value, str | bytes):
+        return name != "text" and _RANGE.match(str(value)) is not None
+    if isinstance(value, Mapping):
+        return name != "prosody"
+    return isinstance(value, Iterable) and not isinstance(value, BaseModel)
 
 
 def parse_values(name: str, text: str) -> tuple[Any, ...]:

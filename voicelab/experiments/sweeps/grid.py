@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from voicelab.errors import FieldError, RequestInvalid
-from voicelab.experiments.axes import Axis, prosody_with
+from voicelab.experiments.sweeps.axes import Axis, prosody_with
 from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest
 
 __all__ = ["MAX_TAKES", "Cell", "Grid", "Job"]
@@ -32,6 +32,14 @@ class Cell:
     backend: str
     seed: int | None = None
     """Only of an axis ``seed``; otherwise the repeat says which."""
+
+    @property
+    def plain(self) -> dict[str, str | int | float]:
+        """What tables and manifests have for each axis: numbers and words as they are, a label for anything else."""
+        return {
+            name: value if isinstance(value, str | int | float) else self.labels[name]
+            for name, value in self.values.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)

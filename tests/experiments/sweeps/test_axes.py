@@ -6,7 +6,7 @@ from hypothesis import given
 
 from voicelab.backend import VoicePreset
 from voicelab.errors import RequestInvalid
-from voicelab.experiments.axes import MAX_VALUES, Axis, parse_values
+from voicelab.experiments.sweeps.axes import MAX_VALUES, Axis, parse_values
 from voicelab.schema import LATENCIES, ReferenceAudio
 
 

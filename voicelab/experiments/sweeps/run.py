@@ -8,34 +8,25 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from voicelab.backend import Capabilities
-from voicelab.errors import Cancelled
-from voicelab.experiments.budget import Budget
+from voicelab.errors import Cancelled, VoicelabError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.entries import EntryFile
-from voicelab.experiments.grid import Job
+from voicelab.experiments.failure import Failure
+from voicelab.experiments.journal import Journal
+from voicelab.experiments.manifest import Failed
+from voicelab.experiments.sweeps.budget import Budget
+from voicelab.experiments.sweeps.grid import Job
+from voicelab.experiments.sweeps.workers import Pace, Workers
 from voicelab.experiments.take import Take, take_key
-from voicelab.experiments.workers import Pace, Workers
 
-__all__ = ["Journal", "Outcome", "Progress", "Run", "State", "seconds_of"]
+__all__ = ["Outcome", "Progress", "Run", "State", "seconds_of"]
 
 State = Literal["running", "paused", "done", "cancelled", "over budget", "failed"]
 # How soon a pause, a cancel or the end of a wait is noticed.
 _TICK: Final = 0.1
-
-
-class Journal(Protocol):
-    """What is written down of a run as it goes on: a Manifest."""
-
-    def add(self, take: Take) -> None:
-        """Write down a take."""
-        ...
-
-    def add_failure(self, job: Job, error: Exception) -> None:
-        """Write down what went wrong."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +98,7 @@ class Means:
     capabilities: Mapping[str, Capabilities]
     budget: Budget = field(default_factory=Budget)
     journal: Journal | None = None
-    per_minute: float | None = None
+    pace: Pace = field(default_factory=Pace)
 
 
 class Run:
@@ -127,7 +118,6 @@ class Run:
         self._running: dict[Future[Take], Job] = {}
         self._done: queue.SimpleQueue[Future[Take]] = queue.SimpleQueue()
         self._remarks: dict[tuple[int, int], tuple[str, ...]] = {}
-        self._paces: dict[str, Pace] = {}
         self._go = threading.Event()
         self._go.set()
         self._stop = threading.Event()
@@ -202,6 +192,8 @@ class Run:
             self._error = error
         finally:
             self._means.workers.close()
+            if self._means.journal is not None:
+                self._means.journal.close()
             self._ended = time.monotonic()
             self._state = state
 
@@ -244,8 +236,7 @@ class Run:
         return False
 
     def _begin(self, job: Job, price: float | None) -> None:
-        pace = self._paces.setdefault(job.cell.backend, Pace(self._means.per_minute))
-        if self._stop.wait(pace.delay()):
+        if self._stop.wait(self._means.pace.delay(job.cell.backend)):
             return
         text = job.cell.request.text
         self._spent.requests += 1
@@ -281,15 +272,20 @@ class Run:
         return replace(take, sound=EntryFile(cache.folder, key, take.digest)) if key in cache else take
 
     def _over(self, outcome: Outcome) -> None:
-        journal = self._means.journal
-        if journal is not None:
-            if outcome.take is not None:
-                journal.add(outcome.take)
-            elif outcome.error is not None:
-                journal.add_failure(outcome.job, outcome.error)
-        self._outcomes[outcome.job.cell.index, outcome.job.repeat] = outcome
+        journal, cell = self._means.journal, outcome.job.cell
+        if journal is not None and outcome.take is not None:
+            journal.add(outcome.take, cell=cell.index, **cell.plain)
+        elif journal is not None and outcome.error is not None:
+            journal.fail(self._failed(outcome.job, outcome.error))
+        self._outcomes[cell.index, outcome.job.repeat] = outcome
         if self._listener is not None:
             self._listener(outcome)
+
+    def _failed(self, job: Job, error: Exception) -> Failed:
+        cell = job.cell
+        fingerprint = self._means.capabilities[cell.backend].fingerprint
+        failure = Failure.of(error) if isinstance(error, VoicelabError) else Failure(type(error).__name__, str(error))
+        return Failed(cell.request, cell.model, cell.backend, fingerprint, job.seed, job.repeat, failure)
 
 
 def seconds_of(take: Take) -> float:

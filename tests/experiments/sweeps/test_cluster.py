@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.experiments.test_sweep import sweep
+from tests.experiments.sweeps.test_sweep import sweep
 from tests.tones import ToneBackend
 from voicelab.experiments.cache import Cache
 
@@ -37,7 +37,7 @@ def client() -> Iterator[Any]:
 def test_equal_takes_are_made_each_for_itself(client: Any, tmp_path: Path) -> None:
     # Without seeds only the number of the repeat tells the takes of a cell apart; Dask takes equal calls for one.
     backend = ToneBackend(seed="none")
-    made = sweep(backend, repeats=5, factories={"lab": SlowTones}).run(Cache(tmp_path), executor=client)
+    made = sweep(backend, repeats=5, factories={"lab": SlowTones}, cache=Cache(tmp_path)).run(executor=client)
     assert (made.state, len(made.takes)) == ("done", 30)
     assert len({take.timing.total_s for take in made.takes}) == 30
     assert backend.asked == []
@@ -45,13 +45,13 @@ def test_equal_takes_are_made_each_for_itself(client: Any, tmp_path: Path) -> No
 
 def test_a_worker_that_is_lost_in_the_middle(client: Any, tmp_path: Path) -> None:
     pids = list(client.run(os.getpid).values())
-    work = sweep(ToneBackend(), repeats=10, factories={"lab": SlowTones}).start(Cache(tmp_path), executor=client)
+    work = sweep(ToneBackend(), repeats=10, factories={"lab": SlowTones}, cache=Cache(tmp_path)).start(executor=client)
     killer = threading.Timer(0.0, os.kill, (pids[0], signal.SIGKILL))
     while work.progress.made < 5:
         time.sleep(0.01)
     killer.start()
     assert work.wait(60)
     assert (work.state, work.progress.made, work.progress.failed) == ("done", 60, 0)
-    here = sweep(ToneBackend(), repeats=10).run(Cache(tmp_path / "here"))
+    here = sweep(ToneBackend(), repeats=10, cache=Cache(tmp_path / "here")).run()
     there = sweep(ToneBackend(), repeats=10).result(work)
     assert [take.digest for take in there.takes] == [take.digest for take in here.takes]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, Final, Protocol, runtime_checkable
 
 from voicelab.backend import Backend, SpeechStream
 from voicelab.errors import Cancelled, RequestInvalid
-from voicelab.experiments.grid import Job
+from voicelab.experiments.sweeps.grid import Job
 from voicelab.experiments.take import Take, render
 from voicelab.schema import Model, TTSRequest
 
-__all__ = ["CONCURRENCY", "Factory", "RemoteWorkers", "ThreadWorkers", "Workers", "workers_for"]
+__all__ = ["CONCURRENCY", "Factory", "Pace", "RemoteWorkers", "ThreadWorkers", "Workers", "workers_for"]
 
 CONCURRENCY: Final = 8
 """Takes at once when nothing else is said: as many as the local engine speaks in one batch."""
@@ -191,18 +191,20 @@ def make_there(factory: Factory, request: TTSRequest, model: Model, seed: int | 
 
 
 class Pace:
-    """Spaces calls out so that no more than ``per_minute`` begin in a minute; None does not wait."""
+    """Spaces the calls to each backend out so that at most ``per_minute`` begin in a minute; None does not wait.
 
-    def __init__(self, per_minute: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+    Raises RequestInvalid for a number that is not above 0.
+    """
+
+    def __init__(self, per_minute: float | None = None) -> None:
         if per_minute is not None and not per_minute > 0:
             raise RequestInvalid.of("requests_per_minute", "Input should be a number greater than 0")
         self._gap = 60.0 / per_minute if per_minute else 0.0
-        self._clock = clock
-        self._next = -1.0
+        self._next: dict[str, float] = {}
 
-    def delay(self) -> float:
+    def delay(self, backend: str) -> float:
         """Return how many seconds to wait before the next call, and count that call as made then."""
-        now = self._clock()
-        begins = max(now, self._next)
-        self._next = begins + self._gap
+        now = time.monotonic()
+        begins = max(now, self._next.get(backend, now))
+        self._next[backend] = begins + self._gap
         return begins - now

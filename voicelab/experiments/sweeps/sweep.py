@@ -5,27 +5,29 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.audio.clip import Clip
-from voicelab.backend import Backend, check_seed
+from voicelab.backend import Backend, Capabilities, check_seed
 from voicelab.errors import NotFound, RequestInvalid
-from voicelab.experiments.axes import Axis
-from voicelab.experiments.budget import Budget, Estimate, estimate
 from voicelab.experiments.cache import Cache
-from voicelab.experiments.grid import Cell, Grid, Job
-from voicelab.experiments.run import Journal, Means, Outcome, Run, State, seconds_of
+from voicelab.experiments.journal import Journal
+from voicelab.experiments.sweeps.axes import Axis
+from voicelab.experiments.sweeps.budget import Budget, Estimate, estimate
+from voicelab.experiments.sweeps.grid import Grid, Job
+from voicelab.experiments.sweeps.run import Means, Outcome, Run, State, seconds_of
+from voicelab.experiments.sweeps.workers import Factory, Pace, workers_for
 from voicelab.experiments.take import Take, take_key
-from voicelab.experiments.workers import Factory, workers_for
 from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Sweep", "SweepResult"]
+__all__ = ["ONLY", "Sweep", "SweepResult"]
 
-_ONLY: Final = "lab"
+ONLY: Final = "lab"
 """Name of the backend of a sweep over one."""
 
 
@@ -41,6 +43,7 @@ class Sweep:
         seed: what those seeds are drawn from; ignored where a backend takes none.
         model: synthesis model where no axis says so.
         factories: for executors of other processes: how each backend is opened there.
+        cache: where takes are kept as they come; the cache in voicelab's data folder when not given.
 
     Raises RequestInvalid: whatever is wrong with a value or a combination, before anything runs.
     """
@@ -52,6 +55,7 @@ class Sweep:
     seed: int = 0
     model: Model = DEFAULT_MODEL
     factories: Mapping[str, Factory] = field(default_factory=dict, repr=False)
+    cache: Cache | None = field(default=None, repr=False, compare=False)
     grid: Grid = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -84,7 +88,7 @@ class Sweep:
     @classmethod
     def of(cls, backend: Backend, base: TTSRequest, axes: Mapping[str, object], **options: Any) -> Sweep:
         """Make a sweep over one backend from values as people write them: ``{"temperature": "0..1 step 0.5"}``."""
-        return cls(base, tuple(Axis.of(name, values) for name, values in axes.items()), {_ONLY: backend}, **options)
+        return cls(base, tuple(Axis.of(name, values) for name, values in axes.items()), {ONLY: backend}, **options)
 
     def __len__(self) -> int:
         """Takes in all."""
@@ -102,53 +106,62 @@ class Sweep:
         return take_key(cell.request, model=cell.model, fingerprint=fingerprint, seed=job.seed, repeat=job.repeat)
 
     def estimate(self, cache: Cache | None = None) -> Estimate:
-        """Return what the takes that ``cache`` has not got will need; those it has tell how fast the backend is."""
+        """Return what the takes that the cache has not got will need; those it has tell how fast the backend is."""
+        cache = cache or self.cache or Cache()
         missing, found = [], []
         for job in self.jobs():
-            take = cache.look(self.key(job))[0] if cache is not None else None
+            take = cache.look(self.key(job))[0]
             missing.append(job) if take is None else found.append(take)
-        capabilities = {name: backend.capabilities for name, backend in self.backends.items()}
         rtf = None
         if found:
             rtf = statistics.median(take.timing.rtf(seconds_of(take)) for take in found)
-        return estimate(missing, capabilities, cached=len(found), rtf=rtf)
+        return estimate(missing, self._capabilities(), cached=len(found), rtf=rtf)
 
     def start(
         self,
-        cache: Cache,
         *,
+        manifest: str | Path | None = None,
         executor: Any = None,
         concurrency: int | None = None,
         budget: Budget | None = None,
         requests_per_minute: float | None = None,
-        journal: Journal | None = None,
         listener: Callable[[Outcome], object] | None = None,
     ) -> Run:
-        """Begin, or go on: what ``cache`` has is not made again.
+        """Begin, or go on: what the cache has is not made again.
 
         Args:
-            cache: where takes are kept, as they come.
+            manifest: a file that is written as the sweep goes on, or gone on with; the takes are then kept
+                beside it, unless the sweep has a cache of its own.
             executor: None for threads (the local engine speaks them as one batch), any
                 ``concurrent.futures`` executor, or a ``dask.distributed.Client``.
             concurrency: takes at once.
             budget: caps; over one by the estimate, nothing begins; reached while running, it stops there.
             requests_per_minute: to each backend, at most.
-            journal: a Manifest that is written as the sweep goes on.
             listener: hears each outcome, in the run's own thread.
 
-        Raises RequestInvalid before anything runs.
+        Raises RequestInvalid before anything runs, StoreError when the manifest cannot be written.
         """
-        budget = budget or Budget()
-        if budget != Budget():
-            budget.check(self.estimate(cache))
         workers = workers_for(executor, self.backends, self.factories, concurrency)
-        capabilities = {name: backend.capabilities for name, backend in self.backends.items()}
-        means = Means(workers, cache, capabilities, budget, journal, requests_per_minute)
+        capabilities = self._capabilities()
+        journal = None
+        try:
+            pace = Pace(requests_per_minute)
+            if manifest is not None:
+                journal = Journal(manifest, capabilities.values(), about=self._about(), cache=self.cache)
+            cache = journal.cache if journal is not None else self.cache or Cache()
+            if budget is not None:
+                budget.check(self.estimate(cache))
+        except BaseException:
+            workers.close()
+            if journal is not None:
+                journal.close()
+            raise
+        means = Means(workers, cache, capabilities, budget or Budget(), journal, pace)
         return Run(self.jobs(), means, listener)
 
-    def run(self, cache: Cache, **options: Any) -> SweepResult:
+    def run(self, **options: Any) -> SweepResult:
         """``start()`` and wait. A keyboard interrupt cancels; what is made stays in the cache."""
-        work = self.start(cache, **options)
+        work = self.start(**options)
         try:
             while not work.wait(0.2):
                 pass
@@ -157,6 +170,13 @@ class Sweep:
             work.wait()
             raise
         return self.result(work)
+
+    def _capabilities(self) -> dict[str, Capabilities]:
+        return {name: backend.capabilities for name, backend in self.backends.items()}
+
+    def _about(self) -> dict[str, Any]:
+        axes = {axis.name: list(axis.labels) for axis in self.axes}
+        return {"sweep": {"axes": axes, "repeats": self.repeats, "seed": self.seed}}
 
     def result(self, work: Run) -> SweepResult:
         """Return what a run has brought so far."""
@@ -245,7 +265,7 @@ _COLUMNS: Final = (
 
 def _row(outcome: Outcome) -> dict[str, Any]:
     cell, take = outcome.job.cell, outcome.take
-    row: dict[str, Any] = {name: _plain(cell, name) for name in cell.values}
+    row: dict[str, Any] = dict(cell.plain)
     row |= {"repeat": outcome.job.repeat, "seed": outcome.job.seed, "cached": outcome.cached}
     row["error"] = str(outcome.error) if outcome.error is not None else None
     if take is not None:
@@ -259,12 +279,6 @@ def _row(outcome: Outcome) -> dict[str, Any]:
             "key": take.key,
         }
     return row
-
-
-def _plain(cell: Cell, name: str) -> object:
-    """Return a value as a table can group by it."""
-    value = cell.values[name]
-    return value if isinstance(value, str | int | float) else cell.labels[name]
 
 
 def _fits(outcome: Outcome, where: Mapping[str, object]) -> bool:

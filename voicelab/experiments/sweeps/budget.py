@@ -8,7 +8,7 @@ from typing import Final
 
 from voicelab.backend import Capabilities
 from voicelab.errors import FieldError, RequestInvalid
-from voicelab.experiments.grid import Job
+from voicelab.experiments.sweeps.grid import Job
 
 __all__ = ["Budget", "Estimate", "estimate"]
 
@@ -21,7 +21,8 @@ class Estimate:
     """What the takes that are not there yet will need.
 
     ``characters`` and ``text_bytes`` (UTF-8) are exact; ``audio_s`` is guessed from them, ``compute_s`` from
-    it and the real-time factor of earlier takes, None while there is none; ``cost`` is in the account's
+    it and the real-time factor of earlier takes, None while there is none (takes made at once overlap, so the clock
+    shows less); ``cost`` is in the account's
     currency, None where the backend names no price.
     """
 
@@ -41,7 +42,7 @@ class Estimate:
         ]
         if self.compute_s is not None:
             parts.append(f"about {_time(self.compute_s)} of work")
-        if self.cost is not None:
+        if self.cost:
             parts.append(f"costs {self.cost:.4g}")
         if self.cached:
             parts.append(f"{self.cached} takes are there already")

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from tests.tones import ToneBackend
+from voicelab.errors import RequestInvalid
+from voicelab.experiments.cache import Cache
+from voicelab.lab import Lab, Opening, connect
+from voicelab.schema import ProsodyControl, ReferenceAudio
+from voicelab.service.keys import KeyStore
+from voicelab.service.run import running
+
+
+def test_lists_ranges_and_mappings_are_axes_and_the_rest_is_fixed(tmp_path: Path) -> None:
+    lab = Lab(ToneBackend(), top_p=0.9, model="s1")
+    sweep = lab.sweep(
+        ["One.", "Two."],
+        temperature="0..1 step 0.5",
+        latency=["low", "normal"],
+        voice={"her": "ada", "him": "ben"},
+        speed=1.5,
+        format="pcm",
+        cache=Cache(tmp_path),
+    )
+    assert [axis.name for axis in sweep.axes] == ["text", "temperature", "latency", "reference_id"]
+    assert (len(sweep), sweep.model) == (24, "s1")
+    request = sweep.base
+    assert (request.top_p, request.format, request.prosody) == (0.9, "pcm", ProsodyControl(speed=1.5))
+    assert {cell.request.reference_id for cell in sweep.grid.cells} == {"ada", "ben"}
+    assert len(sweep.run().takes) == 24
+
+
+def test_one_text_is_no_axis_and_a_list_of_references_is_one_value() -> None:
+    references = [ReferenceAudio(audio=b"x", text="")]
+    sweep = Lab(ToneBackend()).sweep("2..3", references=references, speed=[1, 2])
+    assert [axis.name for axis in sweep.axes] == ["prosody.speed"]
+    assert sweep.base.references == tuple(references)
+    assert sweep.base.text == "2..3"
+
+
+def test_a_wrong_field_is_named_before_anything_runs() -> None:
+    backend = ToneBackend()
+    for fields, name in (
+        ({"temperture": [1]}, "temperture"),
+        ({"temperature": [0, 2]}, "temperature"),
+        ({"top_p": []}, "top_p"),
+        ({"latency": "quick"}, "latency"),
+    ):
+        with pytest.raises(RequestInvalid) as caught:
+            Lab(backend).sweep("One.", **fields)
+        assert caught.value.errors[0].field == name
+    assert backend.asked == []
+
+
+def test_several_labs(tmp_path: Path) -> None:
+    one, two = ToneBackend(), ToneBackend(fingerprint="tones-2")
+    made = Lab(one).sweep("One.", labs={"other": Lab(two)}, temperature=[0, 1], cache=Cache(tmp_path)).run()
+    assert set(made.frame()["backend"]) == {"lab", "other"}
+    assert (len(one.asked), len(two.asked)) == (2, 2)
+
+
+def test_other_processes_open_the_service_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with KeyStore(tmp_path / "keys.sqlite3") as keys, running(ToneBackend(), keys=keys) as url:
+        secret = keys.create("sweep").secret
+        monkeypatch.setenv("VOICELAB_API_KEY", secret)
+        with connect(url) as lab, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            assert lab.opening == Opening(url)
+            assert secret.encode() not in pickle.dumps(lab.opening)
+            sweep = lab.sweep("One.", temperature=[0, 1], cache=Cache(tmp_path / "cache"))
+            made = sweep.run(executor=pool)
+            assert (made.state, len(made.takes)) == ("done", 2), made.failures
+            assert lab.with_defaults(top_p=0.5).opening == lab.opening

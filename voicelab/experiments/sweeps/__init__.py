@@ -1,0 +1,1 @@
+"""Sweeps: a grid of requests over any field, estimated, run anywhere, and gone on with."""
