@@ -1,0 +1,41 @@
+"""Statistics of experiments: effects beside sampling noise, and what listening tests need."""
+
+from voicelab.experiments.statistics.agreement import intraclass_correlation, krippendorff_alpha
+from voicelab.experiments.statistics.choices import BradleyTerry, binomial, bradley_terry
+from voicelab.experiments.statistics.effects import Effects, effects
+from voicelab.experiments.statistics.multiple import benjamini_hochberg, holm
+from voicelab.experiments.statistics.planning import Sprt, choice_power, rating_power, ratings_needed, trials_needed
+from voicelab.experiments.statistics.ratings import (
+    Friedman,
+    Screening,
+    friedman,
+    mean_opinion_score,
+    screen_mushra,
+    wilcoxon,
+)
+from voicelab.experiments.statistics.result import Estimate, Test
+
+__all__ = [
+    "BradleyTerry",
+    "Effects",
+    "Estimate",
+    "Friedman",
+    "Screening",
+    "Sprt",
+    "Test",
+    "benjamini_hochberg",
+    "binomial",
+    "bradley_terry",
+    "choice_power",
+    "effects",
+    "friedman",
+    "holm",
+    "intraclass_correlation",
+    "krippendorff_alpha",
+    "mean_opinion_score",
+    "rating_power",
+    "ratings_needed",
+    "screen_mushra",
+    "trials_needed",
+    "wilcoxon",
+]

@@ -1,0 +1,261 @@
+"""Effect or noise? What each axis of a sweep does to each metric, beside how much repeated takes differ."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from voicelab.errors import RequestInvalid
+from voicelab.experiments.statistics.design import Design, build, columns_of
+from voicelab.experiments.statistics.multiple import benjamini_hochberg, holm
+from voicelab.experiments.statistics.resampling import Noise, bootstrap_contrasts, noise_of, permutation_p
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+__all__ = ["Effects", "effects"]
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """What was found; three tidy tables, a text form and a plot.
+
+    ``frame``: a row for each metric and axis. ``p`` of the permutation test, ``p_holm`` and ``p_bh`` corrected for
+    all rows, ``eta_sq`` and ``omega_sq`` the axis' share of the variance, ``levels``, ``takes``, ``arrangements``
+    that a permutation can make (no p is below one over it).
+
+    ``contrasts``: a row for each metric, axis and level but the first: ``estimate`` is the difference from the
+    first level (``baseline``) in the metric's unit, ``low`` and ``high`` its interval, ``in_sd`` the estimate in
+    standard deviations of repeated takes.
+
+    ``variance``: where each metric's variance comes from: a row for each axis, ``blocks``, ``interactions`` and
+    ``sampling`` (repeats of one cell), with ``df``, ``sum_sq``, ``eta_sq`` and ``omega_sq``; ``sd`` of sampling in
+    the metric's unit. The shares sum to 1 when all cells have equally many takes.
+
+    ``notes`` are sentences on what the reader should know.
+    """
+
+    frame: pd.DataFrame = field(repr=False)
+    contrasts: pd.DataFrame = field(repr=False)
+    variance: pd.DataFrame = field(repr=False)
+    confidence: float
+    seed: int
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{self.confidence:.0%} intervals; p by permutation, corrected by Holm over {len(self.frame)} tests"]
+        contrasts = self.contrasts.to_dict("records")
+        for row in self.frame.to_dict("records"):
+            name, axis = row["metric"], row["axis"]
+            share = f"omega² {row['omega_sq']:.2f}" if math.isfinite(row["omega_sq"]) else "share unknown"
+            lines.append(f"{name} by {axis}: p {row['p']:.4f}, corrected {row['p_holm']:.4f}; {share}")
+            lines += [
+                f"    {item['baseline']} → {item['level']}: "
+                f"{item['estimate']:+.4g} [{item['low']:+.4g}, {item['high']:+.4g}]"
+                for item in contrasts
+                if (item["metric"], item["axis"]) == (name, axis)
+            ]
+        lines += [
+            f"{row['metric']} varies by {row['sd']:.4g} (sd) between takes of one cell, "
+            f"{row['eta_sq']:.0%} of its variance"
+            for row in self.variance.to_dict("records")
+            if row["source"] == "sampling"
+        ]
+        return "\n".join([*lines, *self.notes])
+
+    __repr__ = __str__
+
+    def plot(self, axes: Axes | None = None, *, alpha: float = 0.05) -> Axes:
+        """Draw every contrast with its interval, in standard deviations of repeated takes; return the axes.
+
+        The band is one standard deviation to each side: how far two takes of one cell differ anyway. Filled
+        marks are effects whose p, corrected by Holm, is at most ``alpha``. ``axes`` is where to draw, a new figure
+        when not given.
+        """
+        from voicelab.experiments.statistics.picture import draw_effects
+
+        return draw_effects(self, axes, alpha)
+
+
+def effects(
+    frame: pd.DataFrame,
+    axes: Sequence[str] | str,
+    metrics: Sequence[str] | str | None = None,
+    *,
+    blocks: Sequence[str] | str = (),
+    confidence: float = 0.95,
+    permutations: int = 4999,
+    resamples: int = 1999,
+    seed: int = 0,
+) -> Effects:
+    """Return whether each axis does anything to each metric, and how much.
+
+    Args:
+        frame: one row a take.
+        axes: columns with what was varied.
+        metrics: columns with what was measured; all numeric columns that are neither axes nor blocks when not
+            given. Takes in which a metric is NaN are left out of its tests.
+        blocks: columns with what else differs and is held fixed, such as the text. Where the cells of a grid share
+            their seeds, add the seed, which compares like with like; without it the test is valid, but weaker.
+        confidence: of the intervals.
+        permutations: how many; p is a multiple of 1 / (permutations + 1).
+        resamples: how many for the intervals.
+        seed: of the resampling; each metric and axis draws from its own stream, so that adding another changes
+            nothing.
+
+    An axis is tested by its main effect: one that raises a metric in one cell as much as it lowers it in another
+    has none, and shows among the interactions. With no repeats the interactions are taken for noise, and a note
+    says so.
+
+    Raises RequestInvalid for an unknown column, an axis with one level, or fewer than two takes.
+    """
+    names = columns_of(frame, axes, "axes")
+    held = columns_of(frame, blocks, "blocks")
+    if not names:
+        raise RequestInvalid.of("axes", "name at least one")
+    if set(names) & set(held):
+        raise RequestInvalid.of("blocks", "a column is both axis and block")
+    if metrics is None:
+        numeric = frame.select_dtypes("number").columns
+        metrics = [column for column in numeric if column not in names and column not in held]
+    measured = columns_of(frame, metrics, "metrics")
+    if not measured:
+        raise RequestInvalid.of("metrics", "there is no column with numbers besides axes and blocks")
+    _check_numbers(confidence, permutations, resamples, seed)
+    tables = _Tables()
+    for metric in measured:
+        design = build(frame, names, held, metric)
+        missing = len(frame) - design.values.size
+        if missing:
+            tables.notes.append(f"{metric} is undefined for {missing} of {len(frame)} takes, which were left out.")
+        _one_metric(tables, design, metric, names, (confidence, permutations, resamples, seed))
+    return tables.finish(confidence, seed)
+
+
+def _check_numbers(confidence: float, permutations: int, resamples: int, seed: int) -> None:
+    if not 0.5 <= confidence < 1.0:
+        raise RequestInvalid.of("confidence", "Input should be from 0.5 to below 1")
+    for name, value in (("permutations", permutations), ("resamples", resamples)):
+        if type(value) is not int or value < 99:
+            raise RequestInvalid.of(name, "Input should be a whole number from 99")
+    if type(seed) is not int or seed < 0:
+        raise RequestInvalid.of("seed", "Input should be a whole number from 0")
+
+
+class _Tables:
+    """Rows as they are found."""
+
+    def __init__(self) -> None:
+        self.frame: list[dict[str, Any]] = []
+        self.contrasts: list[dict[str, Any]] = []
+        self.variance: list[dict[str, Any]] = []
+        self.notes: list[str] = []
+
+    def finish(self, confidence: float, seed: int) -> Effects:
+        import pandas as pd
+
+        frame = pd.DataFrame(self.frame)
+        frame.insert(3, "p_holm", holm(frame["p"]))
+        frame.insert(4, "p_bh", benjamini_hochberg(frame["p"]))
+        columns = ["metric", "axis", "baseline", "level", "estimate", "low", "high", "in_sd"]
+        contrasts = pd.DataFrame(self.contrasts, columns=columns)
+        notes = tuple(dict.fromkeys(self.notes))
+        return Effects(frame, contrasts, pd.DataFrame(self.variance), confidence, seed, notes)
+
+
+def _one_metric(
+    tables: _Tables, design: Design, metric: str, names: Sequence[str], how: tuple[float, int, int, int]
+) -> None:
+    confidence, permutations, resamples, seed = how
+    if design.values.size < 2:
+        raise RequestInvalid.of("metrics", f"{metric!r} has {design.values.size} values, too few to compare")
+    noise = noise_of(design)
+    if not noise.repeats:
+        tables.notes.append("No cell has two takes: interactions cannot be told from sampling, and count as it.")
+    shares = _variance(design, metric, names, noise)
+    tables.variance += shares
+    for number, axis in enumerate(names):
+        present = np.unique(design.codes[number])
+        if present.size < 2:
+            raise RequestInvalid.of("axes", f"{axis!r} has one level where {metric!r} is known: nothing to compare")
+        stream = (seed, zlib.crc32(metric.encode()), zlib.crc32(axis.encode()))
+        p, arrangements = permutation_p(design, number, permutations, np.random.default_rng((*stream, 0)))
+        tables.frame.append(
+            {
+                "metric": metric,
+                "axis": axis,
+                "p": p,
+                "eta_sq": shares[number]["eta_sq"],
+                "omega_sq": shares[number]["omega_sq"],
+                "levels": present.size,
+                "takes": design.values.size,
+                "arrangements": arrangements,
+            }
+        )
+        if arrangements < 20.0:
+            tables.notes.append(
+                f"{axis} has only {arrangements:.0f} arrangements of {metric}: no p can be below {1 / arrangements:.2g}."
+            )
+        found = bootstrap_contrasts(design, number, noise, confidence, resamples, np.random.default_rng((*stream, 1)))
+        level = design.levels[number]
+        for row, code in enumerate(present[1:]):
+            estimate = float(found.estimate[row])
+            tables.contrasts.append(
+                {
+                    "metric": metric,
+                    "axis": axis,
+                    "baseline": level[present[0]],
+                    "level": level[code],
+                    "estimate": estimate,
+                    "low": float(found.low[row]),
+                    "high": float(found.high[row]),
+                    "in_sd": estimate / noise.sd if noise.sd > 0.0 else math.nan,
+                }
+            )
+
+
+def _variance(design: Design, metric: str, names: Sequence[str], noise: Noise) -> list[dict[str, Any]]:
+    """Split the sum of squares: each factor's is what the additive model loses without it (type II)."""
+    factors = range(len(design.levels))
+    total = float(np.square(design.values - design.values.mean()).sum())
+    left, model_df = _residual(design, factors)
+    mean_noise = noise.sum_sq / noise.df if noise.df > 0 else math.nan
+
+    def row(source: str, df: int, sum_sq: float) -> dict[str, Any]:
+        known = total > 0.0
+        return {
+            "metric": metric,
+            "source": source,
+            "df": df,
+            "sum_sq": sum_sq,
+            "eta_sq": sum_sq / total if known else math.nan,
+            "omega_sq": (sum_sq - df * mean_noise) / (total + mean_noise) if known else math.nan,
+            "sd": math.nan,
+        }
+
+    rows = []
+    for number, axis in enumerate(names):
+        without, df = _residual(design, [other for other in factors if other != number])
+        rows.append(row(axis, model_df - df, without - left))
+    if len(design.levels) > design.axes:
+        without, df = _residual(design, range(design.axes))
+        rows.append(row("blocks", model_df - df, without - left))
+    if noise.repeats:
+        rows.append(row("interactions", design.values.size - noise.df - model_df, left - noise.sum_sq))
+    sampling = row("sampling", noise.df, noise.sum_sq)
+    # What is left of 1 when the other shares are freed of the noise in them.
+    sampling["omega_sq"] = design.values.size * mean_noise / (total + mean_noise) if total > 0.0 else math.nan
+    sampling["sd"] = noise.sd
+    return [*rows, sampling]
+
+
+def _residual(design: Design, factors: Sequence[int]) -> tuple[float, int]:
+    model = design.dummies(factors)
+    solution, _, rank, _ = np.linalg.lstsq(model, design.values, rcond=None)
+    return float(np.square(design.values - model @ solution).sum()), int(rank)

@@ -1,0 +1,160 @@
+"""The two resamplings behind an effect: permutations within strata, and a bootstrap of the sampling noise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from voicelab.experiments.statistics.design import Design
+
+__all__ = ["Contrasts", "Noise", "bootstrap_contrasts", "noise_of", "permutation_p"]
+
+_Codes = npt.NDArray[np.intp]
+_Floats = npt.NDArray[np.float64]
+
+# Numbers held at once while resampling: 32 MB.
+_HELD = 4_000_000
+
+
+def permutation_p(design: Design, axis: int, permutations: int, rng: np.random.Generator) -> tuple[float, float]:
+    """Return p of the hypothesis that an axis does nothing, and the number of distinct arrangements.
+
+    The levels are exchanged between the takes of each stratum, within which nothing but this axis differs; the
+    statistic is the sum of squares between the levels after each stratum's mean is taken out. The observed
+    arrangement counts as one of the permutations (B. Phipson & G. K. Smyth, "Permutation p-values should never
+    be zero", 2010), so that the test is exact: p is at most alpha with a chance of at most alpha.
+    """
+    strata = design.strata(axis)
+    order = np.argsort(strata, kind="stable")
+    strata, levels, values = strata[order], design.codes[axis][order], design.values[order]
+    centred = values - (np.bincount(strata, values) / np.bincount(strata))[strata]
+    names, levels = np.unique(levels, return_inverse=True)
+    member = (levels[:, None] == np.arange(names.size)[None]).astype(np.float64)
+    sizes = member.sum(axis=0)
+
+    def statistic(rows: _Floats) -> _Floats:
+        found: _Floats = (np.square(rows @ member) / sizes).sum(axis=-1)
+        return found
+
+    observed = float(statistic(centred))
+    # Ties in exact arithmetic must stay ties.
+    threshold = observed - 1e-9 * max(observed, float(centred @ centred) * 1e-3)
+    reached, done = 0, 0
+    while done < permutations:
+        count = min(permutations - done, max(1, _HELD // centred.size))
+        shuffled = np.argsort(rng.random((count, centred.size)) + strata, axis=1)
+        reached += int((statistic(centred[shuffled]) >= threshold).sum())
+        done += count
+    return (reached + 1) / (permutations + 1), _arrangements(strata, levels)
+
+
+def _arrangements(strata: _Codes, levels: _Codes) -> float:
+    sizes = np.bincount(strata)
+    cells = np.unique(np.stack([strata, levels]), axis=1, return_counts=True)[1]
+    logarithm = sum(math.lgamma(size + 1) for size in sizes) - sum(math.lgamma(count + 1) for count in cells)
+    return math.exp(logarithm) if logarithm < 700.0 else math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """The sampling noise of a design: what a model leaves over.
+
+    ``residuals`` (takes,), ``df`` their degrees of freedom, ``basis`` (takes, rank) an orthonormal basis of the
+    model; ``repeats`` says whether the model is the cells themselves, or, where no cell has two takes, the sum of
+    the factors' effects, so that interactions count as noise.
+    """
+
+    residuals: _Floats
+    df: int
+    basis: _Floats
+    repeats: bool
+
+    @property
+    def sum_sq(self) -> float:
+        """Sum of the residuals' squares."""
+        return float(self.residuals @ self.residuals)
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation of repeated takes, in the metric's unit; NaN without degrees of freedom."""
+        return math.sqrt(self.sum_sq / self.df) if self.df > 0 else math.nan
+
+
+def noise_of(design: Design) -> Noise:
+    """Return the sampling noise around the cells' means, or around the additive model where nothing repeats."""
+    cells = design.cells
+    sizes = np.bincount(cells)
+    repeats = bool(design.values.size > sizes.size)
+    if repeats:
+        basis = (cells[:, None] == np.arange(sizes.size)[None]) / np.sqrt(sizes)
+    else:
+        model = design.dummies(range(len(design.levels)))
+        left, strength, _ = np.linalg.svd(model, full_matrices=False)
+        basis = left[:, strength > strength.max(initial=0.0) * 1e-10]
+    residuals = design.values - basis @ (basis.T @ design.values)
+    return Noise(residuals, design.values.size - basis.shape[1], basis, repeats)
+
+
+@dataclass(frozen=True, eq=False)
+class Contrasts:
+    """Differences of an axis' levels from its first: ``estimate``, ``low`` and ``high``, each (levels - 1,)."""
+
+    estimate: _Floats
+    low: _Floats
+    high: _Floats
+
+
+def bootstrap_contrasts(
+    design: Design, axis: int, noise: Noise, confidence: float, resamples: int, rng: np.random.Generator
+) -> Contrasts:
+    """Return each level's difference from the first, adjusted for the other factors, with its interval.
+
+    The estimate is the additive model's by least squares. Interval: bootstrap-t (B. Efron & R. J. Tibshirani, "An
+    Introduction to the Bootstrap", 1993, chapter 12) of the residuals, each level with a noise of its own, since
+    a parameter may change how much takes differ; it speaks of these cells, whose takes are resampled, not of
+    other texts.
+    """
+    factors = [axis, *(other for other in range(len(design.levels)) if other != axis)]
+    names, level = np.unique(design.codes[axis], return_inverse=True)
+    weights = np.linalg.pinv(design.dummies(factors))[1 : names.size]
+    estimate = weights @ design.values
+    unknown = np.full(estimate.size, np.nan)
+    if noise.df < 1:
+        return Contrasts(estimate, unknown, unknown)
+    member = (level[:, None] == np.arange(names.size)[None]).astype(np.float64)
+    # Degrees of freedom of each level: its takes less its share of the model.
+    free = member.sum(axis=0) - (np.square(noise.basis).sum(axis=1) @ member)
+    free = np.maximum(free, 1e-9)
+    pooled = noise.sum_sq / noise.df
+
+    def variances(residuals: _Floats) -> _Floats:
+        own: _Floats = (np.square(residuals) @ member) / free
+        # A level without repeats of its own borrows the noise of all.
+        return np.where(free >= 1.0 - 1e-6, own, pooled)
+
+    def errors(by_level: _Floats) -> _Floats:
+        found: _Floats = np.sqrt(by_level @ (np.square(weights) @ member).T)
+        return found
+
+    spread = variances(noise.residuals)
+    error = errors(spread)
+    if not (error > 0.0).all():
+        return Contrasts(estimate, estimate, estimate)
+    leverage = np.sqrt(np.maximum(1.0 - np.square(noise.basis).sum(axis=1), 1e-12))
+    usable = (leverage > 1e-3) & (spread[level] > 0.0)
+    pool = noise.residuals[usable] / leverage[usable] / np.sqrt(spread[level][usable])
+    pool = pool - pool.mean()
+    pool /= math.sqrt(float(np.mean(np.square(pool)))) or 1.0
+    ratios = []
+    for begin in range(0, resamples, size := max(1, _HELD // level.size)):
+        count = min(size, resamples - begin)
+        drawn = pool[rng.integers(pool.size, size=(count, level.size))] * np.sqrt(spread[level])
+        left = drawn - (drawn @ noise.basis) @ noise.basis.T
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios.append(np.nan_to_num((drawn @ weights.T) / errors(variances(left)), nan=0.0, posinf=np.inf))
+    tail = (1.0 - confidence) / 2.0
+    lower, upper = np.quantile(np.concatenate(ratios), (tail, 1.0 - tail), axis=0)
+    return Contrasts(estimate, estimate - upper * error, estimate - lower * error)
