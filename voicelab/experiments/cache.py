@@ -123,10 +123,12 @@ class Cache:
         key = take.key
         self.entries.put_references(take.request)
         for _ in range(3):
-            # Not waited for: an entry that a loss of power spoils is noticed, and made anew.
-            if self.entries.put(key, take.record(), take.audio, sync=False):
-                self._grown(len(take.audio))
-                return take
+            if key not in self.entries:
+                audio = take.audio
+                # The disk is not waited for: an entry that a loss of power spoils is noticed, and made anew.
+                if self.entries.put(key, take.record(), audio, sync=False):
+                    self._grown(len(audio))
+                    return take
             try:
                 known = self.entries.record(key)
                 # The very same is most often there because it came from here.

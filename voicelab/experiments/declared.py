@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -17,7 +16,7 @@ def capabilities_record(capabilities: Capabilities) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(capabilities).items()}
 
 
-def capabilities_of(record: Mapping[str, Any]) -> Capabilities:
+def capabilities_of(record: Any) -> Capabilities:
     """Return the Capabilities that were recorded. Raises StoreError when the record is none."""
     try:
         fields: dict[str, Any] = {

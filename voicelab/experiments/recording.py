@@ -260,4 +260,4 @@ def _declared(folder: Path) -> Capabilities:
         raise StoreError(f"{path} cannot be read: {error}") from error
     if version != _VERSION:
         raise StoreError(f"{path} was written by a newer voicelab (version {version}, known: {_VERSION})")
-    return capabilities_of(record["capabilities"])
+    return capabilities_of(record.get("capabilities"))
