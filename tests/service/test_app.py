@@ -157,6 +157,13 @@ def test_syntax_that_no_request_can_be_is_422(service: Service, body: bytes) -> 
     assert fields(answer)[0].startswith("body")
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
+def test_what_is_no_finite_number_is_told_with_its_field(service: Service, number: str) -> None:
+    body = f'{{"text": "a", "temperature": {number}, "prosody": {{"speed": {number}}}, "chunk_length": {number}}}'
+    answer = service.http.post("/v1/tts", content=body, headers={"content-type": "application/json"})
+    assert sorted(fields(answer)) == ["body.chunk_length", "body.prosody.speed", "body.temperature"]
+
+
 def test_one_answer_names_all_that_is_wrong(service: Service) -> None:
     answer = service.http.post(
         "/v1/tts",

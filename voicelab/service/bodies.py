@@ -91,8 +91,7 @@ async def decoded(executor: Executor, body: bytes, kind: BodyKind) -> object:
 def decode(body: bytes, kind: BodyKind) -> object:
     """Return what a body says: a mapping if it is a request, anything else its decoder allows otherwise.
 
-    Raises RequestInvalid for syntax errors, duplicate keys, NaN and infinities, and for nesting or
-    lengths that no request has.
+    Raises RequestInvalid for syntax errors and duplicate keys, and for nesting or lengths that no request has.
     """
     try:
         return _from_json(body) if kind == "json" else _from_msgpack(body)
@@ -114,7 +113,8 @@ def _from_json(body: bytes) -> object:
         _refuse("json", "more values than any request has")
     unique = partial(_unique, "json")
     text = body.decode("utf-8-sig")
-    return json.loads(text, object_pairs_hook=unique, parse_constant=_no_constant, parse_int=_whole)
+    # NaN and its like are left to the schema, which names the field.
+    return json.loads(text, object_pairs_hook=unique, parse_int=_whole)
 
 
 def _from_msgpack(body: bytes) -> object:
@@ -145,10 +145,6 @@ def _unique(kind: BodyKind, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     if len(fields) != len(pairs):
         _refuse(kind, "the same key twice in one object")
     return fields
-
-
-def _no_constant(name: str) -> NoReturn:
-    _refuse("json", f"{name} is no number")
 
 
 def _whole(digits: str) -> int:

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from voicelab.errors import FieldError, RequestInvalid
+from voicelab.schema import VoiceCreate
 from voicelab.service.bodies import check_length, late
 
 __all__ = ["MAX_PARTS", "Part", "as_wire", "read_form"]
@@ -128,12 +129,16 @@ class _Form:
 def as_wire(parts: list[Part]) -> dict[str, object]:
     """Return a form's parts as the fields of a request: files as bytes, the rest as text, lists in their order.
 
+    Parts that are no field of a request are left out.
+
     Raises RequestInvalid for text that is not UTF-8, and for two values where one is meant.
     """
     wire: dict[str, object] = {}
     lists: dict[str, list[tuple[int, object]]] = {}
     for part in parts:
         match = _LISTED.fullmatch(part.name)
+        if match is None and part.name not in VoiceCreate.model_fields:
+            continue  # whatever it holds, and however often it comes
         value = _value(_base(part.name), bytes(part.data))
         if match is None:
             if part.name in wire:

@@ -1,0 +1,55 @@
+"""A host of voices for tests: tones that speak, a real store, and real intake; only the engine is not there."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Self
+
+from tests.tones import VOICES, ToneBackend
+from voicelab.backend import SpeechStream
+from voicelab.errors import NotFound, RequestInvalid
+from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.voices.intake import take_in
+from voicelab.voices.store import LOCAL_OWNER, VoiceStore
+
+
+class ToneHost(ToneBackend):
+    """Keeps voices in ``folder`` and says notes with all of them."""
+
+    def __init__(self, folder: Path, **declared: object) -> None:
+        super().__init__(**declared)
+        self.store = VoiceStore(folder)
+        self._owner = LOCAL_OWNER
+
+    def acting_for(self, owner: str) -> Self:
+        other = copy.copy(self)
+        other._owner = owner
+        return other
+
+    def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
+        voice = request.reference_id
+        if voice is not None and voice not in {one.id for one in VOICES}:
+            try:
+                self.store.get(voice, self._owner)
+            except NotFound:
+                raise RequestInvalid.of("reference_id", "There is no such voice", type="not_found") from None
+            request = request.replace(reference_id=None)
+        return super().synthesize(request, model=model, seed=seed)
+
+    def create_voice(self, request: VoiceCreate) -> VoiceModel:
+        voice = self.store.begin(request, take_in(request, lambda: None), self._owner, ("en",))
+        self.store.train(voice)
+        return self.store.finish(voice, self.capabilities.fingerprint, b"")
+
+    def get_voice(self, id: str) -> VoiceModel:
+        return self.store.get(id, self._owner)
+
+    def cover_image(self, id: str) -> bytes:
+        return self.store.cover(id, self._owner)
+
+    def sample_audio(self, id: str, number: int) -> bytes:
+        return self.store.sample(id, self._owner, number)
+
+    def close(self) -> None:
+        self.store.close()
