@@ -14,6 +14,7 @@ from voicelab.cli.keys import keys
 from voicelab.cli.lab import lab
 from voicelab.cli.say import say
 from voicelab.cli.serve import serve
+from voicelab.cli.sweep import sweep
 
 __all__ = ["app"]
 
@@ -37,5 +38,6 @@ app.callback()(show_version)
 app.command()(say)
 app.command()(serve)
 app.add_typer(keys, name="keys")
+app.command()(sweep)
 app.command()(lab)
 app.command()(doctor)

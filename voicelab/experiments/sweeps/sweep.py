@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, Capabilities, check_seed
-from voicelab.errors import NotFound, RequestInvalid
+from voicelab.errors import NotFound, RequestInvalid, StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.journal import Journal
 from voicelab.experiments.sweeps.axes import Axis
@@ -230,6 +230,27 @@ class SweepResult:
             raise RequestInvalid.of("where", f"{len(found)} takes are like that; name more axes")
         return found[0].clip()
 
+    def export(self, folder: str | Path) -> Path:
+        """Write every take as it was received into ``folder/audio`` and the table into ``folder/takes.csv``.
+
+        Files are named by their place in the grid and their repeat; the table's column ``file`` names them.
+        Returns the table's path. Raises StoreError when the disk fails.
+        """
+        folder = Path(folder)
+        table = self.frame()
+        names = []
+        try:
+            (folder / "audio").mkdir(parents=True, exist_ok=True)
+            for outcome in self.outcomes:
+                names.append(_file_name(outcome, len(self.grid.cells)) if outcome.take is not None else None)
+                if outcome.take is not None:
+                    (folder / str(names[-1])).write_bytes(outcome.take.audio)
+            table["file"] = names
+            table.to_csv(folder / "takes.csv", index=False)
+        except OSError as error:
+            raise StoreError(f"the takes cannot be written to {folder}: {error.strerror or error}") from error
+        return folder / "takes.csv"
+
     def frame(self, measures: Callable[[Sequence[Clip]], Iterable[Mapping[str, Any]]] | None = None) -> pd.DataFrame:
         """Return a tidy table: one row a take, a column for each axis, then its measurements.
 
@@ -279,6 +300,11 @@ def _row(outcome: Outcome) -> dict[str, Any]:
             "key": take.key,
         }
     return row
+
+
+def _file_name(outcome: Outcome, cells: int) -> str:
+    suffix = {"opus": "ogg"}.get(outcome.job.cell.request.format, outcome.job.cell.request.format)
+    return f"audio/{outcome.job.cell.index:0{len(str(cells))}d}-{outcome.job.repeat}.{suffix}"
 
 
 def _fits(outcome: Outcome, where: Mapping[str, object]) -> bool:

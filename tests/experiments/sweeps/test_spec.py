@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.tones import ToneBackend
+from voicelab.errors import RequestInvalid, StoreError
+from voicelab.experiments.cache import Cache
+from voicelab.experiments.sweeps.budget import Budget
+from voicelab.experiments.sweeps.spec import read_spec
+from voicelab.lab import Lab
+from voicelab.schema import ReferenceAudio
+
+WHOLE = """
+text = ["One.", "Two."]
+repeats = 2
+seed = 7
+model = "s1"
+concurrency = 3
+
+[fields]
+format = "pcm"
+prosody = {speed = 1.5}
+
+[axes]
+temperature = "0..1 step 0.5"
+voice = ["ada", "ben"]
+top_p = 0.5
+
+[budget]
+requests = 24
+"""
+
+
+def read(folder: Path, text: str) -> Path:
+    path = folder / "study.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_says_what_the_call_would(tmp_path: Path) -> None:
+    spec = read_spec(read(tmp_path, WHOLE))
+    lab = Lab(ToneBackend())
+    made = lab.sweep(spec.text, cache=Cache(tmp_path / "cache"), **spec.asked)
+    by_hand = lab.sweep(
+        ["One.", "Two."],
+        repeats=2,
+        seed=7,
+        model="s1",
+        format="pcm",
+        prosody={"speed": 1.5},
+        temperature=[0.0, 0.5, 1.0],
+        voice=["ada", "ben"],
+        top_p=[0.5],
+    )
+    assert made.jobs() == by_hand.jobs()
+    assert spec.budget == Budget(requests=24)
+    assert dict(spec.run) == {"concurrency": 3}
+    assert len(made.run(budget=spec.budget, **spec.run).takes) == 24
+
+
+def test_references_are_files_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "a.wav").write_bytes(b"a")
+    (tmp_path / "b.wav").write_bytes(b"b")
+    spec = read_spec(read(tmp_path, 'text = "One."\n[fields]\nreferences = [{audio = "a.wav", text = "A."}]'))
+    assert spec.asked["references"] == [ReferenceAudio(audio=b"a", text="A.")]
+    spec = read_spec(
+        read(
+            tmp_path,
+            'text = "One."\n[axes]\nreferences = [[{audio = "a.wav"}], [{audio = "a.wav"}, {audio = "b.wav"}]]',
+        )
+    )
+    sweep = Lab(ToneBackend()).sweep(spec.text, **spec.asked)
+    assert [len(cell.request.references or ()) for cell in sweep.grid.cells] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ('text = "One."\nrepeat = 2', "repeat"),
+        ('text = "One."\nfields = 3', "fields"),
+        ('text = "One."\n[budget]\nmoney = 3', "budget.money"),
+        ('text = "One."\n[budget]\nrequests = -3', "budget.requests"),
+        ('text = "One."\n[fields]\ntop_p = 1\n[axes]\ntop_p = [0, 1]', "top_p"),
+        ('text = "One."\n[fields]\nreferences = ["a.wav"]', "references"),
+    ],
+)
+def test_what_a_file_cannot_say(tmp_path: Path, text: str, field: str) -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        read_spec(read(tmp_path, text))
+    assert [error.field for error in caught.value.errors] == [field]
+
+
+def test_no_file_no_toml_no_audio(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be read"):
+        read_spec(tmp_path / "none.toml")
+    with pytest.raises(StoreError, match="no TOML"):
+        read_spec(read(tmp_path, "text = "))
+    with pytest.raises(StoreError, match=r"gone\.wav cannot be read"):
+        read_spec(read(tmp_path, 'text = "One."\n[fields]\nreferences = [{audio = "gone.wav"}]'))
