@@ -37,6 +37,10 @@ if TYPE_CHECKING:
         VoicelabError,
         WeightsError,
     )
+    from voicelab.experiments.cache import Cache
+    from voicelab.experiments.manifest import Manifest, load
+    from voicelab.experiments.recording import RecordingBackend, ReplayBackend
+    from voicelab.experiments.take import Take
     from voicelab.lab import Lab, connect
     from voicelab.schema import (
         Author,
@@ -57,6 +61,7 @@ __all__ = [
     "AuthenticationError",
     "Author",
     "Backend",
+    "Cache",
     "Cancelled",
     "Capabilities",
     "Clip",
@@ -64,12 +69,15 @@ __all__ = [
     "FieldError",
     "Lab",
     "LocalBackend",
+    "Manifest",
     "MissingExtra",
     "NotFound",
     "PaymentRequired",
     "ProsodyControl",
     "Provenance",
+    "RecordingBackend",
     "ReferenceAudio",
+    "ReplayBackend",
     "RequestInvalid",
     "SampleEntity",
     "ServiceBackend",
@@ -80,6 +88,7 @@ __all__ = [
     "StoreError",
     "StreamTruncated",
     "TTSRequest",
+    "Take",
     "Timing",
     "VoiceCreate",
     "VoiceModel",
@@ -89,6 +98,7 @@ __all__ = [
     "WordTime",
     "__version__",
     "connect",
+    "load",
 ]
 
 # The module each name lives in. mypy reads the imports above, the interpreter this table.
@@ -97,6 +107,10 @@ _HOME = {
     **dict.fromkeys(("Backend", "Capabilities", "SpeechStream", "VoicePreset"), "voicelab.backend"),
     **dict.fromkeys(("AsyncServiceBackend", "AsyncSpeechStream", "ServiceBackend"), "voicelab.client"),
     "LocalBackend": "voicelab.engine.local",
+    "Cache": "voicelab.experiments.cache",
+    **dict.fromkeys(("Manifest", "load"), "voicelab.experiments.manifest"),
+    **dict.fromkeys(("RecordingBackend", "ReplayBackend"), "voicelab.experiments.recording"),
+    "Take": "voicelab.experiments.take",
     **dict.fromkeys(("Lab", "connect"), "voicelab.lab"),
     **dict.fromkeys(
         (

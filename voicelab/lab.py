@@ -37,9 +37,12 @@ def connect(
     api_key: str | None = None,
     device: str | None = None,
     model: Model | None = None,
+    cache: Cache | str | Path | bool | None = None,
+    record: str | Path | None = None,
+    replay: str | Path | None = None,
     **defaults: object,
 ) -> Lab:
-    """Return a Lab that speaks with the embedded voice, or with the service at ``base_url``.
+    """Return a Lab that speaks with the embedded voice, with the service at ``base_url``, or from a recording.
 
     Args:
         base_url: address of a service; the environment variable VOICELAB_BASE_URL when not given.
@@ -47,29 +50,38 @@ def connect(
         api_key: the service's key; the environment variable VOICELAB_API_KEY when not given.
         device: where the embedded voice runs ("cpu", "cuda"); chosen by itself when not given.
         model: synthesis model of every call, "s1" or "s2-pro"; s2-pro when not given.
+        cache: keep speech that could only come out the same again, and do not make it twice: with a seed,
+            where seeds are exact, and at temperature 0. True is the cache in voicelab's data folder; a
+            folder or a Cache another one; without it every call is made anew.
+        record: a folder in which every call and its answer are kept.
+        replay: such a folder; its answers are played back with their own timing, and nothing else speaks.
         **defaults: fields of TTSRequest, or ``voice`` or ``seed``, that every call starts from.
 
     Raises:
         RequestInvalid: a default is no field or out of its bounds, or an argument does not fit the backend.
         MissingExtra: the embedded voice is asked for and its dependencies are not installed.
+        StoreError: nothing can be recorded in the folder, or there is no recording in it.
     """
-    base_url = base_url or os.environ.get(BASE_URL_VARIABLE) or None
+    if replay is not None:
+        _check_replay(base_url=base_url, api_key=api_key, device=device, cache=cache, record=record)
+    base_url = None if replay is not None else base_url or os.environ.get(BASE_URL_VARIABLE) or None
     if model is not None:
         defaults["model"] = check_model(model)
     # Before the backend starts: a bad default should not cost the time to load weights.
     _check_defaults(defaults)
-    if base_url is None:
-        if api_key is not None:
-            raise RequestInvalid.of("api_key", "the embedded voice takes no key; give base_url too", in_="header")
-        return Lab(_embedded(device), opening=Opening(device=device), **defaults)
-    if device is not None:
+    if base_url is None and replay is None and api_key is not None:
+        raise RequestInvalid.of("api_key", "the embedded voice takes no key; give base_url too", in_="header")
+    if base_url is not None and device is not None:
         raise RequestInvalid.of(
             "device", "only the embedded voice has a device; a service chooses its own", in_="query"
         )
-    from voicelab.client import ServiceBackend
-
-    backend = ServiceBackend(base_url, api_key or os.environ.get(API_KEY_VARIABLE) or None)
-    return Lab(backend, opening=Opening(base_url), **defaults)
+    opening = Opening(base_url, device, replay)
+    backend = opening(api_key)
+    try:
+        return Lab(_kept(backend, cache, record), opening=opening, **defaults)
+    except BaseException:
+        backend.close()
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +90,19 @@ class Opening:
 
     base_url: str | None = None
     device: str | None = None
+    replay: str | Path | None = None
 
-    def __call__(self) -> Backend:
-        """Open the backend. Raises MissingExtra when its dependencies are not installed."""
+    def __call__(self, api_key: str | None = None) -> Backend:
+        """Open the backend. Raises MissingExtra when its dependencies are not installed, StoreError."""
+        if self.replay is not None:
+            from voicelab.experiments.recording import ReplayBackend
+
+            return ReplayBackend(self.replay)
         if self.base_url is None:
             return _embedded(self.device)
         from voicelab.client import ServiceBackend
 
-        return ServiceBackend(self.base_url, os.environ.get(API_KEY_VARIABLE) or None)
+        return ServiceBackend(self.base_url, api_key or os.environ.get(API_KEY_VARIABLE) or None)
 
 
 class Lab:
@@ -312,6 +329,27 @@ def _embedded(device: str | None) -> Backend:
             raise
         raise MissingExtra.of("local", "the embedded voice") from error
     return LocalBackend(device=device)
+
+
+def _kept(backend: Backend, cache: Cache | str | Path | bool | None, record: str | Path | None) -> Backend:
+    if cache is not None and cache is not False:
+        from voicelab.experiments.cache import Cache as TakeCache
+        from voicelab.experiments.cached import CachedBackend
+
+        folder = None if cache is True else cache
+        backend = CachedBackend(backend, folder if isinstance(folder, TakeCache) else TakeCache(folder))
+    if record is not None:
+        from voicelab.experiments.recording import RecordingBackend
+
+        # Outermost, so that what the cache answers is in the recording too.
+        backend = RecordingBackend(backend, record)
+    return backend
+
+
+def _check_replay(**others: object) -> None:
+    for name, value in others.items():
+        if value is not None:
+            raise RequestInvalid.of(name, "a recording answers by itself; leave it out beside replay", in_="query")
 
 
 def _check_defaults(defaults: Mapping[str, object]) -> None:
