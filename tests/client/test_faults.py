@@ -6,6 +6,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -97,6 +99,63 @@ def test_a_service_that_is_not_there_yet_is_asked_again(script: Script, connect:
         assert backend.capabilities.seed == "exact"
 
 
+def test_a_health_page_that_hangs_is_waited_for_once(
+    script: Script, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("voicelab.client.caller._PROBE_SECONDS", 0.3)
+    probes: list[float] = []
+    serve = script.serve
+
+    def hang(connection: socket.socket) -> None:
+        if connection.recv(65536, socket.MSG_PEEK).startswith(b"GET /health"):
+            probes.append(time.monotonic())
+            connection.recv(65536)
+            connection.recv(1)
+            connection.close()
+        else:
+            serve(connection)
+
+    script.serve = hang  # type: ignore[method-assign]
+    script.acts = [chunked(b"ab"), chunked(b"cd")]
+    with connect(script.url) as backend:
+        assert b"".join(backend.synthesize(REQUEST)) == b"ab"
+        assert b"".join(backend.synthesize(REQUEST)) == b"cd"
+    assert len(probes) == 1
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_service_that_is_busy_is_asked_what_it_is_the_next_time(
+    script: Script, connect: Connect, status: int
+) -> None:
+    script.health = b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status
+    told = b'{"backend":{"seed":"exact"}}'
+    with connect(script.url) as backend:
+        assert backend.capabilities.seed == "none"
+        script.health = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(told), told)
+        assert backend.capabilities.seed == "exact"
+
+
+def test_an_answer_without_an_end_is_said_to_be_so(script: Script, connect: Connect) -> None:
+    def act(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nabcd")
+        hang_up(connection)
+
+    script.acts = [act, chunked(b"abcd")]
+    with connect(script.url) as backend:
+        unframed, framed = backend.synthesize(REQUEST).clip(), backend.synthesize(REQUEST).clip()
+    assert framed.notes == ()
+    (note,) = unframed.notes
+    assert "where the audio ends" in note
+
+
+@pytest.mark.parametrize("kind", ["text/html", "application/json"])
+def test_a_page_instead_of_audio_is_shown(script: Script, connect: Connect, kind: str) -> None:
+    script.acts = [reply(200, b"<h1>Sign in</h1>", content_type=kind, x_request_id="r5")]
+    with connect(script.url) as backend, pytest.raises(ServiceError, match="not audio") as caught:
+        list(backend.synthesize(REQUEST))
+    assert (caught.value.status, caught.value.body, caught.value.request_id) == (200, b"<h1>Sign in</h1>", "r5")
+
+
 def test_audio_that_breaks_off_is_an_error_with_what_arrived(script: Script, speak: Speak) -> None:
     script.acts = [chunked(b"ab", b"cd", end=False), chunked(b"never asked")]
     with pytest.raises(StreamTruncated) as caught:
@@ -161,11 +220,14 @@ def test_what_will_not_change_is_not_tried_again(script: Script, status: int, sp
     assert len(script.asked) == 1
 
 
-def test_the_service_says_when_to_come_back(script: Script, speak: Speak) -> None:
-    script.acts = [reply(503, Retry_After="1"), chunked(b"ab")]
+@pytest.mark.parametrize("as_date", [False, True])
+def test_the_service_says_when_to_come_back(script: Script, speak: Speak, as_date: bool) -> None:
+    # A date has whole seconds, so it is up to one second nearer than it was meant to be.
+    moment = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
+    script.acts = [reply(503, Retry_After=moment if as_date else "1"), chunked(b"ab")]
     before = time.monotonic()
     assert speak() == b"ab"
-    assert 1.0 <= time.monotonic() - before < 3
+    assert (0.5 if as_date else 1.0) <= time.monotonic() - before < 4
 
 
 def test_who_is_told_to_wait_too_long_gives_up_at_once(script: Script, speak: Speak) -> None:
@@ -272,6 +334,62 @@ def test_a_voice_is_never_made_twice(script: Script, failure: object, connect: C
     with connect(script.url, retry=QUICK) as backend, pytest.raises(ServiceUnavailable):
         backend.create_voice(CREATE)
     assert len(script.asked) == 1
+
+
+@pytest.mark.parametrize("upload", ["msgpack", "multipart"])
+def test_an_upload_that_is_cut_off_is_not_sent_again(connect: Connect, upload: str) -> None:
+    large = CREATE.replace(voices=(bytes(8_000_000),))
+    got: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    got.append(len(connection.recv(100_000)))
+                    reset(connection)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with connect(url, retry=QUICK, upload=upload) as backend, pytest.raises(ServiceUnavailable):
+            backend.create_voice(large)
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+    assert len(got) == 1
+    assert got[0] > 0
+
+
+def test_a_voice_is_sent_again_when_nobody_took_the_call(script: Script, connect: Connect) -> None:
+    # Bound, but not listening yet: connections are refused.
+    later = socket.socket()
+    later.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    later.bind(("127.0.0.1", 0))
+    script.acts = [reply(201, RECORD), reply(201, RECORD)]
+
+    def serve() -> None:
+        with later:
+            later.listen()
+            connection, _ = later.accept()
+            script.serve(connection)
+
+    opening = threading.Timer(0.3, serve)
+    opening.start()
+    url = f"http://127.0.0.1:{later.getsockname()[1]}"
+    with connect(url, retry=RetryPolicy(attempts=40, base_s=0.1, longest_s=0.1)) as backend:
+        assert backend.create_voice(CREATE).id == "v1"
+    opening.join(5)
+    assert len(script.asked) == 1
+
+
+def test_a_refused_connection_is_given_up_in_the_end(connect: Connect) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with connect(url, retry=QUICK) as backend, pytest.raises(ServiceUnavailable, match="cannot be reached"):
+        backend.create_voice(CREATE)
 
 
 def test_a_voice_is_looked_up_again(script: Script, connect: Connect) -> None:

@@ -132,7 +132,7 @@ class Caller:
         except _Failed as failed:
             if failed.status is not None and failed.status not in RETRIED:
                 self._told = wire.remote(self.base_url)
-            elif isinstance(failed.error, ServiceTimeout):
+            elif failed.status is None and not failed.unsent and isinstance(failed.error, ServiceTimeout):
                 self._quiet_until = time.monotonic() + _PROBE_PAUSE_SECONDS
             # Otherwise it was not reached; it may be there the next time.
         return self._told or wire.remote(self.base_url)
