@@ -1,7 +1,7 @@
-"""What "same interface" means: a backend and a service in front of it say the same, byte for byte.
+"""What "same interface" means: a backend, a service in front of it and a recording of it say the same, byte for byte.
 
-The same requests go to the backend directly and, over a real socket, through ServiceBackend to the
-service in which that backend speaks.
+The same requests go to the backend directly, over a real socket through ServiceBackend to the service in
+which that backend speaks, and to ReplayBackend, which plays what the backend said directly.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from voicelab.client import ServiceBackend
 from voicelab.engine.checkpoint import save
 from voicelab.engine.local import LocalBackend
 from voicelab.errors import RequestInvalid
+from voicelab.experiments.recording import RecordingBackend, ReplayBackend
 from voicelab.schema import FORMATS, AudioFormat, ProsodyControl, ReferenceAudio, TTSRequest
 from voicelab.service.keys import KeyStore
 from voicelab.service.run import running
@@ -48,16 +50,24 @@ CASES: dict[str, tuple[dict[str, Any], int]] = {
 
 @dataclass(frozen=True)
 class Pair:
-    direct: Backend
+    direct: RecordingBackend
     served: ServiceBackend
-    said: dict[str, bytes] = field(default_factory=dict)
+    said: dict[str, list[bytes]] = field(default_factory=dict)
 
     def directly(self, case: str) -> bytes:
         """What the backend says by itself; it is asked once."""
+        return b"".join(self.chunks(case))
+
+    def chunks(self, case: str) -> list[bytes]:
         if case not in self.said:
             fields, seed = CASES[case]
-            self.said[case] = _bytes(self.direct.synthesize(_request(fields), seed=seed))
+            self.said[case] = list(self.direct.synthesize(_request(fields), seed=seed))
         return self.said[case]
+
+    @property
+    def replayed(self) -> ReplayBackend:
+        """The recording of all that the backend has said by itself until now, played from its beginning."""
+        return ReplayBackend(self.direct.entries.folder, "at once")
 
 
 @pytest.fixture(scope="module", params=["tones", "tiny engine", "embedded voice"])
@@ -68,7 +78,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         running(direct, keys=keys) as url,
         ServiceBackend(url, keys.create("equality").secret) as served,
     ):
-        yield Pair(direct, served)
+        yield Pair(RecordingBackend(direct, tmp_path_factory.mktemp("recording")), served)
     direct.close()
 
 
@@ -97,6 +107,10 @@ def test_bytes(pair: Pair, case: str) -> None:
     served = _bytes(pair.served.synthesize(_request(fields), seed=seed))
     assert served == pair.directly(case)
     assert len(served) > 1000
+    replayed = pair.replayed.synthesize(_request(fields), seed=seed)
+    # Not the bytes alone: the chunks in which they came.
+    assert list(replayed) == pair.chunks(case)
+    assert replayed.seed == seed
 
 
 def test_the_cases_differ(pair: Pair) -> None:
@@ -109,28 +123,35 @@ def test_models(pair: Pair, model: Any) -> None:
     request = _request({"format": "pcm"})
     direct = _bytes(pair.direct.synthesize(request, model=model, seed=3))
     assert _bytes(pair.served.synthesize(request, model=model, seed=3)) == direct
+    assert _bytes(pair.replayed.synthesize(request, model=model, seed=3)) == direct
 
 
 def test_clips(pair: Pair) -> None:
     request = _request({"format": "wav"})
     direct = pair.direct.synthesize(request, seed=5).clip()
     served = pair.served.synthesize(request, seed=5).clip()
-    np.testing.assert_array_equal(served.samples, direct.samples)
-    assert served.rate == direct.rate
-    assert served.provenance is not None
+    replayed = pair.replayed.synthesize(request, seed=5).clip()
     assert direct.provenance is not None
-    for name in ("request", "model", "seed", "fingerprint", "backend"):
-        assert getattr(served.provenance, name) == getattr(direct.provenance, name)
+    for clip in (served, replayed):
+        np.testing.assert_array_equal(clip.samples, direct.samples)
+        assert clip.rate == direct.rate
+        assert clip.provenance is not None
+        for name in ("request", "model", "seed", "fingerprint", "backend"):
+            assert getattr(clip.provenance, name) == getattr(direct.provenance, name)
+    assert replayed.provenance == direct.provenance
+    assert replayed.words == direct.words
 
 
 def test_preset_voices(pair: Pair) -> None:
     voices = [voice.id for voice in pair.direct.capabilities.voices]
     assert [voice.id for voice in pair.served.capabilities.voices] == voices
+    assert pair.replayed.capabilities == pair.direct.capabilities
     said = set()
     for voice in voices[:3]:
         request = _request({"format": "pcm", "reference_id": voice})
         direct = _bytes(pair.direct.synthesize(request, seed=1))
         assert _bytes(pair.served.synthesize(request, seed=1)) == direct
+        assert _bytes(pair.replayed.synthesize(request, seed=1)) == direct
         said.add(direct)
     assert len(said) == len(voices[:3])
 
@@ -145,6 +166,7 @@ def test_references(pair: Pair) -> None:
         request = _request({"format": "pcm", "text": "Hello there.", "references": (reference,)})
         direct = _bytes(pair.direct.synthesize(request, seed=1))
         assert _bytes(pair.served.synthesize(request, seed=1)) == direct
+        assert _bytes(pair.replayed.synthesize(request, seed=1)) == direct
         said.add(direct)
     assert _bytes(pair.served.synthesize(_request({"format": "pcm", "text": "Hello there."}), seed=1)) not in said
 
@@ -156,12 +178,30 @@ def test_refusals(pair: Pair) -> None:
             _bytes(pair.direct.synthesize(request))
         with pytest.raises(RequestInvalid) as served:
             _bytes(pair.served.synthesize(request))
+        with pytest.raises(RequestInvalid) as replayed:
+            _bytes(pair.replayed.synthesize(request))
         assert [error.loc for error in served.value.errors] == [error.loc for error in direct.value.errors]
+        assert replayed.value.errors == direct.value.errors
 
 
 def test_several_at_once(pair: Pair) -> None:
     requests = [_request({"format": "mp3", "text": f"Number {number}."}) for number in range(6)]
     alone = [_bytes(pair.direct.synthesize(request, seed=1)) for request in requests]
     with ThreadPoolExecutor(6) as pool:
-        together = list(pool.map(lambda request: _bytes(pair.served.synthesize(request, seed=1)), requests))
-    assert together == alone
+        for backend in (pair.served, pair.replayed):
+            speak = partial(_said, backend)
+            assert list(pool.map(speak, requests)) == alone
+
+
+def test_a_drawn_seed_is_played_back(pair: Pair) -> None:
+    request = _request({"format": "pcm", "text": "A seed of one's own."})
+    direct = [pair.direct.synthesize(request) for _ in range(2)]
+    said = [_bytes(stream) for stream in direct]
+    player = pair.replayed
+    replayed = [player.synthesize(request) for _ in range(2)]
+    assert [_bytes(stream) for stream in replayed] == said
+    assert [stream.seed for stream in replayed] == [stream.seed for stream in direct]
+
+
+def _said(backend: Backend, request: TTSRequest) -> bytes:
+    return _bytes(backend.synthesize(request, seed=1))
