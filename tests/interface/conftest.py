@@ -1,0 +1,118 @@
+"""Real servers over real sockets: tones stand for speech where only the wire matters, else the embedded voice speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tests.interface.foreign import Foreign, serving
+from tests.interface.sound import file
+from tests.interface.uploads import SAID
+from tests.interface.wire import JSON, KINDS, Answer, Caller
+from tests.tones import ToneBackend
+from voicelab.engine.local import LocalBackend
+from voicelab.schema import TTSRequest
+from voicelab.service.keys import KeyStore
+from voicelab.service.run import running
+from voicelab.voices.store import VoiceStore
+
+SENTENCE = "Four hours of work."
+
+
+@dataclass
+class Wire:
+    """A service in which tones stand for speech: what a request is when it has arrived can be looked at."""
+
+    backend: ToneBackend
+    keys: KeyStore
+    caller: Caller
+    step: list[Callable[[int], object]]
+
+    def arrived(self, kind: str = JSON, **fields: Any) -> TTSRequest:
+        """Send a body and return what the backend was asked."""
+        answer = self.caller.tts({"text": "Hi", "format": "pcm", **fields}, kind)
+        assert answer.status == 200, answer.body[:300]
+        return self.backend.asked[-1][0]
+
+    def refused(self, kind: str = JSON, **fields: Any) -> Answer:
+        before = len(self.backend.asked)
+        answer = self.caller.tts({"text": "Hi", "format": "pcm", **fields}, kind)
+        assert len(self.backend.asked) == before
+        return answer
+
+
+@dataclass
+class Voice:
+    """A service with the embedded voice. The same words said the same way are asked for once."""
+
+    backend: LocalBackend
+    keys: KeyStore
+    caller: Caller
+    other: Caller
+    said: dict[str, bytes] = field(default_factory=dict)
+
+    def say(self, text: str = SENTENCE, *, seed: int = 1, kind: str = JSON, **fields: Any) -> bytes:
+        value = {"text": text, "format": "pcm", "sample_rate": 16000, **fields}
+        key = repr((sorted(value.items(), key=lambda item: item[0]), seed, kind))
+        if key not in self.said:
+            answer = self.caller.tts(value, kind, x_voicelab_seed=str(seed))
+            assert answer.status == 200, answer.body[:300]
+            self.said[key] = answer.body
+        return self.said[key]
+
+
+@pytest.fixture(scope="session")
+def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
+    step: list[Callable[[int], object]] = []
+    backend = ToneBackend(lambda number: [look(number) for look in step])
+    with (
+        KeyStore(tmp_path_factory.mktemp("wire") / "keys.sqlite3") as keys,
+        running(backend, keys=keys) as url,
+    ):
+        caller = Caller(url, keys.create("wire").secret)
+        yield Wire(backend, keys, caller, step)
+        caller.close()
+
+
+@pytest.fixture(scope="session")
+def voice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Voice]:
+    folder = tmp_path_factory.mktemp("voice")
+    store = VoiceStore(folder / "voices", exclusive=True)
+    backend = LocalBackend("cpu", voices=store)
+    with (
+        KeyStore(folder / "keys.sqlite3") as keys,
+        running(backend, keys=keys) as url,
+    ):
+        ada, ben = (Caller(url, keys.create(name).secret) for name in ("ada", "ben"))
+        yield Voice(backend, keys, ada, ben)
+        ada.close()
+        ben.close()
+    backend.close()
+    store.close()
+
+
+@pytest.fixture(scope="session")
+def speech(voice: Voice) -> bytes:
+    """Six seconds of speech as a WAV file."""
+    return file(voice.say(SAID), "WAV")
+
+
+@pytest.fixture(scope="session")
+def other_speech(voice: Voice) -> bytes:
+    """Speech that is somebody else's, and has another length."""
+    return file(voice.say(SAID + " " + SAID, reference_id="clara"), "WAV")
+
+
+@pytest.fixture
+def foreign() -> Iterator[Foreign]:
+    """A service of somebody else, who wrote it from the interface document."""
+    with serving() as service:
+        yield service
+
+
+@pytest.fixture(params=KINDS, ids=["json", "msgpack"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)

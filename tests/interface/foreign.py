@@ -1,0 +1,156 @@
+"""A small service as the interface document describes it, without a line of voicelab. It writes down what arrives."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.message import Message
+from email.parser import BytesParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import msgpack  # type: ignore[import-untyped]
+
+KEY = "a-key-of-the-foreign-service"
+
+
+@dataclass(frozen=True)
+class Call:
+    method: str
+    path: str
+    headers: Message
+    body: bytes
+
+    @property
+    def kind(self) -> str:
+        return self.headers.get_content_type()
+
+    @property
+    def value(self) -> Any:
+        return json.loads(self.body) if self.kind == "application/json" else msgpack.unpackb(self.body)
+
+    @property
+    def parts(self) -> list[tuple[str, str | None, bytes]]:
+        """(name, file name, content) of every part of a form."""
+        head = f"Content-Type: {self.headers['content-type']}\r\n\r\n".encode()
+        whole: Any = BytesParser().parsebytes(head + self.body)
+        return [
+            (
+                str(part.get_param("name", header="content-disposition")),
+                part.get_filename(),
+                part.get_payload(decode=True),
+            )
+            for part in whole.get_payload()
+        ]
+
+
+@dataclass
+class Foreign:
+    url: str = ""
+    calls: list[Call] = field(default_factory=list)
+    # What the next calls are answered: status, body, media type. Without any, as the document says.
+    answers: list[tuple[int, bytes, str]] = field(default_factory=list)
+    audio: dict[str, bytes] = field(default_factory=dict)
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def answer(self, status: int, body: object, kind: str = "application/json") -> None:
+        self.answers.append((status, body if isinstance(body, bytes) else json.dumps(body).encode(), kind))
+
+    @property
+    def last(self) -> Call:
+        return self.calls[-1]
+
+
+def record(**fields: Any) -> dict[str, Any]:
+    """A voice model record with the fields that are required, and those given."""
+    return {
+        "_id": "802e3bc2b27e49c2995d23ef70e6ac89",
+        "type": "tts",
+        "title": "Ada",
+        "description": "",
+        "cover_image": "",
+        "state": "trained",
+        "tags": [],
+        "created_at": "2026-01-02T03:04:05.678901Z",
+        "updated_at": "2026-01-02T03:04:05.678901Z",
+        "visibility": "public",
+        "like_count": 0,
+        "mark_count": 0,
+        "shared_count": 0,
+        "task_count": 0,
+        "author": {"_id": "1", "nickname": "n", "avatar": ""},
+        **fields,
+    }
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    service: Foreign
+
+    def _reply(self, status: int, body: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _speak(self, body: bytes, kind: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for at in range(0, len(body), 1000):
+            chunk = body[at : at + 1000]
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _handle(self) -> None:
+        if self.headers.get("transfer-encoding", "").lower() == "chunked":
+            body = b""
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+        else:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        call = Call(self.command, self.path, self.headers, body)
+        if not self.path.endswith(("/v1/tts", "/model")) and "/model/" not in self.path:
+            # No such thing in the document; what a client of ours asks besides is not what is looked at here.
+            self._reply(404, b'{"status": 404, "message": "Not found"}', "application/json")
+            return
+        self.service.calls.append(call)
+        if self.service.answers:
+            self._reply(*self.service.answers.pop(0))
+        elif self.headers.get("authorization") != f"Bearer {KEY}":
+            self._reply(401, b'{"status": 401, "message": "No permission"}', "application/json")
+        elif self.path.endswith("/v1/tts"):
+            self._speak(self.service.audio[call.value.get("format", "mp3")], "application/octet-stream")
+        elif self.command == "POST":
+            self._reply(201, json.dumps(record()).encode(), "application/json")
+        else:
+            found = self.service.records.get(self.path.rpartition("/")[2])
+            self._reply(200 if found else 404, json.dumps(found or {}).encode(), "application/json")
+
+    do_GET = do_POST = _handle  # noqa: N815 - the names are http.server's
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+@contextmanager
+def serving() -> Iterator[Foreign]:
+    service = Foreign()
+    handler = type("Handler", (_Handler,), {"service": service})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        service.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield service
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,101 @@
+"""Write docs/interface.md: every sentence of the interface, where it is implemented, and the tests that prove it.
+
+    python tests/interface/table.py
+
+A test compares the file with what this writes, so it cannot rot.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "interface.md"
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+
+from tests.interface.rules import RULES  # noqa: E402 - run as a command, the root must be found first
+from tests.interface.sentences import SILENT  # noqa: E402
+from tests.interface.where import home  # noqa: E402
+
+PARTS = {
+    "1": "What the service does",
+    "2.1": "TTSRequest",
+    "2.2": "ReferenceAudio",
+    "2.3": "ProsodyControl",
+    "2.4": "Voice model record",
+    "3": "States and transitions",
+    "4.1": "POST /v1/tts",
+    "4.2": "POST /model",
+    "4.3": "GET /model/{id}",
+    "5": "Authentication",
+    "7.1": "Errors",
+    "8": "Limits",
+    "9": "Versioning",
+    "D": "Where the interface is silent: what was decided",
+}
+HEAD = """# The interface, sentence by sentence
+
+Which sentence of the voice synthesis interface is implemented where, and which tests prove it. The service's side is
+tested with bare HTTP against a real server, the client's side (`test_client.py`) against a small foreign service written
+from the document alone. `test_properties.py` besides draws any value: those that the document allows are taken, all
+others are a 422 that names the field. Tests are in `tests/interface/`, modules in `voicelab/`.
+
+`python tests/interface/table.py` writes this page; a test fails when it is not what that would write.
+"""
+
+
+def proofs() -> dict[str, list[str]]:
+    """Return the tests of every sentence, as ``file::test[row]``."""
+    found: dict[str, list[str]] = {name: [] for name in RULES}
+    for path in sorted(Path(__file__).parent.glob("test_*.py")):
+        module = import_module(f"tests.interface.{path.stem}")
+        for name, test in vars(module).items():
+            if name.startswith("test_") and getattr(test, "__module__", None) == module.__name__:
+                for rule, row in getattr(test, "proofs", {}).items():
+                    found[rule].append(f"{path.name}::{name}{row}")
+    return found
+
+
+def part(rule: str) -> str:
+    """Return the part of the document that a sentence is in."""
+    return rule.split("/", maxsplit=1)[0].split("-", maxsplit=1)[0]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def lines() -> Iterator[str]:
+    """Yield the page."""
+    proved = proofs()
+    yield from HEAD.splitlines()
+    for number, title in PARTS.items():
+        yield ""
+        yield f"## {title}" if number == "D" else f"## {number} {title}"
+        yield ""
+        yield "| rule | what it says | where | proved by |"
+        yield "|---|---|---|---|"
+        for rule, says in RULES.items():
+            if part(rule) == number:
+                tests = "<br>".join(f"`{test}`" for test in proved[rule])
+                yield f"| {_cell(rule)} | {_cell(says)} | {', '.join(f'`{one}`' for one in home(rule))} | {tests} |"
+    yield ""
+    yield "## What the interface does not show"
+    yield ""
+    yield "| part | not shown | what is done |"
+    yield "|---|---|---|"
+    for where, what, done in SILENT:
+        yield f"| {where} | {_cell(what)} | {_cell(done)} |"
+
+
+def page() -> str:
+    """Return the page as one text."""
+    return "\n".join(lines()) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,106 @@
+"""Part 7: what an error looks like."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.interface import tables
+from tests.interface.conftest import Voice, Wire
+from tests.interface.rules import proves
+from tests.interface.wire import JSON, MSGPACK, Caller, encode, fields, refusal
+
+
+@proves("7.1/402:meaning", "7.1/402:body")
+def test_without_credit_there_is_402(wire: Wire, kind: str) -> None:
+    caller = Caller(wire.caller.url, wire.keys.create(f"credit {kind}", credit=10).secret)
+    assert caller.tts({"text": "12345678"}, kind).status == 200
+    refusal(caller.tts({"text": "12345678"}, kind), 402)
+    assert caller.tts({"text": "12"}, kind).status == 200
+    refusal(caller.tts({"text": "1"}, kind), 402)
+    caller.close()
+
+
+def test_a_refused_request_costs_nothing(wire: Wire) -> None:
+    caller = Caller(wire.caller.url, wire.keys.create("refused", credit=4).secret)
+    for _ in range(5):
+        fields(caller.tts({"text": "1234", "temperature": 2}))
+    assert caller.tts({"text": "1234"}).status == 200
+    caller.close()
+
+
+@proves("7.1/422:meaning", "7.1/422:body", "7.1/422:loc", "7.1/422:type", "7.1/422:msg", "7.1/422:ctx", "7.1/422:in")
+def test_a_422_is_an_array_that_names_every_wrong_field(wire: Wire, kind: str) -> None:
+    answer = wire.refused(kind, temperature=2, top_p="x", latency="fast", chunk_length=99, prosody={"speed": 3})
+    assert sorted(fields(answer)) == [  # `fields` looks at the shape of every item
+        ["body", "chunk_length"],
+        ["body", "latency"],
+        ["body", "prosody", "speed"],
+        ["body", "temperature"],
+        ["body", "top_p"],
+    ]
+    items = {item["loc"][-1]: item for item in answer.json()}
+    assert all(item["in"] == "body" for item in items.values())
+    assert len({items[name]["type"] for name in ("temperature", "top_p", "latency")}) == 3
+    assert "1" in items["temperature"]["msg"] + items["temperature"]["ctx"]
+
+
+@proves("7.1/422:in=body")
+def test_in_body(wire: Wire) -> None:
+    assert wire.refused(temperature=2).json()[0]["in"] == "body"
+
+
+@proves("7.1/422:in=header")
+def test_in_header(wire: Wire) -> None:
+    assert wire.caller.tts({"text": "Hi"}, model="s3").json()[0]["in"] == "header"
+
+
+NO_OBJECT = [b"", b"{", b"null", b"[]", b"1", b'"text"', b"\xff", b'{"text": "a", "text": "b"}', b"[" * 5000]
+NO_MAP = [b"", b"\xc1", b"\xc0", b"\x90", b"\x01", b"\x82\xa4text", b"\x81\xa4text\xa2Hi\x00", b"\x91" * 5000]
+
+
+@pytest.mark.parametrize("body", NO_OBJECT)
+def test_what_is_no_object_is_a_422_of_the_body(wire: Wire, body: bytes) -> None:
+    assert all(loc[0] == "body" for loc in fields(wire.caller.tts(body, JSON)))
+
+
+@pytest.mark.parametrize("body", NO_MAP)
+def test_what_is_no_map_is_a_422_of_the_body(wire: Wire, body: bytes) -> None:
+    assert all(loc[0] == "body" for loc in fields(wire.caller.tts(body, MSGPACK)))
+
+
+def test_a_key_of_a_map_is_a_string(wire: Wire) -> None:
+    for value in ({1: "x", "text": "Hi"}, {b"text": "Hi"}, {None: 1, "text": "Hi"}, {"text": b"Hi"}):
+        answer = wire.caller.tts(encode(value, MSGPACK), MSGPACK)
+        assert answer.status in {200, 422}
+        if answer.status == 422:
+            fields(answer)
+
+
+def test_numbers_that_python_can_not_take_are_422(wire: Wire) -> None:
+    for number in ("9" * 400, "9" * 5000, "1e400", "-1e400", "1e99999"):
+        for name in ("temperature", "chunk_length", "max_new_tokens", "mp3_bitrate", "sample_rate"):
+            answer = wire.caller.tts(f'{{"text": "Hi", "{name}": {number}}}'.encode())
+            assert all(loc[0] == "body" for loc in fields(answer))
+
+
+def test_every_place_of_an_error_is_in_the_enum(wire: Wire, voice: Voice) -> None:
+    places = {
+        item.get("in", "body")
+        for answer in (
+            wire.refused(temperature=2),
+            wire.caller.tts({"text": "Hi"}, model="s3"),
+            voice.caller.create([("type", "svc")]),
+        )
+        for item in answer.json()
+    }
+    assert places <= set(tables.ERROR_PLACES)
+
+
+def test_every_error_is_json(wire: Wire) -> None:
+    for method, path in (("GET", "/nothing"), ("GET", "/v1/tts"), ("POST", "/"), ("GET", "/model/x")):
+        answer = wire.caller.call(method, path)
+        assert answer.status >= 400
+        assert answer.headers["content-type"].split(";")[0] == JSON
+        assert set(json.loads(answer.body)) == {"status", "message"}
