@@ -12,9 +12,11 @@ from voicelab.cli.console import HouseGroup, show_version
 from voicelab.cli.doctor import doctor
 from voicelab.cli.keys import keys
 from voicelab.cli.lab import lab
+from voicelab.cli.replay import replay
 from voicelab.cli.say import say
 from voicelab.cli.serve import serve
 from voicelab.cli.sweep import sweep
+from voicelab.cli.voices import voices
 
 __all__ = ["app"]
 
@@ -38,6 +40,8 @@ app.callback()(show_version)
 app.command()(say)
 app.command()(serve)
 app.add_typer(keys, name="keys")
+app.add_typer(voices, name="voices")
 app.command()(sweep)
+app.command()(replay)
 app.command()(lab)
 app.command()(doctor)

@@ -1,7 +1,7 @@
-"""The options of a speech request, derived from the schema: described there, and only there.
+"""The options of requests, derived from the schema: described there, and only there.
 
-A decorator gives a command one option for every field of TTSRequest and ProsodyControl. The command
-receives them as ``fields``, holding only what was given, converted but not judged: bounds are the
+A decorator gives a command one option for every field of a request that is no argument of its own. The
+command receives them as ``fields``, holding only what was given, converted but not judged: bounds are the
 schema's to check, so that the command line, Python and the wire say the same about a bad value.
 """
 
@@ -11,31 +11,71 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
 
 from voicelab.errors import RequestInvalid
-from voicelab.schema import ProsodyControl, TTSRequest
+from voicelab.schema import ProsodyControl, TTSRequest, VoiceCreate
 
-__all__ = ["request_options", "whole_number"]
+__all__ = ["BaseUrl", "Device", "request_options", "voice_options", "whole_number"]
+
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        envvar="VOICELAB_BASE_URL",
+        help="Service to use, with the key in VOICELAB_API_KEY. Without it the embedded voice is used.",
+        show_default=False,
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Where the embedded voice runs: cpu, cuda, cuda:1 …", show_default=False),
+]
 
 # Fields that are no plain value, and what stands for them on the command line.
 _ELSEWHERE = frozenset({"text", "references", "prosody"})
 _PROSODY = tuple(ProsodyControl.model_fields)
-# A short name besides the field's own.
-_ALSO = {"reference_id": ("--voice",)}
+# Of a voice: arguments of the command, and fields with one value only.
+_GIVEN = frozenset({"title", "voices", "type", "train_mode"})
+# A short name besides the field's own; what may be given several times is named in the singular.
+_ALSO = {
+    "reference_id": ("--voice",),
+    "texts": ("--text",),
+    "tags": ("--tag",),
+    "cover_image": ("--cover",),
+    "enhance_audio_quality": ("--enhance/--no-enhance",),
+}
+# A Lab's defaults where they are not the interface's.
+_DEFAULTS = {"visibility": "private"}
 
 
 def request_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a request; it must take ``fields`` as a keyword.
+    """Give a command the options of a speech request; it must take ``fields`` as a keyword.
 
     An option that cannot be converted raises RequestInvalid, which names the field.
     """
+    plain = {name: field for name, field in TTSRequest.model_fields.items() if name not in _ELSEWHERE}
+    return _with_options(command, plain | ProsodyControl.model_fields, {})
+
+
+def voice_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a voice to be made; it must take ``fields`` as a keyword.
+
+    A file that cannot be read raises OSError.
+    """
+    plain = {name: field for name, field in VoiceCreate.model_fields.items() if name not in _GIVEN}
+    return _with_options(command, plain, _DEFAULTS)
+
+
+def _with_options(
+    command: Callable[..., None], known: Mapping[str, FieldInfo], defaults: Mapping[str, str]
+) -> Callable[..., None]:
     own = [item for item in inspect.signature(command, eval_str=True).parameters.values() if item.name != "fields"]
-    known = _fields()
-    options = [_option(name, field) for name, field in known.items()]
+    options = [_option(name, field, defaults.get(name, field.default)) for name, field in known.items()]
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
@@ -61,33 +101,30 @@ def whole_number(name: str, text: str | None, *, place: str = "body") -> int | N
         raise RequestInvalid.of(name, message, type="int_parsing", in_=place) from None
 
 
-def _fields() -> dict[str, FieldInfo]:
-    plain = {name: field for name, field in TTSRequest.model_fields.items() if name not in _ELSEWHERE}
-    return plain | ProsodyControl.model_fields
-
-
-def _option(name: str, field: FieldInfo) -> inspect.Parameter:
+def _option(name: str, field: FieldInfo, default: Any) -> inspect.Parameter:
     flag = "--" + name.replace("_", "-")
     description = field.description or ""
-    if field.default is not None:
-        shown = str(field.default).lower() if isinstance(field.default, bool) else field.default
+    if default is not None and default != ():
+        shown = str(default).lower() if isinstance(default, bool) else default
         description = f"{description} (default: {shown})"
     kind = _kind(field.annotation)
+    several = get_origin(kind) is tuple
     option: Any
     if kind is bool:
-        option = typer.Option(f"{flag}/--no-{flag[2:]}", help=description, show_default=False)
+        names = (*_ALSO.get(name, ()), f"{flag}/--no-{flag[2:]}")
+        option = typer.Option(*names, help=description, show_default=False)
     else:
-        names = (*_ALSO.get(name, ()), flag)
-        shown_type = {int: "INTEGER", float: "NUMBER", str: "TEXT"}.get(kind) or "|".join(map(str, get_args(kind)))
-        option = typer.Option(*names, metavar=shown_type, help=description, show_default=False)
-    value_type = bool | None if kind is bool else str | None
+        shown_types: dict[Any, str] = {int: "INTEGER", float: "NUMBER", str: "TEXT", bytes: "FILE"}
+        shown_type = "TEXT" if several else shown_types.get(kind) or "|".join(map(str, get_args(kind)))
+        option = typer.Option(*_ALSO.get(name, ()), flag, metavar=shown_type, help=description, show_default=False)
+    value_type: Any = bool | None if kind is bool else list[str] | None if several else str | None
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[value_type, option]
     )
 
 
 def _kind(annotation: Any) -> Any:
-    """Return what is under Annotated and ``| None``: bool, int, float, str or a Literal."""
+    """Return what is under Annotated and ``| None``: bool, int, float, str, bytes, a Literal or a tuple of them."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return _kind(get_args(annotation)[0])
@@ -107,6 +144,8 @@ def _value(name: str, text: Any, field: FieldInfo) -> Any:
     if get_origin(kind) is Literal:
         # The value that is written so; anything else goes on as it is, for the schema to refuse.
         return next((choice for choice in get_args(kind) if str(choice) == text), text)
+    if kind is bytes:
+        return Path(text).read_bytes()
     if kind not in {int, float}:
         return text
     try:

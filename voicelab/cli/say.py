@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from voicelab.cli.console import say_line
-from voicelab.cli.options import request_options, whole_number
+from voicelab.cli.options import BaseUrl, Device, request_options, whole_number
 from voicelab.cli.output import Advance, Report, speak_to_file, speak_to_stdout
 from voicelab.errors import RequestInvalid
 from voicelab.lab import connect
@@ -58,19 +58,6 @@ ReferenceTexts = Annotated[
 ]
 Seed = Annotated[str | None, typer.Option(metavar="INTEGER", help="Repeat a rendering exactly.", show_default=False)]
 ModelName = Annotated[str | None, typer.Option(metavar="s1|s2-pro", help="Synthesis model.", show_default=False)]
-BaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        envvar="VOICELAB_BASE_URL",
-        help="Service to use, with the key in VOICELAB_API_KEY. Without it the embedded voice speaks.",
-        show_default=False,
-    ),
-]
-Device = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Where the embedded voice runs: cpu, cuda, cuda:1 …", show_default=False),
-]
 Bar = Annotated[
     bool | None,
     typer.Option(help="Show a progress bar (default: long text, in a terminal).", show_default=False),

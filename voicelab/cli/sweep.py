@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from voicelab.cli.console import say_line
-from voicelab.cli.say import BaseUrl, Device
+from voicelab.cli.options import BaseUrl, Device
 from voicelab.errors import MissingExtra, RequestInvalid
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.sweeps.run import Run

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from tests.engine.tiny import make_codec, make_lm, speaker
+from tests.speechlike import speech_file
+from tests.voices.test_cover import picture
+from voicelab.backend import VoicePreset
+from voicelab.cli import app
+from voicelab.engine.checkpoint import save
+from voicelab.engine.local import LocalBackend
+from voicelab.schema import VoiceCreate
+from voicelab.service.keys import KeyStore
+from voicelab.service.run import running
+from voicelab.voices.store import VoiceStore
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a service that keeps voices, with a key in the environment."""
+    weights = tmp_path / "tiny.safetensors"
+    save(weights, make_codec(), make_lm(), {VoicePreset("ada", "Ada"): speaker()}, {})
+    with VoiceStore(tmp_path / "voices", exclusive=True) as store, KeyStore(tmp_path / "keys") as keys:
+        engine = LocalBackend("cpu", weights=weights, voices=store)
+        monkeypatch.setenv("VOICELAB_API_KEY", keys.create("cli").secret)
+        with running(engine, keys=keys) as url:
+            yield url
+        engine.close()
+
+
+@pytest.fixture
+def recordings(run: Any) -> None:
+    """Two files in the folder that commands run in."""
+    Path("a.wav").write_bytes(speech_file(2))
+    Path("b.mp3").write_bytes(speech_file(2, 200, "mp3"))
+    Path("cover.png").write_bytes(picture("png"))
+    Path("noise.wav").write_bytes(b"this is no audio")
+
+
+def test_a_voice_is_made_and_its_id_is_last_on_stdout(run: Any, host: str, recordings: None) -> None:
+    done = run(
+        *("voices", "create", "Ada", "a.wav", "b.mp3", "--base-url", host, "--text", "one", "--text", "two"),
+        *("--tag", "calm", "--tag", "low", "--description", "deep", "--visibility", "public", "--cover", "cover.png"),
+    )
+    assert done.exit_code == 0, done.stderr
+    (made,) = done.stdout.splitlines()
+    assert "Ada: trained, public, 2 recordings" in done.stderr
+    shown = run("voices", "show", made, "--base-url", host)
+    assert shown.exit_code == 0, shown.stderr
+    record = json.loads(shown.stdout)
+    assert (record["_id"], record["title"], record["description"]) == (made, "Ada", "deep")
+    assert (record["visibility"], record["tags"]) == ("public", ["calm", "low"])
+    assert [sample["text"] for sample in record["samples"]] == ["one", "two"]
+    said = run("say", "Hello.", "-o", "hello.wav", "--voice", made, "--base-url", host)
+    assert said.exit_code == 0, said.stderr
+
+
+def test_a_voice_is_private_when_nothing_else_is_said(run: Any, host: str, recordings: None) -> None:
+    done = run("voices", "create", "Ben", "a.wav", "--text", "one", "--enhance", "--base-url", host)
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(run("voices", "show", done.stdout.strip(), "--base-url", host).stdout)
+    assert record["visibility"] == "private"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("Ada", "missing.wav"), "missing.wav: "),
+        (("Ada", "a.wav", "--cover", "missing.png"), "missing.png: "),
+        ((" ", "a.wav"), "title: "),
+        (("Ada", "a.wav", "--text", "one", "--text", "two"), "texts: "),
+        (("Ada", "a.wav", "--visibility", "secret"), "visibility: "),
+        (("Ada", "a.wav", "--visibility", "public"), "cover_image: "),
+        (("Ada", "noise.wav"), "voices"),
+        (("Ada", "a.wav", "--text", "one", "--visibility", "public", "--cover", "noise.wav"), "cover_image: "),
+    ],
+)
+def test_what_is_wrong_is_one_line_that_names_the_field(
+    run: Any, host: str, recordings: None, arguments: tuple[str, ...], said: str
+) -> None:
+    done = run("voices", "create", *arguments, "--base-url", host)
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert said in line
+
+
+def test_an_unknown_voice_is_one_line(run: Any, host: str) -> None:
+    done = run("voices", "show", "nobody", "--base-url", host)
+    assert (done.exit_code, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert "404" in line
+
+
+def test_every_field_is_an_option_described_by_the_schema() -> None:
+    group: Any = typer.main.get_command(app)
+    options = {name: option for option in group.commands["voices"].commands["create"].params for name in option.opts}
+    for name, field in VoiceCreate.model_fields.items():
+        if name not in {"title", "voices", "type", "train_mode"}:
+            assert options["--" + name.replace("_", "-")].help.startswith(field.description)
+    for short in ("--text", "--tag", "--cover", "--enhance"):
+        assert short in options
+
+
+def test_the_embedded_voice_keeps_it_and_speaks_with_it(run: Any, tmp_path: Path) -> None:
+    Path("a.wav").write_bytes(speech_file(4))
+    made = run("voices", "create", "Ada", "a.wav", "--text", "said in it")
+    assert made.exit_code == 0, made.stderr
+    name = made.stdout.splitlines()[-1]
+    assert (tmp_path / "home").is_dir()
+    assert json.loads(run("voices", "show", name).stdout)["title"] == "Ada"
+    for file, *voice in (("plain.pcm",), ("ada.pcm", "--voice", name)):
+        said = run("say", "A seed repeats.", "-o", file, "--seed", "7", *voice)
+        assert said.exit_code == 0, said.stderr
+    assert Path("ada.pcm").stat().st_size > 20_000
+    assert Path("ada.pcm").read_bytes() != Path("plain.pcm").read_bytes()
