@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.experiments.conftest import ask
+from tests.tones import ToneBackend
+from voicelab.backend import SeedSupport
+from voicelab.errors import EngineError, RequestInvalid, StoreError
+from voicelab.experiments.failure import Failure
+from voicelab.experiments.journal import Journal
+from voicelab.experiments.manifest import Failed, Manifest, load
+from voicelab.experiments.recording import RecordingBackend, ReplayBackend
+from voicelab.experiments.replay import Tolerance, check_seed_claim, compare, replay
+from voicelab.experiments.take import Take, render
+from voicelab.schema import Model, TTSRequest
+
+
+class Wavering(ToneBackend):
+    """Adds something of its own to every rendering: ``noise`` hiss, ``gain`` level, ``more`` samples at the end."""
+
+    def __init__(self, noise: float = 0.0, gain: float = 1.0, more: int = 0, seed: SeedSupport = "exact") -> None:
+        super().__init__(seed=seed)
+        self._change = (noise, gain, more)
+        self._calls = itertools.count(1)
+
+    def _notes(self, request: TTSRequest, model: Model, seed: int | None) -> Iterator[bytes]:
+        noise, gain, more = self._change
+        call = next(self._calls)
+        audio = b"".join(super()._notes(request, model, seed))
+        samples = np.frombuffer(audio, "<i2").astype(np.float64) * gain
+        samples = np.concatenate((samples, np.zeros(more * call)))
+        rng = np.random.default_rng(call)
+        yield np.clip(samples + rng.normal(0.0, 32768 * noise, samples.size), -32768, 32767).astype("<i2").tobytes()
+
+
+def _run(path: Path, backend: ToneBackend, *, seed: int | None = 3) -> Manifest:
+    with Journal(path, [backend.capabilities]) as journal:
+        for number in range(3):
+            journal.add(render(backend, ask(f"Take {number} of a run"), seed=seed, repeat=number))
+    return load(path)
+
+
+@pytest.fixture
+def run(tmp_path: Path, tones: ToneBackend) -> Manifest:
+    return _run(tmp_path / "run.jsonl", tones)
+
+
+def test_an_exact_backend_is_identical(run: Manifest, tones: ToneBackend) -> None:
+    told: list[str] = []
+    report = replay(run, tones, progress=lambda item: told.append(item.verdict))
+    assert report.same
+    assert report.counts == {"identical": 3, "within tolerance": 0, "different": 0, "failed": 0}
+    assert (told, report.notes, str(report)) == (["identical"] * 3, (), "3 takes: 3 identical")
+    assert [item.before for item in report.comparisons] == list(run)
+    assert [(model, seed) for _, model, seed in tones.asked] == [("s2-pro", 3)] * 6
+    assert replay(run.path, tones).same
+
+
+def test_a_little_noise_is_within_tolerance_and_the_claim_of_exact_seeds_is_doubted(run: Manifest) -> None:
+    report = replay(run, Wavering(noise=0.0003))
+    assert report.same
+    assert {item.verdict for item in report.comparisons} == {"within tolerance"}
+    for item in report.comparisons:
+        assert item.duration == 0.0
+        assert item.level is not None
+        assert 0.0 <= abs(item.level) < 0.1
+        assert item.mel is not None
+        assert item.mel < 3.0
+    assert "declares exact seeds, and 3 takes" in report.notes[0]
+    assert not replay(run, Wavering(noise=0.0003), tolerance=Tolerance(mel_db=-1.0)).same
+
+
+def test_another_level_or_duration_is_different_and_says_by_how_much(run: Manifest) -> None:
+    louder = replay(run, Wavering(gain=2.0)).comparisons[0]
+    assert louder.verdict == "different"
+    assert louder.level == pytest.approx(6.02, abs=0.05)
+    assert louder.mel is not None
+    assert louder.mel > 3.0
+    assert louder.duration == 0.0
+    assert louder.f0 == pytest.approx(0.0, abs=1.0)
+    longer = replay(run, Wavering(more=4000), threads=1).comparisons[0]
+    assert longer.verdict == "different"
+    assert longer.duration == pytest.approx(0.5)
+    assert longer.level is not None
+    assert longer.level < 0
+
+
+def test_one_bad_take_is_enough(run: Manifest) -> None:
+    def step(number: int) -> None:
+        if number == 4:
+            raise EngineError("planted")
+
+    report = replay(run, ToneBackend(step), threads=1)
+    assert report.counts["failed"] == 3
+    assert report.comparisons[0].after is None
+    assert report.comparisons[0].reason == "planted"
+    assert not report.same
+
+
+def test_unseeded_takes_differ_by_chance_and_it_says_so(tmp_path: Path) -> None:
+    blind = Wavering(noise=0.1, seed="none")
+    report = replay(_run(tmp_path / "run.jsonl", blind, seed=None), blind)
+    assert not report.same
+    assert "by chance" in report.comparisons[0].reason
+
+
+def test_a_drawn_seed_is_used_again(tmp_path: Path, tones: ToneBackend) -> None:
+    take = render(tones, ask(), seed=11)
+    with Journal(tmp_path / "run.jsonl", [tones.capabilities]) as journal:
+        journal.add(replace(take, seed=None))
+    assert replay(tmp_path / "run.jsonl", tones).counts["identical"] == 1
+    assert tones.asked[-1][2] == 11
+
+
+def test_another_backend_is_named(run: Manifest) -> None:
+    report = replay(run, ToneBackend(name="other", fingerprint="tones-2"))
+    assert report.same
+    assert report.notes == ("The run was made by tones; other is another backend, or has other weights.",)
+
+
+def test_failures_of_the_run_are_counted(run: Manifest, tones: ToneBackend) -> None:
+    with Journal(run.path, [tones.capabilities]) as journal:
+        journal.fail(Failed(ask("x"), "s1", "tones", "tones-1", 1, 0, Failure.of(EngineError("planted"))))
+    assert "1 takes had failed" in replay(run.path, tones).notes[0]
+
+
+def test_takes_whose_audio_is_gone_are_compared_by_digest(run: Manifest, tones: ToneBackend) -> None:
+    for key in run.cache.entries:
+        run.cache.remove(key)
+    assert replay(run, tones).same
+    report = replay(run, Wavering(gain=2.0))
+    assert not report.same
+    assert "cannot be compared" in report.comparisons[0].reason
+
+
+def test_a_recording_replays_a_run(run: Manifest, tones: ToneBackend, tmp_path: Path) -> None:
+    assert replay(run, RecordingBackend(tones, tmp_path / "take")).same
+    assert replay(run, ReplayBackend(tmp_path / "take", "at once")).same
+
+
+def test_the_same_samples_in_another_file_are_identical(tones: ToneBackend) -> None:
+    take = render(tones, ask(format="wav"), seed=1)
+    exact = Take(take.provenance, take.clip().to_bytes("wav"), seed=1)
+    assert exact.digest != take.digest
+    assert compare(take, exact).verdict == "identical"
+
+
+def test_another_reading_of_the_same_length_and_level_is_different(tones: ToneBackend) -> None:
+    # The notes of one take in another order: duration, level and the mean spectrum are as before.
+    take = render(tones, ask("A reading of some length", format="pcm"), seed=1)
+    samples = np.frombuffer(take.audio, "<i2")
+    half = samples.size // 2
+    other = Take(take.provenance, np.concatenate((samples[half:], samples[:half])).tobytes())
+    compared = compare(take, other)
+    assert compared.verdict == "different"
+    assert compared.mel is not None
+    assert compared.mel > 5.0
+
+
+def test_two_silences_are_the_same_and_silence_is_not_speech(tones: ToneBackend) -> None:
+    take = render(tones, ask(), seed=1)
+    silent = Take(take.provenance, bytes(len(take.audio)))
+    quiet = compare(take, silent)
+    assert (quiet.verdict, quiet.level, quiet.f0) == ("different", float("-inf"), None)
+    other = Take(take.provenance, bytes(len(take.audio) - 16))
+    assert compare(silent, other).verdict == "within tolerance"
+
+
+@pytest.mark.parametrize(
+    ("backend", "observed", "honest"),
+    [
+        (ToneBackend(), "exact", True),
+        (ToneBackend(seed="best-effort"), "exact", True),
+        (ToneBackend(seed="none"), "none", True),
+        (Wavering(noise=0.0003), "best-effort", False),
+        (Wavering(noise=0.0003, seed="best-effort"), "best-effort", True),
+        (Wavering(more=2000, seed="best-effort"), "none", False),
+    ],
+)
+def test_the_claim_about_seeds_is_checked(backend: ToneBackend, observed: str, honest: bool) -> None:
+    check = check_seed_claim(backend, request=ask("A claim is checked", temperature=1))
+    assert (check.observed, check.honest) == (observed, honest)
+
+
+def test_a_seed_that_changes_nothing_is_none() -> None:
+    class Deaf(ToneBackend):
+        def _notes(self, request: TTSRequest, model: Model, seed: int | None) -> Iterator[bytes]:
+            return super()._notes(request, model, 0)
+
+    check = check_seed_claim(Deaf(), request=ask())
+    assert (check.observed, check.honest) == ("none", False)
+    assert "the same audio" in check.reason
+
+
+def test_bad_arguments(run: Manifest, tones: ToneBackend, tmp_path: Path) -> None:
+    with pytest.raises(RequestInvalid, match="threads"):
+        replay(run, tones, threads=0)
+    with pytest.raises(RequestInvalid, match="times"):
+        check_seed_claim(tones, times=1)
+    with pytest.raises(StoreError):
+        replay(tmp_path / "nowhere.jsonl", tones)
