@@ -13,7 +13,6 @@ from voicelab.cli.doctor import doctor
 from voicelab.cli.keys import keys
 from voicelab.cli.lab import lab
 from voicelab.cli.replay import replay
-from voicelab.cli.replay import replay
 from voicelab.cli.say import say
 from voicelab.cli.serve import serve
 from voicelab.cli.sweep import sweep
@@ -43,7 +42,6 @@ app.command()(serve)
 app.add_typer(keys, name="keys")
 app.add_typer(voices, name="voices")
 app.command()(sweep)
-app.command()(replay)
 app.command()(replay)
 app.command()(lab)
 app.command()(doctor)
