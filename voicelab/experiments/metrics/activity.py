@@ -9,14 +9,14 @@ import numpy.typing as npt
 
 from voicelab.experiments.metrics.metric import Subject, Undefined
 
-__all__ = ["HOP_S", "Activity", "activity", "frame_powers"]
+__all__ = ["HOP_S", "Activity", "activity", "frame_powers", "smoothed"]
 
 HOP_S = 0.01
 """Seconds of one frame; frames do not overlap."""
 _BELOW_DB = 25.0
 _ABOVE_NOISE_DB, _NEVER_WITHIN_DB = 6.0, 10.0
 _INAUDIBLE = 1e-9
-_SHORTEST_SOUND = 3
+_SHORTEST_SOUND = 5
 _SHORTEST_PAUSE_S = 0.25
 
 _Bools = npt.NDArray[np.bool_]
@@ -51,20 +51,26 @@ def frame_powers(subject: Subject) -> _Floats:
     return powers
 
 
+def smoothed(powers: _Floats) -> _Floats:
+    """Return frame powers averaged over three frames."""
+    return np.convolve(powers, np.full(3, 1 / 3), "same") if powers.size >= 3 else powers
+
+
 def activity(subject: Subject) -> Activity:
     """Find speech by its level.
 
     A frame (smoothed over 30 ms) is speech unless it is more than 25 dB below the 99th percentile of all
     frames, the threshold of N. H. de Jong & T. Wempe, "Praat script to detect syllable nuclei and measure
     speech rate automatically", Behavior Research Methods 41 (2009); in noise, it must also be 6 dB above the
-    5th percentile, if that leaves 10 dB. Sounds under 30 ms are clicks. A pause lies between two stretches of
+    5th percentile, if that leaves 10 dB. What sounds for less than
+    50 ms after smoothing is a click. A pause lies between two stretches of
     speech and lasts 0.25 s or longer, F. Goldman-Eisler's limit ("Psycholinguistics", 1968) between pauses and
     the silences of articulation.
 
     Raises Undefined for silence and for clips shorter than a frame.
     """
     powers = subject.once(frame_powers)
-    smooth: _Floats = np.convolve(powers, np.full(3, 1 / 3), "same") if powers.size >= 3 else powers
+    smooth = smoothed(powers)
     peak, floor = np.quantile(smooth, (0.99, 0.05))
     if peak < _INAUDIBLE:
         raise Undefined("the clip is silent")

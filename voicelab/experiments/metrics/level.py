@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from voicelab.experiments.metrics.activity import activity, frame_powers
+from voicelab.experiments.metrics.activity import frame_powers, smoothed
 from voicelab.experiments.metrics.metric import Subject, Undefined
 
 __all__ = ["duration", "level", "loudness", "peak", "snr", "true_peak"]
@@ -126,17 +126,20 @@ def _k_weighting(rate: int) -> tuple[_Floats, _Floats]:
 def snr(subject: Subject) -> float:
     """Estimate the signal-to-noise ratio in dB from the clip alone.
 
-    Noise is the mean power of the quietest tenth of all 10 ms frames, the signal that of the frames with
-    speech less the noise: energy-based, as in the NIST Speech Quality Assurance package's estimates (1992).
-    It holds for steady noise and a clip that has pauses, or silence at its ends, for a tenth of its length;
-    otherwise it is too low, since quiet speech is taken for noise. Undefined when the quietest tenth is
+    Noise is the mean power of the quietest tenth of all 10 ms frames; the signal that of the frames (smoothed over
+    30 ms) at least 3 dB above it and within 25 dB of the loudest, less the noise. Energy-based, as are the
+    estimates of the NIST Speech Quality Assurance package (1992). It holds from about 5 dB on, for steady noise
+    and a clip that has pauses, or silence at its ends, for a tenth of its length; otherwise it is too low, since
+    quiet speech is taken for noise. Undefined when the quietest tenth is
     digital silence: then there is no noise to compare with.
     """
     powers = subject.once(frame_powers)
     noise = float(np.sort(powers)[: max(1, powers.size // 10)].mean())
     if noise < 1e-10:
         raise Undefined("the pauses are digital silence, so there is no noise to compare with")
-    signal = float(powers[subject.once(activity).active].mean()) - noise
+    smooth = smoothed(powers)
+    speech = powers[smooth >= max(2.0 * noise, float(np.quantile(smooth, 0.99)) * 10.0 ** (-2.5))]
+    signal = float(speech.mean()) - noise if speech.size else 0.0
     if signal <= 0.0:
         raise Undefined("nothing rises above the noise")
     return 10.0 * math.log10(signal / noise)

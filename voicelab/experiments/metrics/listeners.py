@@ -146,7 +146,7 @@ def speaker_similarity(subject: Subject) -> float:
     scale = float(np.linalg.norm(ours) * np.linalg.norm(theirs))
     if not scale:
         raise Undefined("a speaker vector is all zeros")
-    return float(ours @ theirs) / scale
+    return min(1.0, max(-1.0, float(ours @ theirs) / scale))
 
 
 def predicted_mos(subject: Subject) -> float:

@@ -104,7 +104,8 @@ def pulses(subject: Subject) -> list[_Floats]:
 
 def _walk(sound: _Floats, begin: int, end: int, periods: _Floats) -> _Floats:
     hop = HOP_S * _PULSE_RATE
-    position = float(begin + np.argmax(np.abs(sound[begin : begin + int(periods[0])])))
+    first = begin + int(periods[0])  # half a period must lie before the first pulse
+    position = float(first + np.argmax(np.abs(sound[first : first + int(periods[0])])))
     marks: list[tuple[float, float]] = []
     while True:
         period = float(periods[min(int((position - begin) / hop), periods.size - 1)])

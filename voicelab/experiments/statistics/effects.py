@@ -13,7 +13,13 @@ import numpy as np
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.statistics.design import Design, build, columns_of
 from voicelab.experiments.statistics.multiple import benjamini_hochberg, holm
-from voicelab.experiments.statistics.resampling import Noise, bootstrap_contrasts, noise_of, permutation_p
+from voicelab.experiments.statistics.resampling import (
+    Noise,
+    bootstrap_contrasts,
+    noise_of,
+    permutation_p,
+    without_rounding,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -223,7 +229,7 @@ def _one_metric(
 def _variance(design: Design, metric: str, names: Sequence[str], noise: Noise) -> list[dict[str, Any]]:
     """Split the sum of squares: each factor's is what the additive model loses without it (type II)."""
     factors = range(len(design.levels))
-    total = float(np.square(design.values - design.values.mean()).sum())
+    total = float(np.square(without_rounding(design.values - design.values.mean(), design.values)).sum())
     left, model_df = _residual(design, factors)
     mean_noise = noise.sum_sq / noise.df if noise.df > 0 else math.nan
 

@@ -10,13 +10,19 @@ import numpy.typing as npt
 
 from voicelab.experiments.statistics.design import Design
 
-__all__ = ["Contrasts", "Noise", "bootstrap_contrasts", "noise_of", "permutation_p"]
+__all__ = ["Contrasts", "Noise", "bootstrap_contrasts", "noise_of", "permutation_p", "without_rounding"]
 
 _Codes = npt.NDArray[np.intp]
 _Floats = npt.NDArray[np.float64]
 
 # Numbers held at once while resampling: 32 MB.
 _HELD = 4_000_000
+
+
+def without_rounding(residuals: _Floats, values: _Floats) -> _Floats:
+    """Return residuals of ``values`` with those that only the arithmetic made set to zero."""
+    found: _Floats = np.where(np.abs(residuals) <= 1e-12 * np.abs(values).max(initial=0.0), 0.0, residuals)
+    return found
 
 
 def permutation_p(design: Design, axis: int, permutations: int, rng: np.random.Generator) -> tuple[float, float]:
@@ -30,7 +36,7 @@ def permutation_p(design: Design, axis: int, permutations: int, rng: np.random.G
     strata = design.strata(axis)
     order = np.argsort(strata, kind="stable")
     strata, levels, values = strata[order], design.codes[axis][order], design.values[order]
-    centred = values - (np.bincount(strata, values) / np.bincount(strata))[strata]
+    centred = without_rounding(values - (np.bincount(strata, values) / np.bincount(strata))[strata], values)
     names, levels = np.unique(levels, return_inverse=True)
     member = (levels[:, None] == np.arange(names.size)[None]).astype(np.float64)
     sizes = member.sum(axis=0)
@@ -94,7 +100,7 @@ def noise_of(design: Design) -> Noise:
         model = design.dummies(range(len(design.levels)))
         left, strength, _ = np.linalg.svd(model, full_matrices=False)
         basis = left[:, strength > strength.max(initial=0.0) * 1e-10]
-    residuals = design.values - basis @ (basis.T @ design.values)
+    residuals = without_rounding(design.values - basis @ (basis.T @ design.values), design.values)
     return Noise(residuals, design.values.size - basis.shape[1], basis, repeats)
 
 
@@ -141,7 +147,7 @@ def bootstrap_contrasts(
 
     spread = variances(noise.residuals)
     error = errors(spread)
-    if not (error > 0.0).all():
+    if not (error > 0.0).any():
         return Contrasts(estimate, estimate, estimate)
     leverage = np.sqrt(np.maximum(1.0 - np.square(noise.basis).sum(axis=1), 1e-12))
     usable = (leverage > 1e-3) & (spread[level] > 0.0)
@@ -156,5 +162,10 @@ def bootstrap_contrasts(
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios.append(np.nan_to_num((drawn @ weights.T) / errors(variances(left)), nan=0.0, posinf=np.inf))
     tail = (1.0 - confidence) / 2.0
-    lower, upper = np.quantile(np.concatenate(ratios), (tail, 1.0 - tail), axis=0)
-    return Contrasts(estimate, estimate - upper * error, estimate - lower * error)
+    drawn_ratios = np.concatenate(ratios)
+    # No interpolation: between a number and infinity there is none.
+    lower = np.quantile(drawn_ratios, tail, axis=0, method="lower")
+    upper = np.quantile(drawn_ratios, 1.0 - tail, axis=0, method="higher")
+    with np.errstate(invalid="ignore"):
+        low, high = (np.where(error > 0.0, estimate - ratio * error, estimate) for ratio in (upper, lower))
+    return Contrasts(estimate, low, high)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.speechlike import RATE, speechlike
+from voicelab.audio.clip import Clip
+from voicelab.audio.samples import Samples
+from voicelab.errors import MissingExtra, RequestInvalid
+from voicelab.experiments.metrics import Tools, measure
+
+Figure = Callable[..., tuple[float, str]]
+
+
+def voice(pitch: float, seconds: float = 2.0) -> Clip:
+    return Clip(speechlike(seconds, pitch=pitch, noise=0.001), RATE)
+
+
+class Pitcher:
+    """An encoder that knows only how high a voice is: the strongest line of its spectrum, as an angle."""
+
+    def embed(self, samples: Samples, rate: int) -> npt.NDArray[np.floating[Any]]:
+        angle = np.pi * np.abs(np.fft.rfft(samples)).argmax() * rate / samples.size / 1000
+        return np.array([np.cos(angle), np.sin(angle)])
+
+
+class Level:
+    """A predictor to whom louder is better."""
+
+    def predict(self, samples: Samples, rate: int) -> float:
+        return 1.0 + 4.0 * float(np.abs(samples).max())
+
+
+def test_the_default_ranks_the_same_voice_before_another(figure: Figure) -> None:
+    reference = voice(120, 3.0)
+    tilted = np.diff(voice(120).samples, prepend=np.float32(0))
+    same, other = figure(voice(120), "speaker_similarity", reference=reference)[0], Clip(tilted, RATE)
+    assert same > 0.95
+    assert figure(other, "speaker_similarity", reference=reference)[0] < same - 0.02
+    assert figure(reference, "speaker_similarity", reference=reference)[0] == pytest.approx(1.0)
+
+
+def test_an_encoder_given_decides(sounds: Any, figure: Figure) -> None:
+    low, high = sounds.sine(100, -6, 1.0), sounds.sine(350, -6, 1.0)
+    tools = Tools(encoder=Pitcher())
+    assert figure(high, "speaker_similarity", reference=low, tools=tools)[0] == pytest.approx(np.cos(np.pi / 4))
+
+
+def test_the_trained_encoder_is_used_where_it_is_installed(figure: Figure) -> None:
+    tools = Tools(encoder="resemblyzer")
+    if importlib.util.find_spec("resemblyzer") is None:
+        with pytest.raises(MissingExtra, match=r"voicelab\[speaker\]"):
+            figure(voice(120), "speaker_similarity", reference=voice(120), tools=tools)
+        return
+    same = figure(voice(120), "speaker_similarity", reference=voice(120, 3.0), tools=tools)[0]
+    other = figure(voice(260), "speaker_similarity", reference=voice(120, 3.0), tools=tools)[0]
+    assert same > 0.8
+    assert other < same - 0.05
+
+
+def test_a_predictor_is_plugged_in(sounds: Any, figure: Figure) -> None:
+    clip = sounds.clip(np.full(100, 0.5))
+    assert figure(clip, "predicted_mos", tools=Tools(predictor=Level()))[0] == 3.0
+    with pytest.raises(MissingExtra, match="voicelab brings none"):
+        figure(clip, "predicted_mos")
+
+
+def test_unknown_models_are_named_before_work_starts(figure: Figure) -> None:
+    with pytest.raises(RequestInvalid, match="known are: long-term-spectrum, resemblyzer"):
+        figure(voice(120), "speaker_similarity", reference=voice(120), tools=Tools(encoder="x-vector"))
+    with pytest.raises(RequestInvalid, match="predict"):
+        figure(voice(120), "predicted_mos", tools=Tools(predictor=Pitcher()))  # type: ignore[arg-type]
+    with pytest.raises(RequestInvalid, match="'utmos' is not installed"):
+        figure(voice(120), "predicted_mos", tools=Tools(predictor="utmos"))
+    with pytest.raises(RequestInvalid, match="embed"):
+        figure(voice(120), "speaker_similarity", reference=voice(120), tools=Tools(encoder=Level()))  # type: ignore[arg-type]
+
+
+def test_too_little_to_tell_a_voice_by(sounds: Any, figure: Figure) -> None:
+    reference = voice(120)
+    assert "too short" in figure(voice(120, 0.3), "speaker_similarity", reference=reference)[1]
+    assert "silent" in figure(sounds.clip(np.zeros(RATE), RATE), "speaker_similarity", reference=reference)[1]
+    assert "7.6 kHz" in figure(voice(120).resample(8000), "speaker_similarity", reference=reference)[1]
+
+
+def test_vectors_must_have_one_length(sounds: Any) -> None:
+    class AsItIs:
+        def embed(self, samples: Samples, rate: int) -> npt.NDArray[np.floating[Any]]:
+            return samples
+
+    with pytest.raises(RequestInvalid, match="not one length"):
+        measure([voice(120)], ["speaker_similarity"], reference=voice(120, 1.0), tools=Tools(encoder=AsItIs()))

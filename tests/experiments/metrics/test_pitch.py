@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from voicelab.audio.clip import Clip
+from voicelab.experiments.metrics import measure
+
+Figure = Callable[..., tuple[float, str]]
+
+
+@pytest.fixture(scope="module")
+def vibrato(sounds: Any) -> Clip:
+    """A vowel that swings two semitones up and down around 150 Hz, three times a second, for two seconds."""
+    times = np.arange(2 * 24_000) / 24_000
+    phase = 2 * np.pi * np.cumsum(150 * 2 ** (2 * np.sin(2 * np.pi * 3 * times) / 12)) / 24_000
+    clip: Clip = sounds.clip(0.1 * sum(np.sin(k * phase) / k for k in range(1, 9)), 24_000)
+    return clip
+
+
+def test_statistics_of_a_known_melody(vibrato: Clip) -> None:
+    row = measure([vibrato], ["f0_median", "f0_mean", "f0_sd", "f0_range", "voiced_share"]).iloc[0]
+    assert row.f0_median == pytest.approx(150, rel=0.01)
+    assert row.f0_mean == pytest.approx(150, rel=0.01)
+    # A sine of 2 semitones: sd 2 / sqrt(2); 90 % of its time lies within 2 sin(0.45 pi) of the middle.
+    assert row.f0_sd == pytest.approx(math.sqrt(2), rel=0.05)
+    assert row.f0_range == pytest.approx(4 * math.sin(0.45 * math.pi), rel=0.05)
+    assert row.voiced_share > 0.97
+
+
+def test_the_voiced_share_is_of_speech_only(vibrato: Clip, sounds: Any, figure: Figure) -> None:
+    hiss = sounds.noise(2.0, 0.07, 24_000)
+    half = sounds.join(sounds.clip(np.zeros(24_000), 24_000), hiss, vibrato)
+    assert figure(half, "voiced_share")[0] == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize("percent", [0.0, 0.5, 1.5])
+def test_jitter_of_periods_that_vary_as_told(percent: float, sounds: Any, figure: Figure) -> None:
+    # The mean distance of two independent normal numbers is 2 sd / sqrt(pi).
+    rng = np.random.default_rng(3)
+    periods = 0.008 * (1 + percent / 100 * math.sqrt(math.pi) / 2 * rng.standard_normal(250))
+    steps = np.abs(np.diff(periods)).mean() / periods.mean() * 100
+    assert figure(sounds.pulses(periods, 1.0), "jitter")[0] == pytest.approx(steps, abs=0.06 + 0.1 * steps)
+
+
+@pytest.mark.parametrize("percent", [0.0, 3.0, 8.0])
+def test_shimmer_of_amplitudes_that_vary_as_told(percent: float, sounds: Any, figure: Figure) -> None:
+    rng = np.random.default_rng(4)
+    heights = 1 + percent / 100 * math.sqrt(math.pi) / 2 * rng.standard_normal(250)
+    steps = np.abs(np.diff(heights)).mean() / heights.mean() * 100
+    clip = sounds.pulses(np.full(250, 0.008), heights)
+    assert figure(clip, "shimmer")[0] == pytest.approx(steps, abs=0.3 + 0.15 * steps)
+
+
+@pytest.mark.parametrize("rate", [16_000, 44_100])
+@pytest.mark.parametrize(("slope", "color"), [(0.0, 0.0), (-3.01, 0.5), (-6.02, 1.0)])
+def test_the_slope_of_coloured_noise(slope: float, color: float, rate: int, sounds: Any, figure: Figure) -> None:
+    # Amplitude 1 / f^color is a power that falls by 6.02 dB times color each octave: white, pink and red.
+    spectrum = np.fft.rfft(np.random.default_rng(5).standard_normal(4 * rate))
+    spectrum[1:] /= np.arange(1, spectrum.size) ** color
+    spectrum[0] = 0
+    samples = np.fft.irfft(spectrum)
+    clip = sounds.clip(0.5 * samples / np.abs(samples).max(), rate)
+    assert figure(clip, "spectral_tilt")[0] == pytest.approx(slope, abs=0.15)
+
+
+@pytest.mark.parametrize("metric", ["f0_median", "f0_mean", "f0_sd", "f0_range"])
+def test_hiss_and_silence_have_no_pitch(metric: str, sounds: Any, figure: Figure) -> None:
+    for clip in (sounds.clip(np.zeros(24_000)), sounds.clip(np.zeros(0))):
+        value, reason = figure(clip, metric)
+        assert math.isnan(value)
+        assert "voiced" in reason
+
+
+def test_too_little_to_measure_says_so(sounds: Any, figure: Figure) -> None:
+    assert "long enough" in figure(sounds.noise(0.5, 0.1), "jitter")[1]
+    assert "long enough" in figure(sounds.clip(np.zeros(0)), "shimmer")[1]
+    assert "8 kHz" in figure(sounds.noise(0.5, 0.1, rate=8000), "spectral_tilt")[1]
+    assert "too short" in figure(sounds.clip(np.full(480, 0.1)), "spectral_tilt")[1]
+    assert figure(sounds.clip(np.full(100, 0.1)), "voiced_share")[1]

@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from statsmodels.formula.api import ols
+from statsmodels.stats.anova import anova_lm
+
+from voicelab.errors import RequestInvalid
+from voicelab.experiments.statistics import Effects, benjamini_hochberg, effects, holm
+
+Mean = Callable[[dict[str, Any]], float]
+
+
+def grid(
+    seed: int, mean: Mean = lambda _: 0.0, sd: Mean = lambda _: 1.0, repeats: int = 4, texts: int = 4
+) -> pd.DataFrame:
+    """Return takes of a grid of temperature and latency over several texts, each text with a mean of its own."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for text in range(texts):
+        for temperature in (0.2, 0.7, 1.0):
+            for latency in ("low", "normal"):
+                row: dict[str, Any] = {"text": f"text {text}", "temperature": temperature, "latency": latency}
+                rows += [
+                    {**row, "repeat": n, "f0": 120.0 + 10.0 * text + mean(row) + sd(row) * rng.standard_normal()}
+                    for n in range(repeats)
+                ]
+    return pd.DataFrame(rows)
+
+
+def found_in(frame: pd.DataFrame, **options: Any) -> Effects:
+    options = {"permutations": 999, "resamples": 999, **options}
+    return effects(frame, ["temperature", "latency"], "f0", blocks="text", **options)
+
+
+def test_what_was_planted_is_found_and_nothing_else() -> None:
+    found = found_in(grid(1, lambda row: 3.0 * row["temperature"]))
+    by_axis = found.frame.set_index("axis")
+    assert by_axis.p["temperature"] == pytest.approx(0.001)
+    assert by_axis.p["latency"] > 0.05
+    assert by_axis.omega_sq["temperature"] > 5 * abs(by_axis.omega_sq["latency"])
+    first, second, third = found.contrasts.to_dict("records")
+    for row, level, true in ((first, 0.7, 1.5), (second, 1.0, 2.4)):
+        assert (row["axis"], row["baseline"], row["level"]) == ("temperature", 0.2, level)
+        assert 0 < row["low"] < true < row["high"]
+    assert (third["axis"], third["level"]) == ("latency", "normal")
+    assert third["low"] < 0 < third["high"]
+
+
+def test_two_samples_are_tested_as_scipy_does() -> None:
+    rng = np.random.default_rng(4)
+    ours, theirs = rng.normal(0.9, 1, 7), rng.normal(0, 1, 8)
+    exact = stats.permutation_test(
+        (ours, theirs), lambda a, b: abs(a.mean() - b.mean()), alternative="greater", n_resamples=np.inf
+    )
+    frame = pd.DataFrame({"voice": ["a"] * 7 + ["b"] * 8, "level": np.concatenate((ours, theirs))})
+    found = effects(frame, "voice", permutations=20_000)
+    assert found.frame.p[0] == pytest.approx(exact.pvalue, abs=4 * math.sqrt(exact.pvalue / 20_000))
+    assert found.frame.arrangements[0] == pytest.approx(math.comb(15, 7))
+    # Welch's interval is what the bootstrap-t comes to.
+    welch = stats.ttest_ind(theirs, ours, equal_var=False).confidence_interval()
+    row = found.contrasts.iloc[0]
+    assert row.estimate == pytest.approx(theirs.mean() - ours.mean())
+    assert (row.low, row.high) == pytest.approx((welch.low, welch.high), abs=0.2)
+
+
+def test_strata_are_not_mixed() -> None:
+    # Within every text "low" is one below "normal" without exception, and texts are far apart: only a test that stays
+    # within them sees it. There are 2 arrangements of each of 5 texts, of which 2 are as extreme.
+    rows = [
+        {"text": text, "latency": latency, "rtf": 100.0 * text + (latency == "low")}
+        for text in range(5)
+        for latency in ("low", "normal")
+    ]
+    found = effects(pd.DataFrame(rows), "latency", blocks="text", permutations=20_000)
+    assert found.frame.p[0] == pytest.approx(2 / 32, abs=0.008)
+    assert found.frame.arrangements[0] == pytest.approx(32)
+    assert effects(pd.DataFrame(rows), "latency", "rtf", permutations=999).frame.p[0] > 0.5
+
+
+def test_variance_is_split_as_statsmodels_does() -> None:
+    frame = grid(2, lambda row: 2.0 * row["temperature"] + (row["latency"] == "low"))
+    frame = frame.drop(frame.index[[3, 4, 17, 40, 41, 42]])  # unbalanced
+    found = found_in(frame).variance.set_index("source")
+    table = anova_lm(ols("f0 ~ C(temperature) + C(latency) + C(text)", frame).fit(), typ=2)
+    for ours, theirs in (("temperature", "C(temperature)"), ("latency", "C(latency)"), ("blocks", "C(text)")):
+        assert found.sum_sq[ours] == pytest.approx(table.sum_sq[theirs])
+        assert found.df[ours] == table.df[theirs]
+    cells = ols("f0 ~ C(temperature) * C(latency) * C(text)", frame).fit()
+    assert found.sum_sq["sampling"] == pytest.approx(cells.ssr)
+    assert found.df["sampling"] == cells.df_resid
+    assert found.sd["sampling"] == pytest.approx(math.sqrt(cells.mse_resid))
+
+
+def test_shares_of_a_balanced_table_sum_to_one() -> None:
+    found = found_in(grid(3, lambda row: row["temperature"])).variance
+    assert found.eta_sq.sum() == pytest.approx(1.0)
+    assert found.omega_sq.sum() == pytest.approx(1.0)
+    assert found.df.sum() == 4 * 3 * 2 * 4 - 1
+
+
+def test_the_omega_squared_of_a_one_way_table_is_its_formula() -> None:
+    # (SS - df MS_within) / (SS_total + MS_within): W. L. Hays (1963), from scipy's F.
+    rng = np.random.default_rng(6)
+    groups = [rng.normal(mean, 1, 9) for mean in (0, 0.5, 1.5)]
+    f = float(stats.f_oneway(*groups).statistic)
+    frame = pd.DataFrame({"voice": np.repeat(["a", "b", "c"], 9), "level": np.concatenate(groups)})
+    omega = effects(frame, "voice").frame.omega_sq[0]
+    assert omega == pytest.approx(2 * (f - 1) / (2 * (f - 1) + 27))
+
+
+def test_p_values_are_corrected_over_all_tests() -> None:
+    frame = grid(5, lambda row: row["temperature"])
+    frame["level"] = np.random.default_rng(0).normal(size=len(frame))
+    found = effects(frame, ["temperature", "latency"], ["f0", "level"], blocks="text", permutations=499).frame
+    assert len(found) == 4
+    assert found.p_holm.to_numpy() == pytest.approx(holm(found.p))
+    assert found.p_bh.to_numpy() == pytest.approx(benjamini_hochberg(found.p))
+
+
+def test_the_seed_decides_and_other_metrics_change_nothing() -> None:
+    frame = grid(7)
+    frame["level"] = np.arange(len(frame), dtype=float)
+    alone = effects(frame, ["temperature"], "f0", blocks="text", permutations=199)
+    beside = effects(frame, ["temperature", "latency"], ["level", "f0"], blocks="text", permutations=199)
+    again = effects(frame, ["temperature"], "f0", blocks="text", permutations=199)
+    pd.testing.assert_frame_equal(alone.frame, again.frame)
+    pd.testing.assert_frame_equal(alone.contrasts, again.contrasts)
+    other = effects(frame, ["temperature"], "f0", blocks="text", permutations=199, seed=1)
+    assert not alone.contrasts.equals(other.contrasts)
+    row = beside.frame[(beside.frame.metric == "f0") & (beside.frame.axis == "temperature")]
+    # The latency's cells are strata now, so the p may differ; the draws may not: same strata, same p.
+    pair = effects(frame, ["temperature", "latency"], "f0", blocks="text", permutations=199).frame
+    assert row.p.item() == pair.p[pair.axis == "temperature"].item()
+
+
+def test_takes_without_a_value_are_left_out_and_it_says_so() -> None:
+    frame = grid(8)
+    frame.loc[[2, 9], "f0"] = np.nan
+    found = found_in(frame)
+    assert (found.frame.takes == len(frame) - 2).all()
+    assert "undefined for 2 of 96 takes" in found.notes[0]
+
+
+def test_without_repeats_interactions_count_as_noise() -> None:
+    found = found_in(grid(9, lambda row: 4.0 * row["temperature"], repeats=1))
+    assert any("No cell has two takes" in note for note in found.notes)
+    assert list(found.variance.source) == ["temperature", "latency", "blocks", "sampling"]
+    assert found.frame.p[0] < 0.01
+    assert (found.contrasts.low < found.contrasts.high).all()
+
+
+def test_few_arrangements_are_told() -> None:
+    frame = pd.DataFrame({"voice": ["a", "a", "b", "b"], "level": [1.0, 1.1, 5.0, 5.1]})
+    found = effects(frame, "voice")
+    assert found.frame.p[0] == pytest.approx(1 / 3, abs=0.03)
+    assert "only 6 arrangements" in found.notes[0]
+
+
+def test_a_metric_that_never_changes_shows_nothing() -> None:
+    frame = grid(10).assign(pauses=0.1)
+    found = effects(frame, "temperature", "pauses", permutations=99)
+    assert found.frame.p[0] == 1.0
+    assert math.isnan(found.frame.eta_sq[0])
+    assert found.contrasts[["estimate", "low", "high"]].to_numpy() == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_greedy_voice_has_effects_without_noise() -> None:
+    # temperature 0: repeats are the same samples, so a difference is a difference.
+    frame = pd.DataFrame({"speed": [1.0, 1.0, 2.0, 2.0], "duration": [4.0, 4.0, 2.0, 2.0]})
+    row = effects(frame, "speed").contrasts.iloc[0]
+    assert (row.estimate, row.low, row.high) == pytest.approx((-2.0, -2.0, -2.0))
+    assert math.isnan(row.in_sd)
+    # Beside a level with noise it keeps none of its own.
+    noisy = pd.DataFrame({"temperature": [0.0] * 4 + [1.0] * 4, "level": [0.1] * 4 + [1.0, 2.0, 3.0, 1.5]})
+    row = effects(noisy, "temperature").contrasts.iloc[0]
+    assert row.low < row.estimate < row.high < 5.0
+
+
+def test_levels_that_are_no_numbers_or_words_are_levels_too() -> None:
+    values = [None, None, ["a"], ["a"], {"x": 1}, {"x": 1}]
+    frame = pd.DataFrame({"references": values, "level": [1.0, 1.2, 2.0, 2.2, 3.0, 3.2]})
+    assert effects(frame, "references").frame.levels[0] == 3
+
+
+def test_the_text_form_says_what_matters() -> None:
+    text = str(found_in(grid(1, lambda row: 3.0 * row["temperature"])))
+    assert "f0 by temperature: p 0.0010, corrected 0.0020; omega²" in text
+    assert "0.2 → 1.0: +" in text
+    assert "between takes of one cell" in text
+
+
+def test_the_plot_draws_into_the_axes_given() -> None:
+    found = found_in(grid(1, lambda row: 3.0 * row["temperature"]))
+    figure, axes = plt.subplots()
+    try:
+        assert found.plot(axes) is axes
+        assert [label.get_text() for label in axes.get_yticklabels()] == [
+            "f0 · temperature 0.2 → 0.7",
+            "f0 · temperature 0.2 → 1.0",
+            "f0 · latency low → normal",
+        ]
+        marks = [line for line in axes.lines if line.get_marker() == "o"]
+        sd = found.variance.sd[found.variance.source == "sampling"].item()
+        assert [np.asarray(line.get_xdata()).item() for line in marks] == pytest.approx(found.contrasts.estimate / sd)
+        assert [line.get_markerfacecolor() == "white" for line in marks] == [False, False, True]
+        figure.canvas.draw()
+    finally:
+        plt.close(figure)
+    assert found.plot() is not axes
+    plt.close("all")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"axes": "pitch"}, "axes"),
+        ({"axes": ["text", "text"]}, "axes"),
+        ({"axes": []}, "axes"),
+        ({"axes": "repeat0"}, "axes"),
+        ({"metrics": "loudness"}, "metrics"),
+        ({"metrics": "text"}, "metrics"),
+        ({"metrics": []}, "metrics"),
+        ({"blocks": "temperature"}, "blocks"),
+        ({"blocks": "sentence"}, "blocks"),
+        ({"confidence": 95}, "confidence"),
+        ({"permutations": 10}, "permutations"),
+        ({"resamples": 1e4}, "resamples"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(change: dict[str, Any], field: str) -> None:
+    frame = grid(0).assign(repeat0=0)
+    with pytest.raises(RequestInvalid) as caught:
+        effects(frame, **{"axes": "temperature", "metrics": "f0", **change})
+    assert caught.value.errors[0].field == field
+
+
+def test_a_metric_without_values_is_refused() -> None:
+    with pytest.raises(RequestInvalid, match="too few"):
+        effects(grid(0).assign(f0=np.nan), "temperature", "f0")
+
+
+def _p_values(tables: int, mean: Mean, sd: Mean, drop: int) -> list[float]:
+    found = []
+    for seed in range(tables):
+        frame = grid(1000 + seed, mean, sd, repeats=3, texts=3)
+        frame = frame.sample(len(frame) - drop, random_state=seed)
+        result = effects(frame, "temperature", "f0", blocks=["text", "latency"], permutations=399, resamples=99)
+        found.append(result.frame.p[0])
+    return found
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("drop", [0, 12])
+def test_where_nothing_is_p_is_uniform(drop: int) -> None:
+    # Latency does something and texts differ; temperature does nothing.
+    found = _p_values(800, lambda row: 2.0 * (row["latency"] == "low"), lambda _: 1.0, drop)
+    assert stats.kstest(found, "uniform").pvalue > 0.01
+    for alpha in (0.01, 0.05, 0.1):
+        share = np.mean(np.array(found) <= alpha)
+        assert stats.binomtest(int(share * 800), 800, alpha).pvalue > 0.005
+
+
+@pytest.mark.thorough
+def test_power_is_what_the_f_test_has() -> None:
+    # Means 0, 0.5, 0.8 with sd 1: the noncentral F of the analysis of variance with these strata.
+    found = _p_values(400, lambda row: row["temperature"], lambda _: 1.0, 0)
+    means = np.array([0.2, 0.7, 1.0])
+    away = 18 * float(np.square(means - means.mean()).sum())
+    limit = stats.f.isf(0.05, 2, 46)
+    expected = float(stats.ncf.sf(limit, 2, 46, away))
+    assert np.mean(np.array(found) <= 0.05) == pytest.approx(expected, abs=0.07)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("repeats", [2, 5])
+@pytest.mark.parametrize("spread", [0.0, 2.0])
+def test_intervals_cover_the_truth(repeats: int, spread: float) -> None:
+    # Also where the parameter changes how much takes differ, as a temperature does.
+    covered = np.zeros(2)
+    for seed in range(500):
+        frame = grid(seed, lambda row: row["temperature"], lambda row: 1 + spread * row["temperature"], repeats, 2)
+        rows = effects(frame, ["temperature", "latency"], "f0", blocks="text", permutations=99).contrasts.iloc[:2]
+        covered += (rows.low < [0.5, 0.8]) & (rows.high > [0.5, 0.8])
+    assert ((covered / 500 > 0.92) & (covered / 500 < 0.98)).all()
