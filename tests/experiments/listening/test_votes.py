@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.experiments.listening.test_design import listening_test
+from voicelab.errors import NotFound, RequestInvalid, StoreError
+from voicelab.experiments.listening.design import ANCHORS, KINDS, REFERENCE, SCALES, Kind, ListeningTest, Trial
+from voicelab.experiments.listening.results import analyse
+from voicelab.experiments.listening.votes import Ballot
+from voicelab.experiments.statistics import binomial, wilcoxon
+
+Voter = Callable[[Trial], dict[str, Any]]
+
+
+def anything(trial: Trial) -> dict[str, Any]:
+    scale = SCALES.get(trial.kind)
+    if scale is None:
+        return {"choice": "A"}
+    return dict.fromkeys(["B"] if trial.kind == "CMOS" else trial.slots, scale[1])
+
+
+def vote_all(ballot: Ballot, name: str, voter: Voter = anything) -> None:
+    number = ballot.join(name)
+    while (trial := ballot.next_trial(number)) is not None:
+        ballot.vote(number, trial.id, voter(trial), seconds=2.5, plays=2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_votes_are_kept_and_a_listener_goes_on_where_they_were(tmp_path: Path, kind: Kind) -> None:
+    test = listening_test(kind)
+    with Ballot(test, tmp_path / "votes.sqlite3") as ballot:
+        number = ballot.join("Ada")
+        first = ballot.next_trial(number)
+        assert first == test.trials(0)[0]
+        ballot.vote(number, first.id, anything(first))
+    with Ballot(listening_test(kind), tmp_path / "votes.sqlite3") as ballot:
+        assert ballot.join("Ada") == number
+        assert ballot.next_trial(number) == test.trials(0)[1]
+        vote_all(ballot, "Ada")
+        assert ballot.next_trial(number) is None
+        assert len(ballot.votes()) == len(test.trials(0))
+        assert ballot.join("Ben") == 1
+        assert ballot.listeners == ("Ada", "Ben")
+
+
+@pytest.mark.parametrize(
+    ("kind", "answers", "field"),
+    [
+        ("AB", {"choice": "C"}, "choice"),
+        ("AB", {}, "choice"),
+        ("AB", {"choice": "A", "B": 1}, "choice"),
+        ("MOS", {"A": 6}, "A"),
+        ("MOS", {"A": 2.5}, "A"),
+        ("MOS", {"A": True}, "A"),
+        ("MOS", {"A": "5"}, "A"),
+        ("MOS", {"A": float("nan")}, "A"),
+        ("MOS", {}, "answers"),
+        ("CMOS", {"A": 1}, "answers"),
+        ("CMOS", {"B": -4}, "B"),
+        ("MUSHRA", {"A": 50}, "answers"),
+    ],
+)
+def test_an_answer_that_is_none(tmp_path: Path, kind: Kind, answers: dict[str, Any], field: str) -> None:
+    with Ballot(listening_test(kind), tmp_path / "votes") as ballot:
+        number = ballot.join("Ada")
+        trial = ballot.next_trial(number)
+        assert trial is not None
+        with pytest.raises(RequestInvalid) as caught:
+            ballot.vote(number, trial.id, answers)
+        assert caught.value.errors[0].field == field
+        assert ballot.next_trial(number) == trial
+
+
+def test_what_is_not_theirs(tmp_path: Path) -> None:
+    with Ballot(listening_test("AB"), tmp_path / "votes") as ballot:
+        number = ballot.join("Ada")
+        trial = ballot.next_trial(number)
+        assert trial is not None
+        ballot.vote(number, trial.id, {"choice": "A"})
+        with pytest.raises(RequestInvalid, match="answered before"):
+            ballot.vote(number, trial.id, {"choice": "B"})
+        with pytest.raises(NotFound):
+            ballot.vote(number, "1-0", {"choice": "A"})
+        with pytest.raises(NotFound):
+            ballot.next_trial(7)
+        with pytest.raises(RequestInvalid, match="name"):
+            ballot.join("  ")
+        (kept,) = ballot.votes()
+        assert kept.answers == {"choice": "A"}
+
+
+def test_a_file_of_another_test_is_refused(tmp_path: Path) -> None:
+    Ballot(listening_test("AB"), tmp_path / "votes").close()
+    for other in (listening_test("ABX"), listening_test("AB", seed=1), listening_test("AB", items=3)):
+        with pytest.raises(StoreError, match="another test"):
+            Ballot(other, tmp_path / "votes")
+    (tmp_path / "junk").write_bytes(b"no database, and long enough to be looked at" * 100)
+    with pytest.raises(StoreError):
+        Ballot(listening_test("AB"), tmp_path / "junk")
+
+
+def test_several_listeners_at_once(tmp_path: Path) -> None:
+    test = listening_test("MOS", items=3)
+    with Ballot(test, tmp_path / "votes") as ballot, Ballot(test, tmp_path / "votes") as other:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda number: vote_all((ballot, other)[number % 2], f"listener {number}"), range(8)))
+        assert len(ballot.votes()) == 8 * 6
+        assert len(set(ballot.listeners)) == 8
+
+
+def test_a_vote_that_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+    program = """
+import os, signal, sys
+from tests.experiments.listening.test_votes import anything, listening_test
+from voicelab.experiments.listening.votes import Ballot
+ballot = Ballot(listening_test("AB"), sys.argv[1])
+number = ballot.join("Ada")
+ballot.vote(number, ballot.next_trial(number).id, {"choice": "B"})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "votes")], check=False, cwd=Path.cwd())
+    with Ballot(listening_test("AB"), tmp_path / "votes") as ballot:
+        assert [vote.answers for vote in ballot.votes()] == [{"choice": "B"}]
+
+
+def prefers(system: str, share: float, seed: int) -> Voter:
+    draw = np.random.default_rng(seed)
+
+    def voter(trial: Trial) -> dict[str, Any]:
+        if trial.answer is not None and trial.check:
+            return {"choice": trial.answer}
+        letter = next(letter for letter in "AB" if trial.slots[letter].system == system)
+        return {"choice": letter if draw.random() < share else {"A": "B", "B": "A"}[letter]}
+
+    return voter
+
+
+def test_preferences(tmp_path: Path) -> None:
+    test = listening_test("AB", items=10, checks=2)
+    with Ballot(test, tmp_path / "votes") as ballot:
+        for number in range(6):
+            vote_all(ballot, f"listener {number}", prefers("a", 0.9, number))
+        found = analyse(test, ballot)
+        chosen = sum(
+            vote.trial.slots[str(vote.answers["choice"])].system == "a"
+            for vote in ballot.votes()
+            if not vote.trial.check
+        )
+    assert (found.listeners, found.excluded) == (6, {})
+    assert found.tests["a", "b"] == binomial(chosen, 60)
+    assert found.tests["a", "b"].p < 1e-6
+    assert "a against b" in str(found)
+
+
+def test_who_does_not_listen_is_left_out(tmp_path: Path) -> None:
+    test = listening_test("AB", items=6, checks=3)
+    with Ballot(test, tmp_path / "votes") as ballot:
+        vote_all(ballot, "Ada", prefers("a", 1.0, 0))
+        vote_all(ballot, "deaf", lambda trial: {"choice": {"A": "B", "B": "A", None: "A"}[trial.answer]})
+        found = analyse(test, ballot)
+    assert found.excluded == {"deaf": "failed 3 of 3 attention checks"}
+    assert found.tests["a", "b"] == binomial(6, 6)
+
+
+def test_right_answers_are_tested_against_chance(tmp_path: Path) -> None:
+    test = listening_test("ABX", items=8)
+    with Ballot(test, tmp_path / "votes") as ballot:
+        vote_all(ballot, "Ada", lambda trial: {"choice": trial.answer})
+        vote_all(ballot, "Ben", lambda _: {"choice": "A"})
+        right = 8 + sum(trial.answer == "A" for trial in test.trials(1))
+        assert analyse(test, ballot).tests["a", "b"] == binomial(right, 16, alternative="greater")
+
+
+def test_ranking_of_three(tmp_path: Path) -> None:
+    test = listening_test("AB", "abc", items=8)
+    order = {"a": 3, "b": 2, "c": 1}
+    with Ballot(test, tmp_path / "votes") as ballot:
+        for number in range(4):
+            draw = np.random.default_rng(number)
+
+            def voter(trial: Trial, draw: np.random.Generator = draw) -> dict[str, Any]:
+                better = max("AB", key=lambda letter: order[trial.slots[letter].system])
+                return {"choice": better if draw.random() < 0.85 else {"A": "B", "B": "A"}[better]}
+
+            vote_all(ballot, str(number), voter)
+        found = analyse(test, ballot)
+    assert found.ranking is not None
+    assert list(found.ranking.strength) == sorted(found.ranking.strength, reverse=True)
+    assert len(found.p_holm) == 3
+    assert all(found.p_holm[pair] >= found.tests[pair].p for pair in found.tests)
+
+
+def test_mean_opinions(tmp_path: Path) -> None:
+    test = listening_test("MOS", "abc", items=4)
+    level = {"a": 4, "b": 3, "c": 2}
+    with Ballot(test, tmp_path / "votes") as ballot:
+        for number in range(6):
+            draw = np.random.default_rng(number)
+            vote_all(
+                ballot,
+                str(number),
+                lambda trial, draw=draw: {  # type: ignore[misc]
+                    "A": int(np.clip(level[trial.slots["A"].system] + draw.integers(-1, 2), 1, 5))
+                },
+            )
+        found = analyse(test, ballot)
+        frame = ballot.frame()
+    for system, score in found.scores.items():
+        rows = frame[frame["system"] == system]
+        assert score.value == pytest.approx(rows["rating"].mean())
+        assert score.low < score.value < score.high
+    means = frame.pivot_table(index="listener", columns="system", values="rating")
+    assert found.tests["a", "c"] == wilcoxon(list(means["a"]), list(means["c"]))
+    assert found.overall is not None
+    assert found.overall.p < 0.05
+
+
+def test_comparisons_are_turned_the_same_way_round(tmp_path: Path) -> None:
+    test = listening_test("CMOS", items=6)
+    with Ballot(test, tmp_path / "votes") as ballot:
+        for number in range(4):
+            # b is always better by 2, whichever comes first.
+            vote_all(ballot, str(number), lambda trial: {"B": 2 if trial.slots["B"].system == "b" else -2})
+        found = analyse(test, ballot)
+    assert found.scores["b against a"].value == 2.0
+    assert found.tests["a", "b"].p < 1e-3
+
+
+def mushra(reference: int) -> Voter:
+    level = {REFERENCE: reference, "anchor35": 20, "anchor70": 50, "a": 80, "b": 60}
+    return lambda trial: {letter: level[slot.system] for letter, slot in trial.slots.items()}
+
+
+def test_mushra_leaves_out_who_does_not_hear_the_reference(tmp_path: Path) -> None:
+    test = listening_test("MUSHRA", items=5)
+    with Ballot(test, tmp_path / "votes") as ballot:
+        for name in ("Ada", "Ben", "Cy"):
+            vote_all(ballot, name, mushra(100))
+        vote_all(ballot, "deaf", mushra(40))
+        found = analyse(test, ballot)
+    assert list(found.excluded) == ["deaf"]
+    assert found.listeners == 3
+    assert {name: score.value for name, score in found.scores.items()} == {
+        "a": 80.0,
+        "b": 60.0,
+        REFERENCE: 100.0,
+        **dict(zip(ANCHORS, (20.0, 50.0), strict=True)),
+    }
+
+
+def test_no_votes(tmp_path: Path) -> None:
+    test: ListeningTest = listening_test("AB")
+    with Ballot(test, tmp_path / "votes") as ballot, pytest.raises(RequestInvalid, match="nobody has voted"):
+        analyse(test, ballot)

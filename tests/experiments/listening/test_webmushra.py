@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import csv
+import wave
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.experiments.listening.test_design import listening_test
+from voicelab.errors import RequestInvalid, StoreError
+from voicelab.experiments.listening.design import REFERENCE, Kind
+from voicelab.experiments.listening.results import analyse
+from voicelab.experiments.listening.webmushra import export_webmushra, import_webmushra, read_results
+
+KINDS: tuple[Kind, ...] = ("MUSHRA", "ABX", "MOS")
+
+
+def pages(config: dict[str, Any]) -> list[dict[str, Any]]:
+    ((mode, *drawn),) = (page for page in config["pages"] if isinstance(page, list))
+    assert mode == "random"
+    return drawn
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_there_and_back(tmp_path: Path, kind: Kind) -> None:
+    test = listening_test(kind, "abc", items=3)
+    path = export_webmushra(test, tmp_path, rate=48_000)
+    assert path.name == "trial.yaml"
+    config = yaml.safe_load(path.read_text())
+    assert (config["testId"], config["pages"][-1]["type"], config["pages"][-1]["writeResults"]) == (
+        "trial",
+        "finish",
+        True,
+    )
+    for page in pages(config):
+        # What webMUSHRA demands: one rate and one length on a page.
+        files = [*page["stimuli"].values(), *([page["reference"]] if "reference" in page else [])]
+        shapes = set()
+        for name in files:
+            with wave.open(str(tmp_path / name)) as file:
+                shapes.add((file.getframerate(), file.getnchannels(), file.getsampwidth(), file.getnframes()))
+        assert len(shapes) == 1
+        assert next(iter(shapes))[:3] == (48_000, 1, 2)
+    if kind == "ABX":
+        assert len(pages(config)) == 3 * 3
+        return
+    back = import_webmushra(path, tmp_path)
+    assert (back.kind, back.name, back.systems) == (kind, test.name, test.systems)
+    assert set(back.items) == set(test.items)
+    for item, clips in test.items.items():
+        for system, clip in clips.items():
+            got = back.items[item][system]
+            assert got.rate == 48_000
+            assert got.duration >= clip.duration
+            # The same sound at the loudness of the test, then silence.
+            gain = 10 ** (test.gains[item][system] / 20)
+            length = int(clip.duration * 48_000)
+            expected = clip.resample(48_000).samples[:length] * gain
+            assert np.abs(got.samples[:length] - expected).max() < 2e-4
+            assert not got.samples[length + 1 :].any()
+
+
+def test_an_abx_of_two_comes_back(tmp_path: Path) -> None:
+    config = {
+        "testname": "Mono",
+        "testId": "mono",
+        "pages": [
+            {"type": "generic", "id": "first", "content": ""},
+            {"type": "paired_comparison", "id": "i", "reference": "r.wav", "stimuli": {"C1": "c.wav"}},
+            {"type": "finish"},
+        ],
+    }
+    sounds = listening_test("AB", items=1).items["s0"]
+    sounds["a"].save(tmp_path / "r.wav")
+    sounds["b"].save(tmp_path / "c.wav")
+    (tmp_path / "mono.yaml").write_text(yaml.safe_dump(config))
+    test = import_webmushra(tmp_path / "mono.yaml", tmp_path)
+    assert (test.kind, test.systems) == ("ABX", (REFERENCE, "C1"))
+
+
+def write(path: Path, header: list[str], rows: list[list[object]]) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+# The columns are those that service/write.php of webMUSHRA writes.
+MUSHRA = ["session_test_id", "name", "session_uuid", "trial_id", "rating_stimulus", "rating_score", "rating_time"]
+PAIRED = [
+    "session_test_id",
+    "name",
+    "trial_id",
+    "choice_reference",
+    "choice_non_reference",
+    "choice_answer",
+    "choice_time",
+]
+LIKERT = ["session_test_id", "name", "trial_id", "stimuli_rating", "stimuli", "rating_time"]
+
+
+def test_mushra_results(tmp_path: Path) -> None:
+    test = listening_test("MUSHRA", items=3)
+    level = {"a": 80, "b": 60, REFERENCE: 100, "anchor35": 20, "anchor70": 45}
+    rows: list[list[object]] = [
+        ["trial", name, f"uuid-{name}", item, system, score - bias, 1500, ""]
+        for bias, name in enumerate(("Ada", "Ben", "Cy"))
+        for item in test.items
+        for system, score in level.items()
+    ]
+    rows.append(["another", "Ada", "u", "s0", "a", 3, 100, ""])
+    path = write(tmp_path / "mushra.csv", [*MUSHRA, "rating_comment"], rows)
+    frame = read_results(test, path)
+    assert len(frame) == 3 * 3 * 5
+    assert set(frame["seconds"]) == {1.5}
+    found = analyse(test, frame)
+    assert found.listeners == 3
+    assert found.scores["a"].value == pytest.approx(79)
+
+
+def test_abx_results(tmp_path: Path) -> None:
+    test = listening_test("ABX", "abc", items=2)
+    rows: list[list[object]] = [
+        ["trial", "Ada", "s0/a vs b", "reference", "b", "correct", 900, ""],
+        ["trial", "Ada", "s0/b vs c", "reference", "c", "incorrect", 900, ""],
+        ["trial", "Ada", "s1/a vs b", "reference", "b", "correct", 900, ""],
+    ]
+    frame = read_results(test, write(tmp_path / "pc.csv", [*PAIRED, "choice_comment"], rows))
+    found = analyse(test, frame)
+    assert found.tests["a", "b"].estimate.value == 1.0
+    assert found.tests["b", "c"].estimate.value == 0.0
+
+
+def test_mos_results(tmp_path: Path) -> None:
+    test = listening_test("MOS", items=2)
+    rows: list[list[object]] = [
+        ["trial", name, item, rating, system, 700]
+        for name in ("Ada", "Ben")
+        for item in test.items
+        for system, rating in (("a", 4), ("b", 2))
+    ]
+    found = analyse(test, read_results(test, write(tmp_path / "lss.csv", LIKERT, rows)))
+    assert found.scores["a"].value == 4.0
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ["trial", "Ada", "nowhere", 3, "a", 700],
+        ["trial", "Ada", "s0", 3, "z", 700],
+        ["trial", "Ada", "s0", 9, "a", 700],
+        ["trial", "Ada", "s0", "NA", "a", 700],
+        ["trial", "Ada"],
+    ],
+)
+def test_a_row_that_is_no_vote_is_named(tmp_path: Path, row: list[object]) -> None:
+    test = listening_test("MOS", items=2)
+    path = write(tmp_path / "lss.csv", LIKERT, [["trial", "Ada", "s0", 3, "a", 700], row])
+    with pytest.raises(RequestInvalid, match="line 3"):
+        read_results(test, path)
+
+
+def test_what_webmushra_has_not(tmp_path: Path) -> None:
+    for kind in ("AB", "CMOS"):
+        with pytest.raises(RequestInvalid, match="webMUSHRA has no"):
+            export_webmushra(listening_test(kind), tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "match"),
+    [
+        ("pages: [", StoreError, "YAML"),
+        ("just text", RequestInvalid, "no pages"),
+        ("pages: [{type: generic}]", RequestInvalid, "of one type"),
+        ("pages: [{type: mushra, id: a, reference: r.wav}]", RequestInvalid, "a page has no 'stimuli'"),
+        ("pages: [{type: mushra, id: a, reference: r.wav, stimuli: {a: none.wav}}]", StoreError, "cannot be read"),
+        ("pages: [!!python/object/apply:os.getcwd []]", StoreError, "YAML"),
+    ],
+)
+def test_configurations_that_are_none(tmp_path: Path, text: str, error: type[Exception], match: str) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(error, match=match):
+        import_webmushra(tmp_path / "c.yaml", tmp_path)

@@ -1,0 +1,1 @@
+"""Listening tests: designs, sounds, votes and what they say."""

@@ -1,0 +1,264 @@
+"""Votes: what listeners answered, checked against their trials, in one SQLite file that several may write."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from voicelab.errors import NotFound, RequestInvalid, StoreError
+from voicelab.experiments.listening.design import SCALES, ListeningTest, Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Ballot", "Vote"]
+
+_VERSION: Final = 1
+_TABLES: Final = """
+CREATE TABLE test (record TEXT NOT NULL);
+CREATE TABLE listener (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, since TEXT NOT NULL);
+CREATE TABLE vote (
+    listener INTEGER NOT NULL REFERENCES listener (number),
+    place INTEGER NOT NULL,
+    answers TEXT NOT NULL,
+    seconds REAL NOT NULL,
+    plays INTEGER NOT NULL,
+    since TEXT NOT NULL,
+    PRIMARY KEY (listener, place)
+);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """An answer: ``answers`` has a rating for each letter, or for a choice ``{"choice": "A"}``.
+
+    ``seconds`` from the first sound to the answer, ``plays`` how often a sound was started.
+    """
+
+    listener: str
+    trial: Trial
+    answers: Mapping[str, float | str]
+    seconds: float = 0.0
+    plays: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether a check was answered as by somebody who listens; of other trials always."""
+        return self.trial.passed(next(iter(self.answers.values())))
+
+
+class Ballot:
+    """The votes of a listening test, in a file. A listener who comes back goes on where they were.
+
+    Safe to use from several threads, and several processes may write one file. Raises StoreError when the file
+    cannot be used or is of another test.
+    """
+
+    def __init__(self, test: ListeningTest, path: str | Path) -> None:
+        self.test = test
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        try:
+            self._store = sqlite3.connect(self.path, timeout=10.0, isolation_level=None, check_same_thread=False)
+            self._store.execute("PRAGMA journal_mode=WAL")
+            self._store.execute("PRAGMA synchronous=FULL")
+            self._store.execute("PRAGMA foreign_keys=ON")
+            self._begin()
+        except sqlite3.Error as error:
+            raise StoreError(f"{self.path} cannot be used for votes: {error}") from error
+
+    def join(self, name: str) -> int:
+        """Return the number of the listener of this name; a new one gets the next.
+
+        Raises RequestInvalid when the name is blank or longer than 100 characters.
+        """
+        name = name.strip()
+        if not 0 < len(name) <= 100:
+            raise RequestInvalid.of("listener", "a listener needs a name of at most 100 characters")
+        with self._writing() as store:
+            known = store.execute("SELECT number FROM listener WHERE name = ?", (name,)).fetchone()
+            if known is not None:
+                return int(known[0])
+            number = int(store.execute("SELECT COUNT(*) FROM listener").fetchone()[0])
+            store.execute("INSERT INTO listener VALUES (?, ?, ?)", (number, name, _now()))
+            return number
+
+    @property
+    def listeners(self) -> tuple[str, ...]:
+        """Who has joined, in order."""
+        return tuple(name for (name,) in self._read("SELECT name FROM listener ORDER BY number"))
+
+    def next_trial(self, listener: int) -> Trial | None:
+        """Return what the listener is asked next; None when all is answered. Raises NotFound for nobody's number."""
+        self._known(listener)
+        done = {place for (place,) in self._read("SELECT place FROM vote WHERE listener = ?", listener)}
+        trials = self.test.trials(listener)
+        return next((trial for place, trial in enumerate(trials) if place not in done), None)
+
+    def vote(
+        self, listener: int, trial: str, answers: Mapping[str, Any], *, seconds: float = 0.0, plays: int = 0
+    ) -> Vote:
+        """Keep an answer; it is on disk when this returns. A second answer to a trial is refused, not taken.
+
+        Raises RequestInvalid for an answer that the trial has not, NotFound for a trial that the listener has not.
+        """
+        name = self._known(listener)
+        place, asked = self._trial(listener, trial)
+        given = checked(asked, answers)
+        if not (math.isfinite(seconds) and seconds >= 0):
+            raise RequestInvalid.of("seconds", "Input should be a number, 0 or more")
+        with self._writing() as store:
+            try:
+                store.execute(
+                    "INSERT INTO vote VALUES (?, ?, ?, ?, ?, ?)",
+                    (listener, place, json.dumps(given), float(seconds), int(plays), _now()),
+                )
+            except sqlite3.IntegrityError:
+                raise RequestInvalid.of("trial", "this trial was answered before", type="duplicate") from None
+        return Vote(name, asked, given, float(seconds), int(plays))
+
+    def votes(self) -> tuple[Vote, ...]:
+        """Return all votes, listener by listener, in the order in which they were asked."""
+        query = """
+            SELECT number, name, place, answers, seconds, plays FROM vote JOIN listener ON listener = number
+            ORDER BY number, place
+        """
+        trials: dict[int, tuple[Trial, ...]] = {}
+        found = []
+        for number, name, place, answers, seconds, plays in self._read(query):
+            asked = trials.setdefault(number, self.test.trials(number))
+            found.append(Vote(name, asked[place], json.loads(answers), seconds, plays))
+        return tuple(found)
+
+    def frame(self) -> pd.DataFrame:
+        """Return the votes as a tidy table, unblinded: one row for each rating, or for each choice.
+
+        Columns: ``listener``, ``trial``, ``item``, ``kind``, ``check``, ``passed``, ``seconds``, ``plays``; for
+        ratings ``system`` and ``rating``; for choices ``chosen`` and ``other`` (ABX: ``right``).
+        """
+        import pandas as pd
+
+        return pd.DataFrame([row for vote in self.votes() for row in _rows(vote)])
+
+    def close(self) -> None:
+        """Let go of the file. May be called twice."""
+        with self._lock:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        record = json.dumps({**self.test.to_record(), "sounds": sorted(self.test.stimuli)}, sort_keys=True)
+        with self._writing() as store:
+            (version,) = store.execute("PRAGMA user_version").fetchone()
+            if version > _VERSION:
+                raise StoreError(f"{self.path} was written by a newer voicelab (votes version {version})")
+            if version == 0:
+                for statement in _TABLES.split(";"):
+                    store.execute(statement)
+                store.execute("INSERT INTO test VALUES (?)", (record,))
+                store.execute(f"PRAGMA user_version = {_VERSION}")
+            elif store.execute("SELECT record FROM test").fetchone()[0] != record:
+                raise StoreError(f"{self.path} holds the votes of another test; give each its own file")
+
+    def _known(self, listener: int) -> str:
+        found = self._read("SELECT name FROM listener WHERE number = ?", listener)
+        if not found:
+            raise NotFound(f"nobody has the number {listener}; join first")
+        return str(found[0][0])
+
+    def _trial(self, listener: int, id: str) -> tuple[int, Trial]:
+        for place, trial in enumerate(self.test.trials(listener)):
+            if trial.id == id:
+                return place, trial
+        raise NotFound(f"listener {listener} has no trial {id!r}")
+
+    def _read(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._lock:
+            try:
+                return self._store.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                raise StoreError(f"the votes in {self.path} cannot be read: {error}") from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                self._store.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._store
+                except BaseException:
+                    self._store.execute("ROLLBACK")
+                    raise
+                self._store.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise StoreError(f"the vote cannot be kept in {self.path}: {error}") from error
+
+
+def checked(trial: Trial, answers: Mapping[str, Any]) -> dict[str, float | str]:
+    """Return the answers that a trial takes. Raises RequestInvalid naming the letter."""
+    scale = SCALES.get(trial.kind)
+    if scale is None:
+        choice = answers.get("choice")
+        if choice not in ("A", "B") or len(answers) != 1:
+            raise RequestInvalid.of("choice", "Input should be 'A' or 'B'", type="literal_error")
+        return {"choice": str(choice)}
+    # CMOS is one rating: of B against A.
+    letters = ["B"] if trial.kind == "CMOS" else list(trial.slots)
+    if set(answers) != set(letters):
+        raise RequestInvalid.of("answers", f"Input should have a rating for {', '.join(letters)}", type="missing")
+    low, high = scale
+    given: dict[str, float | str] = {}
+    for letter in letters:
+        rating = answers[letter]
+        if isinstance(rating, bool) or not isinstance(rating, int | float) or not low <= rating <= high:
+            raise RequestInvalid.of(letter, f"Input should be a number from {low} to {high}")
+        if trial.kind != "MUSHRA" and rating != int(rating):
+            raise RequestInvalid.of(letter, f"Input should be a whole number from {low} to {high}")
+        given[letter] = float(rating)
+    return given
+
+
+def _rows(vote: Vote) -> Iterator[dict[str, Any]]:
+    trial = vote.trial
+    row = {
+        "listener": vote.listener,
+        "trial": trial.id,
+        "item": trial.item,
+        "kind": trial.kind,
+        "check": trial.check,
+        "passed": vote.passed,
+        "seconds": vote.seconds,
+        "plays": vote.plays,
+    }
+    if "choice" in vote.answers:
+        chosen = str(vote.answers["choice"])
+        other = "B" if chosen == "A" else "A"
+        row |= {"chosen": trial.slots[chosen].system, "other": trial.slots[other].system, "first": chosen == "A"}
+        if trial.kind == "ABX":
+            row["right"] = chosen == trial.answer
+        yield row
+    else:
+        for letter, rating in vote.answers.items():
+            against = {"against": trial.slots["A"].system} if trial.kind == "CMOS" else {}
+            yield {**row, "system": trial.slots[letter].system, **against, "rating": float(rating)}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,256 @@
+"""To webMUSHRA and back: its configuration with padded, resampled files, and its results as votes.
+
+The formats are those of webMUSHRA 1.4 (doc/experimenter.md and service/write.php of its repository): YAML pages of
+type mushra, paired_comparison (which is ABX: the reference is X) and likert_single_stimulus; CSV with a header. It
+demands that all files of a page have one rate and one length, so clips are resampled and padded with silence.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from voicelab.audio.clip import Clip
+from voicelab.errors import RequestInvalid, StoreError
+from voicelab.experiments.listening.design import REFERENCE, Kind, ListeningTest
+from voicelab.experiments.listening.stimuli import ANCHORS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["export_webmushra", "import_webmushra", "read_results"]
+
+_TYPES: Final[Mapping[Kind, str]] = {
+    "MUSHRA": "mushra",
+    "ABX": "paired_comparison",
+    "MOS": "likert_single_stimulus",
+}
+_ACR: Final = ("Bad", "Poor", "Fair", "Good", "Excellent")
+_BETWEEN: Final = " vs "
+
+
+def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_000, root: str = "") -> Path:
+    """Write the test as webMUSHRA's files: ``<name>.yaml`` and a folder of WAV files; return the YAML's path.
+
+    ``root`` is where the files will be below webMUSHRA's own folder, such as ``"configs/resources/mytest"``. The pages
+    are in random order, drawn there. Raises RequestInvalid for AB and CMOS, which webMUSHRA has not, and
+    StoreError when the disk fails.
+    """
+    import yaml
+
+    kind = _TYPES.get(test.kind)
+    if kind is None:
+        message = f"webMUSHRA has no {test.kind} test; it has {', '.join(_TYPES)}"
+        raise RequestInvalid.of("kind", message, type="unsupported")
+    folder = Path(folder)
+    name = _file_name(test.name)
+    sounds = _Sounds(folder / f"{name}-audio", f"{root.rstrip('/')}/{name}-audio".lstrip("/"), rate)
+    by_item: dict[str, dict[str, Clip]] = {item: {} for item in test.items}
+    for stimulus in test.sounds:
+        if stimulus.system not in ANCHORS:  # webMUSHRA makes its own
+            by_item[stimulus.item][stimulus.system] = stimulus.clip
+    try:
+        sounds.folder.mkdir(parents=True, exist_ok=True)
+        pages = [page for item, clips in by_item.items() for page in _pages(test, kind, item, clips, sounds)]
+        config = {
+            "testname": test.name,
+            "testId": name,
+            "bufferSize": 2048,
+            "stopOnErrors": True,
+            "showButtonPreviousPage": True,
+            "remoteService": "service/write.php",
+            "pages": [
+                {"type": "generic", "id": "first_page", "name": test.name, "content": test.question},
+                ["random", *pages],
+                {
+                    "type": "finish",
+                    "name": "Thank you",
+                    "content": "Thank you for listening.",
+                    "showResults": False,
+                    "writeResults": True,
+                    "questionnaire": [{"type": "text", "label": "Name", "name": "name"}],
+                },
+            ],
+        }
+        path = folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"the test cannot be written to {folder}: {error.strerror or error}") from error
+    return path
+
+
+def import_webmushra(path: str | Path, root: str | Path, **options: Any) -> ListeningTest:
+    """Read a test from a webMUSHRA configuration whose files lie below ``root``; all its rating pages are of one type.
+
+    An item is a page by its id, a system a stimulus by its name. ABX compares every stimulus with the reference.
+    ``options`` go to ListeningTest. Raises StoreError when a file cannot be read, RequestInvalid for pages that
+    are no listening test of ours.
+    """
+    import yaml
+
+    path, root = Path(path), Path(root)
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise StoreError(f"{path} cannot be read as YAML: {error}") from error
+    if not isinstance(config, Mapping) or not isinstance(config.get("pages"), list):
+        raise RequestInvalid.of("pages", "this is no configuration of webMUSHRA: it has no pages", type="missing")
+    pages = [page for page in _flat(config["pages"]) if page.get("type") in _TYPES.values()]
+    types = {page["type"] for page in pages}
+    if len(types) != 1:
+        message = f"all pages that ask for a rating should be of one type; there are {sorted(types) or 'none'}"
+        raise RequestInvalid.of("pages", message, type="pages_differ")
+    kind = next(ours for ours, theirs in _TYPES.items() if theirs == types.copy().pop())
+    items: dict[str, dict[str, Clip]] = {}
+    references: dict[str, Clip] = {}
+    for page in pages:
+        try:
+            clips = {str(name): Clip.load(root / file) for name, file in page["stimuli"].items()}
+            item = str(page["id"])
+            if kind == "MUSHRA":
+                references[item] = Clip.load(root / page["reference"])
+            elif kind == "ABX":
+                clips = {REFERENCE: Clip.load(root / page["reference"]), **clips}
+        except (KeyError, AttributeError, TypeError) as error:
+            raise RequestInvalid.of("pages", f"a page has no {error}", type="missing") from error
+        except OSError as error:
+            raise StoreError(f"a sound cannot be read: {error}") from error
+        items[item] = clips
+    return ListeningTest(str(config.get("testname", path.stem)), kind, items, references, **options)
+
+
+def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
+    """Read webMUSHRA's results (mushra.csv, paired_comparison.csv or lss.csv) as the votes of ``test``.
+
+    The table has the columns of ``Ballot.frame()``, so that ``analyse`` takes it. A listener is the participant's name,
+    or else the session. Rows of other tests in the same file are left out. Raises StoreError when the file
+    cannot be read, RequestInvalid when a row does not belong to the test or is no rating.
+    """
+    import pandas as pd
+
+    try:
+        with Path(path).open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise StoreError(f"{path} cannot be read: {error}") from error
+    readers: Mapping[str, Callable[[ListeningTest, Mapping[str, str]], dict[str, Any]]] = {
+        "MUSHRA": _mushra_row,
+        "ABX": _abx_row,
+        "MOS": _mos_row,
+    }
+    reader = readers.get(test.kind)
+    if reader is None:
+        raise RequestInvalid.of("kind", f"webMUSHRA has no {test.kind} test", type="unsupported")
+    name, found = _file_name(test.name), []
+    for number, row in enumerate(rows, start=2):
+        if row.get("session_test_id") not in {name, test.name}:
+            continue
+        try:
+            found.append({"kind": test.kind, "check": False, "passed": True, "plays": 0, **reader(test, row)})
+        except (KeyError, ValueError, TypeError) as error:
+            raise RequestInvalid.of(
+                "results", f"line {number} of {path} is no vote of {test.name!r}: {error}"
+            ) from error
+    return pd.DataFrame(found)
+
+
+def _mushra_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
+    system, score = row["rating_stimulus"], float(row["rating_score"])
+    if system not in {*test.systems, REFERENCE, *ANCHORS} or not 0 <= score <= 100:
+        raise ValueError(f"{system!r} rated {score:g}")
+    return {**_common(test, row, "rating_time"), "system": system, "rating": score}
+
+
+def _abx_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
+    systems = row["trial_id"].partition("/")[2].split(_BETWEEN) if _BETWEEN in row["trial_id"] else None
+    one, two = systems or (REFERENCE, row["choice_non_reference"])
+    answer = row["choice_answer"]
+    if answer not in {"correct", "incorrect"} or not {one, two} <= set(test.systems):
+        raise ValueError(f"{one!r} and {two!r}: {answer!r}")
+    chosen, other = (one, two) if answer == "correct" else (two, one)
+    common = _common(test, row, "choice_time")
+    return {**common, "chosen": chosen, "other": other, "right": answer == "correct"}
+
+
+def _mos_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
+    system, rating = row["stimuli"], float(row["stimuli_rating"])
+    if system not in test.systems or not 1 <= rating <= 5:
+        raise ValueError(f"{system!r} rated {rating:g}")
+    return {**_common(test, row, "rating_time"), "system": system, "rating": rating}
+
+
+def _common(test: ListeningTest, row: Mapping[str, str], time: str) -> dict[str, Any]:
+    item = row["trial_id"].partition("/")[0]
+    if item not in test.items:
+        raise ValueError(f"there is no item {item!r}")
+    listener = row.get("name") or row.get("email") or row.get("session_uuid") or "anonymous"
+    # webMUSHRA counts milliseconds.
+    return {"listener": listener, "trial": row["trial_id"], "item": item, "seconds": float(row[time] or 0) / 1e3}
+
+
+class _Sounds:
+    """Writes the files of a page: one rate, one length."""
+
+    def __init__(self, folder: Path, place: str, rate: int) -> None:
+        self.folder = folder
+        self._place = place
+        self._rate = rate
+
+    def write(self, item: str, clips: Mapping[str, Clip]) -> dict[str, str]:
+        """Return where each clip is, as webMUSHRA will find it."""
+        made = {name: clip.resample(self._rate) for name, clip in clips.items()}
+        longest = max(len(clip) for clip in made.values())
+        files = {}
+        for name, clip in made.items():
+            padded = replace(clip, samples=np.pad(clip.samples, (0, longest - len(clip))))
+            file = f"{_file_name(item)}--{_file_name(name)}.wav"
+            # Written by the standard library: rates that the service's formats have not are welcome here.
+            _write_wav(self.folder / file, padded)
+            files[name] = f"{self._place}/{file}"
+        return files
+
+
+def _write_wav(path: Path, clip: Clip) -> None:
+    import wave
+
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(clip.rate)
+        file.writeframes(np.round(clip.samples * 32767).astype("<i2").tobytes())
+
+
+def _pages(
+    test: ListeningTest, kind: str, item: str, clips: Mapping[str, Clip], sounds: _Sounds
+) -> Iterable[dict[str, Any]]:
+    files = sounds.write(item, clips)
+    page: dict[str, Any] = {"type": kind, "id": item, "name": test.name, "content": test.question}
+    page |= {"showWaveform": True, "enableLooping": True}
+    if kind == "mushra":
+        reference = files.pop(REFERENCE)
+        yield {**page, "reference": reference, "createAnchor35": True, "createAnchor70": True, "stimuli": files}
+    elif kind == "paired_comparison":
+        for one, two in test.pairs:
+            yield {**page, "id": f"{item}/{one}{_BETWEEN}{two}", "reference": files[one], "stimuli": {two: files[two]}}
+    else:
+        points = [{"value": str(value), "label": label} for value, label in enumerate(_ACR, start=1)]
+        yield {**page, "mustRate": True, "stimuli": files, "response": points}
+
+
+def _flat(pages: Iterable[Any]) -> Iterable[Mapping[str, Any]]:
+    for page in pages:
+        if isinstance(page, list):
+            yield from _flat(page)
+        elif isinstance(page, Mapping):
+            yield page
+
+
+def _file_name(name: str) -> str:
+    # What webMUSHRA's own service makes of a test's id.
+    return re.sub(r"-{2,}", "-", re.sub(r"[^\w-]+", "-", name)).strip("-").lower() or "test"
