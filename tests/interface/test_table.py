@@ -34,6 +34,6 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_a_sentence_that_is_not_in_the_document_cannot_be_proved() -> None:
     with pytest.raises(pytest.fail.Exception, match="pitch:type"):
-        proves("2.1/pitch:type")
+        proves("2.1/pitch:type")(table.page)
     with pytest.raises(pytest.fail.Exception, match="pitch:type"):
-        each("2.1/{}:type", ["pitch"])
+        each("2.1/{}:type", ["pitch"])(table.page)

@@ -66,11 +66,8 @@ class Caller:
         sent = {name.replace("_", "-"): value for name, value in headers.items() if value is not None}
         if self.key is not None:
             sent.setdefault("Authorization", f"Bearer {self.key}")
-        line = self._line or http.client.HTTPConnection(self.host, self.port, timeout=120)
-        self._line = line
         try:
-            line.request(method, path, body, sent)
-            response = line.getresponse()
+            response = self._request(method, path, body, sent)
             answer = Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
         except BaseException:
             self.close()
@@ -78,6 +75,19 @@ class Caller:
         if answer.headers.get("connection") == "close":
             self.close()
         return answer
+
+    def _request(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> http.client.HTTPResponse:
+        kept = self._line is not None
+        line = self._line = self._line or http.client.HTTPConnection(self.host, self.port, timeout=120)
+        try:
+            line.request(method, path, body, headers)
+            return line.getresponse()
+        except (ConnectionError, http.client.RemoteDisconnected):
+            if not kept:
+                raise
+        # A service may close a connection that was idle for long.
+        self.close()
+        return self._request(method, path, body, headers)
 
     def tts(self, value: Any, kind: str = JSON, model: str | None = "s2-pro", **headers: str | None) -> Answer:
         """POST /v1/tts with a value in an encoding; bytes are sent as they are."""
