@@ -1,11 +1,10 @@
-"""What the service and its client cost by themselves: a voice whose audio is ready beforehand speaks.
+"""What the service costs by itself: a voice whose audio is ready beforehand speaks.
 
     python bench/service.py
     python bench/service.py --seconds 10 --callers 8
 
 The service runs in a process of its own. Requests a second are counted at raw sockets that stay open, each answer a
-clip of 1 s in pcm at 44.1 kHz, sent in ten chunks and read to its end. The client is compared with a bare httpx
-stream to the same service: the two take turns, and the ratios are those of their medians.
+clip of 1 s in pcm at 44.1 kHz, sent in ten chunks and read to its end. What the client costs is bench/client.py.
 """
 
 from __future__ import annotations
@@ -19,15 +18,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 from machine import machine, report
 
 from voicelab.backend import Capabilities, SpeechStream
-from voicelab.client import ServiceBackend
 from voicelab.errors import NotFound
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
 from voicelab.service.app import Limits
@@ -116,66 +114,9 @@ def milliseconds(seconds: Sequence[float]) -> float:
     return round(statistics.median(seconds) * 1000, 3)
 
 
-def overhead(url: str, secret: str, clip_s: float, repeats: int) -> dict[str, Any]:
-    """Compare ServiceBackend with a bare httpx stream on a clip of `clip_s` seconds."""
-    wanted = request(clip_s)
-    body = json.dumps({name: value for name, value in wanted.to_wire().items() if value is not None}).encode()
-    headers = {"authorization": f"Bearer {secret}", "content-type": "application/json", "model": "s2-pro"}
-
-    with httpx.Client(trust_env=False) as bare, ServiceBackend(url, secret) as backend:
-
-        def by_httpx() -> Iterator[bytes]:
-            with bare.stream("POST", f"{url}/v1/tts", content=body, headers=headers) as response:
-                response.raise_for_status()
-                yield from response.iter_bytes()
-
-        def by_client() -> Iterator[bytes]:
-            return backend.synthesize(wanted)
-
-        ways: dict[str, Callable[[], Iterator[bytes]]] = {"httpx": by_httpx, "client": by_client}
-        first: dict[str, list[float]] = {name: [] for name in ways}
-        whole: dict[str, list[float]] = {name: [] for name in ways}
-        for number in range(repeats + 5):
-            # Who goes first changes, because the second of two finds the machine warm or busy.
-            for name, begin in list(ways.items())[:: 1 if number % 2 else -1]:
-                started = time.perf_counter()
-                chunks = begin()
-                size = len(next(chunks))
-                arrived = time.perf_counter()
-                size += sum(map(len, chunks))
-                if size != len(wanted.text) * len(CHUNK):
-                    sys.exit(f"{name} got {size} bytes")
-                if number >= 5:  # before that, connections are made
-                    first[name].append(arrived - started)
-                    whole[name].append(time.perf_counter() - started)
-    return {
-        "clip_s": clip_s,
-        "repeats": repeats,
-        "first_byte_ms": {name: milliseconds(values) for name, values in first.items()},
-        "whole_ms": {name: milliseconds(values) for name, values in whole.items()},
-        "first_byte_ratio": ratio(first),
-        "whole_ratio": ratio(whole),
-    }
-
-
-def ratio(values: dict[str, list[float]]) -> float:
-    """Return how many times as long the client took."""
-    return round(statistics.median(values["client"]) / statistics.median(values["httpx"]), 3)
-
-
-def main() -> None:
-    """Run all measurements and print them; the last line is JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5.0, help="how long requests are counted")
-    parser.add_argument("--callers", type=int, default=4, help="connections that call at the same time")
-    parser.add_argument("--repeats", type=int, default=200, help="calls by each of client and httpx")
-    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.serve is not None:
-        with KeyStore(options.serve) as keys:
-            serve(Canned(), port=0, keys=keys, say=lambda line: print(line, flush=True), limits=Limits(active=8))
-        return
-    found = machine()
+@contextmanager
+def canned_service() -> Iterator[tuple[str, str]]:
+    """Run the service in a process of its own; the values are its address and a key."""
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "keys.sqlite3"
         with KeyStore(store) as keys:
@@ -184,15 +125,25 @@ def main() -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
             url = service.stdout.readline().rpartition(" ")[2].strip() if service.stdout else ""
             try:
-                figures = {
-                    "service": throughput(int(url.rpartition(":")[2]), secret, options.callers, options.seconds),
-                    "client": [
-                        overhead(url, secret, 1, options.repeats),
-                        overhead(url, secret, 60, options.repeats // 2),
-                    ],
-                }
+                yield url, secret
             finally:
                 service.terminate()
+
+
+def main() -> None:
+    """Run all measurements and print them; the last line is JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=5.0, help="how long requests are counted")
+    parser.add_argument("--callers", type=int, default=4, help="connections that call at the same time")
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve is not None:
+        with KeyStore(options.serve) as keys:
+            serve(Canned(), port=0, keys=keys, say=lambda line: print(line, flush=True), limits=Limits(active=8))
+        return
+    found = machine()
+    with canned_service() as (url, secret):
+        figures = {"service": throughput(int(url.rpartition(":")[2]), secret, options.callers, options.seconds)}
     report({**figures, "machine": found})
 
 

@@ -1,0 +1,42 @@
+"""bench/client.py compares the client with httpx, and says so in one last line of JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from client import compare, median_ratio
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+
+
+def test_a_ratio_of_medians_and_its_interval() -> None:
+    assert median_ratio([3.0, 2.2, 1.0], [1.0, 2.0, 9.0]).value == pytest.approx(1.1)
+    draw = np.random.default_rng(1)
+    found = median_ratio(draw.normal(1.2, 0.1, 400).tolist(), draw.normal(1.0, 0.1, 400).tolist())
+    assert found.low < found.value < found.high
+    assert found.low < 1.2 < found.high
+    assert found.high - found.low < 0.06
+
+
+def test_an_answer_that_is_not_the_whole_clip_stops_it() -> None:
+    with pytest.raises(SystemExit, match="whole clip"):
+        compare({"httpx": [(1.0, 2.0, 88_200)], "client": [(1.0, 2.0, 88_199)]}, 1, "blocking")
+
+
+def test_the_command_compares_and_ends() -> None:
+    command = [sys.executable, str(BENCH / "client.py"), "--rounds", "4"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout.splitlines()[-1])
+    cases = [(case["way"], case["clip_s"], case["rounds"]) for case in figures["client"]]
+    assert cases == [(way, clip_s, 4) for clip_s in (1, 60) for way in ("blocking", "event loop")]
+    for case in figures["client"]:
+        for name in ("first_byte_ratio", "whole_ratio"):
+            assert 0 < case[name]["low"] <= case[name]["value"] <= case[name]["high"]
+        assert set(case["megabytes_per_s"]) == {"httpx", "client"}
+    assert figures["machine"]["cores"] >= 1
