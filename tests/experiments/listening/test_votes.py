@@ -12,8 +12,9 @@ import pytest
 
 from tests.experiments.listening.test_design import listening_test
 from voicelab.errors import NotFound, RequestInvalid, StoreError
-from voicelab.experiments.listening.design import ANCHORS, KINDS, REFERENCE, SCALES, Kind, ListeningTest, Trial
+from voicelab.experiments.listening.design import KINDS, REFERENCE, SCALES, Kind, ListeningTest, Trial
 from voicelab.experiments.listening.results import analyse
+from voicelab.experiments.listening.stimuli import ANCHORS
 from voicelab.experiments.listening.votes import Ballot
 from voicelab.experiments.statistics import binomial, wilcoxon
 
@@ -120,6 +121,7 @@ def test_a_vote_that_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
     program = """
 import os, signal, sys
 from tests.experiments.listening.test_votes import anything, listening_test
+from voicelab.experiments.listening.stimuli import ANCHORS
 from voicelab.experiments.listening.votes import Ballot
 ballot = Ballot(listening_test("AB"), sys.argv[1])
 number = ballot.join("Ada")

@@ -165,7 +165,7 @@ def test_a_row_that_is_no_vote_is_named(tmp_path: Path, row: list[object]) -> No
 def test_what_webmushra_has_not(tmp_path: Path) -> None:
     for kind in ("AB", "CMOS"):
         with pytest.raises(RequestInvalid, match="webMUSHRA has no"):
-            export_webmushra(listening_test(kind), tmp_path)  # type: ignore[arg-type]
+            export_webmushra(listening_test(kind), tmp_path)
 
 
 @pytest.mark.parametrize(

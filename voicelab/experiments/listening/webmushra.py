@@ -163,7 +163,7 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
 def _mushra_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
     system, score = row["rating_stimulus"], float(row["rating_score"])
     if system not in {*test.systems, REFERENCE, *ANCHORS} or not 0 <= score <= 100:
-        raise ValueError(f"{system!r} rated {score:g}")
+        raise RequestInvalid.of("rating", f"{system!r} rated {score:g}")
     return {**_common(test, row, "rating_time"), "system": system, "rating": score}
 
 
@@ -172,7 +172,7 @@ def _abx_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
     one, two = systems or (REFERENCE, row["choice_non_reference"])
     answer = row["choice_answer"]
     if answer not in {"correct", "incorrect"} or not {one, two} <= set(test.systems):
-        raise ValueError(f"{one!r} and {two!r}: {answer!r}")
+        raise RequestInvalid.of("choice", f"{one!r} and {two!r}: {answer!r}")
     chosen, other = (one, two) if answer == "correct" else (two, one)
     common = _common(test, row, "choice_time")
     return {**common, "chosen": chosen, "other": other, "right": answer == "correct"}
@@ -181,14 +181,14 @@ def _abx_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
 def _mos_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
     system, rating = row["stimuli"], float(row["stimuli_rating"])
     if system not in test.systems or not 1 <= rating <= 5:
-        raise ValueError(f"{system!r} rated {rating:g}")
+        raise RequestInvalid.of("rating", f"{system!r} rated {rating:g}")
     return {**_common(test, row, "rating_time"), "system": system, "rating": rating}
 
 
 def _common(test: ListeningTest, row: Mapping[str, str], time: str) -> dict[str, Any]:
     item = row["trial_id"].partition("/")[0]
     if item not in test.items:
-        raise ValueError(f"there is no item {item!r}")
+        raise RequestInvalid.of("trial_id", f"there is no item {item!r}")
     listener = row.get("name") or row.get("email") or row.get("session_uuid") or "anonymous"
     # webMUSHRA counts milliseconds.
     return {"listener": listener, "trial": row["trial_id"], "item": item, "seconds": float(row[time] or 0) / 1e3}

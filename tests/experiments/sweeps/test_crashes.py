@@ -1,0 +1,158 @@
+"""Sweeps that are cut off: killed, cancelled, out of disk; and what is found and gone on with afterwards."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.experiments.sweeps.test_sweep import slowly, sweep
+from tests.tones import ToneBackend
+from voicelab.errors import RequestInvalid
+from voicelab.experiments.cache import Cache
+from voicelab.experiments.manifest import Manifest, load
+from voicelab.experiments.take import take_key
+from voicelab.schema import TTSRequest
+
+_KILLED = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, os.getcwd())
+from tests.experiments.sweeps.test_crashes import DiaryBackend
+from tests.experiments.sweeps.test_sweep import sweep
+from voicelab.experiments.cache import Cache
+cache = Cache(sys.argv[1])
+sweep(DiaryBackend(cache, Path(sys.argv[2])), repeats=3, cache=cache).run(concurrency=2)
+print("over")
+"""
+
+
+class DiaryBackend(ToneBackend):
+    """Writes down every take that it begins, and whether that take was there already."""
+
+    def __init__(self, cache: Cache, diary: Path) -> None:
+        super().__init__(slowly(0.01))
+        self.cache = cache
+        self.diary = diary
+
+    def synthesize(self, request: TTSRequest, **options: Any) -> Any:
+        seed = options["seed"]
+        keys = (
+            take_key(request, model="s2-pro", fingerprint="tones-1", seed=seed, repeat=repeat) for repeat in range(3)
+        )
+        again = "again" if any(key in self.cache for key in keys) else "new"
+        with self.diary.open("a") as file:
+            file.write(f"{again} {request.temperature} {request.latency} {seed}\n")
+        return super().synthesize(request, **options)
+
+
+def killed_and_resumed(folder: Path, random: Random) -> int:
+    """Run a sweep to its end through kills at random points; return how many there were."""
+    cache, diary = Cache(folder / "cache"), folder / "diary"
+    kept: set[str] = set()
+    kills = 0
+    while True:
+        program = [sys.executable, "-c", _KILLED, str(cache.folder), str(diary)]
+        process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+        begun = diary.stat().st_size if diary.exists() else 0
+        while process.poll() is None and not (diary.exists() and diary.stat().st_size > begun):
+            time.sleep(0.005)
+        try:
+            process.wait(random.uniform(0.0, 0.4))
+        except subprocess.TimeoutExpired:
+            process.kill()
+        told = process.communicate()[0]
+        now = {take.key for take in cache}
+        assert kept <= now, "a take that was kept is gone"
+        kept = now
+        if told == "over\n":
+            break
+        kills += 1
+    work = sweep(ToneBackend(), repeats=3)
+    assert {work.key(job) for job in work.jobs()} == kept
+    begun_takes = diary.read_text().splitlines()
+    assert not [line for line in begun_takes if line.startswith("again")]
+    assert len(set(begun_takes)) == 18
+    # Made again is only what was not kept yet when a kill came: two at a time.
+    assert len(begun_takes) <= 18 + 2 * kills
+    return kills
+
+
+def test_killed_and_resumed(tmp_path: Path) -> None:
+    assert killed_and_resumed(tmp_path, Random(0)) >= 2
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+def test_killed_and_resumed_often(tmp_path: Path) -> None:
+    random, kills, number = Random(1), 0, 0
+    while kills < 100:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        kills += killed_and_resumed(folder, random)
+        number += 1
+
+
+def lines(manifest: Manifest) -> set[tuple[object, ...]]:
+    return {(take.key, take.digest, *labels.items()) for take, labels in zip(manifest, manifest.labels, strict=True)}
+
+
+def test_the_manifest_of_a_sweep_that_was_cut_off_equals_that_of_one_that_was_not(tmp_path: Path) -> None:
+    backend = ToneBackend(slowly(0.02))
+    work = sweep(backend, repeats=3).start(manifest=tmp_path / "cut.jsonl", concurrency=2)
+    while work.progress.made < 3:
+        time.sleep(0.01)
+    work.cancel()
+    assert work.wait(5)
+    kept = load(tmp_path / "cut.jsonl")
+    assert 3 <= len(kept) < 18
+    rest = ToneBackend()
+    assert sweep(rest, repeats=3).run(manifest=tmp_path / "cut.jsonl").state == "done"
+    assert len(rest.asked) == 18 - len(kept)
+    sweep(ToneBackend(), repeats=3).run(manifest=tmp_path / "whole.jsonl")
+    cut, whole = load(tmp_path / "cut.jsonl"), load(tmp_path / "whole.jsonl")
+    assert lines(cut) == lines(whole)
+    assert len(cut) == 18
+    assert set(whole.frame()["temperature"]) == {0.0, 0.5, 1.0}
+    assert whole.about["sweep"]["axes"] == {"temperature": ["0", "0.5", "1"], "latency": ["low", "normal"]}
+
+
+def test_failures_are_written_down_and_tried_again(tmp_path: Path) -> None:
+    def fail(number: int) -> None:
+        if number == 4:
+            raise RequestInvalid.of("text", "five notes are too many")
+
+    axes: dict[str, object] = {"text": ["Oh.", "Hello."]}
+    sweep(ToneBackend(fail), axes).run(manifest=tmp_path / "m.jsonl")
+    (failed,) = load(tmp_path / "m.jsonl").failures
+    assert failed.request.text == "Hello."
+    assert failed.failure.fields[0].field == "text"
+    made = sweep(ToneBackend(), axes).run(manifest=tmp_path / "m.jsonl")
+    assert (made.failures, load(tmp_path / "m.jsonl").failures) == ((), ())
+
+
+def test_a_full_disk_keeps_what_is_made(tmp_path: Path) -> None:
+    program = """
+import resource, signal, sys
+from pathlib import Path
+from tests.experiments.sweeps.test_sweep import sweep
+from tests.tones import ToneBackend
+from voicelab.experiments.cache import Cache
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+cache = Cache(sys.argv[1])
+sweep(ToneBackend(), {"text": ["Oh."]}, cache=cache).run()
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+made = sweep(ToneBackend(), {"text": ["Oh.", "Hello."]}, cache=cache).run()
+print(made.state, len(made.takes), [len(take.audio) for take in made.takes], made.takes[1].notes)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
+    assert done.stdout.startswith("done 2 [")
+    assert "could not be kept" in done.stdout
+    assert len(Cache(tmp_path)) == 1
