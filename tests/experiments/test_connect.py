@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from tests.tones import ToneBackend
-from voicelab.errors import AuthenticationError, RequestInvalid, StoreError
+from voicelab.errors import AuthenticationError, RequestInvalid, ServiceUnavailable, StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.journal import Journal
 from voicelab.experiments.manifest import load
-from voicelab.experiments.recording import ReplayBackend
+from voicelab.experiments.recording import RecordingBackend, ReplayBackend
 from voicelab.lab import Lab, connect
+from voicelab.schema import TTSRequest
 from voicelab.service.keys import KeyStore
 from voicelab.service.run import running
 
@@ -123,3 +124,17 @@ def test_what_cannot_be_recorded_is_said_before_anything_is(tmp_path: Path) -> N
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StoreError):
         connect("http://127.0.0.1:9", record=tmp_path / "file" / "take")
+
+
+def test_a_recording_can_stand_behind_the_service(tmp_path: Path) -> None:
+    recorder = RecordingBackend(ToneBackend(), tmp_path / "take")
+    said = [recorder.synthesize(TTSRequest(text="Hello", format="pcm"), seed=seed).clip() for seed in (1, None)]
+    with (
+        KeyStore(tmp_path / "keys.sqlite3") as keys,
+        running(ReplayBackend(tmp_path / "take", "at once"), keys=keys) as url,
+        connect(url, api_key=keys.create("replay").secret, format="pcm") as lab,
+    ):
+        assert [lab.speak("Hello", seed=seed) for seed in (1, None)] == said
+        # What the recording lacks is the service's trouble, not the caller's; its log says what.
+        with pytest.raises(ServiceUnavailable):
+            lab.speak("Bye", seed=1)

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from voicelab.audio.clip import Clip, Provenance, Timing
+from voicelab.audio.clip import Clip
 from voicelab.audio.samples import SILENT, Samples
 from voicelab.backend import SpeechStream
 from voicelab.errors import Cancelled
@@ -92,7 +92,7 @@ class SpeechJob:
         with stream:
             self._listener.began(stream.rate)
             samples = self._drain(stream)
-        return Clip(samples, stream.rate, _provenance(stream), stream.epilogue.words, stream.epilogue.notes)
+        return Clip(samples, stream.rate, stream.provenance, stream.epilogue.words, stream.epilogue.notes)
 
     def _drain(self, stream: SpeechStream) -> Samples:
         parts: list[Samples] = []
@@ -108,16 +108,3 @@ class SpeechJob:
         if told < len(parts):
             self._listener.arrived(np.concatenate(parts[told:]))
         return np.concatenate(parts) if parts else SILENT
-
-
-def _provenance(stream: SpeechStream) -> Provenance:
-    arrivals = stream.arrivals
-    total = arrivals[-1][0] if arrivals else 0.0
-    return Provenance(
-        request=stream.request,
-        model=stream.model,
-        backend=stream.backend.name,
-        fingerprint=stream.backend.fingerprint,
-        seed=stream.seed,
-        timing=Timing(first_audio_s=stream.first_audio_s or total, total_s=total, arrivals=arrivals),
-    )
