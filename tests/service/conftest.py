@@ -52,9 +52,11 @@ def service(start_shared: Start) -> Service:
 def _starter(folder: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
-        def begin(backend: ToneBackend | None = None, *, credit: int | None = None, **limits: float) -> Service:
+        def begin(
+            backend: ToneBackend | None = None, *, credit: int | None = None, busy_s: float = 2.0, **limits: float
+        ) -> Service:
             backend = backend or ToneBackend()
-            keys = stack.enter_context(KeyStore(folder / "keys.sqlite3"))
+            keys = stack.enter_context(KeyStore(folder / "keys.sqlite3", busy_s=busy_s))
             url = stack.enter_context(running(backend, keys=keys, limits=Limits(**limits)))  # type: ignore[arg-type]
             secret = keys.create("test", credit=credit).secret
             headers = {"authorization": f"Bearer {secret}"}

@@ -17,9 +17,9 @@ from voicelab.voices.store import LOCAL_OWNER, VoiceStore
 class ToneHost(ToneBackend):
     """Keeps voices in ``folder`` and says notes with all of them."""
 
-    def __init__(self, folder: Path, **declared: object) -> None:
-        super().__init__(**declared)
-        self.store = VoiceStore(folder)
+    def __init__(self, folder: Path, *, max_text: int = 20_000, busy_s: float = 2.0) -> None:
+        super().__init__(max_text=max_text)
+        self.store = VoiceStore(folder, busy_s=busy_s)
         self._owner = LOCAL_OWNER
 
     def acting_for(self, owner: str) -> Self:

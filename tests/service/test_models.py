@@ -21,6 +21,7 @@ from tests.engine.tiny import make_codec, make_lm, speaker
 from tests.service.conftest import Service as ToneService
 from tests.speechlike import speech_file
 from tests.voices.test_cover import picture
+from voicelab.audio.formats import decode
 from voicelab.backend import VoicePreset
 from voicelab.client import ServiceBackend
 from voicelab.engine.checkpoint import save
@@ -139,6 +140,15 @@ def test_a_voice_is_made_found_and_spoken_with(service: Service, how: str) -> No
     assert service.ann.get(f"/model/{record['_id']}").json() == record
     image = service.ann.get(record["cover_image"])
     assert (image.content, image.headers["content-type"]) == (cover, "image/jpeg")
+    heard = [service.ann.get(sample["audio"]) for sample in record["samples"]]
+    for audio in heard:
+        assert audio.headers["content-type"] == "audio/wav"
+        assert int(audio.headers["content-length"]) == len(audio.content)
+        samples, rate = decode(audio.content, "wav")
+        assert abs(len(samples) / rate - 2) < 0.5
+    assert heard[0].content != heard[1].content
+    for number in ("2", "-1", "00", "x", "1e0", "%31%00", "9" * 30):
+        _message(service.ann.get(f"/model/{record['_id']}/samples/{number}"), 404)
     body = {"text": "One dog.", "format": "pcm", "reference_id": record["_id"]}
     plain = service.ann.post("/v1/tts", json={**body, "reference_id": "ada"}, headers={"x-voicelab-seed": "1"})
     spoken = service.ann.post("/v1/tts", json=body, headers={"x-voicelab-seed": "1"})
@@ -157,15 +167,16 @@ def test_visibility_on_every_route(service: Service, visibility: str, caller: st
         found = [
             client.get(f"/model/{voice}"),
             client.get(f"/model/{voice}/cover"),
+            client.get(f"/model/{voice}/samples/0"),
             client.post("/v1/tts", json={"text": "One dog.", "reference_id": voice}),
         ]
         return [(one.status_code, "" if one.status_code == 200 else one.text.replace(voice, "ID")) for one in found]
 
     seen = answers(made)
     if visibility != "private" or caller == "ann":
-        assert [status for status, _ in seen] == [200, 200, 200]
+        assert [status for status, _ in seen] == [200, 200, 200, 200]
     else:
-        assert [status for status, _ in seen] == [404, 404, 422]
+        assert [status for status, _ in seen] == [404, 404, 404, 422]
         assert seen == answers("0" * 32)
 
 
@@ -190,7 +201,9 @@ def test_the_client_makes_and_finds_voices(service: Service) -> None:
 
 
 @pytest.mark.parametrize("secret", [None, "Bearer nonsense", "Basic x"])
-@pytest.mark.parametrize("route", ["/model/" + "0" * 32, "/model/" + "0" * 32 + "/cover", "/model"])
+@pytest.mark.parametrize(
+    "route", ["/model/" + "0" * 32, "/model/" + "0" * 32 + "/cover", "/model/" + "0" * 32 + "/samples/0", "/model"]
+)
 def test_without_a_key_nothing_else_is_looked_at(service: Service, secret: str | None, route: str) -> None:
     headers = {"authorization": secret} if secret else {}
     with httpx.Client(base_url=service.url, trust_env=False) as client:
@@ -346,3 +359,4 @@ def test_a_backend_that_hosts_no_voices_says_so(start_shared: Any) -> None:
     assert _message(_send(tones.http, "multipart"), 501)
     assert _message(tones.http.get("/model/ada"), 404)
     assert _message(tones.http.get("/model/ada/cover"), 404)
+    assert _message(tones.http.get("/model/ada/samples/0"), 404)

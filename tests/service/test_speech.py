@@ -18,6 +18,7 @@ from voicelab.errors import (
     AudioError,
     AuthenticationError,
     EngineError,
+    EngineUnavailable,
     RequestInvalid,
     ServiceTimeout,
     ServiceUnavailable,
@@ -108,6 +109,7 @@ def test_the_status_waits_for_the_first_audio(start: Start) -> None:
         (lambda: EngineError("secret of our insides"), 500),
         (lambda: ZeroDivisionError("secret of our insides"), 500),
         (MemoryError, 503),
+        (lambda: EngineUnavailable("secret of our insides"), 503),
         (lambda: ServiceUnavailable("secret of our insides"), 503),
         (lambda: ServiceTimeout("secret of our insides"), 504),
         (lambda: AuthenticationError("secret of our insides", status=401), 500),
@@ -249,14 +251,6 @@ def test_a_slow_reader_holds_up_its_own_voice_only(start: Start) -> None:
         assert held.said < 15_000
         assert service.http.post("/v1/tts", json={"text": "hello"}).status_code == 200
     until(lambda: service.backend.open == 0)
-
-
-def test_a_reader_that_takes_nothing_is_given_up(start: Start) -> None:
-    service = start(ToneBackend(), buffer=20_000, lag_seconds=0.3)
-    with call(service, "x" * 20_000) as raw:
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        read(raw, 1000)
-        until(lambda: service.backend.open == 0)
 
 
 def test_a_full_queue_is_503_with_retry_after_at_once(start: Start) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from voicelab.backend import Backend, Capabilities, check_text_length
-from voicelab.errors import FieldError, PaymentRequired, RequestInvalid
+from voicelab.errors import FieldError, PaymentRequired, RequestInvalid, ServiceUnavailable
 from voicelab.schema import Model, TTSRequest, check_model
 from voicelab.service.aside import aside
 from voicelab.service.auth import bearer_secret
@@ -33,6 +35,9 @@ from voicelab.service.speech import SpeechResponse, Stage
 
 __all__ = ["SEED_HEADER", "Limits", "create_app"]
 
+_LOG = logging.getLogger("voicelab.service")
+
+_STORE_SECONDS = 3.0
 _SEED = re.compile("[0-9]{1,19}", re.ASCII)
 
 _P = ParamSpec("_P")
@@ -135,7 +140,13 @@ class _Service:
         )
 
     async def _authenticate(self, request: Request) -> ApiKey:
-        return await aside(self._helpers, self._keys.authenticate, bearer_secret(request))
+        secret = bearer_secret(request)
+        try:
+            # Each look at the store waits for so long at most, but many callers may stand in line for theirs.
+            async with asyncio.timeout(_STORE_SECONDS):
+                return await aside(self._helpers, self._keys.authenticate, secret)
+        except TimeoutError:
+            raise ServiceUnavailable("the key store is busy", status=503) from None
 
     def _validate(self, wire: object, binary: bool) -> TTSRequest:
         speech = TTSRequest.from_wire(wire, binary=binary)
@@ -147,8 +158,16 @@ class _Service:
             await aside(self._helpers, self._keys.reserve, key, characters)
 
     async def _settle(self, key: ApiKey, speech: TTSRequest, sent: int, whole: bool) -> None:
-        if key.credit is not None and not whole:
-            await aside(self._helpers, self._keys.give_back, key, len(speech.text) - delivered_cost(speech, sent))
+        if key.credit is None or whole:
+            return
+        owed = len(speech.text) - delivered_cost(speech, sent)
+        for tries_left in (2, 1, 0):
+            try:
+                await aside(self._helpers, self._keys.give_back, key, owed)
+                return
+            except ServiceUnavailable:
+                if not tries_left:
+                    _LOG.exception("the key %s was not given back %d characters", key.prefix, owed)
 
 
 def _attempt(check: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> tuple[_T | None, tuple[FieldError, ...]]:

@@ -26,6 +26,7 @@ class _Connection(H11Protocol):
         super().__init__(*args, **kwargs)
         self._inner: Any = self.app
         self.app = self._answered
+        self.access_log = False  # ours hides keys in paths; uvicorn's looks only whether somebody listens
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it

@@ -16,6 +16,7 @@ from typing_extensions import TypedDict  # pydantic reads it, and before Python 
 from voicelab.errors import (
     AudioError,
     AuthenticationError,
+    EngineUnavailable,
     NotFound,
     PaymentRequired,
     RequestInvalid,
@@ -87,7 +88,7 @@ def failed(error: Exception) -> Response:
     _LOG.error("request %s: the backend failed: %s", REQUEST_ID.get(), type(error).__name__, exc_info=error)
     if isinstance(error, ServiceTimeout):
         return refused(504, "The voice did not answer in time")
-    if isinstance(error, ServiceUnavailable | StoreError | MemoryError):
+    if isinstance(error, EngineUnavailable | ServiceUnavailable | StoreError | MemoryError):
         return refused(503, "The voice is not available at the moment", {"retry-after": _RETRY_AFTER})
     return refused(500, "The voice failed at this request")
 

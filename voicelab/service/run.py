@@ -38,7 +38,7 @@ _START_SECONDS = 30.0
 _BACKLOG = 1024
 # What the kernel holds back of an answer. With its own choice, minutes of audio would count as delivered to a
 # caller who reads nothing.
-_SEND_BUFFER = 128 * 1024
+_SEND_BUFFER = 64 * 1024
 
 
 def serve(

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from voicelab.backend import SpeechStream
-from voicelab.errors import EngineError
+from voicelab.errors import Cancelled, EngineError
 from voicelab.schema import MEDIA_TYPES, TTSRequest
 from voicelab.service.credit import played_seconds
 from voicelab.service.gate import Full, Gate
@@ -138,17 +138,24 @@ class SpeechResponse(Response):
         # A place in the service is not for a reader who takes less than anybody listens to: patience runs out
         # while a reader is waited for, and comes back with the audio it has taken.
         clock = asyncio.get_running_loop().time
-        most = patience = self._stage.lag_seconds
+        patience = self._stage.lag_seconds
         while audio is not None:
             before, lasts = clock(), played_seconds(self._request, len(audio))
-            async with asyncio.timeout(patience + lasts):
-                await send({"type": "http.response.body", "body": audio, "more_body": True})
-            patience = min(most, patience + lasts - (clock() - before))
+            await _taken(send, audio, patience + lasts)
+            patience += lasts - (clock() - before)
             self._sent += len(audio)
             audio = await relay.take()
-        async with asyncio.timeout(patience):
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await _taken(send, b"", patience)
         self._whole = True
+
+
+async def _taken(send: Send, audio: bytes, seconds: float) -> None:
+    """Send a piece of the body, the last one when it is empty; raise Cancelled when there is no room for it in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await send({"type": "http.response.body", "body": audio, "more_body": bool(audio)})
+    except TimeoutError:
+        raise Cancelled("the reader is too far behind the audio") from None
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -1,0 +1,165 @@
+"""What is charged: the characters of a text, and of a speech that was cut short no more than was delivered."""
+
+from __future__ import annotations
+
+import socket
+import sqlite3
+import struct
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.service.conftest import Service, Start
+from tests.service.test_speech import NOTE_BYTES, Held, call, read, until
+from tests.tones import ToneBackend
+from voicelab.errors import EngineError
+from voicelab.schema import TTSRequest
+from voicelab.service.credit import cost, delivered_cost
+
+
+def credit(service: Service) -> int:
+    left = service.keys.list()[0].credit
+    assert left is not None
+    return left
+
+
+@pytest.mark.parametrize(
+    ("wire", "characters"),
+    [
+        ({"text": "żółw"}, 4),
+        ({"text": "👩‍🚀"}, 3),
+        ({"text": 5}, 0),
+        ({}, 0),
+        ([1], 0),
+        (None, 0),
+        ({"text": ["a"]}, 0),
+    ],
+)
+def test_a_text_costs_its_characters(wire: object, characters: int) -> None:
+    assert cost(wire) == characters
+
+
+@pytest.mark.parametrize(
+    ("request_", "sent", "characters"),
+    [
+        (TTSRequest(text="x" * 100, format="pcm"), 0, 0),
+        (TTSRequest(text="x" * 100, format="pcm"), 88_200, 12),
+        (TTSRequest(text="x" * 100, format="pcm", sample_rate=8000), 16_000, 12),
+        (TTSRequest(text="x" * 100, format="mp3", mp3_bitrate=64), 8_000, 12),
+        (TTSRequest(text="x" * 100, format="opus", opus_bitrate=24), 3_000, 12),
+        (TTSRequest.build(text="x" * 100, format="pcm", prosody={"speed": 2.0}), 88_200, 24),
+        (TTSRequest(text="x" * 100, format="pcm"), 10**9, 100),
+    ],
+)
+def test_what_was_delivered_costs_the_characters_that_fit_its_time(
+    request_: TTSRequest, sent: int, characters: int
+) -> None:
+    assert delivered_cost(request_, sent) == characters
+
+
+@pytest.mark.parametrize("notes", [0, 1, 40, 99])
+def test_a_synthesis_that_fails_costs_what_was_delivered(start: Start, notes: int) -> None:
+    def step(number: int) -> None:
+        if number == notes:
+            raise EngineError("broke")
+
+    service = start(ToneBackend(step), credit=1000)
+    with call(service, "x" * 100) as raw:
+        got = read(raw, None if notes else 12)  # a 500 leaves the connection open
+    assert got.startswith(b"HTTP/1.1 500 " if notes == 0 else b"HTTP/1.1 200 ")
+    # A note is 50 ms, for which 0.6 characters are due, and all notes before the failure were sent.
+    until(lambda: credit(service) == 1000 - -(-notes * 6 // 10))
+
+
+def test_a_client_that_leaves_pays_no_more_than_was_sent(start: Start) -> None:
+    held = Held(20)
+    service = start(ToneBackend(held), credit=1000)
+    with call(service, "x" * 500) as raw:
+        read(raw, 20 * NOTE_BYTES)
+        assert credit(service) == 500  # all is reserved, so that nobody spends it twice
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    held.release()
+    until(lambda: credit(service) > 500)
+    assert 1000 - 14 <= credit(service) <= 1000 - 12  # a second was sent, and a note that was in the mouth
+
+
+def test_a_reader_who_takes_nothing_pays_for_what_the_sockets_took_alone(start: Start) -> None:
+    service = start(ToneBackend(), credit=20_000, buffer=20_000, lag_seconds=0.3, linger_seconds=0.1)
+    with socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect(("127.0.0.1", service.port))
+        body = '{"text": "' + "x" * 20_000 + '", "format": "wav"}'
+        raw.sendall(
+            f"POST /v1/tts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.secret}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        until(lambda: service.backend.open == 1)
+        until(lambda: service.backend.open == 0, 20)
+    until(lambda: credit(service) > 0)
+    # At 88 kB a second: the kernel's and the server's buffers hold a few seconds, of 1000 that were asked for.
+    assert 20_000 - credit(service) < 12 * 10
+
+
+def test_one_credit_is_never_spent_twice(start: Start) -> None:
+    held = Held(0)
+    service = start(ToneBackend(held), credit=50)
+    threading.Timer(0.5, held.release).start()
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(lambda _: service.http.post("/v1/tts", json={"text": "x" * 10}), range(12)))
+    assert sorted(answer.status_code for answer in answers) == [200] * 5 + [402] * 7
+    for answer in answers:
+        if answer.status_code == 402:
+            assert set(answer.json()) == {"status", "message"}
+    assert credit(service) == 0
+    assert len(service.backend.asked) == 5
+
+
+def test_concurrent_failures_give_back_all_of_it(start: Start) -> None:
+    def step(_: int) -> None:
+        raise EngineError("broke")
+
+    service = start(ToneBackend(step), credit=50)
+    with ThreadPoolExecutor(8) as pool:
+        codes = set(pool.map(lambda _: service.http.post("/v1/tts", json={"text": "x" * 10}).status_code, range(24)))
+    assert codes <= {500, 402}
+    assert credit(service) == 50
+
+
+@pytest.mark.parametrize("how", ["queue", "invalid", "voice"])
+def test_what_was_never_begun_costs_nothing(start: Start, how: str) -> None:
+    held = Held(0)
+    service = start(ToneBackend(held), credit=100, active=1, waiting=0)
+    other = service.keys.create("other").secret
+    with call(service, "x", other):
+        until(lambda: service.backend.open == 1)
+        wrongs: dict[str, dict[str, object]] = {"invalid": {"top_p": 2}, "voice": {"reference_id": "nobody"}}
+        if how != "queue":
+            held.release()
+            until(lambda: service.backend.open == 0)
+        answer = service.http.post("/v1/tts", json={"text": "hello", **wrongs.get(how, {})})
+        assert answer.status_code == (503 if how == "queue" else 422)
+        assert credit(service) == 100
+        held.release()
+
+
+def test_credit_comes_back_though_the_store_was_busy(start: Start) -> None:
+    held = Held(1)
+
+    def step(number: int) -> None:
+        held(number)
+        if number == 1:
+            raise EngineError("broke")
+
+    service = start(ToneBackend(step), credit=100, busy_s=0.5)
+    with call(service, "x" * 50) as raw:
+        read(raw, NOTE_BYTES)
+        holder = sqlite3.connect(service.keys.path, isolation_level=None)
+        holder.execute("BEGIN EXCLUSIVE")
+        held.release()
+        time.sleep(0.8)  # the first attempt has failed
+        holder.execute("ROLLBACK")
+        holder.close()
+        read(raw)
+    until(lambda: credit(service) == 99)

@@ -1,0 +1,240 @@
+"""Nobody holds the service by being slow: heads, bodies, readers, and what is left when a connection is closed."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.service.conftest import Service, Start
+from tests.service.host import ToneHost
+from tests.service.test_speech import Held, call, read, until
+from tests.tones import ToneBackend
+from voicelab.schema import TTSRequest
+from voicelab.service.credit import played_seconds
+
+
+@contextmanager
+def connect(service: Service) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=10) as raw:
+        yield raw
+
+
+def drip(raw: socket.socket, data: bytes, pause: float = 0.02) -> tuple[float, bytes]:
+    """Send byte by byte until the service answers or closes; return how long that took, and its answer."""
+    began = time.monotonic()
+    for byte in data:
+        try:
+            raw.sendall(bytes([byte]))
+        except OSError:
+            break
+        if select.select([raw], [], [], pause)[0]:
+            break
+    took = time.monotonic() - began
+    try:
+        return took, read(raw)
+    except ConnectionError:
+        return took, b""
+
+
+def head(service: Service, length: int, path: str = "/v1/tts") -> bytes:
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.secret}\r\n"
+        f"Content-Type: application/{'json' if path == '/v1/tts' else 'msgpack'}\r\nContent-Length: {length}\r\n\r\n"
+    ).encode()
+
+
+def refusal(answer: bytes, status: int) -> None:
+    begin, _, body = answer.partition(b"\r\n\r\n")
+    assert begin.startswith(f"HTTP/1.1 {status} ".encode()), answer
+    assert b"content-type: application/json" in begin.lower()
+    assert json.loads(body)["status"] == status
+    assert set(json.loads(body)) == {"status", "message"}
+
+
+def test_a_head_that_is_dripped_is_408_at_the_deadline(start: Start) -> None:
+    service = start(head_seconds=0.5)
+    with connect(service) as raw:
+        took, answer = drip(raw, head(service, 10))
+        assert 0.4 < took < 3
+        refusal(answer, 408)
+    assert service.http.post("/v1/tts", json={"text": "a"}).status_code == 200
+
+
+def test_a_connection_that_says_nothing_is_closed(start: Start) -> None:
+    service = start(head_seconds=0.3)
+    with connect(service) as raw:
+        assert read(raw) == b""  # not an answer to what was never asked
+
+
+def test_a_second_head_that_is_dripped_is_408_too(start: Start) -> None:
+    service = start(head_seconds=0.5)
+    with connect(service) as raw:
+        raw.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert read(raw, 10).startswith(b"HTTP/1.1 200")
+        time.sleep(0.8)  # between requests a connection may rest
+        took, answer = drip(raw, b"GET /health HTTP/1.1\r\nHost: " + b"x" * 1000)
+        assert 0.4 < took < 3
+        refusal(answer, 408)
+
+
+@pytest.mark.parametrize("path", ["/v1/tts", "/model"])
+def test_a_body_that_is_dripped_is_408_at_the_deadline(start: Start, tmp_path: Path, path: str) -> None:
+    service = start(ToneHost(tmp_path / "voices"), body_seconds=0.5, upload_seconds=0.5)
+    with connect(service) as raw:
+        raw.sendall(head(service, 10_000, path))
+        took, answer = drip(raw, b"\x81" + b" " * 9999)
+        assert 0.4 < took < 3
+        refusal(answer, 408)
+    assert service.http.post("/v1/tts", json={"text": "a"}).status_code == 200
+
+
+def test_the_rest_of_a_refused_body_is_not_waited_for_without_end(start: Start) -> None:
+    service = start(head_seconds=0.5)
+    with connect(service) as raw:
+        raw.sendall(head(service, 10_000).replace(service.secret.encode(), b"wrong"))
+        assert read(raw, 10).startswith(b"HTTP/1.1 401")
+        took, _ = drip(raw, b" " * 500)
+        assert took < 5
+
+
+def test_a_refused_body_can_be_sent_to_its_end_and_the_connection_used_again(service: Service) -> None:
+    with connect(service) as raw:
+        body = b" " * 200_000
+        raw.sendall(head(service, len(body)).replace(service.secret.encode(), b"wrong") + body)
+        answer = read(raw, 10)
+        while not answer.endswith(b"}"):
+            answer += raw.recv(65536)
+        refusal(answer, 401)
+        raw.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert read(raw, 10).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("rubbish", [b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\nA: " + b"x" * 70_000])
+def test_what_is_no_http_is_answered_in_the_same_shape(service: Service, rubbish: bytes) -> None:
+    with connect(service) as raw:
+        raw.sendall(rubbish + b"\r\n\r\n")
+        refusal(read(raw), 400)
+
+
+def test_a_body_whose_chunks_are_none_ends_the_request(start: Start) -> None:
+    service = start()
+    with connect(service) as raw:
+        chunked = head(service, 0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+        raw.sendall(chunked + b'5\r\n{"tex\r\nnonsense\r\n')
+        refusal(read(raw), 400)
+    assert service.http.post("/v1/tts", json={"text": "a"}).status_code == 200
+
+
+# Readers
+
+
+def test_readers_who_take_nothing_do_not_keep_the_others_waiting(start: Start) -> None:
+    service = start(ToneBackend(), active=8, buffer=20_000, lag_seconds=1, linger_seconds=0.2)
+    with ExitStack() as stack:
+        for _ in range(8):
+            raw = stack.enter_context(socket.socket())
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            raw.connect(("127.0.0.1", service.port))
+            body = json.dumps({"text": "x" * 20_000, "format": "wav"}).encode()
+            raw.sendall(head(service, len(body)) + body)
+        until(lambda: service.backend.open == 8)
+        began = time.monotonic()
+        assert service.http.post("/v1/tts", json={"text": "hello"}).status_code == 200
+        assert time.monotonic() - began < 8
+        until(lambda: service.backend.open == 0)
+
+
+def test_a_reader_of_a_byte_a_second_is_given_up(start: Start) -> None:
+    service = start(ToneBackend(), buffer=20_000, lag_seconds=1, linger_seconds=0.2)
+    with socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect(("127.0.0.1", service.port))
+        body = json.dumps({"text": "x" * 20_000, "format": "wav"}).encode()
+        raw.sendall(head(service, len(body)) + body)
+        until(lambda: service.backend.open == 1)
+        began = time.monotonic()
+        while service.backend.open:
+            assert raw.recv(1)
+            time.sleep(0.1)
+            assert time.monotonic() - began < 12
+        # What was on its way is not waited for either, and the end of the body never comes.
+        time.sleep(1)
+        assert not read(raw).endswith(b"0\r\n\r\n")
+
+
+def test_a_reader_as_fast_as_the_audio_plays_is_never_given_up(start: Start) -> None:
+    service = start(ToneBackend(), buffer=4_000, lag_seconds=0.5)
+    seconds = 3
+    with socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.connect(("127.0.0.1", service.port))
+        body = json.dumps({"text": "x" * (20 * seconds), "format": "pcm"}).encode()
+        raw.sendall(head(service, len(body)) + body)
+        got, began = b"", time.monotonic()
+        while not got.endswith(b"\r\n0\r\n\r\n"):
+            # Half a second of audio, when it is due.
+            time.sleep(max(0.0, began + len(got) / 88_200 - time.monotonic()))
+            part = raw.recv(44_100)
+            assert part, "it was given up"
+            got += part
+        assert len(got) > seconds * 88_200
+        assert time.monotonic() - began > seconds - 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "sent", "seconds"),
+    [
+        (TTSRequest(text="a", format="pcm"), 88_200, 1.0),
+        (TTSRequest(text="a", format="wav", sample_rate=8000), 16_000, 1.0),
+        (TTSRequest(text="a", format="mp3", mp3_bitrate=64), 8_000, 1.0),
+        (TTSRequest(text="a", format="opus", opus_bitrate=32), 4_000, 2.0),
+        (TTSRequest(text="a", format="opus"), 3_000, 2.0),
+    ],
+)
+def test_how_long_audio_plays(request_: TTSRequest, sent: int, seconds: float) -> None:
+    assert played_seconds(request_, sent) == pytest.approx(seconds)
+
+
+# Overload
+
+
+def test_eightfold_overload_is_answered_at_once(start: Start) -> None:
+    held = Held(0)
+    service = start(ToneBackend(held), active=2, waiting=2)
+    with ExitStack() as stack:
+        inside = [stack.enter_context(call(service, str(number))) for number in range(4)]
+        until(lambda: service.backend.open == 2)
+        time.sleep(0.1)
+        took = []
+        for _ in range(28):
+            began = time.perf_counter()
+            answer = service.http.post("/v1/tts", json={"text": "more"})
+            took.append(time.perf_counter() - began)
+            assert answer.status_code == 503
+            assert int(answer.headers["retry-after"]) > 0
+        assert sorted(took)[len(took) // 2] < 0.05, took
+        held.release()
+        for raw in inside:
+            assert read(raw, 12).startswith(b"HTTP/1.1 200")
+
+
+def test_a_key_with_a_hundred_requests_leaves_another_its_share(start: Start) -> None:
+    service = start(ToneBackend(lambda _: time.sleep(0.002)), active=2, waiting=200)
+    other = service.keys.create("other").secret
+    with ExitStack() as stack:
+        flood = [stack.enter_context(call(service, f"flood{number}")) for number in range(100)]
+        until(lambda: service.backend.open == 2)
+        with call(service, "other", other) as raw:
+            assert read(raw, 12).startswith(b"HTTP/1.1 200")
+        begun = [request.text for request, _, _ in service.backend.asked]
+        # It came last of all, and did not wait for half of them.
+        assert begun.index("other") < 50, begun
+        for one in flood:
+            read(one, 12)
