@@ -31,7 +31,8 @@ def noisy(clean: Samples, rate: int, kind: str, snr: float, seed: int = 0) -> Sa
     """`clean` with noise so many dB below the power of its loud frames."""
     power = np.mean(np.square(_frames(clean)[loud(clean)]))
     level = np.sqrt(power / 10 ** (snr / 10))
-    return (clean + level * noise(kind, clean.size, rate, seed)).astype(np.float32)
+    mixed: Samples = (clean + level * noise(kind, clean.size, rate, seed)).astype(np.float32)
+    return mixed
 
 
 def loud(clean: Samples) -> npt.NDArray[np.bool_]:

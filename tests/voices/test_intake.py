@@ -16,6 +16,7 @@ from voicelab.schema import VoiceCreate
 from voicelab.voices.intake import RATE as KEPT_RATE
 from voicelab.voices.intake import take_in
 from voicelab.voices.recognise import Recognizer
+from voicelab.voices.speech import survey
 from voicelab.voices.store import Sample
 
 
@@ -159,9 +160,22 @@ def test_all_that_is_wrong_with_files_is_told_at_once() -> None:
     assert [error.ctx for error in caught.value.errors] == ["index: 0", "index: 2"]
 
 
-def test_enhancing_is_refused_rather_than_left_out() -> None:
-    with pytest.raises(RequestInvalid, match="enhance_audio_quality"):
-        take_in(_request(speech_file(2), enhance_audio_quality=True), _never)
+def test_enhancing_takes_noise_out_and_says_so() -> None:
+    noisy = _file(speechlike(12, noise=0.02))
+    (plain,) = take_in(_request(noisy, texts="x"), _never)
+    (enhanced,) = take_in(_request(noisy, texts="x", enhance_audio_quality=True), _never)
+    assert "enhanced" not in plain.title
+    assert "enhanced from" in enhanced.title
+    before, after = (survey(_heard(one).samples, KEPT_RATE).snr for one in (plain, enhanced))
+    assert after > before + 8
+    assert _heard(enhanced).duration == pytest.approx(_heard(plain).duration, abs=0.5)
+    assert _heard(enhanced).level == pytest.approx(_heard(plain).level, abs=2)
+
+
+def test_noise_alone_is_no_speech_however_it_is_enhanced() -> None:
+    noise = (0.1 * np.random.default_rng(4).standard_normal(3 * RATE)).astype(np.float32)
+    with pytest.raises(RequestInvalid, match="no speech"):
+        take_in(_request(_file(noise), enhance_audio_quality=True), _never)
 
 
 def test_too_many_files_are_refused() -> None:

@@ -14,7 +14,7 @@ from voicelab.audio.samples import Samples, check_rate
 from voicelab.errors import AudioError
 from voicelab.schema import DEFAULT_RATES, AudioFormat
 
-__all__ = ["MAX_BYTES", "MAX_SECONDS", "Container", "decode", "sniff"]
+__all__ = ["MAX_BYTES", "MAX_SAMPLES_PER_SECOND", "MAX_SECONDS", "Container", "decode", "sniff"]
 
 Container = Literal["wav", "mp3", "flac", "ogg"]
 
@@ -24,7 +24,8 @@ MAX_BYTES = 50 * 2**20
 """Bytes that decode() takes unless told otherwise."""
 
 # A forged rate would let millions of samples pass as seconds, so they are counted too.
-_MAX_SAMPLES_PER_SECOND = 96_000
+MAX_SAMPLES_PER_SECOND = 96_000
+"""However high a rate the file claims."""
 _UNKNOWN_FROM = 0x7FFFF000
 _CONTAINER: dict[str, Container] = {"wav": "wav", "mp3": "mp3", "opus": "ogg"}
 
@@ -96,7 +97,7 @@ class _Limit:
         self._count += count
         if self._max_seconds is None:
             return
-        if self._count > self._max_seconds * min(rate, _MAX_SAMPLES_PER_SECOND):
+        if self._count > self._max_seconds * min(rate, MAX_SAMPLES_PER_SECOND):
             raise AudioError(f"the audio lasts longer than {self._max_seconds:g} seconds, the most that is read")
 
 

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from voicelab.audio.clip import Clip
+from voicelab.audio.samples import resample
+from voicelab.audio.sandbox import decode_apart
 from voicelab.engine.codec import Codec
 from voicelab.engine.lm import speaker_statistics
 from voicelab.errors import AudioError, RequestInvalid
@@ -65,7 +66,7 @@ class References:
 
     def _encode(self, audio: bytes) -> Tensor:
         rate = self._codec.config.sample_rate
-        samples = level(Clip.load(audio).resample(rate).samples, rate)
+        samples = level(resample(*decode_apart(audio), rate), rate)  # it may come from anybody
         device = self._codec.decoder.leave.weight.device
         codes = self._codec.encode(torch.from_numpy(samples).to(device)[None])
         return self._codec.quantizer.decode(codes)[0].cpu()

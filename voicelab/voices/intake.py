@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from voicelab.audio.clip import Clip
-from voicelab.audio.files import MAX_BYTES, MAX_SECONDS, decode
 from voicelab.audio.samples import Samples, resample
+from voicelab.audio.sandbox import decode_apart
 from voicelab.errors import AudioError, FieldError, RequestInvalid
 from voicelab.schema import VoiceCreate
 from voicelab.voices.cover import check_cover
+from voicelab.voices.enhance import enhance
 from voicelab.voices.recognise import Recognizer
 from voicelab.voices.speech import Survey, survey
 from voicelab.voices.store import Sample
@@ -32,7 +34,7 @@ _LEVEL = -23.0
 _HEADROOM = 0.89
 _MARGIN = 0.2
 _SHORT, _LONG = 10.0, 30.0
-_NOISY = 15.0
+_NOISY, _CLEAN = 15.0, 60.0
 _HEARD = 60.0
 """Seconds of each recording that are listened to for its transcript."""
 
@@ -41,15 +43,12 @@ def take_in(request: VoiceCreate, recognizer: Callable[[], Recognizer | None]) -
     """Return the recordings of a request as they are kept, in order.
 
     ``recognizer`` is asked for only when transcripts are missing; when it gives none they stay empty. What is
-    noticed (too short or long for a good clone, noisy, no transcript) stands in the sample's title.
+    noticed (too short or long for a good clone, noisy, enhanced, no transcript) stands in the sample's title.
 
     Raises RequestInvalid: what is no audio, too large, too long or no speech, with its position; too many
-    files or tags, or too long ones; a cover image that is none; ``enhance_audio_quality``, which is not there yet.
+    files or tags, or too long ones; a cover image that is none.
     """
     troubles = _words(request)
-    if request.enhance_audio_quality:
-        message = "Recordings cannot be enhanced here yet; leave it out, or give cleaner recordings"
-        troubles.append(FieldError(("body", "enhance_audio_quality"), "unsupported", message))
     if len(request.voices) > MAX_FILES:
         message = f"There are {len(request.voices)} voice files; at most {MAX_FILES} are taken"
         troubles.append(FieldError(("body", "voices"), "too_long", message, ctx=f"max_length: {MAX_FILES}"))
@@ -60,10 +59,10 @@ def take_in(request: VoiceCreate, recognizer: Callable[[], Recognizer | None]) -
             troubles.extend(error.errors)
     if troubles:
         raise RequestInvalid(troubles)
-    heard: list[tuple[Samples, Survey]] = []
+    heard: list[_Heard] = []
     for number, data in enumerate(request.voices):
         try:
-            heard.append(_listen(data))
+            heard.append(_listen(data, enhanced=request.enhance_audio_quality))
         except AudioError as error:
             message = f"Voice file {number + 1}: {error}"
             troubles.append(FieldError(("body", "voices"), "audio_invalid", message, ctx=f"index: {number}"))
@@ -71,8 +70,8 @@ def take_in(request: VoiceCreate, recognizer: Callable[[], Recognizer | None]) -
         raise RequestInvalid(troubles)
     listener = None if request.texts else recognizer()
     samples = []
-    for number, (sound, found) in enumerate(heard):
-        notes = _notes(sound, found)
+    for number, one in enumerate(heard):
+        sound, notes = one.sound, one.notes()
         if request.texts:
             text = request.texts[number]
         else:
@@ -102,30 +101,46 @@ def _words(request: VoiceCreate) -> list[FieldError]:
     return troubles
 
 
-def _listen(data: bytes) -> tuple[Samples, Survey]:
-    samples, rate = decode(data, max_seconds=MAX_SECONDS, max_bytes=MAX_BYTES)
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """A recording after intake at ``RATE``, what is in it, and its SNR in dB before it was enhanced, if it was."""
+
+    sound: Samples
+    found: Survey
+    before: float | None
+
+    def notes(self) -> list[str]:
+        """What its record should say."""
+        seconds, snr = self.sound.size / RATE, self.found.snr
+        notes = []
+        if seconds < _SHORT:
+            notes.append(f"shorter than the {_SHORT:g} to {_LONG:g} s that clone best")
+        elif seconds > _LONG:
+            notes.append(f"longer than the {_SHORT:g} to {_LONG:g} s that clone best")
+        if self.before is not None:
+            notes.append("enhanced" + (f" from {self.before:.0f} dB above the noise" if self.before < _CLEAN else ""))
+        if snr < _NOISY:
+            notes.append(f"noisy: the speech is only {snr:.0f} dB above the noise")
+        return notes
+
+
+def _listen(data: bytes, *, enhanced: bool) -> _Heard:
+    samples, rate = decode_apart(data)
     found = survey(samples, rate)
     if found.trouble:
         raise AudioError(f"there is no speech in it: {found.trouble}")
+    before = None
+    if enhanced:
+        # Before anything is cut off: pauses tell what the noise is.
+        before, samples = found.snr, enhance(samples, rate)
+        found = survey(samples, rate)
     first = max(0, int((found.start - _MARGIN) * rate))
     cut = samples[first : int((found.end + _MARGIN) * rate)]
     cut = resample(cut - np.float32(cut.mean()), rate, RATE)
     gain = 10 ** ((_LEVEL - found.level) / 20)
     # Turned down rather than limited: a limiter would change the voice.
     gain = min(gain, _HEADROOM / max(float(np.abs(cut).max()), 1e-9))
-    return (cut * np.float32(gain)).astype(np.float32), found
-
-
-def _notes(sound: Samples, found: Survey) -> list[str]:
-    seconds = sound.size / RATE
-    notes = []
-    if seconds < _SHORT:
-        notes.append(f"shorter than the {_SHORT:g} to {_LONG:g} s that clone best")
-    elif seconds > _LONG:
-        notes.append(f"longer than the {_SHORT:g} to {_LONG:g} s that clone best")
-    if found.snr < _NOISY:
-        notes.append(f"noisy: the speech is only {found.snr:.0f} dB above the noise")
-    return notes
+    return _Heard((cut * np.float32(gain)).astype(np.float32), found, before)
 
 
 def _transcript(sound: Samples, listener: Recognizer | None) -> tuple[str, list[str]]:

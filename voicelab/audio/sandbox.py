@@ -1,0 +1,196 @@
+"""Bytes of unknown origin are decoded in a process of its own, which can be lost.
+
+A decoder that is made to crash, to hang or to eat all memory takes nothing down with it; one that is taken over finds
+no file to open, no folder to write to and nothing of the environment. Where the platform has no such limits
+(Windows) it is a process of its own all the same.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO
+
+import numpy as np
+
+from voicelab.audio.files import MAX_BYTES, MAX_SAMPLES_PER_SECOND, MAX_SECONDS, decode
+from voicelab.audio.samples import Samples, as_samples, check_rate
+from voicelab.errors import AudioError
+
+__all__ = ["ANSWER", "CALL", "LONGEST_REASON", "OK", "REFUSED", "Sandbox", "decode_apart"]
+
+CALL = struct.Struct("<QI")
+"""How a call begins: bytes of data, then bytes of the options in JSON. The options follow, then the data."""
+ANSWER = struct.Struct("<BQ")
+"""How an answer begins: ``OK`` or ``REFUSED``, then how many bytes of result, or of the reason, follow."""
+OK, REFUSED = 0, 1
+
+LONGEST_REASON = 2000
+"""Bytes."""
+_IDLE = 2
+"""Processes that are kept for the next call."""
+# All that the process needs of the environment; keys and addresses of ours are none of its business.
+_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "TMP", "LANG")
+
+
+class Sandbox:
+    """Calls ``function(data, **options) -> bytes`` in processes that can do nothing else.
+
+    Processes are kept warm, and replaced when a call has killed them; as many run as calls come at once. Safe to use
+    from several threads, and after a fork.
+
+    Args:
+        function: of a module, not of a class or another function; it says no by raising one of our errors.
+        seconds: a call may take so long, by the clock and of CPU time.
+        memory: bytes it may take besides those that a process has when it starts.
+        most: bytes of the longest answer.
+    """
+
+    def __init__(
+        self, function: Callable[..., bytes], *, seconds: float = 30.0, memory: int = 2**30, most: int = 2**28
+    ) -> None:
+        self._name = f"{function.__module__}:{function.__qualname__}"
+        self._seconds = seconds
+        self._memory = memory
+        self._most = most
+        self._lock = threading.Lock()
+        self._idle: list[subprocess.Popen[bytes]] = []
+        self._owner = os.getpid()
+        atexit.register(self.close)
+
+    def call(self, data: bytes, **options: object) -> bytes:
+        """Return what the function returns. Raises AudioError with its reason, or with why it did not get to an end."""
+        worker = self._take()
+        late = threading.Event()
+        timer = threading.Timer(self._seconds, _end, (worker, late))
+        timer.start()
+        try:
+            status, answer = self._ask(worker, data, json.dumps(options).encode())
+        except (OSError, EOFError) as error:
+            with suppress(subprocess.TimeoutExpired):
+                worker.wait(1.0)  # its own end, not ours, is the reason
+            why = f"took longer than {self._seconds:g} s" if late.is_set() else _ending(worker.returncode)
+            _end(worker)
+            raise AudioError(f"the data cannot be decoded: the decoder {why}") from error
+        except BaseException:
+            _end(worker)
+            raise
+        finally:
+            timer.cancel()
+        self._give_back(worker)
+        if status != OK:
+            raise AudioError(answer.decode(errors="replace"))
+        return answer
+
+    def close(self) -> None:
+        """End the processes that wait. The next call starts another."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        if self._owner == os.getpid():
+            for worker in idle:
+                _end(worker)
+
+    def _ask(self, worker: subprocess.Popen[bytes], data: bytes, options: bytes) -> tuple[int, bytes]:
+        calls, answers = worker.stdin, worker.stdout
+        if calls is None or answers is None:
+            raise EOFError
+        calls.write(CALL.pack(len(data), len(options)) + options)
+        calls.write(data)
+        calls.flush()
+        status, size = ANSWER.unpack(_read(answers, ANSWER.size))
+        if size > (self._most if status == OK else LONGEST_REASON):
+            raise AudioError("the decoder answered with more than it should")
+        return status, _read(answers, size)
+
+    def _take(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._owner != os.getpid():
+                # They are our parent's after a fork.
+                self._owner, self._idle = os.getpid(), []
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.poll() is None:
+                    return worker
+                _end(worker)
+        return self._start()
+
+    def _give_back(self, worker: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            if len(self._idle) < _IDLE and worker.poll() is None:
+                self._idle.append(worker)
+                return
+        _end(worker)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        # The same modules as ours, wherever they were found; and no threads, each of which maps much memory.
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if os.path.isabs(path))  # noqa: PTH117 - a string
+        environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        program = [sys.executable, "-P", "-m", "voicelab.audio.sandboxed"]
+        limits = [str(self._memory), str(self._seconds)]
+        try:
+            return subprocess.Popen(
+                [*program, self._name, *limits],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+            )
+        except OSError as error:
+            raise AudioError(f"the decoder cannot be started: {error}") from error
+
+
+def decode_apart(data: bytes, *, max_seconds: float = MAX_SECONDS, max_bytes: int = MAX_BYTES) -> tuple[Samples, int]:
+    """Decode a file as ``decode`` does, in a process of its own. Raises AudioError as it does."""
+    if len(data) > max_bytes:
+        raise AudioError(f"the audio file has {len(data)} bytes; at most {max_bytes} are read")
+    answer = _AUDIO.call(data, max_seconds=max_seconds)
+    if len(answer) < _RATE.size or (len(answer) - _RATE.size) % 4:
+        raise AudioError("the decoder answered with something else than audio")
+    (rate,) = _RATE.unpack_from(answer)
+    # The process may be the sender's by now: its answer is looked at like any other audio.
+    samples = as_samples(np.frombuffer(answer, "<f4", offset=_RATE.size))
+    if samples.size > max_seconds * MAX_SAMPLES_PER_SECOND or np.abs(samples).max(initial=0.0) > 1.0:
+        raise AudioError("the decoder answered with something else than audio")
+    return samples, check_rate(rate)
+
+
+def decode_to_bytes(data: bytes, *, max_seconds: float) -> bytes:
+    """Decode a file; return its rate in Hz (32 bits), then its samples as float32. Runs in the sandbox."""
+    samples, rate = decode(data, max_seconds=max_seconds, max_bytes=None)
+    return _RATE.pack(rate) + samples.astype("<f4").tobytes()
+
+
+def _read(file: IO[bytes], size: int) -> bytes:
+    data = file.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+def _end(worker: subprocess.Popen[bytes], late: threading.Event | None = None) -> None:
+    if late is not None:
+        late.set()
+    worker.kill()
+    if late is not None:
+        return  # whoever waits for its answer sees it end, and clears up
+    for pipe in (worker.stdin, worker.stdout):
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.close()
+    worker.wait()
+
+
+def _ending(status: int | None) -> str:
+    return "stopped" if status is None or status >= 0 else f"was ended by signal {-status}"
+
+
+_RATE = struct.Struct("<I")
+_AUDIO = Sandbox(decode_to_bytes)
