@@ -92,14 +92,22 @@ def _build(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], digest: str, 
     return Checkpoint(codec, lm, presets, speakers, languages, digest)
 
 
-def save(path: Path, codec: Codec, lm: LM, voices: Mapping[VoicePreset, Tensor], about: Mapping[str, Any]) -> None:
-    """Writes a checkpoint in half precision; `about` (how it was made) goes into its metadata."""
+def save(
+    path: Path,
+    codec: Codec,
+    lm: LM,
+    voices: Mapping[VoicePreset, Tensor],
+    about: Mapping[str, Any],
+    languages: tuple[str, ...] = ("en",),
+) -> None:
+    """Writes a checkpoint in half precision; `about` (how it was made) and the `languages` learned go into its metadata."""
     tensors = {f"codec.{k}": v for k, v in codec.state_dict().items()} | {
         f"lm.{k}": v for k, v in lm.state_dict().items()
     }
     tensors |= {f"voices.{preset.id}": v for preset, v in voices.items()}
     described = [{"id": p.id, "title": p.title, "description": p.description} for p in voices]
     meta = {"codec": codec.config.to_dict(), "lm": lm.config.to_dict(), "voices": described, "about": dict(about)}
+    meta["languages"] = list(languages)
     path.parent.mkdir(parents=True, exist_ok=True)
     halves = {k: v.detach().to(torch.float16).contiguous() for k, v in tensors.items()}
     save_file(halves, path, metadata={_METADATA: json.dumps(meta, sort_keys=True)})

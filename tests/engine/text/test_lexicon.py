@@ -100,6 +100,15 @@ def test_a_is_the_article_unless_it_stands_alone_as_a_capital(lexicon: Lexicon) 
         ("US's", "y uw1 eh1 s ax0 z"),
         ("tv", "t iy1 v iy1"),
         ("pdf", "p iy1 d iy1 eh1 f"),
+        ("FBI", "eh1 f b iy1 ay1"),
+        ("UCLA", "y uw1 s iy1 eh1 l ey1"),
+        ("ESPN", "iy1 eh1 s p iy1 eh1 n"),
+        ("PhD", "p iy1 ey1 ch d iy1"),
+        ("PhDs", "p iy1 ey1 ch d iy1 z"),
+        ("MPs", "eh1 m p iy1 z"),
+        ("mRNA", "eh1 m aa1 r eh1 n ey1"),
+        ("iOS", "ay1 ow1 eh1 s"),
+        ("pH", "p iy1 ey1 ch"),
         ("X", "eh1 k s"),
         ("x", "eh1 k s"),
         ("I", "ay1"),
@@ -113,6 +122,42 @@ def test_acronyms_that_are_words_are_said_as_words(lexicon: Lexicon) -> None:
     assert lexicon.pronounce("NASA") == lexicon.pronounce("nasa")
     assert lexicon.pronounce("NASA's") == (*lexicon.pronounce("nasa"), "z")
     assert lexicon.pronounce("us") != lexicon.pronounce("US")
+
+
+@pytest.mark.parametrize(
+    ("word", "phones"),
+    [
+        ("RAM", "r ae1 m"),
+        ("PIN", "p ih1 n"),
+        ("GIF", "g ih1 f"),
+        ("JPEG", "jh ey1 p eh1 g"),
+        ("NAFTA", "n ae1 f t ax0"),
+        ("NATO", "n ey1 t ow0"),
+    ],
+)
+def test_acronyms_that_are_said_as_words(lexicon: Lexicon, word: str, phones: str) -> None:
+    assert _said(lexicon, word) == phones
+
+
+@pytest.mark.parametrize(
+    ("word", "parts"),
+    [
+        ("ChatGPT", ("Chat", "GPT")),
+        ("camelCase", ("camel", "Case")),
+        ("DeepMind", ("Deep", "Mind")),
+        ("OpenAI", ("Open", "AI")),
+        ("eBook", ("e", "Book")),
+        ("O'Neil", ("oh", "Neil")),
+    ],
+)
+def test_a_name_with_capitals_inside_is_said_in_its_parts(lexicon: Lexicon, word: str, parts: tuple[str, ...]) -> None:
+    said = tuple(p.rstrip("01") for p in lexicon.pronounce(word))
+    assert said == tuple(p.rstrip("01") for part in parts for p in lexicon.pronounce(part, "k"))
+
+
+def test_names_that_the_lexicon_knows_are_not_taken_apart(lexicon: Lexicon) -> None:
+    for word in ("YouTube", "McDonald", "JavaScript", "PayPal", "GitHub"):
+        assert lexicon.pronounce(word) == lexicon.pronounce(word.lower())
 
 
 def test_an_unknown_word_is_guessed_in_lower_case(lexicon: Lexicon) -> None:

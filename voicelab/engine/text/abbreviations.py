@@ -128,6 +128,11 @@ BEFORE_NUMBER: Final = {
     "para": "paragraph",
     "art": "article",
     "c": "circa",
+    "sec": "section",
+    "ch": "chapter",
+    "min": "minimum",
+    "nr": "number",
+    "fl": "flourished",
 }
 """Abbreviations only in front of a number: "no. 5", but not "No. Five left."."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from voicelab.engine.sequence import Phonemes
+from voicelab.engine.text.homographs import homograph
 from voicelab.engine.text.lexicon import Lexicon
 from voicelab.engine.text.phones import LANGUAGES, PAUSES, PHONES
 
@@ -57,9 +58,11 @@ class FrontEnd:
         """Phones of each word, None for punctuation; from the end, since a word may depend on what follows."""
         out: list[tuple[str, ...] | None] = [None] * len(tokens)
         after = ""
+        words = [token.lower().strip("'") if token.strip("'")[:1].isalpha() else "" for token in tokens]
         for i in range(len(tokens) - 1, -1, -1):
-            if tokens[i].strip("'")[:1].isalpha():
-                sound = self._lexicon.pronounce(tokens[i], after)
+            if words[i]:
+                before, following = words[i - 1] if i else "", words[i + 1] if i + 1 < len(words) else ""
+                sound = homograph(words[i], before, following) or self._lexicon.pronounce(tokens[i], after)
                 out[i] = sound
                 after = sound[0] if sound else after
             else:

@@ -29,9 +29,28 @@ _SIBILANTS = frozenset(("s", "z", "sh", "zh", "ch", "jh"))
 _VOICELESS = frozenset(("p", "t", "k", "f", "th"))
 _WITHOUT_VOWEL = frozenset(("hm", "hmm", "hmmm", "mm", "mhm", "sh", "shh"))
 """What people say without a vowel. Other entries that have none are the lexicon's failures at "tv", "pdf" or "skein"."""
-_LETTERS_WITH_S = re.compile(r"([A-Z]{2,})'?s|([A-Za-z])'s")
+_LETTERS_WITH_S = re.compile(r"([A-Z]{2,}|[A-Z][a-z]*[A-Z])'?s|([A-Za-z])'s")
 _LONGEST_SPELLED = 12
-_IRREGULAR = {"o'clock": "ax0 k l aa1 k", "ma'am": "m ae1 m", "y'all": "y ao1 l"}
+_IRREGULAR = {
+    "o'clock": "ax0 k l aa1 k",
+    "ma'am": "m ae1 m",
+    "y'all": "y ao1 l",
+    "wi": "w ay1",
+    "jpeg": "jh ey1 p eh1 g",
+    "gif": "g ih1 f",
+    "yolo": "y ow1 l ow0",
+    "uefa": "y uw0 ey1 f ax0",
+    "fomo": "f ow1 m ow0",
+    "mc": "eh1 m s iy1",
+    "iot": "ay1 ow1 t iy1",
+    "xbox": "eh1 k s b aa1 k s",
+}
+_SAID = frozenset(("ram", "rom", "pin", "sim", "zip", "gif", "lan", "dos", "cad", "jpeg", "yolo", "uefa", "fomo"))
+"""Short acronyms that are words; what is as short and not here is spelled."""
+_SPELLED = frozenset(("espn", "ussr", "ieee", "ioc"))
+"""Spelled, though the lexicon has them as words."""
+_HUMP = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z]?[a-z']+|[A-Z]+")
+_CAMEL = re.compile(r"(?!Mc|Mac)[A-Z]?[a-z']+[A-Z][A-Za-z']*")
 
 
 class Lexicon:
@@ -61,9 +80,13 @@ class Lexicon:
         if letters := _LETTERS_WITH_S.fullmatch(word):
             stem = self.pronounce(letters[1]) if letters[1] else LETTERS[letters[2].lower()]
             return (*stem, *plural(stem[-1]))
-        acronym = word.isupper() and word.isalpha() and len(word) > 1
-        if (acronym and (len(word) <= 3 or _unsayable(lower))) or (len(lower) == 1 and lower != "i"):
+        if _is_spelled(word, self.known(lower) is not None) or (len(lower) == 1 and lower != "i"):
             return _spell(lower)
+        if word.startswith("O'") and word[2:3].isupper():
+            return ("ow0", *self.pronounce(word[2:], after))
+        if _CAMEL.fullmatch(word) and (word[1].isupper() or self.known(lower) is None):
+            parts = _HUMP.findall(word)
+            return tuple(phone for part in parts for phone in self.pronounce(part, after if part is parts[-1] else "k"))
         return self._word(lower)
 
     def known(self, word: str) -> tuple[str, ...] | None:
@@ -90,6 +113,14 @@ class Lexicon:
         if word.endswith("s") and not word.endswith("ss") and (stem := self.known(word[:-1])):
             return (*stem, *plural(stem[-1]))
         return self.known(word.replace("'", "")) if "'" in word else None
+
+
+def _is_spelled(word: str, known: bool) -> bool:
+    """Whether a word in capitals is read letter by letter, as short ones are: FBI but not RAM, UCLA but not NASA."""
+    lower = word.lower()
+    if not (word.isupper() and word.isalpha() and len(word) > 1) or lower in _SAID:
+        return False
+    return len(word) <= 3 or lower in _SPELLED or (len(word) == 4 and not known) or _unsayable(lower)
 
 
 def _unsayable(word: str) -> bool:

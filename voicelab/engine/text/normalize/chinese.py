@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Final
 
 from voicelab.engine.text.normalize.english import LAYOUT, english, english_plain, settle
+from voicelab.engine.text.normalize.frequent import ENGLISH
 from voicelab.engine.text.normalize.hanzi import HAN, decimal, digits
 from voicelab.engine.text.normalize.hanzi_measures import MEASURES
 from voicelab.engine.text.normalize.hanzi_rules import DATES, LABELS, MATHS, MEASURED, NUM, RANGES, TELEPHONE
-from voicelab.engine.text.normalize.speakable import ENGLISH
 from voicelab.engine.text.normalize.symbols import tidy
 from voicelab.engine.text.normalize.values import Rules, apply
 from voicelab.engine.text.normalize.written import EMAIL, URL, address

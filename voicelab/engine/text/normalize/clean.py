@@ -20,7 +20,7 @@ KEPT_SYMBOLS: Final = frozenset("£€¥₹¢°×÷±≤≥≠≈√µΩ§—∞
 """Symbols outside ASCII that pass the cleaning because the normalizer has words for them."""
 
 _PLAIN: Final = {
-    **dict.fromkeys("‘’‚‛′ʼʹ＇‹›", "'"),
+    **dict.fromkeys("‘’‚‛′ʼʹ＇‹›´", "'"),
     **dict.fromkeys("“”„‟″«»「」『』《》〈〉", '"'),
     **dict.fromkeys("【〔〖", " ["),
     **dict.fromkeys("】〕〗", "] "),

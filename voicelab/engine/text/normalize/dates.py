@@ -9,7 +9,7 @@ from voicelab.engine.text.abbreviations import MONTHS, ends_sentence
 from voicelab.engine.text.normalize.numbers import cardinal, ordinal, year
 from voicelab.engine.text.normalize.values import Rules
 
-__all__ = ["PLAIN_YEARS", "RULES"]
+__all__ = ["PLAIN_YEARS", "RULES", "WEEKDAYS"]
 
 _NAMES: Final = tuple(dict.fromkeys(MONTHS.values()))
 _MONTH: Final = rf"(?P<month>{'|'.join(_NAMES)}|{'|'.join(MONTHS)})\b\.?"
@@ -20,8 +20,12 @@ _CUE: Final = (
     r"spring|summer|fall|autumn|winter)"
 )
 
-_ISO = re.compile(r"(?<![\d-])(?P<year>\d{4})-(?P<m>0[1-9]|1[0-2])-(?P<day>0[1-9]|[12]\d|3[01])(?![\d-])(?:T(?=\d))?")
-_SLASHED = re.compile(r"(?<![\d/.])(?P<a>\d{1,2})(?P<sep>[/.])(?P<b>\d{1,2})(?P=sep)(?P<year>\d{4}|\d\d)(?![\d/]|\.\d)")
+_ISO = re.compile(
+    r"(?<![\d/-])(?P<year>\d{4})(?P<sep>[-/])(?P<m>0[1-9]|1[0-2])(?P=sep)(?P<day>0[1-9]|[12]\d|3[01])(?![\d/-])(?:T(?=\d))?"
+)
+_SLASHED = re.compile(
+    r"(?<![\d/.-])(?P<a>\d{1,2})(?P<sep>[/.-])(?P<b>\d{1,2})(?P=sep)(?P<year>(?:1[5-9]|2\d)\d\d|(?<!-)\d\d)(?![\d/-]|\.\d)"
+)
 _ON_DATE = re.compile(r"\b(?P<cue>[Oo]n|[Bb]y|[Ss]ince|[Uu]ntil|[Dd]ue) (?P<a>\d{1,2})/(?P<b>\d{1,2})(?![\d/])")
 _MONTH_DAY = re.compile(
     rf"\b{_MONTH} {_DAY}(?:st|nd|rd|th)?(?:\s?[-–]\s?(?P<last>0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th)?)?"
@@ -31,7 +35,13 @@ _DAY_MONTH = re.compile(
     rf"(?P<the>\b[Tt]he )?(?<![\d.,:/-]){_DAY}(?:st|nd|rd|th)?(?P<of> of)? {_MONTH}(?:,? {_YEAR})?(?!\w)"
 )
 _MONTH_YEAR = re.compile(rf"\b{_MONTH},? {_YEAR}")
-_DECADE = re.compile(r"(?<![\w.,'])(?P<century>1[1-9]|20)(?P<decade>\d)0'?s\b|(?<!\w)'?(?P<short>[2-9])0'?s\b")
+_OF_DECADE: Final = "|".join(f"(?<=\\b{cue} )" for cue in "the The his her their my our your early late".split())
+_DECADE = re.compile(
+    r"(?<![\w.,'])(?P<century>1[1-9]|20)(?P<decade>\d)0'?s\b|"
+    rf"(?:(?<!\w)'|{_OF_DECADE}|(?<=[Mm]id[- ])|(?<=s and )|(?<=s or )|(?<=s to )|"
+    r"(?<!\w)(?=\d0s (?:music|fashion|style|rock|pop|hits|movies)))"
+    r"'?(?P<short>[2-9])0'?s\b"
+)
 _SHORT_YEAR = re.compile(r"(?<!\w)'(?P<year>\d\d)(?!\w)")
 _ERA = re.compile(
     r"(?<![\w.,])(?:(?P<first>\d{1,4}) ?[-–] ?)?(?P<year>\d{1,4}) ?(?P<era>BCE?|CE|AD|B\.C\.E?\.?|A\.D\.)(?![A-Za-z])"
@@ -40,15 +50,32 @@ _SPAN = re.compile(
     r"(?<![\w.,$£€-])(?P<first>1[1-9]\d\d|20\d\d)\s?[-–]\s?(?P<last>1[1-9]\d\d|20\d\d|\d\d)(?![\w-]|[.,]\d| ?=)"
 )
 _PLAIN_YEAR = re.compile(
-    rf"(?P<cue>\b{_CUE} )?(?<![\w.,$£€#%+=/:-])(?P<year>1[1-9]\d\d|20\d\d)(?!\w|[.,/:]\d| ?[+*=/^×÷%°]| ?-\s?\d)"
-    r"(?P<plural>(?= (?:people|[a-z]+s)\b))?",
+    rf"(?P<cue>\b{_CUE} )?(?<![\w.,$£€#%+=/:-])(?P<year>1[1-9]\d\d|20\d\d|(?<=in )10[1-9]\d)"
+    r"(?!\w|[.,/:]\d| ?[+*=/^×÷%°]| ?-\s?\d)"
+    r"(?P<plural>(?= (?:people|(?!was|is|has|as|this|its|does|his|us|always|perhaps)[a-z]+s)\b))?",
     re.IGNORECASE,
 )
+_FISCAL = re.compile(r"\b(?P<what>FY|CY|Q[1-4]) ?(?P<year>20\d\d)(?![\d.,])")
+WEEKDAYS: Final = {
+    **dict.fromkeys(("Mon",), "Monday"),
+    **dict.fromkeys(("Tue", "Tues"), "Tuesday"),
+    **dict.fromkeys(("Wed",), "Wednesday"),
+    **dict.fromkeys(("Thu", "Thur", "Thurs"), "Thursday"),
+    **dict.fromkeys(("Fri",), "Friday"),
+    **dict.fromkeys(("Sat",), "Saturday"),
+    **dict.fromkeys(("Sun",), "Sunday"),
+}
+_WEEKDAY = re.compile(
+    rf"\b(?P<day>{'|'.join(WEEKDAYS)})\b\.?(?=,? (?:(?:{'|'.join(MONTHS)})\b|\d{{1,2}}(?::\d\d)? ?(?:[ap]m\b|[A-Z])))"
+)
+_MONTH_SHORT_YEAR = re.compile(rf"\b(?P<month>{'|'.join(MONTHS)})\.?(?= '\d\d\b)")
 _TIME = re.compile(
-    r"(?<![\d:.,])(?P<h>\d{1,2}):(?P<m>[0-5]\d)(?::(?P<s>[0-5]\d)(?:\.\d+)?)?(?![\d:])(?P<z>Z\b)?"
+    r"(?<![\d:.,])(?P<h>\d{1,2})(?::|\.(?=\d\d ?[aApP]\.?[mM]))(?P<m>[0-5]\d)"
+    r"(?::(?P<s>[0-5]\d)(?:\.\d+)?)?(?![\d:])(?P<z>Z\b)?"
     r"(?: ?(?P<half>[aApP])(?:\.[mM]\.|[mM]\b))?"
 )
 _HOUR = re.compile(r"(?<![\d:.,$£€/])(?P<h>1[0-2]|0?[1-9]) ?(?P<half>[aApP])(?:\.[mM]\.|[mM]\b(?!-))")
+_HALF_SPAN = re.compile(r"(?<=\d)(?P<half> ?[aApP]\.?[mM]\.?) ?[-–] ?(?=\d)")
 _HOUR_SPAN = re.compile(r"(?<=\d)\s?[-–]\s?(?=\d{1,2}(?::[0-5]\d)? ?[aApP](?:\.[mM]\.|[mM]\b))")
 _TIME_SPAN = re.compile(r"(?<=:[0-5]\d)\s?[-–]\s?(?=\d{1,2}:[0-5]\d)")
 
@@ -81,7 +108,7 @@ def _slashed(match: re.Match[str]) -> str:
 
 def _on_date(match: re.Match[str]) -> str:
     month, day = int(match["a"]), int(match["b"])
-    if not (1 <= month <= 12 and 1 <= day <= 31):
+    if not (1 <= month <= 12 and 1 <= day <= 31) or (month, day) == (9, 11):
         return match.group()
     return f"{match['cue']} {_NAMES[month - 1]} {ordinal(day)}"
 
@@ -165,12 +192,16 @@ def _hour(match: re.Match[str]) -> str:
 
 
 RULES: Final[Rules] = (
+    (_WEEKDAY, lambda m: WEEKDAYS[m["day"]]),
+    (_MONTH_SHORT_YEAR, lambda m: MONTHS[m["month"]]),
+    (_FISCAL, lambda m: f"{m['what']} {year(int(m['year']))}"),
     (_ISO, _iso),
     (_SLASHED, _slashed),
     (_ON_DATE, _on_date),
     (_MONTH_DAY, _month_day),
     (_DAY_MONTH, _day_month),
     (_MONTH_YEAR, lambda m: f"{_month(m['month'])} {year(int(m['year']))}"),
+    (_HALF_SPAN, r"\g<half> to "),
     (_HOUR_SPAN, " to "),
     (_TIME_SPAN, " to "),
     (_TIME, _time),

@@ -105,8 +105,8 @@ def decimal(text: str) -> str:
 
 
 def year(n: int) -> str:
-    """A year: 1905 "nineteen oh five", 2005 "two thousand five", 2024 "twenty twenty-four"."""
-    if not 1100 <= n <= 2099 or 2000 <= n <= 2009:
+    """A year: 1066 "ten sixty-six", 1905 "nineteen oh five", 2005 "two thousand five", 2024 "twenty twenty-four"."""
+    if not 1010 <= n <= 2099 or 2000 <= n <= 2009:
         return cardinal(n)
     century, rest = divmod(n, 100)
     if rest == 0:

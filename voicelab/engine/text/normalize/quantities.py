@@ -35,6 +35,19 @@ _MONEY = re.compile(
     rf"(?:{_TO}(?P=sign)?(?P<last>{_NUM}))?(?: ?(?P<scale>{_SCALE_WORD})(?![A-Za-z]))?"
     rf"(?: ?/ ?(?P<per>{_PER})(?![A-Za-z]))?"
 )
+_LANDS: Final = {
+    "US": "U S",
+    "A": "Australian",
+    "AU": "Australian",
+    "C": "Canadian",
+    "CA": "Canadian",
+    "NZ": "New Zealand",
+    "HK": "Hong Kong",
+    "S": "Singapore",
+}
+_DOLLARS = re.compile(rf"(?<![A-Za-z])\$(?P<num>{_NUM}) ?(?P<code>USD?|AUD?|CAD?|NZD?|HKD?)(?![A-Za-z])")
+_RUPEES = re.compile(r"\bRs\.? ?(?=\d)")
+_SPACED = re.compile(r"(?<![\w.,])\d{1,3}(?: 000)+(?![\w,])")
 _ARTICLE = re.compile(r"(?<![A-Za-z])(?:[Aa]n?|[Ee]ach|[Ee]very|[Oo]ther) \Z")
 _BEFORE_NOUN = re.compile(r"[ -][a-z]{3}")
 _MONEY_AFTER = re.compile(
@@ -54,21 +67,26 @@ _FEET = re.compile(r"""(?<![\w.,])(?P<feet>\d{1,2})' ?(?P<inches>\d{1,2})(?:"|''
 _INCHES = re.compile(
     rf"""(?<![\w.,"])(?P<num>{_NUM})(?:"|'')(?= ?(?:x|by|tall|wide|long|thick|deep|screen|display|pipe))"""
 )
-_SIZE = re.compile(rf"(?<![\w.,])(?P<a>{_NUM}) ?[x×] ?(?=\.?\d)")
-_TIMES = re.compile(rf"(?<![\w.,])(?P<num>{_NUM})[x×](?!\w| ?[-+=*/^])")
+_SIZE = re.compile(rf"(?<![\w.,])(?P<a>{_NUM})(?:×| ?x ?| × (?={_NUM} ?(?:{_UNIT})(?![A-Za-z])))(?=\.?\d)")
+_SCREEN = re.compile(r"(?<![\w.,])(?P<a>\d{3,4}) ?[x×] ?(?P<b>\d{3,4})(?![\w.,])")
+_TIMES = re.compile(rf"(?<![\w.,])(?:(?P<first>{_NUM})(?P<to>{_TO}))?(?P<num>{_NUM})[x×](?!\w| ?[-+=*/^])")
 _MEGA = re.compile(rf"(?<![\w.,$£€])(?P<num>{_NUM}) ?(?P<scale>bn|mn|tn|M|(?<=\.\d)B)(?![\w/&-])")
 _MEASURE = re.compile(
-    rf"(?P<minus>(?<![\w)])-)?(?<![\w.,])(?:(?P<first>{_NUM})(?P<to>{_TO}))?"
+    rf"(?P<minus>(?<![\w)])-)?(?<![\w.,/])(?:(?P<first>{_NUM})(?P<to>{_TO}))?"
     rf"(?P<num>{_NUM})(?P<gap>[ -]?)(?P<unit>{_UNIT})"
     rf"(?:\^(?P<power>[23]))?(?: ?/ ?(?P<per>{_PER})(?:\^(?P<perpower>[23]))?)?(?![A-Za-z^/'])"
 )
-_PERCENT = re.compile(rf"(?:(?<![\w.,])(?P<first>{_NUM}) ?%?(?P<to>{_TO}))?(?<![\d,.])(?P<num>{_NUM}) ?(?P<sign>[%‰])")
+_PERCENT = re.compile(
+    rf"(?P<minus>(?<![\w)])-)?(?:(?<![\w.,])(?P<first>{_NUM}) ?%?(?P<to>{_TO}))?(?<![\d,.])(?P<num>{_NUM}) ?(?P<sign>[%‰])"
+)
 _SCIENTIFIC = re.compile(rf"(?<![\w.,])(?P<num>{_NUM})(?: ?[×x*] ?10\^|[eE])(?P<sign>[-+]?)(?P<power>\d{{1,4}})(?!\w)")
 _POWER = re.compile(r"(?<=[\w)])\^(?P<sign>[-+]?)(?P<power>\d{1,4}|[a-z](?![a-z]))")
 _ORDINAL = re.compile(r"(?<![\w.,])(?P<num>\d{1,3}(?:,\d{3})+|\d{1,15})(?:st|nd|rd|th|ST|ND|RD|TH)(?!\w)")
 _FRACTION = re.compile(
-    r"(?P<minus>(?<![\w)])-)?(?<![\w.,/])(?:(?P<whole>\d{1,6})[ -])?(?P<top>\d{1,4})/(?P<bottom>\d{1,4})(?![\w/]|[.,]\d)"
+    r"(?P<minus>(?<![\w)])-)?(?<![\w.,/])(?:(?P<whole>\d{1,6})[ -])?(?P<top>\d{1,4})/(?P<bottom>\d{1,4})"
+    rf"(?![\d/]|[.,]\d)(?: ?(?P<unit>{_UNIT})(?![\w'/^]))?(?!\w)"
 )
+_RATED = re.compile(r"(?<![\w.,/])(?P<top>\d{1,2}\.\d)/(?P<bottom>5|10|100)(?![\w/]|[.,]\d)")
 _PHONE = re.compile(
     r"(?<![\w.,-])(?:(?P<country>\+?\d{1,3})[ .-])?(?:\((?P<area1>\d{3})\) ?|(?P<area2>\d{3})[ .-])"
     r"(?P<mid>\d{3})[ .-](?P<last>\d{4})"
@@ -76,12 +94,31 @@ _PHONE = re.compile(
 )
 _PHONE_ABROAD = re.compile(r"(?<![\w.,])\+(?P<groups>\d{1,3}(?:[ .-]?\(?\d{2,5}\)?){2,5})(?!\w)")
 _PHONE_LOCAL = re.compile(r"(?<![\w.,/$£€-])(?P<mid>\d{3})[-](?P<last>\d{4})(?![\w-]|[.,]\d)")
-_CALL = re.compile(
-    r"\b(?P<verb>[Cc]all|[Dd]ial|[Dd]ialed|[Cc]alled|[Rr]oute|[Rr]oom|[Ff]light|[Tt]ext) (?P<num>\d{3})(?![\w,./:-])"
+_CALL = re.compile(r"\b(?P<verb>[Cc]all|[Dd]ial|[Dd]ialed|[Cc]alled|[Tt]ext) (?P<num>\d{3})(?![\w,./:-])")
+_NUMBERED = re.compile(
+    r"\b(?P<what>(?:[Rr]oute|[Rr]oom|[Ss]uite|[Hh]ighway|[Ii]nterstate|[Ff]light|[Gg]ate|[Bb]us|Boeing|Airbus|Hwy)"
+    r"(?: [A-Z]{2})?) ?"
+    r"(?P<num>\d{3,4})(?![\w,/:]|\.\d|-\d)|"
+    r"(?<![\w-])(?P<letters>[A-Z]{1,2})-?(?P<model>\d{3})(?![\w,-]|\.\d)"
 )
+_VERSION = re.compile(r"\b(?P<what>Python|[Vv]ersion|iOS|macOS|Android) (?P<num>\d+)\.(?P<part>[1-9]\d)(?![\w.])")
+_HEX = re.compile(r"(?<!\w)0x(?P<hex>[0-9A-Fa-f]+)(?!\w)")
+_CHAIN = re.compile(
+    r"(?<![\w.,-])(?=[\d-]*\d{4}|(?:\d+-){3})\d+(?:-\d+){2,}(?:-X)?(?![\w-])|(?<![\w.,-])\d{4}(?: \d{4}){3}(?![\w-])"
+)
+_SAME_UNIT = re.compile(rf"(?<![\w.,/])(?P<num>{_NUM}) ?(?P<unit>{_UNIT})\s?[-–]\s?(?={_NUM} ?(?P=unit)(?![A-Za-z]))")
+_UNIT_BY = re.compile(rf"(?<=\d)(?P<unit> ?(?:{_UNIT})) ?[x×] ?(?=\d)")
+_UNIT_STOP = re.compile(
+    r"(?<=\d)(?P<unit> ?(?:ft|lbs?|oz|tsp|tbsp|yd|mi|hrs?|mins?|secs?|gal|yrs?|wks?))\.(?=,|;| (?:[a-z\d(]|x ))"
+)
+_FEET_INCHES = re.compile(r"(?<![\w.,])(?P<feet>\d{1,2}) ?ft\.? ?(?P<inches>\d{1,2}) ?in\b\.?")
+_WAYS: Final = {"N": "north", "S": "south", "E": "east", "W": "west"}
+_COMPASS = re.compile(r"(?<=\d) ?° ?(?P<way>[NSEW])(?![A-Za-z])")
 _VERSE = re.compile(r"(?<![\w.,:])(?P<chapter>\d{1,3}):(?P<first>\d{1,3})[-–](?=\d{1,3}(?![\w:]))")
 _DOTTED = re.compile(r"(?<![\w.,])(?P<num>\d+(?:\.\d+){2,})(?![\w])")
 _RANGE = re.compile(rf"(?<![\w.,$£€-])(?P<first>{_NUM})(?:-| ?– ?)(?={_NUM}(?!-?\d| ?=|[\w-]))")
+_PART = re.compile(r"(?<=[A-Za-z])(?P<first>\d+)-(?=\d)")
+_ZONE = re.compile(r"\b(?P<zone>UTC|GMT)[-−](?=\d)")
 _RATIO = re.compile(r"(?<![\w.,:])(?P<first>\d{1,6}):(?=\d{1,6}(?![\w:]))")
 _MINUS = re.compile(rf"(?<![\w)])-(?={_NUM})")
 _SUBTRACT = re.compile(r"(?<=[\w)]) [-–] (?=\d)|(?<=\d)-(?=\d+ ?=)")
@@ -102,6 +139,12 @@ def _is_one(num: str) -> bool:
     return num.replace(",", "") in ("1", "1.0", "1.00")
 
 
+def _describes(match: re.Match[str]) -> bool:
+    """Whether the amount stands before a noun: "a $100 fine", "a 12V battery"."""
+    before = match.string[max(0, match.start() - 8) : match.start()]
+    return _BEFORE_NOUN.match(match.string, match.end()) is not None and _ARTICLE.search(before) is not None
+
+
 def _money_words(num: str, scale: str | None, names: tuple[str, str, str, str]) -> str:
     """Two decimals are the small coin: "3.50" is three dollars and fifty cents, "0.99" ninety-nine cents."""
     one, many, coin, coins = names
@@ -119,10 +162,9 @@ def _money_words(num: str, scale: str | None, names: tuple[str, str, str, str]) 
 def _money(match: re.Match[str]) -> str:
     names = CURRENCIES[match["sign"]]
     if match["country"]:
-        land = " ".join(match["country"].replace("A", "ay")) if len(match["country"]) > 1 else ""
-        land = land or {"A": "Australian", "C": "Canadian", "S": "Singapore"}[match["country"]]
+        land = _LANDS[match["country"]]
         names = (f"{land} {names[0]}", f"{land} {names[1]}", names[2], names[3])
-    if _BEFORE_NOUN.match(match.string, match.end()) and _ARTICLE.search(match.string[: match.start()][-8:]):
+    if _describes(match):
         names = (names[0], names[0], *names[2:])  # "a $100 fine"
     minus = "minus " if match["minus"] or match["minus2"] else ""
     per = f" per {PER[match['per']]}" if match["per"] else ""
@@ -158,7 +200,7 @@ def _feet(match: re.Match[str]) -> str:
 def _measure(match: re.Match[str]) -> str:
     """A number with its unit; "a 5-km run" keeps the singular, squares and cubes go before the unit."""
     one, many = UNITS[match["unit"]]
-    word = one if match["gap"] == "-" or (_is_one(match["num"]) and not match["first"]) else many
+    word = one if match["gap"] == "-" or _describes(match) or (_is_one(match["num"]) and not match["first"]) else many
     if match["power"]:
         word = f"{'square' if match['power'] == '2' else 'cubic'} {word}"
     per = ""
@@ -171,7 +213,7 @@ def _measure(match: re.Match[str]) -> str:
 
 def _percent(match: re.Match[str]) -> str:
     unit = "percent" if match["sign"] == "%" else "per thousand"
-    return f"{_range(match, decimal(match['num']))} {unit}"
+    return f"{'minus ' if match['minus'] else ''}{_range(match, decimal(match['num']))} {unit}"
 
 
 def _exponent(match: re.Match[str]) -> str:
@@ -186,11 +228,22 @@ def _scientific(match: re.Match[str]) -> str:
 
 
 def _fraction(match: re.Match[str]) -> str:
+    unit = (
+        f" {UNITS[match['unit']][1 if match['whole'] or int(match['top']) > int(match['bottom']) else 0]}"
+        if match["unit"]
+        else ""
+    )
+    return _part(match) + unit
+
+
+def _part(match: re.Match[str]) -> str:
     top, bottom = int(match["top"]), int(match["bottom"])
     minus = "minus " if match["minus"] else ""
     whole = minus + (f"{cardinal(int(match['whole']))} and " if match["whole"] else "")
-    if not match["whole"] and (top, bottom) in ((24, 7), (9, 11)):
+    if not match["whole"] and (top, bottom) in ((24, 7), (9, 11), (50, 50), (20, 20)):
         return f"{cardinal(top)} {cardinal(bottom)}"
+    if not match["whole"] and not minus and top == bottom > 1:
+        return f"{cardinal(top)} out of {cardinal(bottom)}"
     if not 0 < top < bottom or bottom < 2 or bottom > 100 or (20 < bottom < 100 and bottom % 10):
         over = f"{cardinal(top)} over {cardinal(bottom)}"
         return f"{minus}{cardinal(int(match['whole']))}, {over}" if match["whole"] else minus + over
@@ -198,6 +251,21 @@ def _fraction(match: re.Match[str]) -> str:
         part = "half" if bottom == 2 else "quarter"
         return f"{whole}a {part}" if match["whole"] else f"{minus}one {part}"
     return whole + f"{cardinal(top)} {ordinal(bottom) if top == 1 else ordinal_plural(bottom)}"
+
+
+def _paired(number: str) -> str:
+    """The number of a room, a road or a plane: 747 is seven forty-seven, 204 two oh four, 1204 twelve oh four."""
+    head, tail = number[:-2], int(number[-2:])
+    if head.startswith("0") or len(number) > 4 or (tail == 0 and head.endswith("0")):
+        return digits(number) if number.startswith("0") else cardinal(int(number))
+    rest = "hundred" if tail == 0 else f"oh {cardinal(tail)}" if tail < 10 else cardinal(tail)
+    return f"{cardinal(int(head))} {rest}"
+
+
+def _numbered(match: re.Match[str]) -> str:
+    if match["what"]:
+        return f"{match['what']} {_paired(match['num'])}"
+    return f"{' '.join(match['letters']).replace('A', 'ay')} {_paired(match['model'])}"
 
 
 def _groups(*groups: str | None) -> str:
@@ -213,9 +281,18 @@ def _number(match: re.Match[str]) -> str:
     return f" {decimal(match['num'])}{' plus' if match['plus'] else ''} "
 
 
+def _dotted(match: re.Match[str]) -> str:
+    """An address of the internet has dots, a version has points."""
+    parts = match["num"].split(".")
+    return (" point " if len(parts) == 3 else " dot ").join(decimal(part) for part in parts)
+
+
 EARLY: Final[Rules] = (
     (_PHONE, _phone),
     (_PHONE_ABROAD, lambda m: "plus " + _groups(*re.findall(r"\d+", m["groups"]))),
+    (_SPACED, lambda m: m.group().replace(" ", ",")),
+    (_DOLLARS, lambda m: f"{m['code'][:2]}${m['num']}"),
+    (_RUPEES, "₹"),
     (_MONEY, _money),
     (_MONEY_AFTER, _money_after),
     (_CODE_FIRST, _money_code),
@@ -225,20 +302,35 @@ EARLY: Final[Rules] = (
 
 LATE: Final[Rules] = (
     (_SCIENTIFIC, _scientific),
+    (_ZONE, r"\g<zone> minus "),
+    (_PART, r"\g<first> "),
+    (re.compile(r"(?<![A-Za-z])v(?=\d+\.\d)"), "version "),
+    (_HEX, lambda m: "zero x " + " ".join(digits(c) or c.upper().replace("A", "ay") for c in m["hex"])),
+    (_CHAIN, lambda m: ", ".join(digits(part) or part for part in re.split("[ -]", m.group()))),
+    (_VERSION, lambda m: f"{m['what']} {cardinal(int(m['num']))} point {cardinal(int(m['part']))}"),
+    (_NUMBERED, _numbered),
     (_VERSE, lambda m: f"{decimal(m['chapter'])}, {decimal(m['first'])} to "),
+    (_COMPASS, lambda m: f"° {_WAYS[m['way']]}"),
     (_DEGREES, _degrees),
+    (_FEET_INCHES, _feet),
+    (_SAME_UNIT, lambda m: f"{decimal(m['num'])} to "),
+    (re.compile(r"(?<=\dh)(?P<gap> ?)(?P<num>[0-5]?\d)m(?!\w)"), r" \g<num> min"),
+    (_UNIT_STOP, lambda m: m["unit"]),
+    (_UNIT_BY, lambda m: f"{m['unit']} by "),
     (_FEET, _feet),
     (_INCHES, lambda m: f"{decimal(m['num'])} inch{'' if _is_one(m['num']) else 'es'}"),
+    (_SCREEN, lambda m: f"{_paired(m['a'])} by {_paired(m['b'])}"),
     (_SIZE, lambda m: f"{decimal(m['a'])} by "),
     (_MEGA, lambda m: _amount(m["num"], m["scale"])),
-    (_TIMES, lambda m: f"{decimal(m['num'])} times"),
+    (_TIMES, lambda m: f"{_range(m, decimal(m['num']))} times"),
     (_PERCENT, _percent),
+    (_RATED, lambda m: f"{decimal(m['top'])} out of {cardinal(int(m['bottom']))}"),
+    (_FRACTION, _fraction),
     (_MEASURE, _measure),
     (_ORDINAL, lambda m: ordinal(int(m["num"].replace(",", "")))),
-    (_FRACTION, _fraction),
     (_PHONE_LOCAL, lambda m: _groups(m["mid"], m["last"])),
     (_CALL, lambda m: f"{m['verb']} {digits(m['num'])}"),
-    (_DOTTED, lambda m: " dot ".join(decimal(part) for part in m["num"].split("."))),
+    (_DOTTED, _dotted),
 )
 """After the dates."""
 

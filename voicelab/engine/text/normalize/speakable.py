@@ -9,9 +9,10 @@ from collections.abc import Collection
 from typing import Final
 
 from voicelab.engine.text.normalize.clean import clean, fold, is_emoji, is_han, script
+from voicelab.engine.text.normalize.frequent import ENGLISH
 from voicelab.errors import RequestInvalid
 
-__all__ = ["ENGLISH", "LANGUAGES", "speakable"]
+__all__ = ["LANGUAGES", "speakable"]
 
 LANGUAGES: Final = {"en": "English", "zh": "Mandarin"}
 """What the front end can normalize: code → name."""
@@ -26,13 +27,6 @@ _OTHERS: Final = {
 }
 """Frequent short words, enough to notice that a Latin-letter text is not English."""
 
-_FREQUENT: Final = (
-    "the of and to in is that it for was on are as with his they at be this have from or one had by but not what "
-    "all were we when your can said there use an each which she do how their if will up other about out many then "
-    "them these so some her would make like him into time has look two more go see no way could people my than "
-    "first been call who its now find long down day did get come made may i you he"
-)
-ENGLISH: Final = frozenset(_FREQUENT.split())
 _WORD = re.compile(r"[^\W\d_]+")
 _MIN_WORDS: Final = 5
 

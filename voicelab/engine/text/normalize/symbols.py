@@ -62,12 +62,19 @@ def _name(match: re.Match[str]) -> str:
 
 def _company(match: re.Match[str]) -> str:
     """AT&T, R&D: the letters one by one."""
-    return " ".join({"&": "and", "A": "ay"}.get(letter, letter) for letter in match.group())
+    letters = match.group().rstrip("s").rstrip("'")
+    said = " ".join({"&": "and", "A": "ay"}.get(letter, letter) for letter in letters)
+    return f"{said}'s" if match.group().endswith("s") else said
 
 
 SYMBOLS: Final[Rules] = (
     (re.compile(r"(?<![\w'])'n'(?![\w'])"), "and"),
-    (re.compile(r"(?<![\w&])[A-Z]{1,3}(?:&[A-Z]{1,3})+(?![\w&])"), _company),
+    (re.compile(r"(?<=[a-z])'n'(?=[a-z])"), " and "),
+    (re.compile(r"(?<![^\s])(?:[:;=]-?[()DPp]|XD|<3)(?=[.!?]?(?:\s|\Z))"), ""),
+    (re.compile(r"(?<=[a-z])>(?=\d)"), " greater than "),
+    (re.compile(r"(?<=[a-z])<(?=\d)"), " less than "),
+    (re.compile(r"(?<=\d)/(?=[a-z](?![a-z]))"), " over "),
+    (re.compile(r"(?<![\w&])[A-Z]{1,3}(?:&[A-Z]{1,3})+(?:'?s)?(?![\w&])"), _company),
     (re.compile(r"\b([CFJ])#"), r"\1 sharp"),
     (re.compile(r"\b([A-Za-z])\+\+"), r"\1 plus plus"),
     (re.compile(r"#(?=\s?\d)"), " number "),

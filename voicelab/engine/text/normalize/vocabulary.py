@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from voicelab.engine.text.abbreviations import ABBREVIATIONS, BEFORE_NUMBER, MONTHS, TITLES
 from voicelab.engine.text.normalize.clean import GREEK
+from voicelab.engine.text.normalize.dates import WEEKDAYS
 from voicelab.engine.text.normalize.numbers import cardinal, ordinal, ordinal_plural
 from voicelab.engine.text.normalize.symbols import NAMES
 from voicelab.engine.text.normalize.units import CURRENCIES, CURRENCY_CODES, PER, UNITS
@@ -19,7 +20,8 @@ _LOOSE = (
     "power squared cubed square cubic degree degrees Celsius Fahrenheit Kelvin foot feet inch inches by number "
     "hashtag sharp less greater than equal not about Street Drive the oh hour hours minute minutes second seconds "
     "o'clock midnight hundred hundreds thousands tens twenties thirties forties fifties sixties seventies eighties "
-    "nineties ay with without dot Australian Canadian Singapore"
+    "nineties ay with without dot Australian Canadian Singapore New Zealand Hong Kong north south east west born died "
+    "version World War First Second Third out of zero care because he she his her or him infinity minimum Apartment Suite"
 )
 _WORD = re.compile(r"[a-z']+")
 
@@ -27,7 +29,7 @@ _WORD = re.compile(r"[a-z']+")
 @lru_cache(maxsize=1)
 def vocabulary() -> frozenset[str]:
     """Return the words in lower case, single letters left out."""
-    phrases = [_LOOSE, *PER.values(), *GREEK.values(), *NAMES.values(), *IN_ADDRESS.values()]
+    phrases = [_LOOSE, *WEEKDAYS.values(), *PER.values(), *GREEK.values(), *NAMES.values(), *IN_ADDRESS.values()]
     for names in (*UNITS.values(), *CURRENCIES.values(), *CURRENCY_CODES.values()):
         phrases.extend(names)
     for table in (ABBREVIATIONS, BEFORE_NUMBER, MONTHS, TITLES):

@@ -17,6 +17,7 @@ from voicelab.engine.text.abbreviations import (
     TITLES,
     ends_sentence,
 )
+from voicelab.engine.text.normalize.frequent import ENGLISH
 from voicelab.engine.text.normalize.numbers import cardinal, decimal, ordinal, roman
 from voicelab.engine.text.normalize.values import Rules
 
@@ -54,6 +55,44 @@ IN_ADDRESS: Final = {
 _ADDRESS_PART = re.compile(r"[A-Za-z]+|\d+|.")
 
 _SAINT_STREET = re.compile(r"\b(?P<word>St|Dr)\.?(?= (?P<next>[A-Z])|(?P<end>[\s,;:!?)]|$))")
+_ORDINAL_WORD: Final = (
+    "first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|[a-z]+teenth|[a-z]+tieth"
+)
+_PLACE: Final = {
+    "Ave": "Avenue",
+    "Blvd": "Boulevard",
+    "Hwy": "Highway",
+    "Pkwy": "Parkway",
+    "Apt": "Apartment",
+    "Ste": "Suite",
+}
+_IN_STREET = re.compile(rf"\b(?P<place>{'|'.join(_PLACE)})\b(?=\.? #?\d)|\b(?P<bare>{'|'.join(_PLACE)})\b(?!\.)")
+_AFTER_STREET: Final = frozenset({"Apt", "Apartment", "Suite", "Ste", "Unit", "Floor", "Room", "N", "S", "E", "W"})
+_WAY = re.compile(r"\b(?P<way>[NSEW])\.? (?=\d+(?:st|nd|rd|th)\b)")
+_WAYS: Final = {"N": "North", "S": "South", "E": "East", "W": "West"}
+_PATH = re.compile(r"(?<![^\s(\"'])(?:~|\.{1,2})?/[A-Za-z_.][\w.-]*(?:/[\w.-]+)*/?(?<=[\w/])(?![^\s,;:!?.)\"'])")
+_WORLD_WAR = re.compile(r"\bWW ?(?P<number>II|I|2|1)(?!\w)")
+_BIBLE: Final = (
+    "Genesis|Exodus|Leviticus|Deuteronomy|Joshua|Psalms?|Proverbs|Isaiah|Jeremiah|Ezekiel|Daniel|Matthew|Mark|Luke|John|Acts|"
+    "Romans|Corinthians|Galatians|Ephesians|Philippians|Timothy|Hebrews|James|Peter|Revelation"
+)
+_VERSE = re.compile(
+    rf"(?<!\w)(?:(?P<which>[123]) )?(?P<book>{_BIBLE}) (?P<chapter>\d{{1,3}}):(?P<verse>\d{{1,3}})"
+    r"(?![\d:]|[-–]\d| ?[ap]\.?m)"
+)
+_LIFE = re.compile(r"(?<=\()(?P<what>[bd])\. ?(?=\d{4})")
+_SHORT: Final = {
+    "aka": "ay K ay",
+    "c/o": "care of",
+    "b/c": "because",
+    "he/she": "he or she",
+    "she/he": "she or he",
+    "his/her": "his or her",
+    "him/her": "him or her",
+    "s/he": "she or he",
+}
+_SHORTENED = re.compile(rf"(?<![\w/.-])(?:{'|'.join(_SHORT)})(?![\w/])")
+_FUNCTION = re.compile(r"(?<![A-Za-z])(?P<name>[fgh]|sin|cos|tan|log|ln|exp)\((?P<of>[^()]{1,20})\)")
 _TITLE = re.compile(
     rf"\b(?P<title>{'|'.join(t for t in TITLES if t not in ('St', 'Dr'))})\.(?= ?[A-Z])|"
     r"\b(?P<bare>Mrs?|Ms)(?:\.|(?= [A-Z]))"
@@ -99,7 +138,11 @@ _CUED_NUMERAL = re.compile(
     rf"(?P<gap>\.? )(?P<num>{_NUMERAL})\b(?!\.[A-Z])(?!')"
 )
 _CENTURY_NUMERAL = re.compile(rf"\b(?P<num>{_NUMERAL})(?: ?th)? (?=[Cc]entur(?:y|ies)\b|[Oo]lympi|[Dd]ynast)")
-_NAMED_NUMERAL = re.compile(r"(?<=[a-z] )(?P<num>II|III|IV)(?=[,.;:!?)]|'s|$)")
+_LISTED_NUMERAL = re.compile(
+    r"(?<![\w'.-])(?P<list>[IVX]+(?:, [IVX]+)*,? (?:and|or|to|&) )(?P<num>[IVX]{2,})(?![\w'-])|"
+    r"(?<![\w'.-])(?P<list2>[IVX]{2,}(?:, [IVX]+)*,? (?:and|or|to|&) )(?P<num2>[VX])(?![\w'-])"
+)
+_NAMED_NUMERAL = re.compile(r"(?<!\band )(?<!\bor )(?<!\bto )(?<=[a-z] )(?P<num>II|III|IV)(?=[,.;:!?)]|'s|$)")
 _LONG_NUMERAL = re.compile(r"(?<![\w'.-])(?P<num>[IVX]{3,})(?![\w'-])")
 
 
@@ -133,12 +176,16 @@ def _saint_or_street(match: re.Match[str]) -> str:
     """Expand "Dr. Smith", "St. John" before a name; "Main St.", "Elm Dr." after one."""
     before = match.string[: match.start()].rstrip(" ")
     previous = re.search(r"([A-Za-z'.]+|\d+(?:st|nd|rd|th))$", before[-40:])
-    named = previous is not None and (previous.group()[0].isupper() or previous.group()[0].isdigit())
+    named = previous is not None and (
+        previous.group()[0].isupper()
+        or previous.group()[0].isdigit()
+        or re.fullmatch(_ORDINAL_WORD, previous.group()) is not None
+    )
     named = named and previous is not None and previous.group().rstrip(".") not in STARTERS | {"Mr", "Mrs", "Prof"}
     period = match.group().endswith(".")
     if match["next"] and not (named and not before.endswith(".") and not period):
         following = re.match(r" ([A-Z][a-z']*)", match.string[match.end() :])
-        if not (named and following and following.group(1) in STARTERS):
+        if not (named and following and following.group(1) in STARTERS | _AFTER_STREET):
             return TITLES[match["word"]]
     if not period and not named:
         return match.group()
@@ -187,10 +234,20 @@ def _cued(match: re.Match[str]) -> str:
     if number is None:
         return match.group()
     if match["num"] == "I" and match["cue"] not in _SURE_CUE.split("|"):
-        following = re.match(r"\s+[a-z]", match.string[match.end() :])
+        following = re.match(r"\s+(?!(?:and|or|to) )[a-z]", match.string[match.end() :])
         if following:  # "the part I liked"
             return match.group()
     return f"{match['cue']} {cardinal(number)}"
+
+
+def _listed(match: re.Match[str]) -> str:
+    """Numerals in a row are all numbers: "I, II and III"."""
+
+    def number(found: re.Match[str]) -> str:
+        value = roman(found.group())
+        return found.group() if value is None else cardinal(value)
+
+    return re.sub(r"[IVX]+", number, match.group())
 
 
 def _as(match: re.Match[str], *, ordered: bool) -> str:
@@ -208,7 +265,12 @@ _EMPHASIS: Final = (
 _EMPHATIC: Final = frozenset(_EMPHASIS.split())
 """Words that stand in capitals for emphasis and are no acronyms; IT, US, WHO, AM or OR may be either and stay."""
 _CAPITALS = re.compile(r"(?<![\w'.&-])[A-Z]{2,}(?:'[A-Z]+)?(?![\w'&]|\.[A-Z]|-\d)")
-_SHOUTED = re.compile(r"\A(?=(?:[^A-Za-z]*[A-Z']+){3})[^a-z]*\Z")
+_SHOUTED = re.compile(r"\A(?=(?:[^A-Za-z]*[A-Z']+){2})[^a-z]*\Z")
+_SMALL: Final = frozenset("IN OF TO AT ON IS ARE BY".split())
+_ACRONYMS: Final = frozenset(
+    "UK EU UN USA FBI CIA IBM AI UCLA CEO CFO CTO BBC NYC LA DC UFO IQ EV UAE IMF AOL IRS ICU ER API CPU GPU URL HIV".split()
+)
+"""Kept in capitals where a whole text is."""
 
 
 def _emphatic(match: re.Match[str]) -> str:
@@ -218,9 +280,21 @@ def _emphatic(match: re.Match[str]) -> str:
 def _shouted(match: re.Match[str]) -> str:
     """A text all in capitals with an ordinary word in it is shouted, not a row of acronyms."""
     words = _CAPITALS.findall(match.group())
-    if len(words) < 3 or not any(word in _EMPHATIC for word in words):
+    if not any(word in _EMPHATIC or word in _SMALL or (len(word) > 3 and word.lower() in ENGLISH) for word in words):
         return match.group()
-    return _CAPITALS.sub(lambda m: m.group().lower() if re.search("[AEIOUY]", m.group()) else m.group(), match.group())
+    if all(word in _ACRONYMS or word in ("AND", "OR", "US", "IT") for word in words):
+        return match.group()
+    return _CAPITALS.sub(_quieter, match.group())
+
+
+def _quieter(match: re.Match[str]) -> str:
+    word = match.group()
+    return word if word in _ACRONYMS or not re.search("[AEIOUY]", word) else word.lower()
+
+
+def _verse(match: re.Match[str]) -> str:
+    which = f"{('First', 'Second', 'Third')[int(match['which']) - 1]} " if match["which"] else ""
+    return f"{which}{match['book']} {cardinal(int(match['chapter']))}, {cardinal(int(match['verse']))}"
 
 
 CAPITALS: Final[Rules] = ((_SHOUTED, _shouted), (_CAPITALS, _emphatic))
@@ -229,10 +303,19 @@ CAPITALS: Final[Rules] = ((_SHOUTED, _shouted), (_CAPITALS, _emphatic))
 ADDRESSES: Final[Rules] = (
     (EMAIL, lambda m: address(m.group())),
     (URL, lambda m: address(m.group())),
+    (_PATH, lambda m: address(m.group())),
+    (_WAY, lambda m: f"{_WAYS[m['way']]} "),
+    (_WORLD_WAR, lambda m: f"World War {'two' if m['number'] in ('II', '2') else 'one'}"),
+    (_VERSE, _verse),
+    (_LIFE, lambda m: "born " if m["what"] == "b" else "died "),
+    (_FUNCTION, lambda m: f"{m['name']} of {m['of']}"),
+    (re.compile(r"(?<=\w)\(\)"), ""),
 )
 """First of all: nothing inside an address may be taken for something else."""
 
 ABBREVIATED: Final[Rules] = (
+    (_SHORTENED, lambda m: _SHORT[m.group()]),
+    (_IN_STREET, lambda m: _PLACE[m["place"] or m["bare"]]),
     (_WITH, lambda m: "without" if m["out"] else "with "),
     (_BEFORE_NUMBER, lambda m: f"{BEFORE_NUMBER[m['word'].lower()]} "),
     (_TITLE, lambda m: TITLES[m["title"] or m["bare"]]),
@@ -245,6 +328,7 @@ ABBREVIATED: Final[Rules] = (
     (_INITIAL, _initial),
 )
 NUMERALS: Final[Rules] = (
+    (_LISTED_NUMERAL, _listed),
     (_CENTURY_NUMERAL, lambda m: _as(m, ordered=True)),
     (_REGNAL_NUMERAL, _regnal),
     (_CUED_NUMERAL, _cued),
