@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, Capabilities, check_seed
-from voicelab.errors import NotFound, RequestInvalid, StoreError
+from voicelab.errors import RequestInvalid
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.journal import Journal
 from voicelab.experiments.sweeps.axes import Axis
 from voicelab.experiments.sweeps.budget import Budget, Estimate, estimate
 from voicelab.experiments.sweeps.grid import Grid, Job
-from voicelab.experiments.sweeps.run import Means, Outcome, Run, State, seconds_of
+from voicelab.experiments.sweeps.result import SweepResult
+from voicelab.experiments.sweeps.run import Means, Outcome, Run, seconds_of
 from voicelab.experiments.sweeps.workers import Factory, Pace, workers_for
-from voicelab.experiments.take import Take, take_key
+from voicelab.experiments.take import take_key
 from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["ONLY", "Sweep", "SweepResult"]
+__all__ = ["ONLY", "Sweep"]
 
 ONLY: Final = "lab"
 """Name of the backend of a sweep over one."""
@@ -181,135 +178,3 @@ class Sweep:
     def result(self, work: Run) -> SweepResult:
         """Return what a run has brought so far."""
         return SweepResult(self.grid, work.outcomes, work.state)
-
-
-@dataclass(frozen=True)
-class SweepResult:
-    """What a sweep has brought: outcomes in the order of the grid, and how it ended."""
-
-    grid: Grid
-    outcomes: tuple[Outcome, ...]
-    state: State
-
-    def __len__(self) -> int:
-        return len(self.outcomes)
-
-    def __repr__(self) -> str:
-        axes = ", ".join(f"{axis.name}: {len(axis)}" for axis in self.grid.axes) or "no axes"
-        failed = f", {len(self.failures)} failed" if self.failures else ""
-        return f"SweepResult({axes}; {len(self.takes)} of {len(self.grid)} takes{failed}; {self.state})"
-
-    @property
-    def takes(self) -> tuple[Take, ...]:
-        """The takes there are."""
-        return tuple(outcome.take for outcome in self.outcomes if outcome.take is not None)
-
-    @property
-    def failures(self) -> tuple[Outcome, ...]:
-        """What went wrong, with its error."""
-        return tuple(outcome for outcome in self.outcomes if outcome.error is not None)
-
-    def select(self, **where: object) -> tuple[Outcome, ...]:
-        """Return the outcomes whose labels or values are ``where``; ``repeat=`` too.
-
-        Raises RequestInvalid for a name that is no axis.
-        """
-        named = {name.replace("__", "."): value for name, value in where.items()}
-        known = {axis.name for axis in self.grid.axes} | {"repeat"}
-        for name in named:
-            if name not in known:
-                raise RequestInvalid.of(name, f"there is no such axis; there are {', '.join(sorted(known))}")
-        return tuple(outcome for outcome in self.outcomes if _fits(outcome, named))
-
-    def clip(self, *, repeat: int = 0, **where: object) -> Clip:
-        """Return the clip of one cell. Raises NotFound when there is none, RequestInvalid when there are several."""
-        found = [outcome.take for outcome in self.select(repeat=repeat, **where) if outcome.take is not None]
-        if not found:
-            raise NotFound("the sweep has no take of that")
-        if len(found) > 1:
-            raise RequestInvalid.of("where", f"{len(found)} takes are like that; name more axes")
-        return found[0].clip()
-
-    def export(self, folder: str | Path) -> Path:
-        """Write every take as it was received into ``folder/audio`` and the table into ``folder/takes.csv``.
-
-        Files are named by their place in the grid and their repeat; the table's column ``file`` names them.
-        Returns the table's path. Raises StoreError when the disk fails.
-        """
-        folder = Path(folder)
-        table = self.frame()
-        names = []
-        try:
-            (folder / "audio").mkdir(parents=True, exist_ok=True)
-            for outcome in self.outcomes:
-                names.append(_file_name(outcome, len(self.grid.cells)) if outcome.take is not None else None)
-                if outcome.take is not None:
-                    (folder / str(names[-1])).write_bytes(outcome.take.audio)
-            table["file"] = names
-            table.to_csv(folder / "takes.csv", index=False)
-        except OSError as error:
-            raise StoreError(f"the takes cannot be written to {folder}: {error.strerror or error}") from error
-        return folder / "takes.csv"
-
-    def frame(self, measures: Callable[[Sequence[Clip]], Iterable[Mapping[str, Any]]] | None = None) -> pd.DataFrame:
-        """Return a tidy table: one row a take, a column for each axis, then its measurements.
-
-        Columns: the axes (values; labels of text, voice and the like), ``repeat``, ``seed``, ``duration_s``,
-        ``first_audio_s``, ``total_s``, ``rtf``, ``cached``, ``digest``, ``key``, ``error``; and what
-        ``measures`` returns for each clip. Needs pandas.
-        """
-        import pandas as pd
-
-        rows = [_row(outcome) for outcome in self.outcomes]
-        if measures is not None:
-            made = [place for place, outcome in enumerate(self.outcomes) if outcome.take is not None]
-            clips = [take.clip() for take in self.takes]
-            for place, more in zip(made, measures(clips), strict=True):
-                rows[place].update(more)
-        names = [*(axis.name for axis in self.grid.axes), *_COLUMNS]
-        return pd.DataFrame(rows, columns=list(dict.fromkeys([*names, *(key for row in rows for key in row)])))
-
-
-_COLUMNS: Final = (
-    "repeat",
-    "seed",
-    "duration_s",
-    "first_audio_s",
-    "total_s",
-    "rtf",
-    "cached",
-    "digest",
-    "key",
-    "error",
-)
-
-
-def _row(outcome: Outcome) -> dict[str, Any]:
-    cell, take = outcome.job.cell, outcome.take
-    row: dict[str, Any] = dict(cell.plain)
-    row |= {"repeat": outcome.job.repeat, "seed": outcome.job.seed, "cached": outcome.cached}
-    row["error"] = str(outcome.error) if outcome.error is not None else None
-    if take is not None:
-        seconds = seconds_of(take)
-        row |= {
-            "duration_s": seconds,
-            "first_audio_s": take.timing.first_audio_s,
-            "total_s": take.timing.total_s,
-            "rtf": take.timing.rtf(seconds),
-            "digest": take.digest,
-            "key": take.key,
-        }
-    return row
-
-
-def _file_name(outcome: Outcome, cells: int) -> str:
-    suffix = {"opus": "ogg"}.get(outcome.job.cell.request.format, outcome.job.cell.request.format)
-    return f"audio/{outcome.job.cell.index:0{len(str(cells))}d}-{outcome.job.repeat}.{suffix}"
-
-
-def _fits(outcome: Outcome, where: Mapping[str, object]) -> bool:
-    cell = outcome.job.cell
-    return all(
-        outcome.job.repeat == value if name == "repeat" else cell.values[name] == value or cell.labels[name] == value
-        for name, value in where.items()
-    )
