@@ -11,6 +11,7 @@ import pytest
 from tests.experiments.conftest import ask
 from tests.tones import ToneBackend
 from voicelab.backend import SeedSupport
+from voicelab.engine.local import LocalBackend
 from voicelab.errors import EngineError, RequestInvalid, StoreError
 from voicelab.experiments.failure import Failure
 from voicelab.experiments.journal import Journal
@@ -60,6 +61,20 @@ def test_an_exact_backend_is_identical(run: Manifest, tones: ToneBackend) -> Non
     assert [item.before for item in report.comparisons] == list(run)
     assert [(model, seed) for _, model, seed in tones.asked] == [("s2-pro", 3)] * 6
     assert replay(run.path, tones).same
+
+
+def test_the_embedded_voice_repeats_a_run_exactly_alone_and_in_a_batch(tmp_path: Path) -> None:
+    backend = LocalBackend(device="cpu")
+    try:
+        with Journal(tmp_path / "run.jsonl", [backend.capabilities]) as journal:
+            for seed in (3, None):  # a seed that was given, and one that the engine drew
+                journal.add(render(backend, ask("Hello.", sample_rate=None, temperature=1), seed=seed))
+        report = replay(tmp_path / "run.jsonl", backend, threads=2)
+        assert report.counts["identical"] == 2
+        assert report.notes == ()
+        assert check_seed_claim(backend, request=ask("Hello.", temperature=1)).observed == "exact"
+    finally:
+        backend.close()
 
 
 def test_a_little_noise_is_within_tolerance_and_the_claim_of_exact_seeds_is_doubted(run: Manifest) -> None:
