@@ -305,6 +305,63 @@ def test_rubbish_instead_of_http_is_an_error(script: Script, speak: Speak) -> No
         speak()
 
 
+def test_the_connection_is_used_again(script: Script, connect: Connect) -> None:
+    connections: list[socket.socket] = []
+    serve = script.serve
+
+    def count(connection: socket.socket) -> None:
+        connections.append(connection)
+        serve(connection)
+
+    script.serve = count  # type: ignore[method-assign]
+    script.acts = [chunked(b"ab"), reply(200, b"cd"), reply(404), reply(422, b"[]"), reply(200, RECORD), chunked(b"ef")]
+    with connect(script.url, retry=RetryPolicy(attempts=1)) as backend:
+        for expected in (b"ab", b"cd"):
+            assert list(backend.synthesize(REQUEST)) == [expected]
+        with pytest.raises(LookupError):
+            backend.get_voice("v")
+        with pytest.raises(RequestInvalid):
+            backend.create_voice(CREATE)
+        backend.get_voice("v1")
+        assert list(backend.synthesize(REQUEST)) == [b"ef"]
+    assert len(connections) == 1
+
+
+def test_an_address_where_nobody_answers_is_given_up_in_time(connect: Connect) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        # Whoever comes when the queue is full is not answered at all.
+        waiting = [socket.socket() for _ in range(4)]
+        for caller in waiting:
+            caller.setblocking(False)
+            caller.connect_ex(listener.getsockname())
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        before = time.monotonic()
+        with (
+            connect(url, timeout=Timeouts(connect=0.3), retry=RetryPolicy(attempts=1)) as backend,
+            pytest.raises(ServiceTimeout, match="cannot be reached in time"),
+        ):
+            backend.get_voice("v1")
+        assert time.monotonic() - before < 5
+        for caller in waiting:
+            caller.close()
+
+
+def test_a_service_that_takes_no_more_is_given_up_in_time(connect: Connect) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        large = CREATE.replace(voices=(bytes(30_000_000),))
+        with (
+            connect(url, timeout=Timeouts(send=0.3), retry=QUICK) as backend,
+            pytest.raises(ServiceTimeout, match="did not answer in time"),
+        ):
+            backend.create_voice(large)
+        listener.setblocking(False)
+        connection, _ = listener.accept()
+        connection.close()
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
 def test_an_idle_connection_that_the_service_closed_is_replaced(script: Script, connect: Connect) -> None:
     def last(connection: socket.socket) -> None:
         chunked(b"ab")(connection)

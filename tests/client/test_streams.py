@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.client.conftest import QUICK, REQUEST, Script, chunked, reply
+from tests.client.conftest import QUICK, REQUEST
 from tests.tones import ToneBackend
 from voicelab.backend import Capabilities, Epilogue
-from voicelab.client import AsyncServiceBackend, AsyncSpeechStream, RetryPolicy
+from voicelab.client import AsyncServiceBackend, AsyncSpeechStream
 from voicelab.errors import AudioError, Cancelled, EngineError, RequestInvalid, ServiceTimeout
 from voicelab.schema import FORMATS, AudioFormat, TTSRequest
 from voicelab.service.keys import KeyStore
@@ -286,21 +286,3 @@ def test_many_tasks_share_one_backend(hall: Hall) -> None:
             return await asyncio.gather(*(said(backend, text) for text in texts))
 
     assert run(speak()) == alone
-
-
-def test_the_connection_is_used_again(script: Script) -> None:
-    connections: list[object] = []
-    serve = script.serve
-    script.serve = lambda connection: (connections.append(1), serve(connection))[1]  # type: ignore[method-assign, func-returns-value]
-    script.acts = [chunked(b"ab"), reply(200, b"cd"), reply(404), chunked(b"ef")]
-
-    async def speak() -> None:
-        async with AsyncServiceBackend(script.url, retry=RetryPolicy(attempts=1)) as backend:
-            for expected in (b"ab", b"cd"):
-                assert [chunk async for chunk in await backend.synthesize(REQUEST)] == [expected]
-            with pytest.raises(LookupError):
-                await backend.get_voice("v")
-            assert [chunk async for chunk in await backend.synthesize(REQUEST)] == [b"ef"]
-
-    run(speak())
-    assert len(connections) == 1

@@ -24,7 +24,7 @@ Connect = Callable[..., Any]
 
 REQUESTS = {
     "all": VoiceCreate(
-        title="Ada ü\n\"x\"", voices=(speech_file(2), speech_file(2, 200, "mp3")), texts=("one, two", "drei ß"),
+        title='Ada ü\n"x"', voices=(speech_file(2), speech_file(2, 200, "mp3")), texts=("one, two", "drei ß"),
         tags=("calm", "low & slow"), visibility="public", description="a\r\nb", cover_image=picture("png"),
         enhance_audio_quality=True,
     ),
