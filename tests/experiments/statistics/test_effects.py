@@ -190,6 +190,15 @@ def test_levels_that_are_no_numbers_or_words_are_levels_too() -> None:
     assert effects(frame, "references").frame.levels[0] == 3
 
 
+def test_of_a_sweeps_table_the_metrics_are_taken() -> None:
+    # The table of a sweep has many numbers that were asked for, not measured.
+    frame = grid(11).rename(columns={"f0": "f0_median"}).assign(chunk_length=300, bytes=range(96), loudness=-23.0)
+    frame["seed"] = pd.array([1, None] * 48, dtype="UInt64")
+    found = effects(frame, ["temperature", "seed"], blocks="text", permutations=99)
+    assert set(found.frame.metric) == {"f0_median", "loudness"}
+    assert set(effects(frame[["text", "bytes", "latency"]], "latency", permutations=99).frame.metric) == {"bytes"}
+
+
 def test_the_text_form_says_what_matters() -> None:
     text = str(found_in(grid(1, lambda row: 3.0 * row["temperature"])))
     assert "f0 by temperature: p 0.0010, corrected 0.0020; omega²" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -62,7 +63,10 @@ class Resemblyzer:
 
     def __init__(self) -> None:
         try:
-            from resemblyzer import VoiceEncoder, preprocess_wav
+            with warnings.catch_warnings():
+                # It takes names of scipy from where they were before; nothing that its user could mend.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                from resemblyzer import VoiceEncoder, preprocess_wav
         except ImportError as error:
             raise MissingExtra(
                 "telling speakers apart by Resemblyzer needs it installed: "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voicelab.errors import RequestInvalid
+from voicelab.experiments.metrics.catalogue import available
 from voicelab.experiments.statistics.design import Design, build, columns_of
 from voicelab.experiments.statistics.multiple import benjamini_hochberg, holm
 from voicelab.experiments.statistics.resampling import (
@@ -105,8 +106,9 @@ def effects(
     Args:
         frame: one row a take.
         axes: columns with what was varied.
-        metrics: columns with what was measured; all numeric columns that are neither axes nor blocks when not
-            given. Takes in which a metric is NaN are left out of its tests.
+        metrics: columns with what was measured. When not given, those that are named as metrics are (see
+            ``voicelab.experiments.metrics``), or, where none is, all numeric columns but axes and blocks. Takes in
+            which a metric is NaN are left out of its tests.
         blocks: columns with what else differs and is held fixed, such as the text. Where the cells of a grid share
             their seeds, add the seed, which compares like with like; without it the test is valid, but weaker.
         confidence: of the intervals.
@@ -128,8 +130,7 @@ def effects(
     if set(names) & set(held):
         raise RequestInvalid.of("blocks", "a column is both axis and block")
     if metrics is None:
-        numeric = frame.select_dtypes("number").columns
-        metrics = [column for column in numeric if column not in names and column not in held]
+        metrics = _measured_columns(frame, {*names, *held})
     measured = columns_of(frame, metrics, "metrics")
     if not measured:
         raise RequestInvalid.of("metrics", "there is no column with numbers besides axes and blocks")
@@ -142,6 +143,12 @@ def effects(
             tables.notes.append(f"{metric} is undefined for {missing} of {len(frame)} takes, which were left out.")
         _one_metric(tables, design, metric, names, (confidence, permutations, resamples, seed))
     return tables.finish(confidence, seed)
+
+
+def _measured_columns(frame: pd.DataFrame, others: set[str]) -> list[str]:
+    numeric = [str(name) for name in frame.select_dtypes("number") if name not in others]
+    registered = set(available())
+    return [name for name in numeric if name in registered] or numeric
 
 
 def _check_numbers(confidence: float, permutations: int, resamples: int, seed: int) -> None:

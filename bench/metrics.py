@@ -1,0 +1,102 @@
+"""How long metrics take: the basic ones on a thousand short takes, the slow ones in one process and in several.
+
+    python bench/metrics.py
+    python bench/metrics.py --takes 1000 --seconds 2.5 --slow 32 --jobs 2
+
+Takes are speech of the embedded voice, cut to the length and moved in level, so that no two are the same. "encoded"
+begins with the bytes of WAV files, as a cache keeps them, and "memory" with clips; both end with a DataFrame. The slow
+ones are pitch (pyin), jitter and shimmer, and distances from a reference (MCD, log-F0).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+import systems
+from machine import machine, report
+
+from voicelab.audio.clip import Clip
+from voicelab.audio.formats import StreamDecoder
+from voicelab.experiments.metrics import BASIC, measure
+
+SLOW = ("f0_median", "f0_sd", "f0_range", "voiced_share", "jitter", "shimmer", "mcd", "log_f0_rmse")
+TEXT = "The birch canoe slid on the smooth planks. Glue the sheet to the dark blue background."
+
+
+def takes(count: int, seconds: float) -> list[Clip]:
+    """Return `count` clips of `seconds`, all different, from a few renderings of the embedded voice."""
+    lab = systems.lab()
+    spoken = [lab.speak(TEXT, seed=seed, temperature=0.7) for seed in range(4)]
+    rng = np.random.default_rng(0)
+    found = []
+    for number in range(count):
+        clip = spoken[number % len(spoken)]
+        begin = float(rng.uniform(0.0, max(0.0, clip.duration - seconds)))
+        part = clip.slice(begin, min(clip.duration, begin + seconds))
+        found.append(Clip(part.samples * np.float32(rng.uniform(0.5, 1.0)), part.rate))
+    return found
+
+
+def decoded(file: bytes, rate: int) -> Clip:
+    """Return the clip in a WAV file, as a take of the cache is read."""
+    decoder = StreamDecoder("wav", rate)
+    return Clip(np.concatenate((decoder.feed(file), decoder.finish())), rate)
+
+
+def basic(clips: list[Clip]) -> dict[str, Any]:
+    """Measure the basic metrics, from memory and from encoded files."""
+    files = [clip.to_bytes("wav") for clip in clips]
+    rate = clips[0].rate
+    measure(clips[:2], text=TEXT)  # imports
+    started = time.perf_counter()
+    frame = measure(clips, text=TEXT)
+    memory = time.perf_counter() - started
+    started = time.perf_counter()
+    same = measure([decoded(file, rate) for file in files], text=TEXT)
+    encoded = time.perf_counter() - started
+    return {
+        "metrics": list(BASIC),
+        "memory_s": round(memory, 3),
+        "encoded_s": round(encoded, 3),
+        "defined": round(float(frame.notna().to_numpy().mean()), 3),
+        "rows": len(same),
+    }
+
+
+def slow(clips: list[Clip], jobs: int) -> dict[str, Any]:
+    """Measure the slow metrics in this process and in `jobs`, whose start is included."""
+    measure(clips[:2], SLOW, reference=clips[0])  # imports, and what numba compiles
+    found: dict[str, Any] = {"metrics": list(SLOW), "clips": len(clips)}
+    for count in (1, jobs):
+        started = time.perf_counter()
+        measure(clips, SLOW, reference=clips[0], jobs=count)
+        found[f"jobs_{count}_s"] = round(time.perf_counter() - started, 2)
+    return found
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--takes", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=2.5, help="length of a take")
+    parser.add_argument(
+        "--slow", type=int, default=32, help="clips that the slow metrics are measured on; 0 leaves out"
+    )
+    parser.add_argument("--jobs", type=int, default=2)
+    systems.add_options(parser)
+    options = parser.parse_args()
+    systems.use(options)
+    clips = takes(options.takes, options.seconds)
+    figures: dict[str, Any] = {"figure": "metrics", "takes": len(clips), "seconds_each": options.seconds}
+    figures["rate"] = clips[0].rate
+    figures["basic"] = basic(clips)
+    if options.slow:
+        figures["slow"] = slow(clips[: options.slow], options.jobs)
+    report({**figures, "machine": machine()})
+
+
+if __name__ == "__main__":
+    main()
