@@ -250,7 +250,8 @@ def test_leaving_the_stream_frees_the_engine(backend: LocalBackend) -> None:
     _idle(backend)
     paused = backend.synthesize(_request(text, latency="low"))
     next(paused)
-    (speaking,) = backend._scheduler._active
+    assert backend._scheduler._worker is not None
+    (speaking,) = backend._scheduler._worker.active
     _until(lambda: speaking.text is None)  # all of the first segments is spoken: the engine waits for the reader
     paused.close()
     _idle(backend)

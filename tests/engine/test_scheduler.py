@@ -249,6 +249,8 @@ def test_closing_while_speaking_raises_instead_of_hanging(lm: LM) -> None:
     scheduler.submit(speaking, waiting, hungry)
     reading = [Reading(one) for one in (speaking, waiting, hungry)]
     _until(lambda: speaking.spoken > 3)
+    worker = scheduler._worker
+    assert worker is not None
     scheduler.close()
     for found in reading:
         with pytest.raises(EngineError, match="closed"):
@@ -256,7 +258,7 @@ def test_closing_while_speaking_raises_instead_of_hanging(lm: LM) -> None:
     with pytest.raises(EngineError, match="closed"):
         scheduler.submit(sequence(phonemes(3)))
     scheduler.close()
-    assert not [t for t in threading.enumerate() if t is scheduler._thread]
+    assert not worker.alive
 
 
 def test_closing_what_never_spoke(lm: LM) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import secrets
 import time
 from collections.abc import Iterator
@@ -32,15 +33,20 @@ from voicelab.engine.text.guess import load_guess
 from voicelab.engine.text.lexicon import Lexicon
 from voicelab.engine.voices import StoredVoices
 from voicelab.errors import EngineError, RequestInvalid
-from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest, VoiceCreate, VoiceModel
 from voicelab.voices.store import LOCAL_OWNER, VoiceStore
+
+REVISION = 2
+"""To be raised whenever the same weights, request and seed give other samples than before: caches then ask anew."""
+_ONE_VOICE = "model s1: this voice is one model, which speaks the same as s1 and as s2-pro"
 
 
 class LocalBackend:
     """The embedded voice, or another checkpoint of its family, on this machine.
 
     Seeds are exact: the same request, seed and device give the same samples. Without a seed one is drawn, and kept in the
-    clip's provenance. Both models of the interface, s1 and s2-pro, are answered by the one embedded voice for now.
+    clip's provenance. Both models of the interface, s1 and s2-pro, are answered by the one embedded voice for now, and a
+    clip of s1 notes it.
     Voices made with `create_voice` are kept on disk; for speech with the voices inside the package no disk is touched.
 
     Args:
@@ -87,7 +93,7 @@ class LocalBackend:
             models=("s1", "s2-pro"),
             device=_describe(self._device),
             seed="exact",
-            fingerprint=self._checkpoint.digest,
+            fingerprint=hashlib.sha256(f"{REVISION}:{self._checkpoint.digest}".encode()).hexdigest()[:16],
             languages=self._checkpoint.languages,
             voices=self._checkpoint.presets,
             max_text=DEFAULT_MAX_TEXT,
@@ -98,6 +104,11 @@ class LocalBackend:
     def capabilities(self) -> Capabilities:
         """What this backend is and can do."""
         return self._capabilities
+
+    @property
+    def healthy(self) -> bool:
+        """Whether what is asked for now will be spoken: False once closed, or while a dead or hanging thread is in place."""
+        return self._scheduler.healthy
 
     def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
         """Begins to speak.
@@ -120,7 +131,7 @@ class LocalBackend:
             backend=self._capabilities,
             seed=used,
             on_close=speech.cancel,
-            epilogue=partial(self._epilogue, request, speech, prosody),
+            epilogue=partial(self._epilogue, request, model, speech, prosody),
             started=started,
         )
 
@@ -172,11 +183,12 @@ class LocalBackend:
         if self._own_store:
             self._voices.store.close()
 
-    def _epilogue(self, request: TTSRequest, speech: Speech, prosody: ProsodyProcessor) -> Epilogue:
+    def _epilogue(self, request: TTSRequest, model: Model, speech: Speech, prosody: ProsodyProcessor) -> Epilogue:
         voice = request.reference_id
         if voice and voice not in self._checkpoint.speakers:
             self._voices.count(voice)
-        return Epilogue(stretch_words(speech.words, prosody.speed), (*speech.notes, *prosody.notes))
+        notes = (*speech.notes, *prosody.notes, *(() if model == DEFAULT_MODEL else (_ONE_VOICE,)))
+        return Epilogue(stretch_words(speech.words, prosody.speed), notes)
 
     def _speaker(self, request: TTSRequest) -> Tensor:
         speakers = self._checkpoint.speakers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
@@ -22,9 +23,12 @@ from voicelab.engine.text.segments import segment
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import Latency, TTSRequest
 
-PIECES: dict[Latency, tuple[int, ...]] = {"low": (1, 1, 2, 4, 8), "balanced": (8, 16), "normal": (24, 48)}
+PIECES: dict[Latency, tuple[int, ...]] = {"low": (1, 1, 1, 1, 1, 2, 4, 8), "balanced": (8, 16), "normal": (24, 48)}
 """Frames decoded at once, piece after piece; the last goes on. What is said does not depend on it, only when it is heard."""
-_QUIET = 1e-4
+BATCH = 8
+"""Segments that are spoken side by side when each is to be independent of those before it."""
+_QUIET = 5e-3
+"""Peak of the codec's output below which a segment is no speech: the codec speaks at peaks of 0.2 and more."""
 _LONGEST_READ = 600
 """Characters of normalized text that are read at once; said, they fit the default max_new_tokens."""
 
@@ -47,37 +51,26 @@ class Speech:
         Raises:
             RequestInvalid: there is nothing in the text that can be spoken.
         """
-        self._parts, self._request = parts, request
+        self._parts, self._request, self._speaker, self._seed = parts, request, speaker, seed
+        self._batch = min(BATCH, parts.scheduler.rows)
         # Notes of the whole text: those of each segment would say the same again.
-        self._notes = [*speakable(request.text), *(() if request.normalize else as_written(request.text).notes)]
+        languages = parts.front.languages
+        written = () if request.normalize else as_written(request.text, languages).notes
+        self._notes = [*speakable(request.text, languages), *written]
         self._segments = self._read()
-        first = next(self._segments, None)
-        if first is None:
-            raise RequestInvalid.of("text", "there is no word in the text that can be spoken")
-        self._phonemes = [first]
+        self._phonemes: list[Phonemes] = []
+        self._sequences: list[Sequence] = []
         self._place: list[tuple[str, int, int]] = []
         self._frames = 0
-        settings = Settings(request.temperature, request.top_p, request.repetition_penalty)
-        if request.condition_on_previous_chunks:
-            sequences = [Sequence(speaker, settings, _seed(seed, 0), request.max_new_tokens)]
-            sequences[0].add(first)
-        else:
-            self._phonemes.extend(self._segments)
-            group = Group(len(self._phonemes), request.early_stop_threshold)
-            sequences = [
-                Sequence(speaker, settings, _seed(seed, i), request.max_new_tokens, group)
-                for i in range(len(self._phonemes))
-            ]
-            for sequence, phonemes in zip(sequences, self._phonemes, strict=True):
-                sequence.add(phonemes)
-                sequence.finish()
-        self._sequences = sequences
-        parts.scheduler.submit(*sequences)
+        self._cancelled = False
+        self._submit()
+        if not self._sequences:
+            raise RequestInvalid.of("text", "there is no word in the text that can be spoken")
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was left out, or cut."""
-        return tuple(dict.fromkeys(self._notes))
+        """What was left out, or cut, or had no effect."""
+        return tuple(dict.fromkeys([*self._notes, *self._without_effect()]))
 
     @property
     def words(self) -> tuple[WordTime, ...]:
@@ -87,7 +80,8 @@ class Speech:
 
     def cancel(self) -> None:
         """Stops the work; what is still read of it raises Cancelled."""
-        for sequence in self._sequences:
+        self._cancelled = True
+        for sequence in tuple(self._sequences):
             sequence.cancel()
         self._parts.scheduler.poke()
 
@@ -95,22 +89,33 @@ class Speech:
         """Mono samples at the codec's rate, as they come."""
         pieces = iter(PIECES[self._request.latency])
         size = next(pieces)
-        for offset, sequence in enumerate(self._sequences):
-            decoder, loudest = DecoderStream(self._parts.codec), 0.0
+        hop = self._parts.codec.config.hop
+        for offset, sequence in self._streams():
+            decoder, loudest, length, begun = DecoderStream(self._parts.codec), 0.0, 0, self._frames
             waiting: list[Tensor] = []
             self._cut = False
             for frame in self._follow(sequence, offset):
                 waiting.append(frame)
                 if len(waiting) == size:
                     made = self._decode(decoder, waiting)
-                    loudest = max(loudest, _peak(made))
+                    loudest, length = max(loudest, _peak(made)), length + made.size
                     yield made
                     waiting, size = [], next(pieces, size)
             rest = [self._decode(decoder, waiting), decoder.finish()[0].cpu().numpy()]
             made = np.concatenate(rest)
             if max(loudest, _peak(made)) < _QUIET and not self._cut:
                 raise EngineError("the voice made nothing but silence of this text; please report the text")
+            if length + made.size != (self._frames - begun) * hop:
+                raise EngineError("the codec made more or less audio than its codes stand for")
             yield made
+
+    def _streams(self) -> Iterator[tuple[int, Sequence]]:
+        """The sequences in order, each with the number of its first segment; the engine is one batch ahead."""
+        apart = not self._request.condition_on_previous_chunks
+        for offset, sequence in enumerate(self._sequences):  # a list that grows meanwhile
+            if apart and offset % self._batch == 0:
+                self._submit()
+            yield offset, sequence
 
     def _decode(self, decoder: DecoderStream, frames: list[Tensor]) -> NDArray[np.float32]:
         if not frames:
@@ -121,7 +126,7 @@ class Speech:
 
     def _follow(self, sequence: Sequence, offset: int) -> Iterator[Tensor]:
         """Codes of a sequence's frames; meanwhile gives it the next segment, and notes words and endings."""
-        begun = -1
+        begun, ended = -1, -1
         for frame in sequence.frames():
             if frame.segment != begun and frame.codes is not None:
                 begun = frame.segment
@@ -133,11 +138,36 @@ class Speech:
                 }
                 self._word = -1
             if frame.codes is None:
+                ended = frame.segment
                 self._end(frame, offset)
             else:
                 self._place_word(frame, offset)
                 self._frames += 1
                 yield frame.codes
+        if ended < 0 or begun > ended:
+            raise EngineError("the speech broke off before the end of the text")
+
+    def _submit(self) -> None:
+        """Gives the engine segments, if there are any left: one that others will follow, or a batch of them."""
+        request = self._request
+        apart = not request.condition_on_previous_chunks
+        batch = list(islice(self._segments, self._batch if apart else 1))
+        if not batch:
+            return
+        settings = Settings(request.temperature, request.top_p, request.repetition_penalty)
+        group = Group(len(batch), request.early_stop_threshold) if apart else None
+        made = []
+        for number, phonemes in enumerate(batch, start=len(self._sequences)):
+            seed = _seed(self._seed, number)
+            made.append(Sequence(self._speaker, settings, seed, request.max_new_tokens, group))
+            made[-1].add(phonemes)
+            if apart:
+                made[-1].finish()
+        self._phonemes.extend(batch)
+        self._sequences.extend(made)
+        self._parts.scheduler.submit(*made)
+        if self._cancelled:  # meanwhile, by another thread
+            self.cancel()
 
     def _feed(self, sequence: Sequence) -> None:
         """One segment ahead of what is spoken: long texts are read as they are listened to."""
@@ -169,11 +199,20 @@ class Speech:
             name = "early_stop_threshold" if frame.ending == "early_stop" else frame.ending
             self._notes.append(f"segment {offset + frame.segment + 1} was cut off by {name}={limits[frame.ending]:g}")
 
+    def _without_effect(self) -> Iterator[str]:
+        request = self._request
+        if request.early_stop_threshold < 1:
+            what = f"early_stop_threshold={request.early_stop_threshold:g} had nothing to stop"
+            if request.condition_on_previous_chunks:
+                yield f"{what}: condition_on_previous_chunks lets segments follow each other, not run together as a batch"
+            elif len(self._phonemes) == 1:
+                yield f"{what}: the text is one segment"
+
     def _read(self) -> Iterator[Phonemes]:
         """Segments of the text that hold a word, as phones."""
         request = self._request
         for part in segment(request.text, request.chunk_length, request.min_chunk_length):
-            written = normalize(part.text) if request.normalize else as_written(part.text)
+            written = (normalize if request.normalize else as_written)(part.text, self._parts.front.languages)
             for piece in _pieces(written.text):
                 phonemes = self._parts.front.read(piece)
                 if phonemes.words:

@@ -26,14 +26,28 @@ class Runner:
 
     @torch.inference_mode()
     def begin(self, sequence: Sequence, row: int) -> None:
-        """Gives a sequence an empty row."""
+        """Gives a sequence a row: an empty one, or one that holds what it held when it was parked."""
         if row in self.spoiled:
             for store in (self.slow.keys, self.slow.values):
                 store[:, row] = 0
             self.spoiled.remove(row)
         self.slow.reset(row)
         sequence.row = row
-        sequence.voice = self.model.encode_speaker(sequence.speaker.to(self.device)[None])[0]
+        if sequence.parked is not None:
+            self.slow.put(row, sequence.parked)
+            sequence.parked = None
+        else:
+            sequence.voice = self.model.encode_speaker(sequence.speaker.to(self.device)[None])[0]
+
+    def free_memory(self) -> None:
+        """Gives back what torch keeps for later; on the CPU it keeps nothing."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    @torch.inference_mode()
+    def park(self, sequence: Sequence) -> None:
+        """Takes a sequence's row away; `begin` gives it another one as if nothing had been."""
+        sequence.parked = self.slow.take(sequence.row)
 
     @torch.inference_mode()
     def read(self, sequence: Sequence, phonemes: Phonemes) -> None:
@@ -60,8 +74,18 @@ class Runner:
             codes (sequences, codebooks), int64, on the CPU.
 
         Raises:
-            EngineError: the model's numbers are not finite.
+            EngineError: the model's numbers are not finite. After any error the sequences are as they were before,
+                so that the step can be tried again, or with fewer of them.
         """
+        before = [self.slow.position(s.row) for s in sequences]
+        try:
+            return self._step(sequences)
+        except BaseException:
+            for sequence, position in zip(sequences, before, strict=True):
+                self.slow.rewind(sequence.row, position)
+            raise
+
+    def _step(self, sequences: list[Sequence]) -> Tensor:
         model, device = self.model, self.device
         frames = torch.stack(
             [model.begin if s.before is None else model.encode_frames(s.before.to(device)) for s in sequences]
@@ -72,9 +96,7 @@ class Runner:
         given = model.step_input(frames[:, None], text=text[:, None], dwell=dwell, speaker=speaker)
         hidden = model.slow.extend(given, self.slow, [s.row for s in sequences])[:, 0]
         sampler = Sampler([s.settings for s in sequences], device)
-        draws = torch.stack([torch.rand(len(model.config.codebooks), generator=s.generator) for s in sequences]).to(
-            device
-        )
+        draws = torch.stack([_draws(s, len(model.config.codebooks)) for s in sequences]).to(device)
         sums = [hidden.sum()]
         symbol = self._first(sampler, hidden, sequences, draws[:, 0], sums)
         first = symbol % model.config.codebooks[0]
@@ -83,7 +105,7 @@ class Runner:
             raise EngineError("the language model's numbers are not finite; the weights may be damaged")
         made, moves = codes.cpu(), (symbol // model.config.codebooks[0]).tolist()
         for sequence, frame, move in zip(sequences, made, moves, strict=True):
-            sequence.before = frame
+            sequence.before, sequence.draws = frame, None
             sequence.recent = [*sequence.recent[1:], int(frame[0])]
             sequence.pointer += move
             sequence.dwell = 0 if move else sequence.dwell + 1
@@ -118,6 +140,12 @@ class Runner:
             if i + 1 < len(model.others):
                 given = model.codes[i + 1](chosen[-1])
         return torch.stack(chosen, dim=1)
+
+
+def _draws(sequence: Sequence, count: int) -> Tensor:
+    if sequence.draws is None:
+        sequence.draws = torch.rand(count, generator=sequence.generator)
+    return sequence.draws
 
 
 def _at_pointer(sequence: Sequence) -> Tensor:

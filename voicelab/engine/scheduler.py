@@ -1,31 +1,36 @@
-"""Batches whatever wants to speak: one thread steps the model, sequences come and go between steps."""
+"""Batches whatever wants to speak, and replaces the thread that speaks when it is dead or hangs."""
 
 from __future__ import annotations
 
 import atexit
+import logging
 import threading
-from collections import deque
 
 from voicelab.engine.lm import LM
-from voicelab.engine.runner import Runner
-from voicelab.engine.sequence import Ending, Frame, Sequence
-from voicelab.errors import EngineError
+from voicelab.engine.sequence import Sequence
+from voicelab.engine.worker import Worker
+from voicelab.errors import EngineError, EngineUnavailable
 
 ROWS = 8
 """Sequences spoken at once; more wait their turn."""
+HANGS_S = 120.0
+"""Seconds after which a step is taken to hang; on a busy machine it may well take one."""
+_CLOSE_S = 10.0
+_LOG = logging.getLogger("voicelab.engine")
 
 
 class Scheduler:
-    """Owns the runner and the thread that steps it; `submit` from any thread. The cancelled leave at the next frame."""
+    """`submit` from any thread. The cancelled leave at the next frame.
 
-    def __init__(self, model: LM, rows: int = ROWS) -> None:
-        self._runner = Runner(model, rows)
-        self._free = deque(range(rows))
-        self._waiting: deque[Sequence] = deque()
-        self._active: list[Sequence] = []
-        self._wake = threading.Condition()
+    Readers look after the thread: when nothing comes for a while and it is found dead or hanging, all that it was to
+    speak fails with EngineUnavailable, where it hangs is logged, and the next submit starts another.
+    """
+
+    def __init__(self, model: LM, rows: int = ROWS, hangs_s: float = HANGS_S) -> None:
+        self._model, self.rows, self._hangs_s = model, rows, hangs_s
+        self._lock = threading.Lock()
         self._closed = False
-        self._thread: threading.Thread | None = None
+        self._worker: Worker | None = None
 
     def submit(self, *sequences: Sequence) -> None:
         """Takes sequences, which begin together as far as there are rows; their frames come out of them.
@@ -33,126 +38,58 @@ class Scheduler:
         Raises:
             EngineError: the scheduler is closed.
         """
-        with self._wake:
+        for sequence in sequences:
+            sequence.on_room, sequence.on_silence = self.poke, self.check
+        self.check()
+        with self._lock:
             if self._closed:
                 raise EngineError("the engine is closed")
-            self._waiting.extend(sequences)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="voicelab-engine", daemon=True)
-                self._thread.start()
+            if self._worker is None:
+                self._worker = Worker(self._model, self.rows)
                 # A thread that is still inside torch when the interpreter goes down takes the process with it.
+                atexit.unregister(self.close)
                 atexit.register(self.close)
-            self._wake.notify()
+            taken = self._worker.submit(sequences)
+        if not taken:  # it failed just now
+            raise EngineUnavailable("the engine is being started anew; try again")
 
     def poke(self) -> None:
-        """Tells the thread that a sequence was given more text, or was cancelled."""
-        with self._wake:
-            self._wake.notify()
+        """Tells the thread that a sequence was given more text, has room again, or was cancelled."""
+        worker = self._worker
+        if worker is not None:
+            worker.poke()
 
     def close(self) -> None:
         """Fails what still speaks, and ends the thread."""
-        with self._wake:
+        with self._lock:
             self._closed = True
-            self._wake.notify()
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout=10)
+            worker = self._worker
+        if worker is not None:
+            worker.close(EngineError("the engine was closed"), _CLOSE_S)
             atexit.unregister(self.close)
+
+    def check(self) -> None:
+        """Gives the thread up if it is dead or hangs; otherwise does nothing."""
+        with self._lock:
+            worker = self._worker
+            if worker is None or self._closed or not self._ill(worker):
+                return
+            self._worker = None
+        how = f"hangs for {worker.busy_s:.0f} s" if worker.alive else "is dead"
+        _LOG.critical("the engine's thread %s and is given up; it was at\n%s", how, worker.dump())
+        worker.close(EngineUnavailable("the engine hung and was started anew; try again"), 0.0)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether what is submitted now will be spoken."""
+        worker = self._worker
+        return not self._closed and (worker is None or not self._ill(worker))
 
     @property
     def load(self) -> tuple[int, int]:
-        """(sequences speaking, sequences waiting)."""
-        return len(self._active), len(self._waiting)
+        """(sequences that hold a place in the batch, sequences waiting for one)."""
+        worker = self._worker
+        return (0, 0) if worker is None else worker.load
 
-    def _run(self) -> None:
-        while True:
-            with self._wake:
-                ready = self._ready()
-                while not ready and not self._closed:
-                    self._wake.wait()
-                    ready = self._ready()
-                if self._closed:
-                    break
-            try:
-                self._step(ready)
-            except Exception as error:  # noqa: BLE001 - the thread must outlive a failing batch
-                self._runner.spoiled.update(s.row for s in ready)
-                for sequence in ready:
-                    self._leave(sequence, _failure(error))
-        for sequence in [*self._active, *self._waiting]:
-            sequence.put(EngineError("the engine was closed"))
-
-    def _ready(self) -> list[Sequence]:
-        """Admits, drops and returns the sequences that have something to say now."""
-        for sequence in [s for s in self._active if s.cancelled]:
-            self._leave(sequence, None)
-        while True:
-            self._admit()
-            ready = [s for s in tuple(self._active) if self._has_text(s)]
-            if not (self._waiting and self._free):  # else somebody has just left, and nobody would wake us for the next
-                return ready
-
-    def _admit(self) -> None:
-        while self._waiting and self._free:
-            sequence = self._waiting.popleft()
-            if sequence.cancelled:
-                continue
-            try:
-                self._runner.begin(sequence, self._free[0])
-            except Exception as error:  # noqa: BLE001 - one bad sequence must not end the thread for all
-                sequence.put(_failure(error))
-            else:
-                self._free.popleft()
-                self._active.append(sequence)
-
-    def _has_text(self, sequence: Sequence) -> bool:
-        if sequence.text is not None:
-            return True
-        if sequence.waiting.empty():
-            return False
-        phonemes = sequence.waiting.get()
-        if phonemes is None:
-            self._leave(sequence, None)
-            return False
-        try:
-            self._runner.read(sequence, phonemes)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._leave(sequence, _failure(error))
-            return False
-        return True
-
-    def _step(self, sequences: list[Sequence]) -> None:
-        told = [s.pointer - s.kept for s in sequences]
-        for sequence, codes, phone in zip(sequences, self._runner.step(sequences), told, strict=True):
-            sequence.put(Frame(sequence.segment, codes, phone))
-            if ending := _ending(sequence):
-                sequence.put(Frame(sequence.segment, None, ending=ending))
-                sequence.text = None
-                if sequence.group and ending == "text":
-                    sequence.group.end_one()
-
-    def _leave(self, sequence: Sequence, error: EngineError | None) -> None:
-        if sequence in self._active:
-            self._active.remove(sequence)
-            self._free.append(sequence.row)
-            sequence.put(error)
-
-
-def _failure(error: Exception) -> EngineError:
-    if isinstance(error, EngineError):
-        return error
-    failure = EngineError(f"synthesis failed: {error!r}")
-    failure.__cause__ = error
-    return failure
-
-
-def _ending(sequence: Sequence) -> Ending | None:
-    """Why the segment is over after this frame, if it is."""
-    phones = sequence.phones
-    if phones is None or sequence.pointer >= sequence.kept + len(phones.phones):
-        return "text"
-    if sequence.spoken >= sequence.max_frames:
-        return "max_new_tokens"
-    if sequence.group and sequence.group.over:
-        return "early_stop"
-    return None
+    def _ill(self, worker: Worker) -> bool:
+        return not worker.alive or worker.busy_s > self._hangs_s

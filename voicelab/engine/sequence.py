@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,10 +11,14 @@ import torch
 from torch import Tensor
 
 from voicelab.engine.sampling import REPEAT_WINDOW, Settings
+from voicelab.engine.transformer import Parked
 from voicelab.errors import Cancelled
 
 KEPT_PHONES = 40
 """Phones of what was said before that the text encoder still sees when the next segment follows."""
+UNREAD = 430
+"""Frames (20 s) that may lie unread: a stream whose reader is further behind is not worked on until it comes nearer."""
+_LOOK_S = 1.0
 
 Ending = Literal["text", "max_new_tokens", "early_stop"]
 """Why a segment's speech ended: by itself, or cut by one of the request's fields."""
@@ -46,7 +50,14 @@ class Group:
     """Segments that are synthesized together: once `threshold` of them have ended by themselves, the rest are stopped."""
 
     def __init__(self, size: int, threshold: float) -> None:
-        self._size, self._threshold, self._ended = size, threshold, 0
+        self.size = size
+        self.begun = False
+        self._threshold, self._ended = threshold, 0
+
+    @property
+    def in_step(self) -> bool:
+        """Whether the members must begin and go on together, so that where they are cut depends on nobody else."""
+        return self._threshold < 1
 
     def end_one(self) -> None:
         """A member ended by itself."""
@@ -55,7 +66,7 @@ class Group:
     @property
     def over(self) -> bool:
         """Whether the members that still speak shall stop."""
-        return self._threshold < 1 and self._ended >= max(1, self._threshold * self._size)
+        return self.in_step and self._ended >= max(1, self._threshold * self.size)
 
 
 @dataclass(eq=False)
@@ -90,9 +101,18 @@ class Sequence:
     kept: int = 0
     """Phones at the start of `text` that were said before."""
     cancelled: bool = False
+    draws: Tensor | None = None
+    """The randomness of the frame being made: the same if it must be made again."""
+    parked: Parked | None = None
+    """What the row held, while another has it."""
+    on_room: Callable[[], None] | None = None
+    """Called by the reader when it has caught up and the engine was waiting for that."""
+    on_silence: Callable[[], None] | None = None
+    """Called by the reader when nothing has come for a while: it may find that nobody works any more."""
 
     def __post_init__(self) -> None:
         self.generator = torch.Generator().manual_seed(self.seed)
+        self._held = False
         self.waiting: queue.SimpleQueue[Phonemes | None] = queue.SimpleQueue()
         self._out: queue.SimpleQueue[Frame | BaseException | None] = queue.SimpleQueue()
 
@@ -113,6 +133,17 @@ class Sequence:
         """The scheduler's side of `frames`; None ends them."""
         self._out.put(item)
 
+    def held(self) -> bool:
+        """Whether the reader is so far behind that the engine should do something else. The scheduler's side."""
+        if self.group is not None and self.group.in_step:
+            return False
+        if not self._held and self._out.qsize() >= UNREAD:
+            self._held = True
+        # Looked at again: the reader may have emptied it in between, and would not tell.
+        if self._held and self._out.qsize() <= UNREAD // 2:
+            self._held = False
+        return self._held
+
     def frames(self) -> Iterator[Frame]:
         """Frames as they are made.
 
@@ -121,7 +152,14 @@ class Sequence:
             Cancelled: somebody cancelled.
         """
         while True:
-            item = self._out.get()
+            try:
+                item = self._out.get(timeout=_LOOK_S)
+            except queue.Empty:
+                if self.on_silence is not None:
+                    self.on_silence()
+                continue
+            if self._held and self._out.qsize() <= UNREAD // 2 and self.on_room is not None:
+                self.on_room()
             if item is None:
                 return
             if isinstance(item, BaseException):

@@ -6,12 +6,22 @@ Rotary positions: Su et al., RoFormer, 2021. RMS norm: Zhang and Sennrich, 2019.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voicelab.engine.config import StackConfig
+
+
+@dataclass(frozen=True)
+class Parked:
+    """What one row of a cache holds, taken out of it: keys and values (layers, heads, length, head width)."""
+
+    keys: Tensor
+    values: Tensor
+    offset: int
 
 
 class KVCache:
@@ -35,6 +45,27 @@ class KVCache:
     def reset(self, row: int) -> None:
         """Empties a row for a new sequence."""
         self.lengths[row] = self.offsets[row] = 0
+
+    def take(self, row: int) -> Parked:
+        """A copy of all that later positions of the row can see."""
+        length = self.lengths[row]
+        first = max(0, length - self.window)
+        keys, values = (store[:, row, :, first:length].clone() for store in (self.keys, self.values))
+        return Parked(keys, values, self.offsets[row] + first)
+
+    def put(self, row: int, parked: Parked) -> None:
+        """Fills a row with what another, or the same, held before."""
+        length = parked.keys.shape[2]
+        self.keys[:, row, :, :length], self.values[:, row, :, :length] = parked.keys, parked.values
+        self.lengths[row], self.offsets[row] = length, parked.offset
+
+    def rewind(self, row: int, position: int) -> None:
+        """Forgets what was added from this position on; positions count from the start of the sequence."""
+        self.lengths[row] = position - self.offsets[row]
+
+    def position(self, row: int) -> int:
+        """Positions added to the row since it was reset."""
+        return self.lengths[row] + self.offsets[row]
 
     def make_room(self, row: int, count: int) -> None:
         """Slides the row's window to its start if `count` more positions would not fit."""
