@@ -1,0 +1,88 @@
+"""Speech that ends before its text does is an error, never a shorter clip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from tests.engine.tiny import make_codec, make_lm, speaker
+from voicelab.backend import VoicePreset
+from voicelab.engine import checkpoint
+from voicelab.engine.codec import DecoderStream
+from voicelab.engine.local import LocalBackend
+from voicelab.engine.pipeline import Speech
+from voicelab.engine.sampling import Settings
+from voicelab.errors import Cancelled, EngineError
+from voicelab.schema import TTSRequest
+
+TEXT = "One dog barks at the moon tonight and the cats of this long street answer. " * 6
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Iterator[LocalBackend]:
+    path = tmp_path / "tiny.safetensors"
+    checkpoint.save(path, make_codec(), make_lm(), {VoicePreset("ada", "Ada"): speaker(1)}, {})
+    made = LocalBackend("cpu", weights=path, rows=2)
+    yield made
+    made.close()
+
+
+def _speech(backend: LocalBackend, **fields: object) -> Speech:
+    request = TTSRequest.build(text=TEXT, **{"chunk_length": 100, **fields})
+    return Speech(backend._parts, request, speaker(1), 1)
+
+
+@pytest.mark.parametrize("conditioned", [True, False])
+def test_frames_that_end_early_are_an_error(backend: LocalBackend, conditioned: bool) -> None:
+    speech = _speech(backend, condition_on_previous_chunks=conditioned, latency="low")
+    audio = speech.audio()
+    next(audio)
+    speech._sequences[0].cancelled = True  # the scheduler lets go of it, and nobody says why
+    speech._sequences[0].put(None)
+    with pytest.raises(EngineError, match="broke off"):
+        for _ in audio:
+            pass
+    speech.cancel()
+
+
+def test_less_audio_than_frames_is_an_error(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    finish = DecoderStream.finish
+
+    def shorter(self: DecoderStream) -> Tensor:
+        return finish(self)[:, :-1]
+
+    monkeypatch.setattr(DecoderStream, "finish", shorter)
+    with pytest.raises(EngineError, match="more or less"):
+        for _ in _speech(backend).audio():
+            pass
+
+
+def test_segments_apart_are_given_to_the_engine_a_batch_at_a_time(backend: LocalBackend) -> None:
+    """A long text is neither read at once nor spoken ahead of its reader without end."""
+    speech = _speech(backend, condition_on_previous_chunks=False)
+    assert len(speech._sequences) == 2
+    audio = speech.audio()
+    next(audio)
+    assert len(speech._sequences) == 4
+    for _ in audio:
+        pass
+    assert len(speech._sequences) == 6
+
+
+def test_what_is_cancelled_gives_the_engine_no_more(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the cancelling thread comes in between."""
+    speech = _speech(backend, condition_on_previous_chunks=False)
+
+    def meanwhile(*arguments: float) -> Settings:
+        speech.cancel()
+        return Settings(*arguments)
+
+    monkeypatch.setattr("voicelab.engine.pipeline.Settings", meanwhile)
+    with pytest.raises(Cancelled):
+        for _ in speech.audio():
+            pass
+    assert len(speech._sequences) == 4
+    assert all(sequence.cancelled for sequence in speech._sequences)
