@@ -223,7 +223,9 @@ def test_the_plot_draws_into_the_axes_given() -> None:
         figure.canvas.draw()
     finally:
         plt.close(figure)
-    assert found.plot() is not axes
+    greedy = effects(pd.DataFrame({"speed": [1.0, 1.0, 2.0, 2.0], "duration": [4.0, 4.0, 2.0, 2.0]}), "speed").plot()
+    assert greedy is not axes
+    assert "-2, repeated takes never differ" in greedy.get_yticklabels()[0].get_text()
     plt.close("all")
 
 

@@ -58,8 +58,8 @@ def peak(subject: Subject) -> float:
 def true_peak(subject: Subject) -> float:
     """True peak in dBTP: the largest absolute value after oversampling by four.
 
-    Recommendation ITU-R BS.1770-4 (2015), Annex 2, with the filter printed there; it reads up to 0.2 dB high
-    and, towards half the sample rate, up to 0.6 dB low. A sample of the clip itself counts too, so that the
+    Recommendation ITU-R BS.1770-4 (2015), Annex 2, with the filter printed there, which reads steady
+    sines from 0.1 dB too low to 0.2 dB too high. A sample of the clip itself counts too, so that the
     figure is never below the sample peak. Undefined for silence.
     """
     size = np.abs(subject.clip.samples)

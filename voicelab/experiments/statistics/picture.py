@@ -35,11 +35,15 @@ def draw_effects(found: Effects, axes: Axes | None, alpha: float) -> Axes:
         color = _EFFECT if sure else _NOTHING
         axes.plot([low, high], [place, place], color=color, lw=1.5, solid_capstyle="butt")
         axes.plot(middle, place, "o", color=color, mfc=color if sure else "white")
-    names = [f"{row['metric']} · {row['axis']} {row['baseline']} → {row['level']}" for row in table.to_dict("records")]
+    names = [
+        f"{row['metric']} · {row['axis']} {row['baseline']} → {row['level']}"
+        + ("" if row["unit"] > 0.0 else f"\n{row['estimate']:+.3g}, repeated takes never differ")
+        for row in table.to_dict("records")
+    ]
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlabel(
-        f"difference in sd of repeated takes, {found.confidence:.0%} interval; filled: p ≤ {alpha:g} (Holm)"
+        f"difference in sd of repeated takes, {found.confidence:.0%} interval\nfilled: p ≤ {alpha:g}, corrected by Holm"
     )
     axes.legend(loc="best", frameon=False, fontsize="small")
     return axes
