@@ -1,0 +1,190 @@
+"""Mandarin characters to syllables and phones, for a voice that learns them; the embedded voice has not, and ignores this.
+
+The readings are pypinyin's (MIT, in the extra ``mandarin``), word by word. Tone sandhi, neutral tones and erhua are done
+here, since pypinyin's own sandhi (0.55) leaves 不去, 一天 and 很好 as the dictionary has them. Rules as in Chao, A Grammar
+of Spoken Chinese (1968), 1.3: a third tone before a third tone is a second; 不 is second before a fourth; 一 is second
+before a fourth, fourth before the others, first where it is a digit or ends a word. pypinyin's segmenter knows only words
+whose reading is not plain, so three third tones in another word (展览馆) are paired from the right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from voicelab.engine.text.normalize.hanzi import HAN
+from voicelab.engine.text.phones import PHONES
+
+__all__ = ["MANDARIN_PHONES", "Syllable", "read"]
+
+_INITIALS: Final = tuple("b p m f d t n l g k h j q x zh ch sh r z c s".split())
+_FINALS: Final = tuple(
+    (
+        "a o e ai ei ao ou an en ang eng er i ir iz ia ie iao iou ian in iang ing iong u ua uo uai uei uan uen uang ueng "
+        "ong v ve van vn ng"
+    ).split()
+)
+"""In pinyin's full spelling; ``ir`` is the vowel of zhi, ``iz`` that of zi, ``v`` is ü."""
+
+MANDARIN_PHONES: Final = tuple(
+    [f"zh_{name}" for name in _INITIALS] + [f"zh_{name}{tone}" for name in _FINALS for tone in "12345"] + ["zh_rr"]
+)
+"""Follow `PHONES` in the inventory of a voice that speaks Mandarin, so that the ids of the English ones stay. Finals carry
+the tone, 5 the neutral one; ``zh_rr`` is the r of erhua."""
+
+_RUN = re.compile(f"[{HAN}]+")
+_NUMERALS: Final = frozenset("零一二三四五六七八九十百千万亿两幺点")
+_RANKED: Final = frozenset("月日号號楼级級等班年")
+_ALWAYS_SYLLABLE: Final = frozenset("女婴嬰幼孤少胎男生血宠寵健产產育托")
+"""After these 儿 is a syllable: 女儿, 婴儿."""
+_WITH_CHILD: Final = frozenset("子童女歌科孙孫媳戏戲")
+"""And before these: 儿子, 儿童."""
+_PARTICLES: Final = frozenset("吗嗎呢吧们們么麼")
+_OBTAINING: Final = re.compile(
+    r"得(?=[到意以罪失知分出奖票胜益逞])|(?<=[获獲取值懂记認认免不难贏赢])得|\A得|(?<=[必总还就])得"
+)
+"""Where 得 is no particle."""
+_LAST_ONE: Final = frozenset("统統唯之周期单單专專初第")
+"""Before 一 that ends a word: 统一, 唯一, 星期一."""
+_KIN: Final = re.compile(r"([妈媽爸哥姐弟妹爷爺奶叔伯姑舅婆公宝寶])\1")
+_LIGHT: Final = frozenset(
+    (
+        "葡萄 东西 朋友 先生 衣服 眼睛 耳朵 头发 窗户 告诉 知道 觉得 喜欢 漂亮 便宜 舒服 明白 "
+        "清楚 时候 意思 事情 学生 大夫 护士 豆腐 萝卜 骆驼 玻璃 麻烦 客气 休息 认识 打听 商量 "
+        "收拾 打扮 热闹 凉快 暖和 聪明 糊涂 老实 石榴 蘑菇 月亮 云彩 钥匙 嘴巴 尾巴 胳膊 消息 "
+        "故事 名字 部分 多少 我们 你们 他们 什么 怎么 这么 那么 晚上 早上 行李 关系 力气 精神 "
+        "师傅 太阳 棉花 黄瓜 太太 谢谢"
+    ).split()
+)
+"""Words whose second syllable has the neutral tone."""
+_LIGHT_WORD: Final = re.compile("|".join(sorted(_LIGHT)))
+
+
+@dataclass(frozen=True, slots=True)
+class Syllable:
+    """A character as it is said."""
+
+    character: str
+    initial: str
+    """As in pinyin, or "" ."""
+    final: str
+    tone: int
+    """1 to 4, and 5 for the neutral tone."""
+    erhua: bool = False
+    """Whether it ends in the r of a 儿 that is no syllable of its own; `character` holds both."""
+
+    @property
+    def phones(self) -> tuple[str, ...]:
+        """Names in `MANDARIN_PHONES`."""
+        begin = (f"zh_{self.initial}",) if self.initial else ()
+        return (*begin, f"zh_{self.final}{self.tone}", *(("zh_rr",) if self.erhua else ()))
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Ids in an inventory of `PHONES` and `MANDARIN_PHONES`."""
+        return tuple(len(PHONES) + MANDARIN_PHONES.index(name) for name in self.phones)
+
+
+def read(text: str) -> tuple[Syllable | str, ...]:
+    """Normalized `text` as syllables, and what lies between its runs of Chinese characters (English, marks) as it is.
+
+    A character without a reading is left out.
+    """
+    out: list[Syllable | str] = []
+    end = 0
+    for run in _RUN.finditer(text):
+        if between := text[end : run.start()].strip():
+            out.append(between)
+        out.extend(_run(run.group()))
+        end = run.end()
+    if rest := text[end:].strip():
+        out.append(rest)
+    return tuple(out)
+
+
+def _run(text: str) -> list[Syllable]:
+    from pypinyin.constants import PINYIN_DICT
+
+    known = "".join(character for character in text if ord(character) in PINYIN_DICT)
+    words = [[syllable for syllable in _readings(word) if syllable] for word in _words(known)]
+    flat = [syllable for word in words for syllable in word]
+    ends = {sum(map(len, words[: i + 1])) - 1 for i in range(len(words))}
+    _lighten(flat)
+    _one_and_not(flat)
+    inside = [i for i in range(len(flat) - 1) if i not in ends]
+    borders = [i for i in range(len(flat) - 2, -1, -1) if i in ends]
+    for i in (*inside, *borders):
+        if flat[i].tone == 3 and flat[i + 1].tone == 3:
+            flat[i] = replace(flat[i], tone=2)
+    return _with_erhua(flat)
+
+
+def _words(text: str) -> Iterator[str]:
+    from pypinyin.seg.mmseg import seg
+
+    yield from seg.cut(text)
+
+
+def _readings(word: str) -> Iterator[Syllable | None]:
+    from pypinyin import Style, lazy_pinyin
+    from pypinyin.contrib.tone_convert import to_finals, to_initials
+
+    found = lazy_pinyin(word, style=Style.TONE3, neutral_tone_with_five=True, errors="ignore")
+    for character, spelled in zip(word, found, strict=True):
+        plain, tone = spelled[:-1], spelled[-1:]
+        if not (plain.isascii() and plain.isalpha() and tone.isdigit()):
+            yield None
+            continue
+        initial, final = to_initials(plain, strict=True), to_finals(plain, strict=True, v_to_u=False).replace("ü", "v")
+        if final == "i" and initial:
+            final = "ir" if initial in ("zh", "ch", "sh", "r") else "iz" if initial in ("z", "c", "s") else "i"
+        if plain in ("n", "ng", "m", "hm", "hng"):
+            initial, final = "", "ng"
+        # The dictionary has some sandhi of its own.
+        said = {"一": 1, "不": 4}.get(character, int(tone)) if tone != "5" else 5
+        yield Syllable(character, initial, final, said) if final in _FINALS else None
+
+
+def _lighten(run: list[Syllable]) -> None:
+    """Gives the neutral tones."""
+    text = "".join(s.character for s in run)
+    light = {m.end() - 1 for pattern in (_LIGHT_WORD, _KIN) for m in pattern.finditer(text)}
+    light |= {i for i, character in enumerate(text) if character in _PARTICLES}
+    for i in light:
+        run[i] = replace(run[i], tone=5)
+    kept = {m.start() for m in _OBTAINING.finditer(text)}
+    for i, character in enumerate(text):
+        if character == "得" and run[i].final == "e":
+            run[i] = replace(run[i], tone=2 if i in kept else 5)
+
+
+def _one_and_not(run: list[Syllable]) -> None:
+    """The tones of 一 and 不."""
+    for i, here in enumerate(run):
+        after = run[i + 1] if i + 1 < len(run) else None
+        before = run[i - 1].character if i else ""
+        if here.character == "不" and after is not None and after.tone == 4:
+            run[i] = replace(here, tone=2)
+        if here.character != "一" or here.tone != 1:
+            continue
+        digit = before in _NUMERALS or (after and after.character in _NUMERALS - set("百千万亿"))
+        if after is None or digit or before in _LAST_ONE or after.character in _RANKED:
+            continue
+        if before == after.character:
+            run[i] = replace(here, tone=5)  # 看一看
+        else:
+            run[i] = replace(here, tone=2 if after.tone == 4 or after.character in "个個" else 4)
+
+
+def _with_erhua(run: list[Syllable]) -> list[Syllable]:
+    out: list[Syllable] = []
+    for here, after in zip(run, [*(s.character for s in run), ""][1:], strict=True):
+        last = out[-1] if out else None
+        child = here.character in "儿兒" and after not in _WITH_CHILD
+        if child and last and last.character not in _ALWAYS_SYLLABLE and last.final != "er":
+            out[-1] = replace(last, character=last.character + here.character, erhua=True)
+        else:
+            out.append(here)
+    return out
