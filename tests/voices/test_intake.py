@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.speechlike import RATE, speech_file, speechlike
+from tests.voices.conftest import Spoken
 from tests.voices.test_cover import picture
 from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples, dbfs
@@ -117,7 +118,7 @@ def test_without_a_transcript_the_text_stays_empty_and_that_is_told(
     ("seconds", "note"), [(4.0, "shorter than the 10"), (15.0, ""), (40.0, "longer than the 10 to 30")]
 )
 def test_lengths_that_clone_badly_are_noted(seconds: float, note: str) -> None:
-    (sample,) = take_in(_request(speech_file(seconds), texts="x"), _never)
+    (sample,) = take_in(_request(speech_file(seconds), texts="x"), _never, lambda: None)
     assert note in sample.title
     assert (";" in sample.title) == bool(note)
 
@@ -176,6 +177,21 @@ def test_noise_alone_is_no_speech_however_it_is_enhanced() -> None:
     noise = (0.1 * np.random.default_rng(4).standard_normal(3 * RATE)).astype(np.float32)
     with pytest.raises(RequestInvalid, match="no speech"):
         take_in(_request(_file(noise), enhance_audio_quality=True), _never)
+
+
+def test_a_text_that_is_not_heard_is_noted_and_kept(spoken: tuple[Spoken, ...]) -> None:
+    first, second = spoken[0], spoken[-1]
+    files = [Clip(one.samples, one.rate).to_bytes("wav") for one in (first, second, first)]
+    samples = take_in(_request(*files, texts=(first.text, first.text, "Das weiß der Kuckuck, glaube ich.")), _never)
+    assert "text" not in samples[0].title
+    assert "its text does not match" in samples[1].title
+    assert "its text " in samples[2].title
+    assert [sample.text for sample in samples[:2]] == [first.text, first.text]
+
+
+def test_without_an_aligner_nothing_is_said_of_texts() -> None:
+    (sample,) = take_in(_request(speech_file(12), texts="this is no word of it"), _never, lambda: None)
+    assert "text" not in sample.title
 
 
 def test_too_many_files_are_refused() -> None:

@@ -12,6 +12,7 @@ from voicelab.audio.samples import Samples, resample
 from voicelab.audio.sandbox import decode_apart
 from voicelab.errors import AudioError, FieldError, RequestInvalid
 from voicelab.schema import VoiceCreate
+from voicelab.voices.align import Aligner, default_aligner
 from voicelab.voices.cover import check_cover
 from voicelab.voices.enhance import enhance
 from voicelab.voices.recognise import Recognizer
@@ -35,15 +36,22 @@ _HEADROOM = 0.89
 _MARGIN = 0.2
 _SHORT, _LONG = 10.0, 30.0
 _NOISY, _CLEAN = 15.0, 60.0
+_MATCHING = 0.7
+"""Of text and sound, what must explain each other (docs/decisions/2026-11-21-transcripts.md)."""
 _HEARD = 60.0
 """Seconds of each recording that are listened to for its transcript."""
 
 
-def take_in(request: VoiceCreate, recognizer: Callable[[], Recognizer | None]) -> tuple[Sample, ...]:
+def take_in(
+    request: VoiceCreate,
+    recognizer: Callable[[], Recognizer | None],
+    aligner: Callable[[], Aligner | None] = default_aligner,
+) -> tuple[Sample, ...]:
     """Return the recordings of a request as they are kept, in order.
 
-    ``recognizer`` is asked for only when transcripts are missing; when it gives none they stay empty. What is
-    noticed (too short or long for a good clone, noisy, enhanced, no transcript) stands in the sample's title.
+    ``recognizer`` is asked for only when transcripts are missing, and when it gives none they stay empty; ``aligner``
+    only when they are given. What is noticed (too short or long for a good clone, noisy, enhanced, no transcript or
+    one that does not match) stands in the sample's title.
 
     Raises RequestInvalid: what is no audio, too large, too long or no speech, with its position; too many
     files or tags, or too long ones; a cover image that is none.
@@ -69,11 +77,13 @@ def take_in(request: VoiceCreate, recognizer: Callable[[], Recognizer | None]) -
     if troubles:
         raise RequestInvalid(troubles)
     listener = None if request.texts else recognizer()
+    checker = aligner() if request.texts else None
     samples = []
     for number, one in enumerate(heard):
         sound, notes = one.sound, one.notes()
         if request.texts:
             text = request.texts[number]
+            notes += _doubts(sound, text, checker)
         else:
             text, more = _transcript(sound, listener)
             notes += more
@@ -153,3 +163,14 @@ def _transcript(sound: Samples, listener: Recognizer | None) -> tuple[str, list[
     if sound.size > _HEARD * RATE:
         notes.append(f"of its first {_HEARD:g} s")
     return text, notes
+
+
+def _doubts(sound: Samples, text: str, aligner: Aligner | None) -> list[str]:
+    if aligner is None:
+        return []
+    match = aligner.match(sound, RATE, text)
+    if match is None:
+        return ["its text was not compared with the sound: too few of its words are known"]
+    return (
+        [f"its text does not match: {match:.0%} of it is heard, or of the sound is text"] if match < _MATCHING else []
+    )

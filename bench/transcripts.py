@@ -1,0 +1,75 @@
+"""How often intake doubts a right transcript, and how often it believes a wrong one.
+
+    python bench/transcripts.py --systems voice voice:clara rms slt --sentences 10
+
+Sentences that were kept out of training, spoken by systems of bench/; a match below the limit is a doubt.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import numpy as np
+import systems
+from machine import machine, report
+from numpy.typing import NDArray
+
+from voicelab.voices.align import Aligner
+
+LIMIT = 0.7
+ELSEWHERE = (
+    "Der schnelle braune Fuchs springt über den faulen Hund.",
+    "Ich habe gestern mit meiner Schwester im Garten gearbeitet.",
+    "El perro corre por el parque todas las mañanas.",
+    "No me gusta la comida que hay en la mesa.",
+)
+Sound = NDArray[np.float32]
+
+
+def pairs(sound: Sound, text: str, other: str, elsewhere: str) -> Iterator[tuple[str, Sound, str]]:
+    """Yield kinds of pairs with their sound and text; of "right" ones none should be doubted, of the rest all."""
+    words = text.split()
+    power = float(np.mean(np.square(sound)))
+    for snr in (20, 10):
+        # Brown enough for a room: white noise through an average of neighbours.
+        noise = np.convolve(np.random.default_rng(snr).standard_normal(sound.size), np.ones(8) / 8, "same")
+        noise *= np.sqrt(power / 10 ** (snr / 10) / np.mean(np.square(noise)))
+        yield f"right, {snr} dB", (sound + noise).astype(np.float32), text
+    yield "right", sound, text
+    yield "another sentence", sound, other
+    yield "first half of the text", sound, " ".join(words[: len(words) // 2])
+    yield "second half of the text", sound, " ".join(words[len(words) // 2 :])
+    yield "half of the sound", sound[: sound.size // 2], text
+    yield "another language", sound, elsewhere
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--systems", nargs="+", default=["voice", "voice:clara", "rms", "slt"])
+    parser.add_argument("--sentences", type=int, default=10)
+    systems.add_options(parser)
+    options = parser.parse_args()
+    systems.use(options)
+    aligner, texts = Aligner(), systems.sentences(options.sentences + 1)
+    found: dict[str, list[float]] = {}
+    for name in options.systems:
+        for number, text in enumerate(texts[:-1]):
+            sound, rate = systems.speak(name, text)
+            for kind, heard, said in pairs(sound, text, texts[number + 1], ELSEWHERE[number % len(ELSEWHERE)]):
+                found.setdefault(kind, []).append(aligner.match(heard, rate, said) or 0.0)
+    figures = {
+        kind: {
+            "pairs": len(matches),
+            "doubted": sum(match < LIMIT for match in matches),
+            "lowest": round(min(matches), 2),
+            "highest": round(max(matches), 2),
+        }
+        for kind, matches in found.items()
+    }
+    report({"figure": "transcripts", "limit": LIMIT, **figures, "machine": machine()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests.noises import noisy
+from tests.speechlike import RATE, speechlike
+from tests.voices.conftest import SENTENCES, Spoken
+from voicelab.voices.align import Aligner, default_aligner
+
+LIMIT = 0.7
+OTHER = (
+    "We were sweltering at the beach all day.",
+    "Der Mann hat das Haus in der Stadt gesehen, und die Frau war nicht da.",
+    "No me gusta la comida que hay en la mesa.",
+)
+
+
+@pytest.fixture(scope="module")
+def aligner() -> Aligner:
+    return Aligner()
+
+
+def test_what_is_said_matches(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
+    for one in spoken:
+        assert (aligner.match(one.samples, one.rate, one.text) or 0) > LIMIT, one
+
+
+def test_it_matches_in_noise(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
+    for one in spoken:
+        sound = noisy(one.samples, one.rate, "pink", 15)
+        assert (aligner.match(sound, one.rate, one.text) or 0) > LIMIT, one
+
+
+def test_how_it_is_written_does_not_matter(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
+    one = spoken[0]
+    for text in (one.text.upper(), one.text.replace(" ", ",\n"), f"\u201c{one.text}\u201d", f"{one.text} (Xylqzt)"):
+        assert (aligner.match(one.samples, one.rate, text) or 0) > LIMIT, text
+
+
+def test_other_words_do_not_match(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
+    for one in spoken:
+        others = [*OTHER, *(text for text in SENTENCES if text != one.text)]
+        for text in others:
+            assert (aligner.match(one.samples, one.rate, text) or 0) < LIMIT, (one, text)
+
+
+def test_half_of_the_words_and_half_of_the_sound_do_not_match(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
+    for one in spoken:
+        words = one.text.split()
+        for half in (words[: len(words) // 2], words[len(words) // 2 :]):
+            assert (aligner.match(one.samples, one.rate, " ".join(half)) or 0) < LIMIT, (one, half)
+        assert (aligner.match(one.samples[: one.samples.size // 2], one.rate, one.text) or 0) < LIMIT, one
+
+
+@pytest.mark.parametrize("text", ["", "...", "猫が好きです", "qwrtz pflmx", "1984", "💥"], ids=ascii)
+def test_what_the_dictionary_lacks_is_not_compared(aligner: Aligner, spoken: tuple[Spoken, ...], text: str) -> None:
+    assert aligner.match(spoken[0].samples, spoken[0].rate, text) is None
+
+
+def test_a_long_text_takes_no_long_time(aligner: Aligner) -> None:
+    began = time.process_time()
+    assert aligner.match(speechlike(2), RATE, "the quick brown fox " * 1000) == 0
+    assert time.process_time() - began < 10
+
+
+def test_order_does_not_matter(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
+    one, other = spoken[0], spoken[-1]
+    first = aligner.match(one.samples, one.rate, one.text)
+    aligner.match(other.samples, other.rate, one.text)
+    assert aligner.match(one.samples, one.rate, one.text) == first
+
+
+def test_silence_says_nothing(aligner: Aligner) -> None:
+    assert aligner.match(np.zeros(RATE, np.float32), RATE, "a word") == 0
+
+
+def test_without_pocketsphinx_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pocketsphinx", None)
+    default_aligner.cache_clear()
+    assert default_aligner() is None
+    default_aligner.cache_clear()
