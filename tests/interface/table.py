@@ -42,7 +42,8 @@ HEAD = """# The interface, sentence by sentence
 Which sentence of the voice synthesis interface is implemented where, and which tests prove it. The service's side is
 tested with bare HTTP against a real server, the client's side (`test_client.py`) against a small foreign service written
 from the document alone. `test_properties.py` besides draws any value: those that the document allows are taken, all
-others are a 422 that names the field. Tests are in `tests/interface/`, modules in `voicelab/`.
+others are a 422 that names the field. Tests are in `tests/interface/`, modules in `voicelab/`. How much each field changes
+in the sound of the embedded voice is measured in `tests/effects/`.
 
 `python tests/interface/table.py` writes this page; a test fails when it is not what that would write.
 """

@@ -211,7 +211,7 @@ def test_no_bytes_at_all_are_a_500(wire: Wire, kind: str) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS, ids=["json", "msgpack"])
 def test_thousands_of_bodies(wire: Wire, kind: str) -> None:
-    @_several(3000)
+    @_several(1000)
     @given(st.fixed_dictionaries({}, optional=VALID), st.sampled_from(list(INVALID)), st.data(), ANY_BODY)
     def check(value: dict[str, Any], name: str, data: st.DataObject, anything: Any) -> None:
         _takes(wire, value, kind)

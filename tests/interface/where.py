@@ -47,7 +47,7 @@ WHERE: dict[str, tuple[str, ...]] = {
     "2.2": (SPEECH,),
     "2.2/audio=": ("audio/files.py",),
     "2.2/audio:meaning": ("engine/speakers.py",),
-    "2.2/text:meaning": ("engine/speakers.py",),
+    "2.2/text:meaning": ("service/bodies.py", "backend.py"),
     "2.3": (SPEECH,),
     "2.3/speed:meaning": ("audio/prosody.py",),
     "2.3/volume:louder": ("audio/prosody.py",),
