@@ -28,6 +28,7 @@ class Script:
 
     acts: list[Act] = field(default_factory=list)
     asked: list[bytes] = field(default_factory=list)
+    probes: int = 0
     url: str = ""
     health: bytes = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
@@ -38,6 +39,7 @@ class Script:
                 if request is None:
                     return
                 if request.startswith(b"GET /health"):
+                    self.probes += 1
                     connection.sendall(self.health)
                     continue
                 self.asked.append(request)
