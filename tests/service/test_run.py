@@ -18,7 +18,7 @@ import pytest
 from tests.tones import ToneBackend
 from voicelab.errors import RequestInvalid
 from voicelab.service.keys import KeyStore
-from voicelab.service.run import _listen, running, serve
+from voicelab.service.run import listen, running, serve
 
 # A program that serves with a voice of 20 notes a second, and says its lines on stdout.
 _PROGRAM = """
@@ -187,7 +187,7 @@ def test_small_answers_do_not_wait_for_acknowledgements() -> None:
                 connection = transport.get_extra_info("socket")
                 found.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
-        listener = _listen("127.0.0.1", 0)
+        listener = listen("127.0.0.1", 0)
         async with await asyncio.get_running_loop().create_server(Look, sock=listener):
             _, writer = await asyncio.open_connection(*listener.getsockname())
             try:

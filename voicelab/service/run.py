@@ -23,7 +23,7 @@ from voicelab.service.connection import connections
 from voicelab.service.edge import Edge
 from voicelab.service.keys import KeyStore
 
-__all__ = ["LOOPBACK", "PORT", "running", "serve"]
+__all__ = ["LOOPBACK", "PORT", "address_of", "listen", "running", "serve"]
 
 LOOPBACK = "127.0.0.1"
 """Where the service listens unless it is told otherwise: nobody but this machine can call it."""
@@ -60,8 +60,8 @@ def serve(
 
     Raises RequestInvalid when the address cannot be used.
     """
-    listener = _listen(host, port)
-    address = _address(listener)
+    listener = listen(host, port)
+    address = address_of(listener)
 
     def ready() -> None:
         say(f"voicelab: {backend.capabilities.name} is ready at {address}")
@@ -90,7 +90,7 @@ def running(
 
     Raises RequestInvalid when the address cannot be used, EngineError when the service does not start.
     """
-    listener = _listen(host, port)
+    listener = listen(host, port)
     started = threading.Event()
     limits = limits or Limits()
     server = _Server(create_app(backend, keys, limits=limits), limits, started.set, grace_seconds)
@@ -100,7 +100,7 @@ def running(
         try:
             if not started.wait(_START_SECONDS):
                 raise EngineError("the service did not start")
-            yield _address(listener)
+            yield address_of(listener)
         finally:
             server.should_exit = True
             thread.join()
@@ -164,7 +164,8 @@ def _ignore(_: int, __: FrameType | None) -> None:
     return
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there; port 0 takes any free one. Raises RequestInvalid when it cannot."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named because asyncio turns Nagle's algorithm off only where it is, and accepted
     # sockets take it from this one; without that, each small answer waits 40 ms for an acknowledgement.
@@ -182,7 +183,8 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _address(listener: socket.socket) -> str:
+def address_of(listener: socket.socket) -> str:
+    """Return the address at which a listening socket answers."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

@@ -1,0 +1,109 @@
+"""A listening test in a real browser: as a page for several listeners, and as a widget in JupyterLab."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.conftest import Jupyter, open_and_run
+from tests.experiments.listening.test_design import listening_test
+from voicelab.experiments.listening.design import Kind
+from voicelab.experiments.listening.votes import Ballot
+from voicelab.views.listening import listening_page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+TEST = ".voicelab-listening"
+
+
+@pytest.fixture
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Ballot]]:
+    kind: Kind = request.param
+    with Ballot(listening_test(kind, items=2), tmp_path / "votes") as ballot, listening_page(ballot) as address:
+        yield address, ballot
+
+
+def ready(page: Page) -> None:
+    page.wait_for_selector(f"{TEST}[data-state=ready]", timeout=30_000)
+
+
+def begin(page: Page, name: str) -> None:
+    page.fill(f"{TEST} input[type=text]", name)
+    page.click(f"{TEST} button[type=submit]")
+
+
+@pytest.mark.parametrize("address", ["AB"], indirect=True)
+def test_keys_choose_sounds_and_a_vote_needs_all_of_them(page: Page, address: tuple[str, Ballot]) -> None:
+    url, ballot = address
+    page.goto(url)
+    begin(page, "Ada")
+    ready(page)
+    # Space begins with the first; 2 and b are the second.
+    page.keyboard.press("Space")
+    page.wait_for_selector(f"{TEST}[data-playing=A]")
+    page.keyboard.press("2")
+    page.wait_for_selector(f"{TEST}[data-playing=B]")
+    assert page.is_disabled(".voicelab-next")
+    page.check(f"{TEST} input[value=B]")
+    assert page.is_enabled(".voicelab-next")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.querySelector('h2')?.textContent === '2 of 2'")
+    ready(page)
+    page.click("text=A >> nth=0")
+    page.keyboard.press("b")
+    page.check(f"{TEST} input[value=A]")
+    page.click(".voicelab-next")
+    page.wait_for_selector(f"{TEST}[data-state=done]")
+    votes = ballot.votes()
+    assert [vote.answers["choice"] for vote in votes] == ["B", "A"]
+    assert all(vote.plays == 2 and vote.seconds > 0 for vote in votes)
+
+
+@pytest.mark.parametrize("address", ["MUSHRA"], indirect=True)
+def test_sliders_and_a_blank_name(page: Page, address: tuple[str, Ballot]) -> None:
+    url, ballot = address
+    page.goto(url)
+    begin(page, "   ")
+    page.wait_for_function("() => document.querySelector('[role=alert]').textContent.includes('name')")
+    begin(page, "Ada")
+    ready(page)
+    names = page.locator(".voicelab-sound button").all_text_contents()
+    assert names == ["Reference", "A", "B", "C", "D", "E"]
+    for key in "123456":
+        page.keyboard.press(key)
+    for number, slider in enumerate(page.locator("input[type=range]").all()):
+        slider.fill(str(10 * number))
+    page.click(".voicelab-next")
+    page.wait_for_function("() => document.querySelector('h2')?.textContent === '2 of 2'")
+    (vote,) = ballot.votes()
+    assert dict(vote.answers) == {"A": 0, "B": 10, "C": 20, "D": 30, "E": 40}
+
+
+def test_in_a_notebook(page: Page, jupyter: Jupyter) -> None:
+    cell = """
+from tests.experiments.listening.test_design import listening_test
+from voicelab.experiments.listening.votes import Ballot
+from voicelab.views.listening import ListeningWidget
+ballot = Ballot(listening_test("MOS", items=1), "votes.sqlite3")
+ListeningWidget(ballot)
+"""
+    open_and_run(page, jupyter.notebook("listening.ipynb", cell))
+    page.wait_for_selector(f"{TEST} input[type=text]", timeout=60_000)
+    begin(page, "Ada")
+    for _ in range(2):
+        ready(page)
+        page.click(f"{TEST} .voicelab-sound button")
+        page.wait_for_selector(f"{TEST}[data-playing=A]")
+        page.check(f"{TEST} input[value='4']")
+        title = page.text_content(f"{TEST} h2")
+        page.click(".voicelab-next")
+        page.wait_for_function(
+            "(old) => (document.querySelector('.voicelab-listening h2')?.textContent ?? old) !== old", arg=title
+        )
+    page.wait_for_selector(f"{TEST}[data-state=done]")
+    with Ballot(listening_test("MOS", items=1), jupyter.folder / "votes.sqlite3") as ballot:
+        assert [vote.answers for vote in ballot.votes()] == [{"A": 4.0}, {"A": 4.0}]

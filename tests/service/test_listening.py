@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import io
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.experiments.listening.test_design import listening_test
+from voicelab.experiments.listening.votes import Ballot
+from voicelab.views.listening import listening_page
+
+
+@pytest.fixture
+def ballot(tmp_path: Path) -> Iterator[Ballot]:
+    with Ballot(listening_test("MUSHRA", items=2), tmp_path / "votes") as ballot:
+        yield ballot
+
+
+@pytest.fixture
+def page(ballot: Ballot) -> Iterator[httpx.Client]:
+    with listening_page(ballot) as address, httpx.Client(base_url=address) as client:
+        yield client
+
+
+def test_a_listener_through_the_whole_test(page: httpx.Client, ballot: Ballot) -> None:
+    assert "listening.js" in page.get("/").text
+    for name, kind in (
+        ("listening.js", "text/javascript"),
+        ("switcher.js", "text/javascript"),
+        ("listening.css", "text/css"),
+    ):
+        answer = page.get(f"/{name}")
+        assert answer.headers["content-type"].startswith(kind)
+    listener = page.post("/api/listeners", json={"name": "Ada"}).json()["listener"]
+    for place in range(2):
+        asked = page.get(f"/api/listeners/{listener}/trial").json()["trial"]
+        assert (asked["place"], asked["total"], asked["scale"]) == (place, 2, [0, 100])
+        assert asked["reference"] not in {one["sound"] for one in asked["letters"]}
+        for one in asked["letters"]:
+            sound = page.get(f"/api/sounds/{one['sound']}")
+            assert sound.headers["content-type"] == "audio/wav"
+            with wave.open(io.BytesIO(sound.content)) as file:
+                assert file.getnframes() > 10_000
+        body = {
+            "trial": asked["id"],
+            "answers": {one["letter"]: 50 for one in asked["letters"]},
+            "seconds": 3.5,
+            "plays": 9,
+        }
+        assert page.post(f"/api/listeners/{listener}/votes", json=body).json() == {"kept": True}
+    assert page.get(f"/api/listeners/{listener}/trial").json() == {"trial": None}
+    assert len(ballot.votes()) == 2
+
+
+def test_nothing_that_is_told_says_which_sound_is_which(page: httpx.Client) -> None:
+    listener = page.post("/api/listeners", json={"name": "Ada"}).json()["listener"]
+    told = page.get(f"/api/listeners/{listener}/trial").text
+    assert not any(name in told for name in ("anchor", '"a"', '"b"', "system", "s0", "s1"))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/api/listeners", {"name": " "}, 422),
+        ("POST", "/api/listeners", {"name": 3}, 422),
+        ("POST", "/api/listeners", [1], 422),
+        ("GET", "/api/listeners/7/trial", None, 404),
+        ("GET", "/api/sounds/nonsense", None, 404),
+        ("POST", "/api/listeners/0/votes", {"trial": "0-0", "answers": {"A": 500}}, 422),
+        ("POST", "/api/listeners/0/votes", {"trial": "0-0", "answers": 3}, 422),
+        ("POST", "/api/listeners/0/votes", {"trial": 3, "answers": {}}, 422),
+        ("POST", "/api/listeners/0/votes", {"trial": "9-9", "answers": {}}, 404),
+        ("POST", "/api/listeners/0/votes", {"trial": "0-0", "answers": {}, "seconds": "long"}, 422),
+        ("POST", "/api/listeners/0/votes", {"trial": "0-0", "answers": {}, "plays": -1}, 422),
+        ("GET", "/../votes", None, 404),
+    ],
+)
+def test_what_is_refused(page: httpx.Client, method: str, path: str, body: object, status: int) -> None:
+    page.post("/api/listeners", json={"name": "Ada"})
+    answer = page.request(method, path, json=body)
+    assert answer.status_code == status
+    if path.startswith("/api"):
+        assert answer.json()["status"] == status
+        assert answer.json()["message"]
+
+
+def test_a_vote_as_large_as_a_book(page: httpx.Client) -> None:
+    page.post("/api/listeners", json={"name": "Ada"})
+    assert page.post("/api/listeners/0/votes", content=b" " * 100_000).status_code == 422
+    assert page.post("/api/listeners/0/votes", content=b"[" * 50_000).status_code == 422

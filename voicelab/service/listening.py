@@ -1,0 +1,137 @@
+"""A listening test as a page: several listeners, each in their own browser, one file of votes.
+
+Whoever reaches the page may vote, under whatever name they give: it is for a lab's own network. Nothing that
+the page is told says which sound is which.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from voicelab.errors import EngineError, NotFound, RequestInvalid, StoreError, VoicelabError
+from voicelab.experiments.listening.session import Session
+from voicelab.experiments.listening.votes import Ballot
+from voicelab.service.responses import json_response
+from voicelab.service.run import LOOPBACK, address_of, listen
+
+__all__ = ["listening_app", "serving"]
+
+_LARGEST_VOTE: Final = 64 * 1024
+_START_SECONDS: Final = 30.0
+_PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>Listening test</title>
+<link rel="stylesheet" href="listening.css">
+</head>
+<body>
+<script type="module">
+import { open, overHttp } from "./listening.js";
+open(document.body, overHttp());
+</script>
+</body>
+</html>
+"""
+_FILES: Final = {"listening.js": "text/javascript", "switcher.js": "text/javascript", "listening.css": "text/css"}
+
+
+def listening_app(ballot: Ballot, static: Path) -> Starlette:
+    """Return the ASGI application of one test; ``static`` is the folder with its JavaScript."""
+    session = Session(ballot)
+
+    async def page(_: Request) -> Response:
+        return HTMLResponse(_PAGE)
+
+    async def file(request: Request) -> Response:
+        name = request.url.path.rpartition("/")[2]
+        return Response((static / name).read_bytes(), media_type=_FILES[name])
+
+    async def join(request: Request) -> Response:
+        body = await _body(request)
+        return json_response(await run_in_threadpool(session.join, body.get("name")))
+
+    async def trial(request: Request) -> Response:
+        asked = await run_in_threadpool(session.trial, request.path_params["listener"])
+        return json_response({"trial": asked})
+
+    async def sound(request: Request) -> Response:
+        data = await run_in_threadpool(session.sound, request.path_params["id"])
+        return Response(data, media_type="audio/wav", headers={"cache-control": "private, max-age=3600"})
+
+    async def vote(request: Request) -> Response:
+        body = await _body(request)
+        return json_response(await run_in_threadpool(session.vote, request.path_params["listener"], body))
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            *(Route(f"/{name}", file) for name in _FILES),
+            Route("/api/listeners", join, methods=["POST"]),
+            Route("/api/listeners/{listener:int}/trial", trial),
+            Route("/api/listeners/{listener:int}/votes", vote, methods=["POST"]),
+            Route("/api/sounds/{id:str}", sound),
+        ],
+        exception_handlers={VoicelabError: _failed},
+    )
+
+
+@contextmanager
+def serving(ballot: Ballot, static: Path, *, host: str = LOOPBACK, port: int = 0) -> Iterator[str]:
+    """Serve the test for the length of a ``with`` block, which gets the page's address.
+
+    Raises RequestInvalid when the address cannot be used, EngineError when the page does not come up.
+    """
+    listener = listen(host, port)
+    config = uvicorn.Config(
+        listening_app(ballot, static), ws="none", lifespan="off", log_config=None, access_log=False, server_header=False
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="voicelab-listening", daemon=True)
+    with listener:
+        thread.start()
+        try:
+            waiting = threading.Event()
+            for _ in range(int(_START_SECONDS / 0.02)):
+                if server.started:
+                    break
+                waiting.wait(0.02)
+            else:
+                raise EngineError("the page of the listening test did not come up")
+            yield address_of(listener)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    data = b""
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > _LARGEST_VOTE:
+            raise RequestInvalid.of("body", "a vote is no larger than 64 KiB", type="too_long")
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise RequestInvalid.of("body", "Input should be a JSON object", type="model_type")
+    return body
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    status = {RequestInvalid: 422, NotFound: 404, StoreError: 503}.get(type(error), 500)
+    return json_response({"status": status, "message": str(error)}, status)
