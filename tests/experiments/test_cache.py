@@ -213,10 +213,11 @@ def _write(*arguments: object) -> list[tuple[str, int, str]]:
 def test_eight_writers_of_one_key_end_with_one_valid_entry_and_all_get_it(tmp_path: Path) -> None:
     said = _write("same", tmp_path, 8)
     assert len(said) == 160
-    (kept,) = Cache(tmp_path)
-    assert {digest for _, _, digest in said} == {kept.digest}
-    assert kept.clip().duration > 0
-    assert [path.name for path in tmp_path.iterdir()] == [f"{kept.key}.entry"]
+    kept = {take.repeat: take.digest for take in Cache(tmp_path)}
+    assert len(kept) == 20
+    assert {(repeat, digest) for _, repeat, digest in said} == set(kept.items())
+    assert all(take.clip().duration > 0 for take in Cache(tmp_path))
+    assert len(list(tmp_path.iterdir())) == 20  # and nothing unfinished or set aside
 
 
 def _check_kills(folder: Path, rounds: int, seed: int) -> None:

@@ -1,6 +1,6 @@
 """Processes that write to a cache at once, or until they are killed. A fork is quicker than an interpreter.
 
-    writer.py same FOLDER WRITERS        each writes 20 takes of one key, all of other audio
+    writer.py same FOLDER WRITERS        20 times, all at once write a take of the same key, each of other audio
     writer.py kill FOLDER ROUNDS SEED    one after another writes takes into FOLDER/<round> until it is killed
 
 Prints a line for every take once it is kept: its round (or process), repeat and digest.
@@ -42,7 +42,8 @@ def same(folder: Path, writers: int) -> int:
             os.close(go)
             os.read(begin, 1)  # until the parent closes it for all
             for number in range(20):
-                put(Cache(folder), name, number, 0)
+                time.sleep(0.02 - time.time() % 0.02)  # all of them at the same tick
+                put(Cache(folder), name, number, number)
             os._exit(0)
         children.append(child)
     os.close(go)
