@@ -1,0 +1,69 @@
+"""latency: how much is spoken and decoded before the first audio leaves, and that it is the same speech."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+import numpy as np
+import pytest
+
+from tests.effects.measure import HOP, SENTENCE, Voice
+from voicelab.audio.encoders import StreamEncoder
+from voicelab.engine.pipeline import Speech
+from voicelab.schema import LATENCIES, AudioFormat, Latency
+
+ORDER: tuple[Latency, ...] = ("low", "balanced", "normal")
+
+
+def frames_before_the_first_bytes(voice: Voice, latency: Latency, format: AudioFormat) -> int:
+    """Codec frames decoded until the encoder gives audio: what time to first audio is made of, on any machine."""
+    request = voice.request(latency=latency, format=format, max_new_tokens=40)
+    speech = Speech(voice.backend._parts, request, voice.backend._speaker(request), 1)
+    encoder, header = StreamEncoder.for_request(request, 44_100), {"wav": 44}.get(format, 0)
+    made = 0
+    for samples in speech.audio():
+        made += samples.size
+        if len(encoder.feed(samples)) > header:
+            speech.cancel()
+            return -(-made // HOP)
+    pytest.fail("nothing came")
+
+
+def test_all_modes_are_tested() -> None:
+    assert sorted(ORDER) == sorted(LATENCIES)
+
+
+@pytest.mark.parametrize(("format", "most"), [("wav", 1), ("pcm", 1), ("mp3", 3), ("opus", 6)])
+def test_low_needs_least_and_normal_most(voice: Voice, format: AudioFormat, most: int) -> None:
+    low, balanced, normal = (frames_before_the_first_bytes(voice, latency, format) for latency in ORDER)
+    assert low < balanced < normal
+    assert low <= most  # 46 ms each: WAV after one, MP3 within 140 ms, Ogg Opus within 280 ms
+    assert normal <= 30
+
+
+def test_time_to_first_audio_ranks_likewise(voice: Voice) -> None:
+    """Medians of seven, taken in turns, so that what else the machine does falls on all alike."""
+    found: dict[Latency, list[float]] = {latency: [] for latency in ORDER}
+    for seed in range(7):
+        for latency in ORDER:
+            began = time.perf_counter()
+            with voice.backend.synthesize(voice.request(latency=latency), seed=seed) as stream:
+                next(stream)
+                found[latency].append(time.perf_counter() - began)
+    low, balanced, normal = (median(found[latency]) for latency in ORDER)
+    assert low < balanced < normal
+
+
+@pytest.mark.parametrize("latency", ORDER)
+def test_streamed_is_whole(voice: Voice, latency: Latency) -> None:
+    streamed = b"".join(voice.backend.synthesize(voice.request(latency=latency), seed=2))
+    whole = voice.say(latency=latency, seed=2)
+    assert np.array_equal(np.frombuffer(streamed, "<i2"), np.round(whole.samples * 32768).astype("<i2"))
+
+
+def test_what_is_said_does_not_depend_on_it(voice: Voice) -> None:
+    clips = [voice.say(SENTENCE, latency=latency, seed=3) for latency in ORDER]
+    for clip in clips[1:]:
+        assert clip.words == clips[0].words
+        assert np.abs(clip.samples - clips[0].samples).max() < 0.01

@@ -1,0 +1,94 @@
+"""reference_id and references: whose voice it is, by its pitch and its long-term spectrum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgpack  # type: ignore[import-untyped]  # it publishes no types
+import numpy as np
+import pytest
+
+from tests.effects.measure import Voice, long_term_spectrum
+from voicelab.audio import analysis
+from voicelab.audio.clip import Clip
+from voicelab.schema import ReferenceAudio, TTSRequest
+
+TRANSCRIPT = "The smooth planks lay on the shore, and all of us saw the old canoe go by. Nobody said a word."
+DEFAULT, OTHERS = "marlow", ("clara", "victor", "juno")
+
+
+@pytest.fixture(scope="module")
+def reference(voice: Voice) -> Callable[[str], Clip]:
+    kept: dict[str, Clip] = {}
+
+    def spoken(name: str) -> Clip:
+        if name not in kept:
+            kept[name] = voice.say(TRANSCRIPT, reference_id=name, seed=11)
+        return kept[name]
+
+    return spoken
+
+
+def audio_of(clip: Clip, format: str = "wav") -> ReferenceAudio:
+    return ReferenceAudio(audio=clip.to_bytes(format), text=TRANSCRIPT)  # type: ignore[arg-type]
+
+
+def pitch(clip: Clip) -> float:
+    return float(12 * np.log2(analysis.f0(clip).median / 100))
+
+
+def apart(one: Clip, other: Clip) -> float:
+    """Root mean square difference of the long-term spectra, in dB."""
+    return float(np.sqrt(np.mean(np.square(long_term_spectrum(one) - long_term_spectrum(other)))))
+
+
+def test_the_voices_here_are_told_apart(voice: Voice, reference: Callable[[str], Clip]) -> None:
+    names = [preset.id for preset in voice.backend.capabilities.voices]
+    assert {DEFAULT, *OTHERS} <= set(names)
+    assert names[0] == DEFAULT
+    for name in OTHERS:
+        again = voice.say(reference_id=name)
+        assert apart(again, reference(name)) < apart(again, reference(DEFAULT))
+        assert abs(pitch(again) - pitch(reference(name))) < abs(pitch(again) - pitch(reference(DEFAULT)))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_an_inline_reference_is_followed(voice: Voice, reference: Callable[[str], Clip], name: str) -> None:
+    cloned = voice.say(references=[audio_of(reference(name))])
+    assert apart(cloned, reference(name)) < 0.8 * apart(cloned, reference(DEFAULT))
+    assert abs(pitch(cloned) - pitch(reference(name))) < 2.5
+    assert abs(pitch(cloned) - pitch(reference(name))) < abs(pitch(cloned) - pitch(reference(DEFAULT)))
+
+
+@pytest.mark.parametrize("format", ["mp3", "wav"])
+def test_however_it_is_packed(voice: Voice, reference: Callable[[str], Clip], format: str) -> None:
+    """The recording counts, not its file."""
+    cloned = voice.say(references=[audio_of(reference("clara"), format)])
+    assert abs(pitch(cloned) - pitch(reference("clara"))) < 2.5
+
+
+def test_several_references_are_one_speaker(voice: Voice, reference: Callable[[str], Clip]) -> None:
+    """Two halves of one recording make the speaker that the whole makes; two speakers make one between them."""
+    whole = reference("clara")
+    middle = len(whole) // 2
+    halves = [Clip(whole.samples[:middle], whole.rate), Clip(whole.samples[middle:], whole.rate)]
+    speaker = voice.backend._references.speaker
+    one, two = speaker([audio_of(whole)]), speaker([audio_of(half) for half in halves])
+    other = speaker([audio_of(reference("victor"))])
+    assert (one - two).norm() < 0.25 * (one - other).norm()
+    pair = [audio_of(reference("clara")), audio_of(reference("victor"))]
+    between = pitch(voice.say(references=pair))
+    assert pitch(reference("victor")) + 1 < between < pitch(reference("clara")) - 1
+    swapped = voice.say(references=pair[::-1])
+    assert abs(pitch(swapped) - between) < 1, "their order means nothing"
+
+
+@pytest.mark.parametrize("rubbish", ["no list", [{"audio": b"RIFF nothing", "text": "?"}], [{"audio": 5}], 7, [None]])
+def test_references_beside_a_reference_id_are_not_looked_at(voice: Voice, rubbish: object) -> None:
+    wire = msgpack.unpackb(
+        msgpack.packb({"text": "Rice is served.", "format": "pcm", "reference_id": "clara", "references": rubbish})
+    )
+    request = TTSRequest.from_wire(wire, binary=True)
+    given = b"".join(voice.backend.synthesize(request, seed=1))
+    plain = voice.request("Rice is served.", reference_id="clara")
+    assert given == b"".join(voice.backend.synthesize(plain, seed=1))
