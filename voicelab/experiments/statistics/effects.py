@@ -197,7 +197,7 @@ def _one_metric(
         present = np.unique(design.codes[number])
         if present.size < 2:
             raise RequestInvalid.of("axes", f"{axis!r} has one level where {metric!r} is known: nothing to compare")
-        stream = (seed, zlib.crc32(metric.encode()), zlib.crc32(axis.encode()))
+        stream = (seed, zlib.crc32(str(metric).encode()), zlib.crc32(str(axis).encode()))
         p, arrangements = permutation_p(design, number, permutations, np.random.default_rng((*stream, 0)))
         tables.frame.append(
             {
