@@ -17,7 +17,6 @@ class Line:
     """Lets the thread that closes a stream wake the one that waits for its audio."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._cut = threading.Event()
         self._response: httpx.Response | None = None
 
@@ -32,25 +31,20 @@ class Line:
         self.check()
 
     def hold(self, response: httpx.Response) -> None:
-        """Note the answer that is being read; it can be cut from now on."""
-        with self._lock:
-            self._response = response
-
-    def release(self) -> None:
-        """Note that the answer is read; its connection may already serve another call."""
-        with self._lock:
-            self._response = None
+        """Note the answer that is being read; it can be cut from now on. To be followed by ``check()``."""
+        self._response = response
 
     def cut(self) -> None:
         """End whatever waits on this line, now or later. May be called twice, from any thread."""
         self._cut.set()
-        with self._lock:
-            if self._response is None or self._response.is_closed:
-                return
-            stream = self._response.extensions.get("network_stream")
-            connection = stream.get_extra_info("socket") if stream is not None else None
-            if isinstance(connection, socket.socket):
-                # Closing would not wake a thread that waits in recv(). The method of the plain socket:
-                # that of a TLS socket takes its state away under the reader's feet.
-                with suppress(OSError):
-                    socket.socket.shutdown(connection, socket.SHUT_RDWR)
+        response = self._response
+        # The connection of an answer that is read may already serve another call.
+        if response is None or response.is_closed:
+            return
+        stream = response.extensions.get("network_stream")
+        connection = stream.get_extra_info("socket") if stream is not None else None
+        if isinstance(connection, socket.socket):
+            # Closing would not wake a thread that waits in recv(). The method of the plain socket:
+            # that of a TLS socket takes its state away under the reader's feet.
+            with suppress(OSError):
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)

@@ -88,14 +88,12 @@ class _BlockingReply:
     def __init__(self, response: httpx.Response, line: Line) -> None:
         self.response = response
         self._chunks: Iterator[bytes] = response.iter_bytes()
-        self._line = line
         line.hold(response)
 
     async def chunk(self) -> bytes:
         return next(self._chunks, b"")
 
     async def close(self) -> None:
-        self._line.release()
         self.response.close()
 
 
