@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import logging
+import signal
 import traceback
+from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.service.conftest import Start
+from tests.service.test_run import Program
 from tests.tones import ToneBackend
 from voicelab.errors import AuthenticationError, EngineError
+from voicelab.service.keys import KeyStore
 
 
 def test_a_secret_is_in_no_answer_and_no_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -49,3 +53,20 @@ def test_a_refused_secret_is_not_in_the_error(start: Start) -> None:
         service.keys.authenticate(wrong)
     assert wrong[11:] not in "".join(traceback.format_exception(caught.value))
     assert wrong[11:] not in repr(vars(caught.value))
+
+
+def test_a_secret_is_in_no_file_and_no_output_of_a_service(tmp_path: Path) -> None:
+    with KeyStore(tmp_path / "keys.sqlite3") as keys:
+        secret = keys.create("canary").secret
+    program = Program(tmp_path, 5)  # it logs everything
+    with httpx.Client(base_url=program.url, headers={"authorization": f"Bearer {secret}"}, trust_env=False) as http:
+        assert http.post("/v1/tts", json={"text": "a"}).status_code == 200
+        assert http.post("/v1/tts", json={"text": secret, "top_p": 2}).status_code == 422
+        assert http.get(f"/model/{secret}", params={"key": secret}).status_code == 404
+        assert http.post("/v1/tts", headers={"authorization": f"Basic {secret}"}).status_code == 401
+    program.process.send_signal(signal.SIGTERM)
+    code, out, err = program.end()
+    assert code == 0
+    assert "status 200" in err  # it did log
+    for what in (out, err, *(path.read_bytes().decode("latin-1") for path in tmp_path.rglob("*") if path.is_file())):
+        assert secret[11:] not in what

@@ -119,7 +119,6 @@ class KeyStore:
 
     def __init__(self, path: Path | str | None = None, *, busy_s: float = 2.0) -> None:
         self.path = Path(path) if path is not None else data_home() / "keys.sqlite3"
-        self._busy_s = busy_s
         self._lock = threading.Lock()
         with self._telling():
             _make_private(self.path)
@@ -257,12 +256,12 @@ class KeyStore:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._turn(), self._telling():
+        with self._lock, self._telling():
             yield self._db
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._turn(), self._telling():
+        with self._lock, self._telling():
             # The default rollback journal is kept: SQLite before 3.51.3 can corrupt a WAL that two
             # processes write, and `voicelab keys` writes beside a running service.
             self._db.execute("BEGIN IMMEDIATE")
@@ -273,16 +272,6 @@ class KeyStore:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        # While another process holds the file, each caller waits for it; waiting for those before, too, adds up.
-        if not self._lock.acquire(timeout=self._busy_s):
-            raise ServiceUnavailable(f"the key store {self.path} is busy", status=503)
-        try:
-            yield
-        finally:
-            self._lock.release()
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
