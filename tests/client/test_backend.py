@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 import pickle
 import ssl
@@ -170,6 +171,20 @@ def test_many_threads_share_one_backend(served: Serve) -> None:
         alone = [b"".join(ToneBackend().synthesize(TTSRequest(text=text))) for text in texts]
         together = list(pool.map(lambda text: b"".join(backend.synthesize(TTSRequest(text=text))), texts))
     assert together == alone
+
+
+def test_it_blocks_where_an_event_loop_runs_too(script: Script) -> None:
+    # As in a notebook, whose cells run on a loop of their own.
+    script.acts = [chunked(b"ab", b"cd"), chunked(b"ef", end=False)]
+
+    async def cell() -> bytes:
+        with ServiceBackend(script.url, retry=RetryPolicy(attempts=1)) as backend:
+            whole = b"".join(backend.synthesize(REQUEST))
+            with pytest.raises(StreamTruncated):
+                backend.synthesize(REQUEST).clip()
+            return whole
+
+    assert asyncio.run(cell()) == b"abcd"
 
 
 # Addresses and secrets
