@@ -180,7 +180,7 @@ def _heard(folder: Path) -> list[bytes]:
 
 def test_what_was_not_recorded_names_the_nearest_and_where_it_differs(folder: Path, tones: ToneBackend) -> None:
     recorder = RecordingBackend(tones, folder)
-    for text in ("The birch canoe slid.", "Something else altogether"):
+    for text in ("The birch canoe slid.", *(f"Something else altogether, {number}" for number in range(20))):
         _chunks(recorder, ask(text, temperature=0.3), seed=3)
     player = ReplayBackend(folder)
     with pytest.raises(StoreError) as caught:

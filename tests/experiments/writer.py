@@ -25,8 +25,9 @@ from voicelab.schema import TTSRequest
 REQUEST = TTSRequest(text="Hello", format="pcm")
 
 
-def put(cache: Cache, name: int, number: int, repeat: int) -> None:
-    audio = f"{os.getpid()} {number} ".encode() * 2000
+def put(cache: Cache, name: int, number: int, repeat: int, size: int = 16_000) -> None:
+    # Random, and the same for nobody else.
+    audio = random.Random(f"{os.getpid()} {number}").randbytes(size)
     timing = Timing(0.1, 0.2, ((0.1, len(audio)),))
     take = cache.put(Take(Provenance(REQUEST, "s1", "writer", "f", None, timing), audio, repeat=repeat))
     # One call of write(2): lines of several processes never mix.
@@ -53,10 +54,17 @@ def same(folder: Path, writers: int) -> int:
 def kill(folder: Path, rounds: int, seed: int) -> int:
     rng = random.Random(seed)
     for name in range(rounds):
+        heard, tell = os.pipe()
         child = os.fork()
         if child == 0:
             for number in itertools.count():
-                put(Cache(folder / str(name)), name, number, number)
+                # Large enough for a kill to come in the middle of writing it.
+                put(Cache(folder / str(name)), name, number, number, 2_000_000)
+                os.write(tell, b".")
+        if rng.random() < 0.8:
+            os.read(heard, 1)  # on a busy machine the first take may be long in coming
+        for end in (heard, tell):
+            os.close(end)
         time.sleep(rng.uniform(0.0, 0.1))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
