@@ -139,8 +139,8 @@ _CUED_NUMERAL = re.compile(
 )
 _CENTURY_NUMERAL = re.compile(rf"\b(?P<num>{_NUMERAL})(?: ?th)? (?=[Cc]entur(?:y|ies)\b|[Oo]lympi|[Dd]ynast)")
 _LISTED_NUMERAL = re.compile(
-    r"(?<![\w'.-])(?P<list>[IVX]+(?:, [IVX]+)*,? (?:and|or|to|&) )(?P<num>[IVX]{2,})(?![\w'-])|"
-    r"(?<![\w'.-])(?P<list2>[IVX]{2,}(?:, [IVX]+)*,? (?:and|or|to|&) )(?P<num2>[VX])(?![\w'-])"
+    r"(?<![\w'.-])(?P<list>[IVX]+(?:, [IVX]+){0,9},? (?:and|or|to|&) )(?P<num>[IVX]{2,})(?![\w'-])|"
+    r"(?<![\w'.-])(?P<list2>[IVX]{2,}(?:, [IVX]+){0,9},? (?:and|or|to|&) )(?P<num2>[VX])(?![\w'-])"
 )
 _NAMED_NUMERAL = re.compile(r"(?<!\band )(?<!\bor )(?<!\bto )(?<=[a-z] )(?P<num>II|III|IV)(?=[,.;:!?)]|'s|$)")
 _LONG_NUMERAL = re.compile(r"(?<![\w'.-])(?P<num>[IVX]{3,})(?![\w'-])")
