@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from voicelab.errors import StoreError
+from voicelab.voices.folders import make_folder, sync_folder
 
 __all__ = ["Blobs"]
 
@@ -39,7 +40,7 @@ class Blobs:
             if path.is_file() and path.read_bytes() == data:
                 os.utime(path)  # as young as if it were written now, for the sweep
                 return digest
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.folder)
             self._write(path, data)
         except OSError as error:
             raise StoreError(f"the voice store cannot write to {self.folder}: {error.strerror or error}") from error
@@ -93,7 +94,7 @@ class Blobs:
             with suppress(OSError):
                 unfinished.unlink()
             raise
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
 
     def _set_aside(self, path: Path) -> Path:
         aside = self.damaged / f"{path.name}-{secrets.token_hex(4)}"
@@ -107,14 +108,3 @@ class Blobs:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-def _sync_folder(folder: Path) -> None:
-    # A new name is safe only when its folder is. Windows has no such call and keeps names by itself.
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from voicelab.errors import StoreError
+from voicelab.voices.folders import make_folder
 
 __all__ = ["Database", "ServerLock"]
 
@@ -105,7 +106,7 @@ class Database:
             if _identity(self.path) != self._file:
                 raise StoreError(f"the database of the voice store was deleted or replaced: {self.path}")
             return self._db
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         # SQLite would make it readable for all; its journals take the permissions of the file.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         # The rollback journal is kept: SQLite before 3.51.3 can corrupt a write-ahead log that two
@@ -113,6 +114,9 @@ class Database:
         db = sqlite3.connect(self.path, timeout=self._busy_s, isolation_level=None, check_same_thread=False)
         try:
             db.execute("PRAGMA foreign_keys = ON")
+            # FULL, the default, does not sync the folder once the journal is gone: after a loss of power the
+            # journal could be back, and would roll back what was acknowledged.
+            db.execute("PRAGMA synchronous = EXTRA")
             self._check(db)
             self._migrate(db)
         except BaseException:
@@ -167,7 +171,7 @@ class ServerLock:
 
     def __init__(self, path: Path) -> None:
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(path.parent)
             self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"the voice store {path.parent} cannot be used: {error}") from error
