@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,7 @@ class Voice:
     """A service with the embedded voice. The same words said the same way are asked for once."""
 
     backend: LocalBackend
+    folder: Path
     keys: KeyStore
     caller: Caller
     other: Caller
@@ -87,7 +89,7 @@ def voice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Voice]:
         running(backend, keys=keys) as url,
     ):
         ada, ben = (Caller(url, keys.create(name).secret) for name in ("ada", "ben"))
-        yield Voice(backend, keys, ada, ben)
+        yield Voice(backend, folder / "voices", keys, ada, ben)
         ada.close()
         ben.close()
     backend.close()

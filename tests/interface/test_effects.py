@@ -203,15 +203,19 @@ def test_numbers_are_normalized_in_chinese() -> None:
 
 @proves("2.1/latency:meaning")
 def test_low_latency_speaks_first_and_normal_last(voice: Voice) -> None:
-    first: dict[str, float] = {}
-    for latency in ("low", "balanced", "normal") * 2:
+    """By the clock, and by how much must be made before the first audio leaves, which no other work on a machine changes."""
+    took: dict[str, list[float]] = {latency: [] for latency in ("low", "balanced", "normal")}
+    size: dict[str, int] = {}
+    for latency in (*took, *took, *took):
         with voice.caller.open() as line:
-            value = {"text": LONG, "format": "pcm", "latency": latency, "max_new_tokens": 60}
+            value = {"text": LONG, "format": "pcm", "latency": latency, "max_new_tokens": 40}
             began = time.perf_counter()
             line.sendall(voice.caller.raw(value, JSON))
             received = b""
-            while len(received.partition(b"\r\n\r\n")[2]) < 100:
+            while b"\r\n" not in (body := received.partition(b"\r\n\r\n")[2]):
                 received += line.recv(65536)
-            took = time.perf_counter() - began
-        first[latency] = min(first.get(latency, took), took)
-    assert first["low"] < first["balanced"] < first["normal"]
+            took[latency].append(time.perf_counter() - began)
+        first = int(body.partition(b"\r\n")[0], 16)
+        size[latency] = min(size.get(latency, first), first)
+    assert size["low"] < size["balanced"] < size["normal"]
+    assert min(took["low"]) < min(took["balanced"]) < min(took["normal"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
+import socket
 import threading
 
 import pytest
@@ -57,7 +57,8 @@ def test_another_content_type_is_415(wire: Wire) -> None:
     refusal(wire.caller.call("POST", "/model", body, Content_Type="text/plain"), 415)
 
 
-def _until(line: http.client.socket.socket, mark: bytes, received: bytes = b"") -> bytes:  # type: ignore[name-defined]
+def _until(line: socket.socket, mark: bytes, received: bytes = b"") -> bytes:
+    """Everything received, up to the first piece in which ``mark`` has come."""
     while mark not in received:
         piece = line.recv(65536)
         assert piece, received

@@ -153,6 +153,10 @@ def test_a_private_model_is_its_creators_alone_and_unknown_to_others(voice: Voic
 
 @proves("D-18")
 def test_upload_limits(voice: Voice, speech: bytes) -> None:
+    def kept() -> list[str]:
+        return sorted(str(path) for path in voice.folder.rglob("*") if path.is_file())
+
+    before = kept()
     sent = [part for part in parts(speech, texts=None) if part[0] != "voices"]
     assert fields(voice.caller.create([*sent, *[("voices", File(speech[:2000]))] * 21])) == [["body", "voices"]]
     assert fields(voice.caller.create({**body(b"", texts=None), "voices": [speech[:2000]] * 21})) == [
@@ -161,6 +165,8 @@ def test_upload_limits(voice: Voice, speech: bytes) -> None:
     quiet = file(b"\x10\x00\xf0\xff" * 8000 * 301, "FLAC")  # 301 s
     answer = voice.caller.create([*sent, ("voices", File(quiet))])
     assert all(loc[:2] == ["body", "voices"] for loc in fields(answer))
+    assert kept() == before
+    assert any("sqlite" in path for path in before)
 
 
 @pytest.mark.thorough
