@@ -18,6 +18,11 @@ from voicelab.schema import TTSRequest, VoiceCreate
 
 REQUEST = TTSRequest(text="hello", format="pcm", sample_rate=24000)
 QUICK = RetryPolicy(attempts=3, base_s=0.001)
+CREATE = VoiceCreate(title="Ada", voices=(b"RIFF",), visibility="private")
+RECORD = (
+    b'{"_id":"v1","type":"tts","title":"Ada","state":"trained","created_at":"2026-01-01T00:00:00Z",'
+    b'"updated_at":"2026-01-01T00:00:00Z","visibility":"private","author":{"_id":"a"}}'
+)
 
 Act = Callable[[socket.socket], None]
 

@@ -8,16 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.client.conftest import QUICK, REQUEST, WAYS, Act, Script, chunked, hang_up, reply, reset
+from tests.client.conftest import QUICK, RECORD, REQUEST, WAYS, Act, Script, chunked, hang_up, reply, reset
 from voicelab.backend import SpeechStream
 from voicelab.client import AsyncServiceBackend, AsyncSpeechStream, ServiceBackend, Timeouts
 from voicelab.errors import RequestInvalid, ServiceError, VoicelabError
 from voicelab.schema import ReferenceAudio, VoiceCreate
 
-RECORD = (
-    b'{"_id":"v1","type":"tts","title":"Ada","state":"trained","created_at":"2026-01-01T00:00:00Z",'
-    b'"updated_at":"2026-01-01T00:00:00Z","visibility":"private","author":{"_id":"a"}}'
-)
 CREATE = VoiceCreate(title="Ada", voices=(b"RIFF", b"fLaC"), texts=("one", "two"), visibility="private")
 CLONE = REQUEST.replace(references=(ReferenceAudio(audio=b"\x00\xff", text="said"),))
 FIELDS = b'[{"loc":["body","text"],"type":"t","msg":"m","in":"body"}]'
