@@ -144,6 +144,11 @@ class ServiceBackend:
 class AsyncServiceBackend:
     """ServiceBackend for an asyncio event loop: the same calls, waits, tries and errors, to be awaited.
 
+        async with AsyncServiceBackend("https://voice.example", key) as service:
+            async with await service.synthesize(TTSRequest(text="Hello.")) as stream:
+                async for chunk in stream:
+                    ...
+
     Takes the same arguments. It belongs to one event loop; ``aclose()`` when done. Cancelling a task that
     waits for an answer or for audio closes its connection at once.
     """
