@@ -335,7 +335,7 @@ def test_a_run_killed_at_any_time_goes_on_with_nothing_lost_or_done_twice(path: 
 
 @pytest.mark.thorough
 def test_a_run_killed_many_times_goes_on_with_nothing_lost_or_done_twice(path: Path) -> None:
-    _kill(path, 200, 2)
+    _kill(path, 100, 2)
 
 
 def test_a_run_as_a_table(path: Path, tones: ToneBackend) -> None:
