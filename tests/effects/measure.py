@@ -28,12 +28,20 @@ class Voice:
 
     def __init__(self, backend: LocalBackend) -> None:
         self.backend = backend
+        self._kept: dict[tuple[str, int, str], Clip] = {}
 
     def request(self, text: str = SENTENCE, **fields: Any) -> TTSRequest:
         return TTSRequest.build(text=text, **{"format": "pcm", **fields})
 
     def say(self, text: str = SENTENCE, *, seed: int = 1, **fields: Any) -> Clip:
         return self.backend.synthesize(self.request(text, **fields), seed=seed).clip()
+
+    def kept(self, text: str = SENTENCE, *, seed: int = 1, **fields: Any) -> Clip:
+        """The same, spoken once however often it is asked for."""
+        key = (text, seed, repr(sorted(fields.items())))
+        if key not in self._kept:
+            self._kept[key] = self.say(text, seed=seed, **fields)
+        return self._kept[key]
 
     def takes(self, seeds: Iterable[int], text: str = SENTENCE, **fields: Any) -> list[Clip]:
         """One clip a seed, spoken together."""

@@ -1,16 +1,17 @@
-"""condition_on_previous_chunks: over the border of two segments speech goes on as it does inside one, or begins anew.
+"""condition_on_previous_chunks: whether a segment hears those before it, and what that does at their border.
 
-Cut into three segments that hear each other, a text is spoken just as if it had not been cut: every jump of pitch or timbre
-at a border is the one that lies between two sentences of one segment. Cut into segments that do not, each is spoken as if
-it stood alone.
+Two sentences are one segment with min_chunk_length=100 and two with 0, so that a border between segments can be held
+against the same place inside a segment.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from tests.effects.measure import HOP, Floats, Voice, long_term_spectrum, semitones
+from tests.effects.measure import HOP, Floats, Voice, long_term_spectrum, said, semitones
 from voicelab.audio import analysis
 from voicelab.audio.clip import Clip
 from voicelab.schema import ReferenceAudio
@@ -20,45 +21,28 @@ SENTENCES = (
     "Glue the sheet to the dark blue background, then press it down with both of your hands.",
     "Four hours of steady work faced us, so we took the tools and went out to the garden.",
 )
-TEXT = " ".join(SENTENCES)
-FIRSTS = ("Glue", "Four")
+TEXT = " ".join(SENTENCES[:2])
+FIRST = "Glue"
 
 
-def jumps(clip: Clip) -> Floats:
-    """From the last two seconds of a sentence to the first two of the next: (borders, 1 + 40).
+def jump(clip: Clip) -> Floats:
+    """From the last two seconds of the first sentence to the first two of the second: (1 + 40,).
 
     Semitones of the median pitch, and dB of the long-term spectrum in 40 bands.
     """
-    pitch, found = analysis.f0(clip), []
-    for word in FIRSTS:
-        at = next(w.start for w in clip.words if w.text == word)
-        sides = []
-        for start, end in ((at - 2, at), (at, at + 2)):
-            values = pitch.values[(pitch.times >= start) & (pitch.times < end)]
-            sides.append(np.append(semitones(np.nanmedian(values)), long_term_spectrum(clip, start, end)))
-        found.append(sides[1] - sides[0])
-    return np.array(found)
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_true_sounds_as_if_the_text_had_not_been_cut(voice: Voice, temperature: float) -> None:
-    whole, cut = (voice.say(TEXT, chunk_length=n, temperature=temperature, top_p=1.0, seed=4) for n in (300, 100))
-    assert voice.say(TEXT, chunk_length=100, max_new_tokens=1).duration == pytest.approx(3 * HOP / 44100), "it is cut"
-    assert cut.words == whole.words
-    assert np.abs(jumps(cut) - jumps(whole)).max() < 0.01
-    assert np.abs(cut.samples - whole.samples).max() < 1e-3
-
-
-def test_a_cloned_speaker_goes_on_likewise(voice: Voice) -> None:
-    sample = ReferenceAudio(audio=voice.say(SENTENCES[0], reference_id="clara").to_bytes("wav"), text=SENTENCES[0])
-    whole, cut = (voice.say(" ".join(SENTENCES[:2]), chunk_length=n, references=[sample]) for n in (300, 100))
-    assert cut.words == whole.words
-    assert np.abs(cut.samples - whole.samples).max() < 1e-3
+    pitch = analysis.f0(clip)
+    at = next(w.start for w in clip.words if w.text == FIRST)
+    sides = []
+    for start, end in ((at - 2, at), (at, at + 2)):
+        values = pitch.values[(pitch.times >= start) & (pitch.times < end)]
+        sides.append(np.append(semitones(np.nanmedian(values)), long_term_spectrum(clip, start, end)))
+    made: Floats = sides[1] - sides[0]
+    return made
 
 
 def test_false_speaks_each_segment_as_if_it_stood_alone(voice: Voice) -> None:
     """Whatever comes before, the same frames follow; with true they hear it."""
-    fields = {"chunk_length": 100, "max_new_tokens": 30}
+    fields: dict[str, Any] = {"chunk_length": 100, "max_new_tokens": 30}
     others = ("The old mule stood at the long stone wall all day, and it would not move for us.", SENTENCES[0])
     free, bound = (
         [voice.say(f"{other} {SENTENCES[1]}", condition_on_previous_chunks=on, **fields) for other in others]
@@ -71,16 +55,25 @@ def test_false_speaks_each_segment_as_if_it_stood_alone(voice: Voice) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("first", [0, 100, 200])
-def test_with_false_borders_jump_more(voice: Voice, first: int) -> None:
-    """The spread over takes of the jump of the spectrum at a border: what is said before pulls what follows along."""
-    fields = {"chunk_length": 100, "temperature": 1.0, "top_p": 1.0}
-    spreads = []
-    for conditioned in (True, False):
-        takes = voice.takes(
-            range(first, first + 24), " ".join(SENTENCES), condition_on_previous_chunks=conditioned, **fields
-        )
-        found = [jumps(take) for take in takes if set(FIRSTS) <= {w.text for w in take.words}]
-        assert len(found) > 18
-        spreads.append(float(np.sqrt(np.array(found)[:, :, 1:].var(axis=0).mean())))
+@pytest.mark.parametrize("cloned", [False, True])
+@pytest.mark.parametrize("first", [0, 100])
+def test_over_a_border_it_jumps_no_further_than_inside_a_segment(voice: Voice, first: int, cloned: bool) -> None:
+    """The same two sentences in one segment, in two that hear each other, and in two that do not."""
+    fields: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0}
+    if cloned:
+        sample = voice.kept(SENTENCES[2], reference_id="clara").to_bytes("wav")
+        fields["references"] = [ReferenceAudio(audio=sample, text=SENTENCES[2])]
+    found = []
+    for shortest, conditioned in ((100, True), (0, True), (0, False)):
+        fields |= {"min_chunk_length": shortest, "condition_on_previous_chunks": conditioned}
+        assert len(voice.say(TEXT, max_new_tokens=1, **fields)) == (1 if shortest else 2) * HOP
+        takes = voice.takes(range(first, first + 24), TEXT, **fields)
+        found.append(np.array([jump(take) for take in takes if FIRST in said(take)]))
+        assert len(found[-1]) > 18
+    inside, heard, unheard = found
+    for part in (slice(0, 1), slice(1, None)):  # pitch, then spectrum
+        sizes = [float(np.sqrt(np.mean(np.square(jumps[:, part])))) for jumps in (inside, heard)]
+        assert sizes[1] < 1.1 * sizes[0]
+    # What is said before pulls the timbre of what follows along: from take to take the jump varies less.
+    spreads = [float(np.sqrt(jumps[:, 1:].var(axis=0).mean())) for jumps in (heard, unheard)]
     assert spreads[0] < spreads[1]

@@ -26,19 +26,19 @@ def cut(notes: tuple[str, ...]) -> list[int]:
 
 @pytest.mark.parametrize(("threshold", "stopped"), [(0.0, [2, 3, 4]), (0.5, [3, 4]), (0.75, [4]), (1.0, [])])
 def test_the_rest_is_stopped_once_enough_have_ended(voice: Voice, threshold: float, stopped: list[int]) -> None:
-    clip = voice.say(TEXT, early_stop_threshold=threshold, **FIELDS)
+    clip = voice.kept(TEXT, early_stop_threshold=threshold, **FIELDS)
     assert cut(clip.notes) == stopped
     assert len(clip.notes) == len(stopped)
 
 
 def test_the_lower_the_sooner_it_is_over(voice: Voice) -> None:
-    seconds = [voice.say(TEXT, early_stop_threshold=x, **FIELDS).duration for x in (0.0, 0.5, 0.75, 1.0)]
+    seconds = [voice.kept(TEXT, early_stop_threshold=x, **FIELDS).duration for x in (0.0, 0.5, 0.75, 1.0)]
     assert seconds == sorted(seconds)
     assert all(later > sooner + 0.5 for sooner, later in pairwise(seconds))
 
 
 def test_what_ended_by_itself_is_untouched(voice: Voice) -> None:
-    whole, early = (voice.say(TEXT, early_stop_threshold=x, **FIELDS) for x in (1.0, 0.0))
+    whole, early = (voice.kept(TEXT, early_stop_threshold=x, **FIELDS) for x in (1.0, 0.0))
     first = next(word for word in whole.words if word.text == "bark").end
     assert np.array_equal(whole.samples[: int(first * 44100)], early.samples[: int(first * 44100)])
     # The rest have as many frames as the first, or one more: they began together and were stopped together.
@@ -49,8 +49,8 @@ def test_what_ended_by_itself_is_untouched(voice: Voice) -> None:
 
 
 def test_where_it_cuts_does_not_depend_on_what_else_is_spoken(voice: Voice) -> None:
-    alone = voice.say(TEXT, early_stop_threshold=0.5, **FIELDS)
-    request = voice.request("The smooth planks of the birch canoe, again and again. " * 3)
+    alone = voice.kept(TEXT, early_stop_threshold=0.5, **FIELDS)
+    request = voice.request("The smooth planks of the birch canoe, again and again. " * 2)
     beside = [voice.backend.synthesize(request, seed=seed) for seed in range(6)]
     crowded = voice.say(TEXT, early_stop_threshold=0.5, **FIELDS)
     for stream in beside:

@@ -12,7 +12,7 @@ from voicelab.audio.prosody import CEILING_DBFS
 @pytest.mark.parametrize("reference_id", [None, "clara"])
 @pytest.mark.parametrize("speed", [0.5, 0.8, 1.25, 2.0])
 def test_speed_scales_the_duration_and_keeps_the_pitch(voice: Voice, speed: float, reference_id: str | None) -> None:
-    plain = voice.say(reference_id=reference_id)
+    plain = voice.kept(reference_id=reference_id)
     clip = voice.say(prosody={"speed": speed}, reference_id=reference_id)
     assert len(clip) == round(len(plain) / speed)
     assert abs(cents(plain, clip)) < 20
@@ -25,7 +25,7 @@ def test_speed_scales_the_duration_and_keeps_the_pitch(voice: Voice, speed: floa
 
 @pytest.mark.parametrize("volume", [-30.0, -12.0, -3.0, 2.0])
 def test_volume_changes_the_level_by_so_many_decibels(voice: Voice, volume: float) -> None:
-    plain = voice.say()
+    plain = voice.kept()
     clip = voice.say(prosody={"volume": volume})
     assert clip.notes == (), "nothing needed limiting"
     assert rms_db(clip.samples) - rms_db(plain.samples) == pytest.approx(volume, abs=0.1)
@@ -33,7 +33,7 @@ def test_volume_changes_the_level_by_so_many_decibels(voice: Voice, volume: floa
 
 @pytest.mark.parametrize("volume", [20.0, 40.0])
 def test_what_would_clip_is_limited_and_noted(voice: Voice, volume: float) -> None:
-    plain = voice.say()
+    plain = voice.kept()
     clip = voice.say(prosody={"volume": volume})
     ceiling = 10 ** (CEILING_DBFS / 20)
     assert np.abs(clip.samples).max() <= ceiling + 1 / 32768
@@ -48,7 +48,7 @@ def test_what_would_clip_is_limited_and_noted(voice: Voice, volume: float) -> No
 
 
 def test_both_at_once(voice: Voice) -> None:
-    plain = voice.say()
+    plain = voice.kept()
     clip = voice.say(prosody={"speed": 1.5, "volume": -6.0})
     assert len(clip) == round(len(plain) / 1.5)
     assert rms_db(clip.samples) - rms_db(plain.samples) == pytest.approx(-6, abs=1.5)

@@ -16,7 +16,7 @@ from voicelab.errors import EngineError
 Codes = npt.NDArray[np.int64]
 TEXT = "We all saw the slow old mule lean on the long stone wall."
 """Long vowels and liquids: sounds that stay the same for a while, so that there is something to repeat."""
-SEEDS = range(16)
+SEEDS = range(12)
 
 
 def repeats(takes: Sequence[Codes]) -> float:
