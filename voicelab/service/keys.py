@@ -244,6 +244,9 @@ class KeyStore:
             db.execute("UPDATE keys SET credit = credit + ? WHERE id = ?", (characters, key.id))
 
     def _prepare(self) -> None:
+        with self._reading() as db:
+            # With less, a commit that was acknowledged can be rolled back by a loss of power.
+            db.execute("PRAGMA synchronous = EXTRA")
         with self._writing() as db:
             version = db.execute("PRAGMA user_version").fetchone()[0]
             if version > _VERSION:
