@@ -38,8 +38,18 @@ if TYPE_CHECKING:
         WeightsError,
     )
     from voicelab.experiments.cache import Cache
+    from voicelab.experiments.comparison.comparison import Comparison, compare
+    from voicelab.experiments.listening.design import ListeningTest
+    from voicelab.experiments.listening.results import analyse
+    from voicelab.experiments.listening.votes import Ballot
     from voicelab.experiments.manifest import Manifest, load
+    from voicelab.experiments.metrics import measure
     from voicelab.experiments.recording import RecordingBackend, ReplayBackend
+    from voicelab.experiments.statistics import effects
+    from voicelab.experiments.sweeps.axes import Axis
+    from voicelab.experiments.sweeps.budget import Budget
+    from voicelab.experiments.sweeps.result import SweepResult
+    from voicelab.experiments.sweeps.sweep import Sweep
     from voicelab.experiments.take import Take
     from voicelab.lab import Lab, connect
     from voicelab.schema import (
@@ -60,14 +70,19 @@ __all__ = [
     "AudioError",
     "AuthenticationError",
     "Author",
+    "Axis",
     "Backend",
+    "Ballot",
+    "Budget",
     "Cache",
     "Cancelled",
     "Capabilities",
     "Clip",
+    "Comparison",
     "EngineError",
     "FieldError",
     "Lab",
+    "ListeningTest",
     "LocalBackend",
     "Manifest",
     "MissingExtra",
@@ -87,6 +102,8 @@ __all__ = [
     "SpeechStream",
     "StoreError",
     "StreamTruncated",
+    "Sweep",
+    "SweepResult",
     "TTSRequest",
     "Take",
     "Timing",
@@ -97,8 +114,12 @@ __all__ = [
     "WeightsError",
     "WordTime",
     "__version__",
+    "analyse",
+    "compare",
     "connect",
+    "effects",
     "load",
+    "measure",
 ]
 
 # The module each name lives in. mypy reads the imports above, the interpreter this table.
@@ -107,7 +128,17 @@ _HOME = {
     **dict.fromkeys(("Backend", "Capabilities", "SpeechStream", "VoicePreset"), "voicelab.backend"),
     **dict.fromkeys(("AsyncServiceBackend", "AsyncSpeechStream", "ServiceBackend"), "voicelab.client"),
     "LocalBackend": "voicelab.engine.local",
+    "Axis": "voicelab.experiments.sweeps.axes",
+    "Ballot": "voicelab.experiments.listening.votes",
+    "Budget": "voicelab.experiments.sweeps.budget",
     "Cache": "voicelab.experiments.cache",
+    **dict.fromkeys(("Comparison", "compare"), "voicelab.experiments.comparison.comparison"),
+    "ListeningTest": "voicelab.experiments.listening.design",
+    "Sweep": "voicelab.experiments.sweeps.sweep",
+    "SweepResult": "voicelab.experiments.sweeps.result",
+    "analyse": "voicelab.experiments.listening.results",
+    "effects": "voicelab.experiments.statistics",
+    "measure": "voicelab.experiments.metrics",
     **dict.fromkeys(("Manifest", "load"), "voicelab.experiments.manifest"),
     **dict.fromkeys(("RecordingBackend", "ReplayBackend"), "voicelab.experiments.recording"),
     "Take": "voicelab.experiments.take",

@@ -90,17 +90,17 @@ def test_nothing_in_it_needs_a_kernel_an_id_or_a_network() -> None:
 def test_the_budget_is_told_and_a_long_clip_is_cut_to_it() -> None:
     html = clip_bundle(tone(2.0))["text/html"]
     assert re.search(r"128 kbit/s, \d+ of 1024 KiB</div>", html)
-    audio, said = display._embedded(tone(18.0), 200_000)
+    audio, said = display.embedded_audio(tone(18.0), 200_000)
     assert len(audio) <= 200_000
     assert said.startswith("mp3, 64 kbit/s")
     assert "only" not in said
-    audio, said = display._embedded(tone(20.0), 50_000)
+    audio, said = display.embedded_audio(tone(20.0), 50_000)
     assert 45_000 < len(audio) <= 50_000
     seconds = re.search(r"only the first (\d+\.\d) s of 20\.0 s fit", said)
     assert seconds is not None
     assert Clip.load(base64.b64decode(audio)).duration == pytest.approx(float(seconds[1]), abs=0.15)
     with pytest.raises(RequestInvalid, match="budget"):
-        display._embedded(tone(), 100)
+        display.embedded_audio(tone(), 100)
 
 
 def test_the_text_is_rounded_figures() -> None:

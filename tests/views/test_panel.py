@@ -13,7 +13,7 @@ TEXT = "Twelve notes"
 
 
 def panel(backend: ToneBackend | None = None, **defaults: object) -> SpeechPanel:
-    return SpeechPanel(Lab(backend or ToneBackend(), **defaults), TEXT)
+    return SpeechPanel(Lab(backend or ToneBackend()).with_defaults(**defaults), TEXT)
 
 
 def test_it_begins_with_the_defaults_of_the_lab_and_says_the_plain_call() -> None:

@@ -18,7 +18,7 @@ from voicelab.audio.clip import Clip
 from voicelab.errors import RequestInvalid
 from voicelab.views.plots import plot_clips
 
-__all__ = ["BUDGET", "clip_bundle", "clip_picture", "clip_text"]
+__all__ = ["BUDGET", "INK", "clip_bundle", "clip_picture", "clip_text", "embedded_audio"]
 
 BUDGET: Final = 1024 * 1024
 """Bytes of base64 that the audio of one output may take."""
@@ -29,7 +29,8 @@ _DPI: Final = 100
 _SIZE: Final = (6.4, 2.6)
 _LEFT, _WIDTH = 0.09, 0.90
 # Grey that can be read on white and on JupyterLab's dark background alike (contrast 4.5 and 4.2 to 1).
-_INK: Final = "#767676"
+INK: Final = "#767676"
+"""Colour of text and axes in pictures that any page may have behind it."""
 _PALETTE: Final = 128
 # Pitch takes a second for half a minute of sound: of long clips the beginning is measured.
 _MEASURED_S: Final = 60.0
@@ -72,15 +73,15 @@ def clip_picture(clip: Clip) -> bytes:
     plot_clips(clip, axes=axes)
     for ax in axes:
         ax.patch.set_alpha(0.0)
-        ax.tick_params(colors=_INK, labelsize=7)
-        ax.xaxis.label.set_color(_INK)
-        ax.yaxis.label.set_color(_INK)
+        ax.tick_params(colors=INK, labelsize=7)
+        ax.xaxis.label.set_color(INK)
+        ax.yaxis.label.set_color(INK)
         for item in (ax.xaxis.label, ax.yaxis.label):
             item.set_fontsize(7)
         for item in ax.texts:
-            item.set_color(_INK)
+            item.set_color(INK)
         for spine in ax.spines.values():
-            spine.set_color(_INK)
+            spine.set_color(INK)
     canvas.draw()  # type: ignore[no-untyped-call]  # matplotlib's backends are not annotated
     # A palette makes the file a third as large; it also drops the version that matplotlib writes into it.
     drawn = Image.frombytes("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba()))  # type: ignore[no-untyped-call]
@@ -90,8 +91,11 @@ def clip_picture(clip: Clip) -> bytes:
     return data.getvalue()
 
 
-def _embedded(clip: Clip, budget: int) -> tuple[str, str]:
-    """Return the sound as base64 of at most ``budget`` bytes, and the sentence that says what it is."""
+def embedded_audio(clip: Clip, budget: int) -> tuple[str, str]:
+    """Return the sound as base64 mp3 of at most ``budget`` bytes, and the sentence that says what it is.
+
+    Raises RequestInvalid for a budget below 4096 bytes.
+    """
     if budget < 4096:
         raise RequestInvalid.of("budget", "an output needs 4096 bytes for its sound at least", in_="query")
     part, said = clip, ""
@@ -115,7 +119,7 @@ def _seconds(bitrate: int, budget: int) -> float:
 
 
 def _html(clip: Clip, text: str, picture: str, budget: int = BUDGET) -> str:
-    audio, said = _embedded(clip, budget)
+    audio, said = embedded_audio(clip, budget)
     duration = f"{max(clip.duration, 0.001):.4f}"
     # In attributes, because an untrusted notebook loses them without harm, and they need no ids.
     follow = (
@@ -136,5 +140,5 @@ def _html(clip: Clip, text: str, picture: str, budget: int = BUDGET) -> str:
         'transition:left .25s linear;pointer-events:none"></i>'
         f'<img alt="Waveform and mel spectrogram. {escape(text)}" style="width:100%" '
         f'src="data:image/png;base64,{picture}" onclick="{seek}"></div>'
-        f'<div style="color:{_INK}">{escape(text)}; {escape(said)}</div>{notes}</div>'
+        f'<div style="color:{INK}">{escape(text)}; {escape(said)}</div>{notes}</div>'
     )

@@ -14,7 +14,7 @@ from voicelab.experiments.metrics.activity import HOP_S, activity
 from voicelab.experiments.metrics.metric import Subject, Undefined
 from voicelab.experiments.metrics.pitch import contour
 
-__all__ = ["cepstrum", "log_f0_rmse", "mcd", "pesq", "stoi"]
+__all__ = ["cepstrum", "log_f0_rmse", "mcd", "pesq", "stoi", "warped_frames"]
 
 _Floats = npt.NDArray[np.float64]
 
@@ -67,6 +67,14 @@ def _path(subject: Subject) -> _Path:
     steps = steps[::-1]
     distances = np.linalg.norm(ours[:, steps[:, 0]] - theirs[:, steps[:, 1]], axis=0)
     return _Path(steps + np.array([first, other_first]), distances)
+
+
+def warped_frames(subject: Subject) -> npt.NDArray[np.intp]:
+    """Return the path of ``mcd``: pairs of 10 ms frames, (steps, 2), of the clip and of its reference.
+
+    Raises Undefined when they cannot be aligned.
+    """
+    return subject.once(_path).frames
 
 
 def mcd(subject: Subject) -> float:

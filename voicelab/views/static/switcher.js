@@ -10,6 +10,7 @@ export class Switcher {
   constructor(audio, { warp = (_from, _to, seconds) => seconds, onend = () => {} } = {}) {
     this.audio = audio;
     this.sounds = new Map();
+    this.levels = new Map(); // a factor for each sound that is not to be heard as it is
     this.warp = warp;
     this.onend = onend;
     this.current = null;
@@ -29,6 +30,18 @@ export class Switcher {
 
   get duration() {
     return this.sounds.get(this.current)?.duration ?? 0;
+  }
+
+  get factor() {
+    return this.levels.get(this.current) ?? 1;
+  }
+
+  /** Hear sounds at other levels, at once: a map from names to factors. */
+  setLevels(levels) {
+    this.levels = levels;
+    const at = this.audio.currentTime;
+    this.source?.gain.gain.setValueAtTime(this.source.gain.gain.value, at);
+    this.source?.gain.gain.linearRampToValueAtTime(this.factor, at + FADE);
   }
 
   /** Seconds in the current sound that are at the output now. */
@@ -97,8 +110,8 @@ export class Switcher {
     node.buffer = this.sounds.get(this.current);
     if (this.region) Object.assign(node, { loop: true, loopStart: this.region[0], loopEnd: this.region[1] });
     node.connect(gain).connect(this.output);
-    gain.gain.setValueAtTime(fade ? 0 : 1, at);
-    if (fade) gain.gain.linearRampToValueAtTime(1, at + fade);
+    gain.gain.setValueAtTime(fade ? 0 : this.factor, at);
+    if (fade) gain.gain.linearRampToValueAtTime(this.factor, at + fade);
     node.start(at, offset);
     const source = { node, gain };
     node.onended = () => {
@@ -115,7 +128,7 @@ export class Switcher {
   /** End a source in a fade from `at`, in step with the next one's. */
   fade({ node, gain }, at) {
     node.onended = null;
-    gain.gain.setValueAtTime(1, at);
+    gain.gain.setValueAtTime(gain.gain.value, at);
     gain.gain.linearRampToValueAtTime(0, at + FADE);
     node.stop(at + FADE);
   }

@@ -1,0 +1,146 @@
+"""Comparison: two to eight clips side by side, as a value: gains, alignments, differences, measurements."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import entry_points
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from voicelab.audio.clip import Clip
+from voicelab.errors import MissingExtra, RequestInvalid
+from voicelab.experiments.comparison.alignment import Alignment, align
+from voicelab.experiments.listening.stimuli import Matched, match_loudness
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from voicelab.experiments.listening.design import Kind, ListeningTest
+
+__all__ = ["MOST", "Comparison", "compare"]
+
+MOST: Final = 8
+"""Clips of one comparison: more than keys 1 to 8 are not told apart by ear either."""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Clips by their names, in order. ``matched`` has them at one loudness, with the gains that it took."""
+
+    clips: Mapping[str, Clip] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not 2 <= len(self.clips) <= MOST:
+            raise RequestInvalid.of("clips", f"a comparison has 2 to {MOST} clips, not {len(self.clips)}", in_="query")
+        object.__setattr__(self, "clips", MappingProxyType(dict(self.clips)))
+
+    def __repr__(self) -> str:
+        listed = ", ".join(f"{name} {clip.duration:.2f} s" for name, clip in self.clips.items())
+        return f"Comparison({listed})"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        for entry in entry_points(group="voicelab.display", name="comparison"):
+            try:
+                show = entry.load()
+            except ImportError:
+                continue
+            bundle: dict[str, Any] = show(self)
+            return bundle
+        return {"text/plain": repr(self)}
+
+    def panel(self) -> Any:
+        """Return the panel in which it is heard: shown as the last value of a notebook's cell.
+
+        It comes from the group ``voicelab.display`` too, since nothing here knows widgets. Raises MissingExtra when
+        what it needs is not installed.
+        """
+        for entry in entry_points(group="voicelab.display", name="comparison_panel"):
+            return entry.load()(self)
+        raise MissingExtra.of("notebook", "the panel of a comparison")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in order."""
+        return tuple(self.clips)
+
+    @cached_property
+    def matched(self) -> Matched:
+        """The clips at one loudness (ITU-R BS.1770-4), nothing limited. Raises RequestInvalid for a clip without."""
+        return match_loudness(self.clips)
+
+    @cached_property
+    def alignments(self) -> Mapping[str, Alignment]:
+        """Where the moments of the first clip are in each other one, by its name."""
+        (_, first), *others = self.clips.items()
+        return MappingProxyType({name: align(first, clip) for name, clip in others})
+
+    @property
+    def same_text(self) -> bool:
+        """Whether all say the same, as far as is known: clips that were loaded do not tell."""
+        texts = {clip.provenance.request.text for clip in self.clips.values() if clip.provenance is not None}
+        return len(texts) <= 1
+
+    def differences(self) -> pd.DataFrame:
+        """Return the fields in which the clips' requests differ: a row for each, a column for each clip.
+
+        Besides the fields of the request: model, backend, fingerprint, seed. None where a clip has no provenance.
+        """
+        import pandas as pd
+
+        known = {name: _asked(clip) for name, clip in self.clips.items()}
+        fields = list(dict.fromkeys(field for asked in known.values() for field in asked))
+        rows = {field: {name: asked.get(field) for name, asked in known.items()} for field in fields}
+        differing = {field: row for field, row in rows.items() if len({repr(value) for value in row.values()}) > 1}
+        return pd.DataFrame.from_dict(differing, orient="index", columns=list(self.names))
+
+    def metrics(self, *names: str) -> pd.DataFrame:
+        """Return measurements, a row for each clip: those of ``measure``, and distances from the first clip.
+
+        ``names`` chooses metrics; the basic ones and pitch when not given.
+        """
+        from voicelab.experiments.metrics import BASIC, measure
+
+        chosen = names or (*BASIC, "f0_median", "f0_sd")
+        frame = measure(list(self.clips.values()), chosen)
+        frame.index = list(self.names)
+        return frame
+
+    def listening_test(self, kind: Kind = "AB", *, name: str = "comparison", **options: Any) -> ListeningTest:
+        """Return a blind test of these clips: one item. ``options`` are those of ListeningTest."""
+        from voicelab.experiments.listening.design import ListeningTest
+
+        return ListeningTest(name, kind, {"clips": dict(self.clips)}, **options)
+
+
+def compare(*clips: Clip, **named: Clip) -> Comparison:
+    """Compare clips: ``vl.compare(a, b)`` calls them A and B, ``vl.compare(cold=a, hot=b)`` by their names.
+
+    Raises RequestInvalid for fewer than 2 or more than 8 clips, or for what is no Clip.
+    """
+    together = {**dict(zip(string.ascii_uppercase, clips, strict=False)), **named}
+    if len(together) != len(clips) + len(named):
+        raise RequestInvalid.of("clips", "a clip by keyword has the name of one without", in_="query")
+    for name, clip in together.items():
+        if not isinstance(clip, Clip):
+            raise RequestInvalid.of(name, f"a comparison is of Clips, not of {type(clip).__name__}", in_="query")
+    return Comparison(together)
+
+
+def _asked(clip: Clip) -> dict[str, Any]:
+    if clip.provenance is None:
+        return {}
+    request = clip.provenance.request.canonical()
+    prosody = request.pop("prosody")
+    beside = clip.provenance
+    return {
+        **request,
+        "prosody.speed": prosody["speed"],
+        "prosody.volume": prosody["volume"],
+        "model": beside.model,
+        "backend": beside.backend,
+        "fingerprint": beside.fingerprint,
+        "seed": beside.seed,
+    }

@@ -1,0 +1,270 @@
+// The comparison: clips that play in step, one heard at a time, switched by keys at the same time or the same word.
+//
+// The kernel sends {clips: [{name, rate, samples, gain, columns, bands, knots}], text} with two buffers for each clip:
+// s16le samples, and its mel spectrogram as bytes, 0 for 80 dB below the loudest. `knots` are pairs of moments
+// (of the first clip, of this one) that belong together.
+
+import { Switcher } from "./switcher.js";
+
+// Nine steps of cividis (Nuñez, Anderton and Renslow 2018), which readers of all kinds tell apart.
+const MAP = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#fee838"].map((c) =>
+  [1, 3, 5].map((at) => parseInt(c.slice(at, at + 2), 16)),
+);
+
+function colour(value) {
+  const at = (value / 255) * (MAP.length - 1);
+  const low = Math.min(Math.floor(at), MAP.length - 2);
+  return MAP[low].map((part, i) => Math.round(part + (MAP[low + 1][i] - part) * (at - low)));
+}
+
+function node(tag, fields = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), fields);
+  made.append(...children);
+  return made;
+}
+
+/** Between the knots in a straight line: where the moment `x` of one side is on the other. */
+export function interpolate(knots, from, to, x) {
+  let low = 0;
+  let high = knots.length - 1;
+  if (x <= knots[0][from]) return knots[0][to];
+  if (x >= knots[high][from]) return knots[high][to];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (knots[middle][from] <= x) low = middle;
+    else high = middle;
+  }
+  const share = (x - knots[low][from]) / (knots[high][from] - knots[low][from]);
+  return knots[low][to] + share * (knots[high][to] - knots[low][to]);
+}
+
+class Comparison {
+  constructor(el, message, buffers) {
+    this.clips = message.clips;
+    this.mode = "word";
+    this.matched = true;
+    this.order = this.clips.map((_, place) => place);
+    this.audio = new AudioContext({ latencyHint: "interactive" });
+    this.switcher = new Switcher(this.audio, { warp: (...way) => this.warp(...way), onend: () => this.refresh() });
+    for (const [place, clip] of this.clips.entries()) {
+      clip.pcm = Int16Array.from(new Int16Array(copied(buffers[2 * place])));
+      clip.mel = new Uint8Array(copied(buffers[2 * place + 1]));
+      const buffer = this.audio.createBuffer(1, Math.max(clip.pcm.length, 1), clip.rate);
+      buffer.getChannelData(0).set(Float32Array.from(clip.pcm, (value) => value / 32768));
+      this.switcher.add(String(place), buffer);
+    }
+    this.setMatched(true);
+    this.build(el, message);
+    this.refresh();
+  }
+
+  warp(from, to, seconds) {
+    if (this.mode === "time") return seconds;
+    const first = from === "0" ? seconds : interpolate(this.clips[from].knots, 1, 0, seconds);
+    return to === "0" ? first : interpolate(this.clips[to].knots, 0, 1, first);
+  }
+
+  setMatched(on) {
+    this.matched = on;
+    const levels = this.clips.map(({ gain }, place) => [String(place), on ? 10 ** (gain / 20) : 1]);
+    this.switcher.setLevels(new Map(levels));
+  }
+
+  build(el, message) {
+    this.root = node("div", { className: "voicelab-compare", tabIndex: 0 });
+    this.root.setAttribute("role", "group");
+    this.root.setAttribute("aria-label", "Comparison of clips");
+    this.play = node("button", { type: "button", title: "Play and pause (space)" }, "▶");
+    this.play.setAttribute("aria-label", "Play");
+    this.play.onclick = () => this.toggle();
+    const choice = (label, options, change) => {
+      const select = node("select", {}, ...options.map(([value, text]) => node("option", { value }, text)));
+      select.onchange = () => change(select.value);
+      return node("label", {}, `${label} `, select);
+    };
+    const words = [["word", "the same word"], ["time", "the same time"]];
+    const levels = [["matched", `one loudness (${message.lufs} LUFS)`], ["raw", "as they are"]];
+    const mode = choice("switch at", words, (value) => (this.mode = value));
+    const loudness = choice("heard at", levels, (value) => (this.setMatched(value === "matched"), this.refresh()));
+    this.blind = node("button", { type: "button", title: "Shuffle and hide the names" }, "Blind");
+    this.blind.onclick = () => this.toggleBlind();
+    this.whole = node("button", { type: "button", title: "Hear all of it again (Escape)" }, "No loop");
+    this.whole.onclick = () => (this.switcher.loop(null), this.refresh());
+    const head = node("div", { className: "voicelab-compare-head" }, this.play, mode, loudness, this.blind, this.whole);
+    this.rows = this.clips.map(() => this.row());
+    this.root.append(head, ...this.rows.map(({ line }) => line));
+    this.root.onkeydown = (event) => this.key(event);
+    el.append(this.root);
+    this.observer = new ResizeObserver(() => this.refresh());
+    this.observer.observe(this.root);
+  }
+
+  row() {
+    const button = node("button", { type: "button" });
+    const canvas = node("canvas");
+    const line = node("div", { className: "voicelab-compare-row" }, button, canvas);
+    const made = { line, button, canvas };
+    const clip = () => this.order[this.rows.indexOf(made)];
+    const moment = (event) => (event.offsetX / canvas.clientWidth) * (this.clips[clip()].pcm.length / this.clips[clip()].rate);
+    button.onclick = () => this.hear(clip());
+    let pressed = null;
+    canvas.onpointerdown = (event) => {
+      canvas.setPointerCapture(event.pointerId);
+      pressed = moment(event);
+    };
+    canvas.onpointerup = (event) => {
+      if (pressed === null) return;
+      const released = moment(event);
+      this.hear(clip());
+      if (Math.abs(released - pressed) > 0.05) {
+        this.switcher.loop([Math.min(pressed, released), Math.max(pressed, released)]);
+        if (!this.switcher.playing) this.switcher.play(Math.min(pressed, released));
+      } else {
+        this.switcher.seek(pressed);
+      }
+      pressed = null;
+      this.refresh();
+    };
+    return made;
+  }
+
+  hear(place) {
+    this.switcher.select(String(place));
+    this.refresh();
+  }
+
+  toggle() {
+    if (this.switcher.playing) this.switcher.pause();
+    else this.switcher.play();
+    this.refresh();
+  }
+
+  toggleBlind() {
+    this.hidden = !this.hidden;
+    this.order.sort((a, b) => a - b);
+    for (let i = this.order.length - 1; this.hidden && i > 0; i--) {
+      const j = crypto.getRandomValues(new Uint32Array(1))[0] % (i + 1);
+      [this.order[i], this.order[j]] = [this.order[j], this.order[i]];
+    }
+    this.refresh();
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
+    const digit = Number(event.key);
+    const jump = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (digit >= 1 && digit <= this.order.length) this.hear(this.order[digit - 1]);
+    else if (event.key === " ") this.toggle();
+    else if (jump) this.switcher.seek(this.switcher.position + jump);
+    else if (event.key === "Escape") this.switcher.loop(null);
+    else return;
+    event.preventDefault();
+    event.stopPropagation(); // JupyterLab would take them to move between cells
+    this.refresh();
+  }
+
+  refresh() {
+    cancelAnimationFrame(this.frame);
+    this.frame = requestAnimationFrame(() => {
+      const { switcher } = this;
+      this.play.textContent = switcher.playing ? "❚❚" : "▶";
+      this.play.setAttribute("aria-label", switcher.playing ? "Pause" : "Play");
+      this.blind.setAttribute("aria-pressed", String(Boolean(this.hidden)));
+      this.whole.disabled = !switcher.region;
+      for (const [row, { button, canvas }] of this.rows.entries()) {
+        const place = this.order[row];
+        const clip = this.clips[place];
+        const gain = this.matched ? ` ${clip.gain >= 0 ? "+" : ""}${clip.gain.toFixed(1)} dB` : "";
+        button.textContent = this.hidden ? `${row + 1}` : `${row + 1}  ${clip.name}${gain}`;
+        const on = switcher.current === String(place);
+        button.setAttribute("aria-pressed", String(on));
+        this.draw(canvas, clip, this.warp(switcher.current, String(place), switcher.position), on);
+      }
+      Object.assign(this.root.dataset, {
+        current: this.clips[Number(switcher.current)].name,
+        position: switcher.position.toFixed(3),
+        playing: String(switcher.playing),
+        heard: Math.max(Number(this.root.dataset.heard ?? 0), switcher.playing ? switcher.level() : 0).toFixed(4),
+      });
+      if (switcher.playing) this.refresh();
+    });
+  }
+
+  draw(canvas, clip, moment, on) {
+    const ratio = globalThis.devicePixelRatio || 1;
+    const [width, height] = [canvas.clientWidth, canvas.clientHeight].map((size) => Math.max(1, Math.round(size * ratio)));
+    if (clip.picture?.width !== width || clip.picture?.height !== height) clip.picture = picture(clip, width, height);
+    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+    const pen = canvas.getContext("2d");
+    pen.globalAlpha = on ? 1 : 0.6;
+    pen.clearRect(0, 0, width, height);
+    pen.drawImage(clip.picture, 0, 0);
+    const seconds = clip.pcm.length / clip.rate;
+    if (on && this.switcher.region) {
+      const [first, last] = this.switcher.region.map((edge) => (edge / seconds) * width);
+      pen.fillStyle = "rgba(230, 159, 0, 0.25)";
+      pen.fillRect(first, 0, last - first, height);
+    }
+    pen.globalAlpha = 1;
+    pen.fillStyle = "#d55e00";
+    pen.fillRect(Math.round((moment / seconds) * width) - ratio, 0, 2 * ratio, height);
+  }
+
+  close() {
+    this.switcher.stop();
+    this.observer.disconnect();
+    cancelAnimationFrame(this.frame);
+    void this.audio.close();
+  }
+}
+
+/** Waveform over spectrogram, drawn once for a size. */
+function picture(clip, width, height) {
+  const made = Object.assign(document.createElement("canvas"), { width, height });
+  const pen = made.getContext("2d");
+  const half = Math.round(height / 2);
+  pen.fillStyle = "#0072b2";
+  const step = clip.pcm.length / width;
+  for (let x = 0; x < width; x++) {
+    let low = 0;
+    let high = 0;
+    for (let i = Math.floor(x * step); i < Math.floor((x + 1) * step); i++) {
+      if (clip.pcm[i] < low) low = clip.pcm[i];
+      if (clip.pcm[i] > high) high = clip.pcm[i];
+    }
+    const top = ((1 - high / 32768) * half) / 2;
+    pen.fillRect(x, top, 1, Math.max(((high - low) / 65536) * half, 1));
+  }
+  const { columns, bands, mel } = clip;
+  const pixels = new ImageData(columns, bands);
+  for (let band = 0; band < bands; band++) {
+    for (let column = 0; column < columns; column++) {
+      const [red, green, blue] = colour(mel[band * columns + column]);
+      pixels.data.set([red, green, blue, 255], 4 * ((bands - 1 - band) * columns + column));
+    }
+  }
+  const small = Object.assign(document.createElement("canvas"), { width: columns, height: bands });
+  small.getContext("2d").putImageData(pixels, 0, 0);
+  pen.drawImage(small, 0, half, width, height - half);
+  return made;
+}
+
+function copied(view) {
+  return view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
+}
+
+export default {
+  render({ model, el }) {
+    let shown = null;
+    const receive = (message, buffers) => {
+      if (message.kind !== "clips" || shown) return;
+      shown = new Comparison(el, message, buffers);
+    };
+    model.on("msg:custom", receive);
+    model.send({ kind: "ready" });
+    return () => {
+      model.off("msg:custom", receive);
+      shown?.close();
+    };
+  },
+};
