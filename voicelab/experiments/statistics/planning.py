@@ -80,9 +80,7 @@ def _powers(
     from scipy.stats import binom
 
     tail = alpha / 2.0 if alternative == "two-sided" else alpha
-    # The least count that is significant: isf may be one off where the tail meets alpha exactly.
     above = binom.isf(tail, trials, chance)
-    above = above - (binom.sf(above - 1, trials, chance) <= tail)
     found = binom.sf(above, trials, share)
     if alternative == "two-sided":
         below = binom.ppf(tail, trials, chance)
