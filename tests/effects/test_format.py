@@ -59,7 +59,8 @@ def test_mp3(voice: Voice, seconds: float, rate: int | None, bitrate: Mp3Bitrate
         assert length is not None
         at += length
     assert set(found) == {(bitrate, rate or 44100, 3)}  # every frame: constant bitrate, one channel
-    assert len(found) * 1152 / (rate or 44100) == pytest.approx(seconds, abs=0.08)
+    # Whole frames: one of information, the encoder's delay of 1105 samples, and the rest of the last one.
+    assert 0 <= len(found) * 1152 - seconds * (rate or 44100) < 3 * 1152
 
 
 @pytest.mark.parametrize("rate", [None, *RATES["opus"]])
