@@ -39,20 +39,24 @@ def test_one_or_more_files_make_a_voice(voice: Voice, speech: bytes, other_speec
 @proves("4.2/voices:indexed", "D-12")
 def test_file_parts_may_be_indexed(voice: Voice, speech: bytes, other_speech: bytes) -> None:
     sent = [part for part in parts(speech) if part[0] not in {"voices", "texts"}]
-    for names in (
-        ("voices", "voices"),
-        ("voices[]", "voices[]"),
-        ("voices[0]", "voices[1]"),
-        ("voices[1]", "voices[0]"),
+    texts = [("texts[1]", "the second"), ("texts[0]", "the first")]
+    for first, second in (("voices", "voices"), ("voices[]", "voices[]"), ("voices[0]", "voices[1]")):
+        answer = voice.caller.create([*sent, (first, File(speech)), (second, File(other_speech)), *texts])
+        assert answer.status == 201, answer.body
+        assert [sample["text"] for sample in answer.json()["samples"]] == ["the first", "the second"]
+
+
+def test_an_index_says_which_file_it_is_wherever_it_stands(voice: Voice, speech: bytes) -> None:
+    sent = [part for part in parts(speech) if part[0] not in {"voices", "texts"}]
+    bad, good = File(b"no audio"), File(speech)
+    for uploads, wrong in (
+        ([("voices[1]", bad), ("voices[0]", good)], "1"),
+        ([("voices[1]", good), ("voices[0]", bad)], "0"),
+        ([("voices", good), ("voices", bad)], "1"),
     ):
-        files = [other_speech, speech] if names == ("voices[1]", "voices[0]") else [speech, other_speech]
-        uploads = [(name, File(data)) for name, data in zip(names, files, strict=True)]
-        answer = voice.caller.create([*sent, *uploads, ("texts[0]", "the first"), ("texts[1]", "the second")])
-        assert answer.status == 201, (names, answer.body)
-        record = answer.json()
-        assert [sample["text"] for sample in record["samples"]] == ["the first", "the second"]
-        titles = [sample["title"] for sample in record["samples"]]
-        assert len(titles) == 2
+        answer = voice.caller.create([*sent, *uploads])
+        assert fields(answer) == [["body", "voices"]]
+        assert answer.json()[0]["ctx"] == f"index: {wrong}"
 
 
 @proves("4.2/texts:meaning", "D-13")
