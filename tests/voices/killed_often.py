@@ -36,7 +36,7 @@ for turn in range(times):
     if child == 0:
         make(turn, told)
     os.close(told)
-    time.sleep(wait.uniform(0.002, 0.04))
+    time.sleep(wait.uniform(0.002, 0.08))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     with os.fdopen(heard, "rb") as lines:
