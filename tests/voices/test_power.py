@@ -16,7 +16,12 @@ from tests.voices.disk import Disk, Step, recorded
 from voicelab.errors import NotFound
 from voicelab.voices.store import VoiceStore
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the recorder is preloaded, which is Linux's way")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the recorder is preloaded, which is Linux's way"),
+    pytest.mark.skipif(
+        shutil.which("cc") is None, reason="the recorder needs a C compiler (on Debian: apt-get install gcc)"
+    ),
+]
 
 
 @pytest.fixture(scope="module")
