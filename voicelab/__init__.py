@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from voicelab.experiments.listening.results import analyse
     from voicelab.experiments.listening.votes import Ballot
     from voicelab.experiments.manifest import Manifest, load
-    from voicelab.experiments.metrics import measure
+    from voicelab.experiments.metrics import measure, measure_rows
     from voicelab.experiments.recording import RecordingBackend, ReplayBackend
     from voicelab.experiments.statistics import effects
     from voicelab.experiments.sweeps.axes import Axis
@@ -120,6 +120,7 @@ __all__ = [
     "effects",
     "load",
     "measure",
+    "measure_rows",
 ]
 
 # The module each name lives in. mypy reads the imports above, the interpreter this table.
@@ -138,7 +139,7 @@ _HOME = {
     "SweepResult": "voicelab.experiments.sweeps.result",
     "analyse": "voicelab.experiments.listening.results",
     "effects": "voicelab.experiments.statistics",
-    "measure": "voicelab.experiments.metrics",
+    **dict.fromkeys(("measure", "measure_rows"), "voicelab.experiments.metrics"),
     **dict.fromkeys(("Manifest", "load"), "voicelab.experiments.manifest"),
     **dict.fromkeys(("RecordingBackend", "ReplayBackend"), "voicelab.experiments.recording"),
     "Take": "voicelab.experiments.take",
@@ -188,3 +189,9 @@ if not TYPE_CHECKING:
 def __dir__() -> list[str]:
     """List the public names besides what is already loaded."""
     return sorted({*globals(), *__all__})
+
+
+def load_ipython_extension(ipython: object) -> None:
+    """Give IPython the magics ``%speak`` and ``%%speak``: what ``%load_ext voicelab`` calls."""
+    # By name: nothing that this package holds may import what is above it, this file included.
+    import_module("voicelab.views.magics").register(ipython, import_module("voicelab.lab").connect)

@@ -17,6 +17,7 @@ _Floats = npt.NDArray[np.float64]
 
 # Numbers held at once while resampling: 32 MB.
 _HELD = 4_000_000
+_ROUNDING = 1e-9
 
 
 def without_rounding(residuals: _Floats, values: _Floats) -> _Floats:
@@ -159,8 +160,11 @@ def bootstrap_contrasts(
         count = min(size, resamples - begin)
         drawn = pool[rng.integers(pool.size, size=(count, level.size))] * np.sqrt(spread[level])
         left = drawn - (drawn @ noise.basis) @ noise.basis.T
+        moved, own = drawn @ weights.T, errors(variances(left))
+        # So few takes that a resample has no noise of its own but rounding: it says nothing, which is infinitely far.
+        noisy = own > _ROUNDING * error
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios.append(np.nan_to_num((drawn @ weights.T) / errors(variances(left)), nan=0.0, posinf=np.inf))
+            ratios.append(np.where(noisy, moved / own, np.where(moved == 0.0, 0.0, np.copysign(np.inf, moved))))
     tail = (1.0 - confidence) / 2.0
     drawn_ratios = np.concatenate(ratios)
     # No interpolation: between a number and infinity there is none.
