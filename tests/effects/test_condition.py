@@ -14,7 +14,6 @@ import pytest
 from tests.effects.measure import HOP, Floats, Voice, long_term_spectrum, said, semitones
 from voicelab.audio import analysis
 from voicelab.audio.clip import Clip
-from voicelab.schema import ReferenceAudio
 
 SENTENCES = (
     "The birch canoe slid on the smooth planks, and nobody on the shore had seen it go.",
@@ -55,19 +54,15 @@ def test_false_speaks_each_segment_as_if_it_stood_alone(voice: Voice) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("cloned", [False, True])
-@pytest.mark.parametrize("first", [0, 100])
-def test_over_a_border_it_jumps_no_further_than_inside_a_segment(voice: Voice, first: int, cloned: bool) -> None:
+@pytest.mark.timeout(1200)
+def test_over_a_border_it_jumps_no_further_than_inside_a_segment(voice: Voice) -> None:
     """The same two sentences in one segment, in two that hear each other, and in two that do not."""
     fields: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0}
-    if cloned:
-        sample = voice.kept(SENTENCES[2], reference_id="clara").to_bytes("wav")
-        fields["references"] = [ReferenceAudio(audio=sample, text=SENTENCES[2])]
     found = []
     for shortest, conditioned in ((100, True), (0, True), (0, False)):
         fields |= {"min_chunk_length": shortest, "condition_on_previous_chunks": conditioned}
         assert len(voice.say(TEXT, max_new_tokens=1, **fields)) == (1 if shortest else 2) * HOP
-        takes = voice.takes(range(first, first + 24), TEXT, **fields)
+        takes = voice.takes(range(24), TEXT, **fields)
         found.append(np.array([jump(take) for take in takes if FIRST in said(take)]))
         assert len(found[-1]) > 18
     inside, heard, unheard = found

@@ -77,10 +77,10 @@ def test_at_its_ends_it_is_speech_or_an_error(voice: Voice, penalty: float) -> N
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("first", [0, 100, 200])
-def test_every_step_takes_repeats_away(voice: Voice, first: int) -> None:
+@pytest.mark.timeout(600)
+def test_every_step_takes_repeats_away(voice: Voice) -> None:
     """Also the default of 1.2 against none, which few takes do not show."""
-    many = {p: voice.codes(range(first, first + 48), TEXT, repetition_penalty=p) for p in (0.5, 1.0, 1.2, 1.6, 3.0)}
+    many = {p: voice.codes(range(48), TEXT, repetition_penalty=p) for p in (0.5, 1.0, 1.2, 1.6, 3.0)}
     found = [repeats(some) for some in many.values()]
     for lower, higher in pairwise(found):
         assert higher < 1.02 * lower  # between neighbours chance has a say

@@ -71,7 +71,7 @@ def test_pitch_and_durations_lie_further_apart_the_hotter(
 def test_spread_grows_all_the_way(spread: Spread, name: str, first: int, many: Callable[..., list[Clip]]) -> None:
     """0, 0.35, 0.7 and 1, the other field at its widest so that it hides nothing; each step up, but for chance."""
     found = [spread(many(name, value, first)) for value in (0.0, 0.35, 0.7, 1.0)]
-    assert found[0] == 0
+    assert found[0] < 1e-9  # takes that are equal sample for sample, but for the rounding of their mean
     assert found[1] > 0
     # The same seeds at each step; between neighbours chance may take back a tenth, from end to end it may not.
     assert found[2] > 0.9 * found[1]

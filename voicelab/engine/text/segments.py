@@ -143,8 +143,9 @@ def _choose(text: str, window: Sequence[Point], start: int, shortest: int) -> Po
     short = [point for point in window if _RANK[point[1]] >= _RANK["sentence"]]
     if short:
         return short[-1]
-    free = [point for point in long_enough if not _glued(text, point[0])]
-    choices = free or long_enough or window
+    # Too short a segment is heard less than "Dr." in one and "Smith" in the next.
+    free = [[point for point in some if not _glued(text, point[0])] for some in (long_enough, window)]
+    choices = free[0] or free[1] or long_enough or window
     return choices[-1] if choices else None
 
 
