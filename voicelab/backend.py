@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Protocol, Self, runtime_checkable
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from voicelab.audio.clip import Clip, Provenance, Samples, Timing, WordTime
 from voicelab.audio.formats import StreamDecoder
 from voicelab.errors import AudioError, Cancelled, FieldError, RequestInvalid
+from voicelab.outputs import bundle
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
 
 __all__ = [
@@ -72,6 +73,9 @@ class Capabilities:
     voices: tuple[VoicePreset, ...] = ()
     max_text: int | None = None
     price_per_million_bytes: float | None = None
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return bundle("capabilities", self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
+
+from voicelab.outputs import bundle
 
 __all__ = [
     "AudioError",
@@ -82,6 +84,9 @@ class FieldError:
 
 class VoicelabError(Exception):
     """Base of every error that voicelab raises on purpose."""
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return bundle("error", self)
 
 
 class RequestInvalid(VoicelabError, ValueError):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from voicelab.audio import clip as module
+from voicelab import outputs
 from voicelab.audio.clip import Clip, Provenance, Timing, WordTime
 from voicelab.audio.samples import Samples
 from voicelab.errors import AudioError, MissingExtra
@@ -229,7 +229,7 @@ def _register(monkeypatch: pytest.MonkeyPatch, **shown: Callable[[], Any]) -> No
         assert group == "voicelab.display"
         return [_Entry(shown[name])] if name in shown else []
 
-    monkeypatch.setattr(module, "entry_points", found)
+    monkeypatch.setattr(outputs, "entry_points", found)
 
 
 def test_without_views_a_clip_shows_as_text(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:

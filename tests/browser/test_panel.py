@@ -61,7 +61,7 @@ def test_seeking_by_click_and_the_keys(page: Page, jupyter: Jupyter) -> None:
     player = speak(page, TEXT)
     page.wait_for_selector(".voicelab-player[data-state='ready']")
     length = number(player, "samples")
-    canvas = player.locator("canvas")
+    canvas = player.locator("canvas[role=slider]")
     box = canvas.bounding_box()
     assert box is not None
     canvas.click(position={"x": box["width"] / 2, "y": 10})

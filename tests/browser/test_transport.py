@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import base64
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 
-import voicelab.views
+from voicelab.views.modules import inlined
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-SOURCE = (Path(voicelab.views.__file__).parent / "static" / "player.js").read_text(encoding="utf-8")
+SOURCE = "\n".join(
+    [*(inlined(f"player-{name}.js").replace("export ", "") for name in ("samples", "transport", "timeline")), ""]
+)
+EXPORTS = "export { Samples, Transport, Timeline };"
 RATE = 24_000
 MODULE = """
 const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
-const { Samples, Transport } = await import(url);
+const { Samples, Transport, Timeline } = await import(url);
 const pcm = Uint8Array.from(atob(data), (c) => c.charCodeAt(0)).buffer;
 """
 
 
-def run(page: Page, body: str, samples: np.ndarray[Any, np.dtype[np.int16]]) -> Any:
+def run(page: Page, body: str, samples: np.ndarray[Any, np.dtype[np.int16]], *, touch: bool = False) -> Any:
     """Run JavaScript with the module's classes and ``pcm`` at hand, and return its value."""
     data = base64.b64encode(samples.astype("<i2").tobytes()).decode("ascii")
     page.goto("about:blank")
-    return page.evaluate(f"async ([source, data]) => {{{MODULE}{body}}}", [SOURCE, data])
+    if touch:
+        page.mouse.click(5, 5)  # a page may sound only after a touch
+    return page.evaluate(f"async ([source, data]) => {{{MODULE}{body}}}", [SOURCE + EXPORTS, data])
 
 
 def noise(length: int) -> np.ndarray[Any, np.dtype[np.int16]]:
@@ -89,3 +94,109 @@ def test_playing_goes_on_from_where_it_was_sought(page: Page) -> None:
     result = run(page, body, sent)
     heard = np.array(result["sound"], np.float32)[int(result["start"]) :][:2_000]
     assert np.array_equal(heard, sent[4_000:].astype(np.float32) / 32768)
+
+
+@pytest.mark.parametrize("start", [0, 3_000, 2_345])
+def test_a_region_repeats_to_the_sample(page: Page, start: int) -> None:
+    body = f"""
+    const audio = new OfflineAudioContext(1, {RATE}, {RATE});
+    const samples = new Samples({RATE});
+    samples.add(0, pcm);
+    samples.complete = true;
+    const transport = new Transport(samples, audio);
+    transport.loop([2000, 4001]);
+    transport.seek({start});
+    transport.play();
+    const rendered = await audio.startRendering();
+    return {{ start: transport.anchor.frame, sound: Array.from(rendered.getChannelData(0)), at: transport.position }};
+    """
+    sent = noise(6_000)
+    result = run(page, body, sent)
+    heard = np.array(result["sound"], np.float32)[int(result["start"]) :]
+    first = start if 2_000 <= start < 4_001 else 2_000
+    wanted = np.resize(np.roll(sent[2_000:4_001], 2_000 - first), len(heard))
+    assert np.array_equal(heard, wanted.astype(np.float32) / 32768)
+    assert 2_000 <= result["at"] < 4_001
+
+
+def test_a_region_of_nothing_is_none_and_the_end_of_a_region_goes_on(page: Page) -> None:
+    body = f"""
+    const samples = new Samples({RATE});
+    samples.add(0, pcm);
+    const transport = new Transport(samples, new OfflineAudioContext(1, {RATE}, {RATE}));
+    transport.loop([100, 101]);
+    const none = transport.region;
+    transport.loop([-5, 1e9]);
+    const all = transport.region;
+    transport.loop(null);
+    return [none, all, transport.region];
+    """
+    assert run(page, body, noise(6_000)) == [None, [0, 6_000], None]
+
+
+def test_zoom_keeps_the_place_and_stays_within_the_recording(page: Page) -> None:
+    body = f"""
+    const samples = new Samples({RATE});
+    samples.add(0, pcm);
+    const timeline = new Timeline(samples);
+    const before = timeline.x(4000, 600);
+    timeline.zoom(4, 4000);
+    const zoomed = [timeline.x(4000, 600) - before, timeline.width];
+    timeline.pan(1e9);
+    const last = timeline.first + timeline.width;
+    timeline.zoom(1e9, 5000);
+    const closest = timeline.width;
+    timeline.follow(100);
+    const followed = [timeline.first <= 100, timeline.ticks(600, 90).length > 1];
+    timeline.zoom(1e-9, 0);
+    return [...zoomed, last, closest, ...followed, timeline.zoomed, timeline.ticks(600, 90)[1][1]];
+    """
+    moved, width, last, closest, *rest = run(page, body, noise(12_000))
+    assert abs(moved) < 1e-6
+    assert [width, last, closest] == [3_000, 12_000, RATE * 0.01]
+    assert rest == [True, True, False, "0.1 s"]
+
+
+def test_a_picture_of_a_long_recording_has_its_peaks(page: Page) -> None:
+    body = f"""
+    const samples = new Samples({RATE});
+    for (let at = 0; at < pcm.byteLength; at += 1002) samples.add(at / 2, pcm.slice(at, at + 1002));
+    const low = [], high = [];
+    for (let n = 0; n < 10; n++) {{
+      const [least, most] = samples.extremes(n * 5120, (n + 1) * 5120);
+      low.push(least), high.push(most);
+    }}
+    return [low, high, samples.extremes(7, 100)];
+    """
+    sent = noise(51_200)
+    low, high, close = run(page, body, sent)
+    scaled = sent.astype(np.float64) / 32768
+    assert np.allclose(low, scaled.reshape(10, -1).min(axis=1))
+    assert np.allclose(high, scaled.reshape(10, -1).max(axis=1))
+    assert np.allclose(close, [scaled[7:100].min(), scaled[7:100].max()])
+
+
+def test_another_speed_keeps_the_pitch(page: Page) -> None:
+    body = f"""
+    const samples = new Samples({RATE});
+    samples.add(0, pcm);
+    samples.complete = true;
+    const transport = new Transport(samples);
+    transport.hasten(0.5);
+    transport.play();
+    const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+    for (let n = 0; n < 100 && (transport.level() < 0.2 || transport.position < {RATE} / 4); n++) await wait(50);
+    const lines = new Float32Array(transport.meter.frequencyBinCount);
+    transport.meter.getFloatFrequencyData(lines);
+    const loudest = (lines.indexOf(Math.max(...lines)) * {RATE}) / transport.meter.fftSize;
+    const place = transport.position / {RATE};
+    transport.close();
+    const states = [...globalThis[Symbol.for("voicelab.contexts")].values()].map((entry) => entry.users.size);
+    return [loudest, place, transport.playing, states];
+    """
+    tone = (16_000 * np.sin(2 * np.pi * 1000 * np.arange(4 * RATE) / RATE)).astype(np.int16)
+    loudest, place, playing, users = run(page, body, tone, touch=True)
+    assert abs(loudest - 1000) < 30, "half as fast must not be an octave lower"
+    assert place > 0.2
+    assert not playing
+    assert users == [0]

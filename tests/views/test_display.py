@@ -64,6 +64,17 @@ def test_the_sound_inside_is_the_clip_at_its_own_loudness() -> None:
     assert middle.level == pytest.approx(clip.level, abs=0.6)
 
 
+def test_audio_is_as_loud_as_the_clip_and_takes_ipythons_options() -> None:
+    clip = tone(level=0.1)
+    audio = clip.audio(autoplay=True)
+    assert type(audio).__module__ == "IPython.lib.display"
+    heard = Clip.load(audio.data)
+    assert heard.peak == pytest.approx(0.1, abs=1e-4)
+    assert np.abs(heard.samples - clip.samples).max() <= 1 / 65536 + 1e-7
+    assert audio.autoplay
+    assert 'type="audio/wav"' in audio._repr_html_()
+
+
 def test_the_same_bytes_every_time_and_in_another_process() -> None:
     code = (
         "import hashlib, json, numpy as np; from voicelab.audio.clip import Clip; "

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
 import numpy as np
@@ -36,12 +38,21 @@ def texts(axes: tuple[Axes, ...]) -> list[str]:
     return [item.get_text() for ax in axes for item in ax.texts]
 
 
+def edges(ax: Axes) -> list[float]:
+    """Where the words' lines are: those from the bottom of the axes to its top."""
+    lines = (np.asarray(line.get_xydata(), float) for line in ax.lines)
+    return [float(line[0, 0]) for line in lines if line[:, 1].tolist() == [0, 1]]
+
+
 def test_a_clip_plots_itself_as_waveform_over_mel_with_its_words() -> None:
     axes = tone().plot()
     assert [ax.get_ylabel() for ax in axes] == ["amplitude", "mel (Hz)"]
     assert axes[-1].get_xlabel() == "time (s)"
     assert texts(axes) == ["one", "two"]
-    assert texts(tone().plot(words=False)) == []
+    assert [edges(ax) for ax in axes] == [[0.0, 0.25, 0.5]] * 2
+    bare = tone().plot(words=False)
+    assert texts(bare) == []
+    assert [edges(ax) for ax in bare] == [[], []]
 
 
 def test_the_waveform_is_the_samples_and_is_not_normalised() -> None:
@@ -133,3 +144,40 @@ def test_hardly_anything_can_be_plotted(samples: int) -> None:
     clip = Clip(np.zeros(samples, np.float32), RATE)
     axes = plot_clips(clip, kind=("waveform", "spectrogram", "mel", "f0", "energy"))
     axes[0].figure.canvas.draw()
+
+
+def test_words_of_several_clips_have_their_lines_colours() -> None:
+    clips = tone(200.0), tone(300.0, 0.8)
+    pitch, first, second = plot_clips(*clips, kind=("f0", "mel"))
+    assert edges(pitch) == [0.0, 0.25, 0.5, 0.0, 0.4, 0.8]
+    assert [line.get_color() for line in pitch.lines[2:]] == ["#0072B2"] * 3 + ["#D55E00"] * 3
+    assert (edges(first), edges(second)) == ([0.0, 0.25, 0.5], [0.0, 0.4, 0.8])
+    legend = pitch.get_legend()
+    assert legend is not None
+    assert [line.get_color() for line in legend.get_lines()] == ["#0072B2", "#D55E00"]
+
+
+@pytest.mark.parametrize("suffix", ["svg", "pdf"])
+def test_a_plot_is_written_as_vectors(tmp_path: Path, suffix: str) -> None:
+    clips = tone(200.0), tone(300.0, 0.8)
+    axes = plot_clips(*clips, kind=("waveform", "spectrogram", "mel", "f0", "energy"), labels=["first", "second"])
+    figure = axes[0].get_figure(root=True)
+    assert figure is not None
+    path = tmp_path / f"plot.{suffix}"
+    with mpl.rc_context({"svg.fonttype": "none", "pdf.fonttype": 42, "pdf.compression": 0}):
+        figure.savefig(path)
+    data = path.read_bytes()
+    if suffix == "svg":
+        root = ET.fromstring(data)  # noqa: S314 (our own file)
+        name = "{http://www.w3.org/2000/svg}"
+        points = sum(path.attrib["d"].count("L") for path in root.iter(f"{name}path"))
+        assert points > 1000, "lines are no pixels"
+        # Of the four spectrograms, a picture each; all else is drawn.
+        assert len(root.findall(f".//{name}image")) == 4
+        said = {text.text for text in root.iter(f"{name}text")}
+        assert {"first", "second", "time (s)", "F0 (Hz)"} <= said
+    else:
+        assert data.startswith(b"%PDF-")
+        assert data.rstrip().endswith(b"%%EOF")
+        assert data.count(b"/Subtype /Image") == 4
+        assert data.count(b" l\n") > 1000, "lines are no pixels"

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +15,7 @@ import numpy as np
 from voicelab.audio.formats import decode, encode
 from voicelab.audio.samples import SILENT, Samples, as_samples, check_rate, dbfs, resample
 from voicelab.errors import AudioError, MissingExtra
+from voicelab.outputs import bundle, registered
 from voicelab.schema import RATES, AudioFormat, TTSRequest
 
 __all__ = ["Clip", "Provenance", "Samples", "Timing", "WordTime"]
@@ -127,11 +127,7 @@ class Clip:
         return f"Clip({self.duration:.2f} s, {self.rate} Hz, {self.level:.1f} dBFS)"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        show = _display("clip")
-        if show is None:
-            return {"text/plain": repr(self)}
-        bundle: dict[str, Any] = show(self)
-        return bundle
+        return bundle("clip", self)
 
     @property
     def duration(self) -> float:
@@ -221,10 +217,20 @@ class Clip:
 
         Raises MissingExtra when nothing is installed that plots.
         """
-        draw = _display("clip_plot")
+        draw = registered("clip_plot")
         if draw is None:
             raise MissingExtra.of("all", "plotting a clip")
         return draw(self, **options)
+
+    def audio(self, **options: Any) -> Any:
+        """Return a plain ``IPython.display.Audio`` of the clip, as loud as it is; the options are Audio's own.
+
+        Raises MissingExtra when IPython is not installed.
+        """
+        make = registered("clip_audio")
+        if make is None:
+            raise MissingExtra.of("notebook", "an Audio of a clip")
+        return make(self, **options)
 
 
 def _format_of(path: Path) -> AudioFormat:
@@ -233,14 +239,3 @@ def _format_of(path: Path) -> AudioFormat:
         known = ", ".join(_FORMAT_OF_SUFFIX)
         raise AudioError(f"path: {path.name!r} does not end in one of {known}")
     return named
-
-
-def _display(name: str) -> Callable[..., Any] | None:
-    """Return what is registered to show clips, so that this package needs to know nothing above it."""
-    for entry in entry_points(group="voicelab.display", name=name):
-        try:
-            show: Callable[..., Any] = entry.load()
-        except ImportError:
-            continue
-        return show
-    return None

@@ -18,6 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from voicelab.errors import FieldError, RequestInvalid, ServiceError
+from voicelab.outputs import bundle
 from voicelab.schema.base import Text, WireModel, drop_unknown, field_errors
 
 Visibility = Literal["public", "unlist", "private"]
@@ -104,6 +105,9 @@ class VoiceModel(_Record):
     def to_wire(self) -> dict[str, Any]:
         """Return the record as JSON-able values, every field of section 2.4 present."""
         return self.model_dump(mode="json", by_alias=True)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return bundle("voice", self)
 
 
 _BOOLEANS = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}

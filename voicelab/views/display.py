@@ -11,14 +11,14 @@ from __future__ import annotations
 import base64
 import io
 from html import escape
-from typing import Final
+from typing import Any, Final
 
 from voicelab.audio.analysis import digest
 from voicelab.audio.clip import Clip
 from voicelab.errors import RequestInvalid
 from voicelab.views.plots import plot_clips
 
-__all__ = ["BUDGET", "INK", "clip_bundle", "clip_picture", "clip_text", "embedded_audio"]
+__all__ = ["BUDGET", "INK", "clip_audio", "clip_bundle", "clip_picture", "clip_text", "embedded_audio"]
 
 BUDGET: Final = 1024 * 1024
 """Bytes of base64 that the audio of one output may take."""
@@ -46,6 +46,16 @@ def clip_bundle(clip: Clip) -> dict[str, str]:
     text = clip_text(clip)
     picture = base64.b64encode(clip_picture(clip)).decode("ascii")
     return {"text/html": _html(clip, text, picture), "image/png": picture, "text/plain": text}
+
+
+def clip_audio(clip: Clip, **options: Any) -> Any:
+    """Return a plain ``IPython.display.Audio``: the clip's own samples, in a WAV, never normalised.
+
+    IPython's own way from samples would make every clip as loud as it can be, unless told otherwise.
+    """
+    from IPython.display import Audio
+
+    return Audio(data=clip.to_bytes("wav"), **{"normalize": False, **options})  # type: ignore[no-untyped-call]
 
 
 def clip_text(clip: Clip) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -17,10 +17,15 @@ from voicelab.audio.samples import SILENT, Samples
 from voicelab.backend import SpeechStream
 from voicelab.errors import Cancelled
 
-__all__ = ["Listener", "SpeechJob"]
+__all__ = ["Arrival", "Listener", "SpeechJob"]
 
-# Updates of a page: 20 a second look continuous, more would only queue up.
+Arrival = tuple[float, int]
+"""When a chunk came, in seconds since the call, and how many samples it brought."""
+
+# Updates of a page: 20 a second look continuous, more would only queue up. The first few go at once: they are
+# all that a page has to play until the next.
 _INTERVAL_S: Final = 0.05
+_AT_ONCE: Final = 3
 
 
 class Listener(Protocol):
@@ -29,8 +34,11 @@ class Listener(Protocol):
     def began(self, rate: int) -> None:
         """The call was accepted; audio at ``rate`` Hz will come."""
 
-    def arrived(self, samples: Samples) -> None:
-        """More audio: float32 of shape (n,), at most 20 times a second."""
+    def arrived(self, samples: Samples, arrivals: Sequence[Arrival]) -> None:
+        """More audio, float32 of shape (n,), and the chunks that brought it.
+
+        The first three chunks are told as they come, what follows at most 20 times a second.
+        """
 
     def finished(self, clip: Clip) -> None:
         """All audio has arrived."""
@@ -96,15 +104,17 @@ class SpeechJob:
 
     def _drain(self, stream: SpeechStream) -> Samples:
         parts: list[Samples] = []
-        told, last = 0, -_INTERVAL_S
+        arrivals: list[Arrival] = []
+        told, last = 0, time.monotonic()
         for samples in stream.pcm():
             parts.append(samples)
+            arrivals.append((stream.arrivals[-1][0], samples.size))
             now = time.monotonic()
-            if now - last >= _INTERVAL_S:
-                self._listener.arrived(np.concatenate(parts[told:]))
+            if len(parts) <= _AT_ONCE or now - last >= _INTERVAL_S:
+                self._listener.arrived(np.concatenate(parts[told:]), arrivals[told:])
                 told, last = len(parts), now
         if self._cancelled:
             raise Cancelled("cancelled as the last audio came")
         if told < len(parts):
-            self._listener.arrived(np.concatenate(parts[told:]))
+            self._listener.arrived(np.concatenate(parts[told:]), arrivals[told:])
         return np.concatenate(parts) if parts else SILENT

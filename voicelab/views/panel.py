@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from voicelab.backend import Capabilities, SpeechStream
 from voicelab.errors import Cancelled, RequestInvalid, VoicelabError
 from voicelab.schema import TTSRequest
 from voicelab.views.form import call_code, expected_seconds, knob, parse_seed, voice_choices
-from voicelab.views.job import SpeechJob
+from voicelab.views.job import Arrival, SpeechJob
 from voicelab.views.player import Player
 
 __all__ = ["Speaker", "SpeechPanel"]
@@ -112,9 +112,9 @@ class SpeechPanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no type
         """Empty the player for new speech."""
         self.player.begin(rate)
 
-    def arrived(self, samples: Samples) -> None:
+    def arrived(self, samples: Samples, arrivals: Sequence[Arrival]) -> None:
         """Let new samples sound, and move the progress bar."""
-        self.player.feed(samples)
+        self.player.feed(samples, arrivals)
         self._made = self.player.duration
         # How long a text takes is known only at its end: the bar never says that it is over before.
         self.progress.value = min(self._made / expected_seconds(self.text.value), 0.95)

@@ -7,28 +7,92 @@ The sound goes to the browser as 16-bit PCM in binary messages and out through W
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
 
 import anywidget
+import numpy as np
 import traitlets
 
+from voicelab.audio.analysis import Spectrum, mel, spectrogram
 from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples, as_samples, check_rate, to_int16
+from voicelab.errors import VoicelabError
+from voicelab.schema.speech import MEDIA_TYPES
+from voicelab.views.job import Arrival
+from voicelab.views.modules import STATIC, inlined
 
-__all__ = ["Player", "pcm_bytes"]
+__all__ = ["Player", "Scale", "clip_arrivals", "pcm_bytes", "spectrum_bytes"]
 
-_STATIC = Path(__file__).parent / "static"
+Scale = Literal["mel", "linear"]
 
 # Audio contexts of browsers must take 8 to 96 kHz (Web Audio specification, section 1.2).
 _LOWEST_RATE, _HIGHEST_RATE = 8_000, 96_000
 _COMMON_RATE = 44_100
+_WAV_HEADER: Final = 44
+# One column each 5 ms, as the static picture has; of long clips fewer, a canvas has its limits.
+_HOP_S: Final = 0.005
+_MOST_COLUMNS: Final = 8_000
+_MEL_BANDS: Final = 96
+_MOST_LINES: Final = 256
+_FLOOR_DB: Final = -120.0
+_MEL_TICKS: Final = (200, 500, 1000, 2000, 5000, 10_000)
 
 
 def pcm_bytes(samples: Samples) -> bytes:
     """Return float32 samples of shape (n,) in [-1, 1] as little-endian signed 16-bit PCM."""
     return to_int16(as_samples(samples)).tobytes()
+
+
+def spectrum_bytes(clip: Clip, scale: Scale) -> tuple[dict[str, Any], bytes]:
+    """Return a spectrogram for the browser: what it is, and its levels.
+
+    The levels are unsigned bytes of shape (bands, columns), low bands first: 0 is -120 dB, 255 is 0 dB, where a
+    full-scale sine is. The other value holds ``bands``, ``columns``, ``hop`` (seconds between columns) and
+    ``ticks``: labels of frequencies and where they are, from 0 (below) to 1.
+    """
+    hop = max(_HOP_S, clip.duration / _MOST_COLUMNS)
+    if scale == "mel":
+        spectrum = mel(clip, bands=_MEL_BANDS, hop_s=hop)
+        db, top = spectrum.db, clip.rate / 2
+        shares = np.interp(_MEL_TICKS, spectrum.frequencies, (np.arange(_MEL_BANDS) + 0.5) / _MEL_BANDS)
+        ticks = [(_hertz(hz), float(share)) for hz, share in zip(_MEL_TICKS, shares, strict=True) if hz < 0.9 * top]
+    else:
+        spectrum = spectrogram(clip, hop_s=hop)
+        db, top = _thinned(spectrum), clip.rate / 2
+        step = 2000 if top <= 12_000 else 5000
+        ticks = [(_hertz(hz), hz / top) for hz in range(step, int(0.95 * top), step)]
+    scaled = np.clip((db - _FLOOR_DB) * (255.0 / -_FLOOR_DB), 0.0, 255.0)
+    told = {"bands": db.shape[0], "columns": db.shape[1], "hop": round(hop * clip.rate) / clip.rate, "ticks": ticks}
+    return told, np.ascontiguousarray(np.rint(scaled).astype(np.uint8)).tobytes()
+
+
+def _thinned(spectrum: Spectrum) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return its levels in no more lines than a screen shows: of neighbours the loudest."""
+    several = -(-len(spectrum.frequencies) // _MOST_LINES)
+    return np.maximum.reduceat(spectrum.db, np.arange(0, len(spectrum.db), several), axis=0)
+
+
+def _hertz(value: int) -> str:
+    return f"{value // 1000} kHz" if value >= 1000 else f"{value} Hz"
+
+
+def clip_arrivals(clip: Clip) -> list[Arrival]:
+    """Return when each part of ``clip`` arrived, as its provenance tells; empty where it tells nothing.
+
+    Provenance counts bytes. Samples are taken to be spread over them evenly, which is exact for wav and pcm.
+    """
+    known = clip.provenance
+    if known is None or not known.timing.arrivals:
+        return []
+    header = _WAV_HEADER if known.request.format == "wav" else 0
+    ends = np.maximum(np.cumsum([size for _, size in known.timing.arrivals]) - header, 0)
+    if ends[-1] == 0:
+        return []
+    edges = np.rint(ends / ends[-1] * len(clip)).astype(int)
+    counts = np.diff(edges, prepend=0)
+    times = (seconds for seconds, _ in known.timing.arrivals)
+    return [(seconds, int(count)) for seconds, count in zip(times, counts, strict=True) if count]
 
 
 class Player(anywidget.AnyWidget):
@@ -38,26 +102,38 @@ class Player(anywidget.AnyWidget):
         clip: what it holds at first; None leaves it empty, for ``begin`` and ``feed``.
         label: what a screen reader calls it.
         name: the file name, without its suffix, of a download.
+        compact: show only what a grid of many has room for.
 
-    Keys while it has the focus: space plays and pauses, the arrows go one second back and forth.
+    Below the waveform are a spectrogram (mel or linear, its range in dB to choose) and the arrival of every
+    chunk: a block where its sound is, as high as it came early. A click goes there, a drag repeats a part, the
+    wheel with Ctrl or Alt zooms. Keys while it has the focus: space plays and pauses, the arrows go one second
+    back and forth (with shift a tenth), L repeats, Escape ends that, + and - zoom, 0 shows all.
+
     ``begin``, ``feed`` and ``end`` may be called from any one thread; a view that opens later gets all
     that came before. Nothing is normalised: the loudness is the clip's.
     """
 
-    _esm = _STATIC / "player.js"
-    _css = _STATIC / "player.css"
+    _esm = inlined("player.js")
+    _css = STATIC / "player.css"
 
     rate = traitlets.Int(_COMMON_RATE).tag(sync=True)
     label = traitlets.Unicode("Speech").tag(sync=True)
     name = traitlets.Unicode("speech").tag(sync=True)
+    compact = traitlets.Bool(False).tag(sync=True)
 
-    def __init__(self, clip: Clip | None = None, *, label: str = "Speech", name: str = "speech") -> None:
+    # Pictures and files are made one after another, so that many players do not crowd out the kernel.
+    _one_at_a_time = threading.Lock()
+
+    def __init__(
+        self, clip: Clip | None = None, *, label: str = "Speech", name: str = "speech", compact: bool = False
+    ) -> None:
         self._lock = threading.RLock()
         self._take = 0
         self._pcm = bytearray()
+        self._arrivals: list[tuple[float, int, int]] = []
         self._ended = False
         self._autoplay = False
-        super().__init__(label=label, name=name)
+        super().__init__(label=label, name=name, compact=compact)
         self.on_msg(self._on_message)
         if clip is not None:
             self.show(clip)
@@ -66,7 +142,7 @@ class Player(anywidget.AnyWidget):
         """Replace what it holds by ``clip``."""
         playable = clip if _LOWEST_RATE <= clip.rate <= _HIGHEST_RATE else clip.resample(_COMMON_RATE)
         self.begin(playable.rate, autoplay=autoplay)
-        self.feed(playable.samples)
+        self.feed(playable.samples, clip_arrivals(playable))
         self.end()
 
     def begin(self, rate: int, *, autoplay: bool = True) -> None:
@@ -77,18 +153,24 @@ class Player(anywidget.AnyWidget):
         with self._lock:
             self._take += 1
             self._pcm = bytearray()
+            self._arrivals = []
             self._ended = False
             self._autoplay = autoplay
             self.rate = check_rate(rate)
             self._tell("begin")
 
-    def feed(self, samples: Samples) -> None:
-        """Add float32 samples of shape (n,). Raises AudioError unless they are that."""
+    def feed(self, samples: Samples, arrivals: Sequence[Arrival] = ()) -> None:
+        """Add float32 samples of shape (n,), and which chunks brought them. Raises AudioError unless they are that."""
         data = pcm_bytes(samples)
         with self._lock:
-            start = len(self._pcm) // 2
+            start = first = len(self)
+            new = []
+            for seconds, count in arrivals:
+                new.append((round(seconds, 4), first, count))
+                first += count
             self._pcm += data
-            self._tell("audio", data, start=start)
+            self._arrivals += new
+            self._tell("audio", data, start=start, arrivals=new)
 
     def end(self) -> None:
         """Say that the speech is complete, or that no more of it will come."""
@@ -109,6 +191,12 @@ class Player(anywidget.AnyWidget):
         """Seconds held."""
         return len(self) / self.rate
 
+    @property
+    def clip(self) -> Clip:
+        """What it holds, in 16 bits, as a Clip."""
+        with self._lock:
+            return Clip(np.frombuffer(bytes(self._pcm), "<i2").astype(np.float32) / np.float32(32768.0), self.rate)
+
     def __repr__(self) -> str:
         return f"Player({self.duration:.2f} s, {self.rate} Hz)"
 
@@ -117,15 +205,47 @@ class Player(anywidget.AnyWidget):
         self.send(message, None if data is None else [data])
 
     def _on_message(self, _: Any, message: dict[str, Any], __: Sequence[Any]) -> None:
+        kind = message.get("kind")
+        if kind == "ready":
+            self._repeat()
+        elif kind == "spectrogram" and message.get("scale") in ("mel", "linear"):
+            self._work(message, lambda clip: self._picture(clip, message["scale"]))
+        elif kind == "encode" and message.get("format") in MEDIA_TYPES:
+            self._work(message, lambda clip: self._file(clip, message["format"]))
+
+    def _repeat(self) -> None:
         """Answer a view that has just opened, or that has missed something, with all there is."""
-        if message.get("kind") != "ready":
-            return
         with self._lock:
             if self._take == 0:
                 return
             # Only speech that is still arriving starts by itself: reloading a page must not make it talk.
             self._autoplay = self._autoplay and not self._ended
             self._tell("begin")
-            self._tell("audio", bytes(self._pcm), start=0)
+            self._tell("audio", bytes(self._pcm), start=0, arrivals=self._arrivals)
             if self._ended:
                 self._tell("end", samples=len(self))
+
+    def _work(self, message: dict[str, Any], make: Callable[[Clip], tuple[str, bytes, dict[str, Any]]]) -> None:
+        """Answer from a thread, so that the kernel stays free; nothing is said of a take that has been replaced."""
+        take, clip = self._take, self.clip
+
+        def run() -> None:
+            try:
+                with Player._one_at_a_time:
+                    kind, data, fields = make(clip)
+            except VoicelabError as error:
+                kind, data, fields = "problem", b"", {"message": str(error)}
+            with self._lock:
+                if take == self._take and self.comm is not None:
+                    self._tell(kind, data, **fields)
+
+        if message.get("take") == take:
+            threading.Thread(target=run, name="voicelab-player", daemon=True).start()
+
+    def _picture(self, clip: Clip, scale: Scale) -> tuple[str, bytes, dict[str, Any]]:
+        told, levels = spectrum_bytes(clip, scale)
+        return "spectrogram", levels, {**told, "scale": scale}
+
+    def _file(self, clip: Clip, format: Any) -> tuple[str, bytes, dict[str, Any]]:
+        data = clip.to_bytes(format)
+        return "file", data, {"name": f"{self.name}.{format}", "media": MEDIA_TYPES[format]}

@@ -51,7 +51,8 @@ def plot_clips(
         kind: "waveform", "spectrogram", "mel", "f0" (Hz) or "energy" (dBFS), or several of them. Lines
             of several clips share one axes; spectrograms have one for each clip. The time is in seconds.
         axes: where to draw, as many as the drawing needs; a new figure when not given.
-        words: mark the beginning of each word where a single clip knows its words.
+        words: mark where each word begins and ends, where a clip knows its words. They are written above a
+            single clip; of several on one axes each has its line's colour.
         labels: names of the clips for the legend; "1", "2", … when not given.
 
     Raises RequestInvalid, which names the argument.
@@ -65,9 +66,11 @@ def plot_clips(
         ax.label_outer()
         if len(clips) > 1:
             _name(ax, [names[number] for number in group], picture=name in _PICTURES)
+        if words:
+            _mark_words(ax, [clips[number] for number in group])
     drawn[-1].set_xlabel("time (s)")
-    if words and len(clips) == 1 and clips[0].words:
-        _mark_words(drawn, clips[0])
+    if words and len(clips) == 1:
+        _write_words(drawn[0], clips[0])
     return drawn
 
 
@@ -184,11 +187,15 @@ def _energy(ax: Axes, clips: Sequence[Clip]) -> None:
     ax.set_ylim(bottom=-_RANGE_DB)
 
 
-def _mark_words(axes: Sequence[Axes], clip: Clip) -> None:
-    for ax in axes:
-        for word in clip.words:
-            ax.axvline(word.start, color="#888888", linewidth=0.6, alpha=0.7)
-    top = axes[0]
+def _mark_words(ax: Axes, clips: Sequence[Clip]) -> None:
+    for number, clip in enumerate(clips):
+        colour = COLOURS[number % len(COLOURS)] if len(clips) > 1 else "#888888"
+        # Where one word ends and the next begins at once, a single line.
+        for edge in sorted({round(edge, 4) for word in clip.words for edge in (word.start, word.end)}):
+            ax.axvline(edge, color=colour, linewidth=0.6, alpha=0.7, linestyle="--" if len(clips) > 1 else "-")
+
+
+def _write_words(top: Axes, clip: Clip) -> None:
     for word in clip.words:
         middle = (word.start + word.end) / 2
         top.annotate(

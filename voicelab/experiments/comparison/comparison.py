@@ -6,7 +6,6 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +13,7 @@ from voicelab.audio.clip import Clip
 from voicelab.errors import MissingExtra, RequestInvalid
 from voicelab.experiments.comparison.alignment import Alignment, align
 from voicelab.experiments.listening.stimuli import Matched, match_loudness
+from voicelab.outputs import bundle, registered
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,14 +42,7 @@ class Comparison:
         return f"Comparison({listed})"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        for entry in entry_points(group="voicelab.display", name="comparison"):
-            try:
-                show = entry.load()
-            except ImportError:
-                continue
-            bundle: dict[str, Any] = show(self)
-            return bundle
-        return {"text/plain": repr(self)}
+        return bundle("comparison", self)
 
     def panel(self) -> Any:
         """Return the panel in which it is heard: shown as the last value of a notebook's cell.
@@ -57,9 +50,10 @@ class Comparison:
         It comes from the group ``voicelab.display`` too, since nothing here knows widgets. Raises MissingExtra when
         what it needs is not installed.
         """
-        for entry in entry_points(group="voicelab.display", name="comparison_panel"):
-            return entry.load()(self)
-        raise MissingExtra.of("notebook", "the panel of a comparison")
+        panel = registered("comparison_panel")
+        if panel is None:
+            raise MissingExtra.of("notebook", "the panel of a comparison")
+        return panel(self)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -4,18 +4,8 @@
 // s16le samples, and its mel spectrogram as bytes, 0 for 80 dB below the loudest. `knots` are pairs of moments
 // (of the first clip, of this one) that belong together.
 
+import { colour } from "./cividis.js";
 import { Switcher } from "./switcher.js";
-
-// Nine steps of cividis (Nuñez, Anderton and Renslow 2018), which readers of all kinds tell apart.
-const MAP = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#fee838"].map((c) =>
-  [1, 3, 5].map((at) => parseInt(c.slice(at, at + 2), 16)),
-);
-
-function colour(value) {
-  const at = (value / 255) * (MAP.length - 1);
-  const low = Math.min(Math.floor(at), MAP.length - 2);
-  return MAP[low].map((part, i) => Math.round(part + (MAP[low + 1][i] - part) * (at - low)));
-}
 
 function node(tag, fields = {}, ...children) {
   const made = Object.assign(document.createElement(tag), fields);

@@ -1,0 +1,231 @@
+"""The player as a hand and an ear meet it: streaming, loop, zoom, keys, downloads, and what is left when it closes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.browser.conftest import ROOT, Jupyter, open_and_run
+from tests.tones import ToneBackend
+from voicelab.audio.clip import Clip
+from voicelab.lab import Lab
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+# A note of 50 ms takes 10 ms: RTF 0.2.
+STREAM = """\
+import time
+from tests.tones import ToneBackend
+from voicelab.lab import Lab
+panel = Lab(ToneBackend(lambda _: time.sleep(0.01))).panel()
+panel"""
+HELD = """\
+from tests.tones import ToneBackend
+from voicelab.lab import Lab
+from voicelab.views.player import Player
+player = Player(Lab(ToneBackend()).speak("Eight notes, then some more, to hear for three seconds or so.", seed=1))
+player"""
+TEXT = "Eight notes, then some more, to hear for three seconds or so."
+# Milliseconds from the first bytes in the browser to the first sound: 40 are the scheduler's own, the rest is the load.
+DELAY_MS = 100
+PLAYER = "document.querySelector('.voicelab-player').dataset"
+LAZY = 90_000
+
+
+def data(page: Page, name: str) -> str:
+    return str(page.evaluate(f"() => {PLAYER}.{name}"))
+
+
+def until(page: Page, condition: str) -> None:
+    """Wait until ``condition`` on ``d``, the player's figures, holds."""
+    page.wait_for_function(f"() => {{ const d = {PLAYER}; return {condition} }}", timeout=LAZY)
+
+
+def held(page: Page, jupyter: Jupyter, name: str, *more: str) -> dict[str, float]:
+    """Open a player that has all its sound, focus it, and return where its waveform is."""
+    open_and_run(page, jupyter.notebook(name, HELD, *more))
+    page.wait_for_selector(".voicelab-player[data-state=ready]", timeout=LAZY)
+    page.focus(".voicelab-wave")
+    box = page.locator(".voicelab-wave").bounding_box()
+    assert box is not None
+    return {"x": box["x"], "y": box["y"], "width": box["width"]}
+
+
+def test_sound_begins_at_once_and_never_runs_dry(page: Page, jupyter: Jupyter) -> None:
+    open_and_run(page, jupyter.notebook("stream.ipynb", STREAM))
+    page.locator(".voicelab-panel textarea").fill(TEXT)
+    page.locator(".voicelab-panel textarea").blur()
+    page.locator("button.voicelab-speak").click()
+    until(page, "d.state === 'playing' && +d.heard > 0.1")
+    early = int(data(page, "samples"))
+    until(page, "d.state === 'ready'")
+    whole = int(data(page, "samples"))
+    assert early < whole, "it sounded only once all was there"
+    assert float(data(page, "delay")) <= DELAY_MS
+    assert data(page, "underruns") == "0"
+    # A chunk for each note; the encoder may keep the last bytes for a chunk of their own.
+    assert len(TEXT) <= int(data(page, "chunks")) <= len(TEXT) + 1
+    said = page.locator(".voicelab-figures").inner_text()
+    assert "first audio" in said
+    assert "0 underruns" in said
+    rtf = float(said.split("RTF ")[1].split()[0])
+    assert 0.1 < rtf < 1
+    lane = page.locator(".voicelab-arrivals")
+    lane.hover(position={"x": 200, "y": 10})
+    page.wait_for_function("() => document.querySelector('.voicelab-arrivals').title.includes('after the call')")
+    assert "RTF" in str(lane.get_attribute("aria-label"))
+
+
+def test_a_drag_repeats_a_part_and_keys_do_the_rest(page: Page, jupyter: Jupyter) -> None:
+    box = held(page, jupyter, "loop.ipynb")
+    length = int(data(page, "samples"))
+    page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 25, steps=4)
+    page.mouse.up()
+    until(page, "d.region")
+    first, last = map(int, data(page, "region").split())
+    assert abs(first / length - 0.2) < 0.01
+    assert abs(last / length - 0.3) < 0.01
+    page.keyboard.press("Space")
+    until(page, "d.state === 'playing' && +d.heard > 0.1")
+    began = float(data(page, "time"))
+    # Three times as long as the part: it has gone round.
+    until(page, f"+d.time > {began} + 3 * {(last - first) / 24_000}")
+    assert first <= int(data(page, "position")) <= last
+    assert data(page, "state") == "playing"
+    page.keyboard.press("Escape")
+    until(page, f"!d.region && +d.position > {last}")
+    page.keyboard.press("Space")
+    until(page, "d.state === 'ready'")
+    page.keyboard.press("l")
+    until(page, f"d.region === '0 {length}'")
+    page.keyboard.press("L")
+    until(page, "!d.region")
+    place = int(data(page, "position"))
+    page.keyboard.press("Shift+ArrowLeft")
+    until(page, f"Math.abs({place} - d.position - 0.1 * 44100) < 10")
+
+
+def test_zoom_by_keys_buttons_and_wheel_moves_both_pictures(page: Page, jupyter: Jupyter) -> None:
+    box = held(page, jupyter, "zoom.ipynb")
+    length = int(data(page, "samples"))
+    until(page, "d.spectrogram.startsWith('mel 96 ')")
+    picture = ".voicelab-spectrum"
+    pixels = f"() => document.querySelector('{picture}').toDataURL()"
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 20)
+    until(page, f"Math.abs(d.position / {length} - 0.5) < 0.01")
+    whole = page.evaluate(pixels)
+    page.keyboard.press("+")
+    until(page, f"Math.abs(d.shown / {length} - 0.5) < 0.01")
+    assert page.evaluate(pixels) != whole, "the spectrogram did not follow"
+    page.get_by_role("button", name="Zoom in").click()
+    until(page, f"Math.abs(d.shown / {length} - 0.25) < 0.01")
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -200)
+    page.keyboard.up("Control")
+    until(page, f"Math.abs(d.shown / {length} - 0.125) < 0.01")
+    # A click is a place in what is shown, not in the whole.
+    page.mouse.click(box["x"] + 1, box["y"] + 20)
+    until(page, f"Math.abs(d.position - d.first) < 0.01 * {length}")
+    page.focus(".voicelab-wave")
+    page.keyboard.press("0")
+    until(page, f"+d.shown === {length} && d.first === '0'")
+    page.get_by_label("Spectrogram", exact=True).first.select_option("linear")
+    until(page, "d.spectrogram.startsWith('linear ')")
+    before = page.evaluate(pixels)
+    page.get_by_label("Range of the spectrogram in dB").select_option("40")
+    page.wait_for_function(f"(before) => ({pixels})() !== before", arg=before)
+
+
+def test_every_format_comes_down_and_decodes(page: Page, jupyter: Jupyter) -> None:
+    held(page, jupyter, "formats.ipynb")
+    whole = Lab(ToneBackend()).speak(TEXT, seed=1)
+    got: dict[str, Any] = {}
+    for name in ("wav", "mp3", "opus", "pcm"):
+        page.get_by_label("Format of the download").select_option(name)
+        with page.expect_download(timeout=LAZY) as waiting:
+            page.get_by_role("button", name=f"Download as {name.upper()}").click()
+        assert waiting.value.suggested_filename == f"speech.{name}"
+        got[name] = Path(waiting.value.path()).read_bytes()
+    assert Clip.load(got["wav"]) == whole
+    assert np.array_equal(np.frombuffer(got["pcm"], "<i2"), np.rint(whole.samples * 32768).astype(np.int16))
+    for name in ("mp3", "opus"):
+        heard = Clip.load(got[name])
+        assert heard.duration == pytest.approx(whole.duration, abs=0.1), name
+        assert heard.level == pytest.approx(whole.level, abs=1.0), name
+
+
+def test_another_rate_sounds_and_takes_as_long(page: Page, jupyter: Jupyter) -> None:
+    held(page, jupyter, "speed.ipynb")
+    page.get_by_label("Playback rate, at the same pitch").select_option("2")
+    page.get_by_role("button", name="Play").click()
+    until(page, "d.state === 'playing' && +d.heard > 0.1 && +d.position > 22050")
+    until(page, "d.state === 'ready'")
+    assert data(page, "position") == "0"
+
+
+AUDIO = "[...globalThis[Symbol.for('voicelab.contexts')].values()]"
+
+
+def test_a_player_that_is_closed_leaves_nothing_running(page: Page, jupyter: Jupyter) -> None:
+    held(page, jupyter, "close.ipynb")
+    page.keyboard.press("l")
+    page.keyboard.press("Space")
+    until(page, "d.state === 'playing' && +d.heard > 0.1")
+    assert page.evaluate(f"() => {AUDIO}.some((entry) => entry.audio.state === 'running')")
+    run = "(code) => jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.requestExecute({code}).done"
+    page.evaluate(run, "player.close()")
+    page.wait_for_selector(".voicelab-player", state="detached", timeout=LAZY)
+    page.wait_for_function(f"() => {AUDIO}.every((entry) => entry.audio.state !== 'running' && !entry.users.size)")
+
+
+def test_a_kernel_that_is_restarted_leaves_nothing_running(page: Page, jupyter: Jupyter) -> None:
+    held(page, jupyter, "restart.ipynb")
+    page.keyboard.press("l")
+    page.keyboard.press("Space")
+    until(page, "d.state === 'playing' && +d.heard > 0.1")
+    page.evaluate("() => jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.restart()")
+    until(page, "d.state === 'ready'")
+    # What had come is still in the page, and plays when somebody asks.
+    page.focus(".voicelab-wave")
+    page.keyboard.press("Space")
+    until(page, "d.state === 'playing'")
+
+
+# A sentence of the embedded voice; the lane of arrivals is that of a real stream.
+SHOWN = """\
+import voicelab as vl
+panel = vl.connect().panel()
+panel.player"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_how_it_looks(page: Page, jupyter: Jupyter, tmp_path: Path, theme: str) -> None:
+    speak = (
+        "panel.text.value = 'The birch canoe slid on the smooth planks.'; panel.seed.value = '1'; panel.speak().wait()"
+    )
+    open_and_run(page, jupyter.notebook(f"looks-{theme}.ipynb", SHOWN, speak))
+    if theme == "dark":
+        page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
+        page.wait_for_selector("body[data-jp-theme-light=false]", state="attached", timeout=LAZY)
+    until(page, "+d.samples > 44100 && d.state === 'ready' && d.spectrogram")
+    box = page.locator(".voicelab-wave").bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + 0.45 * box["width"], box["y"] + 20)
+    until(page, "+d.position > 0")
+    page.mouse.move(5, 5)
+    shot = page.locator(".voicelab-player").screenshot(path=tmp_path / f"player-{theme}.png")
+    if "VOICELAB_PICTURES" in os.environ:
+        (ROOT / "docs" / "images" / f"player-{theme}.png").write_bytes(shot)
+    from PIL import Image
+
+    pixels = np.asarray(Image.open(tmp_path / f"player-{theme}.png").convert("RGB")).reshape(-1, 3)
+    heard = (0x00, 0x72, 0xB2) if theme == "light" else (0x56, 0xB4, 0xE9)
+    assert (pixels == heard).all(axis=1).sum() > 500, "what was heard has no colour of its own"

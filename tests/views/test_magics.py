@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+import voicelab
+from tests.tones import ToneBackend
+from voicelab.audio.clip import Clip
+from voicelab.errors import RequestInvalid
+from voicelab.lab import Lab
+from voicelab.schema import TTSRequest
+from voicelab.views.magics import OPTIONS, SpeakMagics, complete, parse, register
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
+    """An IPython of its own, with a lab in the variable that the magics look at."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    made = InteractiveShell.instance()
+    made.run_line_magic("load_ext", "voicelab")
+    made.user_ns["lab"] = Lab(ToneBackend())
+    yield made
+    if made.history_manager is not None:
+        made.history_manager.end_session()
+    InteractiveShell.clear_instance()
+
+
+def asked(shell: InteractiveShell) -> tuple[TTSRequest, str, int | None]:
+    backend = shell.user_ns["lab"].backend
+    request, model, seed = backend.asked[-1]
+    return request, model, seed
+
+
+def test_the_line_is_said_with_the_options_before_it(shell: InteractiveShell) -> None:
+    line = (
+        "--temperature 0.4 --latency=low --voice ada --seed 7 --normalize false --speed 1.5 --model s1 It's 5 o'clock."
+    )
+    clip = shell.run_line_magic("speak", line)
+    request, model, seed = asked(shell)
+    assert isinstance(clip, Clip)
+    assert request.text == "It's 5 o'clock."
+    assert (request.temperature, request.latency, request.reference_id) == (0.4, "low", "ada")
+    assert (request.normalize, model, seed) == (False, "s1", 7)
+    assert request.prosody is not None
+    assert request.prosody.speed == 1.5
+
+
+def test_a_cell_is_said_whole_and_kept_in_a_variable(shell: InteractiveShell) -> None:
+    result = shell.run_cell("%%speak --to kept --seed 1\nOne line,\nand another -- with a dash.")  # type: ignore[no-untyped-call]
+    assert isinstance(result.result, Clip)
+    assert shell.user_ns["kept"] is result.result
+    assert asked(shell)[0].text == "One line,\nand another -- with a dash."
+
+
+def test_a_value_that_the_schema_refuses_is_named(shell: InteractiveShell) -> None:
+    with pytest.raises(RequestInvalid, match="temperature"):
+        shell.run_line_magic("speak", "--temperature warm Hello")
+    with pytest.raises(RequestInvalid, match="no such option"):
+        shell.run_line_magic("speak", "--temprature 1 Hello")
+    with pytest.raises(RequestInvalid, match="has no value"):
+        shell.run_line_magic("speak", "--temperature")
+    with pytest.raises(RequestInvalid, match="holds no lab"):
+        shell.run_line_magic("speak", "--lab nothing Hello")
+
+
+def test_the_options_are_those_of_the_schema() -> None:
+    assert set(TTSRequest.model_fields) - {"text", "references", "prosody"} <= set(OPTIONS)
+    assert {"voice", "seed", "model", "speed", "volume"} <= set(OPTIONS)
+
+
+def test_a_lab_is_opened_once_and_only_when_there_is_none(shell: InteractiveShell) -> None:
+    opened: list[Lab] = []
+
+    def connect() -> Lab:
+        opened.append(Lab(ToneBackend()))
+        return opened[-1]
+
+    magics: Any = SpeakMagics(shell, connect)
+    magics.speak("Here.")
+    assert opened == []
+    shell.user_ns["other"] = Lab(ToneBackend())
+    magics.speak("--lab other There.")
+    assert shell.user_ns["other"].backend.asked
+    del shell.user_ns["lab"]
+    magics.speak("Once.")
+    magics.speak("Twice.")
+    assert len(opened) == 1
+
+
+def test_text_after_two_dashes_is_text() -> None:
+    assert parse("--seed 1 -- --temperature is high") == ({"seed": 1}, "--temperature is high")
+    assert parse("--voice 'a b' --sample_rate none Hi") == ({"voice": "a b", "sample_rate": None}, "Hi")
+    assert parse("") == ({}, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("%speak --temp", ["--temperature"]),
+        ("%speak --latency ", ["low", "normal", "balanced"]),
+        ("%speak --mp3_bitrate 1", ["128", "192"]),
+        ("%speak --normalize F", ["False"]),
+        ("%speak --voice a", ["ada"]),
+        ("%speak --seed 1 --se", []),
+    ],
+)
+def test_what_can_stand_there_is_offered(line: str, offered: list[str]) -> None:
+    assert complete(line, ("ada", "ben")) == offered
+
+
+@pytest.mark.filterwarnings("ignore:.Completer.complete. is pending deprecation:PendingDeprecationWarning")
+def test_ipython_offers_it(shell: InteractiveShell) -> None:
+    _, matches = shell.complete("--temp", "%speak --temp")
+    assert "--temperature" in matches
+    _, matches = shell.complete("a", "%speak --voice a")
+    assert "ada" in matches
+    _, matches = shell.complete("--lat", "%%speak --lat")
+    assert "--latency" in matches
+
+
+def test_the_help_lists_the_options(shell: InteractiveShell) -> None:
+    told: Any = shell.find_line_magic("speak").__doc__  # type: ignore[no-untyped-call]
+    assert "--temperature: 0 to 1." in told
+    assert "--seed" in told
+
+
+def test_loading_the_extension_opens_no_lab(shell: InteractiveShell) -> None:
+    def never() -> Lab:
+        raise AssertionError
+
+    register(shell, never)
+    assert shell.find_line_magic("speak") is not None  # type: ignore[no-untyped-call]
+    assert callable(voicelab.load_ipython_extension)

@@ -1,0 +1,167 @@
+// The controls of a player, each with a label, and what the hand and the keys do.
+
+const SHAPES = {
+  play: '<path d="M7 4.5v15l12.5-7.5z"/>',
+  pause: '<path d="M6 5h4v14H6zM14 5h4v14h-4z"/>',
+  loop: '<path d="M17 3l4 4-4 4V8H7a3 3 0 0 0-3 3H2a5 5 0 0 1 5-5h10zM7 21l-4-4 4-4v3h10a3 3 0 0 0 3-3h2a5 5 0 0 1-5 5H7z"/>',
+  closer: '<path d="M11 5h2v6h6v2h-6v6h-2v-6H5v-2h6z"/>',
+  wider: '<path d="M5 11h14v2H5z"/>',
+  whole: '<path d="M2 5h2v14H2zM20 5h2v14h-2zM9 8v3h6V8l4 4-4 4v-3H9v3l-4-4z"/>',
+  save: '<path d="M11 3h2v9l3.5-3.5 1.4 1.4L12 15.8 6.1 9.9l1.4-1.4L11 12zM4 18h16v2H4z"/>',
+};
+const SPEEDS = [0.5, 0.75, 1, 1.25, 1.5, 2];
+const RANGES = [40, 60, 80, 100];
+const FORMATS = ["wav", "mp3", "opus", "pcm"];
+const DRAG = 4; // pixels; less than this is a click
+
+export function element(tag, fields = {}, attributes = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), fields);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+export function shape(button, name) {
+  if (button.dataset.shape === name) return;
+  button.dataset.shape = name;
+  button.innerHTML = `<svg viewBox="0 0 24 24" aria-hidden="true">${SHAPES[name]}</svg>`;
+}
+
+function button(label, name, onclick, keys = "") {
+  const title = keys ? `${label} (${keys})` : label;
+  const made = element("button", { type: "button", title, onclick }, { "aria-label": label });
+  shape(made, name);
+  return made;
+}
+
+function select(label, options, value, onchange) {
+  const made = element("select", { title: label }, { "aria-label": label });
+  made.append(...options.map(([value, text]) => element("option", { value, textContent: text })));
+  made.value = value;
+  made.onchange = () => onchange(made.value);
+  return made;
+}
+
+/** The parts of a player in `el`; `state` is what all views share, `look` what is this view's own. */
+export function build(el, state, look, act) {
+  const root = element("div", { className: "voicelab-player" }, { role: "group" });
+  const lane = (name, role, label) =>
+    element("canvas", { className: `voicelab-${name}` }, { role, "aria-label": label });
+  const parts = {
+    root,
+    play: button("Play", "play", act.toggle, "space"),
+    clock: element("span", { className: "voicelab-clock" }),
+    loop: button("Loop", "loop", act.loop, "L; drag over the waveform chooses a part, Escape ends it"),
+    wider: button("Zoom out", "wider", () => act.zoom(1 / 2), "−"),
+    closer: button("Zoom in", "closer", () => act.zoom(2), "+"),
+    whole: button("Show all", "whole", act.whole, "0"),
+    speed: select("Playback rate, at the same pitch", SPEEDS.map((x) => [x, `${x}×`]), 1, act.speed),
+    scale: select(
+      "Spectrogram",
+      [["", "no spectrogram"], ["mel", "mel"], ["linear", "linear"]],
+      look.scale,
+      act.scale,
+    ),
+    range: select("Range of the spectrogram in dB", RANGES.map((x) => [x, `${x} dB`]), look.range, act.range),
+    format: select("Format of the download", FORMATS.map((x) => [x, x.toUpperCase()]), "wav", act.format),
+    save: button("Download as WAV", "save", act.save),
+    wave: lane("wave", "slider", "Position in the recording"),
+    spectrum: lane("spectrum", "img", "Spectrogram"),
+    arrivals: lane("arrivals", "img", "Arrival of every chunk"),
+    figures: element("div", { className: "voicelab-figures" }),
+    notice: element("div", { className: "voicelab-notice" }, { role: "alert" }),
+  };
+  parts.wave.tabIndex = 0;
+  parts.wave.setAttribute("aria-valuemin", "0");
+  const bar = (...children) => element("div", { className: "voicelab-bar" }, {}, ...children);
+  const group = (...children) => element("span", { className: "voicelab-group" }, {}, ...children);
+  root.append(
+    bar(
+      group(parts.play, parts.loop, parts.clock),
+      group(parts.wider, parts.closer, parts.whole),
+      group(parts.speed),
+      group(parts.scale, parts.range),
+      group(parts.format, parts.save),
+    ),
+    parts.wave,
+    parts.spectrum,
+    parts.arrivals,
+    parts.figures,
+    parts.notice,
+  );
+  for (const canvas of [parts.wave, parts.spectrum]) point(canvas, state, look, act);
+  parts.arrivals.onpointermove = (event) => {
+    const at = look.timeline.sample(event.offsetX, parts.arrivals.clientWidth);
+    parts.arrivals.title = state.arrivals.told(at, state.samples.rate);
+  };
+  root.onkeydown = (event) => press(event, act);
+  el.append(root);
+  return parts;
+}
+
+/** A click goes there, a drag chooses a part to repeat, the wheel with Ctrl or Alt zooms. */
+function point(canvas, state, look, act) {
+  const at = (event) => look.timeline.sample(event.clientX - canvas.getBoundingClientRect().left, canvas.clientWidth);
+  let began = null;
+  canvas.onpointerdown = (event) => {
+    if (event.button !== 0) return;
+    canvas.setPointerCapture(event.pointerId);
+    began = { x: event.clientX, sample: at(event) };
+  };
+  canvas.onpointermove = (event) => {
+    if (!began || (!look.drag && Math.abs(event.clientX - began.x) < DRAG)) return;
+    look.drag = [began.sample, at(event)].sort((a, b) => a - b);
+    act.changed();
+  };
+  canvas.onpointerup = (event) => {
+    if (!began) return;
+    if (look.drag) state.transport.loop(look.drag);
+    else state.transport.seek(at(event));
+    began = look.drag = null;
+    act.changed();
+  };
+  canvas.onpointercancel = () => {
+    began = look.drag = null;
+    act.changed();
+  };
+  // Without a modifier the wheel scrolls the notebook, as everywhere.
+  canvas.addEventListener(
+    "wheel",
+    (event) => {
+      const aside = Math.abs(event.deltaX) > Math.abs(event.deltaY) || event.shiftKey;
+      if (event.ctrlKey || event.altKey || event.metaKey) look.timeline.zoom(2 ** (-event.deltaY / 200), at(event));
+      else if (aside && look.timeline.zoomed) {
+        look.timeline.pan(((event.deltaX || event.deltaY) / canvas.clientWidth) * look.timeline.width);
+      } else return;
+      event.preventDefault();
+      act.changed();
+    },
+    { passive: false },
+  );
+}
+
+function press(event, act) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  event.stopPropagation(); // JupyterLab would take the keys for its cells
+  // A list and a button have keys of their own.
+  if (event.target.tagName === "SELECT") return;
+  if (event.target.tagName === "BUTTON" && (event.key === " " || event.key === "Enter")) return;
+  const jump = event.shiftKey ? 0.1 : 1;
+  const actions = {
+    " ": act.toggle,
+    ArrowLeft: () => act.jump(-jump),
+    ArrowRight: () => act.jump(jump),
+    Home: () => act.jump(-Infinity),
+    l: act.loop,
+    L: act.loop,
+    Escape: act.unloop,
+    "+": () => act.zoom(2),
+    "=": () => act.zoom(2),
+    "-": () => act.zoom(1 / 2),
+    0: act.whole,
+  };
+  const action = actions[event.key];
+  if (!action) return;
+  event.preventDefault();
+  action();
+}

@@ -1,0 +1,87 @@
+// The samples of one utterance, growing while they arrive; what a picture of them needs, and its files.
+
+const BLOCK = 256; // samples whose least and greatest are kept, so that a long recording is drawn at once
+
+export class Samples {
+  constructor(rate) {
+    this.clear(rate);
+  }
+
+  clear(rate) {
+    this.rate = rate;
+    this.length = 0;
+    this.peak = 0;
+    this.complete = false;
+    this.data = new Float32Array(rate * 4);
+    this.low = [];
+    this.high = [];
+  }
+
+  /** Add s16le PCM that begins at sample `start`. Returns false where samples before it are missing. */
+  add(start, buffer) {
+    if (start > this.length) return false;
+    const pcm = new Int16Array(buffer);
+    const skip = this.length - start;
+    if (skip >= pcm.length) return true;
+    const needed = start + pcm.length;
+    if (needed > this.data.length) {
+      const grown = new Float32Array(Math.max(needed, this.data.length * 2));
+      grown.set(this.data.subarray(0, this.length));
+      this.data = grown;
+    }
+    for (let i = skip; i < pcm.length; i++) {
+      const value = pcm[i] / 32768;
+      const block = Math.floor((start + i) / BLOCK);
+      this.data[start + i] = value;
+      if (!(this.low[block] <= value)) this.low[block] = value;
+      if (!(this.high[block] >= value)) this.high[block] = value;
+      if (Math.abs(value) > this.peak) this.peak = Math.abs(value);
+    }
+    this.length = needed;
+    return true;
+  }
+
+  get seconds() {
+    return this.length / this.rate;
+  }
+
+  /** The least and the greatest sample from `first` to before `last`, to within a block where these are many. */
+  extremes(first, last) {
+    const many = last - first > 2 * BLOCK;
+    const scale = many ? BLOCK : 1;
+    const [lows, highs] = many ? [this.low, this.high] : [this.data, this.data];
+    let [low, high] = [0, 0];
+    for (let i = Math.floor(first / scale); i < Math.ceil(Math.min(last, this.length) / scale); i++) {
+      if (lows[i] < low) low = lows[i];
+      if (highs[i] > high) high = highs[i];
+    }
+    return [low, high];
+  }
+
+  /** The samples as a WAV file of 16 bits, with exact sizes. */
+  wav() {
+    const bytes = new DataView(new ArrayBuffer(44 + 2 * this.length));
+    const ascii = (at, text) => [...text].forEach((c, i) => bytes.setUint8(at + i, c.charCodeAt(0)));
+    ascii(0, "RIFF");
+    bytes.setUint32(4, 36 + 2 * this.length, true);
+    ascii(8, "WAVEfmt ");
+    bytes.setUint32(16, 16, true);
+    bytes.setUint16(20, 1, true);
+    bytes.setUint16(22, 1, true);
+    bytes.setUint32(24, this.rate, true);
+    bytes.setUint32(28, this.rate * 2, true);
+    bytes.setUint16(32, 2, true);
+    bytes.setUint16(34, 16, true);
+    ascii(36, "data");
+    bytes.setUint32(40, 2 * this.length, true);
+    for (let i = 0; i < this.length; i++) {
+      bytes.setInt16(44 + 2 * i, Math.round(this.data[i] * 32768), true);
+    }
+    return new Blob([bytes], { type: "audio/wav" });
+  }
+
+  /** The samples alone, s16le. */
+  pcm() {
+    return this.wav().slice(44, undefined, "audio/pcm");
+  }
+}
