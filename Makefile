@@ -2,7 +2,7 @@
 #
 #   make lab            set up, let the embedded voice say a sentence, open the quickstart in JupyterLab
 #   make test           set up and run all tests
-#   make test-thorough  the long tests: kill loops, fuzzing, many takes
+#   make test-thorough  the long tests, some twenty minutes: kill loops, fuzzing, many takes (CI: every night)
 #   make check          style, types, imports, sizes, secrets
 #   make notebooks      run every notebook and compare it with what is committed
 #   make train-voice    make the embedded voice anew, from nothing (see training/README.md)
