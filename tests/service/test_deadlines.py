@@ -79,6 +79,8 @@ def test_a_second_head_that_is_dripped_is_408_too(start: Start) -> None:
         raw.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert read(raw, 10).startswith(b"HTTP/1.1 200")
         time.sleep(0.8)  # between requests a connection may rest
+        while select.select([raw], [], [], 0)[0]:
+            assert raw.recv(65_536)  # what was left of the answer, which may come in several pieces
         took, answer = drip(raw, b"GET /health HTTP/1.1\r\nHost: " + b"x" * 1000)
         assert 0.4 < took < 3
         refusal(answer, 408)
