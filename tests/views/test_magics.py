@@ -113,7 +113,6 @@ def test_what_can_stand_there_is_offered(line: str, offered: list[str]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.Completer.complete. is pending deprecation:PendingDeprecationWarning")
-@pytest.mark.filterwarnings("ignore:`Completer.complete`:PendingDeprecationWarning")
 def test_ipython_offers_it(shell: InteractiveShell) -> None:
     _, matches = shell.complete("--temp", "%speak --temp")
     assert "--temperature" in matches

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -90,6 +91,19 @@ def test_no_body_of_an_answer_is_shown() -> None:
     ]
     for error in errors:
         assert SECRET not in json.dumps(error._repr_mimebundle_())
+
+
+def test_a_value_says_itself_in_plain_text_where_no_view_can_be_loaded(tmp_path: Path) -> None:
+    # A real import that really fails: ipywidgets and matplotlib are found, and are not there.
+    for name in ("anywidget", "matplotlib"):
+        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('No module named {name}', name={name!r})\n")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import voicelab\n"
+        "import numpy as np; from voicelab.audio.clip import Clip; c = Clip(np.zeros(9, np.float32), 8000)\n"
+        "print(sorted(c._repr_mimebundle_()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "['text/plain']\n"
 
 
 def test_showing_an_error_loads_no_view_before_it_is_shown() -> None:
