@@ -36,7 +36,7 @@ class DiaryBackend(ToneBackend):
     """Writes down every take that it begins, and whether that take was there already."""
 
     def __init__(self, cache: Cache, diary: Path) -> None:
-        super().__init__(slowly(0.01))
+        super().__init__(slowly(0.02))
         self.cache = cache
         self.diary = diary
 
