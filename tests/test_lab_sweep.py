@@ -57,6 +57,11 @@ def test_a_wrong_field_is_named_before_anything_runs() -> None:
     assert backend.asked == []
 
 
+def test_a_list_of_seeds_is_an_axis() -> None:
+    sweep = Lab(ToneBackend()).sweep("One.", seed=[3, 5])
+    assert [job.seed for job in sweep.jobs()] == [3, 5]
+
+
 def test_several_labs(tmp_path: Path) -> None:
     one, two = ToneBackend(), ToneBackend(fingerprint="tones-2")
     made = Lab(one).sweep("One.", labs={"other": Lab(two)}, temperature=[0, 1], cache=Cache(tmp_path)).run()

@@ -222,7 +222,7 @@ class Lab:
         text: str | Sequence[str] | Mapping[str, str],
         *,
         repeats: int = 1,
-        seed: int = 0,
+        seed: int | Sequence[int] = 0,
         labs: Mapping[str, Lab] = MappingProxyType({}),
         cache: Cache | None = None,
         **fields: object,
@@ -232,7 +232,7 @@ class Lab:
         Args:
             text: what to say; a list of texts is an axis.
             repeats: takes of each cell, for telling a parameter's effect from the voice's own variety.
-            seed: what the seeds of the repeats are drawn from; the same in every cell.
+            seed: what the seeds of the repeats are drawn from, the same in every cell; or a list, an axis of seeds.
             labs: other labs by name: an axis ``backend`` that this lab is on as ``"lab"``.
             cache: where takes are kept; the cache in voicelab's data folder when not given.
             **fields: what ``speak`` takes. A list, a mapping from labels to values, or a range such as
@@ -253,6 +253,9 @@ class Lab:
         if prosody:
             fixed["prosody"] = prosody
         model = check_model(fixed.pop("model", self._defaults.get("model")))
+        if not isinstance(seed, int):
+            axes.append(Axis.of("seed", seed))
+            seed = 0
         if labs:
             axes.append(Axis.of("backend", [ONLY, *labs]))
         everyone = {ONLY: self, **labs}

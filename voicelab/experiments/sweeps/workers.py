@@ -52,12 +52,18 @@ class Workers(Protocol):
 
 
 class ThreadWorkers:
-    """Threads of this process. A local engine speaks what they ask for as one batch; ``cancel`` stops it at once."""
+    """Threads of this process. A local engine speaks what they ask for as one batch; ``cancel`` stops it at once.
 
-    def __init__(self, backends: Mapping[str, Backend], concurrency: int = CONCURRENCY) -> None:
+    ``pool`` are threads that somebody hands in, which stay theirs.
+    """
+
+    def __init__(
+        self, backends: Mapping[str, Backend], concurrency: int = CONCURRENCY, pool: ThreadPoolExecutor | None = None
+    ) -> None:
         self.concurrency = concurrency
         self._backends = backends
-        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="voicelab-take")
+        self._own = pool is None
+        self._pool = pool or ThreadPoolExecutor(concurrency, thread_name_prefix="voicelab-take")
         self._lock = threading.Lock()
         self._streams: set[SpeechStream] = set()
         self._cancelled = threading.Event()
@@ -75,8 +81,9 @@ class ThreadWorkers:
             stream.close()
 
     def close(self) -> None:
-        """End the threads, once what they are at is over."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        """End the threads, once what they are at is over, unless they are somebody else's."""
+        if self._own:
+            self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _make(self, job: Job) -> Take:
         if self._cancelled.is_set():
@@ -152,7 +159,7 @@ def workers_for(
         message = f"a {type(executor).__name__} is no concurrent.futures executor and no Dask client"
         raise RequestInvalid.of("executor", message, type="executor_invalid")
     if isinstance(executor, ThreadPoolExecutor):
-        return _InThreads(executor, backends, concurrency or CONCURRENCY)
+        return ThreadWorkers(backends, concurrency or CONCURRENCY, executor)
     missing = sorted(name for name in backends if name not in factories)
     if missing:
         message = (
@@ -161,18 +168,6 @@ def workers_for(
         )
         raise RequestInvalid.of("factories", message, type="missing")
     return RemoteWorkers(executor, factories, concurrency or CONCURRENCY)
-
-
-class _InThreads(ThreadWorkers):
-    """Somebody's own pool of threads, which stays theirs."""
-
-    def __init__(self, pool: ThreadPoolExecutor, backends: Mapping[str, Backend], concurrency: int) -> None:
-        super().__init__(backends, concurrency)
-        self._pool.shutdown()
-        self._pool = pool
-
-    def close(self) -> None:
-        """Leave the threads to whoever made them."""
 
 
 _opening = threading.Lock()
