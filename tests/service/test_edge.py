@@ -125,7 +125,7 @@ def test_a_connection_goes_on_after_errors(service: Service) -> None:
             raw.sendall(head(service, length) + body)
             answer = read(raw, 12)
             assert answer.startswith(f"HTTP/1.1 {status} ".encode())
-            while not answer.endswith((b"]", b"0\r\n\r\n")):
+            while not answer.endswith((b"}]", b"\r\n0\r\n\r\n")):  # a head may end in "0\r\n\r\n" as well
                 answer += raw.recv(65536)
 
 
@@ -133,7 +133,7 @@ def test_two_requests_sent_at_once_are_answered_in_order(service: Service) -> No
     with connect(service) as raw:
         raw.sendall(head(service, 2) + b"{}" + head(service, 13) + b'{"text": "a"}')
         answer = b""
-        while not answer.endswith(b"0\r\n\r\n"):
+        while not answer.endswith(b"\r\n0\r\n\r\n"):
             answer += read(raw, 1)
         assert answer.startswith(b"HTTP/1.1 422 ")
         assert b"HTTP/1.1 200 " in answer
