@@ -22,6 +22,8 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS :=
+# How many processes share the tests; at most four, since each holds a model.
+JOBS := logical
 
 # The first Python that is new enough; a name can be on the PATH and still not run (a version manager's shim).
 NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
@@ -51,8 +53,10 @@ READY_DEV := $(VENV)/.ready-local,dev
 lab: $(READY_LAB)
 	@"$(BIN)/voicelab" lab $(ARGS)
 
+# One thread a process: two that share two cores would wait for each other.
+test test-thorough: export OMP_NUM_THREADS ?= 1
 test: $(READY_DEV)
-	@"$(BIN)/python" -m pytest $(ARGS)
+	@"$(BIN)/python" -m pytest -n $(JOBS) --dist loadgroup --maxprocesses 4 $(ARGS)
 
 test-thorough: $(READY_DEV)
 	@"$(BIN)/python" -m pytest -m thorough $(ARGS)
