@@ -1,4 +1,8 @@
-"""Trains the codec: audio through codes and back, judged by its short-time spectra, with the teacher's own F0 as a guide."""
+"""Trains the codec: what the encoder sees, through codes, to the envelope, the share of the voice and the F0 of every step.
+
+No audio is rendered here: the vocoder is fixed, and what it has to be told was measured beforehand (`features`). Half of
+what the encoder sees is spoiled, while the targets stay clean, so that a reference's noise does not become the voice's.
+"""
 
 from __future__ import annotations
 
@@ -9,80 +13,106 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training import common
-from training.render import Utterance, load_shard
-from training.speakers import all_speakers
-from voicelab.engine.codec import Codec, Decoder, Filters
+from training import common, features, treble
+from voicelab.engine.codec import Codec, Filters
 from voicelab.engine.config import CodecConfig
 from voicelab.engine.text.phones import PHONES
-from voicelab.engine.vocoder import LAG, STEP, WINDOW, Vocoder, mel_of
+from voicelab.engine.vocoder import STEP, Vocoder
 
-FRAMES = 32
-WARM = 400
+FRAMES = 40
+EDGE = 3
+"""Frames at the beginning of a crop that are not judged unless speech begins there: the decoder lacks its past."""
+WARM = 250
 """Steps without quantization, after which the codebooks start from what the encoder says."""
-RENDER_EVERY = 8
-"""Steps from one that renders audio to the next: the envelope guides as well, at a quarter of the cost."""
-FLOOR = 1e-7
-"""Power density below which nothing is heard (-70 dBFS of white noise)."""
+SPOILED = 0.4
+_SCALE = 8.0
+"""Latents are principal components divided by this."""
+_COMPONENTS = 80
+_F0_WEIGHT, _VOICING_WEIGHT = 12.0, 0.5
+"""In principal components: an octave, and all of the voice, against a neper."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Crops of FRAMES code frames."""
+    """Crops of FRAMES code frames, each of `steps` vocoder steps."""
 
-    audio: Tensor
-    """(batch, FRAMES * hop)."""
+    seen: Tensor
+    """(batch, FRAMES, features) what the encoder sees: clean or spoiled."""
+    envelope: Tensor
+    """(batch, steps, bands) nepers, always of the clean audio."""
+    voicing: Tensor
+    """(batch, steps, bands) the voice's share of the power."""
     f0: Tensor
-    """(batch, steps) Hz at the end of each vocoder step, 0 where unvoiced."""
+    """(batch, steps) Hz, 0 where unvoiced."""
     phones: Tensor
-    """(batch, FRAMES) the phone at the middle of each frame."""
+    """(batch, FRAMES)."""
+    weight: Tensor
+    """(batch, steps, bands) how much each target counts."""
 
 
 class Crops:
-    """Random crops of rendered utterances."""
+    """Random crops of measured utterances."""
 
-    def __init__(self, shards: list[Path], config: CodecConfig, seed: int) -> None:
-        self.config = config
-        self.speakers = all_speakers()
-        self.utterances = [u for path in shards for u in load_shard(path)]
+    def __init__(self, folder: Path, config: CodecConfig, seed: int) -> None:
+        self.all = features.load(sorted((folder / "features").glob("????.npz")))
+        self.vocoder = Vocoder(config.sample_rate, config.filter_bands)
+        self.treble = treble.load(folder / "treble.safetensors", self.vocoder)
+        self.spread = features.voicing_spread(self.vocoder)
+        self.centres = features.band_centres(self.vocoder)
+        self.per = config.hop // STEP
         self.rng = np.random.default_rng(seed)
+        self.starts = np.concatenate([[0], self.all.ends[:-1]])
 
     def batch(self, size: int) -> Batch:
-        """`size` crops of different utterances."""
-        rows = [self._crop(self.utterances[int(i)]) for i in self.rng.integers(len(self.utterances), size=size)]
-        return Batch(*(torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True)))
+        """`size` crops; longer utterances are drawn more often. Silence follows an utterance that is too short."""
+        lengths = self.all.ends - self.starts
+        chosen = self.rng.choice(lengths.size, size=size, p=lengths / lengths.sum())
+        before = np.array([int(self.rng.integers(0, max(1, lengths[u] - FRAMES + 1))) for u in chosen])
+        before = np.where(self.rng.random(size) < 0.15, 0, before)
+        at = self.starts[chosen] + before
+        counts = np.minimum(lengths[chosen] - before, FRAMES)
+        spoiled = self.rng.random(size) < SPOILED
+        return self._gather(at, counts, before > 0, spoiled, torch.from_numpy(self.all.tops[chosen]))
 
-    def _crop(self, utterance: Utterance) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
-        hop, rate = self.config.hop, self.config.sample_rate
-        audio = utterance.audio(self.speakers[utterance.speaker], rate)
-        length = FRAMES * hop
-        start = int(self.rng.integers(max(1, audio.size - length + 1)))
-        piece = audio[start : start + length]
-        piece = np.pad(piece, (0, length - piece.size))
-        ends = (start + STEP * np.arange(1, length // STEP + 1)) / rate
-        middles = (start + hop * (np.arange(FRAMES) + 0.5)) / rate
-        return piece, f0_at(utterance, ends), phones_at(utterance, middles)
+    def _gather(self, at: np.ndarray, counts: np.ndarray, cut: np.ndarray, spoiled: np.ndarray, tops: Tensor) -> Batch:
+        def rows(source: np.ndarray, per: int, fill: float) -> Tensor:
+            out = np.full((at.size, FRAMES * per, *source.shape[1:]), fill, dtype=source.dtype)
+            for i, (start, count) in enumerate(zip(at, counts, strict=True)):
+                out[i, : count * per] = source[start * per : (start + count) * per]
+            return torch.from_numpy(out)
+
+        clean, rough = rows(self.all.seen, 1, 2), rows(self.all.spoiled, 1, 2)
+        seen = torch.where(torch.from_numpy(spoiled)[:, None, None], rough, clean)
+        envelope = features.unpack_envelope(rows(self.all.envelope, self.per, 4))
+        weight = ((envelope + 8.5) / 3).clamp(0.2, 1) * torch.where(self.centres > tops[:, None], 0.4, 1.0)[:, None]
+        weight[torch.from_numpy(cut), : EDGE * self.per] = 0
+        return Batch(
+            features.unpack_seen(seen),
+            self.treble(envelope, tops),
+            features.unpack_voicing(rows(self.all.voicing, self.per, 0), self.spread),
+            rows(self.all.f0, self.per, 0.0),
+            rows(self.all.phones, 1, 1).long(),
+            weight,
+        )
 
 
-def f0_at(utterance: Utterance, seconds: NDArray[np.float64]) -> NDArray[np.float32]:
-    """The teacher's F0 at these times, linear within voiced stretches, 0 outside them."""
-    place = seconds / utterance.f0_step
-    low = np.clip(place.astype(int), 0, utterance.f0.size - 1)
-    high = np.clip(low + 1, 0, utterance.f0.size - 1)
-    a, b = utterance.f0[low], utterance.f0[high]
-    mixed = a + (b - a) * (place - low)
-    return np.where((a > 0) & (b > 0) & (place < utterance.f0.size), mixed, 0).astype(np.float32)
+def patches(batch: Batch, per: int) -> Tensor:
+    """(batch * FRAMES, values): all that the decoder is to say of a frame, weighted so that distances mean the same."""
+    f0 = torch.log2(_bridged(batch.f0) / 120)[..., None] * _F0_WEIGHT
+    voice = F.avg_pool1d(batch.voicing, 5) * _VOICING_WEIGHT
+    every = torch.cat([batch.envelope, f0, voice], dim=-1)
+    return every.reshape(-1, per, every.shape[-1]).flatten(1)
 
 
-def phones_at(utterance: Utterance, seconds: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The phone spoken at these times (ids of the inventory)."""
-    ends = np.array([p.end for p in utterance.phones])
-    ids = np.array([PHONES.index(p.name) for p in utterance.phones])
-    return ids[np.minimum(np.searchsorted(ends, seconds), ids.size - 1)]
+def _bridged(f0: Tensor) -> Tensor:
+    """F0 with straight lines where there is no voice."""
+    out, place = f0.numpy().copy(), np.arange(f0.shape[1])
+    for row in out:
+        row[:] = np.interp(place, place[row > 0], row[row > 0]) if (row > 0).any() else 120.0
+    return torch.from_numpy(out)
 
 
 class Training(nn.Module):
@@ -92,6 +122,11 @@ class Training(nn.Module):
         super().__init__()
         self.codec = Codec(config)
         self.classify = nn.Linear(config.latent, config.phones)
+        self.mean: Tensor
+        self.basis: Tensor
+        values = config.hop // STEP * (config.filter_bands + 1 + config.filter_bands // 5)
+        self.register_buffer("mean", torch.zeros(values))
+        self.register_buffer("basis", torch.zeros(values, min(config.latent, _COMPONENTS)))
         for i, size in enumerate(config.codebooks):
             self.register_buffer(f"count{i}", torch.ones(size))
             self.register_buffer(f"total{i}", torch.zeros(size, config.latent))
@@ -125,6 +160,23 @@ class Training(nn.Module):
             count[dead], total[dead] = 0.2, 0.2 * table[dead]
 
     @torch.no_grad()
+    def start_basis(self, values: Tensor) -> None:
+        """Sets the decoder's linear map, and what the encoder is first taught, by the principal components of patches."""
+        self.mean.copy_(values.mean(0))
+        centred = values - self.mean
+        _, vectors = torch.linalg.eigh(centred.t() @ centred)
+        self.basis.copy_(vectors.flip(1)[:, : self.basis.shape[1]])
+        decoder = self.codec.decoder
+        per = decoder.steps
+        decoder.linear.weight.zero_()
+        weight = self.basis.reshape(per, -1, self.basis.shape[1])[:, : decoder.bands].flatten(0, 1) * _SCALE
+        decoder.linear.weight[:, : weight.shape[1]] = weight
+        decoder.linear.bias.copy_(self.mean.reshape(per, -1)[:, : decoder.bands].flatten())
+        decoder.leave.weight.mul_(0.1)
+        decoder.leave.bias.zero_()
+        decoder.leave.bias[0] = float(self.mean.reshape(per, -1)[:, decoder.bands].mean()) / _F0_WEIGHT
+
+    @torch.no_grad()
     def start_codebooks(self, latents: Tensor) -> None:
         """K-means, one codebook after the other, on (n, latent)."""
         rest = latents
@@ -140,190 +192,95 @@ class Training(nn.Module):
             rest = rest - table[((table * table).sum(1) - 2 * rest @ table.t()).argmin(-1)]
 
 
-def spectral_loss(made: Tensor, true: Tensor) -> Tensor:
-    """Mean over three resolutions of the log and the linear distance of magnitudes (Yamamoto et al., 2020)."""
-    total = made.new_zeros(())
-    for size in (2048, 1024, 384):
-        window = torch.hann_window(size, device=made.device)
-        a, b = (
-            torch.stft(x, size, size // 4, window=window, return_complex=True, center=False).abs() / size**0.5
-            for x in (made, true)
-        )
-        total = (
-            total
-            + F.l1_loss(torch.log(a + 5e-4), torch.log(b + 5e-4))
-            + 4.0 * F.l1_loss(torch.sqrt(a + 1e-6), torch.sqrt(b + 1e-6))
-        )
-    return total / 3
-
-
-def envelopes(audio: Tensor, f0: Tensor, vocoder: Vocoder) -> Tensor:
-    """What the vocoder's filters ought to add up to, measured on the true audio.
-
-    Args:
-        audio: (batch, steps * STEP).
-        f0: (batch, steps) Hz, 0 where unvoiced.
-        vocoder: whose windows and bands these are.
-
-    Returns:
-        (batch, steps, bands) log amplitude densities: the power spectrum is averaged over one F0 around each band, so that
-        harmonics do not show (as Morise's CheapTrick does, 2015), and over the band where that is wider.
-    """
-    frames = F.pad(audio, (LAG, 0)).unfold(1, WINDOW, STEP) * vocoder.window
-    power = torch.fft.rfft(frames).abs().square() / vocoder.window.square().sum()
-    bins, per_bin = power.shape[-1], vocoder.sample_rate / WINDOW
-    total = F.pad(power.double().cumsum(-1), (1, 0))
-    centres, widths = _bands(vocoder)
-    width = torch.maximum(torch.where(f0 > 0, f0, 150.0)[..., None], widths) / per_bin
-    low = (centres / per_bin + 0.5 - width / 2).clamp(0, bins - 1.001)
-    high = (centres / per_bin + 0.5 + width / 2).clamp(1, bins - 0.001)
-    mean = (_between(total, high) - _between(total, low)) / (high - low)
-    return 0.5 * torch.log(mean.float() + FLOOR)
-
-
-def _bands(vocoder: Vocoder) -> tuple[Tensor, Tensor]:
-    """Centre and width of the vocoder's bands in Hz."""
-    top = mel_of(torch.tensor(vocoder.sample_rate / 2))
-    mels = torch.arange(vocoder.spread.shape[0]) / (vocoder.spread.shape[0] - 1) * top
-    hz = 700 * (10 ** (mels / 2595) - 1)
-    return hz, torch.gradient(hz)[0]
-
-
-def _between(values: Tensor, place: Tensor) -> Tensor:
-    """Linear interpolation of (batch, steps, n) at places (batch, steps, m)."""
-    low = place.floor().long()
-    share = place - low
-    return values.gather(-1, low) * (1 - share) + values.gather(-1, low + 1) * share
-
-
-def envelope_loss(found: Filters, true: Tensor) -> Tensor:
-    """Mean distance of the two filters' sum from the true envelope, in nepers: a cheap and well-shaped guide."""
-    both = 0.5 * torch.log(torch.exp(2 * found.harmonic) + torch.exp(2 * found.noise) + FLOOR)
-    return F.l1_loss(both, true)
-
-
-def decoder_losses(decoder: Decoder, into: Tensor, batch: Batch, render: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """(spectral loss, 0 unless rendered; F0 error in octaves; envelope loss) of latents (batch, FRAMES, latent) decoded."""
-    found, _ = decoder.filters(into)
-    envelope = envelope_loss(found, envelopes(batch.audio, batch.f0, decoder.vocoder))
-    voiced = batch.f0 > 0
+def decoder_losses(found: Filters, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """(envelope error in nepers, F0 error in octaves, cross-entropy of the voice's share)."""
+    envelope = ((found.envelope - batch.envelope).abs() * batch.weight).sum() / batch.weight.sum()
+    voiced = (batch.f0 > 0) & (batch.weight[..., 0] > 0)
     octaves = (torch.log2(found.f0) - torch.log2(batch.f0.clamp(min=1))).abs()
     f0 = (octaves * voiced).sum() / voiced.sum().clamp(min=1)
-    if not render:
-        return envelope.new_zeros(()), f0, envelope
-    made, _ = decoder.vocoder(torch.where(voiced, batch.f0, found.f0.detach()), found.harmonic, found.noise)
-    return spectral_loss(made[:, LAG:], batch.audio[:, :-LAG]), f0, envelope
+    share = F.binary_cross_entropy_with_logits(found.voicing, batch.voicing, weight=batch.weight)
+    return envelope, f0, share
 
 
-def losses(model: Training, batch: Batch, quantized: bool, render: bool) -> tuple[Tensor, dict[str, float], Tensor]:
-    """(loss, its parts for the log, the latents)."""
+def losses(model: Training, batch: Batch, quantized: bool, guided: float) -> tuple[Tensor, dict[str, float], Tensor]:
+    """(loss, its parts for the log, the latents); `guided` is how much the principal components teach the encoder."""
     codec = model.codec
-    latents = codec.encoder(codec.spectrum(batch.audio))
-    commit = phone = latents.new_zeros(())
+    latents = codec.encoder(batch.seen).float()
+    commit = latents.new_zeros(())
     into = first = latents
     if quantized:
         into, first, commit = model.quantize(latents)
-    phone = F.cross_entropy(model.classify(first).flatten(0, 1), batch.phones.flatten())
-    spectral, f0, envelope = decoder_losses(codec.decoder, into, batch, render)
-    loss = spectral + 4.0 * envelope + 5.0 * f0 + 0.15 * commit + 0.2 * phone
-    right = (model.classify(first).argmax(-1) == batch.phones).float().mean()
-    return (
-        loss,
-        {
-            "envelope": envelope.item(),
-            **({"spectral": spectral.item()} if render else {}),
-            "f0": f0.item() * 12,
-            "commit": commit.item(),
-            "phone": phone.item(),
-            "right": right.item(),
-        },
-        latents,
-    )
+    said = model.classify(first)
+    phone = F.cross_entropy(said.flatten(0, 1), batch.phones.flatten())
+    found, _ = codec.decoder.filters(into)
+    envelope, f0, share = decoder_losses(found, batch)
+    true = (patches(batch, codec.decoder.steps) - model.mean) @ model.basis / _SCALE
+    guide = F.mse_loss(latents.flatten(0, 1)[:, : true.shape[1]], true)
+    loss = 4.0 * envelope + 5.0 * f0 + share + 0.25 * commit + 0.1 * phone + guided * guide
+    right = (said.argmax(-1) == batch.phones).float().mean()
+    parts = {
+        "envelope": envelope,
+        "semitones": f0 * 12,
+        "share": share,
+        "commit": commit,
+        "guide": guide,
+        "right": right,
+    }
+    return loss, {k: float(v.detach()) for k, v in parts.items()}, latents
 
 
-def train(
-    folder: Path, minutes: float, batch_size: int = 12, seed: int = 0, peak: float = 1e-3, shards: int = 24
-) -> Path:
+def optimizers_for(model: nn.Module, peak: float) -> list[torch.optim.Optimizer]:
+    """Muon (Jordan, 2024) for the matrices inside the blocks, AdamW for the rest."""
+    trained = [(k, p) for k, p in model.named_parameters() if p.requires_grad]
+    inside = [p for k, p in trained if k.endswith(("widen.weight", "narrow.weight"))]
+    rest = [p for k, p in trained if not k.endswith(("widen.weight", "narrow.weight"))]
+    return [
+        torch.optim.Muon(inside, lr=peak, momentum=0.95, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(rest, lr=peak, betas=(0.9, 0.98), weight_decay=1e-3),
+    ]
+
+
+def train(folder: Path, minutes: float, batch_size: int = 24, seed: int = 0, peak: float = 1.5e-3) -> Path:
     """Trains for `minutes` of clock time, resuming what is there; returns the checkpoint."""
     torch.manual_seed(seed)
     config = CodecConfig(phones=len(PHONES))
     model = Training(config)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=peak, betas=(0.85, 0.98), weight_decay=1e-3)
+    crops = Crops(folder, config, seed)
+    model.start_basis(torch.cat([patches(crops.batch(64), model.codec.decoder.steps) for _ in range(16)]))
+    optimizers = optimizers_for(model, peak)
     average = common.Average(model)
     path, step, spent = folder / "codec-run.safetensors", 0, 0.0
     if path.exists():
-        meta = common.load_run(path, model, average, [optimizer])
+        meta = common.load_run(path, model, average, optimizers)
         step, spent = meta["step"], meta["spent"]
-    crops = Crops(sorted((folder / "shards").glob("????.npz"))[:shards], config, seed + step)
+        crops.rng = np.random.default_rng(seed + step)
+        torch.manual_seed(seed + step)
     clock, saved, seen = common.Clock(minutes, spent), time.monotonic(), []
     sums: dict[str, float] = {}
     while clock.done < 1:
-        for group in optimizer.param_groups:
-            group["lr"] = clock.rate(peak, step, hold=0.7)
-        loss, parts, latents = losses(model, crops.batch(batch_size), step >= WARM, step % RENDER_EVERY == 0)
-        optimizer.zero_grad()
+        common.set_rate(optimizers, clock.rate(1.0, step, warm=100, hold=0.5))
+        guided = 1.0 if step < WARM else 0.05
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss, parts, latents = losses(model, crops.batch(batch_size), step >= WARM, guided)
+        for optimizer in optimizers:
+            optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         average.update(model)
-        if WARM - 40 <= step < WARM:
+        if WARM - 60 <= step < WARM:
             seen.append(latents.detach().flatten(0, 1))
         if step == WARM - 1:
             model.start_codebooks(torch.cat(seen))
             average = common.Average(model)
         step += 1
-        sums |= {k: sums.get(k, v) * 0.95 + v * 0.05 for k, v in parts.items()}
+        sums |= {k: sums.get(k, v) * 0.97 + v * 0.03 for k, v in parts.items()}
         if step % 50 == 0:
-            print(
-                step,
-                f"{clock.spent:.0f}s",
-                {k: round(v, 4) for k, v in sums.items()},
-                flush=True,
-            )
-        if time.monotonic() - saved > 150 or clock.done >= 1:
-            common.save_run(
-                path,
-                model,
-                average,
-                [optimizer],
-                {"step": step, "spent": clock.spent, "seed": seed, "config": dataclasses.asdict(config)},
-            )
-            saved = time.monotonic()
-    return path
-
-
-def train_decoder(folder: Path, minutes: float, batch_size: int = 12, seed: int = 1, peak: float = 5e-4) -> Path:
-    """Goes on with the decoder alone: codes stay what the language model has learned, only their rendering gets better."""
-    torch.manual_seed(seed)
-    codec = load(folder / "codec-run.safetensors")
-    decoder = codec.decoder.train().requires_grad_(True)
-    optimizer = torch.optim.AdamW(decoder.parameters(), lr=peak, betas=(0.85, 0.98), weight_decay=1e-3)
-    average = common.Average(decoder)
-    path, step, spent = folder / "decoder-run.safetensors", 0, 0.0
-    if path.exists():
-        meta = common.load_run(path, decoder, average, [optimizer])
-        step, spent = meta["step"], meta["spent"]
-    shards = sorted((folder / "shards").glob("????.npz"))
-    crops = Crops(shards[-24:], codec.config, seed + step)
-    clock, saved, total = common.Clock(minutes, spent), time.monotonic(), 0.0
-    while clock.done < 1:
-        for group in optimizer.param_groups:
-            group["lr"] = clock.rate(peak, step, warm=50, hold=0.2)
-        batch = crops.batch(batch_size)
-        with torch.no_grad():
-            into = codec.quantizer.decode(codec.encode(batch.audio))
-        spectral, f0, envelope = decoder_losses(decoder, into.clone(), batch)
-        optimizer.zero_grad()
-        (spectral + envelope + 5.0 * f0).backward()
-        nn.utils.clip_grad_norm_(decoder.parameters(), 1.0)
-        optimizer.step()
-        average.update(decoder)
-        step += 1
-        total = total * 0.95 + spectral.item() * 0.05
-        if step % 50 == 0:
-            print(step, f"{clock.spent:.0f}s", round(total / (1 - 0.95**step), 4), round(f0.item() * 12, 3), flush=True)
-        if time.monotonic() - saved > 150 or clock.done >= 1:
-            common.save_run(path, decoder, average, [optimizer], {"step": step, "spent": clock.spent, "seed": seed})
+            print(step, f"{clock.spent:.0f}s", {k: round(v, 4) for k, v in sums.items()}, flush=True)
+        if time.monotonic() - saved > 120 or clock.done >= 1:
+            about = {"step": step, "spent": clock.spent, "seed": seed, "config": dataclasses.asdict(config)}
+            common.save_run(path, model, average, optimizers, about)
             saved = time.monotonic()
     return path
 

@@ -46,6 +46,16 @@ _OPENINGS = (
     "Are you sure about",
     "Which one is",
 )
+_LISTS = ("We have", "There were", "She wants", "They sold", "It comes with", "He spoke of", "Bring", "Choose between")
+_FRAMES = (
+    "Is it true that",
+    "Did you say",
+    "Do you mean",
+    "Does it say",
+    "Would you say that",
+    "Why did he write",
+    "Who said",
+)
 
 
 def recognisable_words() -> set[str]:
@@ -106,28 +116,37 @@ def _template(rng: np.random.Generator, vocabulary: list[str]) -> str:
         return values[int(rng.integers(len(values)))]
 
     kind = rng.random()
-    if kind < 0.30:
+    if kind < 0.25:
         return f"{pick(_OPENINGS)} the {pick(vocabulary)}{' ' + pick(vocabulary) if rng.random() < 0.5 else ''}?"
-    if kind < 0.45:
+    if kind < 0.40:
         return f"{_number(rng).capitalize()} {pick(_UNITS)}, {_number(rng)} point {pick(_ONES[:10])} {pick(_UNITS)}."
-    if kind < 0.55:
+    if kind < 0.50:
         return f"{pick(_DAYS)}, {pick(_MONTHS)} {_number(rng)}, {_number(rng)} {pick(_TENS)} {pick(_ONES[1:10])}."
-    if kind < 0.65:  # letters, so that acronyms can be spelled
+    if kind < 0.60:  # letters, so that acronyms can be spelled
         return (
             " ".join(chr(65 + int(rng.integers(26))) + "." for _ in range(int(rng.integers(2, 6))))
             + f" {pick(vocabulary)}."
         )
-    if kind < 0.85:  # names and rare words, in lists with commas
+    if kind < 0.75:  # names and rare words, in lists with commas
         return ", ".join(pick(vocabulary).capitalize() for _ in range(int(rng.integers(2, 6)))) + "."
-    return (
-        f"{pick(vocabulary).capitalize()}!"
-        if rng.random() < 0.5
-        else f"{pick(vocabulary).capitalize()} {pick(vocabulary)}."
-    )
+    if kind < 0.88:
+        things = [pick(vocabulary) for _ in range(int(rng.integers(3, 6)))]
+        return f"{pick(_LISTS)} {', '.join(things[:-1])}, and {things[-1]}."
+    return f"{pick(vocabulary).capitalize()} {pick(vocabulary)}{pick('!.')}"
+
+
+def _asked(text: str, rng: np.random.Generator) -> str:
+    """A sentence as a question or an exclamation."""
+    if rng.random() < 0.4:
+        return text[:-1] + "!"
+    body = text[:-1]
+    if body.split()[0] not in {"I", "I'm", "I've"}:
+        body = body[0].lower() + body[1:]
+    return f"{_FRAMES[int(rng.integers(len(_FRAMES)))]} {body}?"
 
 
 def sentences(count: int, seed: int = 1) -> Iterator[str]:
-    """`count` training texts: examples, glosses, some joined to longer passages, and templates (1 in 6)."""
+    """`count` training texts: examples, glosses, some asked, some joined to longer passages, templates (1 in 6)."""
     words = recognisable_words()
     glosses, examples = wordnet(words)
     held = set(HELDOUT.read_text(encoding="utf-8").splitlines())
@@ -135,7 +154,7 @@ def sentences(count: int, seed: int = 1) -> Iterator[str]:
     vocabulary = sorted(w for w in words if len(w) > 2 and w.isalpha() and not _UNWANTED.search(w))
     rng = np.random.default_rng(seed)
     weights = np.array([2.0] * (len(pool) - len(glosses)) + [1.0] * len(glosses))
-    order = rng.choice(len(pool), size=count * 2, p=weights / weights.sum())
+    order = rng.choice(len(pool), size=count * 2 + 8, p=weights / weights.sum())
     drawn = (pool[int(i)] for i in order)
     for _ in range(count):
         kind = rng.random()
@@ -143,7 +162,13 @@ def sentences(count: int, seed: int = 1) -> Iterator[str]:
             yield _template(rng, vocabulary)
         else:
             text = next(drawn)
-            yield text if len(text) > 70 or kind < 0.7 else text[:-1] + ", " + next(drawn)
+            if kind < 0.25:
+                yield _asked(text, rng)
+            elif kind < 0.33:
+                more = [next(drawn) for _ in range(int(rng.integers(1, 4)))]
+                yield " ".join(t[0].upper() + t[1:] for t in [text, *more])
+            else:
+                yield text if len(text) > 70 or kind < 0.72 else text[:-1] + ", " + next(drawn)
 
 
 def choose_heldout(count: int = 300, seed: int = 7) -> list[str]:

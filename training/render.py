@@ -16,7 +16,7 @@ import soxr
 from numpy.typing import NDArray
 
 from training import corpus
-from training.speakers import Speaker, all_speakers, draw
+from training.speakers import Speaker, all_speakers, draw, mood
 
 SOURCE = Path(__file__).parent / "teachers" / "flite_teacher.c"
 RATE = 44_100
@@ -119,7 +119,7 @@ def speak(program: Path, requests: Iterable[tuple[str, Speaker]]) -> Iterator[Ut
         if run.stdin is None or run.stdout is None:
             sys.exit("the teacher's pipes did not open")
         for text, speaker in requests:
-            numbers = (speaker.stretch * speaker.formants, speaker.f0_ratio, speaker.f0_spread)
+            numbers = (speaker.stretch * speaker.formants, speaker.f0_ratio, speaker.f0_spread, speaker.tune)
             asked = "\t".join([speaker.teacher, *(f"{n:.4f}" for n in numbers), text])
             run.stdin.write(f"{asked}\n".encode())
             run.stdin.flush()
@@ -175,7 +175,8 @@ def render(folder: Path, count: int, jobs: int = 2) -> None:
     shards = folder / "shards"
     shards.mkdir(parents=True, exist_ok=True)
     speakers = all_speakers()
-    requests = [(t, speakers[int(s)]) for t, s in zip(corpus.sentences(count), draw(count), strict=True)]
+    rng = np.random.default_rng(6)
+    requests = [(t, mood(speakers[int(s)], rng)) for t, s in zip(corpus.sentences(count), draw(count), strict=True)]
     work = [(shards / f"{i // PER_SHARD:04d}.npz", requests[i : i + PER_SHARD]) for i in range(0, count, PER_SHARD)]
     with ProcessPoolExecutor(jobs) as pool:
         runs = [pool.submit(_render_shard, path, program, part) for path, part in work if not path.exists()]

@@ -6,15 +6,16 @@ then played faster or slower (which moves the formants), the rate and F0 having 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 TEACHERS = ("rms", "slt", "awb", "kal16")
-VIRTUAL = 500
-HELD_OUT = 12  # of the virtual ones, the last: never trained on, used to measure cloning
-_TEACHER_SHARE = (0.35, 0.30, 0.20, 0.15)
+VIRTUAL = 900
+HELD_OUT = 100  # of the virtual ones, the last: never trained on, used to measure cloning
+_TEACHER_SHARE = (0.36, 0.32, 0.22, 0.10)
+_PLAIN_SHARE = (0.14, 0.04, 0.04, 0.03)
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,11 @@ class Speaker:
     f0_spread: float = 1.0
     """Standard deviation of F0, relative to the teacher's own (at that mean)."""
     formants: float = 1.0
-    """Factor on all frequencies, 0.9 to 1.12, made by resampling."""
+    """Factor on all frequencies, 0.86 to 1.18, made by resampling."""
     stretch: float = 1.0
     """Durations relative to the teacher's own, after the resampling."""
+    tune: float = 1.0
+    """How far punctuation bends F0."""
     tilt: float = 0.0
     """One-zero filter ``1 - tilt z^-1`` at 16 kHz: positive is brighter."""
 
@@ -43,21 +46,37 @@ def all_speakers(seed: int = 3) -> list[Speaker]:
         Speaker(
             id=len(TEACHERS) + i,
             teacher=str(rng.choice(TEACHERS, p=_TEACHER_SHARE)),
-            f0_ratio=float(2 ** rng.uniform(-0.35, 0.4)),
-            f0_spread=float(rng.uniform(0.6, 1.5)),
-            formants=float(rng.uniform(0.9, 1.12)),
+            f0_ratio=float(2 ** rng.uniform(-0.45, 0.55)),
+            f0_spread=float(rng.uniform(0.6, 1.6)),
+            formants=float(rng.uniform(0.86, 1.18)),
             stretch=float(rng.uniform(0.85, 1.2)),
+            tune=float(rng.uniform(0.6, 1.4)),
             tilt=float(rng.uniform(-0.3, 0.3)),
         )
         for i in range(VIRTUAL)
     ]
 
 
+def mood(speaker: Speaker, rng: np.random.Generator) -> Speaker:
+    """The speaker as he is in one utterance: pitch, liveliness and pace vary, and nothing in the text says how.
+
+    So a model of this speech has to choose, and its temperature widens prosody before it breaks words.
+    """
+    pitch, spread, pace = np.clip(rng.standard_normal(3), -2.2, 2.2)
+    return replace(
+        speaker,
+        f0_ratio=speaker.f0_ratio * float(2 ** (0.8 * pitch / 12)),
+        f0_spread=speaker.f0_spread * float(np.exp(0.25 * spread)),
+        stretch=speaker.stretch * float(np.exp(0.06 * pace)),
+        tune=speaker.tune * float(rng.uniform(0.6, 1.4)),
+    )
+
+
 def draw(count: int, seed: int = 5) -> NDArray[np.int64]:
-    """The speaker of each of `count` utterances: rms 16 %, other plain teachers 4 % each, the warped ones the rest evenly."""
+    """The speaker of each of `count` utterances: a quarter the plain teachers, most of it rms; the warped ones evenly."""
     rng = np.random.default_rng(seed)
     speakers = all_speakers()
     trained = len(speakers) - HELD_OUT
-    share = np.full(trained, 0.72 / (trained - len(TEACHERS)))
-    share[: len(TEACHERS)] = (0.16, 0.04, 0.04, 0.04)
+    share = np.full(trained, (1 - sum(_PLAIN_SHARE)) / (trained - len(TEACHERS)))
+    share[: len(TEACHERS)] = _PLAIN_SHARE
     return rng.choice(trained, size=count, p=share / share.sum())

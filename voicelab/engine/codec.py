@@ -15,60 +15,65 @@ from torch.nn import functional as F
 
 from voicelab.engine.config import CodecConfig
 from voicelab.engine.layers import CausalConv, ConvBlock, ConvStack, State
-from voicelab.engine.vocoder import LAG, STEP, Vocoder, VocoderState, mel_of
+from voicelab.engine.vocoder import LAG, STEP, WINDOW, Vocoder, VocoderState, mel_of
 
-FINE = 4
-"""Fine frames in a code frame: the rate of the encoder's spectrum and of the decoder's second stage."""
 _F0_BASE = 120.0
-_SPECTRUM_WINDOW = 2048
+_FAINTEST, _LOUDEST = -14.0, 4.0
+_LONG = 2048
+"""Samples of the encoder's long window, which resolves harmonics; its short one is the vocoder's."""
 
 
 class Spectrum(nn.Module):
-    """Samples → what the encoder sees: log mel bands and the lowest bins of the linear log spectrum.
+    """Samples → what the encoder sees: log mel bands in short windows, the lowest linear bins in long ones.
 
-    Shapes: (batch, n * hop) → (batch, mel_bands + linear_bins, n * FINE).
+    A short window follows bursts and glides, a long one resolves harmonics, so it carries F0. Everything that falls into
+    one code frame stands together: (batch, n * hop) → (batch, n, steps * mel_bands + steps / 2 * linear_bins).
     """
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
-        self.window: Tensor
+        self.short: Tensor
+        self.long: Tensor
         self.mel: Tensor
-        self.step = config.hop // FINE
+        self.hop = config.hop
         self.linear_bins = config.linear_bins
-        self.register_buffer("window", torch.hann_window(_SPECTRUM_WINDOW), persistent=False)
+        self.register_buffer("short", torch.hann_window(WINDOW), persistent=False)
+        self.register_buffer("long", torch.hann_window(_LONG), persistent=False)
         self.register_buffer("mel", _mel_matrix(config), persistent=False)
 
     def forward(self, samples: Tensor) -> Tensor:
         """Shapes as above."""
-        side = (_SPECTRUM_WINDOW - self.step) // 2
-        frames = F.pad(samples, (side, side)).unfold(1, _SPECTRUM_WINDOW, self.step)
-        magnitude = torch.fft.rfft(frames * self.window).abs() * (2 / _SPECTRUM_WINDOW)
-        mel = torch.log(magnitude @ self.mel + 1e-4)
-        low = torch.log(magnitude[..., 1 : self.linear_bins + 1] + 1e-4)
-        return (torch.cat([mel, low], dim=-1).transpose(1, 2) + 6.0) / 3.0
+        batch, count = samples.shape[0], samples.shape[1] // self.hop
+        mel = _magnitudes(samples, self.short, STEP) @ self.mel
+        low = _magnitudes(samples, self.long, 2 * STEP)[..., 1 : self.linear_bins + 1]
+        both = torch.cat([mel.reshape(batch, count, -1), low.reshape(batch, count, -1)], dim=-1)
+        return (torch.log(both + 1e-4) + 6.0) / 3.0
+
+
+def _magnitudes(samples: Tensor, window: Tensor, step: int) -> Tensor:
+    """(batch, time) → (batch, time / step, bins): windows centred on their steps, 1 for a full-scale tone."""
+    side = (window.shape[0] - step) // 2
+    frames = F.pad(samples, (side, side)).unfold(1, window.shape[0], step)
+    return torch.fft.rfft(frames * window).abs() * (4 / window.shape[0])
 
 
 class Encoder(nn.Module):
-    """Spectrum → latents: (batch, bands, n * FINE) → (batch, n, latent)."""
+    """Spectrum → latents: (batch, n, features) → (batch, n, latent)."""
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
-        fine, width = config.fine_width, config.width
-        self.enter = nn.Conv1d(config.mel_bands + config.linear_bins, fine, 5, padding=2)
-        self.fine = nn.ModuleList(ConvBlock(fine, causal=False) for _ in range(config.depth - 1))
-        self.down = nn.Conv1d(fine, width, FINE, stride=FINE)
-        self.coarse = nn.ModuleList(ConvBlock(width, causal=False) for _ in range(config.depth - 1))
+        steps, width = config.hop // STEP, config.width
+        self.enter = nn.Linear(steps * config.mel_bands + steps // 2 * config.linear_bins, width)
+        self.blocks = nn.ModuleList(ConvBlock(width, causal=False) for _ in range(config.depth))
+        self.norm = nn.LayerNorm(width)
         self.leave = nn.Linear(width, config.latent)
 
     def forward(self, spectrum: Tensor) -> Tensor:
         """Shapes as above."""
-        x = self.enter(spectrum)
-        for block in self.fine:
+        x = self.enter(spectrum).transpose(1, 2)
+        for block in self.blocks:
             x, _ = block(x)
-        x = self.down(x)
-        for block in self.coarse:
-            x, _ = block(x)
-        out: Tensor = self.leave(x.transpose(1, 2))
+        out: Tensor = self.leave(self.norm(x.transpose(1, 2)))
         return out
 
 
@@ -81,15 +86,18 @@ class Quantizer(nn.Module):
             nn.Parameter(torch.randn(size, config.latent) * 0.1, requires_grad=False) for size in config.codebooks
         )
 
-    def encode(self, latents: Tensor) -> Tensor:
-        """(batch, n, latent) → codes (batch, n, codebooks), int64."""
-        rest, codes = latents, []
+    def encode(self, latents: Tensor, beams: int = 8) -> Tensor:
+        """(batch, n, latent) → codes (batch, n, codebooks), int64; the best of `beams` sums of entries."""
+        flat = latents.flatten(0, -2)
+        rows = torch.arange(flat.shape[0], device=flat.device)[:, None]
+        rest, codes = flat[:, None], flat.new_zeros(flat.shape[0], 1, 0, dtype=torch.int64)
         for table in self.tables:
-            distance = (table * table).sum(1) - 2 * rest @ table.t()
-            chosen = distance.argmin(-1)
-            codes.append(chosen)
-            rest = rest - table[chosen]
-        return torch.stack(codes, dim=-1)
+            distance = rest.square().sum(-1, keepdim=True) + (table * table).sum(1) - 2 * rest @ table.t()
+            at = distance.flatten(1).topk(min(beams, distance[0].numel()), largest=False).indices
+            source, code = at // table.shape[0], at % table.shape[0]
+            rest = rest[rows, source] - table[code]
+            codes = torch.cat([codes[rows, source], code[..., None]], dim=-1)
+        return codes[:, 0].reshape(*latents.shape[:-1], len(self.tables))
 
     def decode(self, codes: Tensor) -> Tensor:
         """Codes (batch, n, codebooks) → (batch, n, latent)."""
@@ -102,10 +110,20 @@ class Filters:
 
     f0: Tensor
     """(batch, steps) Hz."""
-    harmonic: Tensor
-    """(batch, steps, bands) log gains."""
-    noise: Tensor
-    """(batch, steps, bands) log gains."""
+    envelope: Tensor
+    """(batch, steps, bands) log gains of both sources together."""
+    voicing: Tensor
+    """(batch, steps, bands) logits of the pulse train's share of the power."""
+
+    @property
+    def harmonic(self) -> Tensor:
+        """(batch, steps, bands) log gains."""
+        return (self.envelope + 0.5 * F.logsigmoid(self.voicing)).clamp(min=_FAINTEST)
+
+    @property
+    def noise(self) -> Tensor:
+        """(batch, steps, bands) log gains."""
+        return (self.envelope + 0.5 * F.logsigmoid(-self.voicing)).clamp(min=_FAINTEST)
 
 
 @dataclass(frozen=True)
@@ -119,35 +137,39 @@ class DecoderState:
 
 
 class Decoder(nn.Module):
-    """Latents → audio, a piece at a time or whole."""
+    """Latents → audio, a piece at a time or whole.
+
+    The envelope is a linear map of the frame's latent (the principal components of envelopes, so that distances between
+    latents are distances between envelopes) and what two stages of convolutions add to it.
+    """
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
         self.bands = config.filter_bands
+        self.steps = config.hop // STEP
         self.fine_width = config.fine_width
-        self.per_fine = config.hop // FINE // STEP
+        self.linear = nn.Linear(config.latent, self.steps * config.filter_bands)
         self.enter = CausalConv(config.latent, config.width, 3)
         self.coarse = ConvStack(config.width, config.depth)
-        self.up = nn.Linear(config.width, FINE * config.fine_width)
-        self.fine = ConvStack(config.fine_width, config.depth)
-        self.norm = nn.LayerNorm(config.fine_width)
-        self.leave = nn.Linear(config.fine_width, self.per_fine * (1 + 2 * config.filter_bands))
+        self.norm = nn.LayerNorm(config.width)
+        self.up = nn.Linear(config.width, self.steps * config.fine_width)
+        self.fine = ConvStack(config.fine_width, config.depth - 1)
+        self.leave = nn.Linear(config.fine_width, 1 + 2 * config.filter_bands)
         self.vocoder = Vocoder(config.sample_rate, config.filter_bands)
 
     def filters(self, latents: Tensor, state: DecoderState | None = None) -> tuple[Filters, DecoderState]:
         """(batch, n, latent) → the vocoder's input for n frames; the state returned lacks the vocoder's part."""
         x, enter = self.enter(latents.transpose(1, 2), state and state.enter)
         x, coarse = self.coarse(x, state and state.coarse)
-        x = self.up(x.transpose(1, 2))
+        x = self.up(self.norm(x.transpose(1, 2)))
         x = x.reshape(x.shape[0], -1, self.fine_width).transpose(1, 2)
         x, fine = self.fine(x, state and state.fine)
-        y = self.leave(self.norm(x.transpose(1, 2)))
-        y = y.reshape(y.shape[0], -1, 1 + 2 * self.bands)
+        y = self.leave(x.transpose(1, 2))
+        base = self.linear(latents).reshape(*y.shape[:2], self.bands)
         f0 = _F0_BASE * torch.exp2(torch.clamp(y[..., 0], -1.5, 2.5))
-        gains = torch.clamp(y[..., 1:] - 4.0, -14.0, 4.0)
-        return Filters(f0, gains[..., : self.bands], gains[..., self.bands :]), DecoderState(
-            enter, coarse, fine, state.vocoder if state else None
-        )
+        envelope = torch.clamp(base + y[..., 1 : 1 + self.bands], _FAINTEST, _LOUDEST)
+        voicing = torch.clamp(y[..., 1 + self.bands :], -12.0, 12.0)
+        return Filters(f0, envelope, voicing), DecoderState(enter, coarse, fine, state.vocoder if state else None)
 
     def forward(self, latents: Tensor, state: DecoderState | None = None) -> tuple[Tensor, DecoderState]:
         """(batch, n, latent) → (batch, n * hop) samples, behind the input by the vocoder's `LAG`, and the new state."""
@@ -213,11 +235,10 @@ class DecoderStream:
 
 
 def _mel_matrix(config: CodecConfig) -> Tensor:
-    """(bins, mel_bands) triangles of unit sum, 0 to `mel_top`."""
-    hz = torch.linspace(0, config.sample_rate / 2, _SPECTRUM_WINDOW // 2 + 1)
+    """(bins, mel_bands) triangles of unit sum, 0 to `mel_top`, none narrower than a bin."""
+    hz = torch.linspace(0, config.sample_rate / 2, WINDOW // 2 + 1)
     edges = torch.linspace(0, float(mel_of(torch.tensor(config.mel_top))), config.mel_bands + 2)
-    at = mel_of(hz)[:, None]
-    rise = (at - edges[:-2]) / (edges[1:-1] - edges[:-2])
-    fall = (edges[2:] - at) / (edges[2:] - edges[1:-1])
-    triangles = torch.clamp(torch.minimum(rise, fall), min=0)
-    return triangles / torch.clamp(triangles.sum(0), min=1e-6)
+    corners = 700 * (10 ** (edges / 2595) - 1)
+    reach = torch.clamp((corners[2:] - corners[:-2]) / 2, min=float(hz[1]))
+    triangles = torch.clamp(1 - (hz[:, None] - corners[1:-1]).abs() / reach, min=0)
+    return triangles / triangles.sum(0)

@@ -44,7 +44,7 @@ class CodecConfig(_Config):
     """Hz of the audio on both sides."""
     hop: int = 2048
     """Samples a code frame stands for: 21.53 frames a second at 44.1 kHz."""
-    codebooks: tuple[int, ...] = (512, 256, 256, 256, 256, 256, 256)
+    codebooks: tuple[int, ...] = (512,) * 8
     """Entries of each codebook; the first is the semantic one."""
     latent: int = 96
     """Width of the quantized vectors."""
@@ -52,14 +52,14 @@ class CodecConfig(_Config):
     """Mel bands the encoder sees, up to `mel_top`."""
     mel_top: float = 8000.0
     """Hz."""
-    linear_bins: int = 48
+    linear_bins: int = 64
     """Lowest bins of the linear spectrum the encoder sees besides: they resolve the harmonics, so they carry F0."""
-    width: int = 256
+    width: int = 320
     """Channels at the code frame rate."""
-    fine_width: int = 192
-    """Channels at four times that rate."""
+    fine_width: int = 96
+    """Channels at the rate of the vocoder's steps."""
     depth: int = 4
-    """Convolution blocks in each of the decoder's two stages; the encoder has one less in each of its own."""
+    """Convolution blocks at the code frame rate in the encoder and in the decoder, which has one less at the fine rate."""
     filter_bands: int = 100
     """Bands of the harmonic and of the noise filter."""
     phones: int = 72

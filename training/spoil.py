@@ -1,0 +1,77 @@
+"""Spoils clean speech as references are spoiled: noise, rooms, telephones, lost treble, colour."""
+
+from __future__ import annotations
+
+import numpy as np
+import soxr
+from numpy.typing import NDArray
+
+from training.render import LEVEL
+
+Samples = NDArray[np.float32]
+
+
+def _power(samples: Samples) -> float:
+    return float(np.mean(np.square(samples))) + 1e-12
+
+
+def room(samples: Samples, rate: int, seconds: float, share: float, rng: np.random.Generator) -> Samples:
+    """Adds a tail that falls by 60 dB in `seconds`; `share` is its power relative to the direct sound."""
+    count = int(seconds * rate)
+    tail = rng.standard_normal(count) * np.exp(-6.9 * np.arange(count) / count)
+    tail[: int(0.004 * rate)] = 0
+    size = 1 << int(np.ceil(np.log2(samples.size + count)))
+    wet = np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(tail, size), size)[: samples.size]
+    return (samples + wet * np.sqrt(share * _power(samples) / _power(wet))).astype(np.float32)
+
+
+def noise(samples: Samples, snr_db: float, slope: float, rng: np.random.Generator) -> Samples:
+    """Adds noise whose power falls with frequency to the power of `slope` (0 white, 1 pink, 2 brown)."""
+    spectrum = np.fft.rfft(rng.standard_normal(samples.size))
+    spectrum /= np.maximum(np.arange(spectrum.size), spectrum.size / 400) ** (slope / 2)
+    made = np.fft.irfft(spectrum, samples.size)
+    return (samples + made * np.sqrt(_power(samples) / _power(made) * 10 ** (-snr_db / 10))).astype(np.float32)
+
+
+def band(samples: Samples, rate: int, low: float, high: float) -> Samples:
+    """Keeps `low` to `high` Hz, with soft edges."""
+    hz = np.fft.rfftfreq(samples.size, 1 / rate)
+    gain = 1 / (1 + (low / np.maximum(hz, 1)) ** 6) / (1 + (hz / high) ** 16)
+    return np.fft.irfft(np.fft.rfft(samples) * np.sqrt(gain), samples.size).astype(np.float32)
+
+
+def telephone(samples: Samples, rate: int) -> Samples:
+    """300 to 3,400 Hz at 8 kHz, in the 8 bits of mu-law."""
+    narrow = np.clip(soxr.resample(band(samples, rate, 300, 3400), rate, 8000), -1, 1)
+    level = np.sign(narrow) * np.log1p(255 * np.abs(narrow)) / np.log(256)
+    level = np.round(level * 127) / 127
+    wide = soxr.resample(np.sign(level) * np.expm1(np.abs(level) * np.log(256)) / 255, 8000, rate)
+    return np.pad(wide, (0, max(0, samples.size - wide.size)))[: samples.size].astype(np.float32)
+
+
+def colour(samples: Samples, rate: int, rng: np.random.Generator) -> Samples:
+    """A microphone's smooth response, up to about 6 dB each way."""
+    hz = np.fft.rfftfreq(samples.size, 1 / rate)
+    octaves = np.log2(np.maximum(hz, 40) / 40)
+    db = sum(rng.normal(0, 2.5) * np.cos(np.pi * k * octaves / 9) for k in range(1, 6))
+    return np.fft.irfft(np.fft.rfft(samples) * 10 ** (db / 20), samples.size).astype(np.float32)
+
+
+def spoil(samples: Samples, rate: int, seed: int) -> Samples:
+    """One way or several, drawn; the level of the speech as the engine would set it."""
+    rng = np.random.default_rng(seed)
+    out = samples
+    if rng.random() < 0.5:
+        out = colour(out, rate, rng)
+    if rng.random() < 0.45:
+        out = room(out, rate, rng.uniform(0.15, 0.8), 10 ** rng.uniform(-1.5, 0), rng)
+    if rng.random() < 0.65:
+        out = noise(out, rng.uniform(3, 30), rng.choice([0.0, 1.0, 1.5]), rng)
+    kind = rng.random()
+    if kind < 0.25:
+        out = telephone(out, rate)
+    elif kind < 0.4:
+        out = band(out, rate, 60, rng.uniform(3000, 7500))
+    active = out[np.abs(out) > 0.01]
+    level = np.sqrt(_power(active if active.size > 100 else out))
+    return np.clip(out * (LEVEL / level * 10 ** rng.normal(0, 0.05)), -1, 1).astype(np.float32)
