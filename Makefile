@@ -56,7 +56,7 @@ lab: $(READY_LAB)
 # One thread a process: two that share two cores would wait for each other.
 test test-thorough: export OMP_NUM_THREADS ?= 1
 test: $(READY_DEV)
-	@"$(BIN)/python" -m pytest -n $(JOBS) --dist loadgroup --maxprocesses 4 $(ARGS)
+	@"$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile --maxprocesses 4 $(ARGS)
 
 test-thorough: $(READY_DEV)
 	@"$(BIN)/python" -m pytest -m thorough $(ARGS)
