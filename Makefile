@@ -5,6 +5,7 @@
 #   make test-thorough  the long tests, some twenty minutes: kill loops, fuzzing, many takes (CI: every night)
 #   make check          style, types, imports, sizes, secrets
 #   make notebooks      run every notebook and compare it with what is committed
+#   make docs           build the site of docs/ into build/site, every warning an error
 #   make train-voice    make the embedded voice anew, from nothing (see training/README.md)
 #   make format         put the code into the house's format
 #   make constraints    write the versions of the environment to constraints.txt
@@ -16,7 +17,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test test-thorough check notebooks train-voice format constraints clean
+.PHONY: help lab test test-thorough check notebooks docs train-voice format constraints clean
 
 # Not taken from the environment, since `make clean` removes it; make VENV=… chooses another.
 VENV := .venv
@@ -70,6 +71,12 @@ check: $(READY_DEV)
 
 notebooks: $(READY_DEV)
 	@"$(BIN)/python" -m pytest --nbval notebooks $(ARGS)
+
+# Its theme would tell of a later mkdocs on every run.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(READY_DEV)
+	@"$(BIN)/mkdocs" build --strict --quiet $(ARGS)
+	@echo "build/site/index.html; with search: $(BIN)/python -m http.server -d build/site"
 
 train-voice: $(READY_DEV)
 	@"$(BIN)/python" -m training $(ARGS)
