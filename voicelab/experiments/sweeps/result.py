@@ -13,6 +13,7 @@ from voicelab.experiments.listening.design import Kind, ListeningTest
 from voicelab.experiments.sweeps.grid import Grid
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
 from voicelab.experiments.take import Take
+from voicelab.outputs import bundle
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +36,9 @@ class SweepResult:
         axes = ", ".join(f"{axis.name}: {len(axis)}" for axis in self.grid.axes) or "no axes"
         failed = f", {len(self.failures)} failed" if self.failures else ""
         return f"SweepResult({axes}; {len(self.takes)} of {len(self.grid)} takes{failed}; {self.state})"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return bundle("sweep_result", self)
 
     @property
     def takes(self) -> tuple[Take, ...]:

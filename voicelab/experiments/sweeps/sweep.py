@@ -20,6 +20,7 @@ from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.run import Means, Outcome, Run, seconds_of
 from voicelab.experiments.sweeps.workers import Factory, Pace, workers_for
 from voicelab.experiments.take import take_key
+from voicelab.outputs import bundle
 from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest
 
 __all__ = ["ONLY", "Sweep"]
@@ -28,7 +29,7 @@ ONLY: Final = "lab"
 """Name of the backend of a sweep over one."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sweep:
     """A grid of requests on one or several backends; nothing runs before ``run()`` or ``start()``.
 
@@ -90,6 +91,13 @@ class Sweep:
     def __len__(self) -> int:
         """Takes in all."""
         return len(self.grid)
+
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{axis.name}: {len(axis)}" for axis in self.axes) or "no axes"
+        return f"Sweep({axes}; {len(self)} takes)"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return bundle("sweep", self)
 
     def jobs(self) -> tuple[Job, ...]:
         """All takes in the order in which they are made; without a seed where a backend takes none."""
