@@ -64,7 +64,7 @@ def result_bundle(result: SweepResult) -> dict[str, str]:
         row = [escape(_short(outcome.job.cell.labels[name])) for name in axes]
         row += [str(outcome.job.repeat + 1)] if several else []
         if place in clips:
-            row += [_player(audio[place]), *(figure(name, figures[place][name]) for name in SHOWN)]
+            row += [_player(audio[place]), *(figure(figures[place][name], METRICS[name].unit) for name in SHOWN)]
         else:
             row += [f'<span role="alert" style="color:var(--jp-error-color1,#c62828)">{escape(troubles[place])}</span>']
         rows.append(row)
@@ -101,11 +101,11 @@ def sounds(clips: Sequence[Clip], budget: int) -> tuple[list[str | None], str]:
     return made, told
 
 
-def figure(name: str, value: float) -> str:
+def figure(value: float, unit: str) -> str:
     """Return a measurement for people; a dash where it is not defined."""
     if not math.isfinite(value):
         return "–"
-    return f"{value:.0f}" if METRICS[name].unit == "Hz" else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+    return f"{value:.0f}" if unit == "Hz" else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
 def _clips(outcomes: Iterable[Outcome]) -> tuple[dict[int, Clip], dict[int, str]]:
