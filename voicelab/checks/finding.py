@@ -1,0 +1,50 @@
+"""Finding: one thing that is wrong with a notebook; and how cells and outputs are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Finding", "code_cells", "mime_texts", "outputs_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong: in which notebook, in which cell (from 1, as they stand; None: the whole), and what.
+
+    ``kind`` is one of not-a-notebook, size, secret, stale, times, path, widget, error, timeout, difference.
+    """
+
+    notebook: Path
+    cell: int | None
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        place = f"{self.notebook}:{self.cell}" if self.cell is not None else str(self.notebook)
+        return f"{place}: {self.kind}: {self.message}"
+
+
+def code_cells(notebook: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the code cells that say something, each with its place among all cells, from 1."""
+    for number, cell in enumerate(notebook.cells, start=1):
+        if cell.cell_type == "code" and cell.source.strip():
+            yield number, cell
+
+
+def outputs_of(cell: Any) -> list[Any]:
+    """Return a cell's outputs; those of other cells than code are none."""
+    return list(cell.get("outputs", ()))
+
+
+def mime_texts(output: Any) -> Iterator[tuple[str, str]]:
+    """Yield what an output shows as (media type, text); a stream and an error are text/plain."""
+    if output.output_type == "stream":
+        yield "text/plain", output.text
+    elif output.output_type == "error":
+        yield "text/plain", "\n".join([f"{output.ename}: {output.evalue}", *output.traceback])
+    else:
+        for mime, value in output.get("data", {}).items():
+            yield mime, value if isinstance(value, str) else repr(value)
