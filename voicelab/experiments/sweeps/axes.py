@@ -15,7 +15,7 @@ from voicelab.backend import VoicePreset
 from voicelab.errors import FieldError, RequestInvalid
 from voicelab.schema import ProsodyControl, ReferenceAudio, TTSRequest, VoiceModel, check_model
 
-__all__ = ["MAX_VALUES", "Axis", "parse_values", "varied", "written"]
+__all__ = ["MAX_VALUES", "Axis", "field_name", "parse_values", "varied", "written"]
 
 MAX_VALUES: Final = 10_000
 """Values of one axis; more is a slip of the step."""
@@ -54,7 +54,7 @@ class Axis:
 
         Raises RequestInvalid: an unknown field, no values, the same value twice, one out of its bounds.
         """
-        name = _SHORT.get(name, name)
+        name = field_name(name)
         labels: tuple[str, ...] | None = None
         if isinstance(values, Mapping):
             labels = tuple(str(label) for label in values)
@@ -86,6 +86,11 @@ class Axis:
         return len(self.values)
 
 
+def field_name(name: str) -> str:
+    """Return the field that a name stands for: ``voice`` is ``reference_id``, ``speed`` and ``volume`` are prosody's."""
+    return _SHORT.get(name, name)
+
+
 def varied(name: str, value: object) -> bool:
     """Whether a keyword's value means an axis: a list, a mapping of labels, or a range in words.
 
@@ -94,7 +99,7 @@ def varied(name: str, value: object) -> bool:
     if name == "references":
         return isinstance(value, Iterable) and not all(isinstance(item, ReferenceAudio) for item in value)
     if isinstance(value, str | bytes):
-        name = _SHORT.get(name, name)
+        name = field_name(name)
         return name not in {"text", *_WORDS} and any(map(_RANGE.match, str(value).split(",")))
     if isinstance(value, Mapping):
         return name != "prosody"
@@ -108,7 +113,7 @@ def parse_values(name: str, text: str) -> tuple[Any, ...]:
     without a step whole numbers count by 1. ``true`` and ``on``, ``false`` and ``off``, and ``null`` are those values;
     double quotes keep a comma. Raises RequestInvalid naming the axis.
     """
-    name = _SHORT.get(name, name)
+    name = field_name(name)
     values: list[Any] = []
     for part in map(str.strip, _PARTS.findall(text)):
         matched = None if name in _WORDS else _RANGE.match(part)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from voicelab.audio.clip import Clip
 from voicelab.errors import NotFound, RequestInvalid, StoreError
 from voicelab.experiments.listening.design import Kind, ListeningTest
+from voicelab.experiments.sweeps.axes import field_name
 from voicelab.experiments.sweeps.grid import Grid
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
 from voicelab.experiments.take import Take
@@ -53,10 +54,10 @@ class SweepResult:
     def select(self, **where: object) -> SweepResult:
         """Return the result with those outcomes only whose values or labels are ``where``; a list chooses several.
 
-        ``repeat`` is one too; ``prosody__speed`` stands for ``prosody.speed``. Raises RequestInvalid for a name that
+        ``repeat`` is one too; ``voice``, ``speed`` and ``volume`` are called as in ``lab.sweep``. Raises RequestInvalid for a name that
         is no axis.
         """
-        named = {name.replace("__", "."): value for name, value in where.items()}
+        named = {field_name(name.replace("__", ".")): value for name, value in where.items()}
         known = {axis.name for axis in self.grid.axes} | {"repeat"}
         for name in named:
             if name not in known:
@@ -87,6 +88,7 @@ class SweepResult:
 
         Raises RequestInvalid when there is no such axis or value, or nothing is there for all of its values.
         """
+        over = field_name(over)
         axis = next((axis for axis in self.grid.axes if axis.name == over), None)
         if axis is None:
             known = ", ".join(axis.name for axis in self.grid.axes) or "none"
