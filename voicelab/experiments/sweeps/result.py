@@ -54,8 +54,8 @@ class SweepResult:
     def select(self, **where: object) -> SweepResult:
         """Return the result with those outcomes only whose values or labels are ``where``; a list chooses several.
 
-        ``repeat`` is one too; ``voice``, ``speed`` and ``volume`` are called as in ``lab.sweep``. Raises RequestInvalid for a name that
-        is no axis.
+        ``repeat`` is one too; ``voice``, ``speed`` and ``volume`` are called as in ``lab.sweep``. Raises
+        RequestInvalid for a name that is no axis.
         """
         named = {field_name(name.replace("__", ".")): value for name, value in where.items()}
         known = {axis.name for axis in self.grid.axes} | {"repeat"}
