@@ -90,7 +90,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         yield variables
 
 
-@pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if blocks.blocks(text)])
+def _pages() -> Iterator[Any]:
+    for name, text in TEXTS.items():
+        if blocks.blocks(text):
+            yield pytest.param(name, marks=[pytest.mark.thorough] if blocks.runs_at_night(text) else [])
+
+
+@pytest.mark.parametrize("name", _pages())
 def test_every_python_example_runs_and_prints_what_is_said(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

@@ -5,7 +5,7 @@
 
 The blocks of a page run one after the other in one program, as in a notebook. A block of ``text`` right under a block
 of ``python`` is what that prints. A page with the comment ``<!-- needs: a service -->`` gets one, the embedded voice
-behind it, in VOICELAB_BASE_URL and VOICELAB_API_KEY.
+behind it, in VOICELAB_BASE_URL and VOICELAB_API_KEY; one with ``<!-- runs: at night -->`` is run by the long tests only.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Block", "blocks", "needs_service", "outputs", "rewritten", "serving"]
+__all__ = ["Block", "blocks", "needs_service", "outputs", "rewritten", "runs_at_night", "serving"]
 
 _PYTHON = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n?```text\n(?P<told>.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 _SERVICE = "<!-- needs: a service -->"
+_NIGHT = "<!-- runs: at night -->"
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ def blocks(text: str) -> list[Block]:
 def needs_service(text: str) -> bool:
     """Say whether a page's code needs a service."""
     return _SERVICE in text
+
+
+def runs_at_night(text: str) -> bool:
+    """Say whether a page's code takes so long that only the long tests run it."""
+    return _NIGHT in text
 
 
 def outputs(text: str, name: str) -> list[str]:
