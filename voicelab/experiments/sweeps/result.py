@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.audio.clip import Clip
-from voicelab.errors import NotFound, RequestInvalid, StoreError
+from voicelab.errors import MissingExtra, NotFound, RequestInvalid, StoreError
 from voicelab.experiments.listening.design import Kind, ListeningTest
 from voicelab.experiments.sweeps.axes import field_name
 from voicelab.experiments.sweeps.grid import Grid
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
 from voicelab.experiments.take import Take
-from voicelab.outputs import bundle
+from voicelab.outputs import bundle, registered
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +40,16 @@ class SweepResult:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return bundle("sweep_result", self)
+
+    def panel(self, **options: Any) -> Any:
+        """Return the panel in which its takes are heard, sorted and compared; ``metrics`` names what is measured.
+
+        It comes from the group ``voicelab.display``. Raises MissingExtra when what it needs is not installed.
+        """
+        panel = registered("sweep_result_panel")
+        if panel is None:
+            raise MissingExtra.of("notebook", "the panel of a sweep's result")
+        return panel(self, **options)
 
     @property
     def takes(self) -> tuple[Take, ...]:
@@ -137,6 +147,18 @@ class SweepResult:
         except OSError as error:
             raise StoreError(f"the takes cannot be written to {folder}: {error.strerror or error}") from error
         return folder / "takes.csv"
+
+    def page(self, path: str | Path, **options: Any) -> Path:
+        """Write one HTML file in which every take plays and every column sorts, with nothing from anywhere else.
+
+        ``metrics`` names the columns of measurements. The sound is mp3 of 64 kbit/s. Raises StoreError, RequestInvalid
+        for an unknown metric, MissingExtra when nothing is installed that makes pages.
+        """
+        write = registered("sweep_page")
+        if write is None:
+            raise MissingExtra.of("notebook", "a page of a sweep's result")
+        written: Path = write(self, path, **options)
+        return written
 
     def frame(self, measures: Callable[[Sequence[Clip]], Iterable[Mapping[str, Any]]] | None = None) -> pd.DataFrame:
         """Return a tidy table: one row a take, a column for each axis, then its measurements.

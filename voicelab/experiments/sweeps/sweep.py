@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from voicelab.backend import Backend, Capabilities, check_seed
-from voicelab.errors import RequestInvalid, VoicelabError
+from voicelab.errors import MissingExtra, RequestInvalid, VoicelabError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.journal import Journal
 from voicelab.experiments.sweeps.axes import Axis
@@ -20,7 +20,7 @@ from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.run import Means, Outcome, Run, seconds_of
 from voicelab.experiments.sweeps.workers import Factory, Pace, workers_for
 from voicelab.experiments.take import take_key
-from voicelab.outputs import bundle
+from voicelab.outputs import bundle, registered
 from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest
 
 __all__ = ["ONLY", "Sweep"]
@@ -101,6 +101,16 @@ class Sweep:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return bundle("sweep", self)
+
+    def panel(self, **options: Any) -> Any:
+        """Return the panel that types, estimates, runs and plays it; ``metrics`` names what stands under each take.
+
+        It comes from the group ``voicelab.display``. Raises MissingExtra when what it needs is not installed.
+        """
+        panel = registered("sweep_panel")
+        if panel is None:
+            raise MissingExtra.of("notebook", "the panel of a sweep")
+        return panel(self, **options)
 
     def jobs(self) -> tuple[Job, ...]:
         """All takes in the order in which they are made; without a seed where a backend takes none."""
