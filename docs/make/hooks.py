@@ -58,7 +58,7 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
             return link[0]
         path = posixpath.normpath(posixpath.join(posixpath.dirname(origin), target))
         there = ELSEWHERE.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else None)
-        if there is None:
+        if there is None or (ROOT / path).is_dir():
             return words if (ROOT / path).exists() else link[0]
         return f"{picture}[{words}]({posixpath.relpath(there, posixpath.dirname(uri) or '.')}{anchor})"
 
