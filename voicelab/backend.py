@@ -61,7 +61,8 @@ class Capabilities:
     the same samples (exact), nearly so (best-effort), or cannot be given (none). ``fingerprint`` tells
     one set of weights, or one service, from another: a digest or a base address, never a secret.
     ``max_text`` is in characters, None when unknown; ``price_per_million_bytes`` in the account's
-    currency per million UTF-8 bytes of text, None when unknown.
+    currency per million UTF-8 bytes of text, None when unknown. ``one_model`` says whether all ``models`` are
+    names of one and the same set of weights, None when unknown.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Capabilities:
     voices: tuple[VoicePreset, ...] = ()
     max_text: int | None = None
     price_per_million_bytes: float | None = None
+    one_model: bool | None = None
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return bundle("capabilities", self)
