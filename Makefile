@@ -4,7 +4,8 @@
 #   make test           set up and run all tests
 #   make test-thorough  the long tests, some twenty minutes: kill loops, fuzzing, many takes (CI: every night)
 #   make check          style, types, imports, sizes, secrets
-#   make notebooks      run every notebook and compare it with what is committed
+#   make notebooks      run every notebook offline and compare it with what is committed
+#   make notebooks-update  run every notebook and write what it shows into its file
 #   make docs           build the site of docs/ into build/site, every warning an error
 #   make train-voice    make the embedded voice anew, from nothing (see training/README.md)
 #   make format         put the code into the house's format
@@ -17,7 +18,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test test-thorough check notebooks docs train-voice format constraints clean
+.PHONY: help lab test test-thorough check notebooks notebooks-update docs train-voice format constraints clean
 
 # Not taken from the environment, since `make clean` removes it; make VENV=… chooses another.
 VENV := .venv
@@ -70,7 +71,10 @@ check: $(READY_DEV)
 	"$(BIN)/python" .ci/house.py
 
 notebooks: $(READY_DEV)
-	@"$(BIN)/python" -m pytest --nbval notebooks $(ARGS)
+	@"$(BIN)/voicelab" check --jobs 2 $(or $(ARGS),notebooks)
+
+notebooks-update: $(READY_DEV)
+	@"$(BIN)/voicelab" check --update $(or $(ARGS),notebooks)
 
 # Its theme would tell of a later mkdocs on every run.
 docs: export NO_MKDOCS_2_WARNING = 1

@@ -19,6 +19,11 @@ def shown(text: str, html: str = "") -> Any:
     return new_output("execute_result", data, execution_count=1)
 
 
+def displayed(text: str) -> Any:
+    """An output that is shown on the way."""
+    return new_output("display_data", {"text/plain": text})
+
+
 def printed(text: str) -> Any:
     """What a cell printed."""
     return new_output("stream", name="stdout", text=text)

@@ -26,7 +26,9 @@ WAS = "Clip(2.88 s, 44100 Hz, -26 dBFS, F0 102 Hz, mel -26 -39 -48 dB)"
 )
 def test_what_moved_and_by_how_much(now: str, words: str) -> None:
     (was,), (new,) = digests_in(WAS), digests_in(now)
-    assert moved(was, new, Tolerance()) == words
+    move = moved(was, new, Tolerance())
+    assert str(move) == words
+    assert move.beyond is words.endswith("beyond tolerance")
 
 
 def test_every_line_that_a_clip_shows_is_read() -> None:

@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pytest
 from nbformat.v4 import new_output
 
 from tests.checks.conftest import Write, printed, shown
 from voicelab.checks import Finding, Limits, check
+from voicelab.checks.lint import source_digest
 
 # Put together here, so that this file holds none.
 KEY = "vl_" + "a1B2c3D4" * 6 + "0"
@@ -32,7 +34,7 @@ SECRETS = {
 
 
 def look(path: Path, **limits: int) -> list[Finding]:
-    return check(path, run=False, limits=Limits(**limits))
+    return list(check(path, run=False, limits=Limits(**limits)).findings)
 
 
 def edit(path: Path, change: Any) -> None:
@@ -107,6 +109,28 @@ def test_outputs_of_another_run(write: Write, counts: tuple[Any, ...], cell: int
     finding = only(path)
     assert (finding.cell, finding.kind) == (cell, "stale")
     assert what in finding.message
+
+
+def test_a_source_that_was_changed_under_its_outputs(write: Write) -> None:
+    path = write(("1", shown("1")), ("2", shown("2")))
+    sources = [source_digest(cell) for cell in nbformat.read(path, as_version=4).cells]
+    edit(path, lambda notebook: notebook["metadata"].update(voicelab={"sources": sources}))
+    assert look(path) == []
+    edit(path, lambda notebook: notebook["cells"][1].update(source="1 + 1"))
+    finding = only(path)
+    assert (finding.cell, finding.kind) == (2, "stale")
+    assert "source was changed" in finding.message
+
+
+def test_the_value_of_a_secret_variable(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(("1", shown("it is correct-horse-battery")))
+    assert look(path) == []
+    monkeypatch.setenv("MY_SERVICE_TOKEN", "correct-horse-battery")
+    assert "the value of MY_SERVICE_TOKEN" in only(path).message
+
+
+def test_a_key_in_two_pieces_of_a_stream(write: Write) -> None:
+    assert only(write(("1", printed(KEY[:20]), printed(KEY[20:])))).kind == "secret"
 
 
 def test_a_cell_that_was_not_executed_and_empty_cells(write: Write) -> None:

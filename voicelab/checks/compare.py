@@ -6,27 +6,38 @@ import re
 from collections.abc import Iterable, Iterator
 from configparser import ConfigParser
 from configparser import Error as ConfigError
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from voicelab.checks.digests import digests_in, moved
+from voicelab.checks.digests import digests_in, moved, without_digests
 from voicelab.checks.finding import mime_texts
 from voicelab.checks.lint import WIDGET
+from voicelab.checks.pictures import moved_picture
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.replay import Tolerance
 
-__all__ = ["MASKS", "Masks", "differences", "ignored"]
+__all__ = ["MASKS", "Comparing", "Difference", "Masks"]
 
 MASKS: Final = Path(__file__).with_name("masks.cfg")
 """The masks that always apply, in nbval's format (``--nbval-sanitize-with`` takes the file as it is)."""
 
-# Pictures are drawn alike only by the same libraries on the same processor, and a widget's id is drawn by lot.
-_ONLY_THERE: Final = {"image/png", "image/jpeg", WIDGET}
-_IGNORED_TAGS: Final = {"nbval-ignore-output", "nbval-skip"}
+_PICTURES: Final = ("image/png", "image/jpeg")
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-f]{6,}\b")
 _LONGEST: Final = 100
 
-_Shown = tuple[str, str]
+_Shown = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What differs, in words; ``tolerable`` when it is only the figures of clips, and all are within tolerance."""
+
+    words: str
+    tolerable: bool = False
+
+    def __str__(self) -> str:
+        return self.words
 
 
 class Masks:
@@ -41,10 +52,11 @@ class Masks:
             parser = ConfigParser(interpolation=None)
             try:
                 parser.read_string(file.read_text(encoding="utf-8"), str(file))
-                self._rules += [
-                    (re.compile(parser[name]["regex"]), parser[name]["replace"]) for name in parser.sections()
-                ]
-            except (ConfigError, KeyError, re.error, UnicodeDecodeError) as error:
+                for name in parser.sections():
+                    shape, replacement = re.compile(parser[name]["regex"]), parser[name]["replace"]
+                    shape.sub(replacement, "")
+                    self._rules.append((shape, replacement))
+            except (ConfigError, KeyError, re.error, IndexError, UnicodeDecodeError) as error:
                 raise RequestInvalid.of("masks", f"{file} is no file of masks: {error}", in_="query") from None
 
     def __call__(self, text: str) -> str:
@@ -54,75 +66,91 @@ class Masks:
         return text
 
 
-def ignored(cell: Any) -> bool:
-    """Say whether a cell asks that its outputs are not compared: nbval's tags and markers."""
-    tags = {str(tag).lower().replace("_", "-") for tag in cell.metadata.get("tags", ())}
-    return bool(tags & _IGNORED_TAGS) or cell.source.lstrip().startswith(
-        ("# NBVAL_IGNORE_OUTPUT", "#NBVAL_IGNORE_OUTPUT")
-    )
+@dataclass(frozen=True, slots=True)
+class Comparing:
+    """How outputs are compared: behind which masks, with which tolerance told, pictures too or not."""
 
+    masks: Masks
+    tolerance: Tolerance
+    pictures: bool = True
 
-def differences(was: list[Any], now: list[Any], masks: Masks, tolerance: Tolerance) -> Iterator[str]:
-    """Yield in words what differs between the outputs of a cell, as committed and as they are now."""
-    before, after = _merged(was), _merged(now)
-    if len(before) != len(after):
-        listed = ", ".join(" and ".join(mime for mime, _ in shown) for shown in after) or "nothing"
-        yield f"{len(after)} outputs where there were {len(before)}; now: {listed}"
-        return
-    for place, (old, new) in enumerate(zip(before, after, strict=True), start=1):
-        kinds, kinds_now = [mime for mime, _ in old], [mime for mime, _ in new]
-        if kinds != kinds_now:
-            yield f"output {place} is {' and '.join(kinds_now)} where it was {' and '.join(kinds)}"
-            continue
-        changed = [
-            (mime, a, b)
-            for (mime, text), (_, text_now) in zip(old, new, strict=True)
-            if mime not in _ONLY_THERE and (a := masks(text)) != (b := masks(text_now))
-        ]
+    def differences(self, was: list[Any], now: list[Any]) -> Iterator[Difference]:
+        """Yield what differs between the outputs of a cell, as committed and as they are now."""
+        before, after = _merged(was), _merged(now)
+        if [place for place, _ in before] != [place for place, _ in after]:
+            gone = [f"{place} ({_kinds(shown)})" for place, shown in before if place not in dict(after)]
+            new = [f"{place} ({_kinds(shown)})" for place, shown in after if place not in dict(before)]
+            told = [f"{word}: {', '.join(places)}" for word, places in (("missing", gone), ("new", new)) if places]
+            yield Difference("; ".join(told))
+        for place, old in before:
+            new_one = dict(after).get(place)
+            if new_one is None:
+                continue
+            if [mime for mime, _ in old] != [mime for mime, _ in new_one]:
+                yield Difference(f"{place} is {_kinds(new_one)} where it was {_kinds(old)}")
+                continue
+            yield from self._in_one(place, old, new_one)
+
+    def _in_one(self, place: str, old: _Shown, new: _Shown) -> Iterator[Difference]:
+        pairs = [(mime, a, b) for (mime, a), (_, b) in zip(old, new, strict=True) if mime != WIDGET]
+        texts = [(mime, self.masks(a), self.masks(b)) for mime, a, b in pairs if mime not in _PICTURES]
+        changed = [(mime, a, b) for mime, a, b in texts if a != b]
         if changed:
             # What is plain comes first: the same figures stand in the HTML beside it.
             mime, a, b = min(changed, key=lambda item: item[0] != "text/plain")
-            yield f"output {place} ({mime}): {_explained(a, b, tolerance)}"
+            tolerable = all(self._tolerable(a, b) for _, a, b in changed)
+            name = place if mime == place else f"{place} ({mime})"
+            yield Difference(f"{name}: {self._explained(a, b)}", tolerable)
+            return
+        for mime, a, b in pairs if self.pictures else ():
+            if mime in _PICTURES and (said := moved_picture(a, b)):
+                yield Difference(f"{place} ({mime}): {said}")
+
+    def _tolerable(self, was: str, now: str) -> bool:
+        if without_digests(was) != without_digests(now):
+            return False
+        pairs = zip(digests_in(was), digests_in(now), strict=True)
+        return all(not moved(a, b, self.tolerance).beyond for a, b in pairs)
+
+    def _explained(self, was: str, now: str) -> str:
+        old, new = digests_in(was), digests_in(now)
+        if old and len(old) == len(new) and old != new:
+            return "; ".join(
+                f"{f'clip {number}' if len(old) > 1 else 'the clip'} moved: {moved(a, b, self.tolerance)}"
+                for number, (a, b) in enumerate(zip(old, new, strict=True), start=1)
+                if a != b
+            )
+        if _ADDRESS.sub("", was) == _ADDRESS.sub("", now):
+            return "only addresses in memory differ: show something that has a name of its own"
+        lines, lines_now = was.splitlines(), now.splitlines()
+        for line, line_now in zip(lines, lines_now, strict=False):
+            if line != line_now:
+                return f"{_short(line_now, line)!r} where it was {_short(line, line_now)!r}"
+        if len(lines) == len(lines_now):
+            return "only the ends of lines differ"
+        return f"{len(lines_now)} lines where there were {len(lines)}"
 
 
-def _merged(outputs: list[Any]) -> list[list[_Shown]]:
-    """Return what each output shows, sorted by media type; pieces of one stream count as one."""
-    merged: list[list[_Shown]] = []
-    names: list[str | None] = []
+def _kinds(shown: _Shown) -> str:
+    return " and ".join(mime for mime, _ in shown)
+
+
+def _merged(outputs: list[Any]) -> list[tuple[str, _Shown]]:
+    """Return what each output shows, by media type, under its name; streams first, each in one piece.
+
+    How the pieces of two streams and other outputs come between each other depends on chance.
+    """
+    streams: dict[str, str] = {}
+    others: list[_Shown] = []
     for output in outputs:
-        name = output.name if output.output_type == "stream" else None
-        if name is not None and names and names[-1] == name:
-            ((kind, text),) = merged[-1]
-            merged[-1] = [(kind, text + output.text)]
-            continue
-        names.append(name)
-        if name is not None:
-            merged.append([(name, output.text)])
+        if output.output_type == "stream":
+            streams[output.name] = streams.get(output.name, "") + output.text
         elif output.output_type == "error":
-            merged.append([("error", f"{output.ename}: {output.evalue}")])
+            others.append([("error", f"{output.ename}: {output.evalue}")])
         else:
-            merged.append(sorted(mime_texts(output)))
-    return merged
-
-
-def _explained(was: str, now: str, tolerance: Tolerance) -> str:
-    old, new = digests_in(was), digests_in(now)
-    if old and len(old) == len(new) and old != new:
-        told = [
-            f"clip {number}: {moved(a, b, tolerance)}" if len(old) > 1 else f"the clip moved: {moved(a, b, tolerance)}"
-            for number, (a, b) in enumerate(zip(old, new, strict=True), start=1)
-            if a != b
-        ]
-        return "; ".join(told)
-    if _ADDRESS.sub("", was) == _ADDRESS.sub("", now):
-        return "only addresses in memory differ: show something that has a name of its own"
-    lines, lines_now = was.splitlines(), now.splitlines()
-    for line, line_now in zip(lines, lines_now, strict=False):
-        if line != line_now:
-            return f"{_short(line_now, line)!r} where it was {_short(line, line_now)!r}"
-    if len(lines) == len(lines_now):
-        return "only the ends of lines differ"
-    return f"{len(lines_now)} lines where there were {len(lines)}"
+            others.append(sorted(mime_texts(output)))
+    named: list[tuple[str, _Shown]] = [(name, [(name, text)]) for name, text in sorted(streams.items(), reverse=True)]
+    return [*named, *((f"output {number}", shown) for number, shown in enumerate(others, start=1))]
 
 
 def _short(text: str, beside: str) -> str:

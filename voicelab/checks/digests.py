@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from voicelab.audio.analysis import Digest
 from voicelab.experiments.replay import Tolerance
 
-__all__ = ["digests_in", "moved"]
+__all__ = ["Move", "digests_in", "moved", "without_digests"]
 
 _NUMBER: Final = r"-?(?:\d+(?:\.\d+)?|inf)"
 _CLIP: Final = re.compile(
@@ -32,14 +33,31 @@ def digests_in(text: str) -> list[Digest]:
     ]
 
 
-def moved(was: Digest, now: Digest, tolerance: Tolerance) -> str:
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What moved between two clips, in words, and whether any of it is beyond what is tolerated."""
+
+    words: str
+    beyond: bool
+
+    def __str__(self) -> str:
+        return self.words
+
+
+def without_digests(text: str) -> str:
+    """Return a text with the figures of its clips left out."""
+    return _CLIP.sub("Clip(", text)
+
+
+def moved(was: Digest, now: Digest, tolerance: Tolerance) -> Move:
     """Say which figures differ and by how much, each against what is tolerated: "level +2 dB (tolerance 1.5)"."""
     told = list(_differences(was, now, tolerance))
     if not told:
-        return "the figures are the same"
+        return Move("the figures are the same", beyond=False)
     # The figures are rounded; what is just at a bound may be over it or under it.
-    verdict = "beyond" if any(over for _, over in told) else "within"
-    return f"{', '.join(words for words, _ in told)}: {verdict} tolerance"
+    beyond = any(over for _, over in told)
+    verdict = "beyond" if beyond else "within"
+    return Move(f"{', '.join(words for words, _ in told)}: {verdict} tolerance", beyond)
 
 
 def _differences(was: Digest, now: Digest, tolerance: Tolerance) -> Iterator[tuple[str, bool]]:

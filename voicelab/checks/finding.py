@@ -5,22 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["Finding", "code_cells", "mime_texts", "outputs_of"]
+__all__ = ["Finding", "asks", "code_cells", "mime_texts", "outputs_of"]
+
+_COMMENTS: Final = {
+    "NBVAL_IGNORE_OUTPUT": "nbval-ignore-output",
+    "NBVAL_SKIP": "nbval-skip",
+    "NBVAL_RAISES_EXCEPTION": "nbval-raises-exception",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that is wrong: in which notebook, in which cell (from 1, as they stand; None: the whole), and what.
 
-    ``kind`` is one of not-a-notebook, size, secret, stale, times, path, widget, error, timeout, difference.
+    ``kind`` is one of not-a-notebook, size, secret, stale, times, path, widget, kernel, error, timeout, memory,
+    difference. ``detail`` is what a reader may want to see besides, in lines: the traceback of an error.
     """
 
     notebook: Path
     cell: int | None
     kind: str
     message: str
+    detail: str = ""
 
     def __str__(self) -> str:
         place = f"{self.notebook}:{self.cell}" if self.cell is not None else str(self.notebook)
@@ -32,6 +40,15 @@ def code_cells(notebook: Any) -> Iterator[tuple[int, Any]]:
     for number, cell in enumerate(notebook.cells, start=1):
         if cell.cell_type == "code" and cell.source.strip():
             yield number, cell
+
+
+def asks(cell: Any, *wishes: str) -> bool:
+    """Say whether a cell has one of these tags, or the comment that nbval takes for it ("nbval-skip": # NBVAL_SKIP)."""
+    found = {str(tag).lower().replace("_", "-") for tag in cell.metadata.get("tags", ())}
+    for line in cell.source.splitlines():
+        if line.lstrip().startswith("#"):
+            found.add(_COMMENTS.get(line.strip().lstrip("#").strip(), ""))
+    return not found.isdisjoint(wishes)
 
 
 def outputs_of(cell: Any) -> list[Any]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from voicelab.checks.finding import Finding, code_cells, mime_texts, outputs_of
+from voicelab.checks.finding import Finding, asks, code_cells, mime_texts, outputs_of
 
-__all__ = ["Hits", "lint", "paths", "secrets"]
+__all__ = ["Hits", "lint", "paths", "secrets", "source_digest"]
 
 Hits = Iterator[tuple[int | None, str, str]]
 """What is found: the cell's place (None: the notebook's own metadata), its kind, what is said."""
@@ -39,6 +41,9 @@ _SECRETS: Final = {
         r"[0-9A-Za-z._~+/=-]{16,}['\"]"
     ),
 }
+# Variables whose values are secrets; an output that holds one has told it.
+_NAMES: Final = re.compile(r"(?i)(?:^|_)(?:api_?key|key|token|secret|password|passwd|credentials?)$")
+_SHORTEST: Final = 12
 # Sound and pictures are long runs of letters, in which anything could be seen.
 _EMBEDDED: Final = re.compile(r"data:[\w.+-]+/[\w.+-]+;base64,[0-9A-Za-z+/=\s]+")
 _TEXT: Final = re.compile(r"^(?:text/.*|application/(?:.*\+)?json|application/javascript|image/svg\+xml)$")
@@ -53,7 +58,13 @@ def lint(path: Path, notebook: Any, *, output_bytes: int, notebook_bytes: int) -
     size = path.stat().st_size
     if size > notebook_bytes:
         yield Finding(path, None, "size", f"{_mib(size)}; a notebook has at most {_mib(notebook_bytes)}")
-    found = [*_sizes(notebook, output_bytes), *secrets(notebook), *_order(notebook), *paths(notebook, path.parent)]
+    found = [
+        *_sizes(notebook, output_bytes),
+        *secrets(notebook),
+        *_order(notebook),
+        *_changed(notebook),
+        *paths(notebook, path.parent),
+    ]
     found += [*_times(notebook), *_widgets(notebook)]
     for cell, kind, message in sorted(found, key=lambda hit: hit[0] or 0):
         yield Finding(path, cell, kind, message)
@@ -79,11 +90,16 @@ def secrets(notebook: Any) -> Hits:
         yield from ((number, "secret", f"{what}, in the metadata") for what in _secrets_in(*_strings(cell.metadata)))
         shown = [text for output in outputs_of(cell) for text in _readable(output)]
         shown += [text for output in outputs_of(cell) for text in _strings(output.get("metadata", {}))]
+        # A stream comes in pieces, and a key may be in two of them.
+        shown.append("".join(output.text for output in outputs_of(cell) if output.output_type == "stream"))
         yield from ((number, "secret", f"{what}, in the output") for what in _secrets_in(*shown))
 
 
 def _secrets_in(*texts: str) -> Iterator[str]:
     plain = [_EMBEDDED.sub(" ", text) for text in texts]
+    for name, value in os.environ.items():
+        if len(value) >= _SHORTEST and _NAMES.search(name) and any(value in text for text in plain):
+            yield f"this is the value of {name}"
     for what, shape in _SECRETS.items():
         if any(shape.search(text) for text in plain):
             yield f"this looks like {what}"
@@ -113,6 +129,10 @@ def _order(notebook: Any) -> Hits:
     expected = 1
     for number, cell in code_cells(notebook):
         count = cell.execution_count
+        if asks(cell, "nbval-skip"):
+            # Whoever ran the notebook by hand may have run it.
+            expected += count == expected
+            continue
         if count is None:
             said = "has outputs, but was changed or cleared since" if outputs_of(cell) else "was not executed"
             yield number, "stale", f"the cell {said}; run the notebook from its beginning"
@@ -122,6 +142,21 @@ def _order(notebook: Any) -> Hits:
             expected = count + 1
         else:
             expected += 1
+
+
+def source_digest(cell: Any) -> str:
+    """Return what a cell's source is known by in the notebook's metadata, where ``update`` writes it."""
+    return hashlib.sha256(cell.source.encode()).hexdigest()[:12]
+
+
+def _changed(notebook: Any) -> Hits:
+    """Yield cells whose source is not among those that ``update`` ran: an editor keeps old outputs under new sources."""
+    known = notebook.metadata.get("voicelab", {}).get("sources")
+    if not isinstance(known, list):
+        return
+    for number, cell in code_cells(notebook):
+        if source_digest(cell) not in known:
+            yield number, "stale", "the source was changed since the outputs were made; run voicelab check --update"
 
 
 def paths(notebook: Any, folder: Path) -> Hits:

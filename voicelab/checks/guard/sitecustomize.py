@@ -1,18 +1,21 @@
 """Refuse every socket that leaves this machine, in the kernel and in every Python that it starts.
 
 Python imports a module of this name when it starts and its folder is on PYTHONPATH. A program that is not Python
-is not held by it.
+is not held by it; those that heed a proxy (curl, git, pip, R, …) are sent to one that is not there.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import ipaddress
+import os
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-_REFUSED = "notebooks are checked offline: no connection to {!r}"
+_REFUSED = "notebooks are checked offline: no connection to {}"
+# Where voicelab.checks.execute sends what heeds a proxy.
+_NOWHERE = ("127.0.0.1", 9)
 
 
 def is_local(host: object) -> bool:
@@ -37,14 +40,31 @@ def guard(event: str, args: tuple[object, ...]) -> None:
         if not isinstance(address, tuple):
             return  # a Unix socket, or a message over a connection that was let through
         host = address[0]
+        if address[:2] == _NOWHERE and _NOWHERE[0] in os.environ.get("http_proxy", ""):
+            raise ConnectionRefusedError(_REFUSED.format("other machines"))
     else:
         return
     if not is_local(host):
-        raise ConnectionRefusedError(_REFUSED.format(host))
+        raise ConnectionRefusedError(_REFUSED.format(repr(host)))
+
+
+class _NoVoice:
+    """Stands before the folders of modules, and refuses the embedded voice."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        """Raise ImportError for the engine; leave everything else to those who look next."""
+        if name == "voicelab.engine":
+            message = (
+                "notebooks are checked with recordings only: use vl.connect(replay=…) instead of the embedded voice"
+            )
+            raise ImportError(message, name=name)
 
 
 # An audit hook also sees calls made from C, which a patched socket class would miss.
 sys.addaudithook(guard)
+if os.environ.get("NOTEBOOK_RECORDINGS_ONLY"):
+    sys.meta_path.insert(0, _NoVoice)
 
 # Only one module of this name is found: the one that this one hides is run here.
 _here = Path(__file__).parent
