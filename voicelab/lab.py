@@ -17,6 +17,7 @@ from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel, check_mo
 if TYPE_CHECKING:
     from voicelab.experiments.cache import Cache
     from voicelab.experiments.sweeps.sweep import Sweep
+    from voicelab.views.explore import ExplorePanel
     from voicelab.views.panel import SpeechPanel
 
 __all__ = ["Lab", "Voice", "connect"]
@@ -251,6 +252,15 @@ class Lab:
         from voicelab.views.panel import SpeechPanel
 
         return SpeechPanel(self)
+
+    def explore(self, text: str = "The birch canoe slid on the smooth planks.") -> ExplorePanel:
+        """Return a panel with a control for every field: letting go of one says ``text`` again; all takes are kept.
+
+        Show it as a cell's last value. Raises RequestInvalid for a text that cannot be said.
+        """
+        from voicelab.views.explore import ExplorePanel
+
+        return ExplorePanel(self, text)
 
     def close(self) -> None:
         """Let go of the backend's connections, threads and memory. May be called twice."""

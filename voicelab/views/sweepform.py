@@ -168,7 +168,8 @@ class SweepForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     def _show(self, trouble: Exception | None, told: str) -> None:
         """Put what is wrong to its field, the rest below."""
         left = list(trouble.errors) if isinstance(trouble, RequestInvalid) else []
-        for row in self.axes.children:
+        # Of two axes of one name the later one is too many.
+        for row in reversed(self.axes.children):
             mine = [item for item in left if item.field == row.field.value]
             left = [item for item in left if item not in mine]
             _mark(row.values, row.trouble, RequestInvalid(mine) if mine else None)

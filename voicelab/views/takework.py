@@ -65,6 +65,7 @@ class TakeWork:
         self._order: list[int] = []
         self._stale = True
         self._sorted = 0.0
+        self._last = 0.0
         self._outlines: OrderedDict[int, bytes] = OrderedDict()
         self._unmeasured: deque[int] = deque()
         self._given_up: set[int] = set()
@@ -110,6 +111,14 @@ class TakeWork:
             for row in rows:
                 if self._rows.get(row.id) is row:
                     self._rows[row.id] = replace(row, state=state)
+            self._wake()
+
+    def drop(self, ids: Iterable[int]) -> None:
+        """Forget some rows."""
+        with self._awake:
+            for key in ids:
+                self._rows.pop(key, None)
+            self._stale = True
             self._wake()
 
     def clear(self) -> None:
@@ -183,10 +192,9 @@ class TakeWork:
         self._awake.notify_all()
 
     def _run(self) -> None:
-        last = 0.0
         while True:
             with self._awake:
-                wait = last + _INTERVAL_S - time.monotonic()
+                wait = self._last + _INTERVAL_S - time.monotonic()
                 if self._closed:
                     return
                 tell = self._pending and wait <= 0
@@ -198,8 +206,8 @@ class TakeWork:
                     self._awake.wait(wait)
                     continue
                 told = self._message() if tell else None
+                self._last = time.monotonic() if tell else self._last
             if told is not None:
-                last = time.monotonic()
                 self._tell(*told)
             elif row is not None:
                 self._prepare(row)
