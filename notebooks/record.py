@@ -1,16 +1,13 @@
-"""Run the notebooks and write their outputs anew; with ``--record``, record the service anew first.
+"""Record anew what 03 and 09 play back: a service of the interface, started here for them.
 
-    python notebooks/refresh.py            all notebooks
-    python notebooks/refresh.py 02 07      some of them
-    python notebooks/refresh.py --record   the recordings, by a service that is started here, then all notebooks
+    python notebooks/record.py                      then: voicelab check --update notebooks
 
-The recordings of 03 and 09 are what those notebooks say to a real ``voicelab serve`` with the embedded voice, over HTTP
-on this machine. Their times are this machine's: let it be quiet.
+The recordings are what those notebooks say to a real ``voicelab serve`` with the embedded voice, over HTTP on this
+machine. Their times are this machine's: let it be quiet.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -73,23 +70,5 @@ def record() -> None:
         print(f"recorded {target.name}")
 
 
-def main() -> None:
-    """Do what the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("numbers", nargs="*", help="the first characters of the notebooks' names; all when not given")
-    parser.add_argument("--record", action="store_true", help="record the service anew first")
-    arguments = parser.parse_args()
-    if arguments.record:
-        record()
-    for notebook in sorted(HERE.glob("[0-9]*.ipynb")):
-        if arguments.numbers and not notebook.name.startswith(tuple(arguments.numbers)):
-            continue
-        # A home of its own, so that nothing kept before shows in the outputs.
-        with TemporaryDirectory() as home:
-            environment = {name: value for name, value in os.environ.items() if not name.startswith("VOICELAB_")}
-            execute(notebook, {**environment, "VOICELAB_HOME": home})
-        print(f"{notebook.name}: {notebook.stat().st_size / 1024:.0f} KiB")
-
-
 if __name__ == "__main__":
-    main()
+    record()
