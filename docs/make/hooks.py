@@ -10,6 +10,7 @@ from typing import Any
 
 import reference
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -24,6 +25,11 @@ ELSEWHERE = {
 """Pages of the repository that are no part of docs/, and where they stand in the site."""
 
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]+)(#[^)]*)?\)")
+_PICTURE = re.compile(r"!\[([^\[\]]*)\]\(https?://[^)]*\)")
+# What a browser would fetch by itself; links to somewhere else are for people to follow.
+_FETCHED = re.compile(
+    r"""<(?:img|script|audio|source|iframe)\b[^>]*\bsrc=["']?(?:https?:)?//[^>]*>|<link\b[^>]*stylesheet[^>]*//[^>]*>"""
+)
 _SOUND = re.compile(r'<a href="([^"]+\.mp3)">(.*?)</a>')
 
 
@@ -57,17 +63,29 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
         if "://" in target or target.startswith("mailto:"):
             return link[0]
         path = posixpath.normpath(posixpath.join(posixpath.dirname(origin), target))
-        there = ELSEWHERE.get(path) or (path.removeprefix("docs/") if path.startswith("docs/") else None)
+        there = (
+            ("notebooks.md" if path.startswith("notebooks") else None)
+            or ELSEWHERE.get(path)
+            or (path.removeprefix("docs/") if path.startswith("docs/") else None)
+        )
         if there is None or (ROOT / path).is_dir():
             return words if (ROOT / path).exists() else link[0]
         return f"{picture}[{words}]({posixpath.relpath(there, posixpath.dirname(uri) or '.')}{anchor})"
 
-    return _LINK.sub(led, markdown)
+    # Pictures of somebody else's, badges, are their words here: the site is read offline.
+    return _LINK.sub(led, _PICTURE.sub(r"\1", markdown))
 
 
 def on_page_content(html: str, **_: Any) -> str:
     """Make a player of every link to a sound."""
     return _SOUND.sub(r'<span class="sound"><audio controls preload="none" src="\1"></audio> \2</span>', html)
+
+
+def on_post_page(output: str, *, page: Page, **_: Any) -> str:
+    """Refuse a page that would load something from a network."""
+    if found := _FETCHED.search(output):
+        raise PluginError(f"{page.file.src_uri} loads something from elsewhere: {found[0]}")
+    return output
 
 
 def _named(nav: Any) -> Iterator[str]:

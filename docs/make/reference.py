@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import names
@@ -25,7 +26,9 @@ from voicelab.schema import (
     VoiceModel,
 )
 
-__all__ = ["PAGES", "command_line", "fields"]
+__all__ = ["PAGES", "command_line", "fields", "notebooks"]
+
+ROOT = Path(__file__).resolve().parents[2]
 
 _LARGEST = 2**63 - 1
 _MODELS: Mapping[type[BaseModel], str] = {
@@ -78,6 +81,22 @@ def command_line() -> str:
     ]
     for name, command in _commands(group, "voicelab"):
         lines += ["", f"## {name}", "", *_command(name, command)]
+    return "\n".join([*lines, ""])
+
+
+def notebooks() -> str:
+    """Return the page that lists the notebooks: of each its title, and its first sentences."""
+    lines = ["# Notebooks", "", "Each asks one question, runs offline on the embedded voice, and is committed with its"]
+    lines += [
+        "outputs, which play in the saved file. `make lab` opens the first; `make notebooks-update` makes all"
+    ]
+    lines += ["outputs anew; CI runs them and compares.", "", "| notebook | what it is about |", "|---|---|"]
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        words = "".join(next(cell["source"] for cell in cells if cell["cell_type"] == "markdown"))
+        title, _, rest = words.partition("\n")
+        first = next((part for part in rest.split("\n\n") if part.strip()), "")
+        lines.append(f"| **{title.strip('# ')}**<br>`{path.name}` | {_cell(first)} |")
     return "\n".join([*lines, ""])
 
 
@@ -159,6 +178,7 @@ def _cell(text: str) -> str:
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
+    "notebooks.md": notebooks,
     "reference/fields.md": fields,
     "reference/command-line.md": command_line,
     **names.PAGES,
