@@ -11,6 +11,7 @@ import pytest
 from tests.tones import ToneBackend
 from voicelab.errors import ServiceUnavailable
 from voicelab.lab import Lab
+from voicelab.schema import ProsodyControl
 from voicelab.views.explore import ExplorePanel
 from voicelab.views.knobs import MORE, SLIDERS
 
@@ -70,10 +71,19 @@ def test_letting_go_speaks_what_the_code_says(explore: Callable[..., ExplorePane
     assert panel.wait()
     assert panel.code == (
         f"lab.speak({TEXT!r}, voice='ada', model='s1', latency='low', seed=7, temperature=0.9, "
-        "prosody={'speed': 1.2, 'volume': 0.0})"
+        "prosody={'speed': 1.2})"
     )
     assert panel.clip == eval(panel.code, {"lab": lab})  # noqa: S307 (the code is what is tested)
     assert panel.code.replace("'", "&#x27;") in panel.code_view.value
+
+
+def test_a_labs_own_prosody_can_be_taken_back(explore: Callable[..., ExplorePanel]) -> None:
+    backend = ToneBackend()
+    panel = explore(backend, prosody={"speed": 1.5})
+    turn(panel, "prosody.speed", 1.0)
+    assert panel.wait()
+    assert panel.code == f"lab.speak({TEXT!r}, prosody={{'speed': 1.0, 'volume': 0.0}})"
+    assert backend.asked[0][0].prosody == ProsodyControl()
 
 
 def test_the_newest_release_breaks_off_the_take_before(explore: Callable[..., ExplorePanel]) -> None:

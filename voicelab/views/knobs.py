@@ -105,7 +105,10 @@ class Knobs:
         parts = {part: settings[f"prosody.{part}"] for part in ("speed", "volume")}
         if any(fields.pop(f"prosody.{part}", None) is not None for part in ("speed", "volume")):
             fields.pop("prosody.volume", None)
-            fields["prosody"] = parts
+            usual = {"speed": 1.0, "volume": 0.0}
+            changed = {part: value for part, value in parts.items() if value != usual[part]}
+            # With nothing in it, a lab's own prosody is taken back.
+            fields["prosody"] = changed or usual
         return fields
 
     def wrong(self, error: RequestInvalid | None) -> None:

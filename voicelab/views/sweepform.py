@@ -9,6 +9,7 @@ from typing import Any, Final
 import ipywidgets as w
 
 from voicelab.errors import RequestInvalid, VoicelabError
+from voicelab.experiments.sweeps.axes import short_name
 from voicelab.experiments.sweeps.budget import Budget
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.experiments.sweeps.typed import AXES, CAPS, budget_of, retyped, texts_of, typed_axes
@@ -18,12 +19,10 @@ from voicelab.views.takesview import flow, small
 
 __all__ = ["SweepForm"]
 
-_WIDE: Final = w.Layout(width="100%")
+_WIDE: Final = w.Layout(width="calc(100% - 4px)")
 _UNITS: Final = {"audio_s": "s of audio", "compute_s": "s of work", "cost": "in money"}
 _MOST: Final = 1000
 """Requests that a panel makes at most, unless somebody writes another cap."""
-
-_SHORT: Final = {"reference_id": "voice", "prosody.speed": "speed", "prosody.volume": "volume"}
 
 
 class AxisRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
@@ -31,7 +30,7 @@ class AxisRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
 
     def __init__(self, form: SweepForm, name: str, typed: str) -> None:
         self.field = w.Dropdown(
-            options=[(_SHORT.get(axis, axis), axis) for axis in AXES], value=name, layout=w.Layout(width="180px")
+            options=[(short_name(axis), axis) for axis in AXES], value=name, layout=w.Layout(width="180px")
         )
         self.field.tooltip = "The field that is varied"
         self.values = w.Text(value=typed, placeholder="0.2..1.0 step 0.2, or values with commas between")

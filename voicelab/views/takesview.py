@@ -52,8 +52,8 @@ class TakesView(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     ) -> None:
         self.grid = TakeGrid(rows, metrics=metrics, columns=columns, gone=gone)
         self._axes = tuple(axes)
-        wide = w.Layout(width="260px")
-        self.where = w.Text(description="filter", placeholder="temperature>=0.5, state=done", layout=wide)
+        wide = w.Layout(width="330px")
+        self.where = w.Text(description="filter", placeholder="temperature>=0.5, voice=ada", layout=wide)
         self.sort = w.Dropdown(description="sort", layout=w.Layout(width="230px"))
         self.descending = w.ToggleButton(description="↓", tooltip="The largest first", layout=w.Layout(width="34px"))
         self.measured = w.Text(description="metrics", continuous_update=False, layout=wide)

@@ -19,6 +19,7 @@ from voicelab.audio.clip import Clip
 from voicelab.errors import VoicelabError
 from voicelab.experiments.metrics import Metric, measure_rows
 from voicelab.experiments.metrics.catalogue import resolve
+from voicelab.experiments.sweeps.axes import short_name
 from voicelab.experiments.sweeps.rows import Row, RowState, matching, ordered
 from voicelab.views.sweep import figure
 
@@ -299,7 +300,7 @@ class TakeWork:
         ]
         return {
             "id": row.id,
-            "labels": list(row.labels.items()),
+            "labels": [(short_name(axis), label) for axis, label in row.labels.items()],
             "state": row.state,
             "error": row.error,
             "notes": list(row.notes),

@@ -65,6 +65,14 @@ def test_a_filter_finds(where: str, found: list[int]) -> None:
     assert ids(matching(ROWS, where)) == found
 
 
+def test_a_filter_knows_the_short_names() -> None:
+    rows = [
+        Row(number, {"reference_id": name}, {"prosody.speed": number}) for number, name in enumerate(("ada", "ben"))
+    ]
+    assert ids(matching(rows, "voice=ben")) == [1]
+    assert ids(matching(rows, "speed<1")) == [0]
+
+
 def test_a_filter_of_what_is_not_there_names_what_is() -> None:
     with pytest.raises(RequestInvalid, match=r"'loudness'; there are temperature, voice, duration, state") as caught:
         matching(ROWS, "loudness>3")

@@ -15,7 +15,7 @@ from voicelab.backend import VoicePreset
 from voicelab.errors import FieldError, RequestInvalid
 from voicelab.schema import ProsodyControl, ReferenceAudio, TTSRequest, VoiceModel, check_model
 
-__all__ = ["MAX_VALUES", "Axis", "field_name", "parse_values", "varied", "written"]
+__all__ = ["MAX_VALUES", "Axis", "field_name", "parse_values", "short_name", "varied", "written"]
 
 MAX_VALUES: Final = 10_000
 """Values of one axis; more is a slip of the step."""
@@ -89,6 +89,11 @@ class Axis:
 def field_name(name: str) -> str:
     """Return the field that a name stands for: ``voice`` is ``reference_id``, ``speed`` and ``volume`` are prosody's."""
     return _SHORT.get(name, name)
+
+
+def short_name(name: str) -> str:
+    """Return the name that people have for a field: the other way round."""
+    return next((short for short, field in _SHORT.items() if field == name), name)
 
 
 def varied(name: str, value: object) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from voicelab.audio.clip import Clip
 from voicelab.errors import NotFound, RequestInvalid, VoicelabError
 from voicelab.experiments.comparison.comparison import Comparison
+from voicelab.experiments.sweeps.axes import field_name
 from voicelab.experiments.sweeps.grid import Grid, Job
 from voicelab.experiments.sweeps.run import Outcome
 
@@ -61,6 +62,7 @@ class Row:
 
     def of(self, name: str) -> Any:
         """Return what the row has under a name: a value, a measurement, its state; None when it has nothing."""
+        name = field_name(name) if name not in self.labels else name
         if name in self.figures:
             return self.figures[name]
         return self.state if name == "state" else self.values.get(name, self.labels.get(name))
@@ -189,7 +191,7 @@ def _holds(row: Row, name: str, compare: Callable[[Any, Any], bool], wanted: str
             return math.isfinite(value) and compare(value, float(wanted))
         except ValueError:
             pass
-    text = row.labels.get(name, value)
+    text = row.labels.get(name, row.labels.get(field_name(name), value))
     return text is not None and compare(str(text).casefold(), wanted.casefold())
 
 

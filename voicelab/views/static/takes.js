@@ -11,6 +11,7 @@ import { Transport } from "./player-transport.js";
 const WIDTH = 236; // pixels of a card, at least
 const HEIGHT = 138;
 const GAP = 8;
+const EDGE = 2; // of the list, so that the outline of what has the focus is seen
 const TALL = 4; // rows of cards that are seen at once
 const SOUNDS = 48; // takes whose samples are kept
 const GONE_MS = 3000; // how long no view may be there before the kernel is told
@@ -163,7 +164,9 @@ class Card {
   }
 
   move(id, place, box) {
-    this.id = id;
+    const where = `${id} ${place} ${box.x} ${box.y} ${box.width} ${this.view.takes.order.length}`;
+    if (this.where === where) return;
+    Object.assign(this, { id, where, seen: null });
     Object.assign(this.root.style, {
       transform: `translate(${box.x}px, ${box.y}px)`,
       width: `${box.width}px`,
@@ -181,6 +184,10 @@ class Card {
     const pinned = takes.model.get("pinned").includes(this.id);
     const current = takes.current === this.id;
     const playing = current && takes.transport.playing;
+    // Nothing is written that is so already: most cards stay as they are while others come into sight.
+    const seen = [selected, pinned, current, playing, active === this.id, this.view.odd === this.id, this.view.ink.wave].join();
+    if (!current && this.card === card && this.seen === seen && this.wide === this.view.width) return;
+    Object.assign(this, { seen, wide: this.view.width });
     this.root.tabIndex = active === this.id ? 0 : -1;
     this.root.classList.toggle("voicelab-take-odd", this.view.odd === this.id);
     this.select.checked = selected;
@@ -278,7 +285,7 @@ class View {
 
   /** How many cards stand side by side, and how wide they are. */
   layout() {
-    const width = this.root.clientWidth;
+    const width = this.root.clientWidth - 2 * EDGE;
     const columns = Math.max(1, Math.floor((width + GAP) / (WIDTH + GAP)));
     const row = this.takes.model.get("columns");
     // In whole rows of the last axis where these fit: what stands below each other then differs by the others only.
@@ -313,8 +320,7 @@ class View {
     for (const id of ids) {
       if (!this.cards.has(id)) {
         const card = this.spare.pop() ?? new Card(this);
-        card.card = undefined;
-        card.drawn = null;
+        Object.assign(card, { card: undefined, drawn: null, where: null, seen: null });
         this.cards.set(id, card);
         if (!card.root.isConnected) this.list.append(card.root);
       }
@@ -333,6 +339,7 @@ class View {
   paint() {
     this.frame = 0;
     if (!this.root.isConnected) return;
+    const began = performance.now();
     const { takes } = this;
     takes.transport.finish();
     takes.heard = Math.max(takes.heard, takes.transport.playing ? takes.transport.level() : 0);
@@ -351,6 +358,7 @@ class View {
       playing: takes.transport.playing ? takes.current : "",
       heard: takes.heard.toFixed(4),
       position: takes.share.toFixed(3),
+      paint: (performance.now() - began).toFixed(2),
     });
     if (takes.transport.playing) this.ask();
   }
