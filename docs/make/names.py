@@ -111,7 +111,14 @@ PAGES: Mapping[str, Names] = {
             "Views",
             "What a notebook shows. Most of it comes by itself, as the last value of a cell.",
             ("voicelab.views.",),
-            ("voicelab.views.plots.plot_clips", "voicelab.views.player.Player", "voicelab.views.panel.SpeechPanel"),
+            (
+                "voicelab.views.plots.plot_clips",
+                "voicelab.views.player.Player",
+                "voicelab.views.panel.SpeechPanel",
+                "voicelab.views.explore.ExplorePanel",
+                "voicelab.views.sweeppanel.SweepPanel",
+                "voicelab.views.compare.ComparePanel",
+            ),
         ),
     }.items()
 }
