@@ -87,9 +87,7 @@ def command_line() -> str:
 def notebooks() -> str:
     """Return the page that lists the notebooks: of each its title, and its first sentences."""
     lines = ["# Notebooks", "", "Each asks one question, runs offline on the embedded voice, and is committed with its"]
-    lines += [
-        "outputs, which play in the saved file. `make lab` opens the first; `make notebooks-update` makes all"
-    ]
+    lines += ["outputs, which play in the saved file. `make lab` opens the first; `make notebooks-update` makes all"]
     lines += ["outputs anew; CI runs them and compares.", "", "| notebook | what it is about |", "|---|---|"]
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
