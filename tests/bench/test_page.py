@@ -19,7 +19,7 @@ def test_every_kind_of_figure_is_told() -> None:
     text = page.page(
         {
             "speed": {
-                "command": "python bench/speed.py --repeats 2",
+                "command": "python bench/page.py --repeats 2",
                 "date": "2026-11-21",
                 "machine": MACHINE,
                 "first_audio_s": {"low": {"median": 0.018, "p95": 0.02, "repeats": 12}},
@@ -31,8 +31,8 @@ def test_every_kind_of_figure_is_told() -> None:
         }
     )
     for line in (
-        "How fast the embedded voice is: real-time factor, time to first audio in each latency mode, peak memory.",
-        "`python bench/speed.py --repeats 2`, 2026-11-21; Some CPU, 2 cores, Python 3.11.7, torch 2.13.0, load before it 0.1",
+        "Write docs/performance.md from the results in bench/results/; measure one of them anew.",
+        "`python bench/page.py --repeats 2`, 2026-11-21; Some CPU, 2 cores, Python 3.11.7, torch 2.13.0, load before it 0.1",
         "| first audio: low | 0.018 s (95 % within 0.02 s, 12 times) |",
         "| wer | 0.155 (0.133 to 0.179) |",
         "| load | 1,234 ms |",
