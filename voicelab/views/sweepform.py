@@ -29,6 +29,7 @@ class AxisRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     """One axis: which field, its values, and below what is wrong with them."""
 
     def __init__(self, form: SweepForm, name: str, typed: str) -> None:
+        self._voices = form.voices
         self.field = w.Dropdown(
             options=[(short_name(axis), axis) for axis in AXES], value=name, layout=w.Layout(width="180px")
         )
@@ -45,7 +46,7 @@ class AxisRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
             control.observe(form.changed, names="value")
 
     def _named(self, _: object = None) -> None:
-        self.values.tooltip = _about(self.field.value)
+        self.values.tooltip = _about(self.field.value, self._voices)
 
     @property
     def typed(self) -> tuple[str, str]:
@@ -63,6 +64,8 @@ class SweepForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     def __init__(self, sweep: Sweep, told: Callable[[], object]) -> None:
         self._given = sweep
         self._told = told
+        several = (voice.id for backend in sweep.backends.values() for voice in backend.capabilities.voices)
+        self.voices = tuple(dict.fromkeys(several))
         self.sweep: Sweep | None = None
         self.budget = Budget()
         self._later = Later(self._check)
@@ -219,11 +222,12 @@ def _whole(text: str) -> int:
         raise RequestInvalid.of("seed", "Input should be a whole number, 0 or more", type="int_type") from None
 
 
-def _about(name: str) -> str:
+def _about(name: str, voices: tuple[str, ...]) -> str:
     """Return what the schema says of a field; of what stands beside the request, a line of ours."""
     beside: dict[str, Any] = {
         "model": "The synthesis model: s1, s2-pro.",
         "seed": "Whole numbers; the same seed repeats the same speech where the backend can.",
         "backend": "Names of the labs that the sweep was given.",
     }
-    return str(beside.get(name) or knob(name).description)
+    told = str(beside.get(name) or knob(name).description)
+    return f"{told} There are {', '.join(voices)}." if name == "reference_id" and voices else told
