@@ -1,4 +1,4 @@
-"""Wait until an address answers with a page, and fail when it does not within two minutes.
+"""Wait until an address answers with a page, and fail when it does not within five minutes.
 
 python .ci/answers.py http://127.0.0.1:8888/lab
 """
@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 
 
 def answers(address: str, limit_s: float = LIMIT_S) -> bool:

@@ -3,7 +3,7 @@
     python .ci/peak.py --limit 2048 --name quickstart -- jupyter nbconvert --execute notebooks/01_quickstart.ipynb
 
 Memory is the proportional set size: pages that several processes share count once. It needs Linux; it is looked at
-twenty times a second.
+five times a second, since looking costs a few milliseconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-_EVERY_S = 0.05
+_EVERY_S = 0.2
 
 
 def held_mib(root: int) -> float:

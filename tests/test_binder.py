@@ -54,7 +54,7 @@ def test_a_page_answers_and_a_missing_one_does_not(address: str) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_memory_of_all_processes_counts() -> None:
     # Half of it in a process that the process starts; each holds it until it has been seen.
-    hold = "import time; held = bytearray(60 << 20); time.sleep(0.5)"
+    hold = "import time; held = bytearray(60 << 20); time.sleep(1.0)"
     both = f"import subprocess, sys; held = bytearray(60 << 20); subprocess.run([sys.executable, '-c', {hold!r}])"
     enough = _run("peak.py", "--limit", "1000", "--name", "both", "--", sys.executable, "-c", both)
     found = re.fullmatch(r"both: at most (\d+) MiB of 1000, \d+ s\n", enough.stdout)
