@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.browser.conftest import Jupyter, open_and_run
-from tests.browser.test_sweep import LONG, darken, shoot, wait
+from tests.browser.test_sweep import LONG, shoot, themed, wait
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -50,7 +50,6 @@ def test_let_go_heard_and_compared(page: Page, jupyter: Jupyter, tmp_path: Path)
     seed.fill("2")
     seed.blur()
     wait(page, "+d.all === 3 && +d.drawn === 3")
-    shoot(page, ".voicelab-explore", tmp_path, "explore-light.png")
-    darken(page)
-    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    shoot(page, ".voicelab-explore", tmp_path, "explore-dark.png")
+    for theme in ("Dark", "Light"):
+        themed(page, theme)
+        shoot(page, ".voicelab-explore", tmp_path, f"explore-{theme.lower()}.png")

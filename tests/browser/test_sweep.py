@@ -33,9 +33,12 @@ def says(page: Page, words: str) -> None:
     page.wait_for_function(f"() => document.querySelector('{PANEL}').innerText.includes({words!r})", timeout=LONG)
 
 
-def darken(page: Page) -> None:
-    page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
-    page.wait_for_selector("body[data-jp-theme-light=false]", state="attached", timeout=LONG)
+def themed(page: Page, theme: str) -> None:
+    """Let the page be "Light" or "Dark", and wait until its pictures are."""
+    page.evaluate(f"() => jupyterapp.commands.execute('apputils:change-theme', {{ theme: 'JupyterLab {theme}' }})")
+    light = str(theme == "Light").lower()
+    page.wait_for_selector(f"body[data-jp-theme-light={light}]", state="attached", timeout=LONG)
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 def shoot(page: Page, selector: str, path: Path, name: str) -> None:
@@ -191,8 +194,7 @@ def test_how_it_looks(page: Page, jupyter: Jupyter, tmp_path: Path) -> None:
     page.locator(".voicelab-take[data-id='0']").focus()
     page.keyboard.press("x")
     says(page, "1 selected")
-    shoot(page, PANEL, tmp_path, "sweep-light.png")
-    darken(page)
-    # The pictures have the theme's colours a frame later.
-    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    shoot(page, PANEL, tmp_path, "sweep-dark.png")
+    # Dark first: JupyterLab remembers it, and other tests expect the light one.
+    for theme in ("Dark", "Light"):
+        themed(page, theme)
+        shoot(page, PANEL, tmp_path, f"sweep-{theme.lower()}.png")
