@@ -5,6 +5,7 @@
 #   make test-thorough  the long tests, some twenty minutes: kill loops, fuzzing, many takes (CI: every night)
 #   make check          style, types, imports, sizes, secrets
 #   make notebooks      run every notebook offline and compare it with what is committed
+#   make notebooks-browser  run every notebook in JupyterLab in a browser, as a reader does
 #   make notebooks-update  run every notebook and write what it shows into its file
 #   make docs           build the site of docs/ into build/site, every warning an error
 #   make train-voice    make the embedded voice anew, from nothing (see training/README.md)
@@ -18,7 +19,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test test-thorough check notebooks notebooks-update docs train-voice format constraints clean
+.PHONY: help lab test test-thorough check notebooks notebooks-browser notebooks-update docs train-voice format constraints clean
 
 # Not taken from the environment, since `make clean` removes it; make VENV=… chooses another.
 VENV := .venv
@@ -49,7 +50,8 @@ $(VENV)/.ready-%: $(VENV)/.created pyproject.toml constraints.txt
 	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
 	@touch $@
 
-READY_LAB := $(VENV)/.ready-local,notebook
+# What the notebooks import, the last of them too.
+READY_LAB := $(VENV)/.ready-local,notebook,metrics,recognition,cluster
 READY_DEV := $(VENV)/.ready-local,dev
 
 lab: $(READY_LAB)
@@ -72,6 +74,9 @@ check: $(READY_DEV)
 
 notebooks: $(READY_DEV)
 	@"$(BIN)/voicelab" check --jobs 2 $(or $(ARGS),notebooks)
+
+notebooks-browser: $(READY_DEV)
+	@"$(BIN)/python" -m pytest -m notebooks tests/browser/test_notebooks.py $(ARGS)
 
 notebooks-update: $(READY_DEV)
 	@"$(BIN)/voicelab" check --update $(or $(ARGS),notebooks)
