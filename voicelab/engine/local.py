@@ -27,6 +27,7 @@ from voicelab.backend import (
     check_text_length,
 )
 from voicelab.engine import checkpoint
+from voicelab.engine.likeness import similarity
 from voicelab.engine.pipeline import Parts, Speech
 from voicelab.engine.scheduler import ROWS, Scheduler
 from voicelab.engine.speakers import References
@@ -139,7 +140,7 @@ class LocalBackend:
             backend=self._capabilities,
             seed=used,
             on_close=speech.cancel,
-            epilogue=partial(self._epilogue, request, model, speech, prosody),
+            epilogue=partial(self._epilogue, request, model, speech, prosody, speaker),
             started=started,
         )
 
@@ -160,6 +161,14 @@ class LocalBackend:
             StoreError: it is kept, and cannot be read.
         """
         return self._voices.store.get(id, self._owner)
+
+    def list_voices(self) -> tuple[VoiceModel, ...]:
+        """The records of the caller's stored voices, the newest first.
+
+        Raises:
+            StoreError: they are kept, and cannot be read.
+        """
+        return self._voices.store.listed(self._owner)
 
     def acting_for(self, owner: str) -> Self:
         """The same backend for another caller, whose private voices are its own. Closing either closes both."""
@@ -192,13 +201,20 @@ class LocalBackend:
         if self._own_store:
             self._voices.store.close()
 
-    def _epilogue(self, request: TTSRequest, model: Model, speech: Speech, prosody: ProsodyProcessor) -> Epilogue:
+    def _epilogue(
+        self, request: TTSRequest, model: Model, speech: Speech, prosody: ProsodyProcessor, speaker: Tensor
+    ) -> Epilogue:
         voice = request.reference_id
         if voice and voice not in self._checkpoint.speakers:
             self._voices.count(voice)
         alone = self._checkpoint.small is None
         notes = (*speech.notes, *prosody.notes, *((_ONE_VOICE,) if alone and model == _SMALL else ()))
-        return Epilogue(stretch_words(speech.words, prosody.speed), notes)
+        near = None
+        if request.references or (voice and voice not in self._checkpoint.speakers):
+            near = similarity(speech.speaker, speaker, torch.stack(list(self._checkpoint.speakers.values())))
+        if request.references and not voice:
+            notes += self._references.doubts(request.references)
+        return Epilogue(stretch_words(speech.words, prosody.speed), notes, near)
 
     def _speaker(self, request: TTSRequest) -> Tensor:
         speakers = self._checkpoint.speakers
