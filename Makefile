@@ -4,7 +4,10 @@
 #   make test           set up and run all tests
 #   make test-thorough  the long tests, some twenty minutes: kill loops, fuzzing, many takes (CI: every night)
 #   make check          style, types, imports, sizes, secrets
-#   make notebooks      run every notebook and compare it with what is committed
+#   make notebooks      run every notebook offline and compare it with what is committed
+#   make notebooks-browser  run every notebook in JupyterLab in a browser, as a reader does
+#   make notebooks-update  run every notebook and write what it shows into its file
+#   make docs           build the site of docs/ into build/site, every warning an error
 #   make train-voice    make the embedded voice anew, from nothing (see training/README.md)
 #   make format         put the code into the house's format
 #   make constraints    write the versions of the environment to constraints.txt
@@ -16,7 +19,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test test-thorough check notebooks train-voice format constraints clean
+.PHONY: help lab test test-thorough check notebooks notebooks-browser notebooks-update docs train-voice format constraints clean
 
 # Not taken from the environment, since `make clean` removes it; make VENV=… chooses another.
 VENV := .venv
@@ -47,7 +50,8 @@ $(VENV)/.ready-%: $(VENV)/.created pyproject.toml constraints.txt
 	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
 	@touch $@
 
-READY_LAB := $(VENV)/.ready-local,notebook
+# What the notebooks import, the last of them too.
+READY_LAB := $(VENV)/.ready-local,notebook,metrics,recognition,cluster
 READY_DEV := $(VENV)/.ready-local,dev
 
 lab: $(READY_LAB)
@@ -56,7 +60,7 @@ lab: $(READY_LAB)
 # One thread a process: two that share two cores would wait for each other.
 test test-thorough: export OMP_NUM_THREADS ?= 1
 test: $(READY_DEV)
-	@"$(BIN)/python" -m pytest -n $(JOBS) --dist loadgroup --maxprocesses 4 $(ARGS)
+	@"$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile --maxprocesses 4 $(ARGS)
 
 test-thorough: $(READY_DEV)
 	@"$(BIN)/python" -m pytest -m thorough $(ARGS)
@@ -69,7 +73,19 @@ check: $(READY_DEV)
 	"$(BIN)/python" .ci/house.py
 
 notebooks: $(READY_DEV)
-	@"$(BIN)/python" -m pytest --nbval notebooks $(ARGS)
+	@"$(BIN)/voicelab" check --jobs 2 $(or $(ARGS),notebooks)
+
+notebooks-browser: $(READY_DEV)
+	@"$(BIN)/python" -m pytest -m notebooks tests/browser/test_notebooks.py $(ARGS)
+
+notebooks-update: $(READY_DEV)
+	@"$(BIN)/voicelab" check --update $(or $(ARGS),notebooks)
+
+# Its theme would tell of a later mkdocs on every run.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(READY_DEV)
+	@"$(BIN)/mkdocs" build --strict --quiet $(ARGS)
+	@echo "build/site/index.html; with search: $(BIN)/python -m http.server -d build/site"
 
 train-voice: $(READY_DEV)
 	@"$(BIN)/python" -m training $(ARGS)

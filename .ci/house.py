@@ -24,7 +24,7 @@ FUNCTION_LINES = 60
 KEY = re.compile(r"vl_[0-9A-Za-z]{32,}")
 # Other secrets that notebooks have been seen to leak.
 BEARER = re.compile(r"(?i)\bbearer\s+(?!<)[0-9A-Za-z._~+/=-]{16,}")
-CODE = ("voicelab", "training", "bench", "tests", ".ci")
+CODE = ("voicelab", "training", "bench", "tests", ".ci", "docs")
 # Loading any of these runs code from the file that is loaded.
 UNSAFE = {"cPickle", "dill", "joblib", "marshal", "pickle", "shelve"}
 

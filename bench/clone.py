@@ -1,12 +1,17 @@
-"""How well a cloned voice keeps who is speaking: pitch, long-term spectrum, and whether it is told from others.
+"""How well a cloned voice keeps who is speaking, from clean references and from spoiled, short and long ones.
 
-    python bench/clone.py                                    the embedded voice, on held-out virtual speakers
+    python bench/clone.py --speakers 100                     the embedded voice, on held-out virtual speakers
+    python bench/clone.py --conditions clean,noise --speakers 20
     python bench/clone.py --pairs ref1.wav=said1.wav ref2.wav=said2.wav
 
-F0 error is between median pitches, in semitones. Spectrum distance is the root mean square difference, in dB, of the
-mel spectra averaged over the loud frames, after their mean levels are made equal. Identification asks which of all
-references is nearest to the synthesized speech. The words of a clone are judged against the warped teacher's, since
-the recognizer dislikes warped timbres as such.
+Who speaks is judged by Resemblyzer, which had no part in training: `first` is how often a clone is nearest to its own
+speaker's clean reference among those of all speakers, `cosine` how near, beside what the teacher's own speech in the
+same words reaches (`same_voice`) and what other speakers do (`others`).
+
+F0 error is between median pitches, in semitones. Spectrum distance is the root mean square difference, in dB, of the mel
+spectra averaged over the loud frames, after their mean levels are made equal. `pace_follows` and `range_follows` are
+rank correlations over speakers of the clones' durations and spreads of F0 with the teachers' in the same sentences. The
+words of a clone are judged against the warped teacher's, since the recognizer dislikes warped timbres as such.
 """
 
 from __future__ import annotations
@@ -14,12 +19,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import soxr
 import stats
 import systems
 from machine import machine, report
@@ -28,6 +35,7 @@ from recognise import recognise, words
 
 from voicelab.audio.analysis import f0, mel
 from voicelab.audio.clip import Clip
+from voicelab.experiments.metrics.listeners import Resemblyzer
 
 ROOT = Path(__file__).resolve().parent.parent
 BANDS, TOP_HZ = 40, 7600.0
@@ -35,6 +43,36 @@ BANDS, TOP_HZ = 40, 7600.0
 LOUD_DB = 30.0
 """Frames this far below the loudest are pauses and say nothing about the speaker."""
 REFERENCE_S = 12.0
+Samples = NDArray[np.float32]
+
+
+def noisy(samples: Samples, rate: int, snr_db: float = 10.0) -> Samples:
+    """Add pink noise, `snr_db` below the mean power of the whole."""
+    spectrum = np.fft.rfft(np.random.default_rng(0).standard_normal(samples.size))
+    spectrum[1:] /= np.sqrt(np.arange(1, spectrum.size) / rate)
+    noise = np.fft.irfft(spectrum, samples.size)
+    noise *= np.sqrt(np.mean(np.square(samples)) / np.mean(np.square(noise))) * 10 ** (-snr_db / 20)
+    return (samples + noise).astype(np.float32)
+
+
+def telephone(samples: Samples, rate: int) -> Samples:
+    """Keep 300 to 3,400 Hz and go through 8 kHz and the 8 bits of mu-law."""
+    narrow = np.clip(soxr.resample(samples, rate, 8000), -1, 1)
+    hz, spectrum = np.fft.rfftfreq(narrow.size, 1 / 8000), np.fft.rfft(narrow)
+    narrow = np.fft.irfft(np.where((hz > 300) & (hz < 3400), spectrum, 0), narrow.size)
+    level = np.round(np.sign(narrow) * np.log1p(255 * np.abs(narrow)) / np.log(256) * 127) / 127
+    said: Samples = soxr.resample(np.sign(level) * np.expm1(np.abs(level) * np.log(256)) / 255, 8000, rate)
+    return said.astype(np.float32)
+
+
+CONDITIONS: dict[str, tuple[float, Callable[[Samples, int], Samples] | None]] = {
+    "clean": (REFERENCE_S, None),
+    "noise": (REFERENCE_S, noisy),
+    "telephone": (REFERENCE_S, telephone),
+    "short": (3.0, None),
+    "long": (60.0, None),
+}
+"""Seconds of the reference, and what happens to it."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +83,8 @@ class Portrait:
     """Median F0 in semitones above 1 Hz."""
     spectrum: NDArray[np.float64]
     """(BANDS,) dB, mean 0."""
+    range: float = 0.0
+    """Interquartile range of F0 in semitones."""
 
 
 def portrait(clip: Clip) -> Portrait:
@@ -53,7 +93,10 @@ def portrait(clip: Clip) -> Portrait:
     loudness = 10 * np.log10(np.power(10, db / 10).sum(0))
     loud = db[:, loudness > loudness.max() - LOUD_DB]
     spectrum = 10 * np.log10(np.power(10, loud / 10).mean(1))
-    return Portrait(12 * float(np.log2(f0(clip).median)), spectrum - spectrum.mean())
+    pitch = f0(clip)
+    hz = pitch.values[np.isfinite(pitch.values)]
+    low, high = np.percentile(hz, (25, 75)) if hz.size else (1.0, 1.0)
+    return Portrait(12 * float(np.log2(pitch.median)), spectrum - spectrum.mean(), 12 * float(np.log2(high / low)))
 
 
 def pitch_error(a: Portrait, b: Portrait) -> float:
@@ -103,42 +146,72 @@ def likeness(references: Sequence[Portrait], said: Sequence[Portrait]) -> dict[s
     }
 
 
+@lru_cache(maxsize=1)
+def _encoder() -> Resemblyzer:
+    return Resemblyzer()
+
+
+def embedding(clip: Clip) -> NDArray[np.float64]:
+    """Return Resemblyzer's 256 numbers for a clip, of length 1."""
+    found = np.asarray(_encoder().embed(clip.samples, clip.rate), np.float64)
+    return found / np.linalg.norm(found)
+
+
+def by_ear(references: Sequence[Clip], said: Sequence[Clip], teachers: Sequence[Clip]) -> dict[str, float]:
+    """Return what the encoder says of clones whose `said[i]` belongs to ``references[i]`` and ``teachers[i]``."""
+    known = np.stack([embedding(clip) for clip in references])
+    ours = np.stack([embedding(clip) for clip in said]) @ known.T
+    theirs = np.stack([embedding(clip) for clip in teachers]) @ known.T
+    own = np.arange(len(said))
+    other = np.eye(len(said), len(references)) == 0
+    return {
+        "first": round(float(np.mean(ours.argmax(1) == own)), 3),
+        "in_five": round(float(np.mean((ours > ours[own, own][:, None]).sum(1) < 5)), 3),
+        "cosine": round(float(ours[own, own].mean()), 3),
+        "others": round(float(ours[other].mean()), 3),
+        "same_voice": round(float(theirs[own, own].mean()), 3),
+        "same_voice_first": round(float(np.mean(theirs.argmax(1) == own)), 3),
+    }
+
+
+def follows(said: Sequence[float], teachers: Sequence[float]) -> float:
+    """Return Spearman's rank correlation; NaN for less than three pairs."""
+    from scipy.stats import spearmanr
+
+    return round(float(spearmanr(said, teachers).statistic), 3) if len(said) > 2 else float("nan")
+
+
 @dataclass(frozen=True)
-class Recording:
-    """A clip and its transcript."""
+class Target:
+    """A held-out speaker: one long reference, and what a clone ought to sound like."""
 
-    text: str
-    clip: Clip
+    reference: Clip
+    """As long as the longest condition asks."""
+    said: tuple[Clip, ...]
+    """The test sentences by the speaker himself."""
 
 
-def _teachers(count: int, distractors: int, sentences: int) -> tuple[list[Recording], list[list[Recording]]]:
-    """References of `count` held-out speakers and `distractors` others, and what the first ones should say."""
+def _joined(clips: Sequence[Clip]) -> Clip:
+    return Clip(samples=np.concatenate([clip.samples for clip in clips]), rate=clips[0].rate)
+
+
+def targets(count: int, seconds: float, texts: Sequence[str]) -> list[Target]:
+    """Return up to `count` of the speakers that training never heard."""
     sys.path.insert(0, str(ROOT))  # training is a package of the repository, not an installed one
     from training.render import RATE, build_teacher, speak
     from training.speakers import HELD_OUT, all_speakers
 
-    everyone = all_speakers()
-    chosen = everyone[-HELD_OUT:][:count]
-    step = max(1, (len(everyone) - HELD_OUT) // max(1, distractors))
-    others = everyone[: len(everyone) - HELD_OUT : step][:distractors]
     program = build_teacher(ROOT / "data" / "bench")
-    texts = systems.sentences(300)
-    references = []
-    for speaker in [*chosen, *others]:
-        said, samples = [], np.zeros(0, np.float32)
-        for found in speak(program, [(text, speaker) for text in texts[-12:]]):
-            if samples.size < REFERENCE_S * RATE:
-                samples = np.concatenate([samples, found.audio(speaker)])
-                said.append(found.text)
-        references.append(Recording(" ".join(said), Clip(samples=samples, rate=RATE)))
-    should = [
-        [
-            Recording(found.text, Clip(samples=found.audio(speaker), rate=RATE))
-            for found in speak(program, [(text, speaker) for text in texts[:sentences]])
-        ]
-        for speaker in chosen
-    ]
-    return references, should
+    others = systems.sentences(300)[::-1]
+    found = []
+    for speaker in all_speakers()[-HELD_OUT:][:count]:
+        parts: list[Clip] = []
+        for utterance in speak(program, [(text, speaker) for text in others[: int(seconds / 1.2) + 2]]):
+            if sum(part.duration for part in parts) < seconds:
+                parts.append(Clip(samples=utterance.audio(speaker), rate=RATE))
+        said = [Clip(samples=u.audio(speaker), rate=RATE) for u in speak(program, [(t, speaker) for t in texts])]
+        found.append(Target(_joined(parts), tuple(said)))
+    return found
 
 
 def score(text: str, clip: Clip) -> stats.Score:
@@ -146,36 +219,52 @@ def score(text: str, clip: Clip) -> stats.Score:
     return stats.word_errors(words(text), words(recognise(clip.samples, clip.rate)))
 
 
-def heldout(count: int, distractors: int, sentences: int) -> dict[str, Any]:
-    """Clone held-out virtual speakers with the embedded voice and measure the clones."""
+def condition(name: str, speakers: Sequence[Target], texts: Sequence[str], *, listen: bool) -> dict[str, Any]:
+    """Clone the speakers under one of the CONDITIONS and return the figures; `listen` adds the words."""
     from voicelab.schema import ReferenceAudio
 
-    references, should = _teachers(count, distractors, sentences)
-    portraits, clone_scores, teacher_scores = [], [], []
-    for reference, rows in zip(references, should, strict=False):
-        audio = ReferenceAudio(audio=reference.clip.to_bytes("wav"), text=reference.text)
-        texts = [row.text for row in rows]
-        clips = [systems.lab().speak(text, references=[audio], seed=systems.SEED) for text in texts]
-        portraits.append(portrait(Clip(samples=np.concatenate([c.samples for c in clips]), rate=clips[0].rate)))
-        clone_scores += [score(text, clip) for text, clip in zip(texts, clips, strict=True)]
-        teacher_scores += [score(row.text, row.clip) for row in rows]
-    return {
-        "speakers": len(portraits),
-        "sentences_each": sentences,
-        **likeness([portrait(reference.clip) for reference in references], portraits),
-        "wer": stats.rate_interval(clone_scores).rounded(),
-        "wer_teacher": stats.rate_interval(teacher_scores).rounded(),
-        "wer_ratio": stats.ratio(clone_scores, teacher_scores).rounded(),
+    seconds, spoil = CONDITIONS[name]
+    clones: list[list[Clip]] = []
+    for target in speakers:
+        rate = target.reference.rate
+        samples = target.reference.samples[: int(seconds * rate)]
+        heard = Clip(samples=spoil(samples, rate) if spoil else samples, rate=rate)
+        audio = ReferenceAudio(audio=heard.to_bytes("wav"), text="")
+        clones.append([systems.lab().speak(text, references=[audio], seed=systems.SEED) for text in texts])
+    said, own = [_joined(clips) for clips in clones], [_joined(target.said) for target in speakers]
+    clean = [
+        Clip(samples=t.reference.samples[: int(REFERENCE_S * t.reference.rate)], rate=t.reference.rate)
+        for t in speakers
+    ]
+    ours, theirs, known = ([portrait(clip) for clip in clips] for clips in (said, own, clean))
+    figures = {
+        **by_ear(clean, said, own),
+        **{k: v for k, v in likeness(known, ours).items() if k.startswith(("f0", "spectrum"))},
+        "pace_follows": follows([clip.duration for clip in said], [clip.duration for clip in own]),
+        "range_follows": follows([p.range for p in ours], [p.range for p in theirs]),
     }
+    if listen:
+        pairs = [
+            (t, c, o)
+            for cs, target in zip(clones, speakers, strict=True)
+            for t, c, o in zip(texts, cs, target.said, strict=True)
+        ]
+        cloned, taught = [score(t, c) for t, c, _ in pairs], [score(t, o) for t, _, o in pairs]
+        figures["wer"], figures["wer_teacher"] = (
+            stats.rate_interval(cloned).rounded(),
+            stats.rate_interval(taught).rounded(),
+        )
+        figures["wer_ratio"] = stats.ratio(cloned, taught).rounded()
+    return figures
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", nargs="+", metavar="REFERENCE=SAID", help="audio files to compare instead")
-    parser.add_argument("--speakers", type=int, default=8)
-    parser.add_argument("--distractors", type=int, default=64)
-    parser.add_argument("--sentences", type=int, default=6, help="sentences that each clone says")
+    parser.add_argument("--speakers", type=int, default=100, help="as many as were held out, at most")
+    parser.add_argument("--sentences", type=int, default=3, help="sentences that each clone says")
+    parser.add_argument("--conditions", default=",".join(CONDITIONS), help=f"of {', '.join(CONDITIONS)}")
     systems.add_options(parser)
     options = parser.parse_args()
     systems.use(options)
@@ -185,7 +274,10 @@ def main() -> None:
         references = [portrait(Clip.load(reference)) for reference, _, _ in files]
         figures: dict[str, Any] = likeness(references, [portrait(Clip.load(said)) for _, _, said in files])
     else:
-        figures = heldout(options.speakers, options.distractors, options.sentences)
+        names, texts = options.conditions.split(","), systems.sentences(options.sentences)
+        speakers = targets(options.speakers, max(CONDITIONS[name][0] for name in names), texts)
+        figures = {"speakers": len(speakers), "sentences_each": len(texts), "encoder": "Resemblyzer"}
+        figures["conditions"] = {name: condition(name, speakers, texts, listen=name == "clean") for name in names}
     took = round(time.perf_counter() - started, 1)
     report({"figure": "likeness of cloned voices", **figures, "took_s": took, "machine": machine()})
 

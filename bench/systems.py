@@ -1,6 +1,9 @@
 """The systems that bench/ compares, each a function from text to (mono float32 samples, rate in Hz).
 
 rms, awb, kal16, slt   the teachers: flite's voices, run as the program `flite`
+espeak-ng, festival, festival-hts
+                       what one could install instead (Debian: espeak-ng, festival, festvox-kallpc16k,
+                       festvox-us-slt-hts)
 codec                  the default teacher's audio through the engine's codec, encoded and decoded
 voice                  the embedded voice's default speaker
 voice:NAME             one of its presets
@@ -15,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import wave
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +34,13 @@ __all__ = ["NAMES", "TEACHER", "sentences", "speak"]
 TEACHERS = ("rms", "awb", "kal16", "slt")
 TEACHER = "rms"
 """The default speaker's teacher."""
-NAMES = (*TEACHERS, "codec", "voice", "voice:PRESET")
+OTHERS = {
+    "espeak-ng": ("espeak-ng", "-v", "en-us", "--stdin", "-w", "{out}"),
+    "festival": ("text2wave", "-eval", "(voice_kal_diphone)", "-o", "{out}"),
+    "festival-hts": ("text2wave", "-eval", "(voice_cmu_us_slt_arctic_hts)", "-o", "{out}"),
+}
+"""Other programs, each with how it is told to read from its input and where to write."""
+NAMES = (*TEACHERS, *OTHERS, "codec", "voice", "voice:PRESET")
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTS, RUN = "VOICELAB_BENCH_WEIGHTS", "VOICELAB_BENCH_CODEC_RUN"
 HELDOUT = ROOT / "training" / "data" / "heldout.txt"
@@ -58,9 +68,14 @@ def sentences(count: int) -> list[str]:
 
 def teacher(name: str, text: str) -> tuple[NDArray[np.float32], int]:
     """Speak with a voice of flite (must be installed)."""
+    return _program(("flite", "-voice", name, "-t", text, "-o", "{out}"))
+
+
+def _program(command: Sequence[str], said: str = "") -> tuple[NDArray[np.float32], int]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "said.wav"
-        subprocess.run(["flite", "-voice", name, "-t", text, "-o", str(path)], check=True, capture_output=True)  # noqa: S607 flite is found on PATH
+        told = [word.format(out=path) if word == "{out}" else word for word in command]
+        subprocess.run(told, check=True, capture_output=True, input=said.encode())
         data = path.read_bytes()
     with wave.open(io.BytesIO(data)) as file:
         rate, frames = file.getframerate(), file.readframes(file.getnframes())
@@ -125,6 +140,8 @@ def speak(name: str, text: str) -> tuple[NDArray[np.float32], int]:
     """Speak `text` with the system of that name."""
     if name in TEACHERS:
         return teacher(name, text)
+    if name in OTHERS:
+        return _program(OTHERS[name], text)
     if name == "codec":
         return codec(text)
     if name == "voice":

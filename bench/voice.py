@@ -2,10 +2,13 @@
 
     python bench/voice.py
     python bench/voice.py --systems rms,voice --sentences 60 --jobs 2
+    python bench/voice.py --full --jobs 2          every preset, other programs, and a thousand takes that may run away
 
 Every rate comes with its 95 % interval over sentences, and every system with the ratio of its rate to the
 teacher's on the same sentences, by a paired bootstrap. `length` compares durations with the teacher's, sentence by
-sentence: far off means that a sentence ran away or was cut short.
+sentence: far off means that a sentence ran away or was cut short. `presets` is the mean over all presets, each beside
+flite's rms. `takes` counts, over the sentences with one seed after the other, lengths out of bounds and silences of
+more than `LONGEST_SILENCE` seconds.
 """
 
 from __future__ import annotations
@@ -14,10 +17,13 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import stats
 import systems
 from machine import machine, report
@@ -25,6 +31,8 @@ from recognise import Recognition, score_system, scores
 
 SHORTEST, LONGEST = 0.6, 1.7
 """A sentence outside these times its teacher's length has run away or come out empty."""
+LONGEST_SILENCE, _FAINT = 0.8, 0.003
+"""Seconds inside a sentence, below this amplitude."""
 
 
 def lengths(ours: Sequence[Recognition], teacher: Sequence[Recognition]) -> dict[str, Any]:
@@ -53,9 +61,46 @@ def summary(found: dict[str, list[Recognition]], teacher: str) -> dict[str, Any]
     return out
 
 
+def longest_silence(samples: np.ndarray[tuple[int], np.dtype[np.float32]], rate: int) -> float:
+    """Return the seconds of the longest silence between sounds; infinity when there is no sound."""
+    loud = np.flatnonzero(np.abs(samples) > _FAINT)
+    return float(np.diff(loud).max(initial=0)) / rate if loud.size else float("inf")
+
+
+def take(text: str, seed: int) -> tuple[float, float]:
+    """Let the voice say `text` and return its length relative to the teacher's, and its longest silence, in seconds."""
+    clip = systems.lab().speak(text, seed=seed)
+    samples, rate = systems.teacher(systems.TEACHER, text)
+    return clip.samples.size / clip.rate / (samples.size / rate), longest_silence(clip.samples, clip.rate)
+
+
+def takes(texts: Sequence[str], count: int, jobs: int) -> dict[str, Any]:
+    """Return how many of `count` takes ran away, came out short or fell silent; each round of the texts has its seed."""
+    every = [texts[i % len(texts)] for i in range(count)]
+    seeds = [i // len(texts) for i in range(count)]
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        found = list(pool.map(take, every, seeds, chunksize=8))
+    return {
+        "takes": count,
+        "ran_away": sum(length > LONGEST for length, _ in found),
+        "too_short": sum(length < SHORTEST for length, _ in found),
+        "fell_silent": sum(silence > LONGEST_SILENCE for _, silence in found),
+        "longest_silence_s": round(max(silence for _, silence in found), 3),
+    }
+
+
+def of_presets(found: dict[str, list[Recognition]], teacher: str) -> dict[str, float]:
+    """Return the mean word error over the presets, and that over the teacher's."""
+    rates = [stats.rate(scores(results)) for name, results in found.items() if name.startswith("voice")]
+    mean = sum(rates) / len(rates)
+    return {"wer": round(mean, 3), "ratio": round(mean / stats.rate(scores(found[teacher])), 3)}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="every preset, other programs, and a thousand takes")
+    parser.add_argument("--takes", type=int, default=1000, help="how many, with --full")
     parser.add_argument("--systems", default="rms,codec,voice", help=f"of {', '.join(systems.NAMES)}")
     parser.add_argument("--teacher", default=systems.TEACHER, help="the system that the others are compared with")
     parser.add_argument("--sentences", type=int, default=300)
@@ -66,6 +111,9 @@ def main() -> None:
     systems.use(options)
     texts = systems.sentences(options.sentences)
     names = list(dict.fromkeys([options.teacher, *options.systems.split(",")]))
+    if options.full:
+        presets = [f"voice:{preset.id}" for preset in systems.lab().voices][1:]
+        names += [name for name in (*presets, *systems.TEACHERS, *systems.OTHERS) if name not in names]
     began, found = time.perf_counter(), {}
     for name in names:
         started = time.perf_counter()
@@ -78,6 +126,12 @@ def main() -> None:
     if options.out:
         heard = {name: [asdict(item) for item in results] for name, results in found.items()}
         options.out.write_text(json.dumps(heard, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    more: dict[str, Any] = {}
+    if options.full:
+        more = {
+            "presets": of_presets(found, options.teacher),
+            "takes": takes(texts, options.takes, options.jobs),
+        }
     report(
         {
             "figure": "word error on held-out sentences",
@@ -86,6 +140,7 @@ def main() -> None:
             "words": sum(item.words for item in found[options.teacher]),
             "teacher": options.teacher,
             "systems": summary(found, options.teacher),
+            **more,
             "took_s": round(time.perf_counter() - began, 1),
             "machine": machine(),
         }

@@ -8,10 +8,11 @@ about them (duration, level, pitch, mel, size) is compared.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+
+from voicelab.checks import MASKS
 
 _HOME = pytest.StashKey[TemporaryDirectory[str]]()
 
@@ -21,7 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_HOME] = TemporaryDirectory(prefix="voicelab-")
     os.environ["VOICELAB_HOME"] = config.stash[_HOME].name
     if getattr(config.option, "nbval_sanitize_with", "absent") is None:
-        config.option.nbval_sanitize_with = str(Path(__file__).with_name("masks.cfg"))
+        config.option.nbval_sanitize_with = str(MASKS)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

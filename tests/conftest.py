@@ -1,6 +1,6 @@
 """What every test gets: no network beyond loopback, a data folder of its own, no key from outside.
 
-`make test` shares the tests out over processes (pytest-xdist), a file or a folder with one server at a time.
+`make test` shares the files of tests out over processes (pytest-xdist); fixtures of a session exist once in each.
 
 In CI (the variable CI is set) a test that is skipped fails, unless what it lacks is a GPU.
 """
@@ -18,10 +18,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-_HERE = Path(__file__).parent
-_HERMETIC = _HERE / "hermetic"
-_TOGETHER = ("browser", "interface")
-"""Folders whose tests share one costly server: one process runs them all. Elsewhere a file is the unit."""
+_HERMETIC = Path(__file__).parent / "hermetic"
 
 
 def _install_guard() -> None:
@@ -36,15 +33,6 @@ _install_guard()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts background jobs so; programs that tests start and interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say what must stay in one process when there are several (`--dist loadgroup`)."""
-    for item in items:
-        path = item.path.relative_to(_HERE) if item.path.is_relative_to(_HERE) else item.path
-        group = path.parts[0] if path.parts[0] in _TOGETHER else str(path)
-        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,7 +10,8 @@ import pytest
 from tests.tones import ToneBackend
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.cache import Cache
-from voicelab.lab import Lab, Opening, connect
+from voicelab.lab import Lab, connect
+from voicelab.opening import Opening
 from voicelab.schema import ProsodyControl, ReferenceAudio
 from voicelab.service.keys import KeyStore
 from voicelab.service.run import running

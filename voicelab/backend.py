@@ -30,9 +30,11 @@ __all__ = [
     "SeedSupport",
     "SpeechStream",
     "VoiceHost",
+    "VoiceLister",
     "VoicePreset",
     "check_seed",
     "check_text_length",
+    "voices_of",
 ]
 
 SeedSupport = Literal["exact", "best-effort", "none"]
@@ -61,7 +63,8 @@ class Capabilities:
     the same samples (exact), nearly so (best-effort), or cannot be given (none). ``fingerprint`` tells
     one set of weights, or one service, from another: a digest or a base address, never a secret.
     ``max_text`` is in characters, None when unknown; ``price_per_million_bytes`` in the account's
-    currency per million UTF-8 bytes of text, None when unknown.
+    currency per million UTF-8 bytes of text, None when unknown. ``one_model`` says whether all ``models`` are
+    names of one and the same set of weights, None when unknown.
     """
 
     name: str
@@ -73,6 +76,7 @@ class Capabilities:
     voices: tuple[VoicePreset, ...] = ()
     max_text: int | None = None
     price_per_million_bytes: float | None = None
+    one_model: bool | None = None
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return bundle("capabilities", self)
@@ -80,10 +84,14 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """What is known only once all audio is out: when each word was said, and what was noticed."""
+    """What is known only once all audio is out: when each word was said, what was noticed, how like the reference it is.
+
+    ``similarity`` is ``Clip.similarity``.
+    """
 
     words: tuple[WordTime, ...] = ()
     notes: tuple[str, ...] = ()
+    similarity: float | None = None
 
 
 @runtime_checkable
@@ -93,26 +101,21 @@ class Backend(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """What this backend is and can do."""
-        ...
 
     def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
         """Begin to speak. The audio comes out of the stream; so do errors that come later.
 
         Raises RequestInvalid, ServiceError or EngineError.
         """
-        ...
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         """Make a voice model from audio. Raises RequestInvalid, ServiceError or EngineError."""
-        ...
 
     def get_voice(self, id: str) -> VoiceModel:
         """Return a voice model's record. Raises NotFound when it is unknown or private to another caller."""
-        ...
 
     def close(self) -> None:
         """Let go of connections, threads and memory; running streams end. May be called twice."""
-        ...
 
 
 @runtime_checkable
@@ -121,15 +124,25 @@ class VoiceHost(Backend, Protocol):
 
     def acting_for(self, owner: str) -> Self:
         """Return the same backend for one caller: what it makes private only ``owner`` sees and speaks with."""
-        ...
 
     def cover_image(self, id: str) -> bytes:
         """Return the cover image of a voice model. Raises NotFound like ``get_voice``, or when it has none."""
-        ...
 
     def sample_audio(self, id: str, number: int) -> bytes:
         """Return a sample of a voice model as a WAV file; they count from 0. Raises NotFound like ``cover_image``."""
-        ...
+
+
+@runtime_checkable
+class VoiceLister(Protocol):
+    """A backend that says which voice models it keeps; the interface has no call for that, so few can."""
+
+    def list_voices(self) -> tuple[VoiceModel, ...]:
+        """Return the voice models that its caller has made, the newest first. Raises StoreError."""
+
+
+def voices_of(backend: Backend) -> tuple[VoiceModel, ...]:
+    """Return what a VoiceLister lists, and nothing for any other backend."""
+    return backend.list_voices() if isinstance(backend, VoiceLister) else ()
 
 
 def check_text_length(request: TTSRequest, limit: int | None) -> None:
@@ -248,7 +261,8 @@ class Arriving:
 
     def _clip(self, parts: list[Samples]) -> Clip:
         samples = np.concatenate(parts) if parts else np.zeros(0, np.float32)
-        return Clip(samples, self.rate, self.provenance, self._epilogue.words, self._epilogue.notes)
+        known = self._epilogue
+        return Clip(samples, self.rate, self.provenance, known.words, known.notes, known.similarity)
 
 
 class SpeechStream(Arriving):

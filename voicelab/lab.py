@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, Capabilities, SpeechStream, VoicePreset, check_seed
-from voicelab.errors import MissingExtra, RequestInvalid
+from voicelab.errors import RequestInvalid
+from voicelab.opening import BASE_URL_VARIABLE, Opening, check_replay, kept
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel, check_model
 
 if TYPE_CHECKING:
     from voicelab.experiments.cache import Cache
     from voicelab.experiments.sweeps.sweep import Sweep
+    from voicelab.views.explore import ExplorePanel
     from voicelab.views.panel import SpeechPanel
 
 __all__ = ["Lab", "Voice", "connect"]
 
 Voice = str | VoicePreset | VoiceModel
 """Who speaks: the id of a preset or of a stored voice, or the thing itself."""
-
-BASE_URL_VARIABLE: Final = "VOICELAB_BASE_URL"
-API_KEY_VARIABLE: Final = "VOICELAB_API_KEY"
-
-# The engine's own dependencies; they come with the extra "local" only.
-_LOCAL_ONLY: Final = frozenset({"torch", "safetensors"})
 
 
 def connect(
@@ -63,7 +58,7 @@ def connect(
         StoreError: nothing can be recorded in the folder, or there is no recording in it.
     """
     if replay is not None:
-        _check_replay(base_url=base_url, api_key=api_key, device=device, cache=cache, record=record)
+        check_replay(base_url=base_url, api_key=api_key, device=device, cache=cache, record=record)
     base_url = None if replay is not None else base_url or os.environ.get(BASE_URL_VARIABLE) or None
     if model is not None:
         defaults["model"] = check_model(model)
@@ -78,31 +73,10 @@ def connect(
     opening = Opening(base_url, device, replay)
     backend = opening(api_key)
     try:
-        return Lab(_kept(backend, cache, record), opening=opening, **defaults)
+        return Lab(kept(backend, cache, record), opening=opening, **defaults)
     except BaseException:
         backend.close()
         raise
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """How a backend is opened: another process can do the same. No key is in it; there, the environment has it."""
-
-    base_url: str | None = None
-    device: str | None = None
-    replay: str | Path | None = None
-
-    def __call__(self, api_key: str | None = None) -> Backend:
-        """Open the backend. Raises MissingExtra when its dependencies are not installed, StoreError."""
-        if self.replay is not None:
-            from voicelab.experiments.recording import ReplayBackend
-
-            return ReplayBackend(self.replay)
-        if self.base_url is None:
-            return _embedded(self.device)
-        from voicelab.client import ServiceBackend
-
-        return ServiceBackend(self.base_url, api_key or os.environ.get(API_KEY_VARIABLE) or None)
 
 
 class Lab:
@@ -240,35 +214,9 @@ class Lab:
 
         Nothing runs yet. Raises RequestInvalid: whatever is wrong with a value or a combination.
         """
-        from voicelab.experiments.sweeps.axes import Axis, varied
-        from voicelab.experiments.sweeps.sweep import ONLY, Sweep
+        from voicelab.experiments.sweeps.asked import sweep_of
 
-        known = {name: value for name, value in fields.items() if value is not None}
-        axes = [Axis.of(name, value) for name, value in known.items() if varied(name, value)]
-        fixed = {name: value for name, value in known.items() if not varied(name, value)}
-        if not isinstance(text, str):
-            axes.insert(0, Axis.of("text", text))
-            text = axes[0].values[0]
-        prosody = {name: fixed.pop(name) for name in ("speed", "volume") if name in fixed}
-        if prosody:
-            fixed["prosody"] = prosody
-        model = check_model(fixed.pop("model", self._defaults.get("model")))
-        if not isinstance(seed, int):
-            axes.append(Axis.of("seed", seed))
-            seed = 0
-        if labs:
-            axes.append(Axis.of("backend", [ONLY, *labs]))
-        everyone = {ONLY: self, **labs}
-        return Sweep(
-            self.request(text, **fixed),  # type: ignore[arg-type]  # checked there
-            tuple(axes),
-            {name: lab.backend for name, lab in everyone.items()},
-            repeats=repeats,
-            seed=seed,
-            model=model,
-            factories={name: lab.opening for name, lab in everyone.items() if lab.opening is not None},
-            cache=cache,
-        )
+        return sweep_of(self, text, repeats=repeats, seed=seed, labs=labs, cache=cache, fields=fields)
 
     def create_voice(
         self,
@@ -305,6 +253,15 @@ class Lab:
 
         return SpeechPanel(self)
 
+    def explore(self, text: str = "The birch canoe slid on the smooth planks.") -> ExplorePanel:
+        """Return a panel with a control for every field: letting go of one says ``text`` again; all takes are kept.
+
+        Show it as a cell's last value. Raises RequestInvalid for a text that cannot be said.
+        """
+        from voicelab.views.explore import ExplorePanel
+
+        return ExplorePanel(self, text)
+
     def close(self) -> None:
         """Let go of the backend's connections, threads and memory. May be called twice."""
         self._backend.close()
@@ -322,37 +279,6 @@ class Lab:
         # References are audio: their names say enough.
         defaults = "".join(f", {name}={_short(value)}" for name, value in self._defaults.items())
         return f"Lab({capabilities.name} on {capabilities.device}, {len(capabilities.voices)} voices{defaults})"
-
-
-def _embedded(device: str | None) -> Backend:
-    try:
-        from voicelab.engine.local import LocalBackend
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _LOCAL_ONLY:
-            raise
-        raise MissingExtra.of("local", "the embedded voice") from error
-    return LocalBackend(device=device)
-
-
-def _kept(backend: Backend, cache: Cache | str | Path | bool | None, record: str | Path | None) -> Backend:
-    if cache is not None and cache is not False:
-        from voicelab.experiments.cache import Cache as TakeCache
-        from voicelab.experiments.cached import CachedBackend
-
-        folder = None if cache is True else cache
-        backend = CachedBackend(backend, folder if isinstance(folder, TakeCache) else TakeCache(folder))
-    if record is not None:
-        from voicelab.experiments.recording import RecordingBackend
-
-        # Outermost, so that what the cache answers is in the recording too.
-        backend = RecordingBackend(backend, record)
-    return backend
-
-
-def _check_replay(**others: object) -> None:
-    for name, value in others.items():
-        if value is not None:
-            raise RequestInvalid.of(name, "a recording answers by itself; leave it out beside replay", in_="query")
 
 
 def _check_defaults(defaults: Mapping[str, object]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from clone import likeness, pitch_error, portrait, ranks, spectrum_distance
+from clone import follows, likeness, noisy, pitch_error, portrait, ranks, spectrum_distance, telephone
 
 from voicelab.audio.clip import Clip
 
@@ -47,3 +47,23 @@ def test_each_voice_is_found_among_the_others() -> None:
 def test_a_wrong_voice_is_not_found() -> None:
     references = [portrait(_voice(100, 6)), portrait(_voice(200, 12))]
     assert ranks(references, [references[1]]) == [1]
+
+
+def test_noise_lies_ten_decibels_below() -> None:
+    clean = _voice(120, 6).samples
+    added = noisy(clean, RATE) - clean
+    assert 10 * np.log10(np.mean(clean**2) / np.mean(added**2)) == pytest.approx(10, abs=0.01)
+
+
+def test_a_telephone_keeps_three_hundred_to_three_thousand_four_hundred_hertz() -> None:
+    time = np.arange(RATE) / RATE
+    for hertz, kept in ((150, False), (1000, True), (3000, True), (3800, False), (6000, False)):
+        sine = (0.3 * np.sin(2 * np.pi * hertz * time)).astype(np.float32)
+        left = float(np.sqrt(np.mean(telephone(sine, RATE) ** 2)) / np.sqrt(np.mean(sine**2)))
+        assert (left > 0.9) is kept
+        assert kept or left < 0.1
+
+
+def test_pace_is_followed_when_the_slow_stay_slow() -> None:
+    assert follows([1.0, 1.2, 1.5, 1.6], [2.0, 2.1, 2.9, 3.4]) == 1.0
+    assert follows([1.6, 1.5, 1.2, 1.0], [2.0, 2.1, 2.9, 3.4]) == -1.0

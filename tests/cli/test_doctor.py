@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import jupyter_core.paths
 import pytest
 
-from voicelab.cli.doctor import wal_reset_risk
+import voicelab
+from voicelab.cli.symptoms import wal_reset_risk
 
 
 @pytest.mark.parametrize(
@@ -31,14 +36,17 @@ def test_it_says_what_is_there(run: Any, tmp_path: Path) -> None:
     done = run("doctor")
     assert done.exit_code == 0, done.output
     report = _report(run)
-    for name in ("python", "torch", "av", "ffmpeg", "device", "weights", "voices", "VOICELAB_HOME"):
+    names = ("python", "extra local", "encoders", "ffmpeg", "device", "weights", "weights files", "voices", "kernel")
+    for name in (*names, "ipywidgets", "anywidget", "VOICELAB_HOME"):
         assert report[name]["value"]
         assert f"\n{name} " in "\n" + done.stdout
         assert report[name]["value"] in done.stdout
     assert report["sqlite"]["value"] == sqlite3.sqlite_version
     assert "libavcodec" in report["ffmpeg"]["value"]
     assert report["VOICELAB_HOME"]["value"] == str(tmp_path / "home")
-    assert "note" not in report["numpy"]
+    assert "numpy " in report["dependencies"]["value"]
+    assert report["encoders"]["value"] == "wav, pcm, mp3, opus"
+    assert done.stdout.splitlines()[-1] == "all is well"
 
 
 def test_it_says_whether_there_is_a_key_and_never_which(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,22 +58,124 @@ def test_it_says_whether_there_is_a_key_and_never_which(run: Any, monkeypatch: p
     assert planted[:12] not in done.output
 
 
-@pytest.mark.parametrize(("service", "status"), [("", 1), ("http://127.0.0.1:9", 0)])
-def test_without_torch_it_says_what_to_install(tmp_path: Path, service: str, status: int) -> None:
-    # An interpreter of its own, in which torch is found and is not there.
-    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('No module named torch', name='torch')\n")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from voicelab.cli import app; app(['doctor', '--json'])"
+def _elsewhere(folder: Path, **environment: str) -> tuple[int, dict[str, dict[str, str]]]:
+    """The report of an interpreter of its own, in which modules in ``folder`` come first."""
+    inherited = os.environ.get("PYTHONPATH")
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "VOICELAB_BASE_URL": service},
+        [sys.executable, "-c", "from voicelab.cli import app; app(['doctor', '--json'])"],
+        env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(filter(None, (str(folder), inherited)))},
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
-    assert done.returncode == status, done.stderr
-    voice = json.loads(done.stdout)["voice"]
-    assert "pip install 'voicelab[local]'" in voice["note" if service else "trouble"]
+    return done.returncode, json.loads(done.stdout or done.stderr)
+
+
+def _without(folder: Path, *modules: str) -> None:
+    for name in modules:
+        (folder / f"{name}.py").write_text(f"raise ModuleNotFoundError('No module named {name}', name='{name}')\n")
+
+
+def test_without_torch_it_says_what_to_install(tmp_path: Path) -> None:
+    _without(tmp_path, "torch")
+    status, report = _elsewhere(tmp_path)
+    assert status == 1
+    assert report["voice"]["mend"] == "pip install 'voicelab[local]'"
+
+
+def test_with_a_service_it_does_without_torch(tmp_path: Path, service: str) -> None:
+    _without(tmp_path, "torch")
+    status, report = _elsewhere(tmp_path, VOICELAB_BASE_URL=service)
+    assert status == 0
+    assert "pip install 'voicelab[local]'" in report["voice"]["note"]
+    assert report["VOICELAB_BASE_URL"] == {"value": service, "note": "it answers, and takes the key"}
+
+
+def test_a_service_that_refuses_the_key(run: Any, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICELAB_BASE_URL", service)
+    monkeypatch.setenv("VOICELAB_API_KEY", "vl_" + "Qq" * 24 + "1")
+    done = run("doctor")
+    assert done.exit_code == 1
+    assert "another key in VOICELAB_API_KEY: this one is not accepted" in done.stdout
+    assert done.stdout.splitlines()[-1] == "in trouble: VOICELAB_BASE_URL"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a folder is made unusable with a file in its way")
+def test_all_that_can_be_wrong_at_once_and_how_to_mend_each(tmp_path: Path) -> None:
+    # A copy of the package with one bit of the weights turned, packages that are missing or too old, no
+    # Jupyter, a file where the data folder should be, and nobody at the service's address.
+    copy = tmp_path / "voicelab"
+    shutil.copytree(Path(voicelab.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    weights = bytearray((copy / "engine" / "weights" / "voice.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (copy / "engine" / "weights" / "voice.safetensors").write_bytes(weights)
+    (copy / "engine" / "weights" / "guess.safetensors").unlink()
+    metadata = tmp_path / "voicelab-9.0.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    wanted = ["numpy>=99", "not-there-at-all>=1", "torch>=99; extra == 'local'", "also-not-there; extra == 'whisper'"]
+    required = "".join(f"Requires-Dist: {item}\n" for item in wanted)
+    metadata.write_text(f"Metadata-Version: 2.1\nName: voicelab\nVersion: 9.0\nProvides-Extra: local\n{required}")
+    _without(tmp_path, "jupyter_client")
+    (tmp_path / "file").write_text("in the way")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
+    status, report = _elsewhere(tmp_path, VOICELAB_HOME=str(tmp_path / "file" / "home"), VOICELAB_BASE_URL=nobody)
+    assert status == 1
+    for name, trouble, mend in (
+        ("dependencies", "missing: not-there-at-all; numpy", "pip install voicelab"),
+        ("extra local", "(>=99 is wanted)", "pip install 'voicelab[local]'"),
+        ("weights files", "voice.safetensors is damaged", "git checkout voicelab/engine/weights"),
+        ("weights files", "guess.safetensors: No such file", "git checkout voicelab/engine/weights"),
+        ("voice", "", "pip install"),
+        ("VOICELAB_HOME", "cannot be written to", "chmod u+rwx"),
+        ("VOICELAB_BASE_URL", "", "see that the address is right"),
+    ):
+        assert trouble in report[name]["trouble"]
+        assert mend in report[name]["mend"]
+    assert report["voicelab"]["value"] == "9.0"
+    assert report["extra whisper"]["note"] == "to have it: pip install 'voicelab[whisper]'"
+    assert report["jupyter"]["note"] == "to have it: pip install 'voicelab[notebook]'"
+
+
+def test_a_kernel_of_another_python_and_widgets_that_jupyterlab_does_not_find(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    from voicelab.cli.symptoms import CHECKS
+
+    (jupyter,) = (check for check in CHECKS if check.__name__ == "_jupyter")
+    assert not any(symptom.trouble for symptom in jupyter())
+    spec = tmp_path / "kernels" / "python3" / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    spec.write_text(json.dumps({"argv": ["/usr/bin/other", "-f"], "display_name": "x", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    assert KernelSpecManager().get_kernel_spec("python3").argv[0] == "/usr/bin/other"
+    # Where JupyterLab looks for scripts besides: an installation without those of the widgets.
+    monkeypatch.setattr(jupyter_core.paths, "ENV_JUPYTER_PATH", [str(tmp_path)])
+    monkeypatch.setattr(jupyter_core.paths, "SYSTEM_JUPYTER_PATH", [])
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    kernel, ipywidgets, anywidget = jupyter()
+    assert kernel.trouble == "notebooks run in another Python than this"
+    assert kernel.mend.endswith("-m ipykernel install --sys-prefix")
+    for symptom in (ipywidgets, anywidget):
+        assert "widgets would not show" in symptom.trouble
+        assert "pip install" in symptom.mend
+
+
+def test_the_written_digests_are_those_of_the_weights() -> None:
+    folder = Path(voicelab.__file__).parent / "engine" / "weights"
+    lines = (folder / "SHA256SUMS").read_text(encoding="ascii").splitlines()
+    listed = {name: digest for digest, name in map(str.split, lines)}
+    found = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.iterdir()
+        if path.name != "SHA256SUMS"
+    }
+    told = "other weights: (cd voicelab/engine/weights && sha256sum *.safetensors *.gz > SHA256SUMS)"
+    assert listed == found, told
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a folder is made unusable with a file in its way")
@@ -77,3 +187,4 @@ def test_a_data_folder_that_cannot_be_used_is_trouble(
     done = run("doctor")
     assert done.exit_code == 1
     assert "TROUBLE" in done.stdout
+    assert "\n                      to mend it: " in done.stdout

@@ -290,6 +290,7 @@ def test_a_service_declares_itself() -> None:
         "voices": [{"id": "ada", "title": "Ada"}, {"id": ""}, 3],
         "max_text": 20000,
         "price_per_million_bytes": 15,
+        "one_model": False,
         "later": "fields",
     }
     assert wire.capabilities_of(answer(200, {"status": "ready", "backend": told}), "http://h") == Capabilities(
@@ -302,6 +303,7 @@ def test_a_service_declares_itself() -> None:
         voices=(VoicePreset("ada", "Ada"),),
         max_text=20000,
         price_per_million_bytes=15.0,
+        one_model=False,
     )
 
 
@@ -310,7 +312,17 @@ RUBBISH: list[Any] = [None, 7, "x", [], {}, [[]], {"a": 1}, True, -1, 1.5]
 
 @pytest.mark.parametrize("value", RUBBISH)
 def test_whatever_health_says_there_are_capabilities(value: object) -> None:
-    names = ("name", "models", "seed", "fingerprint", "languages", "voices", "max_text", "price_per_million_bytes")
+    names = (
+        "name",
+        "models",
+        "seed",
+        "fingerprint",
+        "languages",
+        "voices",
+        "max_text",
+        "price_per_million_bytes",
+        "one_model",
+    )
     for body in (value, {"backend": value}, *({"backend": {name: value}} for name in names)):
         found = wire.capabilities_of(answer(200, body), "http://h")
         assert found.device == "remote"

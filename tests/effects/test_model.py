@@ -28,6 +28,7 @@ def test_without_a_seed_takes_differ_and_each_can_be_had_again(voice: Voice) -> 
 def test_both_models_are_one_voice_and_the_clip_says_so(voice: Voice) -> None:
     request = voice.request(TEXT)
     assert voice.backend.capabilities.models == ("s1", "s2-pro")
+    assert voice.backend.capabilities.one_model is True
     small = voice.backend.synthesize(request, model="s1", seed=1).clip()
     large = voice.backend.synthesize(request, model="s2-pro", seed=1).clip()
     assert np.array_equal(small.samples, large.samples)

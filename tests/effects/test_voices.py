@@ -7,10 +7,12 @@ from collections.abc import Callable
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
 import numpy as np
 import pytest
+import torch
 
 from tests.effects.measure import Voice, long_term_spectrum
 from voicelab.audio import analysis
 from voicelab.audio.clip import Clip
+from voicelab.engine.likeness import similarity
 from voicelab.schema import ReferenceAudio, TTSRequest
 
 TRANSCRIPT = "The smooth planks lay on the shore, and all of us saw the old canoe go by. Nobody said a word."
@@ -92,3 +94,37 @@ def test_references_beside_a_reference_id_are_not_looked_at(voice: Voice, rubbis
     given = b"".join(voice.backend.synthesize(request, seed=1))
     plain = voice.request("Rice is served.", reference_id="clara")
     assert given == b"".join(voice.backend.synthesize(plain, seed=1))
+
+
+def test_a_clone_tells_how_near_it_came(voice: Voice, reference: Callable[[str], Clip]) -> None:
+    """Nearer to its own reference than to any other, which is what the figure is for; a preset's clip tells nothing."""
+    assert reference("clara").similarity is None
+    near = {name: voice.say(references=[audio_of(reference(name))]) for name in OTHERS}
+    speaker = voice.backend._references.speaker
+    known = {name: speaker([audio_of(reference(name))]) for name in OTHERS}
+    every = torch.stack(list(voice.backend._checkpoint.speakers.values()))
+    for name, clip in near.items():
+        assert clip.similarity is not None
+        assert 0.3 < clip.similarity < 1
+        assert clip.notes == ()
+        made = speaker([audio_of(clip)])
+        # Of the codes it was made of; encoded from its audio it is nearly the same figure.
+        assert clip.similarity == pytest.approx(similarity(made, known[name], every), abs=0.25)
+        assert all(similarity(made, known[other], every) < clip.similarity - 0.2 for other in OTHERS if other != name)
+
+
+def test_a_reference_that_cannot_be_followed_is_told(voice: Voice, reference: Callable[[str], Clip]) -> None:
+    """At 10 dB above white noise; over a telephone; cut short. At 20 dB nothing is said."""
+    clean = reference("clara")
+    noise = np.random.default_rng(0).standard_normal(len(clean)) * np.sqrt(np.mean(np.square(clean.samples)))
+    cases = {
+        "": clean.samples + 0.1 * noise,
+        "cannot follow": clean.samples + 10**-0.5 * noise,
+        "telephone": clean.resample(8000).resample(clean.rate).samples,
+        "at least 3 s": clean.samples[: 2 * clean.rate],
+    }
+    for told, samples in cases.items():
+        clip = Clip(np.clip(samples, -1, 1).astype(np.float32), clean.rate)
+        notes = voice.say("Rice is served.", references=[audio_of(clip)]).notes
+        assert len(notes) == bool(told), (told, notes)
+        assert all(told in note and "reference 1" in note for note in notes)

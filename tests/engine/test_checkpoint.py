@@ -76,8 +76,9 @@ def test_a_missing_file(tmp_path: Path) -> None:
     _refused(tmp_path / "nowhere.safetensors", "cannot be read")
 
 
-def test_a_folder(tmp_path: Path) -> None:
-    _refused(tmp_path, "cannot be read")
+def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"voice\.safetensors cannot be read"):
+        checkpoint.load(tmp_path)
 
 
 @pytest.mark.parametrize("keep", [0, 5, 8, 100, 3000, -1])
@@ -186,3 +187,66 @@ def test_it_speaks_english_unless_it_says_what_else(saved: Path) -> None:
     assert checkpoint.load(_rewrite(saved, lambda old: {**old, "languages": ["en"]})).languages == ("en",)
     for languages in (["en", "zh"], []):
         _refused(_rewrite(saved, lambda old, said=languages: {**old, "languages": said}), "this version reads")
+
+
+LARGER = dataclasses.replace(LANGUAGE, slow=dataclasses.replace(LANGUAGE.slow, layers=3, hidden=64))
+
+
+@pytest.fixture
+def folder(saved: Path) -> Path:
+    """Two models on one codec, the larger one the first."""
+    main = saved.with_name(checkpoint.EMBEDDED)
+    checkpoint.save(main, make_codec(), make_lm(5, LARGER), {ADA: speaker(1), BEN: speaker(2)}, {})
+    checkpoint.save_small(main.with_name(checkpoint.SMALL), make_lm(), checkpoint.load(main), {"step": 4})
+    return main.parent
+
+
+def test_a_folder_holds_two_models_on_one_codec(folder: Path) -> None:
+    found = checkpoint.load(folder)
+    alone = checkpoint.load(folder / checkpoint.EMBEDDED)
+    assert (alone.small, alone.small_digest) == (None, None)
+    assert (found.digest, found.codec_digest) == (alone.digest, alone.codec_digest)
+    assert found.lm.config == LARGER
+    small = checkpoint.load_small(found)
+    assert small.config == LANGUAGE
+    for name, value in make_lm().state_dict().items():
+        torch.testing.assert_close(small.state_dict()[name], value.half().float())
+    with pytest.raises(WeightsError, match=r"no s1\.safetensors"):
+        checkpoint.load_small(alone)
+
+
+def test_the_codecs_digest_is_the_codecs(saved: Path) -> None:
+    """Another language model or voice beside it changes nothing; another codec does."""
+    one = checkpoint.load(saved).codec_digest
+    assert (
+        checkpoint.load(
+            _rewrite(saved, **{"voices.ada": speaker(5).half(), "lm.begin": torch.ones(32).half()})
+        ).codec_digest
+        == one
+    )
+    bias = load_file(saved)["codec.decoder.leave.bias"]
+    assert checkpoint.load(_rewrite(saved, **{"codec.decoder.leave.bias": bias + 1})).codec_digest != one
+
+
+def test_a_second_model_on_another_codec_is_refused(folder: Path) -> None:
+    checkpoint.save(folder / checkpoint.EMBEDDED, make_codec(9), make_lm(), {ADA: speaker(1)}, {})
+    with pytest.raises(WeightsError, match=r"s1\.safetensors: its language model is on another codec"):
+        checkpoint.load(folder)
+
+
+def test_a_second_model_that_is_damaged_is_refused(folder: Path) -> None:
+    """What it is, at once; its tensors, when they are read."""
+    small = folder / checkpoint.SMALL
+    whole = small.read_bytes()
+    small.write_bytes(whole[:50])
+    with pytest.raises(WeightsError, match=r"s1\.safetensors cannot be read"):
+        checkpoint.load(folder)
+    small.write_bytes(whole)
+    found = checkpoint.load(folder)
+    tensors = load_file(small)
+    tensors["lm.begin"][0] = torch.nan
+    with safe_open(small, framework="pt") as file:
+        metadata = file.metadata()
+    save_file(tensors, small, metadata=metadata)
+    with pytest.raises(WeightsError, match=r"s1\.safetensors: lm\.begin holds numbers that are not finite"):
+        checkpoint.load_small(found)

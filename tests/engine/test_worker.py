@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -14,9 +13,12 @@ import torch
 from tests.engine.test_scheduler import Reading
 from tests.engine.tiny import phonemes, sequence, spoken
 from voicelab.engine.lm import LM
+from voicelab.engine.quick import QuickStep
 from voicelab.engine.runner import Runner
 from voicelab.engine.scheduler import Scheduler
 from voicelab.engine.sequence import UNREAD, Group, Sequence
+from voicelab.engine.step import Step
+from voicelab.engine.transformer import KVCache
 from voicelab.errors import EngineError, EngineUnavailable
 
 PATIENCE = 30.0
@@ -45,25 +47,27 @@ def _alone(lm: LM, made: Sequence) -> list[tuple[int, ...]]:
 
 
 class Failing(Runner):
-    """Fails in the middle of a step, after the cache has been written, when a sequence is in the batch and at its frame."""
+    """Fails at the end of a step, after the cache has been written, when a sequence is in the batch and at its frame."""
 
     def __init__(self, model: LM, rows: int) -> None:
-        super().__init__(model, rows)
+        super().__init__(model, rows, self._arithmetic)
         self.error: Exception | None = None
         self.ill: Sequence | None = None
         self.at = 5
         self.batches: list[int] = []
 
-    def _others(self, *arguments: Any) -> torch.Tensor:
-        sequences = self._stepped
-        self.batches.append(len(sequences))
-        if self.error is not None and any(s is self.ill and s.spoken >= self.at for s in sequences):
-            raise self.error
-        return super()._others(*arguments)
+    def _arithmetic(self, model: LM, cache: KVCache) -> Step:
+        outer = self
 
-    def step(self, sequences: list[Sequence]) -> torch.Tensor:
-        self._stepped = sequences
-        return super().step(sequences)
+        class Breaking(QuickStep):
+            def step(self, sequences: list[Sequence], draws: list[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:
+                made = super().step(sequences, draws)
+                outer.batches.append(len(sequences))
+                if outer.error is not None and any(s is outer.ill and s.spoken >= outer.at for s in sequences):
+                    raise outer.error
+                return made
+
+        return Breaking(model, cache)
 
 
 @pytest.fixture

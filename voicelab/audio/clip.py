@@ -79,6 +79,9 @@ class Clip:
         provenance: where it comes from, None when it was loaded or computed.
         words: when each word is said, where the backend tells.
         notes: what the listener should know, in sentences.
+        similarity: of a cloned voice, how near it came to its reference, where the backend tells: 1 for the same
+            speaker, 0 for as far away as two voices of the backend are on average, negative beyond; no unit. A short
+            text is some way below 1 even in the reference's own voice.
 
     Two clips are equal when their samples and rates are: the same sound compares equal wherever and
     however fast it was made. Clips can be hashed, pickled and copied. Raises AudioError, which names
@@ -90,6 +93,7 @@ class Clip:
     provenance: Provenance | None = None
     words: tuple[WordTime, ...] = ()
     notes: tuple[str, ...] = ()
+    similarity: float | None = None
 
     def __post_init__(self) -> None:
         samples = as_samples(self.samples)
@@ -114,7 +118,8 @@ class Clip:
 
     def __reduce__(self) -> tuple[Callable[..., Clip], tuple[object, ...]]:
         # Through the constructor, because a pickled array forgets that it is read-only.
-        return type(self), (np.array(self.samples), self.rate, self.provenance, self.words, self.notes)
+        held = np.array(self.samples)
+        return type(self), (held, self.rate, self.provenance, self.words, self.notes, self.similarity)
 
     def __len__(self) -> int:
         return int(self.samples.size)

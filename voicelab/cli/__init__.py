@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typer
 
+from voicelab.cli.check import check
 from voicelab.cli.console import HouseGroup, show_version
 from voicelab.cli.doctor import doctor
 from voicelab.cli.keys import keys
@@ -44,4 +45,5 @@ app.add_typer(voices, name="voices")
 app.command()(sweep)
 app.command()(replay)
 app.command()(lab)
+app.command()(check)
 app.command()(doctor)

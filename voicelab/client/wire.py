@@ -197,7 +197,7 @@ def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
     seed = told.get("seed")
     models = tuple(model for model in MODELS if model in _strings(told.get("models")))
     longest = told.get("max_text")
-    price = told.get("price_per_million_bytes")
+    price, one = told.get("price_per_million_bytes"), told.get("one_model")
     return Capabilities(
         name=_string(told.get("name")) or plain.name,
         models=models or plain.models,
@@ -208,6 +208,7 @@ def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
         voices=tuple(_presets(told.get("voices"))),
         max_text=longest if type(longest) is int and longest > 0 else None,
         price_per_million_bytes=float(price) if isinstance(price, float) or type(price) is int else None,
+        one_model=one if isinstance(one, bool) else None,
     )
 
 

@@ -192,9 +192,14 @@ class Codec(nn.Module):
     @torch.inference_mode()
     def encode(self, samples: Tensor) -> Tensor:
         """Audio (batch, time) at the codec's rate → codes (batch, n, codebooks); the end is padded to a whole frame."""
+        return self.quantizer.encode(self.latents(samples))
+
+    @torch.inference_mode()
+    def latents(self, samples: Tensor) -> Tensor:
+        """Audio (batch, time) → what the quantizer is given, (batch, n, latent)."""
         samples = F.pad(samples, (0, -samples.shape[1] % self.config.hop))
-        codes: Tensor = self.quantizer.encode(self.encoder(self.spectrum(samples)))
-        return codes
+        out: Tensor = self.encoder(self.spectrum(samples))
+        return out
 
     @torch.inference_mode()
     def decode(self, codes: Tensor) -> Tensor:

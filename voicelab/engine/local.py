@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import hashlib
 import secrets
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -25,6 +27,7 @@ from voicelab.backend import (
     check_text_length,
 )
 from voicelab.engine import checkpoint
+from voicelab.engine.likeness import similarity
 from voicelab.engine.pipeline import Parts, Speech
 from voicelab.engine.scheduler import ROWS, Scheduler
 from voicelab.engine.speakers import References
@@ -33,27 +36,29 @@ from voicelab.engine.text.guess import load_guess
 from voicelab.engine.text.lexicon import Lexicon
 from voicelab.engine.voices import StoredVoices
 from voicelab.errors import EngineError, RequestInvalid
-from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
 from voicelab.voices.store import LOCAL_OWNER, VoiceStore
 
-REVISION = 2
+REVISION = 3
 """To be raised whenever the same weights, request and seed give other samples than before: caches then ask anew."""
 _ONE_VOICE = "model s1: this voice is one model, which speaks the same as s1 and as s2-pro"
+_SMALL: Model = "s1"
 
 
 class LocalBackend:
     """The embedded voice, or another checkpoint of its family, on this machine.
 
     Seeds are exact: the same request, seed and device give the same samples. Without a seed one is drawn, and kept in the
-    clip's provenance. Both models of the interface, s1 and s2-pro, are answered by the one embedded voice for now, and a
-    clip of s1 notes it.
+    clip's provenance. The model s1 is a second language model on the same codec, loaded when it is first asked for. Where
+    the checkpoint has none, as the embedded one for now, s2-pro speaks under both names: the capabilities say so
+    (``one_model``), and a clip of s1 notes it. Voices are the same for both.
     Voices made with `create_voice` are kept on disk; for speech with the voices inside the package no disk is touched.
 
     Args:
         device: as torch names it (``"cpu"``, ``"cuda:0"``); by default a CUDA device if there is one, else the CPU.
         threads: CPU threads for torch, in the whole process; by default torch's own choice.
-        weights: a checkpoint; by default the one inside the package.
-        rows: most utterances spoken at once; more wait.
+        weights: a checkpoint, a file or a folder of two models; by default the one inside the package.
+        rows: most utterances of a model spoken at once; more wait.
         voices: where voices are kept; by default in VOICELAB_HOME.
 
     Raises:
@@ -79,12 +84,13 @@ class LocalBackend:
         self._scheduler = Scheduler(self._checkpoint.lm, rows)
         front = FrontEnd(Lexicon(load_guess()), self._checkpoint.languages)
         self._parts = Parts(self._checkpoint.codec, self._scheduler, front)
+        self._second = _Second(self._checkpoint, self._parts)
         self._references = References(self._checkpoint.codec)
         self._own_store = voices is None
         self._voices = StoredVoices(
             VoiceStore() if voices is None else voices,
             self._references,
-            self._checkpoint.digest,
+            self._checkpoint.codec_digest,
             next(iter(self._checkpoint.speakers.values())).numel(),
         )
         self._owner = LOCAL_OWNER
@@ -93,11 +99,12 @@ class LocalBackend:
             models=("s1", "s2-pro"),
             device=_describe(self._device),
             seed="exact",
-            fingerprint=hashlib.sha256(f"{REVISION}:{self._checkpoint.digest}".encode()).hexdigest()[:16],
+            fingerprint=_fingerprint(self._checkpoint),
             languages=self._checkpoint.languages,
             voices=self._checkpoint.presets,
             max_text=DEFAULT_MAX_TEXT,
             price_per_million_bytes=0.0,
+            one_model=self._checkpoint.small is None,
         )
 
     @property
@@ -108,13 +115,14 @@ class LocalBackend:
     @property
     def healthy(self) -> bool:
         """Whether what is asked for now will be spoken: False once closed, or while a dead or hanging thread is in place."""
-        return self._scheduler.healthy
+        return self._scheduler.healthy and self._second.healthy
 
     def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
         """Begins to speak.
 
         Raises:
             RequestInvalid: nothing in the text can be spoken, it is too long, or a voice or reference is unusable.
+            WeightsError: the model's weights, read when it is first asked for, are damaged.
             EngineError: the engine is closed.
         """
         started = time.perf_counter()
@@ -123,7 +131,8 @@ class LocalBackend:
         used = secrets.randbits(32) if given is None else given
         speaker, rate = self._speaker(request), self._parts.codec.config.sample_rate
         prosody, encoder = ProsodyProcessor.for_request(request, rate), StreamEncoder.for_request(request, rate)
-        speech = Speech(self._parts, request, speaker, used)  # last: from here on there is work to be cancelled
+        parts = self._second.parts() if model == _SMALL else self._parts
+        speech = Speech(parts, request, speaker, used)  # last: from here on there is work to be cancelled
         return SpeechStream(
             _encoded(speech, prosody, encoder),
             request=request,
@@ -131,7 +140,7 @@ class LocalBackend:
             backend=self._capabilities,
             seed=used,
             on_close=speech.cancel,
-            epilogue=partial(self._epilogue, request, model, speech, prosody),
+            epilogue=partial(self._epilogue, request, model, speech, prosody, speaker),
             started=started,
         )
 
@@ -152,6 +161,14 @@ class LocalBackend:
             StoreError: it is kept, and cannot be read.
         """
         return self._voices.store.get(id, self._owner)
+
+    def list_voices(self) -> tuple[VoiceModel, ...]:
+        """The records of the caller's stored voices, the newest first.
+
+        Raises:
+            StoreError: they are kept, and cannot be read.
+        """
+        return self._voices.store.listed(self._owner)
 
     def acting_for(self, owner: str) -> Self:
         """The same backend for another caller, whose private voices are its own. Closing either closes both."""
@@ -180,15 +197,24 @@ class LocalBackend:
     def close(self) -> None:
         """Ends the engine's thread; what still speaks fails. May be called twice. A store that was given stays open."""
         self._scheduler.close()
+        self._second.close()
         if self._own_store:
             self._voices.store.close()
 
-    def _epilogue(self, request: TTSRequest, model: Model, speech: Speech, prosody: ProsodyProcessor) -> Epilogue:
+    def _epilogue(
+        self, request: TTSRequest, model: Model, speech: Speech, prosody: ProsodyProcessor, speaker: Tensor
+    ) -> Epilogue:
         voice = request.reference_id
         if voice and voice not in self._checkpoint.speakers:
             self._voices.count(voice)
-        notes = (*speech.notes, *prosody.notes, *(() if model == DEFAULT_MODEL else (_ONE_VOICE,)))
-        return Epilogue(stretch_words(speech.words, prosody.speed), notes)
+        alone = self._checkpoint.small is None
+        notes = (*speech.notes, *prosody.notes, *((_ONE_VOICE,) if alone and model == _SMALL else ()))
+        near = None
+        if request.references or (voice and voice not in self._checkpoint.speakers):
+            near = similarity(speech.speaker, speaker, torch.stack(list(self._checkpoint.speakers.values())))
+        if request.references and not voice:
+            notes += self._references.doubts(request.references)
+        return Epilogue(stretch_words(speech.words, prosody.speed), notes, near)
 
     def _speaker(self, request: TTSRequest) -> Tensor:
         speakers = self._checkpoint.speakers
@@ -207,10 +233,51 @@ class LocalBackend:
         return speakers[self._checkpoint.presets[0].id]
 
 
+class _Second:
+    """The second model of a checkpoint: what its requests share, from the first of them on. Without one, the first's."""
+
+    def __init__(self, found: checkpoint.Checkpoint, first: Parts) -> None:
+        self._checkpoint, self._first = found, first
+        self._made: Parts | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def parts(self) -> Parts:
+        """Loads the model if it is there and was not asked for before. Raises WeightsError, EngineError when closed."""
+        if self._checkpoint.small is None:
+            return self._first
+        with self._lock:
+            if self._closed:
+                raise EngineError("the engine is closed")
+            if self._made is None:
+                scheduler = Scheduler(checkpoint.load_small(self._checkpoint), self._first.scheduler.rows)
+                self._made = replace(self._first, scheduler=scheduler)
+            return self._made
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it speaks, or has not been asked to."""
+        made = self._made
+        return made is None or made.scheduler.healthy
+
+    def close(self) -> None:
+        """Ends its thread, if it has one."""
+        with self._lock:
+            self._closed, made = True, self._made
+        if made is not None:
+            made.scheduler.close()
+
+
 def _encoded(speech: Speech, prosody: ProsodyProcessor, encoder: StreamEncoder) -> Iterator[bytes]:
     for samples in speech.audio():
         yield encoder.feed(prosody.feed(samples))
     yield encoder.feed(prosody.finish()) + encoder.finish()
+
+
+def _fingerprint(found: checkpoint.Checkpoint) -> str:
+    """Other weights or another revision, another fingerprint."""
+    known = [str(REVISION), found.digest, *([found.small_digest] if found.small_digest else [])]
+    return hashlib.sha256(":".join(known).encode()).hexdigest()[:16]
 
 
 def _device(name: str | None) -> torch.device:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from voicelab.audio.clip import WordTime
 from voicelab.engine.codec import Codec, DecoderStream
+from voicelab.engine.lm import speaker_statistics
 from voicelab.engine.sampling import Settings
 from voicelab.engine.scheduler import Scheduler
 from voicelab.engine.sequence import Frame, Group, Phonemes, Sequence
@@ -61,7 +62,7 @@ class Speech:
         self._phonemes: list[Phonemes] = []
         self._sequences: list[Sequence] = []
         self._place: list[tuple[str, int, int]] = []
-        self._frames = 0
+        self._said: list[Tensor] = []
         self._cancelled = False
         self._submit()
         if not self._sequences:
@@ -78,6 +79,18 @@ class Speech:
         step = self._parts.codec.config.hop / self._parts.codec.config.sample_rate
         return tuple(WordTime(text, first * step, last * step) for text, first, last in self._place)
 
+    @property
+    def speaker(self) -> Tensor:
+        """(2 * latent,) statistics of what was said: those of the codes themselves, so that nothing is encoded again.
+
+        Raises:
+            EngineError: nothing was said yet.
+        """
+        if not self._said:
+            raise EngineError("nothing was said yet")
+        codes = torch.stack(self._said)[None].to(self._parts.codec.decoder.leave.weight.device)
+        return speaker_statistics(self._parts.codec.quantizer.decode(codes)[0].cpu())
+
     def cancel(self) -> None:
         """Stops the work; what is still read of it raises Cancelled."""
         self._cancelled = True
@@ -91,7 +104,7 @@ class Speech:
         size = next(pieces)
         hop = self._parts.codec.config.hop
         for offset, sequence in self._streams():
-            decoder, loudest, length, begun = DecoderStream(self._parts.codec), 0.0, 0, self._frames
+            decoder, loudest, length, begun = DecoderStream(self._parts.codec), 0.0, 0, len(self._said)
             waiting: list[Tensor] = []
             self._cut = False
             for frame in self._follow(sequence, offset):
@@ -105,7 +118,7 @@ class Speech:
             made = np.concatenate(rest)
             if max(loudest, _peak(made)) < _QUIET and not self._cut:
                 raise EngineError("the voice made nothing but silence of this text; please report the text")
-            if length + made.size != (self._frames - begun) * hop:
+            if length + made.size != (len(self._said) - begun) * hop:
                 raise EngineError("the codec made more or less audio than its codes stand for")
             yield made
 
@@ -142,7 +155,7 @@ class Speech:
                 self._end(frame, offset)
             else:
                 self._place_word(frame, offset)
-                self._frames += 1
+                self._said.append(frame.codes)
                 yield frame.codes
         if ended < 0 or begun > ended:
             raise EngineError("the speech broke off before the end of the text")
@@ -186,11 +199,13 @@ class Speech:
         if word < 0:
             return
         if word != self._word:
-            self._place.append((self._phonemes[offset + frame.segment].words[word][0], self._frames, self._frames + 1))
+            self._place.append(
+                (self._phonemes[offset + frame.segment].words[word][0], len(self._said), len(self._said) + 1)
+            )
             self._word = word
         else:
             text, first, _ = self._place[-1]
-            self._place[-1] = (text, first, self._frames + 1)
+            self._place[-1] = (text, first, len(self._said) + 1)
 
     def _end(self, frame: Frame, offset: int) -> None:
         limits = {"max_new_tokens": self._request.max_new_tokens, "early_stop": self._request.early_stop_threshold}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from voicelab.engine.sampling import REPEAT_WINDOW, Settings
 from voicelab.engine.transformer import Parked
-from voicelab.errors import Cancelled
+from voicelab.errors import Cancelled, EngineError
 
 KEPT_PHONES = 40
 """Phones of what was said before that the text encoder still sees when the next segment follows."""
@@ -115,6 +115,17 @@ class Sequence:
         self._held = False
         self.waiting: queue.SimpleQueue[Phonemes | None] = queue.SimpleQueue()
         self._out: queue.SimpleQueue[Frame | BaseException | None] = queue.SimpleQueue()
+
+    @property
+    def given(self) -> tuple[Tensor, Tensor]:
+        """What the model is told at this frame: the phone at the pointer, and the speaker; each (slow width,).
+
+        Raises:
+            EngineError: the sequence has no row, or no text.
+        """
+        if self.text is None or self.voice is None:
+            raise EngineError("a sequence was stepped before it was given a row and text")
+        return self.text[self.pointer], self.voice
 
     def add(self, phonemes: Phonemes) -> None:
         """One more segment to say."""

@@ -6,6 +6,7 @@ import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from voicelab.audio.samples import resample
 from voicelab.audio.sandbox import decode_apart
 from voicelab.engine.codec import Codec
+from voicelab.engine.likeness import doubts, kept
 from voicelab.engine.lm import speaker_statistics
 from voicelab.errors import AudioError, RequestInvalid
 from voicelab.schema import ReferenceAudio
@@ -28,12 +30,22 @@ _MARGIN = 0.15
 _REMEMBERED = 32
 
 
+@dataclass(frozen=True)
+class Heard:
+    """What the codec made of a reference."""
+
+    latents: Tensor
+    """(n, latent), quantized."""
+    doubts: tuple[str, ...]
+    """See likeness.doubts."""
+
+
 class References:
     """Makes speakers of references, and remembers the latest: a voice used again costs no encoding."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
-        self._latents: OrderedDict[str, Tensor] = OrderedDict()
+        self._heard: OrderedDict[str, Heard] = OrderedDict()
         self._lock = threading.Lock()
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> Tensor:
@@ -42,34 +54,45 @@ class References:
         Raises:
             RequestInvalid: a reference is no audio, or holds no sound; the field is named with its position.
         """
+        return speaker_statistics(torch.cat([heard.latents for heard in self._all(references)]))
+
+    def doubts(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
+        """What a listener should know of references that the voice cannot follow well, in sentences. Raises as `speaker`."""
+        return tuple(
+            f"reference {i + 1}: {doubt}" for i, heard in enumerate(self._all(references)) for doubt in heard.doubts
+        )
+
+    def _all(self, references: Sequence[ReferenceAudio]) -> list[Heard]:
         found = []
         for i, reference in enumerate(references):
             try:
                 found.append(self._of(reference.audio))
             except AudioError as error:
                 raise RequestInvalid.of(f"references.{i}.audio", str(error)) from error
-        return speaker_statistics(torch.cat(found))
+        return found
 
-    def _of(self, audio: bytes) -> Tensor:
+    def _of(self, audio: bytes) -> Heard:
         key = hashlib.sha256(audio).hexdigest()
         with self._lock:
-            found = self._latents.get(key)
+            found = self._heard.get(key)
             if found is not None:
-                self._latents.move_to_end(key)
+                self._heard.move_to_end(key)
                 return found
         found = self._encode(audio)  # two callers may do the same at once: no harm
         with self._lock:
-            self._latents[key] = found
-            while len(self._latents) > _REMEMBERED:
-                self._latents.popitem(last=False)
+            self._heard[key] = found
+            while len(self._heard) > _REMEMBERED:
+                self._heard.popitem(last=False)
         return found
 
-    def _encode(self, audio: bytes) -> Tensor:
+    def _encode(self, audio: bytes) -> Heard:
         rate = self._codec.config.sample_rate
         samples = level(resample(*decode_apart(audio), rate), rate)  # it may come from anybody
         device = self._codec.decoder.leave.weight.device
-        codes = self._codec.encode(torch.from_numpy(samples).to(device)[None])
-        return self._codec.quantizer.decode(codes)[0].cpu()
+        latents = self._codec.latents(torch.from_numpy(samples).to(device)[None])
+        quantizer = self._codec.quantizer
+        held = quantizer.decode(quantizer.encode(latents))[0].cpu()
+        return Heard(held, doubts(samples, rate, kept(latents[0].cpu(), held)))
 
 
 def level(samples: NDArray[np.float32], rate: int) -> NDArray[np.float32]:

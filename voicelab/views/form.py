@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Final, Literal, get_args, get_origin
 
 from voicelab.backend import Capabilities, check_seed
-from voicelab.errors import RequestInvalid
-from voicelab.schema import TTSRequest
+from voicelab.errors import RequestInvalid, VoicelabError
+from voicelab.schema import ProsodyControl, TTSRequest
 
-__all__ = ["Knob", "call_code", "expected_seconds", "knob", "parse_seed", "voice_choices"]
+__all__ = ["Knob", "call_code", "error_html", "expected_seconds", "knob", "parse_seed", "voice_choices"]
 
 # English read aloud; only a progress bar depends on it.
 _CHARACTERS_PER_SECOND: Final = 14.0
@@ -32,8 +33,9 @@ class Knob:
 
 
 def knob(name: str) -> Knob:
-    """Return the field ``name`` of TTSRequest. Raises RequestInvalid when there is none."""
-    field = TTSRequest.model_fields.get(name)
+    """Return the field ``name`` of TTSRequest, or of its prosody: ``prosody.speed``. Raises RequestInvalid."""
+    place, _, part = name.rpartition(".")
+    field = (ProsodyControl if place == "prosody" else TTSRequest).model_fields.get(part)
     if field is None:
         raise RequestInvalid.of(name, "there is no such field")
     bounds = {key: getattr(item, key) for item in field.metadata for key in ("ge", "le") if hasattr(item, key)}
@@ -85,3 +87,14 @@ def call_code(text: str, fields: Mapping[str, object], *, base: Mapping[str, obj
 def expected_seconds(text: str) -> float:
     """Return about how long ``text`` takes to say, in seconds, more than 0: for progress, not for science."""
     return max(len(text) / _CHARACTERS_PER_SECOND, 0.5)
+
+
+def error_html(error: Exception) -> str:
+    """Return the error for people: each field by its name, nothing of a traceback."""
+    if isinstance(error, RequestInvalid):
+        lines = [f"<b>{escape(item.field)}</b>: {escape(item.msg)}" for item in error.errors]
+    elif isinstance(error, VoicelabError):
+        lines = [escape(str(error))]
+    else:
+        lines = [f"{escape(type(error).__name__)}: {escape(str(error))}"]
+    return f'<div role="alert" style="color:var(--jp-error-color1,#c62828)">{"<br>".join(lines)}</div>'

@@ -100,7 +100,8 @@ class SpeechJob:
         with stream:
             self._listener.began(stream.rate)
             samples = self._drain(stream)
-        return Clip(samples, stream.rate, stream.provenance, stream.epilogue.words, stream.epilogue.notes)
+        told = stream.epilogue
+        return Clip(samples, stream.rate, stream.provenance, told.words, told.notes, told.similarity)
 
     def _drain(self, stream: SpeechStream) -> Samples:
         parts: list[Samples] = []

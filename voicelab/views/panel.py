@@ -11,9 +11,9 @@ import ipywidgets as w
 from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples
 from voicelab.backend import Capabilities, SpeechStream
-from voicelab.errors import Cancelled, RequestInvalid, VoicelabError
+from voicelab.errors import Cancelled, RequestInvalid
 from voicelab.schema import TTSRequest
-from voicelab.views.form import call_code, expected_seconds, knob, parse_seed, voice_choices
+from voicelab.views.form import call_code, error_html, expected_seconds, knob, parse_seed, voice_choices
 from voicelab.views.job import Arrival, SpeechJob
 from voicelab.views.player import Player
 
@@ -135,7 +135,7 @@ class SpeechPanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no type
         if isinstance(error, Cancelled):
             self._over("warning", self.progress.value, f"cancelled after {self._made:.1f} s")
         else:
-            self._over("danger", self.progress.value, "failed", _error_html(error))
+            self._over("danger", self.progress.value, "failed", error_html(error))
 
     def _over(self, style: str, progress: float, status: str, message: str = "") -> None:
         self.player.end()
@@ -216,7 +216,7 @@ class SpeechPanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no type
             self._lab.request(self.text.value, **{name: value for name, value in fields.items() if name != "seed"})
         except RequestInvalid as error:
             self._valid = False
-            self.message.value = _error_html(error)
+            self.message.value = error_html(error)
             self.speak_button.disabled = True
             return False
         self._valid = True
@@ -267,14 +267,3 @@ def _slider(name: str, value: float) -> w.FloatSlider:
         continuous_update=False,
         tooltip=field.description,
     )
-
-
-def _error_html(error: Exception) -> str:
-    """Return the error for people: each field by its name, nothing of a traceback."""
-    if isinstance(error, RequestInvalid):
-        lines = [f"<b>{escape(item.field)}</b>: {escape(item.msg)}" for item in error.errors]
-    elif isinstance(error, VoicelabError):
-        lines = [escape(str(error))]
-    else:
-        lines = [f"{escape(type(error).__name__)}: {escape(str(error))}"]
-    return f'<div role="alert" style="color:var(--jp-error-color1,#c62828)">{"<br>".join(lines)}</div>'

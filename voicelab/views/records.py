@@ -26,7 +26,7 @@ def capabilities_bundle(capabilities: Capabilities) -> dict[str, str]:
     price = capabilities.price_per_million_bytes
     rows = [
         ("backend", f"{capabilities.name} on {capabilities.device}"),
-        ("models", ", ".join(capabilities.models)),
+        ("models", ", ".join(capabilities.models) + (" (one set of weights)" if capabilities.one_model else "")),
         ("seed", capabilities.seed),
         ("languages", ", ".join(capabilities.languages)),
         ("longest text", "" if capabilities.max_text is None else f"{capabilities.max_text:,} characters"),

@@ -6,7 +6,7 @@ from hypothesis import given
 
 from voicelab.backend import VoicePreset
 from voicelab.errors import RequestInvalid
-from voicelab.experiments.sweeps.axes import MAX_VALUES, Axis, parse_values
+from voicelab.experiments.sweeps.axes import MAX_VALUES, Axis, parse_values, varied, written
 from voicelab.schema import LATENCIES, ReferenceAudio
 
 
@@ -25,6 +25,10 @@ from voicelab.schema import LATENCIES, ReferenceAudio
         ("true,false", (True, False)),
         ("null, ada", (None, "ada")),
         ("", ()),
+        ("0.2..0.4 step 0.1, 0.9", (0.2, 0.3, 0.4, 0.9)),
+        ("on, off", (True, False)),
+        ('"low, very", 2', ("low, very", 2)),
+        ('"', ('"',)),
     ],
 )
 def test_values_as_people_write_them(text: str, values: tuple[object, ...]) -> None:
@@ -107,3 +111,44 @@ def test_what_no_axis_can_be(name: str, values: object, field: str) -> None:
 def test_an_unknown_axis_is_told_its_likely_name() -> None:
     with pytest.raises(RequestInvalid, match="did you mean temperature"):
         Axis.of("temprature", [0.5])
+
+
+def test_an_id_that_looks_like_a_number_or_a_range_is_an_id() -> None:
+    assert Axis.of("voice", "123, a..b, null").values == ("123", "a..b", None)
+    assert not varied("voice", "a..b")
+    assert varied("temperature", "0..0.2 step 0.1, 0.9")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "text"),
+    [
+        ("temperature", [0, 0.5, 1], "0..1 step 0.5"),
+        ("temperature", [0.1, 0.7], "0.1, 0.7"),
+        ("max_new_tokens", [1000, 900, 800], "1000..800 step -100"),
+        ("voice", ["ada", "7", None, "null", "x, y"], 'ada, 7, null, "null", "x, y"'),
+        ("normalize", [True, False], "on, off"),
+        ("text", ["One, two."], '"One, two."'),
+    ],
+)
+def test_an_axis_is_written_as_people_write_it(name: str, values: list[object], text: str) -> None:
+    assert written(Axis.of(name, values)) == text
+
+
+def test_audio_is_not_written() -> None:
+    assert written(Axis.of("references", [[ReferenceAudio(audio=b"1", text="")]])) is None
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6, unique_by=lambda value: f"{value:g}"))
+def test_what_is_written_is_read_as_the_same_numbers(values: list[float]) -> None:
+    axis = Axis.of("temperature", values)
+    text = written(axis)
+    assert text is not None
+    assert Axis.of("temperature", text) == axis
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=4, unique=True))
+def test_what_is_written_is_read_as_the_same_words(values: list[str]) -> None:
+    axis = Axis.of("voice", values)
+    text = written(axis)
+    assert text is not None
+    assert Axis.of("voice", text) == axis

@@ -28,6 +28,12 @@ def test_a_selection_is_a_result(made: SweepResult) -> None:
     assert len(made.select(temperature=0.3)) == 0
 
 
+def test_an_axis_answers_to_the_name_it_was_asked_by(tmp_path: Path) -> None:
+    made = sweep(ToneBackend(), {"voice": ["ada", "ben"], "speed": [1, 2]}, cache=Cache(tmp_path)).run()
+    assert made.clip(voice="ada", speed=2) == made.clip(reference_id="ada", prosody__speed=2)
+    assert made.listening_test("AB", "voice", lufs=None).systems == ("ada", "ben")
+
+
 def test_from_a_selection_to_a_blind_test_and_back(made: SweepResult, tmp_path: Path) -> None:
     test = made.select(temperature=[0, 1]).listening_test("AB", "temperature", seed=3)
     assert test.systems == ("0", "1")

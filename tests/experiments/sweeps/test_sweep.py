@@ -126,6 +126,39 @@ def test_cancel_breaks_off_and_keeps_what_is_made(cache: Cache) -> None:
     assert len(rest.asked) == 60 - len(made.takes)
 
 
+def test_cancel_stops_looking_for_what_is_kept_too(cache: Cache) -> None:
+    sweep(ToneBackend(), repeats=5, cache=cache).run()
+    first = threading.Event()
+
+    def slow(_: Outcome) -> None:
+        first.set()
+        time.sleep(0.05)
+
+    work = sweep(ToneBackend(), repeats=5, cache=cache).start(listener=slow)
+    assert first.wait(5)
+    work.cancel()
+    assert work.wait(5)
+    assert (work.state, 0 < len(work.outcomes) < 30) == ("cancelled", True)
+
+
+def test_a_pause_is_no_time_at_work(cache: Cache) -> None:
+    go = threading.Event()
+    work = sweep(ToneBackend(lambda _: go.wait(10)), cache=cache).start(concurrency=2)
+    while len(work.running) < 2:
+        time.sleep(0.01)
+    assert {job.cell.index for job in work.running} == {0, 1}
+    work.pause()
+    at_pause = work.progress.elapsed_s
+    time.sleep(0.3)
+    assert work.progress.elapsed_s == at_pause
+    work.unpause()
+    assert work.progress.elapsed_s < at_pause + 0.25
+    go.set()
+    assert work.wait(10)
+    work.pause()
+    assert work.state == "done"
+
+
 def test_pause_starts_nothing_more(cache: Cache) -> None:
     backend = ToneBackend(slowly(0.02))
     work = sweep(backend, repeats=5, cache=cache).start(concurrency=2)

@@ -45,5 +45,6 @@ def draw_effects(found: Effects, axes: Axes | None, alpha: float) -> Axes:
     axes.set_xlabel(
         f"difference in sd of repeated takes, {found.confidence:.0%} interval\nfilled: p ≤ {alpha:g}, corrected by Holm"
     )
-    axes.legend(loc="best", frameon=False, fontsize="small")
+    # Above the axes: inside, it would lie on an interval.
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2, frameon=False, fontsize="small")
     return axes

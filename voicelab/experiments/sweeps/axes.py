@@ -15,7 +15,7 @@ from voicelab.backend import VoicePreset
 from voicelab.errors import FieldError, RequestInvalid
 from voicelab.schema import ProsodyControl, ReferenceAudio, TTSRequest, VoiceModel, check_model
 
-__all__ = ["MAX_VALUES", "Axis", "parse_values", "varied"]
+__all__ = ["MAX_VALUES", "Axis", "field_name", "parse_values", "short_name", "varied", "written"]
 
 MAX_VALUES: Final = 10_000
 """Values of one axis; more is a slip of the step."""
@@ -24,6 +24,10 @@ MAX_VALUES: Final = 10_000
 _COST: Final = {"backend": 4, "model": 3, "reference_id": 2, "references": 2, "text": 1}
 _OUTSIDE: Final = ("backend", "model", "seed")
 _SHORT: Final = {"speed": "prosody.speed", "volume": "prosody.volume", "voice": "reference_id"}
+# Fields of words: what looks like a number or a range there is an id all the same.
+_WORDS: Final = ("backend", "format", "latency", "model", "reference_id")
+# Between commas; a comma inside double quotes is part of a value.
+_PARTS: Final = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"|")+')
 _RANGE: Final = re.compile(r"^\s*(?P<first>\S+)\s*\.\.\s*(?P<last>\S+)(?:\s+step\s+(?P<step>\S+))?\s*$")
 
 
@@ -50,7 +54,7 @@ class Axis:
 
         Raises RequestInvalid: an unknown field, no values, the same value twice, one out of its bounds.
         """
-        name = _SHORT.get(name, name)
+        name = field_name(name)
         labels: tuple[str, ...] | None = None
         if isinstance(values, Mapping):
             labels = tuple(str(label) for label in values)
@@ -82,6 +86,16 @@ class Axis:
         return len(self.values)
 
 
+def field_name(name: str) -> str:
+    """Return the field that a name stands for: ``voice`` is ``reference_id``, ``speed`` and ``volume`` are prosody's."""
+    return _SHORT.get(name, name)
+
+
+def short_name(name: str) -> str:
+    """Return the name that people have for a field: the other way round."""
+    return next((short for short, field in _SHORT.items() if field == name), name)
+
+
 def varied(name: str, value: object) -> bool:
     """Whether a keyword's value means an axis: a list, a mapping of labels, or a range in words.
 
@@ -90,21 +104,52 @@ def varied(name: str, value: object) -> bool:
     if name == "references":
         return isinstance(value, Iterable) and not all(isinstance(item, ReferenceAudio) for item in value)
     if isinstance(value, str | bytes):
-        return name != "text" and _RANGE.match(str(value)) is not None
+        name = field_name(name)
+        return name not in {"text", *_WORDS} and any(map(_RANGE.match, str(value).split(",")))
     if isinstance(value, Mapping):
         return name != "prosody"
     return isinstance(value, Iterable) and not isinstance(value, BaseModel)
 
 
 def parse_values(name: str, text: str) -> tuple[Any, ...]:
-    """Read ``"0.2..1.0 step 0.2"`` (both ends included) or ``"0.2, 0.7, 1"`` or ``"low, normal"``.
+    """Read ``"0.2..1.0 step 0.2"`` (both ends included), ``"0.2, 0.7, 1"``, ``"low, normal"``, or several, with commas.
 
     A range counts in decimals, so that 0.2..1.0 step 0.2 is 0.2, 0.4, 0.6, 0.8, 1.0 and nothing beside it;
-    without a step whole numbers count by 1. Raises RequestInvalid naming the axis.
+    without a step whole numbers count by 1. ``true`` and ``on``, ``false`` and ``off``, and ``null`` are those values;
+    double quotes keep a comma. Raises RequestInvalid naming the axis.
     """
-    matched = _RANGE.match(text)
-    if matched is None:
-        return tuple(_token(part) for part in map(str.strip, text.split(",")) if part)
+    name = field_name(name)
+    values: list[Any] = []
+    for part in map(str.strip, _PARTS.findall(text)):
+        matched = None if name in _WORDS else _RANGE.match(part)
+        if matched is not None:
+            values += _range(name, part, matched)
+        elif part:
+            values.append(_token(name, part))
+    return tuple(values)
+
+
+def written(axis: Axis) -> str | None:
+    """Return an axis as ``parse_values`` reads it, ranges as ranges; None for audio, which nobody types.
+
+    Texts are JSON strings. Labels that somebody gave are not in it.
+    """
+    if axis.name == "references":
+        return None
+    listed = ", ".join(_typed(axis.name, value) for value in axis.values)
+    numbers = [value for value in axis.values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) < max(3, len(axis)):
+        return listed
+    first, second, last = (Decimal(repr(numbers[place])) for place in (0, 1, -1))
+    spanned = f"{_plain(first)}..{_plain(last)} step {_plain(second - first)}"
+    try:
+        same = parse_values(axis.name, spanned) == axis.values
+    except RequestInvalid:
+        return listed
+    return spanned if same else listed
+
+
+def _range(name: str, text: str, matched: re.Match[str]) -> tuple[float | int, ...]:
     try:
         first, last = Decimal(matched["first"]), Decimal(matched["last"])
         step = Decimal(matched["step"]) if matched["step"] else None
@@ -166,11 +211,30 @@ def _seed(value: object) -> int:
     return value
 
 
-def _token(text: str) -> object:
+def _token(name: str, text: str) -> object:
+    if text in {"on", "off"}:
+        return text == "on"
     try:
-        return json.loads(text)
+        value: object = json.loads(text)
     except ValueError:
         return text
+    return text if name in _WORDS and value is not None and not isinstance(value, str) else value
+
+
+def _typed(name: str, value: object) -> str:
+    """Return a value so that ``_token`` reads it again: words bare where they are nothing else then."""
+    if isinstance(value, bool):
+        return label(value)
+    if isinstance(value, float):
+        return _plain(Decimal(repr(value)))
+    word = isinstance(value, str) and name != "text" and value == value.strip() and not set(value) & set(',"')
+    if word and _token(name, str(value)) == value and (name in _WORDS or _RANGE.match(str(value)) is None):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _plain(value: Decimal) -> str:
+    return f"{value.normalize():f}"
 
 
 def _number(value: Decimal) -> float | int:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.audio.clip import Clip
-from voicelab.errors import NotFound, RequestInvalid, StoreError
+from voicelab.errors import MissingExtra, NotFound, RequestInvalid, StoreError
 from voicelab.experiments.listening.design import Kind, ListeningTest
+from voicelab.experiments.sweeps.axes import field_name
 from voicelab.experiments.sweeps.grid import Grid
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
 from voicelab.experiments.take import Take
+from voicelab.outputs import bundle, registered
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +38,19 @@ class SweepResult:
         failed = f", {len(self.failures)} failed" if self.failures else ""
         return f"SweepResult({axes}; {len(self.takes)} of {len(self.grid)} takes{failed}; {self.state})"
 
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return bundle("sweep_result", self)
+
+    def panel(self, **options: Any) -> Any:
+        """Return the panel in which its takes are heard, sorted and compared; ``metrics`` names what is measured.
+
+        It comes from the group ``voicelab.display``. Raises MissingExtra when what it needs is not installed.
+        """
+        panel = registered("sweep_result_panel")
+        if panel is None:
+            raise MissingExtra.of("notebook", "the panel of a sweep's result")
+        return panel(self, **options)
+
     @property
     def takes(self) -> tuple[Take, ...]:
         """The takes there are."""
@@ -49,10 +64,10 @@ class SweepResult:
     def select(self, **where: object) -> SweepResult:
         """Return the result with those outcomes only whose values or labels are ``where``; a list chooses several.
 
-        ``repeat`` is one too; ``prosody__speed`` stands for ``prosody.speed``. Raises RequestInvalid for a name that
-        is no axis.
+        ``repeat`` is one too; ``voice``, ``speed`` and ``volume`` are called as in ``lab.sweep``. Raises
+        RequestInvalid for a name that is no axis.
         """
-        named = {name.replace("__", "."): value for name, value in where.items()}
+        named = {field_name(name.replace("__", ".")): value for name, value in where.items()}
         known = {axis.name for axis in self.grid.axes} | {"repeat"}
         for name in named:
             if name not in known:
@@ -83,6 +98,7 @@ class SweepResult:
 
         Raises RequestInvalid when there is no such axis or value, or nothing is there for all of its values.
         """
+        over = field_name(over)
         axis = next((axis for axis in self.grid.axes if axis.name == over), None)
         if axis is None:
             known = ", ".join(axis.name for axis in self.grid.axes) or "none"
@@ -131,6 +147,18 @@ class SweepResult:
         except OSError as error:
             raise StoreError(f"the takes cannot be written to {folder}: {error.strerror or error}") from error
         return folder / "takes.csv"
+
+    def page(self, path: str | Path, **options: Any) -> Path:
+        """Write one HTML file in which every take plays and every column sorts, with nothing from anywhere else.
+
+        ``metrics`` names the columns of measurements. The sound is mp3 of 64 kbit/s. Raises StoreError, RequestInvalid
+        for an unknown metric, MissingExtra when nothing is installed that makes pages.
+        """
+        write = registered("sweep_page")
+        if write is None:
+            raise MissingExtra.of("notebook", "a page of a sweep's result")
+        written: Path = write(self, path, **options)
+        return written
 
     def frame(self, measures: Callable[[Sequence[Clip]], Iterable[Mapping[str, Any]]] | None = None) -> pd.DataFrame:
         """Return a tidy table: one row a take, a column for each axis, then its measurements.

@@ -41,7 +41,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is. ``audio_s`` is what was made and not found; ``remaining_s`` is None until it can be told."""
+    """How far a run is. ``audio_s`` is what was made and not found; ``elapsed_s`` is without pauses.
+
+    ``remaining_s`` is None until it can be told.
+    """
 
     state: State
     total: int
@@ -124,6 +127,7 @@ class Run:
         self._state: State = "running"
         self._error: Exception | None = None
         self._began = time.monotonic()
+        self._paused: float | None = None
         self._ended: float | None = None
         self._thread = threading.Thread(target=self._run, name="voicelab-sweep", daemon=True)
         self._thread.start()
@@ -135,7 +139,7 @@ class Run:
         cached = sum(outcome.cached for outcome in outcomes)
         failed = sum(outcome.error is not None for outcome in outcomes)
         made = len(outcomes) - cached - failed
-        elapsed = (self._ended or time.monotonic()) - self._began
+        elapsed = (self._ended or self._paused or time.monotonic()) - self._began
         left = len(self._jobs) - len(outcomes)
         remaining = elapsed / made * left if made and self._ended is None else None
         return Progress(
@@ -160,12 +164,23 @@ class Run:
         """What has come so far, in the order of the grid."""
         return tuple(outcome for _, outcome in sorted(dict(self._outcomes).items()))
 
+    @property
+    def running(self) -> tuple[Job, ...]:
+        """The takes that are being made now."""
+        return tuple(self._running.copy().values())
+
     def pause(self) -> None:
-        """Start no more takes; those that run are finished."""
-        self._go.clear()
+        """Start no more takes; those that run are finished. Does nothing to a run that is over."""
+        if self._go.is_set() and self._thread.is_alive():
+            self._paused = time.monotonic()
+            self._go.clear()
 
     def unpause(self) -> None:
         """Go on."""
+        if self._paused is not None:
+            # As if it had begun later: what is left is reckoned from the time at work.
+            self._began += time.monotonic() - self._paused
+            self._paused = None
         self._go.set()
 
     def cancel(self) -> None:
@@ -194,12 +209,15 @@ class Run:
             self._means.workers.close()
             if self._means.journal is not None:
                 self._means.journal.close()
-            self._ended = time.monotonic()
+            self._ended = self._paused or time.monotonic()
             self._state = state
 
     def _hand_out(self) -> State:
         over_budget = False
         for job in self._jobs:
+            # What is kept is found fast, but there may be much of it.
+            if self._stop.is_set():
+                break
             if self._found(job):
                 continue
             if not self._may_begin():

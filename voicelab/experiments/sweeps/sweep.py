@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from voicelab.backend import Backend, Capabilities, check_seed
-from voicelab.errors import RequestInvalid
+from voicelab.errors import MissingExtra, RequestInvalid, VoicelabError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.journal import Journal
 from voicelab.experiments.sweeps.axes import Axis
@@ -20,6 +20,7 @@ from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.run import Means, Outcome, Run, seconds_of
 from voicelab.experiments.sweeps.workers import Factory, Pace, workers_for
 from voicelab.experiments.take import take_key
+from voicelab.outputs import bundle, registered
 from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest
 
 __all__ = ["ONLY", "Sweep"]
@@ -27,8 +28,11 @@ __all__ = ["ONLY", "Sweep"]
 ONLY: Final = "lab"
 """Name of the backend of a sweep over one."""
 
+# Takes that an estimate learns the speed from.
+_ASKED: Final = 32
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Sweep:
     """A grid of requests on one or several backends; nothing runs before ``run()`` or ``start()``.
 
@@ -91,6 +95,23 @@ class Sweep:
         """Takes in all."""
         return len(self.grid)
 
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{axis.name}: {len(axis)}" for axis in self.axes) or "no axes"
+        return f"Sweep({axes}; {len(self)} takes)"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return bundle("sweep", self)
+
+    def panel(self, **options: Any) -> Any:
+        """Return the panel that types, estimates, runs and plays it; ``metrics`` names what stands under each take.
+
+        It comes from the group ``voicelab.display``. Raises MissingExtra when what it needs is not installed.
+        """
+        panel = registered("sweep_panel")
+        if panel is None:
+            raise MissingExtra.of("notebook", "the panel of a sweep")
+        return panel(self, **options)
+
     def jobs(self) -> tuple[Job, ...]:
         """All takes in the order in which they are made; without a seed where a backend takes none."""
         blind = {name for name, backend in self.backends.items() if backend.capabilities.seed == "none"}
@@ -105,13 +126,13 @@ class Sweep:
     def estimate(self, cache: Cache | None = None) -> Estimate:
         """Return what the takes that the cache has not got will need; those it has tell how fast the backend is."""
         cache = cache or self.cache or Cache()
-        missing, found = [], []
-        for job in self.jobs():
-            take = cache.look(self.key(job))[0]
-            missing.append(job) if take is None else found.append(take)
-        rtf = None
-        if found:
-            rtf = statistics.median(take.timing.rtf(seconds_of(take)) for take in found)
+        jobs = self.jobs()
+        keys = [self.key(job) for job in jobs]
+        found = [key for key in keys if key in cache]
+        missing = [job for job, key in zip(jobs, keys, strict=True) if key not in cache]
+        # A few tell how fast it was; that they are whole is looked at when they are used.
+        told = [rtf for key in found[:: max(len(found) // _ASKED, 1)] if (rtf := _rtf(cache, key)) is not None]
+        rtf = statistics.median(told) if told else None
         return estimate(missing, self._capabilities(), cached=len(found), rtf=rtf)
 
     def start(
@@ -178,3 +199,11 @@ class Sweep:
     def result(self, work: Run) -> SweepResult:
         """Return what a run has brought so far."""
         return SweepResult(self.grid, work.outcomes, work.state)
+
+
+def _rtf(cache: Cache, key: str) -> float | None:
+    try:
+        take = cache.get(key, audio=False)
+        return None if take is None else take.timing.rtf(seconds_of(take))
+    except VoicelabError:
+        return None

@@ -1,0 +1,170 @@
+"""Write docs/performance.md from the results in bench/results/; measure one of them anew.
+
+    python bench/page.py                                            # write the page
+    python bench/page.py --measure bench/speed.py --repeats 20      # run that command, keep its result, write the page
+
+A result is what a command of bench/ prints as its last line, with the command and the date. The words over a table are
+the first paragraph of the command's own docstring. A test fails when the page is not what this would write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results"
+PAGE = ROOT / "docs" / "performance.md"
+HEAD = """# Performance
+
+Every figure here was printed by the command above it, on the machine that is named. `python bench/page.py` writes this
+page from `bench/results/`; `python bench/page.py --measure bench/speed.py` measures one of them anew. Intervals are 95 %
+intervals. The figures of the voice itself are in the [model card](../training/README.md).
+"""
+# What stands over the table, and not in it.
+_ABOVE = ("command", "date", "machine", "note", "title", "figure", "bench")
+_UNITS = {"ms": "ms", "s": "s", "mib": "MiB", "db": "dB", "percent": "%"}
+
+
+def page(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the page for results by their names."""
+    parts = [HEAD]
+    for name, result in sorted(results.items()):
+        parts += [f"## {_title(name, result)}\n", *_above(result), *_tables(_figures(result))]
+    return "\n".join(parts)
+
+
+def measured(command: Sequence[str]) -> dict[str, Any]:
+    """Run a command of bench/ and return its result, with the command and today's date. Ends when it fails."""
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed")
+    printed: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    today = datetime.now(UTC).date().isoformat()
+    return {"command": " ".join(["python", *command]), "date": today, **printed}
+
+
+def read(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
+    """Return all results of a folder by their names."""
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+
+
+def _title(name: str, result: Mapping[str, Any]) -> str:
+    words = str(result.get("title") or result.get("figure") or name.replace("_", " "))
+    return words[0].upper() + words[1:]
+
+
+def _above(result: Mapping[str, Any]) -> Iterator[str]:
+    command = str(result.get("command", ""))
+    script = next((ROOT / word for word in command.split() if word.endswith(".py")), None)
+    if script is not None and script.is_file():
+        doc = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
+        yield " ".join(doc.partition("\n\n")[0].split()) + "\n"
+    if result.get("note"):
+        yield f"{result['note']}\n"
+    yield f"`{command}`, {result.get('date', '')}; {_machine(result.get('machine', {}))}\n"
+
+
+def _machine(found: Mapping[str, Any]) -> str:
+    told = [str(found.get("cpu", "machine not named")), f"{found.get('cores', '?')} cores"]
+    told += [f"{name} {found[key]}" for key, name in (("python", "Python"), ("torch", "torch")) if found.get(key)]
+    if found.get("load") is not None:
+        told.append(f"load before it {found['load']}")
+    return ", ".join(told)
+
+
+def _figures(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in result.items() if name not in _ABOVE}
+
+
+def _tables(figures: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one table of the plain figures, and one for each group that has columns of its own."""
+    plain = {name: value for name, value in _flat(figures) if not _rows(value)}
+    if plain:
+        yield "| figure | value |\n|---|---|"
+        yield "\n".join(f"| {_words(name)} | {_value(name, value)} |" for name, value in plain.items()) + "\n"
+    for name, value in _flat(figures):
+        if rows := _rows(value):
+            columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+            numbered = not isinstance(value, Mapping)
+            head = ([] if numbered else [_words(name)]) + [_words(column) for column in columns]
+            yield "| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|"
+            for label, row in rows.items():
+                cells = ([] if numbered else [str(label)]) + [_value(column, row.get(column)) for column in columns]
+                yield "| " + " | ".join(cells) + " |"
+            yield ""
+
+
+def _flat(figures: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in figures.items():
+        path = f"{above}{name}"
+        if isinstance(value, Mapping) and not _estimate(value) and not _rows(value):
+            yield from _flat(value, f"{path}: ")
+        else:
+            yield path, value
+
+
+def _rows(value: Any) -> dict[Any, Mapping[str, Any]]:
+    """Return the rows of what is a table: a list of objects, or an object of objects that are alike."""
+    if isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
+        return {number: dict(_flat(row)) for number, row in enumerate(value)}
+    if isinstance(value, Mapping) and len(value) > 1 and not _estimate(value):
+        inner = list(value.values())
+        if all(isinstance(row, Mapping) and not _estimate(row) and set(row) == set(inner[0]) for row in inner):
+            return {label: dict(_flat(row)) for label, row in value.items()}
+    return {}
+
+
+def _estimate(value: Mapping[str, Any]) -> bool:
+    return {"value", "low", "high"} <= set(value) or {"median", "p95"} <= set(value)
+
+
+def _value(name: str, value: Any) -> str:
+    unit = next((f" {shown}" for key, shown in _UNITS.items() if name.endswith(f"_{key}") or f"_{key}:" in name), "")
+    if isinstance(value, Mapping) and "low" in value:
+        return f"{_number(value['value'])} ({_number(value['low'])} to {_number(value['high'])}){unit}"
+    if isinstance(value, Mapping) and "median" in value:
+        count = f", {value['repeats']} times" if "repeats" in value else ""
+        return f"{_number(value['median'])}{unit} (95 % within {_number(value['p95'])}{unit}{count})"
+    if isinstance(value, list):
+        return ", ".join(_number(item) for item in value)
+    return "" if value is None else f"{_number(value)}{unit}"
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _words(name: str) -> str:
+    for key in _UNITS:
+        name = name.removesuffix(f"_{key}").replace(f"_{key}:", ":")
+    return name.replace("_", " ")
+
+
+def main() -> None:
+    """Write the page, after measuring what is named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--measure", nargs=argparse.REMAINDER, metavar="COMMAND", help="a file of bench/ and its options"
+    )
+    options = parser.parse_args()
+    if options.measure:
+        result = measured(options.measure)
+        RESULTS.mkdir(exist_ok=True)
+        target = RESULTS / f"{Path(options.measure[0]).stem}.json"
+        target.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAGE.write_text(page(read()), encoding="utf-8")
+    print(f"{PAGE.relative_to(ROOT)}: {len(read())} results")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Reference pages of Python's names. mkdocstrings fills them from the docstrings; here is which name is on which page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import voicelab
+from voicelab.experiments import statistics
+from voicelab.experiments.metrics import METRICS
+
+__all__ = ["PAGES", "Names", "public", "unplaced"]
+
+
+@dataclass(frozen=True)
+class Names:
+    """A page: the public names whose modules begin as ``prefixes`` say, then others ``beside`` them."""
+
+    title: str
+    about: str
+    prefixes: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    table: Callable[[], str] = str
+
+    def __call__(self) -> str:
+        """Return the page."""
+        listed = [path for path in public() if path.startswith(self.prefixes)] if self.prefixes else []
+        found = "".join(f"\n::: {path}\n" for path in [*listed, *self.beside])
+        return f"# {self.title}\n\n{self.about}\n{found}{self.table()}"
+
+
+def public() -> list[str]:
+    """Return every public name of the package with its module, the errors left out: they have a page of their own."""
+    found = [getattr(voicelab, name) for name in voicelab.__all__ if not name.startswith("__")]
+    paths = [f"{item.__module__}.{item.__qualname__}" for item in found]
+    return [path for path in paths if not path.startswith("voicelab.errors.")]
+
+
+def unplaced() -> list[str]:
+    """Return the public names that are on no page."""
+    placed = [prefix for page in PAGES.values() for prefix in page.prefixes]
+    return [path for path in public() if not path.startswith(tuple(placed))]
+
+
+def _metrics() -> str:
+    lines = ["", "## All metrics", "", "| name | unit | better | needs | what it is |", "|---|---|---|---|---|"]
+    for metric in METRICS.values():
+        needs = ", ".join([*metric.needs, *([f"`voicelab[{metric.extra}]`"] if metric.extra else [])])
+        first = " ".join(metric.doc.partition("\n\n")[0].split()).replace("|", "\\|")
+        lines.append(f"| `{metric.name}` | {metric.unit} | {metric.better or ''} | {needs} | {first} |")
+    return "\n".join([*lines, ""])
+
+
+_STATISTICS = tuple(
+    f"{item.__module__}.{item.__qualname__}" for item in (getattr(statistics, name) for name in statistics.__all__)
+)
+
+PAGES: Mapping[str, Names] = {
+    f"reference/python/{name}.md": page
+    for name, page in {
+        "lab": Names("Lab", "`import voicelab as vl`; `vl.connect()` returns a `Lab`.", ("voicelab.lab",)),
+        "clip": Names(
+            "Clip", "Sound as a value, and what can be told of it.", ("voicelab.audio.",), ("voicelab.audio.analysis",)
+        ),
+        "requests": Names(
+            "Requests and records", "The wire. [Fields](../fields.md) has them as tables.", ("voicelab.schema.",)
+        ),
+        "backends": Names(
+            "Backends",
+            "Whoever speaks. [Adding one](../../how-to/add-a-backend.md) shows how.",
+            ("voicelab.backend.", "voicelab.client.", "voicelab.engine.", "voicelab.experiments.recording."),
+        ),
+        "sweeps": Names(
+            "Sweeps", "A grid of requests. [How to sweep](../../how-to/sweep.md).", ("voicelab.experiments.sweeps.",)
+        ),
+        "runs": Names(
+            "Takes, caches and manifests",
+            "What is kept of a run. [How to reproduce a study](../../how-to/reproduce-a-study.md).",
+            ("voicelab.experiments.take.", "voicelab.experiments.cache.", "voicelab.experiments.manifest."),
+            ("voicelab.experiments.replay",),
+        ),
+        "metrics": Names(
+            "Metrics",
+            "Figures of clips. [How to add one](../../how-to/add-a-metric.md).",
+            ("voicelab.experiments.metrics.",),
+            ("voicelab.experiments.metrics.metric",),
+            _metrics,
+        ),
+        "statistics": Names(
+            "Statistics",
+            "What a parameter does, and what listeners say. `from voicelab.experiments.statistics import …`",
+            ("voicelab.experiments.statistics.",),
+            tuple(path for path in _STATISTICS if not path.endswith(".effects.effects")),
+        ),
+        "comparisons": Names(
+            "Comparisons",
+            "Clips side by side. [How to compare](../../how-to/compare.md).",
+            ("voicelab.experiments.comparison.",),
+        ),
+        "listening": Names(
+            "Listening tests",
+            "[How to run one](../../how-to/listening-test.md).",
+            ("voicelab.experiments.listening.",),
+            (
+                "voicelab.views.listening.listening_page",
+                "voicelab.views.listening.ListeningWidget",
+                "voicelab.experiments.listening.webmushra",
+            ),
+        ),
+        "views": Names(
+            "Views",
+            "What a notebook shows. Most of it comes by itself, as the last value of a cell.",
+            ("voicelab.views.",),
+            (
+                "voicelab.views.plots.plot_clips",
+                "voicelab.views.player.Player",
+                "voicelab.views.panel.SpeechPanel",
+                "voicelab.views.explore.ExplorePanel",
+                "voicelab.views.sweeppanel.SweepPanel",
+                "voicelab.views.compare.ComparePanel",
+            ),
+        ),
+    }.items()
+}
+"""Where each page stands in the site."""

@@ -1,0 +1,56 @@
+"""bench/page.py makes docs/performance.md of results, whatever their shape."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import page
+import pytest
+
+MACHINE = {"cpu": "Some CPU", "cores": 2, "python": "3.11.7", "torch": "2.13.0", "load": 0.1}
+
+
+def test_the_page_is_what_the_results_make() -> None:
+    assert page.PAGE.read_text(encoding="utf-8") == page.page(page.read()), "run python bench/page.py"
+
+
+def test_every_kind_of_figure_is_told() -> None:
+    text = page.page(
+        {
+            "speed": {
+                "command": "python bench/page.py --repeats 2",
+                "date": "2026-11-21",
+                "machine": MACHINE,
+                "first_audio_s": {"low": {"median": 0.018, "p95": 0.02, "repeats": 12}},
+                "wer": {"value": 0.155, "low": 0.133, "high": 0.179},
+                "load_ms": 1234.5,
+                "systems": {"a": {"ms": 1, "same": True}, "b": {"ms": 2, "same": False}},
+                "rounds": [{"way": "blocking", "clip_s": 1}, {"way": "event loop", "clip_s": 60}],
+            }
+        }
+    )
+    for line in (
+        "Write docs/performance.md from the results in bench/results/; measure one of them anew.",
+        "`python bench/page.py --repeats 2`, 2026-11-21; Some CPU, 2 cores, Python 3.11.7, torch 2.13.0, load before it 0.1",
+        "| first audio: low | 0.018 s (95 % within 0.02 s, 12 times) |",
+        "| wer | 0.155 (0.133 to 0.179) |",
+        "| load | 1,234 ms |",
+        "| systems | ms | same |",
+        "| b | 2 | no |",
+        "| way | clip |",
+        "| event loop | 60 s |",
+    ):
+        assert line in text.splitlines(), line
+
+
+def test_a_result_is_the_last_line_with_command_and_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "ROOT", tmp_path)
+    (tmp_path / "figures.py").write_text("print('on the way')\nprint('{\"value\": 3}')\n")
+    result = page.measured(["figures.py", "--often"])
+    assert (result["command"], result["value"]) == ("python figures.py --often", 3)
+    assert len(result["date"]) == 10
+    (tmp_path / "figures.py").write_text("raise SystemExit(3)\n")
+    with pytest.raises(SystemExit, match=r"figures\.py failed"):
+        page.measured(["figures.py"])
+    assert json.dumps(result)

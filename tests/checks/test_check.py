@@ -1,0 +1,218 @@
+"""Notebooks that are run: what moved is told in words, and nothing reaches a network."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from nbformat.v4 import new_output
+from nbval.plugin import get_sanitize_patterns
+
+from tests.checks.conftest import Write, displayed, printed, shown
+from voicelab.checks import MASKS, Limits, check, update
+from voicelab.checks.compare import Comparing, Masks
+from voicelab.errors import RequestInvalid
+from voicelab.experiments.replay import Tolerance
+
+CLIP = "Clip(2.88 s, 44100 Hz, -26 dBFS, F0 102 Hz, mel -26 -39 -48 dB)"
+# What a cell shows as its last value, whatever its text.
+SHOW = "class Shown(str):\n    def __repr__(self):\n        return str(self)\n"
+MOVED = SHOW + f"\nShown({CLIP.replace('102', '110')!r})"
+
+AWAY = "import socket\ntry:\n    socket.create_connection(('192.0.2.1', 9))\nexcept OSError as error:\n    print(error)"
+CHILD = (
+    "import subprocess, sys\n"
+    "code = 'import socket; socket.getaddrinfo(\"voice.example\", 443)'\n"
+    "done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)\n"
+    "print('offline' in done.stderr)"
+)
+# A program that is not Python; it heeds a proxy.
+ELSEWHERE = (
+    "done = subprocess.run(['git', 'ls-remote', 'http://192.0.2.1/a.git'], capture_output=True, text=True)\n"
+    "print('127.0.0.1 port 9' in done.stderr)"
+)
+NO_VOICE = (
+    "import voicelab\ntry:\n    voicelab.connect()\nexcept ImportError as error:\n"
+    "    print('checked with recordings only' in str(error))"
+)
+SHOWS = (
+    "import sys\nfrom IPython.display import clear_output, display\nfrom ipywidgets import Output\n"
+    "handle = display('one', display_id=True)\nhandle.update('two')\n"
+    "with Output():\n    print('in a widget')\n"
+    "print('a')\nprint('b', file=sys.stderr)\nprint('c')"
+)
+HERE = (
+    "with socket.create_server(('127.0.0.1', 0)) as server:\n    socket.create_connection(server.getsockname()).close()"
+)
+
+
+def told(was: str, now: str, masks: Masks | None = None) -> list[str]:
+    return [item.words for item in Comparing(masks or Masks(), Tolerance()).differences([shown(was)], [shown(now)])]
+
+
+def test_one_output_value_that_was_changed_is_found(write: Write) -> None:
+    # The embedded voice itself, in a real kernel: what --update writes is what the check then finds, value by value.
+    speak = "import voicelab as vl\n\nlab = vl.connect()\nclip = lab.speak('Glue the sheet.', seed=1)\nclip"
+    path = write(
+        (speak,), ("print(clip.rate, 'Hz')",), ("clip.words[0].text",), ("lab.speak('Glue the sheet.', seed=1)",)
+    )
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    notebook["cells"][1]["metadata"] = {"execution": {"iopub.status.idle": "2026-01-01T00:00:00Z"}, "tags": ["kept"]}
+    path.write_text(json.dumps(notebook), encoding="utf-8")
+    report = update(path)
+    assert report.findings == ()
+    assert report.memory is not None
+    assert 100 * 2**20 < report.memory < 4 * 2**30
+
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    assert notebook["cells"][1]["metadata"] == {"tags": ["kept"]}
+    assert [cell["execution_count"] for cell in notebook["cells"]] == [1, 2, 3, 4]
+    clip = notebook["cells"][0]["outputs"][0]["data"]
+    for mime in ("text/plain", "text/html"):
+        (was,) = set(re.findall(r"F0 (\d+) Hz", "".join(clip[mime])))
+        clip[mime] = "".join(clip[mime]).replace(f"F0 {was} Hz", f"F0 {int(was) * 2} Hz")
+    assert "".join(notebook["cells"][1]["outputs"][0]["text"]) == "44100 Hz\n"
+    notebook["cells"][1]["outputs"][0]["text"] = ["44101 Hz\n"]
+    path.write_text(json.dumps(notebook), encoding="utf-8")
+    assert [(item.cell, item.kind, item.message) for item in check(path).findings] == [
+        (
+            1,
+            "difference",
+            "output 1 (text/plain): the clip moved: F0 -1200 cents (tolerance 50): beyond tolerance",
+        ),
+        (2, "difference", "stdout: '44100 Hz' where it was '44101 Hz'"),
+    ]
+
+
+def test_everything_that_happens_when_cells_run(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    # One kernel for all of it: each takes seconds to start.
+    monkeypatch.setenv("VOICELAB_API_KEY", "from outside")
+    monkeypatch.setenv("VOICELAB_BASE_URL", "http://127.0.0.1:9")
+    path = write(
+        (AWAY, printed("notebooks are checked offline: no connection to '192.0.2.1'\n")),
+        (CHILD, printed("True\n")),
+        (HERE,),
+        (ELSEWHERE, printed("True\n")),
+        (NO_VOICE, printed("True\n")),
+        ("import os\n'VOICELAB_API_KEY' in os.environ, 'VOICELAB_BASE_URL' in os.environ", shown("(False, False)")),
+        ("os.path.isfile('n.ipynb')", shown("True")),
+        (SHOWS, displayed("'two'"), printed("a\n"), new_output("stream", name="stderr", text="b\n"), printed("c\n")),
+        ("print('gone')\nclear_output()\nprint('last')", printed("last\n")),
+        ("# NBVAL_SKIP\n1 / 0",),
+        ("# NBVAL_RAISES_EXCEPTION\n1 / 0", new_output("error", ename="ZeroDivisionError", evalue="division by zero")),
+        ("print(1)", printed("1\n"), shown("gone")),
+        (MOVED, shown(CLIP)),
+        ("# NBVAL_IGNORE_OUTPUT\nobject()", shown("<object at 0x7f0000000000>")),
+        ("object()", shown("<object at 0x7f0000000000>")),
+        ("1 / 0", shown("inf")),
+        ("print('never')", printed("never")),
+    )
+    assert [(item.cell, item.kind, item.message) for item in check(path, recordings_only=True).findings] == [
+        (12, "difference", "missing: output 1 (text/plain)"),
+        (
+            13,
+            "difference",
+            "output 1 (text/plain): the clip moved: F0 +131 cents (tolerance 50): beyond tolerance",
+        ),
+        (
+            15,
+            "difference",
+            "output 1 (text/plain): only addresses in memory differ: show something that has a name of its own",
+        ),
+        (16, "error", "the cell failed: ZeroDivisionError: division by zero"),
+    ]
+
+
+def test_a_cell_that_does_not_end_and_a_kernel_that_dies(write: Write) -> None:
+    hangs = write(("import time\nwhile True:\n    time.sleep(0.1)",))
+    (finding,) = check(hangs, limits=Limits(timeout_s=2)).findings
+    assert (finding.cell, finding.kind) == (1, "timeout")
+    dies = write(("x = 1",), ("import os\nos._exit(1)",), name="dies.ipynb")
+    before = dies.read_bytes()
+    (finding,) = update(dies).findings
+    assert dies.read_bytes() == before
+    assert (finding.cell, finding.kind) == (2, "error")
+    assert "kernel died" in finding.message
+
+
+def test_sound_and_pictures_are_masked_and_what_is_told_of_them_is_not() -> None:
+    page = '<audio src="data:audio/mpeg;base64,{}"><img src="data:image/png;base64,{}"><p>{}</p>'
+    assert told(page.format("AAAA", "BBBB", CLIP), page.format("CCCC", "DDDD", CLIP)) == []
+    (words,) = told(page.format("AAAA", "BBBB", CLIP), page.format("CCCC", "DDDD", CLIP.replace("2.88", "3.00")))
+    assert "duration +0.12 s" in words
+
+
+def test_masks_of_ones_own(tmp_path: Path) -> None:
+    own = tmp_path / "own.cfg"
+    own.write_text("[date]\nregex: \\d{4}-\\d\\d-\\d\\d\nreplace: DATE\n")
+    assert told("on 2026-01-01", "on 2026-02-02", Masks([own])) == []
+    assert told("on 2026-01-01", "on 2026-02-02") != []
+    for wrong in ("no section", "[x]\nregex: (", "[x]\nregex: a"):
+        own.write_text(wrong)
+        with pytest.raises(RequestInvalid, match="masks"):
+            Masks([own])
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "words"),
+    [
+        ("a\nb", "a\nc", "'c' where it was 'b'"),
+        ("a\nb", "a\nb\nc", "3 lines where there were 2"),
+        ("x" * 300 + "1", "x" * 300 + "2", "…"),
+        (f"{CLIP} {CLIP}", f"{CLIP} {CLIP.replace('2.88', '2.90')}", "clip 2 moved: duration +0.02 s"),
+    ],
+)
+def test_differences_in_words(was: str, now: str, words: str) -> None:
+    (said,) = told(was, now)
+    assert words in said
+    assert len(said) < 300
+
+
+def test_nbval_reads_the_masks_too() -> None:
+    rules = list(get_sanitize_patterns(MASKS.read_text(encoding="utf-8")))
+    assert len(rules) == MASKS.read_text(encoding="utf-8").count("[e") + 3
+    svg = '<path id="{0}{1}"/><use href="#{0}{1}"/><g clip-path="url(#p{1})"/><dc:date>{2}</dc:date>'
+    assert told(svg.format("m", "0123456789", "2026-01-01"), svg.format("m", "abcdef0123", "2026-01-02")) == []
+    assert told(svg.format("m", "0123456789", "1"), svg.format("x", "0123456789", "1")) != []
+
+
+def test_only_the_figures_of_clips_are_let_pass_and_only_within_tolerance() -> None:
+    compare = Comparing(Masks(), Tolerance())
+    near, far = CLIP.replace("2.88", "2.90"), CLIP.replace("2.88", "2.99")
+    for was, now, tolerable in ((CLIP, near, True), (CLIP, far, False), (f"{CLIP} a", f"{near} b", False)):
+        (difference,) = compare.differences([shown(was)], [shown(now)])
+        assert difference.tolerable is tolerable
+
+
+def test_a_notebook_for_a_kernel_that_is_not_here(write: Write) -> None:
+    path = write(("1",), kernelspec={"name": "nowhere", "display_name": "Nowhere", "language": "python"})
+    (finding,) = check(path).findings
+    assert finding.kind == "kernel"
+    assert "'nowhere', which is not installed here" in finding.message
+
+
+def test_another_kind_of_output() -> None:
+    (said,) = Comparing(Masks(), Tolerance()).differences([shown("1")], [shown("1", "<b>1</b>")])
+    assert said.words == "output 1 is text/html and text/plain where it was text/plain"
+
+
+def test_another_sitecustomize_still_runs(tmp_path: Path) -> None:
+    import voicelab.checks
+
+    guard = Path(voicelab.checks.__file__).with_name("guard")
+    (tmp_path / "sitecustomize.py").write_text("print('the other one')\n")
+    done = subprocess.run(
+        [sys.executable, "-c", "import socket; socket.getaddrinfo('voice.example', 443)"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(guard), str(tmp_path)])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stdout == "the other one\n"
+    assert "checked offline" in done.stderr

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+
+def _write(name: str, text: str) -> Path:
+    output = new_output("execute_result", {"text/plain": text}, execution_count=1)
+    cell = new_code_cell("6 * 7", execution_count=1, outputs=[output])
+    path = Path(name)
+    path.parent.mkdir(exist_ok=True)
+    nbformat.write(new_notebook(cells=[cell]), path)
+    return path
+
+
+def test_one_line_for_each_finding_a_summary_and_the_exit_status(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It runs in a folder of its own.
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    good, bad = _write("a/good.ipynb", "42"), _write("a/x/bad.ipynb", "43")
+    _write("a/.ipynb_checkpoints/old.ipynb", "44")
+    done = run("check", "a", "--jobs", "2")
+    assert done.exit_code == 1
+    first, second, summary = done.stdout.splitlines()
+    shape = r"a/good\.ipynb: as it should be \(1 cells, 0\.00 MiB, \d+ s, at most \d+ MiB of memory\)"
+    assert re.fullmatch(shape, first)
+    assert second == "a/x/bad.ipynb:1: difference: output 1 (text/plain): '42' where it was '43'"
+    assert re.fullmatch(r"2 notebooks in \d+ s: 1 with findings \(1 difference\)", summary)
+
+    done = run("check", "--update", str(bad), "--max-memory", "1")
+    assert done.exit_code == 1
+    assert "memory:" in done.stdout
+    assert "43" in bad.read_text()
+    done = run("check", "--update", str(bad))
+    assert done.exit_code == 0
+    assert "bad.ipynb: written (1 cells" in done.stdout
+    (cell,) = json.loads(bad.read_text())["cells"]
+    assert cell["outputs"][0]["data"]["text/plain"] == ["42"]
+    assert good.exists()
+
+
+def test_what_the_files_tell_by_themselves(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = _write("good.ipynb", "42")
+    done = run("check", "--no-execute", str(good), str(_write("bad.ipynb", "43")))
+    assert (done.exit_code, done.stdout.count("as it should be")) == (0, 2)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    done = run("check", "--no-execute", "--max-notebook", "0.0001", str(good))
+    assert done.exit_code == 1
+    assert "\n::error file=good.ipynb,title=size::0.00 MiB; a notebook has at most 0.00 MiB\n" in done.stdout
+
+
+def test_what_cannot_be_read_is_one_line(run: Any) -> None:
+    for arguments, what in (
+        (["nowhere.ipynb"], "nowhere.ipynb"),
+        (["."], "no notebook in ."),
+        (["--update", "--no-execute", "."], "leave --no-execute out"),
+    ):
+        done = run("check", *arguments)
+        assert done.exit_code == 2
+        assert done.stderr.count("\n") == 1
+        assert what in done.stderr

@@ -1,0 +1,92 @@
+"""A checkpoint of two language models on one codec: real models of different sizes, their weights drawn at random."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.engine.tiny import LANGUAGE, make_codec, make_lm, speaker
+from tests.speechlike import speech_file
+from voicelab.backend import SpeechStream, VoicePreset
+from voicelab.engine import checkpoint
+from voicelab.engine.local import LocalBackend
+from voicelab.errors import EngineError
+from voicelab.lab import Lab
+from voicelab.schema import TTSRequest, VoiceCreate
+
+ADA = VoicePreset("ada", "Ada")
+TEXT = "The birch canoe slid on the smooth planks."
+
+
+def _request(**fields: object) -> TTSRequest:
+    return TTSRequest.build(text=TEXT, **{"format": "pcm", "sample_rate": 44100, **fields})
+
+
+def _bytes(stream: SpeechStream) -> bytes:
+    return b"".join(stream)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[LocalBackend]:
+    """Two models of different sizes on one codec."""
+    main = tmp_path / checkpoint.EMBEDDED
+    codec = make_codec()
+    codec.decoder.leave.bias[1:].sub_(3)
+    larger = replace(LANGUAGE, slow=replace(LANGUAGE.slow, layers=3, hidden=64))
+    checkpoint.save(main, codec, make_lm(5, larger), {ADA: speaker(1)}, {})
+    checkpoint.save_small(tmp_path / checkpoint.SMALL, make_lm(), checkpoint.load(main), {})
+    made = LocalBackend("cpu", weights=tmp_path, rows=3)
+    yield made
+    made.close()
+
+
+def test_two_models_speak_each_its_own_way_with_the_same_voices(two: LocalBackend, tmp_path: Path) -> None:
+    assert two.capabilities.one_model is False
+    large, small = (two.synthesize(_request(), model=model, seed=3).clip() for model in ("s2-pro", "s1"))
+    assert large != small
+    assert (large.notes, small.notes) == ((), ())
+    again = two.synthesize(_request(reference_id="ada"), model="s1", seed=3).clip()
+    assert again == small
+    path = tmp_path / "alone.safetensors"
+    checkpoint.save(path, checkpoint.load(tmp_path).codec, make_lm(), {ADA: speaker(1)}, {})
+    alone = LocalBackend("cpu", weights=path)
+    assert alone.synthesize(_request(), seed=3).clip() == small
+    assert alone.capabilities.one_model is True
+    assert alone.capabilities.fingerprint != two.capabilities.fingerprint
+    alone.close()
+
+
+def test_the_second_model_is_loaded_when_it_is_asked_for(two: LocalBackend) -> None:
+    _bytes(two.synthesize(_request(), seed=3))
+    assert two._second._made is None
+    threads = [two.synthesize(_request(), model="s1", seed=3) for _ in range(3)]
+    assert len({_bytes(stream) for stream in threads}) == 1
+    assert two._second.parts() is two._second.parts()
+    two.close()
+    with pytest.raises(EngineError, match="closed"):
+        two.synthesize(_request(), model="s1")
+
+
+def test_a_change_of_the_second_model_is_another_fingerprint(two: LocalBackend, tmp_path: Path) -> None:
+    checkpoint.save_small(tmp_path / checkpoint.SMALL, make_lm(7), checkpoint.load(tmp_path), {})
+    other = LocalBackend("cpu", weights=tmp_path)
+    assert other.capabilities.fingerprint != two.capabilities.fingerprint
+    other.close()
+
+
+def test_a_stored_voice_serves_both_models(two: LocalBackend) -> None:
+    voice = two.create_voice(VoiceCreate(title="Mine", voices=(speech_file(2),), texts=("said",), visibility="private"))
+    said = [_bytes(two.synthesize(_request(reference_id=voice.id), model=model, seed=1)) for model in ("s1", "s2-pro")]
+    assert said[0] != said[1]
+    assert said[0] != _bytes(two.synthesize(_request(), model="s1", seed=1))
+
+
+def test_a_lab_of_the_small_model_asks_for_it(two: LocalBackend) -> None:
+    lab = Lab(two, model="s1")
+    clip = lab.speak(TEXT, seed=3, sample_rate=44100)
+    assert clip.provenance is not None
+    assert clip.provenance.model == "s1"
+    assert clip == two.synthesize(_request(format="wav"), model="s1", seed=3).clip()

@@ -1,0 +1,268 @@
+"""The sweep panel without a page: what is typed is checked, what runs can be stopped, what came can be sent on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.tones import ToneBackend
+from voicelab.errors import StoreError
+from voicelab.experiments.cache import Cache
+from voicelab.lab import Lab
+from voicelab.views.sweeppanel import ResultPanel, SweepPanel
+
+TEXT = "Eight notes, then some more."
+
+
+@pytest.fixture
+def panels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., SweepPanel]]:
+    monkeypatch.chdir(tmp_path)
+    made: list[SweepPanel] = []
+
+    def make(backend: ToneBackend | None = None, **asked: Any) -> SweepPanel:
+        asked = {"text": TEXT, "temperature": [0, 0.5, 1], **asked}
+        panel: SweepPanel = Lab(backend or ToneBackend()).sweep(cache=Cache(tmp_path / "cache"), **asked).panel()
+        made.append(panel)
+        assert panel.form.settled()
+        return panel
+
+    yield make
+    for panel in made:
+        panel.close()
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def typed(panel: SweepPanel, place: int, text: str) -> Any:
+    row = panel.form.axes.children[place]
+    row.values.value = text
+    assert panel.run_button.disabled
+    assert panel.form.settled()
+    return row
+
+
+def test_it_opens_with_what_it_was_asked_and_tells_what_that_needs(panels: Callable[..., SweepPanel]) -> None:
+    panel = panels(ToneBackend(price_per_million_bytes=1000.0), repeats=2, voice=["ada", "ben"], text=["One.", "Two!"])
+    assert panel.form.texts.value == "One.\nTwo!"
+    assert [row.typed for row in panel.form.axes.children] == [
+        ("temperature", "0..1 step 0.5"),
+        ("reference_id", "ada, ben"),
+    ]
+    assert (
+        "12 cells, 24 takes: 24 requests, 96 characters, about 7 s of audio, costs 0.096." in panel.form.estimate.value
+    )
+    assert not panel.run_button.disabled
+
+
+def test_what_is_wrong_is_named_at_its_field_and_nothing_can_run(panels: Callable[..., SweepPanel]) -> None:
+    backend = ToneBackend()
+    panel = panels(backend, latency=["low"])
+    row = typed(panel, 0, "0..2 step 0.5")
+    assert "<b>temperature</b>: Input should be less than or equal to 1" in row.trouble.value
+    assert "error-color" in row.values.layout.border_top
+    assert panel.run_button.disabled
+    assert panel.run() is None
+    other = typed(panel, 1, "quick")
+    assert "latency" in other.trouble.value
+    assert row.trouble.value, "both are told at once"
+    typed(panel, 0, "0.3")
+    assert row.trouble.value == ""
+    assert row.values.layout.border_top is None
+    typed(panel, 1, "low, balanced")
+    assert not panel.run_button.disabled
+    panel.form.texts.value = "  "
+    assert panel.form.settled()
+    assert "nothing to say" in panel.form.texts_trouble.value
+    assert backend.asked == []
+
+
+def test_a_cap_is_hard(panels: Callable[..., SweepPanel]) -> None:
+    panel = panels()
+    panel.form.caps["requests"].value = "2"
+    assert panel.form.settled()
+    assert "the sweep would take 3, and the budget is 2" in panel.form.trouble.value
+    assert panel.run_button.disabled
+    panel.form.caps["requests"].value = "few"
+    assert panel.form.settled()
+    assert "budget.requests" in panel.form.trouble.value
+    panel.form.caps["requests"].value = ""
+    assert panel.form.settled()
+    assert not panel.run_button.disabled
+
+
+def test_an_axis_is_added_and_removed(panels: Callable[..., SweepPanel]) -> None:
+    panel = panels()
+    panel.form.add_axis()
+    row = panel.form.axes.children[1]
+    row.field.value = "prosody.speed"
+    typed(panel, 1, "1, 0.9")
+    assert panel.sweep is not None
+    assert [axis.name for axis in panel.sweep.axes] == ["temperature", "prosody.speed"]
+    row.field.value = "temperature"
+    assert panel.form.settled()
+    assert "two axes of this name" in row.trouble.value
+    panel.form.remove(row)
+    assert panel.form.settled()
+    assert len(panel.sweep or ()) == 3
+
+
+def test_run_brings_every_take_and_a_failing_one_says_why(panels: Callable[..., SweepPanel]) -> None:
+    panel = panels(voice=["ada", "nobody"])
+    run = panel.run()
+    assert panel.run() is run
+    assert panel.wait(20)
+    assert panel.takes.grid.work.settled(20)
+    rows = panel.takes.grid.work.rows
+    assert [row.state for row in rows] == ["done", "failed"] * 3
+    assert rows[1].error == "reference_id: There is no such voice"
+    assert rows[0].figures["duration"] == pytest.approx(1.4)
+    assert panel.status.value == "6 of 6 takes, done, 3 failed"
+    assert (panel.progress.value, panel.progress.bar_style) == (6, "danger")
+    assert len(panel.result.takes) == 3
+
+
+def test_a_failing_cell_keeps_a_secret(panels: Callable[..., SweepPanel]) -> None:
+    def fail(_: int) -> None:
+        raise OSError("refused: Authorization: Bearer abcdefghij0123456789, api_key=hunter2hunter2")
+
+    panel = panels(ToneBackend(fail))
+    panel.run()
+    assert panel.wait(20)
+    told = panel.takes.grid.work.rows[0].error
+    assert told == "OSError: refused: Authorization: Bearer …, api_key=…"
+
+
+def test_pause_cancel_and_resume(panels: Callable[..., SweepPanel]) -> None:
+    go = threading.Event()
+    backend = ToneBackend(lambda _: go.wait(0.05))
+    panel = panels(backend, temperature="0..1 step 0.04")
+    run = panel.run()
+    assert run is not None
+    until(lambda: sum(row.state == "running" for row in panel.takes.grid.work.rows) == 8)
+    panel.pause()
+    assert panel.pause_button.description == "Go on"
+    panel.pause()
+    assert panel.pause_button.description == "Pause"
+    begun = time.monotonic()
+    panel.cancel()
+    assert panel.wait(10)
+    assert time.monotonic() - begun < 1.0, "a running take stops within a second"
+    assert backend.open == 0
+    assert {row.state for row in panel.takes.grid.work.rows} <= {"waiting", "done"}
+    assert (panel.run_button.description, panel.run_button.disabled) == ("Resume", False)
+    before = len(panel.result.takes)
+    asked = len(backend.asked)
+    go.set()
+    panel.run()
+    assert panel.wait(20)
+    assert (panel.result.state, len(panel.result.takes)) == ("done", 26)
+    assert len(backend.asked) - asked == 26 - before
+
+
+def test_closing_leaves_nothing_running(panels: Callable[..., SweepPanel]) -> None:
+    backend = ToneBackend(lambda _: time.sleep(0.05))
+    panel = panels(backend, temperature="0..1 step 0.04")
+    panel.run()
+    until(lambda: backend.open)
+    panel.close()
+    assert panel.wait(5)
+    until(lambda: backend.open == 0)
+    names = ("voicelab-sweep", "voicelab-take", "voicelab-panel", "voicelab-later")
+    until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith(names)])
+
+
+def test_a_page_that_has_gone_stops_the_run(panels: Callable[..., SweepPanel]) -> None:
+    panel = panels(ToneBackend(lambda _: time.sleep(0.05)), temperature="0..1 step 0.04")
+    panel.run()
+    panel.takes.grid._on_message(None, {"kind": "gone"}, [])
+    assert panel.wait(5)
+    assert panel.result.state == "cancelled"
+
+
+@pytest.fixture
+def result(panels: Callable[..., SweepPanel]) -> ResultPanel:
+    panel = panels(voice=["ada", "ben"], repeats=2)
+    panel.run()
+    assert panel.wait(20)
+    assert panel.takes.grid.work.settled(20)
+    return panel.takes
+
+
+def test_a_selection_goes_into_a_comparison_and_a_blind_test(result: ResultPanel, tmp_path: Path) -> None:
+    assert result.compare_button.disabled
+    result.grid.selected = [0, 2]
+    assert not result.compare_button.disabled
+    result.compare()
+    (compared,) = result.stage.children
+    assert compared.comparison.names == ("reference_id=ada", "reference_id=ben")
+    result.grid.selected = [0, 1, 2, 3]
+    result.over.value = "reference_id"
+    result.listening_test()
+    (asking,) = result.stage.children
+    assert asking.ballot.test.systems == ("ada", "ben")
+    assert len(asking.ballot.test.items) == 2
+    assert list(tmp_path.glob("votes-*.sqlite3"))
+    result.grid.selected = [0]
+    result.kind.value = "AB"
+    result.listening_test()
+    assert "alert" in result.message.value
+
+
+def test_it_is_exported_as_files_a_table_and_a_page(result: ResultPanel, tmp_path: Path) -> None:
+    result.where.value = "temperature>0.4"
+    result.folder.value = "out"
+    result.export().join(30)
+    assert "8 takes are in out" in result.message.value
+    assert len(list((tmp_path / "out" / "audio").iterdir())) == 8
+    assert len(pd.read_csv(tmp_path / "out" / "takes.csv")) == 8
+    page = (tmp_path / "out" / "takes.html").read_text()
+    assert page.count("<audio") == 8
+    assert "http" not in page, "nothing from anywhere else"
+    frame = result.frame()
+    assert len(frame) == 12
+    assert frame["duration"].tolist() == pytest.approx(frame["duration_s"].tolist())
+    result.show_table()
+    assert "12 rows" in result.stage.children[0].value
+    (tmp_path / "file").write_text("")
+    result.folder.value = "file"
+    result.export().join(30)
+    assert "alert" in result.message.value
+
+
+def test_the_odd_one_out_is_found_and_bad_words_are_said(result: ResultPanel) -> None:
+    told: list[dict[str, Any]] = []
+    result.grid.send = lambda message, _: told.append(message)
+    result.metric.value = "loudness"
+    result.find_odd()
+    assert told[-1]["kind"] == "reveal"
+    assert "robust standard deviations" in result.message.value
+    result.where.value = "nothing=1"
+    assert "filter" in result.message.value
+    result.measured.value = "loudnes"
+    assert "no metric" in result.message.value
+    result.measured.value = "peak"
+    assert (result.message.value, result.metric.options) == ("", ("peak",))
+
+
+def test_a_result_has_a_panel_and_a_page_of_its_own(tmp_path: Path) -> None:
+    made = Lab(ToneBackend()).sweep(TEXT, voice=["ada", "nobody"], cache=Cache(tmp_path / "cache")).run()
+    panel = made.panel(metrics=["duration"])
+    assert [row.state for row in panel.grid.work.rows] == ["done", "failed"]
+    assert "a table that plays" in panel._repr_mimebundle_()["text/html"]
+    panel.close()
+    page = made.page(tmp_path / "deep" / "page.html").read_text()
+    assert "There is no such voice" in page
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"page\.html cannot be written"):
+        made.page(tmp_path / "file" / "page.html")

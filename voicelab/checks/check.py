@@ -1,0 +1,161 @@
+"""check(): everything that is wrong with a notebook, found without running it and by running it; update(): run it anew."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from voicelab.checks.compare import Comparing, Masks
+from voicelab.checks.execute import Execution, execute, read
+from voicelab.checks.finding import Finding, asks, code_cells, outputs_of
+from voicelab.checks.lint import lint, source_digest
+from voicelab.errors import RequestInvalid
+from voicelab.experiments.replay import Tolerance
+
+__all__ = ["Limits", "Report", "check", "update"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a notebook may take: bytes of an output, of the file and of memory (None: any), seconds of a cell."""
+
+    output_bytes: int = 2**20
+    notebook_bytes: int = 3 * 2**19
+    memory_bytes: int | None = None
+    timeout_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a notebook: what is wrong, in the order of its cells, and what is only good to know.
+
+    ``seconds`` and ``memory`` (the peak of the kernel and what it started, in bytes) are None when it was not run.
+    """
+
+    notebook: Path
+    findings: tuple[Finding, ...]
+    notes: tuple[Finding, ...] = ()
+    cells: int = 0
+    seconds: float | None = None
+    memory: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the notebook's file."""
+        return self.notebook.stat().st_size
+
+
+def check(
+    path: str | Path,
+    *,
+    limits: Limits | None = None,
+    masks: Iterable[Path] = (),
+    run: bool = True,
+    recordings_only: bool = False,
+    tolerant: bool = False,
+    pictures: bool = True,
+    tolerance: Tolerance | None = None,
+) -> Report:
+    """Return what is wrong with a notebook; its file is left as it is.
+
+    Args:
+        path: the notebook, with the outputs it is known to give.
+        limits: sizes, memory and times; the defaults when None.
+        masks: further files of masks, in nbval's format.
+        run: execute it, offline, and compare its outputs; without, only what the file itself tells.
+        recordings_only: refuse the embedded voice too.
+        tolerant: let clips move within ``tolerance``, with a note; otherwise every figure that a clip shows has to
+            be the same.
+        pictures: compare PNG and JPEG too, coarsely.
+        tolerance: how far a clip may move; the defaults of a replay when None.
+
+    Raises MissingExtra when Jupyter's parts are not installed, RequestInvalid for masks that are none, OSError for a
+    file that cannot be read.
+    """
+    path, bounds = Path(path), limits or Limits()
+    compare = Comparing(Masks(masks), tolerance or Tolerance(), pictures)
+    try:
+        notebook = read(path)
+    except RequestInvalid as error:
+        return Report(path, (Finding(path, None, "not-a-notebook", error.errors[0].msg),))
+    found = list(lint(path, notebook, output_bytes=bounds.output_bytes, notebook_bytes=bounds.notebook_bytes))
+    cells = len(list(code_cells(notebook)))
+    if not run:
+        return Report(path, tuple(found), cells=cells)
+    done = execute(path, notebook, timeout=bounds.timeout_s, recordings_only=recordings_only)
+    notes: list[Finding] = []
+    for finding, tolerable in _differences(path, notebook, done, compare):
+        (notes if tolerable and tolerant else found).append(finding)
+    found += _stopped(path, done, bounds)
+    found.sort(key=lambda finding: finding.cell or 0)
+    return Report(path, tuple(found), tuple(notes), cells, done.seconds, done.memory)
+
+
+def update(path: str | Path, *, limits: Limits | None = None, recordings_only: bool = False) -> Report:
+    """Execute a notebook offline and write what it shows now into its file, without times, states or what else changes.
+
+    The file is replaced whole, and only when every cell ran and nothing that ``check`` finds in a file is wrong with
+    it. Arguments and errors are those of ``check``.
+    """
+    path, bounds = Path(path), limits or Limits()
+    try:
+        notebook = read(path)
+    except RequestInvalid as error:
+        return Report(path, (Finding(path, None, "not-a-notebook", error.errors[0].msg),))
+    done = execute(path, notebook, timeout=bounds.timeout_s, recordings_only=recordings_only)
+    cells = len(list(code_cells(notebook)))
+    found = list(_stopped(path, done, bounds))
+    if not found:
+        found = _write(path, _normalised(done.notebook, notebook), bounds)
+    return Report(path, tuple(found), (), cells, done.seconds, done.memory)
+
+
+def _differences(path: Path, notebook: Any, done: Execution, compare: Comparing) -> Iterable[tuple[Finding, bool]]:
+    for (number, cell), (_, now) in zip(code_cells(notebook), code_cells(done.notebook), strict=True):
+        if done.stopped is not None and number >= (done.stopped.cell or 0):
+            return
+        if not asks(cell, "nbval-ignore-output", "nbval-skip"):
+            for difference in compare.differences(outputs_of(cell), outputs_of(now)):
+                yield Finding(path, number, "difference", difference.words), difference.tolerable
+
+
+def _stopped(path: Path, done: Execution, bounds: Limits) -> Iterable[Finding]:
+    if done.stopped is not None:
+        yield done.stopped
+    if bounds.memory_bytes is not None and done.memory is not None and done.memory > bounds.memory_bytes:
+        told = f"{done.memory / 2**20:.0f} MiB at most; it may have {bounds.memory_bytes / 2**20:.0f} MiB"
+        yield Finding(path, None, "memory", told)
+
+
+def _normalised(fresh: Any, was: Any) -> Any:
+    """Return the executed notebook with the metadata that it had, less what a machine or a moment put there."""
+    fresh.metadata.pop("widgets", None)
+    # Which Python it was is this machine's affair, and would change the file with every release.
+    fresh.metadata.get("language_info", {}).pop("version", None)
+    for cell, old in zip(fresh.cells, was.cells, strict=True):
+        cell.metadata = old.metadata
+        for name in ("execution", "ExecuteTime"):
+            cell.metadata.pop(name, None)
+    fresh.metadata["voicelab"] = {"sources": [source_digest(cell) for _, cell in code_cells(fresh)]}
+    return fresh
+
+
+def _write(path: Path, notebook: Any, bounds: Limits) -> list[Finding]:
+    import nbformat
+
+    descriptor, name = tempfile.mkstemp(suffix=".ipynb", dir=path.parent)
+    new = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            nbformat.write(notebook, file)
+        found = list(lint(new, notebook, output_bytes=bounds.output_bytes, notebook_bytes=bounds.notebook_bytes))
+        if not found:
+            new.chmod(path.stat().st_mode & 0o777)
+            new.replace(path)
+        return [Finding(path, item.cell, item.kind, f"{item.message}; nothing was written") for item in found]
+    finally:
+        new.unlink(missing_ok=True)

@@ -1,0 +1,75 @@
+"""What somebody asks of a lab in keywords, as a Sweep: which of them are axes, and which stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from voicelab.backend import Backend
+from voicelab.experiments.cache import Cache
+from voicelab.experiments.sweeps.axes import Axis, varied
+from voicelab.experiments.sweeps.sweep import ONLY, Sweep
+from voicelab.experiments.sweeps.workers import Factory
+from voicelab.schema import TTSRequest, check_model
+
+__all__ = ["Asked", "sweep_of"]
+
+
+class Asked(Protocol):
+    """What a sweep needs of a Lab."""
+
+    @property
+    def backend(self) -> Backend:
+        """Who answers."""
+
+    @property
+    def opening(self) -> Factory | None:
+        """How another process opens the backend."""
+
+    @property
+    def defaults(self) -> Mapping[str, object]:
+        """What every call starts from."""
+
+    def request(self, text: str, **fields: Any) -> TTSRequest:
+        """Return the request that a call would make. Raises RequestInvalid."""
+
+
+def sweep_of(
+    lab: Asked,
+    text: str | Sequence[str] | Mapping[str, str],
+    *,
+    repeats: int = 1,
+    seed: int | Sequence[int] = 0,
+    labs: Mapping[str, Asked],
+    cache: Cache | None = None,
+    fields: Mapping[str, object],
+) -> Sweep:
+    """Return the sweep that ``Lab.sweep`` describes; ``fields`` are its keywords. Raises RequestInvalid."""
+    known = {name: value for name, value in fields.items() if value is not None}
+    axes = [Axis.of(name, value) for name, value in known.items() if varied(name, value)]
+    fixed = {name: value for name, value in known.items() if not varied(name, value)}
+    if isinstance(text, str):
+        first = text
+    else:
+        axes.insert(0, Axis.of("text", text))
+        first = axes[0].values[0]
+    prosody = {name: fixed.pop(name) for name in ("speed", "volume") if name in fixed}
+    if prosody:
+        fixed["prosody"] = prosody
+    model = check_model(fixed.pop("model", lab.defaults.get("model")))
+    if not isinstance(seed, int):
+        axes.append(Axis.of("seed", seed))
+        seed = 0
+    if labs:
+        axes.append(Axis.of("backend", [ONLY, *labs]))
+    everyone = {ONLY: lab, **labs}
+    return Sweep(
+        lab.request(first, **fixed),
+        tuple(axes),
+        {name: one.backend for name, one in everyone.items()},
+        repeats=repeats,
+        seed=seed,
+        model=model,
+        factories={name: one.opening for name, one in everyone.items() if one.opening is not None},
+        cache=cache,
+    )

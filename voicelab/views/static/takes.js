@@ -1,0 +1,315 @@
+// A grid of takes: small players with figures below, built for what is in sight only.
+//
+// The kernel sends {kind: "takes", all, cards, ordered} with the waveforms of the cards, one after another, and, where
+// the order is new, the ids in order as int32; and {kind: "sound", id, rate} with s16le samples. The page says which
+// takes are in sight ({kind: "show", ids}) and which one shall be heard ({kind: "sound", id}).
+
+import { element } from "./player-controls.js";
+import { Samples } from "./player-samples.js";
+import { Transport } from "./player-transport.js";
+import { Card, HEIGHT } from "./takes-card.js";
+
+const WIDTH = 236; // pixels of a card, at least
+const GAP = 8;
+const EDGE = 2; // of the list, so that the outline of what has the focus is seen
+const TALL = 4; // rows of cards that are seen at once
+const SOUNDS = 48; // takes whose samples are kept
+const GONE_MS = 3000; // how long no view may be there before the kernel is told
+
+class Takes {
+  constructor(model) {
+    this.model = model;
+    this.views = new Set();
+    this.cards = new Map();
+    this.order = new Int32Array();
+    this.places = new Map();
+    this.all = 0;
+    this.sounds = new Map();
+    this.transport = new Transport(new Samples(44_100));
+    this.current = null; // the take that is heard
+    this.wanted = null; // the take that shall be heard once it is here
+    this.heard = 0;
+    model.on("msg:custom", (message, buffers) => this.receive(message, buffers));
+    for (const name of ["selected", "pinned", "label"]) model.on(`change:${name}`, () => this.tell());
+    model.send({ kind: "ready" });
+  }
+
+  receive(message, buffers) {
+    const bytes = buffers?.map((view) => view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength));
+    if (message.kind === "takes") this.take(message, bytes);
+    else if (message.kind === "sound") this.sound(message, bytes[0]);
+    else if (message.kind === "reveal") for (const view of this.views) view.reveal(message.id);
+    else if (message.kind === "clear") {
+      this.transport.reset();
+      this.cards.clear();
+      this.sounds.clear();
+      this.current = this.wanted = null;
+    }
+    this.tell();
+  }
+
+  take(message, [drawn, order]) {
+    const width = drawn.byteLength / Math.max(1, message.cards.filter((card) => card.drawn).length);
+    let at = 0;
+    for (const card of message.cards) {
+      card.outline = card.drawn ? new Int8Array(drawn, at, width) : null;
+      if (card.drawn) at += width;
+      // Another take may have come in its place.
+      if (this.cards.get(card.id)?.state !== card.state) this.sounds.delete(card.id);
+      this.cards.set(card.id, card);
+    }
+    this.all = message.all;
+    if (!message.ordered) return;
+    this.order = new Int32Array(order);
+    this.places = new Map(Array.from(this.order, (id, place) => [id, place]));
+  }
+
+  sound(message, bytes) {
+    const samples = new Samples(message.rate);
+    samples.add(0, bytes);
+    samples.complete = true;
+    this.sounds.set(message.id, samples);
+    while (this.sounds.size > SOUNDS) this.sounds.delete(this.sounds.keys().next().value);
+    if (this.wanted?.id === message.id) this.play(message.id, this.wanted.share);
+  }
+
+  /** Play a take from a share of its length; its samples are fetched where they are not here. */
+  play(id, share = 0) {
+    const samples = this.sounds.get(id);
+    this.wanted = samples ? null : { id, share };
+    if (!samples) return void this.model.send({ kind: "sound", id });
+    if (this.transport.samples !== samples) {
+      this.transport.reset();
+      this.transport.samples = samples;
+    }
+    this.current = id;
+    this.heard = 0;
+    this.transport.play(share * samples.length);
+    this.tell();
+  }
+
+  toggle(id) {
+    if (this.current === id && this.transport.playing) this.transport.pause();
+    else this.play(id, this.current === id ? this.share : 0);
+    this.tell();
+  }
+
+  /** How far the current take has been heard, 0 to 1. */
+  get share() {
+    return this.transport.position / Math.max(1, this.transport.samples.length);
+  }
+
+  flip(name, id) {
+    const held = this.model.get(name);
+    this.model.set(name, held.includes(id) ? held.filter((other) => other !== id) : [...held, id]);
+    this.model.save_changes();
+  }
+
+  show() {
+    const ids = [...new Set([...this.views].flatMap((view) => view.ids))];
+    const told = ids.join();
+    if (told !== this.told) this.model.send({ kind: "show", ids });
+    this.told = told;
+  }
+
+  /** A view has gone; without any, sound stops, and after a while the kernel hears of it. */
+  left(view) {
+    this.views.delete(view);
+    if (this.views.size) return;
+    this.transport.rest();
+    this.told = null;
+    setTimeout(() => this.views.size || this.closed || this.model.send({ kind: "gone" }), GONE_MS);
+  }
+
+  close() {
+    this.closed = true;
+    this.transport.close();
+    shared.delete(this.model);
+  }
+
+  tell() {
+    for (const view of this.views) view.ask();
+  }
+}
+
+const shared = new Map();
+
+function takesOf(model) {
+  if (!shared.has(model)) shared.set(model, new Takes(model));
+  return shared.get(model);
+}
+
+class View {
+  constructor(takes, el) {
+    this.takes = takes;
+    this.cards = new Map();
+    this.spare = [];
+    this.ids = [];
+    this.active = null;
+    this.odd = null;
+    this.frame = 0;
+    this.ask = () => (this.frame ||= requestAnimationFrame(() => this.paint()));
+    this.list = element("div", { className: "voicelab-takes-list" }, { role: "list" });
+    this.root = element("div", { className: "voicelab-takes" }, { role: "group" }, this.list);
+    this.empty = element("div", { className: "voicelab-takes-empty", textContent: "No takes to show." });
+    this.root.append(this.empty);
+    this.root.onscroll = this.ask;
+    this.root.onkeydown = (event) => this.key(event);
+    el.append(this.root);
+    this.sizes = new ResizeObserver(this.ask);
+    this.sizes.observe(this.root);
+    this.theme = new MutationObserver(() => ((this.ink = null), this.ask()));
+    this.theme.observe(document.body, { attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"] });
+    takes.views.add(this);
+    this.ask();
+  }
+
+  /** How many cards stand side by side, and how wide they are. */
+  layout() {
+    const width = this.root.clientWidth - 2 * EDGE;
+    const columns = Math.max(1, Math.floor((width + GAP) / (WIDTH + GAP)));
+    const row = this.takes.model.get("columns");
+    // In whole rows of the last axis where these fit: what stands below each other then differs by the others only.
+    this.columns = row > 1 && row <= columns ? columns - (columns % row) : columns;
+    this.width = Math.floor((width - GAP * (this.columns - 1)) / this.columns);
+    const rows = Math.ceil(this.takes.order.length / this.columns);
+    this.root.style.maxHeight = `${TALL * (HEIGHT + GAP)}px`;
+    this.list.style.height = `${Math.max(0, rows * (HEIGHT + GAP) - GAP)}px`;
+    this.empty.hidden = this.takes.order.length > 0;
+  }
+
+  box(place) {
+    const [column, row] = [place % this.columns, Math.floor(place / this.columns)];
+    return { x: column * (this.width + GAP), y: row * (HEIGHT + GAP), width: this.width };
+  }
+
+  /** Let a card stand for each take in sight, and a screen beyond on both sides; take those away that are not. */
+  place() {
+    const { order } = this.takes;
+    const tall = Math.max(this.root.clientHeight, HEIGHT);
+    const first = Math.max(0, Math.floor((this.root.scrollTop - tall) / (HEIGHT + GAP))) * this.columns;
+    const last = Math.ceil((this.root.scrollTop + 2 * tall) / (HEIGHT + GAP)) * this.columns;
+    const ids = Array.from(order.subarray(first, Math.min(last, order.length)));
+    // What has the focus stays, or the keys would have nowhere to go.
+    if (this.focused && !ids.includes(this.active) && this.takes.places.has(this.active)) ids.push(this.active);
+    const wanted = new Set(ids);
+    for (const [id, card] of this.cards) {
+      if (wanted.has(id)) continue;
+      this.cards.delete(id);
+      this.spare.push(card);
+    }
+    for (const id of ids) {
+      if (!this.cards.has(id)) {
+        const card = this.spare.pop() ?? new Card(this);
+        Object.assign(card, { card: undefined, drawn: null, where: null, seen: null });
+        this.cards.set(id, card);
+        if (!card.root.isConnected) this.list.append(card.root);
+      }
+      const place = this.takes.places.get(id);
+      this.cards.get(id).move(id, place, this.box(place));
+    }
+    for (const card of this.spare) card.root.remove();
+    this.spare.length = 0;
+    this.ids = ids;
+  }
+
+  get focused() {
+    return this.list.contains(document.activeElement);
+  }
+
+  paint() {
+    this.frame = 0;
+    if (!this.root.isConnected) return;
+    const began = performance.now();
+    const { takes } = this;
+    takes.transport.finish();
+    takes.heard = Math.max(takes.heard, takes.transport.playing ? takes.transport.level() : 0);
+    if (!takes.places.has(this.active)) this.active = takes.order[0] ?? null;
+    this.ink ??= colours(this.root);
+    this.root.setAttribute("aria-label", `${takes.model.get("label")}: ${takes.order.length} of ${takes.all}`);
+    this.layout();
+    this.place();
+    for (const card of this.cards.values()) card.refresh();
+    takes.show();
+    Object.assign(this.root.dataset, {
+      all: takes.all,
+      shown: takes.order.length,
+      cards: this.cards.size,
+      drawn: [...this.cards.keys()].filter((id) => takes.cards.get(id)?.outline).length,
+      playing: takes.transport.playing ? takes.current : "",
+      heard: takes.heard.toFixed(4),
+      position: takes.share.toFixed(3),
+      paint: (performance.now() - began).toFixed(2),
+    });
+    if (takes.transport.playing) this.ask();
+  }
+
+  activate(id) {
+    this.active = id;
+    this.ask();
+  }
+
+  /** Bring a take into sight, mark it, and let the keys begin there. */
+  reveal(id) {
+    this.odd = id;
+    this.go(id);
+  }
+
+  go(id) {
+    const place = this.takes.places.get(id);
+    if (place === undefined) return;
+    const { y } = this.box(place);
+    const { scrollTop, clientHeight } = this.root;
+    if (y < scrollTop) this.root.scrollTop = y;
+    else if (y + HEIGHT > scrollTop + clientHeight) this.root.scrollTop = y + HEIGHT - clientHeight;
+    this.active = id;
+    this.place();
+    this.cards.get(id)?.root.focus({ preventScroll: true });
+    this.ask();
+  }
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const { takes } = this;
+    const here = takes.places.get(this.active) ?? 0;
+    const page = TALL * this.columns;
+    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.columns, ArrowDown: this.columns, PageUp: -page, PageDown: page };
+    const ends = { Home: 0, End: takes.order.length - 1 };
+    const reading = event.target.classList.contains("voicelab-take-state");
+    if (reading && event.key.startsWith("Arrow")) return event.stopPropagation();
+    if (event.key in steps || event.key in ends) {
+      const there = event.key in ends ? ends[event.key] : here + steps[event.key];
+      this.go(takes.order[Math.max(0, Math.min(there, takes.order.length - 1))]);
+    } else if (event.key === " " || event.key === "Enter") {
+      if (event.target.matches("button, input")) return event.stopPropagation();
+      takes.toggle(this.active);
+    } else if (event.key === "x" || event.key === "X") takes.flip("selected", this.active);
+    else if (event.key === "p" || event.key === "P") takes.flip("pinned", this.active);
+    else return;
+    event.preventDefault();
+    event.stopPropagation(); // JupyterLab would take them to move between cells
+  }
+
+  close() {
+    cancelAnimationFrame(this.frame);
+    this.sizes.disconnect();
+    this.theme.disconnect();
+    this.takes.left(this);
+  }
+}
+
+function colours(root) {
+  const style = getComputedStyle(root);
+  return Object.fromEntries(["wave", "heard", "cursor"].map((name) => [name, style.getPropertyValue(`--vl-${name}`).trim()]));
+}
+
+export default {
+  initialize({ model }) {
+    const takes = takesOf(model);
+    return () => takes.close();
+  },
+  render({ model, el }) {
+    const view = new View(takesOf(model), el);
+    return () => view.close();
+  },
+};
