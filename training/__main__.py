@@ -1,6 +1,7 @@
 """Makes the embedded voice, from nothing: ``python -m training``. Stages that are done are not done again.
 
-Needs Debian's flite, flite1-dev, wordnet-base and a C compiler, and the package with its ``local`` and ``dev`` extras.
+Needs Debian's flite, flite1-dev, wordnet-base, festival, festvox-us-slt-hts and a C compiler, and the package
+with its ``local`` and ``dev`` extras.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from training import codec, codes, export, guess, lexicon, lm, render
+from training import codec, codes, export, features, guess, lexicon, lm, render, treble
 
 BENCH = Path(__file__).parent.parent / "bench"
 
@@ -46,12 +47,15 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/voice"), help="where data and checkpoints go")
     parser.add_argument("--out", type=Path, default=lexicon.OUT, help="where the weights go; default: into the package")
     parser.add_argument(
-        "--utterances", type=int, default=20_000, help="how many the teachers speak (20,000 are 20 hours)"
+        "--utterances", type=int, default=48_000, help="how many the teachers speak (48,000 are 55 hours)"
     )
     parser.add_argument("--guess-minutes", type=float, default=9, help="for the letter-to-sound model")
-    parser.add_argument("--codec-minutes", type=float, default=34, help="for the codec")
-    parser.add_argument("--lm-minutes", type=float, default=60, help="for the language model")
-    parser.add_argument("--decoder-minutes", type=float, default=20, help="for the decoder alone, its codes fixed")
+    parser.add_argument("--codec-minutes", type=float, default=95, help="for the codec")
+    parser.add_argument(
+        "--measured", type=int, default=32, help="shards (of 250 utterances) that the codec learns from"
+    )
+    parser.add_argument("--s1-minutes", type=float, default=90, help="for the small language model")
+    parser.add_argument("--s2-minutes", type=float, default=180, help="for the large one")
     parser.add_argument("--sentences", type=int, default=300, help="held-out sentences for the word errors at the end")
     parser.add_argument("--jobs", type=int, default=2, help="processes that render and recognise")
     parser.add_argument("--threads", type=int, help="threads of torch")
@@ -78,10 +82,13 @@ def main() -> None:
     stage("render", lambda: render.render(folder, options.utterances, options.jobs))
     stage("lexicon", lambda: lexicon.write(lexicon.build(folder), options.out))
     stage("guess", lambda: guess.train(options.guess_minutes, options.out))
+    stage("treble", lambda: treble.train(folder))
+    stage("features", lambda: features.measure(folder, options.measured, options.jobs))
     stage("codec", lambda: codec.train(folder, options.codec_minutes))
-    stage("codes", lambda: codes.encode_all(folder, folder / "codec-run.safetensors"))
-    stage("lm", lambda: lm.train(folder, codec.load(folder / "codec-run.safetensors"), options.lm_minutes))
-    stage("decoder", lambda: codec.train_decoder(folder, options.decoder_minutes))
+    trained = folder / "codec-run.safetensors"
+    stage("codes", lambda: codes.encode_all(folder, trained, jobs=options.jobs))
+    stage("s1", lambda: lm.train(folder, codec.load(trained), "s1", options.s1_minutes))
+    stage("s2-pro", lambda: lm.train(folder, codec.load(trained), "s2-pro", options.s2_minutes))
     stage("export", lambda: export.export(folder, options.out))
     stage("evaluate", lambda: evaluate(options.out / "voice.safetensors", options.sentences, options.jobs))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +14,16 @@ from numpy.typing import NDArray
 from training import codec as codec_training
 from training.render import Utterance, load_shard
 from training.speakers import all_speakers
+from training.spoil import spoil
 from voicelab.engine.codec import Codec
+from voicelab.engine.lm import speaker_statistics
 from voicelab.engine.text.front import flags_of
 from voicelab.engine.text.phones import PHONES
 
 GROUP = 8
 """Utterances encoded at once, after sorting by length."""
+SPOILED_EVERY = 8
+"""One utterance in so many also tells its speaker as a spoiled reference would."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,8 @@ class Encoded:
     """(frames, codebooks)."""
     at: NDArray[np.int16]
     """(frames,) the phone spoken at the middle of each frame."""
+    statistics: NDArray[np.float32]
+    """(STATISTICS * latent,) what the engine would make of it as a reference; for some, of a spoiled copy."""
 
 
 def encode_shard(codec: Codec, utterances: list[Utterance]) -> list[Encoded]:
@@ -39,6 +47,7 @@ def encode_shard(codec: Codec, utterances: list[Utterance]) -> list[Encoded]:
     speakers, hop, rate = all_speakers(), codec.config.hop, codec.config.sample_rate
     audio = [u.audio(speakers[u.speaker], rate) for u in utterances]
     order = sorted(range(len(audio)), key=lambda i: audio[i].size)
+    statistics = _statistics(codec, audio)
     out: dict[int, Encoded] = {}
     for start in range(0, len(order), GROUP):
         group = order[start : start + GROUP]
@@ -58,22 +67,42 @@ def encode_shard(codec: Codec, utterances: list[Utterance]) -> list[Encoded]:
                 np.array(flags_of(names, [p.first for p in u.phones]), dtype=np.int16),
                 codes[row, :n],
                 np.minimum(np.searchsorted(ends, middles), len(names) - 1).astype(np.int16),
+                statistics.get(i, _told(codec, codes[row, :n])),
             )
     return [out[i] for i in range(len(utterances))]
 
 
-def encode_all(folder: Path, checkpoint: Path, part: int = 0, parts: int = 1) -> None:
-    """Writes ``folder/codes``, one file a shard; what is there is kept, so empty the folder for a new codec.
+def _told(codec: Codec, codes: NDArray[np.int16]) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = speaker_statistics(
+        codec.quantizer.decode(torch.from_numpy(codes.astype(np.int64)))
+    ).numpy()
+    return found
 
-    Several processes share the work when each takes another `part` of `parts`.
-    """
-    codec = codec_training.load(checkpoint)
+
+def _statistics(codec: Codec, audio: list[NDArray[np.float32]]) -> dict[int, NDArray[np.float32]]:
+    """Of spoiled copies of some of the utterances."""
+    out = {}
+    for i in range(0, len(audio), SPOILED_EVERY):
+        rough = torch.from_numpy(spoil(audio[i], codec.config.sample_rate, seed=audio[i].size))[None]
+        out[i] = _told(codec, codec.encode(rough)[0].numpy().astype(np.int16))
+    return out
+
+
+def _encode_file(checkpoint: Path, shard: Path, path: Path) -> str:
+    torch.set_num_threads(1)
+    save(path, encode_shard(codec_training.load(checkpoint), load_shard(shard)))
+    return path.name
+
+
+def encode_all(folder: Path, checkpoint: Path, jobs: int = 2) -> None:
+    """Writes ``folder/codes``, one file a shard; what is there is kept, so empty the folder for a new codec."""
     (folder / "codes").mkdir(exist_ok=True)
-    for shard in sorted((folder / "shards").glob("????.npz"))[part::parts]:
-        path = folder / "codes" / shard.name
-        if not path.exists():
-            save(path, encode_shard(codec, load_shard(shard)))
-            print(path.name, flush=True)
+    work = [(p, folder / "codes" / p.name) for p in sorted((folder / "shards").glob("????.npz"))]
+    # Not forked: torch has threads by now.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        runs = [pool.submit(_encode_file, checkpoint, shard, path) for shard, path in work if not path.exists()]
+        for run in runs:
+            print(run.result(), flush=True)
 
 
 def save(path: Path, encoded: list[Encoded]) -> None:
@@ -87,6 +116,7 @@ def save(path: Path, encoded: list[Encoded]) -> None:
         phone_ends=np.cumsum([e.phones.size for e in encoded]),
         codes=np.concatenate([e.codes for e in encoded]),
         at=np.concatenate([e.at for e in encoded]),
+        statistics=np.stack([e.statistics for e in encoded]).astype(np.float16),
         frame_ends=np.cumsum([e.at.size for e in encoded]),
     )
     part.rename(path)
@@ -97,5 +127,5 @@ def load(path: Path) -> list[Encoded]:
     with np.load(path) as z:
         per_phone = [np.split(z[k], z["phone_ends"][:-1]) for k in ("phones", "flags")]
         per_frame = [np.split(z[k], z["frame_ends"][:-1]) for k in ("codes", "at")]
-        speakers = z["speaker"]
-    return [Encoded(int(s), p, f, c, a) for s, p, f, c, a in zip(speakers, *per_phone, *per_frame, strict=True)]
+        rows = zip(z["speaker"], *per_phone, *per_frame, z["statistics"].astype(np.float32), strict=True)
+        return [Encoded(int(s), *rest) for s, *rest in rows]

@@ -82,20 +82,20 @@ def load_lm(path: Path) -> LM:
     return model.eval()
 
 
+def _about(run: Path) -> dict[str, object]:
+    return {k: v for k, v in common.read_meta(run).items() if k != "config"}
+
+
 def export(folder: Path, out: Path = OUT) -> Path:
-    """Writes the checkpoint of the runs in `folder` to ``out/voice.safetensors``."""
-    codec_run, lm_run = folder / "codec-run.safetensors", folder / "lm-run.safetensors"
-    decoder_run = folder / "decoder-run.safetensors"
+    """Writes the checkpoints of the runs in `folder`: ``out/voice.safetensors`` (s2-pro) and ``out/s1.safetensors``."""
+    codec_run, large, small = (folder / f"{name}-run.safetensors" for name in ("codec", "s2-pro", "s1"))
     codec = codec_training.load(codec_run)
-    if decoder_run.exists():
-        codec_training.load_decoder(codec, decoder_run)
-    about = {
-        **({"decoder": common.read_meta(decoder_run)} if decoder_run.exists() else {}),
-        "codec": {k: v for k, v in common.read_meta(codec_run).items() if k != "config"},
-        "lm": {k: v for k, v in common.read_meta(lm_run).items() if k != "config"},
-        "torch": torch.__version__,
-        "machine": platform.machine(),
-    }
+    about = {"codec": _about(codec_run), "torch": torch.__version__, "machine": platform.machine()}
     path = out / checkpoint.EMBEDDED
-    checkpoint.save(path, codec, load_lm(lm_run), preset_statistics(folder, codec), about)
+    main = large if large.exists() else small
+    checkpoint.save(path, codec, load_lm(main), preset_statistics(folder, codec), {**about, "lm": _about(main)})
+    if large.exists() and small.exists():
+        checkpoint.save_small(
+            out / checkpoint.SMALL, load_lm(small), checkpoint.load(path), {**about, "lm": _about(small)}
+        )
     return path

@@ -167,7 +167,9 @@ def train(folder: Path, kind: str, minutes: float, adversary: bool, batch_size: 
             against.step()
             said, real = [j(made) for j in judges], [[x.detach() for x in j(true)] for j in judges]
             loss = loss + 0.1 * sum(((1 - s[-1]) ** 2).mean() for s in said)
-            loss = loss + 0.2 * sum(F.l1_loss(a, b) for s, r in zip(said, real, strict=True) for a, b in zip(s, r, strict=True))
+            loss = loss + 0.2 * sum(
+                F.l1_loss(a, b) for s, r in zip(said, real, strict=True) for a, b in zip(s, r, strict=True)
+            )
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(head.parameters(), 1.0)

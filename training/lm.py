@@ -17,10 +17,23 @@ from training import codes as codes_module
 from training import common
 from training.codes import Encoded
 from voicelab.engine.codec import Codec
-from voicelab.engine.config import LMConfig
-from voicelab.engine.lm import LM
+from voicelab.engine.config import LMConfig, StackConfig
+from voicelab.engine.lm import LM, STATISTICS
 from voicelab.engine.text.phones import PHONES
 
+SIZES = {
+    "s1": {
+        "text": StackConfig(width=192, layers=2, heads=3, hidden=448, window=32),
+        "slow": StackConfig(width=256, layers=4, heads=4, hidden=640, window=192),
+        "depth": StackConfig(width=160, layers=2, heads=2, hidden=448, window=16),
+    },
+    "s2-pro": {
+        "text": StackConfig(width=256, layers=2, heads=4, hidden=512, window=32),
+        "slow": StackConfig(width=320, layers=7, heads=5, hidden=768, window=192),
+        "depth": StackConfig(width=208, layers=3, heads=4, hidden=544, window=16),
+    },
+}
+"""The two models: the small one for speed, the large one for clearness."""
 FRAMES = 320
 HISTORY_DROPOUT = 0.15
 DEPTH_SHARE = 0.5
@@ -44,7 +57,7 @@ class Rows:
     before: Tensor
     """(batch, codebooks) the frame before the row, where it was cut."""
     speaker: Tensor
-    """(batch, 2 * latent) statistics of other speech of the same speaker."""
+    """(batch, STATISTICS * latent) statistics of other speech of the same speaker."""
 
 
 def pointer_path(at: NDArray[np.int64], phones: int, advances: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -59,13 +72,22 @@ def pointer_path(at: NDArray[np.int64], phones: int, advances: int) -> tuple[NDA
     return pointer, advance
 
 
+def pooled(encoded: list[Encoded]) -> Tensor:
+    """(STATISTICS * latent,) of some utterances together: what `speaker_statistics` would say of them in a row."""
+    rows = torch.from_numpy(np.stack([e.statistics for e in encoded])).reshape(len(encoded), STATISTICS, -1)
+    share = torch.tensor([float(e.at.size) for e in encoded])
+    share = (share / share.sum())[:, None]
+    mean, change = (rows[:, 0] * share).sum(0), (rows[:, 2] * share).sum(0)
+    square = ((rows[:, 1] ** 2 + rows[:, 0] ** 2) * share).sum(0)
+    return torch.cat([mean, (square - mean**2).clamp(min=0).sqrt(), change])
+
+
 class Streams:
     """Rows of consecutive utterances of one speaker, drawn without end."""
 
-    def __init__(self, files: list[Path], codec: Codec, config: LMConfig, seed: int) -> None:
+    def __init__(self, files: list[Path], config: LMConfig, seed: int) -> None:
         self.config = config
         self.rng = np.random.default_rng(seed)
-        self.tables = [t.detach() for t in codec.quantizer.tables]
         self.of: dict[int, list[Encoded]] = {}
         for path in files:
             for encoded in codes_module.load(path):
@@ -74,12 +96,6 @@ class Streams:
         self.speakers = sorted(self.of)
         share = np.array([sum(e.at.size for e in self.of[s]) for s in self.speakers], dtype=float)
         self.share = share / share.sum()
-
-    def statistics(self, encoded: list[Encoded]) -> Tensor:
-        """(2 * latent,) of some utterances together."""
-        codes = torch.from_numpy(np.concatenate([e.codes for e in encoded]).astype(np.int64))
-        latents = torch.stack([table[codes[:, i]] for i, table in enumerate(self.tables)]).sum(0)
-        return torch.cat([latents.mean(0), latents.std(0, unbiased=False)])
 
     def batch(self, size: int) -> Rows:
         """`size` rows."""
@@ -112,7 +128,7 @@ class Streams:
         low = int(pointer[cut])
         window = slice(cut, cut + FRAMES)
         high = min(phones.size, int(pointer[cut + FRAMES - 1]) + 24)
-        others = [pool[int(i)] for i in self.rng.integers(len(pool), size=int(self.rng.integers(1, 4)))]
+        others = [pool[int(i)] for i in self.rng.integers(len(pool), size=int(self.rng.integers(1, 5)))]
         values = {
             "phones": phones[low:high],
             "flags": flags[low:high],
@@ -123,7 +139,7 @@ class Streams:
             "begins": np.array(cut == 0),
             "before": codes[cut - 1] if cut else codes[0],
         }
-        return {k: torch.from_numpy(v) for k, v in values.items()} | {"speaker": self.statistics(others)}
+        return {k: torch.from_numpy(v) for k, v in values.items()} | {"speaker": pooled(others)}
 
 
 def losses(model: LM, rows: Rows, generator: torch.Generator) -> tuple[Tensor, dict[str, float]]:
@@ -168,24 +184,24 @@ def optimizers_for(model: LM) -> list[torch.optim.Optimizer]:
     ]
 
 
-def train(folder: Path, codec: Codec, minutes: float, batch_size: int = 8, seed: int = 0) -> Path:
-    """Trains for `minutes` of clock time, resuming what is there; returns the checkpoint."""
+def train(folder: Path, codec: Codec, name: str, minutes: float, batch_size: int = 8, seed: int = 0) -> Path:
+    """Trains the model of that name for `minutes` of clock time, resuming what is there; returns the checkpoint."""
     torch.manual_seed(seed)
-    config = LMConfig(codebooks=codec.config.codebooks, latent=codec.config.latent, phones=len(PHONES))
+    config = LMConfig(codebooks=codec.config.codebooks, latent=codec.config.latent, phones=len(PHONES), **SIZES[name])
     model = LM(config)
     optimizers = optimizers_for(model)
     average = common.Average(model, 0.998)
-    path, step, spent = folder / "lm-run.safetensors", 0, 0.0
+    path, step, spent = folder / f"{name}-run.safetensors", 0, 0.0
     if path.exists():
         meta = common.load_run(path, model, average, optimizers)
         step, spent = meta["step"], meta["spent"]
-    streams = Streams(sorted((folder / "codes").glob("????.npz")), codec, config, seed + step)
+    streams = Streams(sorted((folder / "codes").glob("????.npz")), config, seed + step)
     generator = torch.Generator().manual_seed(seed + step)
     clock, saved = common.Clock(minutes, spent), time.monotonic()
     sums: dict[str, float] = {}
     while clock.done < 1:
         common.set_rate(optimizers, clock.rate(1.0, step, warm=100, hold=0.45))
-        with torch.autocast(streams.tables[0].device.type, dtype=torch.bfloat16):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
             loss, parts = losses(model, streams.batch(batch_size), generator)
         for optimizer in optimizers:
             optimizer.zero_grad()

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from voicelab.engine.codec import FINE, Codec, DecoderStream
-from voicelab.engine.vocoder import LAG
+from voicelab.engine.codec import Codec, DecoderStream
+from voicelab.engine.vocoder import LAG, STEP
 
 FRAMES = 12
 
@@ -98,18 +98,32 @@ def test_encoding_pads_to_whole_frames(codec: Codec, extra: int) -> None:
     assert torch.equal(codes, codec.encode(padded))
 
 
-def test_the_spectrum_has_four_frames_a_code_and_tells_a_tone(codec: Codec) -> None:
-    hop, rate = codec.config.hop, codec.config.sample_rate
+def test_the_long_windows_of_the_spectrum_tell_a_tone(codec: Codec) -> None:
+    hop, rate, bands = codec.config.hop, codec.config.sample_rate, codec.config.mel_bands
     time = torch.arange(8 * hop) / rate
     spectrum = codec.spectrum(torch.sin(2 * torch.pi * 150 * time)[None])
-    assert spectrum.shape == (1, codec.config.mel_bands + codec.config.linear_bins, 8 * FINE)
-    linear = spectrum[0, codec.config.mel_bands :, 8]
+    steps = hop // STEP
+    assert spectrum.shape == (1, 8, steps * bands + steps // 2 * codec.config.linear_bins)
+    linear = spectrum[0, 4, steps * bands :].reshape(steps // 2, -1)[1]
     assert int(linear.argmax()) == round(150 / (rate / 2048)) - 1  # the bins begin after DC
 
 
-def test_every_codebook_codes_what_the_ones_before_left_over(codec: Codec) -> None:
+def test_the_short_windows_of_the_spectrum_place_a_click_within_a_step_or_two(codec: Codec) -> None:
+    hop, bands = codec.config.hop, codec.config.mel_bands
+    samples = torch.zeros(1, 8 * hop)
+    samples[0, 4 * hop + 3 * STEP + STEP // 2] = 1.0
+    levels = codec.spectrum(samples)[0, :, : hop // STEP * bands].reshape(-1, bands).mean(-1)
+    assert int(levels.argmax()) == 4 * hop // STEP + 3
+    assert float(levels[4 * hop // STEP - 1]) == float(levels.min())
+
+
+def test_no_mel_band_is_empty(codec: Codec) -> None:
+    assert float(codec.spectrum.mel.max(0).values.min()) > 0.2 / 1024
+
+
+def test_one_beam_codes_what_the_codebooks_before_left_over(codec: Codec) -> None:
     latents = torch.randn(1, 50, codec.config.latent)
-    codes, rest = codec.quantizer.encode(latents), latents
+    codes, rest = codec.quantizer.encode(latents, beams=1), latents
     for i, table in enumerate(codec.quantizer.tables):
         nearest = torch.cdist(rest, table[None]).argmin(-1)
         assert torch.equal(codes[..., i], nearest)
@@ -117,9 +131,27 @@ def test_every_codebook_codes_what_the_ones_before_left_over(codec: Codec) -> No
     torch.testing.assert_close(codec.quantizer.decode(codes), latents - rest)
 
 
+def test_more_beams_find_nearer_sums_and_all_of_them_the_nearest(codec: Codec) -> None:
+    latents = torch.randn(1, 60, codec.config.latent)
+
+    def errors(beams: int) -> Tensor:
+        return (codec.quantizer.decode(codec.quantizer.encode(latents, beams)) - latents).square().sum(-1)[0]
+
+    one, four, every = errors(1), errors(4), errors(16 * 8 * 8)
+    sums = codec.quantizer.decode(torch.cartesian_prod(*(torch.arange(n) for n in codec.config.codebooks)))
+    torch.testing.assert_close(every, torch.cdist(latents[0], sums).square().min(1).values, rtol=1e-3, atol=1e-4)
+    assert float(four.sum()) < float(one.sum())
+
+
+def test_the_sources_share_the_envelope(codec: Codec) -> None:
+    found, _ = codec.decoder.filters(torch.randn(1, 5, codec.config.latent))
+    both = 0.5 * torch.log(torch.exp(2 * found.harmonic) + torch.exp(2 * found.noise))
+    torch.testing.assert_close(both, found.envelope, atol=1e-3, rtol=0)
+
+
 def test_codes_survive_the_quantizer(codec: Codec) -> None:
     table = codec.quantizer.tables[0]
-    assert torch.equal(codec.quantizer.encode(table[None])[0, :, 0], torch.arange(table.shape[0]))
+    assert torch.equal(codec.quantizer.encode(table[None], beams=1)[0, :, 0], torch.arange(table.shape[0]))
 
 
 def test_a_stream_without_frames_is_empty(codec: Codec) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from tests.engine.tiny import LANGUAGE, phonemes, sequence, speaker
@@ -75,7 +76,7 @@ def test_a_very_long_dwell_is_told_as_the_longest_that_is_known(lm: LM) -> None:
     assert torch.equal(longest, longer)
 
 
-def test_speaker_statistics_are_mean_and_deviation_over_time() -> None:
-    latents = torch.tensor([[1.0, 0.0], [3.0, 0.0]])
-    assert speaker_statistics(latents).tolist() == [2.0, 0.0, 1.0, 0.0]
+def test_speaker_statistics_are_mean_deviation_and_change_over_time() -> None:
+    latents = torch.tensor([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0]])
+    assert speaker_statistics(latents).tolist() == pytest.approx([2.0, 0.0, (2 / 3) ** 0.5, 0.0, 1.5, 0.0])
     assert torch.isfinite(speaker_statistics(latents[:1])).all()  # one frame has no deviation, not an undefined one

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from voicelab.engine.codec import Codec
 from voicelab.engine.config import CodecConfig, LMConfig, StackConfig
-from voicelab.engine.lm import LM
+from voicelab.engine.lm import LM, STATISTICS
 from voicelab.engine.sampling import Settings
 from voicelab.engine.sequence import Frame, Group, Phonemes, Sequence
 from voicelab.engine.text.phones import PHONES
@@ -63,7 +63,7 @@ def phonemes(count: int, seed: int = 0) -> Phonemes:
 
 
 def speaker(seed: int = 0) -> Tensor:
-    return torch.randn(2 * LATENT, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(STATISTICS * LATENT, generator=torch.Generator().manual_seed(seed))
 
 
 def sequence(

@@ -3,11 +3,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from training.codec import Training, envelopes, f0_at, phones_at
+from training.codec import Training
+from training.features import RATE, VOICING_BANDS, envelopes, f0_at, phones_at, voicing
 from training.render import Phone, Utterance
 from voicelab.engine.config import CodecConfig
 from voicelab.engine.text.phones import PHONES
-from voicelab.engine.vocoder import Vocoder
+from voicelab.engine.vocoder import LAG, STEP, Vocoder
 
 
 def utterance() -> Utterance:
@@ -45,11 +46,11 @@ def test_the_phone_of_a_time_is_the_one_spoken_then() -> None:
 
 def test_codebooks_begin_at_the_data_and_the_residual_shrinks_with_each() -> None:
     torch.manual_seed(0)
-    config = CodecConfig(codebooks=(16, 8, 8), latent=6, width=16, fine_width=12, depth=2, phones=len(PHONES))
+    config = CodecConfig(codebooks=(16, 8, 8), latent=6, width=16, fine_width=12, depth=2, filter_bands=20, phones=len(PHONES))
     training = Training(config).eval()
     latents = torch.randn(400, 6)
     training.start_codebooks(latents)
-    codes = training.codec.quantizer.encode(latents)
+    codes = training.codec.quantizer.encode(latents, beams=1)
     errors = []
     rest = latents
     for i, table in enumerate(training.codec.quantizer.tables):
@@ -57,3 +58,16 @@ def test_codebooks_begin_at_the_data_and_the_residual_shrinks_with_each() -> Non
         errors.append(float(rest.square().mean()))
     assert errors[0] < 0.7
     assert errors[2] < errors[1] < errors[0]
+
+
+def test_a_pulse_train_is_voice_and_noise_is_not() -> None:
+    """F0 glides: only after time has been warped do the harmonics stand still."""
+    vocoder = Vocoder(RATE, 100)
+    glide = torch.linspace(110, 150, 240)[None]
+    loud, faint = torch.full((1, 240, 100), -3.0), torch.full((1, 240, 100), -12.0)
+    for harmonic, noise, low, high in ((loud, faint, 0.9, 1.0), (faint, loud, 0.0, 0.15), (loud, loud, 0.35, 0.65)):
+        audio, _ = vocoder(glide, harmonic, noise)
+        share = voicing(audio[0, LAG:].numpy(), glide[0, : -LAG // STEP].numpy())
+        assert share.shape == (240 - LAG // STEP, VOICING_BANDS)
+        assert low <= float(share[30:-30].mean()) <= high
+    assert float(voicing(audio[0].numpy(), np.zeros(240, np.float32)).abs().max()) == 0

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from voicelab.backend import VoicePreset
 from voicelab.engine.codec import Codec
 from voicelab.engine.config import CodecConfig, LMConfig
-from voicelab.engine.lm import LM
+from voicelab.engine.lm import LM, STATISTICS
 from voicelab.engine.text.phones import LANGUAGES, PHONES
 from voicelab.errors import WeightsError
 
@@ -42,7 +42,7 @@ class Checkpoint:
     presets: tuple[VoicePreset, ...]
     """The first is the default speaker."""
     speakers: Mapping[str, Tensor]
-    """Preset id → (2 * latent,) statistics."""
+    """Preset id → (STATISTICS * latent,) statistics."""
     languages: tuple[str, ...]
     """What it has learned to speak: ``("en",)`` where the file says nothing."""
     digest: str
@@ -145,7 +145,7 @@ def _build(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], digest: str, 
         raise WeightsError("it holds no voice")
     speakers = {p.id: tensors[f"voices.{p.id}"].float() for p in presets}
     for name, statistics in speakers.items():
-        if statistics.shape != (2 * of_lm.latent,) or not torch.isfinite(statistics).all():
+        if statistics.shape != (STATISTICS * of_lm.latent,) or not torch.isfinite(statistics).all():
             raise WeightsError(f"its voice {name!r} is damaged")
     return Checkpoint(codec, lm, presets, speakers, languages, digest, _codec_digest(meta["codec"], tensors))
 

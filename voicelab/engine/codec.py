@@ -86,7 +86,7 @@ class Quantizer(nn.Module):
             nn.Parameter(torch.randn(size, config.latent) * 0.1, requires_grad=False) for size in config.codebooks
         )
 
-    def encode(self, latents: Tensor, beams: int = 8) -> Tensor:
+    def encode(self, latents: Tensor, beams: int = 4) -> Tensor:
         """(batch, n, latent) → codes (batch, n, codebooks), int64; the best of `beams` sums of entries."""
         flat = latents.flatten(0, -2)
         rows = torch.arange(flat.shape[0], device=flat.device)[:, None]

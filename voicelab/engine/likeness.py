@@ -38,9 +38,9 @@ def similarity(one: Tensor, other: Tensor, voices: Tensor) -> float:
     the shorter they are.
 
     Args:
-        one: (2 * latent,) mean and deviation of a speaker's latents, as `lm.speaker_statistics` makes them.
+        one: (STATISTICS * latent,) mean and deviation of a speaker's latents, as `lm.speaker_statistics` makes them.
         other: the same of the other.
-        voices: (voices, 2 * latent) those of the checkpoint; at least two that differ, or the answer is 0.
+        voices: (voices, STATISTICS * latent) those of the checkpoint; at least two that differ, or the answer is 0.
     """
     usual = float(torch.pdist(voices.float()).mean()) if len(voices) > 1 else 0.0
     return 1.0 - float((one - other).norm()) / usual if usual > 0 else 0.0

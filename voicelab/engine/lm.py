@@ -16,6 +16,8 @@ from voicelab.engine.transformer import Stack
 
 DWELL_STEPS = 24
 """Dwell (frames already spent on a phone) is told to the model up to this many."""
+STATISTICS = 3
+"""Numbers told of a speaker for every dimension of a latent: see `speaker_statistics`."""
 
 
 class LM(nn.Module):
@@ -30,7 +32,7 @@ class LM(nn.Module):
         self.text = Stack(config.text, causal=False)
         self.read = nn.Linear(config.text.width, slow)
         self.dwell = nn.Embedding(DWELL_STEPS, slow)
-        self.speaker = nn.Sequential(nn.Linear(2 * config.latent, slow), nn.SiLU(), nn.Linear(slow, slow))
+        self.speaker = nn.Sequential(nn.Linear(STATISTICS * config.latent, slow), nn.SiLU(), nn.Linear(slow, slow))
         self.frame = nn.ModuleList(nn.Embedding(size, slow) for size in config.codebooks)
         self.begin = nn.Parameter(torch.zeros(slow))
         self.slow = Stack(config.slow, causal=True)
@@ -51,7 +53,7 @@ class LM(nn.Module):
         return out
 
     def encode_speaker(self, statistics: Tensor) -> Tensor:
-        """(batch, 2 * latent) mean and deviation of a reference's latents → (batch, slow width)."""
+        """(batch, STATISTICS * latent) of a reference, as `speaker_statistics` says → (batch, slow width)."""
         out: Tensor = self.speaker(statistics)
         return out
 
@@ -89,5 +91,14 @@ class LM(nn.Module):
 
 
 def speaker_statistics(latents: Tensor) -> Tensor:
-    """(n, latent) quantized latents of a reference → (2 * latent,): mean and standard deviation over time."""
-    return torch.cat([latents.mean(0), latents.std(0, unbiased=False)])
+    """What a reference tells of its speaker, whatever it says.
+
+    Args:
+        latents: (n, latent) quantized latents.
+
+    Returns:
+        (STATISTICS * latent,) mean and standard deviation over time (timbre, pitch and its range), and the mean change from
+        frame to frame (pace).
+    """
+    change = latents.diff(dim=0).abs().mean(0) if len(latents) > 1 else torch.zeros_like(latents[0])
+    return torch.cat([latents.mean(0), latents.std(0, unbiased=False), change])

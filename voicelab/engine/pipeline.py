@@ -81,7 +81,7 @@ class Speech:
 
     @property
     def speaker(self) -> Tensor:
-        """(2 * latent,) statistics of what was said: those of the codes themselves, so that nothing is encoded again.
+        """(STATISTICS * latent,) of what was said: those of the codes themselves, so that nothing is encoded again.
 
         Raises:
             EngineError: nothing was said yet.

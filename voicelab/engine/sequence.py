@@ -77,7 +77,7 @@ class Sequence:
     """
 
     speaker: Tensor
-    """(2 * latent,) statistics of the speaker's latents."""
+    """(STATISTICS * latent,) statistics of the speaker's latents."""
     settings: Settings
     seed: int
     max_frames: int

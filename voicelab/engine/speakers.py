@@ -49,7 +49,7 @@ class References:
         self._lock = threading.Lock()
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> Tensor:
-        """(2 * latent,) statistics of all references together, on the CPU.
+        """(STATISTICS * latent,) statistics of all references together, on the CPU.
 
         Raises:
             RequestInvalid: a reference is no audio, or holds no sound; the field is named with its position.

@@ -59,7 +59,7 @@ class StoredVoices:
         return self.store.finish(voice, self._fingerprint, _bytes(speaker))
 
     def speaker(self, voice: str, owner: str) -> Tensor | None:
-        """The (2 * latent,) speaker of a voice; None when there is none that `owner` may use.
+        """The (STATISTICS * latent,) speaker of a voice; None when there is none that `owner` may use.
 
         Raises:
             StoreError: it is kept, and cannot be read.
