@@ -19,6 +19,8 @@ from voicelab.engine.vocoder import LAG, STEP, WINDOW, Vocoder, VocoderState, me
 
 _F0_BASE = 120.0
 _FAINTEST, _LOUDEST = -14.0, 4.0
+_SILENCE = -7.8
+"""Log gain at which training's floor lies (features.FLOOR, and a little more): what is no louder is not rendered."""
 _LONG = 2048
 """Samples of the encoder's long window, which resolves harmonics; its short one is the vocoder's."""
 
@@ -118,12 +120,18 @@ class Filters:
     @property
     def harmonic(self) -> Tensor:
         """(batch, steps, bands) log gains."""
-        return (self.envelope + 0.5 * F.logsigmoid(self.voicing)).clamp(min=_FAINTEST)
+        return (self._heard + 0.5 * F.logsigmoid(self.voicing)).clamp(min=_FAINTEST)
 
     @property
     def noise(self) -> Tensor:
         """(batch, steps, bands) log gains."""
-        return (self.envelope + 0.5 * F.logsigmoid(-self.voicing)).clamp(min=_FAINTEST)
+        return (self._heard + 0.5 * F.logsigmoid(-self.voicing)).clamp(min=_FAINTEST)
+
+    @property
+    def _heard(self) -> Tensor:
+        """The envelope without the floor under it."""
+        share = torch.exp(2 * (_SILENCE - self.envelope)).clamp(max=1 - 1e-6)
+        return self.envelope + 0.5 * torch.log1p(-share)
 
 
 @dataclass(frozen=True)
