@@ -143,6 +143,12 @@ def test_create_voice_takes_paths_bytes_and_clips_and_is_private(lab: Lab, backe
     assert Clip.load(backend.created.voices[0]) == clip
 
 
+def test_a_backend_that_lists_no_voices_has_those_that_the_lab_made(lab: Lab) -> None:
+    assert lab.stored_voices() == ()
+    made = lab.with_defaults(seed=1).create_voice("Ada", b"RIFF")
+    assert lab.stored_voices() == (made,)
+
+
 def test_an_unknown_voice_is_not_found(lab: Lab) -> None:
     with pytest.raises(NotFound):
         lab.get_voice("nobody")

@@ -9,7 +9,7 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 from voicelab.audio.clip import Clip
-from voicelab.backend import Backend, Capabilities, SpeechStream, VoicePreset, check_seed
+from voicelab.backend import Backend, Capabilities, SpeechStream, VoicePreset, check_seed, voices_of
 from voicelab.errors import RequestInvalid
 from voicelab.opening import BASE_URL_VARIABLE, Opening, check_replay, kept
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel, check_model
@@ -85,7 +85,7 @@ class Lab:
     As a context manager it closes its backend at the end. A Lab is safe to use from several threads.
     """
 
-    __slots__ = ("_backend", "_defaults", "_opening")
+    __slots__ = ("_backend", "_defaults", "_met", "_opening")
 
     def __init__(self, backend: Backend, *, opening: Opening | None = None, **defaults: object) -> None:
         """Put ``defaults`` (fields of TTSRequest, ``voice``, ``seed``, ``model``) before ``backend``.
@@ -96,6 +96,7 @@ class Lab:
         _check_defaults(defaults)
         self._backend = backend
         self._opening = opening
+        self._met: dict[str, VoiceModel] = {}
         self._defaults: Mapping[str, object] = MappingProxyType(dict(defaults))
         check_seed(defaults.get("seed"), backend.capabilities)
 
@@ -130,7 +131,9 @@ class Lab:
         Takes what ``speak`` takes. None takes a default away. Raises RequestInvalid.
         """
         merged = {name: value for name, value in {**self._defaults, **fields}.items() if value is not None}
-        return Lab(self._backend, opening=self._opening, **merged)
+        lab = Lab(self._backend, opening=self._opening, **merged)
+        lab._met = self._met
+        return lab
 
     def request(self, text: str, *, voice: Voice | None = None, **fields: object) -> TTSRequest:
         """Return the request that ``speak`` would make, without speaking. Raises RequestInvalid."""
@@ -241,11 +244,24 @@ class Lab:
         spoken = (texts,) if isinstance(texts, str) else tuple(texts)
         fields.setdefault("visibility", "private")
         files = tuple(_recording(item) for item in several)
-        return self._backend.create_voice(VoiceCreate.build(title=title, voices=files, texts=spoken, **fields))
+        made = self._backend.create_voice(VoiceCreate.build(title=title, voices=files, texts=spoken, **fields))
+        self._met[made.id] = made
+        return made
 
     def get_voice(self, id: str) -> VoiceModel:
         """Return the record of a stored voice. Raises NotFound when it is unknown."""
-        return self._backend.get_voice(id)
+        found = self._backend.get_voice(id)
+        self._met[found.id] = found
+        return found
+
+    def stored_voices(self) -> tuple[VoiceModel, ...]:
+        """Return the records of your stored voices, the newest first; ``voices`` are those the backend brings with it.
+
+        The embedded voice lists all that were made on this machine. The interface has no such call for a service: of
+        one, they are those that this lab made or fetched. Raises StoreError.
+        """
+        known = {**self._met, **{voice.id: voice for voice in voices_of(self._backend)}}
+        return tuple(sorted(known.values(), key=lambda voice: voice.created_at, reverse=True))
 
     def panel(self) -> SpeechPanel:
         """Return a panel to type a text, turn the main knobs and listen; show it as a cell's last value."""

@@ -38,7 +38,12 @@ def themed(page: Page, theme: str) -> None:
     page.evaluate(f"() => jupyterapp.commands.execute('apputils:change-theme', {{ theme: 'JupyterLab {theme}' }})")
     light = str(theme == "Light").lower()
     page.wait_for_selector(f"body[data-jp-theme-light={light}]", state="attached", timeout=LONG)
-    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    # Style sheets are changed one after another: pictures are whole once each is as wide as its place.
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.voicelab-player canvas, .voicelab-take canvas')]"
+        ".every((canvas) => !canvas.clientWidth || Math.abs(canvas.width - canvas.clientWidth * devicePixelRatio) < 2)",
+        timeout=LONG,
+    )
 
 
 def shoot(page: Page, selector: str, path: Path, name: str) -> None:

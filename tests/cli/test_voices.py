@@ -115,6 +115,8 @@ def test_the_embedded_voice_keeps_it_and_speaks_with_it(run: Any, tmp_path: Path
     name = made.stdout.splitlines()[-1]
     assert (tmp_path / "home").is_dir()
     assert json.loads(run("voices", "show", name).stdout)["title"] == "Ada"
+    (line,) = run("voices", "list").stdout.splitlines()
+    assert (line.split()[:2], line.split()[3:]) == ([name, "trained"], ["Ada"])
     for file, *voice in (("plain.pcm",), ("ada.pcm", "--voice", name)):
         said = run("say", "A seed repeats.", "-o", file, "--seed", "7", *voice)
         assert said.exit_code == 0, said.stderr

@@ -348,3 +348,10 @@ def test_a_streamed_wav_can_be_read_by_others(backend: LocalBackend) -> None:
     data = _bytes(backend.synthesize(_request(format="wav"), seed=1))
     with wave.open(io.BytesIO(data)) as file:
         assert (file.getnchannels(), file.getframerate(), file.getsampwidth()) == (1, 44_100, 2)
+
+
+def test_leaving_its_block_closes_it(weights: Path) -> None:
+    with LocalBackend("cpu", weights=weights) as backend:
+        assert _bytes(backend.synthesize(_request("One dog."), seed=1))
+    with pytest.raises(EngineError, match="closed"):
+        backend.synthesize(_request())

@@ -17,6 +17,9 @@ from voicelab.backend import Backend, VoiceHost, VoicePreset
 from voicelab.engine import checkpoint
 from voicelab.engine.local import LocalBackend
 from voicelab.errors import NotFound, RequestInvalid, StoreError
+from voicelab.experiments.cache import Cache
+from voicelab.experiments.cached import CachedBackend
+from voicelab.experiments.recording import RecordingBackend
 from voicelab.lab import Lab
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceCreate
 from voicelab.voices.store import VoiceStore
@@ -193,3 +196,13 @@ def test_a_lab_makes_voices_that_are_private(start: Open) -> None:
     assert (voice.visibility, voice.state) == ("private", "trained")
     assert lab.get_voice(voice.id) == voice
     assert lab.speak("One dog.", voice=voice, seed=1).duration > 0
+
+
+def test_voices_of_this_machine_are_listed_also_behind_a_cache_and_a_recording(start: Open, tmp_path: Path) -> None:
+    first, second = (_create(start(), title=title) for title in ("Ada", "Ben"))
+    _create(start().acting_for("somebody"), visibility="unlist")
+    kept = RecordingBackend(CachedBackend(start(), Cache(tmp_path / "cache")), tmp_path / "recording")
+    lab = Lab(kept)
+    assert [voice.id for voice in lab.stored_voices()] == [second, first]
+    lab.create_voice("Cleo", speech_file(2), texts="said")
+    assert [voice.title for voice in lab.stored_voices()] == ["Cleo", "Ben", "Ada"]

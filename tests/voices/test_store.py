@@ -53,6 +53,20 @@ def test_it_survives_being_closed(store: VoiceStore, make: Make) -> None:
         assert again.samples(made.id, "ann") == SAMPLES
 
 
+def test_an_owner_s_voices_are_listed_and_a_damaged_one_hides_no_other(
+    store: VoiceStore, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert VoiceStore(store.folder / "none").listed("ann") == ()
+    first, second, third = (make(title=title) for title in ("one", "two", "three"))
+    make(title="another's", owner="ben", visibility="unlist")
+    store.begin(REQUEST, SAMPLES, "ann")
+    assert store.listed("ann") == (third, second, first)
+    with sqlite3.connect(store.folder / "voices.sqlite3") as db:
+        db.execute("UPDATE voices SET visibility = 'public' WHERE id = ?", (second.id,))
+    assert store.listed("ann") == (third, first)
+    assert second.id in caplog.text
+
+
 def test_nothing_is_seen_before_it_is_trained(store: VoiceStore) -> None:
     voice = store.begin(REQUEST, SAMPLES, "ann")
     calls: tuple[Callable[[str, str], object], ...] = (

@@ -1,4 +1,4 @@
-"""``voicelab voices``: make a voice from recordings, and show one."""
+"""``voicelab voices``: make a voice from recordings, show one, list them."""
 
 from __future__ import annotations
 
@@ -54,3 +54,11 @@ def show(
     with connect(base_url or None, device=device) as lab:
         voice = lab.get_voice(id)
     say_line(json.dumps(voice.to_wire(), indent=2, ensure_ascii=False))
+
+
+@voices.command("list")
+def listed(*, device: Device = None) -> None:
+    """List the voices made on this machine: id, state, date and title, the newest first."""
+    with connect(device=device) as lab:
+        for voice in lab.stored_voices():
+            say_line(f"{voice.id}  {voice.state:8}  {voice.created_at:%Y-%m-%d}  {voice.title}")

@@ -194,6 +194,12 @@ class LocalBackend:
         """
         return self._voices.store.sample(id, self._owner, number)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Ends the engine's thread; what still speaks fails. May be called twice. A store that was given stays open."""
         self._scheduler.close()

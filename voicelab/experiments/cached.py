@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed
+from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed, voices_of
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.streams import PlayedStream, overheard
 from voicelab.experiments.take import Take, take_key
@@ -73,6 +73,10 @@ class CachedBackend:
     def get_voice(self, id: str) -> VoiceModel:
         """Return a voice model's record, as the backend does."""
         return self.backend.get_voice(id)
+
+    def list_voices(self) -> tuple[VoiceModel, ...]:
+        """Return the caller's voice models, where the backend says which they are."""
+        return voices_of(self.backend)
 
     def close(self) -> None:
         """Close the backend."""

@@ -19,7 +19,7 @@ from threading import Lock
 from typing import Any, Literal
 
 from voicelab.audio.clip import Provenance, Timing
-from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed, check_text_length
+from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed, check_text_length, voices_of
 from voicelab.errors import Cancelled, RequestInvalid, StoreError, VoicelabError
 from voicelab.experiments.declared import capabilities_of, capabilities_record
 from voicelab.experiments.entries import Entries, write_file
@@ -96,6 +96,10 @@ class RecordingBackend:
     def get_voice(self, id: str) -> VoiceModel:
         """Return a voice model's record, and keep it. Raises what the backend raises, and StoreError."""
         return self._voice("get_voice", {"id": id}, lambda: self.backend.get_voice(id))
+
+    def list_voices(self) -> tuple[VoiceModel, ...]:
+        """Return the caller's voice models, where the backend says which they are."""
+        return voices_of(self.backend)
 
     def close(self) -> None:
         """Close the backend."""

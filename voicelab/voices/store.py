@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import secrets
 import sqlite3
@@ -31,6 +32,7 @@ __all__ = ["LOCAL_OWNER", "Sample", "VoiceStore"]
 LOCAL_OWNER: Final = "local"
 """Owner of the voices that are made on this machine without a service."""
 
+_LOG = logging.getLogger("voicelab.voices")
 _ID = re.compile("[0-9a-f]{32}", re.ASCII)
 _STALE_SECONDS = 3600.0
 _STATES = ("created", "training", "trained", "failed")
@@ -44,6 +46,11 @@ class Sample:
     audio: bytes = field(repr=False)
     text: str
     title: str
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was noticed, as the title has it after the recording's length."""
+        return tuple(self.title.split("; ")[1:])
 
 
 class VoiceStore:
@@ -136,6 +143,23 @@ class VoiceStore:
             raise _unknown(id)
         with self._database.reading() as db:
             return _record(db, _visible(db, id, owner))
+
+    def listed(self, owner: str) -> tuple[VoiceModel, ...]:
+        """Return the records of the voices that ``owner`` made, the newest first; the log names a damaged one."""
+        if not self._ready(make=False):
+            return ()
+        made = f"SELECT {_COLUMNS} FROM voices WHERE owner = ? AND state IN ('trained', 'failed')"  # noqa: S608 - a constant
+        records = []
+        with self._database.reading() as db:
+            cursor = db.cursor()
+            cursor.row_factory = sqlite3.Row
+            for row in cursor.execute(f"{made} ORDER BY created_at DESC, id", (owner,)).fetchall():
+                try:
+                    records.append(_record(db, row))
+                except StoreError as error:
+                    # One that cannot be read must not hide the others.
+                    _LOG.warning("a voice is not listed: %s", error)
+        return tuple(records)
 
     def embedding(self, id: str, owner: str, fingerprint: str) -> bytes | None:
         """Return what the engine with these weights made of a voice; None when only others have. Raises NotFound."""

@@ -200,6 +200,8 @@ function refresh(parts, state, look) {
   });
 }
 
+const PATIENCE = 60; // frames
+
 function initialize({ model }) {
   const state = sharedOf(model);
   return () => state.close();
@@ -210,9 +212,13 @@ function render({ model, el }) {
   const look = { timeline: new Timeline(state.samples), scale: "mel", range: 80, format: "wav", drag: null };
   const parts = build(el, state, look, actions(state, look));
   let frame = 0;
+  let unseen = 0;
   let take = state.take;
   const paint = () => {
     frame = 0;
+    // Without a size for a moment, as while the theme changes: drawn now, it would stay a pixel wide.
+    if (!parts.wave.clientWidth && unseen++ < PATIENCE) return void ask();
+    unseen = 0;
     if (take !== state.take) look.timeline.reset();
     take = state.take;
     state.transport.finish();

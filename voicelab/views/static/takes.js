@@ -12,6 +12,7 @@ import { Card, HEIGHT } from "./takes-card.js";
 const WIDTH = 236; // pixels of a card, at least
 const GAP = 8;
 const EDGE = 2; // of the list, so that the outline of what has the focus is seen
+const PATIENCE = 60; // frames
 const TALL = 4; // rows of cards that are seen at once
 const SOUNDS = 48; // takes whose samples are kept
 const GONE_MS = 3000; // how long no view may be there before the kernel is told
@@ -147,6 +148,7 @@ class View {
     this.ids = [];
     this.active = null;
     this.odd = null;
+    this.unseen = 0;
     this.frame = 0;
     this.ask = () => (this.frame ||= requestAnimationFrame(() => this.paint()));
     this.list = element("div", { className: "voicelab-takes-list" }, { role: "list" });
@@ -220,6 +222,9 @@ class View {
   paint() {
     this.frame = 0;
     if (!this.root.isConnected) return;
+    // Without a size for a moment, as while the theme changes.
+    if (!this.root.clientWidth && this.unseen++ < PATIENCE) return this.ask();
+    this.unseen = 0;
     const began = performance.now();
     const { takes } = this;
     takes.transport.finish();
