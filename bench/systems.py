@@ -106,13 +106,8 @@ def _codec() -> Any:
     if RUN in os.environ:
         sys.path.insert(0, str(ROOT))  # training is a package of the repository, not an installed one
         from training.codec import load as load_run
-        from training.codec import load_decoder
 
-        run = Path(os.environ[RUN])
-        model = load_run(run)
-        if (decoder := run.with_name("decoder-run.safetensors")).exists():
-            load_decoder(model, decoder)
-        return model
+        return load_run(Path(os.environ[RUN]))
     from voicelab.engine.checkpoint import load
 
     return load(Path(os.environ[WEIGHTS]) if WEIGHTS in os.environ else None).codec

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -285,17 +286,8 @@ def train(folder: Path, minutes: float, batch_size: int = 24, seed: int = 0, pea
     return path
 
 
-def load_decoder(codec: Codec, path: Path) -> None:
-    """Gives a codec the averaged decoder of `train_decoder`."""
-    from safetensors.torch import load_file
-
-    codec.decoder.load_state_dict({k[8:]: v for k, v in load_file(path).items() if k.startswith("average.")})
-
-
 def load(path: Path) -> Codec:
     """The averaged codec of a run."""
-    from safetensors.torch import load_file
-
     codec = Codec(CodecConfig.of(common.read_meta(path)["config"]))
     prefix = "average.codec."
     codec.load_state_dict({k[len(prefix) :]: v for k, v in load_file(path).items() if k.startswith(prefix)})

@@ -46,7 +46,9 @@ def test_the_phone_of_a_time_is_the_one_spoken_then() -> None:
 
 def test_codebooks_begin_at_the_data_and_the_residual_shrinks_with_each() -> None:
     torch.manual_seed(0)
-    config = CodecConfig(codebooks=(16, 8, 8), latent=6, width=16, fine_width=12, depth=2, filter_bands=20, phones=len(PHONES))
+    config = CodecConfig(
+        codebooks=(16, 8, 8), latent=6, width=16, fine_width=12, depth=2, filter_bands=20, phones=len(PHONES)
+    )
     training = Training(config).eval()
     latents = torch.randn(400, 6)
     training.start_codebooks(latents)
