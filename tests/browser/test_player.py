@@ -63,6 +63,8 @@ def test_sound_begins_at_once_and_never_runs_dry(page: Page, jupyter: Jupyter) -
     page.locator("button.voicelab-speak").click()
     until(page, "d.state === 'playing' && +d.heard > 0.1")
     early = int(data(page, "samples"))
+    # One thing sounds, not one for every part of the page that knows of the player.
+    assert page.evaluate(f"() => {AUDIO}.map((entry) => entry.users.size)") == [1]
     until(page, "d.state === 'ready'")
     whole = int(data(page, "samples"))
     assert early < whole, "it sounded only once all was there"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.service.conftest import Service, Start
 from tests.service.test_deadlines import connect, head
-from tests.service.test_speech import read
+from tests.service.test_speech import read, until
 from tests.tones import ToneBackend
 from voicelab.errors import EngineError
 
@@ -99,11 +99,15 @@ def test_the_log_names_requests_and_tells_no_secret(start: Start, caplog: pytest
         with pytest.raises(httpx.RemoteProtocolError):
             broken.read()
     strange = service.http.get(f"/model/{service.secret}%0Aforged line", params={"key": service.secret})
-    lines = [record.getMessage() for record in caplog.records if record.name == "voicelab.service"]
-    assert any(f"request {fine} ended: POST /v1/tts, status 200" in line for line in lines)
-    assert any(f"request {name} broke off: POST /v1/tts, status 200" in line for line in lines)
-    assert any(strange.headers["x-request-id"] in line and "status 404" in line for line in lines)
-    assert not any("\n" in line for line in lines)
+
+    def lines() -> list[str]:
+        return [record.getMessage() for record in list(caplog.records) if record.name == "voicelab.service"]
+
+    # A request's line is written after its answer has left, so it may be awaited.
+    until(lambda: any(f"request {fine} ended: POST /v1/tts, status 200" in line for line in lines()))
+    until(lambda: any(f"request {name} broke off: POST /v1/tts, status 200" in line for line in lines()))
+    until(lambda: any(strange.headers["x-request-id"] in line and "status 404" in line for line in lines()))
+    assert not any("\n" in line for line in lines())
     assert f"in request {name}" in caplog.text  # beside the traceback
     ours = [record for record in caplog.records if not record.name.startswith("http")]  # the client tells its own log
     assert "uvicorn.error" in {record.name for record in ours}

@@ -88,19 +88,11 @@ class Shared {
   close() {
     this.transport.close();
     this.listeners.clear();
-    shared.delete(this.model);
   }
 
   tell() {
     for (const listener of this.listeners) listener();
   }
-}
-
-const shared = new Map();
-
-function sharedOf(model) {
-  if (!shared.has(model)) shared.set(model, new Shared(model));
-  return shared.get(model);
 }
 
 function download(blob, name) {
@@ -202,13 +194,7 @@ function refresh(parts, state, look) {
 
 const PATIENCE = 60; // frames
 
-function initialize({ model }) {
-  const state = sharedOf(model);
-  return () => state.close();
-}
-
-function render({ model, el }) {
-  const state = sharedOf(model);
+function render(state, el) {
   const look = { timeline: new Timeline(state.samples), scale: "mel", range: 80, format: "wav", drag: null };
   const parts = build(el, state, look, actions(state, look));
   let frame = 0;
@@ -242,4 +228,15 @@ function render({ model, el }) {
   };
 }
 
-export default { initialize, render };
+// Called once for each model. What its views share is held here: every call below gets another object for the same
+// model, so that nothing could be found by it, and two would play the same sound.
+export default () => {
+  let state = null;
+  return {
+    initialize({ model }) {
+      state = new Shared(model);
+      return () => state.close();
+    },
+    render: ({ el }) => render(state, el),
+  };
+};

@@ -125,19 +125,11 @@ class Takes {
   close() {
     this.closed = true;
     this.transport.close();
-    shared.delete(this.model);
   }
 
   tell() {
     for (const view of this.views) view.ask();
   }
-}
-
-const shared = new Map();
-
-function takesOf(model) {
-  if (!shared.has(model)) shared.set(model, new Takes(model));
-  return shared.get(model);
 }
 
 class View {
@@ -308,13 +300,17 @@ function colours(root) {
   return Object.fromEntries(["wave", "heard", "cursor"].map((name) => [name, style.getPropertyValue(`--vl-${name}`).trim()]));
 }
 
-export default {
-  initialize({ model }) {
-    const takes = takesOf(model);
-    return () => takes.close();
-  },
-  render({ model, el }) {
-    const view = new View(takesOf(model), el);
-    return () => view.close();
-  },
+// Called once for each model; every call below gets another object for the same model.
+export default () => {
+  let takes = null;
+  return {
+    initialize({ model }) {
+      takes = new Takes(model);
+      return () => takes.close();
+    },
+    render({ el }) {
+      const view = new View(takes, el);
+      return () => view.close();
+    },
+  };
 };
