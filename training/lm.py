@@ -19,6 +19,7 @@ from training.codes import Encoded
 from voicelab.engine.codec import Codec
 from voicelab.engine.config import LMConfig, StackConfig
 from voicelab.engine.lm import LM, STATISTICS
+from voicelab.engine.text.mandarin import MANDARIN_PHONES
 from voicelab.engine.text.phones import PHONES
 
 SIZES = {
@@ -187,7 +188,8 @@ def optimizers_for(model: LM) -> list[torch.optim.Optimizer]:
 def train(folder: Path, codec: Codec, name: str, minutes: float, batch_size: int = 8, seed: int = 0) -> Path:
     """Trains the model of that name for `minutes` of clock time, resuming what is there; returns the checkpoint."""
     torch.manual_seed(seed)
-    config = LMConfig(codebooks=codec.config.codebooks, latent=codec.config.latent, phones=len(PHONES), **SIZES[name])
+    phones = len(PHONES) + len(MANDARIN_PHONES)
+    config = LMConfig(codebooks=codec.config.codebooks, latent=codec.config.latent, phones=phones, **SIZES[name])
     model = LM(config)
     optimizers = optimizers_for(model)
     average = common.Average(model, 0.998)
