@@ -24,6 +24,7 @@ from voicelab.backend import VoicePreset
 from voicelab.engine.codec import Codec
 from voicelab.engine.config import CodecConfig, LMConfig
 from voicelab.engine.lm import LM, STATISTICS
+from voicelab.engine.text.mandarin import MANDARIN_PHONES
 from voicelab.engine.text.phones import LANGUAGES, PHONES
 from voicelab.errors import WeightsError
 
@@ -128,8 +129,8 @@ def _codec_digest(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> s
 def _check_kinds(of_codec: CodecConfig, of_lm: LMConfig) -> None:
     if (of_codec.codebooks, of_codec.latent) != (of_lm.codebooks, of_lm.latent):
         raise WeightsError("its codec and its language model are not of one kind")
-    if of_lm.phones != len(PHONES):
-        raise WeightsError(f"it knows {of_lm.phones} phones; this version has {len(PHONES)}")
+    if of_lm.phones not in (len(PHONES), len(PHONES) + len(MANDARIN_PHONES)):
+        raise WeightsError(f"it knows {of_lm.phones} phones; this version has {len(PHONES)}, and as many in Mandarin")
 
 
 def _build(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], digest: str, device: torch.device) -> Checkpoint:
