@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,15 @@ from torch import Tensor, nn
 class Clock:
     """Seconds of training spent, over all resumed runs, against a budget: stages are cut by time, not by steps."""
 
-    def __init__(self, minutes: float, spent: float = 0.0) -> None:
+    def __init__(self, minutes: float, spent: float = 0.0, now: Callable[[], float] = time.monotonic) -> None:
         self._budget = minutes * 60
         self._before = spent
-        self._start = time.monotonic()
+        self._now, self._start = now, now()
 
     @property
     def spent(self) -> float:
         """Seconds."""
-        return self._before + time.monotonic() - self._start
+        return self._before + self._now() - self._start
 
     @property
     def done(self) -> float:

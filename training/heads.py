@@ -1,6 +1,6 @@
 """The comparison that chose the decoder: python -m training.heads --folder build/voice --head filter --minutes 10.
 
-Two heads are trained from nothing on the codes of one finished codec, for the same minutes and with the same losses: the
+Two heads are trained from nothing on the codes of one finished codec, for the same minutes of CPU time and with the same losses: the
 harmonic-plus-noise filters, and an inverse short-time Fourier transform (Siuzdak, Vocos, 2024) whose magnitudes and phases
 are both learned. ``--adversary`` goes on from a run without it, with a light multi-resolution spectrogram discriminator
 (Jang et al., UnivNet, 2021). The results are in docs/decisions/2026-11-21-the-codec.md.
@@ -149,7 +149,7 @@ def train(folder: Path, kind: str, minutes: float, adversary: bool, batch_size: 
     judges = nn.ModuleList(Adversary(size) for size in (2048, 1024, 512)) if adversary else None
     optimizer = torch.optim.AdamW(head.parameters(), lr=5e-4 if adversary else 1e-3, betas=(0.8, 0.98))
     against = torch.optim.AdamW(judges.parameters(), lr=5e-4, betas=(0.8, 0.98)) if judges is not None else None
-    crops, clock, step = Crops(folder, 16, 1), common.Clock(minutes), 0
+    crops, clock, step = Crops(folder, 16, 1), common.Clock(minutes, now=time.process_time), 0
     average = common.Average(head, 0.995)
     while clock.done < 1:
         common.set_rate([optimizer], clock.rate(1.0, step, warm=50, hold=0.3))
