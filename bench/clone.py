@@ -2,6 +2,7 @@
 
     python bench/clone.py --speakers 100                     the embedded voice, on held-out virtual speakers
     python bench/clone.py --conditions clean,noise --speakers 20
+    python bench/clone.py --recordings anna ben carl          real people: a folder of recordings of each
     python bench/clone.py --pairs ref1.wav=said1.wav ref2.wav=said2.wav
 
 Who speaks is judged by Resemblyzer, which had no part in training: `first` is how often a clone is nearest to its own
@@ -214,6 +215,15 @@ def targets(count: int, seconds: float, texts: Sequence[str]) -> list[Target]:
     return found
 
 
+def recorded(folder: Path, seconds: float) -> Target:
+    """Return a real speaker: `seconds` of the folder's recordings, in order of name, and what comes after them."""
+    clips = [Clip.load(path) for path in sorted(folder.iterdir()) if path.is_file()]
+    parts = list(clips[:1])
+    while sum(part.duration for part in parts) < seconds and len(parts) < len(clips) - 1:
+        parts.append(clips[len(parts)])
+    return Target(_joined(parts), tuple(clips[len(parts) :]))
+
+
 def score(text: str, clip: Clip) -> stats.Score:
     """Count the words of `text` that the recognizer misses in `clip`."""
     return stats.word_errors(words(text), words(recognise(clip.samples, clip.rate)))
@@ -262,6 +272,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", nargs="+", metavar="REFERENCE=SAID", help="audio files to compare instead")
+    parser.add_argument("--recordings", nargs="+", type=Path, metavar="FOLDER", help="real speakers to clone instead")
     parser.add_argument("--speakers", type=int, default=100, help="as many as were held out, at most")
     parser.add_argument("--sentences", type=int, default=3, help="sentences that each clone says")
     parser.add_argument("--conditions", default=",".join(CONDITIONS), help=f"of {', '.join(CONDITIONS)}")
@@ -275,9 +286,15 @@ def main() -> None:
         figures: dict[str, Any] = likeness(references, [portrait(Clip.load(said)) for _, _, said in files])
     else:
         names, texts = options.conditions.split(","), systems.sentences(options.sentences)
-        speakers = targets(options.speakers, max(CONDITIONS[name][0] for name in names), texts)
+        longest = max(CONDITIONS[name][0] for name in names)
+        if options.recordings:
+            speakers = [recorded(folder, longest) for folder in options.recordings]
+        else:
+            speakers = targets(options.speakers, longest, texts)
         figures = {"speakers": len(speakers), "sentences_each": len(texts), "encoder": "Resemblyzer"}
-        figures["conditions"] = {name: condition(name, speakers, texts, listen=name == "clean") for name in names}
+        figures["conditions"] = {
+            name: condition(name, speakers, texts, listen=name == "clean" and not options.recordings) for name in names
+        }
     took = round(time.perf_counter() - started, 1)
     report({"figure": "likeness of cloned voices", **figures, "took_s": took, "machine": machine()})
 

@@ -4,6 +4,7 @@ rms, awb, kal16, slt   the teachers: flite's voices, run as the program `flite`
 espeak-ng, festival, festival-hts
                        what one could install instead (Debian: espeak-ng, festival, festvox-kallpc16k,
                        festvox-us-slt-hts)
+world                  the default teacher's audio analysed and made again by WORLD (Morise et al., 2016; needs pyworld)
 codec                  the default teacher's audio through the engine's codec, encoded and decoded
 voice                  the embedded voice's default speaker
 voice:NAME             one of its presets
@@ -40,7 +41,7 @@ OTHERS = {
     "festival-hts": ("text2wave", "-eval", "(voice_cmu_us_slt_arctic_hts)", "-o", "{out}"),
 }
 """Other programs, each with how it is told to read from its input and where to write."""
-NAMES = (*TEACHERS, *OTHERS, "codec", "voice", "voice:PRESET")
+NAMES = (*TEACHERS, *OTHERS, "world", "codec", "voice", "voice:PRESET")
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTS, RUN = "VOICELAB_BENCH_WEIGHTS", "VOICELAB_BENCH_CODEC_RUN"
 HELDOUT = ROOT / "training" / "data" / "heldout.txt"
@@ -113,6 +114,18 @@ def _codec() -> Any:
     return load(Path(os.environ[WEIGHTS]) if WEIGHTS in os.environ else None).codec
 
 
+def world(text: str) -> tuple[NDArray[np.float32], int]:
+    """The teacher's audio analysed and made again by WORLD, unquantized: what a good classical vocoder loses."""
+    import pyworld
+
+    samples, rate = teacher(TEACHER, text)
+    double = samples.astype(np.float64)
+    f0, at = pyworld.harvest(double, rate)
+    envelope = pyworld.cheaptrick(double, f0, at, rate)
+    made: NDArray[np.float32] = pyworld.synthesize(f0, envelope, pyworld.d4c(double, f0, at, rate), rate)
+    return made.astype(np.float32), rate
+
+
 def codec(text: str) -> tuple[NDArray[np.float32], int]:
     """The teacher's audio through the codec: what is lost before the language model does anything."""
     import soxr
@@ -137,6 +150,8 @@ def speak(name: str, text: str) -> tuple[NDArray[np.float32], int]:
         return teacher(name, text)
     if name in OTHERS:
         return _program(OTHERS[name], text)
+    if name == "world":
+        return world(text)
     if name == "codec":
         return codec(text)
     if name == "voice":

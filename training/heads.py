@@ -1,6 +1,6 @@
 """The comparison that chose the decoder: python -m training.heads --folder build/voice --head filter --minutes 10.
 
-Two heads are trained from nothing on the codes of one finished codec, for the same minutes of CPU time and with the same losses: the
+Two heads are trained from nothing on the codes of one finished codec, for the same CPU time and with the same losses: the
 harmonic-plus-noise filters, and an inverse short-time Fourier transform (Siuzdak, Vocos, 2024) whose magnitudes and phases
 are both learned. ``--adversary`` goes on from a run without it, with a light multi-resolution spectrogram discriminator
 (Jang et al., UnivNet, 2021). The results are in docs/decisions/2026-11-21-the-codec.md.
