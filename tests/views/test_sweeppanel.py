@@ -59,6 +59,7 @@ def test_it_opens_with_what_it_was_asked_and_tells_what_that_needs(panels: Calla
         ("temperature", "0..1 step 0.5"),
         ("reference_id", "ada, ben"),
     ]
+    assert [row.field.label for row in panel.form.axes.children] == ["temperature", "voice"]
     assert (
         "12 cells, 24 takes: 24 requests, 96 characters, about 7 s of audio, costs 0.096." in panel.form.estimate.value
     )
@@ -205,8 +206,9 @@ def test_a_selection_goes_into_a_comparison_and_a_blind_test(result: ResultPanel
     assert not result.compare_button.disabled
     result.compare()
     (compared,) = result.stage.children
-    assert compared.comparison.names == ("reference_id=ada", "reference_id=ben")
+    assert compared.comparison.names == ("voice=ada", "voice=ben")
     result.grid.selected = [0, 1, 2, 3]
+    assert result.over.label == result.sort.options[2][0] == "voice"
     result.over.value = "reference_id"
     result.listening_test()
     (asking,) = result.stage.children

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from voicelab.audio.clip import Clip
 from voicelab.errors import MissingExtra, NotFound, RequestInvalid, StoreError
 from voicelab.experiments.listening.design import Kind, ListeningTest
-from voicelab.experiments.sweeps.axes import field_name
+from voicelab.experiments.sweeps.axes import field_name, short_name
 from voicelab.experiments.sweeps.grid import Grid
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
 from voicelab.experiments.take import Take
@@ -34,7 +34,7 @@ class SweepResult:
         return len(self.outcomes)
 
     def __repr__(self) -> str:
-        axes = ", ".join(f"{axis.name}: {len(axis)}" for axis in self.grid.axes) or "no axes"
+        axes = ", ".join(f"{short_name(axis.name)}: {len(axis)}" for axis in self.grid.axes) or "no axes"
         failed = f", {len(self.failures)} failed" if self.failures else ""
         return f"SweepResult({axes}; {len(self.takes)} of {len(self.grid)} takes{failed}; {self.state})"
 
@@ -71,7 +71,8 @@ class SweepResult:
         known = {axis.name for axis in self.grid.axes} | {"repeat"}
         for name in named:
             if name not in known:
-                raise RequestInvalid.of(name, f"there is no such axis; there are {', '.join(sorted(known))}")
+                listed = ", ".join(sorted(map(short_name, known)))
+                raise RequestInvalid.of(name, f"there is no such axis; there are {listed}")
         return replace(self, outcomes=tuple(outcome for outcome in self.outcomes if _fits(outcome, named)))
 
     def clip(self, *, repeat: int = 0, **where: object) -> Clip:
@@ -101,7 +102,7 @@ class SweepResult:
         over = field_name(over)
         axis = next((axis for axis in self.grid.axes if axis.name == over), None)
         if axis is None:
-            known = ", ".join(axis.name for axis in self.grid.axes) or "none"
+            known = ", ".join(short_name(axis.name) for axis in self.grid.axes) or "none"
             raise RequestInvalid.of("over", f"there is no axis {over!r}; there are {known}", type="not_found")
         items: dict[str, dict[str, Clip]] = {}
         for outcome in self.outcomes:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from voicelab.audio.clip import Clip
 from voicelab.errors import NotFound, RequestInvalid, VoicelabError
 from voicelab.experiments.comparison.comparison import Comparison
-from voicelab.experiments.sweeps.axes import field_name
+from voicelab.experiments.sweeps.axes import field_name, short_name
 from voicelab.experiments.sweeps.grid import Grid, Job
 from voicelab.experiments.sweeps.run import Outcome
 
@@ -58,7 +58,7 @@ class Row:
     @property
     def name(self) -> str:
         """All labels in one line."""
-        return ", ".join(f"{axis}={label}" for axis, label in self.labels.items())
+        return ", ".join(f"{short_name(axis)}={label}" for axis, label in self.labels.items())
 
     def of(self, name: str) -> Any:
         """Return what the row has under a name: a value, a measurement, its state; None when it has nothing."""
@@ -122,7 +122,7 @@ def matching(rows: Iterable[Row], where: str) -> list[Row]:
             continue
         name, value = matched["name"], matched["value"].strip()
         if rows and not any(row.of(name) is not None for row in rows):
-            known = ", ".join(dict.fromkeys([*rows[0].labels, *rows[0].figures, "state"]))
+            known = ", ".join(dict.fromkeys([*map(short_name, rows[0].labels), *rows[0].figures, "state"]))
             raise RequestInvalid.of("filter", f"nothing is called {name!r}; there are {known}", type="not_found")
         compare = _OPERATORS[matched["sign"].replace("==", "=")]
         rows = [row for row in rows if _holds(row, name, compare, value)]
@@ -171,7 +171,10 @@ def comparison_of(rows: Sequence[Row]) -> Comparison:
     differing = [axis for axis in axes if len({row.labels.get(axis) for row in rows}) > 1]
     named: dict[str, Clip] = {}
     for number, row in enumerate(rows[:9], start=1):
-        name = ", ".join(f"{axis}={row.labels[axis]}" for axis in differing if axis in row.labels) or f"take {number}"
+        name = (
+            ", ".join(f"{short_name(axis)}={row.labels[axis]}" for axis in differing if axis in row.labels)
+            or f"take {number}"
+        )
         named[name if name not in named else f"{name} ({number})"] = row.clip()
     return Comparison(named)
 
