@@ -2,6 +2,7 @@
 #
 #   make lab            set up, let the embedded voice say a sentence, open the quickstart in JupyterLab
 #   make test           set up and run all tests
+#   make test-browser   a part of them: the panels in JupyterLab, used by Chromium, and the tests of their JavaScript
 #   make test-thorough  the long tests, some twenty minutes: kill loops, fuzzing, many takes (CI: every night)
 #   make check          style, types, imports, sizes, secrets
 #   make notebooks      run every notebook offline and compare it with what is committed
@@ -19,7 +20,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test test-thorough check notebooks notebooks-browser notebooks-update docs train-voice format constraints clean
+.PHONY: help lab test test-browser test-thorough check notebooks notebooks-browser notebooks-update docs train-voice format constraints clean
 
 # Not taken from the environment, since `make clean` removes it; make VENV=… chooses another.
 VENV := .venv
@@ -58,9 +59,12 @@ lab: $(READY_LAB)
 	@"$(BIN)/voicelab" lab $(ARGS)
 
 # One thread a process: two that share two cores would wait for each other.
-test test-thorough: export OMP_NUM_THREADS ?= 1
+test test-browser test-thorough: export OMP_NUM_THREADS ?= 1
 test: $(READY_DEV)
 	@"$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile --maxprocesses 4 $(ARGS)
+
+test-browser: $(READY_DEV)
+	@"$(BIN)/python" -m pytest tests/browser $(ARGS)
 
 test-thorough: $(READY_DEV)
 	@"$(BIN)/python" -m pytest -m thorough $(ARGS)
