@@ -142,8 +142,10 @@ function controls(parts, state, look, position) {
   save.title = `Download as ${look.format.toUpperCase()}`;
   parts.speed.value = String(transport.speed);
   for (const late of [save, parts.speed]) late.disabled = !samples.complete || samples.length === 0;
+  for (const one of [parts.wider, parts.closer]) one.disabled = samples.length === 0;
   parts.whole.disabled = !look.timeline.zoomed;
-  parts.range.hidden = parts.spectrum.hidden = !look.scale;
+  parts.range.hidden = !look.scale;
+  parts.spectrum.hidden = !look.scale || !samples.length;
   clock.textContent = `${seconds} / ${samples.seconds.toFixed(1)} s`;
   wave.setAttribute("aria-valuemax", samples.seconds.toFixed(1));
   wave.setAttribute("aria-valuenow", seconds);
