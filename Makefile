@@ -1,4 +1,4 @@
-# Everything a newcomer needs, on a machine with Python 3.11 or newer (with venv) and make:
+# Everything a newcomer needs, on a machine with Python 3.11 or newer (with venv) and make. What is missing, they say.
 #
 #   make lab            set up, let the embedded voice say a sentence, open the quickstart in JupyterLab
 #   make test           set up and run all tests
@@ -29,45 +29,40 @@ ARGS :=
 # How many processes share the tests; at most four, since each holds a model.
 JOBS := logical
 
-# The first Python that is new enough; a name can be on the PATH and still not run (a version manager's shim).
-NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
-PYTHON ?= $(shell for name in python3 python python3.13 python3.12 python3.11 python3.14; do \
-	if "$$name" -c '$(NEW_ENOUGH)' >/dev/null 2>&1; then command -v "$$name"; break; fi; done)
+# The interpreter that makes the environment; without it, .ci/setup takes the first that is new enough.
+PYTHON ?=
+# When this began, in seconds since 1970: times are told from here.
+BEGUN := $(shell date +%s)
+# $(call timed,name,command): run it, and say how long that took, and all since make began.
+timed = begun=$$(date +%s); echo "voicelab: $1"; $2; code=$$?; now=$$(date +%s); \
+	echo "voicelab: $1: $$((now - begun)) s, $$((now - $(BEGUN))) s in all"; exit $$code
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 # A stamp file says that the environment holds an extra in the versions wanted; touch pyproject.toml to redo it.
 # Only the finished installation leaves the stamp, so an interrupted one starts again.
-$(VENV)/.created:
-	@if [ -z "$(PYTHON)" ]; then \
-		echo "voicelab needs Python 3.11 or newer with the venv module (on Debian: python3-venv)." >&2; exit 1; fi
-	@echo "Making the environment $(VENV) with $(PYTHON)"
-	@"$(PYTHON)" -m venv "$(VENV)"
-	@touch $@
-
-$(VENV)/.ready-%: $(VENV)/.created pyproject.toml constraints.txt
-	@echo "Installing voicelab[$*] into $(VENV); the first time takes some minutes"
-	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
-	@touch $@
+$(VENV)/.ready-%: .ci/setup pyproject.toml constraints.txt
+	@PYTHON="$(PYTHON)" .ci/setup "$(VENV)" "$*"
+	@touch "$@"
 
 # What the notebooks import, the last of them too.
 READY_LAB := $(VENV)/.ready-local,notebook,metrics,recognition,cluster
 READY_DEV := $(VENV)/.ready-local,dev
 
 lab: $(READY_LAB)
-	@"$(BIN)/voicelab" lab $(ARGS)
+	@"$(BIN)/voicelab" lab --since $(BEGUN) $(ARGS)
 
 # One thread a process: two that share two cores would wait for each other.
 test test-browser test-thorough: export OMP_NUM_THREADS ?= 1
 test: $(READY_DEV)
-	@"$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile --maxprocesses 4 $(ARGS)
+	@$(call timed,all tests,"$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile --maxprocesses 4 $(ARGS))
 
 test-browser: $(READY_DEV)
 	@"$(BIN)/python" -m pytest tests/browser $(ARGS)
 
 test-thorough: $(READY_DEV)
-	@"$(BIN)/python" -m pytest -m thorough $(ARGS)
+	@$(call timed,the long tests,"$(BIN)/python" -m pytest -m thorough $(ARGS))
 
 check: $(READY_DEV)
 	"$(BIN)/ruff" check .
@@ -75,9 +70,10 @@ check: $(READY_DEV)
 	"$(BIN)/mypy"
 	"$(BIN)/lint-imports"
 	"$(BIN)/python" .ci/house.py
+	"$(BIN)/check-jsonschema" --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 notebooks: $(READY_DEV)
-	@"$(BIN)/voicelab" check --jobs 2 $(or $(ARGS),notebooks)
+	@$(call timed,all notebooks,"$(BIN)/voicelab" check --jobs 2 $(or $(ARGS),notebooks))
 
 notebooks-browser: $(READY_DEV)
 	@"$(BIN)/python" -m pytest -m notebooks tests/browser/test_notebooks.py $(ARGS)
