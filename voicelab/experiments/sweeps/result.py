@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from voicelab.audio.clip import Clip
 from voicelab.errors import MissingExtra, NotFound, RequestInvalid, StoreError
 from voicelab.experiments.listening.design import Kind, ListeningTest
+from voicelab.experiments.metrics import BASIC, Metric, measure_rows
 from voicelab.experiments.sweeps.axes import field_name, short_name
 from voicelab.experiments.sweeps.grid import Grid
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
@@ -19,7 +20,10 @@ from voicelab.outputs import bundle, registered
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SweepResult"]
+__all__ = ["Measures", "SweepResult"]
+
+Measures = Callable[[Sequence[Clip]], Iterable[Mapping[str, Any]]]
+"""Measures all clips at once, a mapping for each."""
 
 
 @dataclass(frozen=True)
@@ -161,21 +165,36 @@ class SweepResult:
         written: Path = write(self, path, **options)
         return written
 
-    def frame(self, measures: Callable[[Sequence[Clip]], Iterable[Mapping[str, Any]]] | None = None) -> pd.DataFrame:
+    def frame(self, *metrics: str | Metric | Measures, **options: Any) -> pd.DataFrame:
         """Return a tidy table: one row a take, a column for each axis, then its measurements.
 
         Columns: the axes (values; labels of text, voice and the like), ``repeat``, ``seed``, ``duration_s``,
-        ``first_audio_s``, ``total_s``, ``rtf``, ``cached``, ``digest``, ``key``, ``error``; and what
-        ``measures`` returns for each clip. Needs pandas.
+        ``first_audio_s``, ``total_s``, ``rtf``, ``cached``, ``digest``, ``key``, ``error``; then the metrics. Needs
+        pandas.
+
+        Args:
+            *metrics: names or Metric objects, as for ``vl.measure``; or a function that takes all clips at once and
+                returns a mapping for each, such as ``vl.measure_rows``.
+            **options: what ``vl.measure`` takes besides: ``reference``, ``text``, ``tools``, ``jobs``.
+
+        Raises what ``vl.measure`` raises.
         """
         import pandas as pd
 
         rows = [_row(outcome) for outcome in self.outcomes]
-        if measures is not None:
-            made = [place for place, outcome in enumerate(self.outcomes) if outcome.take is not None]
-            clips = [take.clip() for take in self.takes]
-            for place, more in zip(made, measures(clips), strict=True):
-                rows[place].update(more)
+        made = [row for row, outcome in zip(rows, self.outcomes, strict=True) if outcome.take is not None]
+        named = [metric for metric in metrics if not callable(metric)]
+        measures: list[Measures] = [metric for metric in metrics if callable(metric)]
+        if measure_rows in measures or named:
+            # Take by take: their clips all at once may be more than the memory.
+            chosen = [*(BASIC if measure_rows in measures else ()), *named]
+            for row, more in zip(made, measure_rows(self.takes, chosen, **options), strict=True):
+                row.update(more)
+        for measure in measures:
+            if measure is not measure_rows:
+                clips = [take.clip() for take in self.takes]
+                for row, found in zip(made, measure(clips), strict=True):
+                    row.update(found)
         names = [*(axis.name for axis in self.grid.axes), *_COLUMNS]
         return pd.DataFrame(rows, columns=list(dict.fromkeys([*names, *(key for row in rows for key in row)])))
 
