@@ -106,7 +106,8 @@ def figure(value: float, unit: str) -> str:
     """Return a measurement for people; a dash where it is not defined."""
     if not math.isfinite(value):
         return "–"
-    return f"{value:.0f}" if unit == "Hz" else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+    whole = unit == "Hz" or (not unit and value == int(value))
+    return f"{value:.0f}" if whole else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
 def _clips(outcomes: Iterable[Outcome]) -> tuple[dict[int, Clip], dict[int, str]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from voicelab.audio.clip import Clip
 from voicelab.errors import MissingExtra, RequestInvalid
 from voicelab.experiments.comparison.alignment import Alignment, align
+from voicelab.experiments.comparison.contours import Difference, contours_of, difference
 from voicelab.experiments.listening.stimuli import Matched, match_loudness
 from voicelab.outputs import bundle, registered
 
@@ -71,6 +72,13 @@ class Comparison:
         (_, first), *others = self.clips.items()
         return MappingProxyType({name: align(first, clip) for name, clip in others})
 
+    @cached_property
+    def contours(self) -> Mapping[str, Difference]:
+        """How far pitch and level of each other clip are above the first one's, at the same word, by its name."""
+        first, *others = map(contours_of, self.clips.values())
+        found = zip(self.alignments.items(), others, strict=True)
+        return MappingProxyType({name: difference(first, other, aligned) for (name, aligned), other in found})
+
     @property
     def same_text(self) -> bool:
         """Whether all say the same, as far as is known: clips that were loaded do not tell."""
@@ -86,9 +94,11 @@ class Comparison:
 
         known = {name: _asked(clip) for name, clip in self.clips.items()}
         fields = list(dict.fromkeys(field for asked in known.values() for field in asked))
-        rows = {field: {name: asked.get(field) for name, asked in known.items()} for field in fields}
-        differing = {field: row for field, row in rows.items() if len({repr(value) for value in row.values()}) > 1}
-        return pd.DataFrame.from_dict(differing, orient="index", columns=list(self.names))
+        every = {field: {name: asked.get(field) for name, asked in known.items()} for field in fields}
+        differing = {field: row for field, row in every.items() if len({repr(value) for value in row.values()}) > 1}
+        # As they are: a seed among floats is still a whole number.
+        rows = [list(row.values()) for row in differing.values()]
+        return pd.DataFrame(rows, index=list(differing), columns=list(self.names), dtype=object)
 
     def metrics(self, *names: str) -> pd.DataFrame:
         """Return measurements, a row for each clip: those of ``measure``, and distances from the first clip.
