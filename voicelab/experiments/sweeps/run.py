@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
@@ -131,6 +131,22 @@ class Run:
         self._ended: float | None = None
         self._thread = threading.Thread(target=self._run, name="voicelab-sweep", daemon=True)
         self._thread.start()
+
+    def __len__(self) -> int:
+        """Takes in all, those that are not made yet too."""
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[Outcome]:
+        """Yield every outcome as it comes, and end with the run: ``for outcome in vl.progress(sweep.start()): …``.
+
+        Raises what ``wait`` raises. To leave the loop does not end the run; ``cancel`` does.
+        """
+        told, over = 0, False
+        while not over:
+            over = self.wait(_TICK)
+            come = list(self._outcomes.copy().values())[told:]
+            told += len(come)
+            yield from come
 
     @property
     def progress(self) -> Progress:
