@@ -27,6 +27,8 @@ START_S = 120
 LONG = 60_000
 """Milliseconds for what takes two seconds on a quiet machine."""
 VIEWPORT: ViewportSize = {"width": 1200, "height": 1000}
+AUDIO = "[...(globalThis[Symbol.for('voicelab.contexts')]?.values() ?? [])]"
+"""The page's audio contexts, each with those who hold it."""
 IDLE = "() => window.jupyterapp?.shell?.currentWidget?.context?.sessionContext?.session?.kernel?.status === 'idle'"
 
 
@@ -150,11 +152,10 @@ class Scratch:
         """Put ``cells`` in place of what was there, whose widgets are closed, run them to their end, and return the page."""
         self.page.set_viewport_size(VIEWPORT)
         self.page.wait_for_function(IDLE, timeout=120_000)
+        in_kernel(self.page, "import ipywidgets; ipywidgets.Widget.close_all()")
         self.page.evaluate(
             """async (cells) => {
-              const { content, context } = jupyterapp.shell.currentWidget;
-              const code = "import ipywidgets; ipywidgets.Widget.close_all()";
-              await context.sessionContext.session.kernel.requestExecute({ code }).done;
+              const { content } = jupyterapp.shell.currentWidget;
               const notebook = content.model.sharedModel;
               const before = notebook.cells.length;
               notebook.insertCells(0, cells.map((source) => ({ cell_type: "code", source })));
@@ -188,6 +189,12 @@ def scratch(_scratch: tuple[Scratch, list[str]], tmp_path: Path) -> Iterator[Scr
     opened.page.screenshot(path=tmp_path / "end.png")
     assert errors == []
     errors.clear()
+
+
+def in_kernel(page: Page, code: str) -> None:
+    """Run code in the notebook's kernel, outside its cells, to its end."""
+    run = "(code) => jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.requestExecute({code}).done"
+    page.evaluate(run, code)
 
 
 def open_and_run(page: Page, url: str) -> None:

@@ -22,10 +22,10 @@ __all__ = ["Arrival", "Listener", "SpeechJob"]
 Arrival = tuple[float, int]
 """When a chunk came, in seconds since the call, and how many samples it brought."""
 
-# Updates of a page: ten a second are enough for sound and look continuous, more would only queue up. Three may come
-# at once, as the first do: they are all that a page has to play until the next.
-_INTERVAL_S: Final = 0.1
-_AT_ONCE: Final = 3
+# Updates of a page: eight a second are enough for sound and look continuous, more would only queue up. Four may come at
+# once, as the first do: they are all that a page has to play until the next.
+_INTERVAL_S: Final = 0.12
+_AT_ONCE: Final = 4
 
 
 class Listener(Protocol):
@@ -37,7 +37,7 @@ class Listener(Protocol):
     def arrived(self, samples: Samples, arrivals: Sequence[Arrival]) -> None:
         """More audio, float32 of shape (n,), and the chunks that brought it.
 
-        Told at once, unless more than three came in a short time: then ten times a second.
+        Told at once, unless more than four came in a short time: then eight times a second.
         """
 
     def finished(self, clip: Clip) -> None:

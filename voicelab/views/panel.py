@@ -14,7 +14,6 @@ from voicelab.views.speaking import Speaker, Speaking
 __all__ = ["Speaker", "SpeechPanel"]
 
 _TEXT = "The birch canoe slid on the smooth planks."
-_WIDE = w.Layout(width="100%")
 
 
 class SpeechPanel(Speaking):
@@ -59,7 +58,7 @@ class SpeechPanel(Speaking):
 
     def _build(self, text: str) -> None:
         lab, base = self._lab, self._base
-        self.text = w.Textarea(value=text, rows=3, layout=_WIDE, tooltip=knob("text").description)
+        self.text = w.Textarea(value=text, rows=3, layout=w.Layout(width="100%"), tooltip=knob("text").description)
         self.text.add_class("voicelab-text")
         self.voice = w.Dropdown(
             # A Dropdown takes None for "nothing chosen", so the default speaker is the empty string here.
@@ -92,7 +91,7 @@ class SpeechPanel(Speaking):
             "latency": self.latency,
             "seed": self.seed,
         }
-        self.code_view = w.HTML(layout=_WIDE)
+        self.code_view = w.HTML(layout=w.Layout(width="100%"))
         self.code_view.add_class("voicelab-code")
 
     def _fields(self) -> dict[str, Any]:

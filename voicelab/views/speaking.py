@@ -21,7 +21,7 @@ from voicelab.views.takesview import small
 
 __all__ = ["Speaker", "Speaking", "shut"]
 
-# The bar moves twice a second: with the sound, which takes 13 messages at most, a page gets fewer than 20 a second.
+# The bar moves twice a second: with the sound, which takes 13 messages, a page gets fewer than 20 a second.
 _BAR_S: Final = 0.5
 
 
@@ -154,8 +154,11 @@ class Speaking(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
 
 
 def shut(box: w.Box) -> None:
-    """Close all that is in ``box``, and in the boxes in it."""
+    """Close all that is in ``box`` and in the boxes in it, with what says how they look; ``box`` itself stays."""
     for child in box.children:
         if isinstance(child, w.Box):
             shut(child)
         child.close()
+        for look in ("style", "layout"):
+            if child.has_trait(look):
+                getattr(child, look).close()

@@ -26,9 +26,8 @@ class Trial(Speaking):
         self.text = w.Text(value=_SENTENCE, description="sentence", layout=w.Layout(flex="1 1 320px"))
         self.text.add_class("voicelab-text")
         self.text.observe(lambda _: self.check(), names="value")
-        self.progress.layout.display = "none"
         line = flow(self.text, self.speak_button, self.cancel_button)
-        self.children = [line, self.status, self.message, self.player]
+        self.children = [line, flow(self.progress, self.status), self.message, self.player]
 
     def wanted(self) -> tuple[str, dict[str, Any]] | None:
         """Return the sentence and whose voice says it; what is wrong with it is named."""

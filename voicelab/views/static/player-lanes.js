@@ -107,12 +107,13 @@ export class Spectrum {
     this.range = range;
   }
 
-  draw(canvas, { samples, timeline }, range) {
+  /** Draw what is shown of it; `lacking` says why there is nothing yet. */
+  draw(canvas, { samples, timeline }, range, lacking) {
     const { pen, width, height } = paper(canvas);
     pen.font = FONT;
     if (!this.levels) {
       pen.fillStyle = "#fff";
-      pen.fillText(samples.complete ? "The spectrogram is being made…" : "The spectrogram comes when all is there.", 8, 16);
+      pen.fillText(lacking, 8, 16);
       return;
     }
     if (!this.picture || this.range !== range) this.paint(range);
