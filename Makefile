@@ -8,6 +8,8 @@
 #   make notebooks      run every notebook offline and compare it with what is committed
 #   make notebooks-browser  run every notebook in JupyterLab in a browser, as a reader does
 #   make notebooks-update  run every notebook and write what it shows into its file
+#   make notebooks-record  record anew what 03 and 09 play back, then notebooks-update: for a new voice, on a quiet machine
+#   make performance    measure every figure in turn, make all samples, write them into the documents (some two hours)
 #   make docs           build the site of docs/ into build/site, every warning an error
 #   make train-voice    make the embedded voice anew, from nothing (see training/README.md)
 #   make format         put the code into the house's format
@@ -20,7 +22,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test test-browser test-thorough check notebooks notebooks-browser notebooks-update docs train-voice format constraints clean
+.PHONY: help lab test test-browser test-thorough check notebooks notebooks-browser notebooks-update notebooks-record performance docs train-voice format constraints clean
 
 # Not taken from the environment, since `make clean` removes it; make VENV=… chooses another.
 VENV := .venv
@@ -80,6 +82,13 @@ notebooks-browser: $(READY_DEV)
 
 notebooks-update: $(READY_DEV)
 	@"$(BIN)/voicelab" check --update $(or $(ARGS),notebooks)
+
+notebooks-record: $(READY_DEV)
+	@$(call timed,recordings,"$(BIN)/python" notebooks/record.py)
+	@$(call timed,all notebooks,"$(BIN)/voicelab" check --update $(or $(ARGS),notebooks))
+
+performance: $(READY_DEV)
+	@$(call timed,all figures,"$(BIN)/python" bench/page.py --all $(ARGS))
 
 # Its theme would tell of a later mkdocs on every run.
 docs: export NO_MKDOCS_2_WARNING = 1
