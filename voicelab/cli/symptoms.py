@@ -23,7 +23,18 @@ from voicelab.schema import FORMATS
 __all__ = ["CHECKS", "Symptom", "wal_reset_risk"]
 
 # Extras that whoever uses voicelab can want; the others are for those who work on it.
-_EXTRAS = ("local", "notebook", "metrics", "recognition", "whisper", "pesq", "speaker", "cluster", "mandarin")
+_EXTRAS = (
+    "local",
+    "notebook",
+    "metrics",
+    "statistics",
+    "recognition",
+    "whisper",
+    "pesq",
+    "speaker",
+    "cluster",
+    "mandarin",
+)
 _DISTRIBUTION = "voicelab"
 # Two connections that write and checkpoint at once can corrupt a write-ahead log in these versions.
 _WAL_RESET = ((3, 7, 0), (3, 51, 2))
