@@ -142,6 +142,9 @@ def test_a_failing_cell_keeps_a_secret(panels: Callable[..., SweepPanel]) -> Non
     assert panel.wait(20)
     told = panel.takes.grid.work.rows[0].error
     assert told == "OSError: refused: Authorization: Bearer …, api_key=…"
+    # Nor do the table, what a notebook keeps, and what is exported.
+    assert set(panel.result.frame()["error"]) == {told}
+    assert told in panel.result._repr_mimebundle_()["text/html"]
 
 
 def test_pause_cancel_and_resume(panels: Callable[..., SweepPanel]) -> None:

@@ -26,7 +26,8 @@ MORE: Final = (
 )
 _STEPS: Final = {"prosody.volume": 1.0, "prosody.speed": 0.05}
 _LABEL: Final = {"description_width": "150px"}
-_LAYOUT: Final = w.Layout(width="400px")
+# No widget of this module's own: somebody may close all that there are.
+_LAYOUT: Final = {"width": "400px"}
 
 
 class Knobs:
@@ -110,9 +111,7 @@ class Knobs:
         names = {item.field for item in error.errors} if error is not None else set()
         for name, control in self.controls.items():
             bad = name in names or (name == "voice" and "reference_id" in names)
-            control.layout = (
-                w.Layout(width="400px", border="2px solid var(--jp-error-color1, #c62828)") if bad else _LAYOUT
-            )
+            control.layout.border = "2px solid var(--jp-error-color1, #c62828)" if bad else None
 
     def _changed(self, _: object) -> None:
         if not self._quiet:

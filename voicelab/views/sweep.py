@@ -20,6 +20,7 @@ from voicelab.experiments.sweeps.budget import estimate
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.run import Outcome
 from voicelab.experiments.sweeps.sweep import Sweep
+from voicelab.experiments.telling import told
 from voicelab.views.display import BUDGET, INK
 
 __all__ = ["SHOWN", "figure", "result_bundle", "sounds", "sweep_bundle"]
@@ -121,8 +122,7 @@ def _clips(outcomes: Iterable[Outcome]) -> tuple[dict[int, Clip], dict[int, str]
             except VoicelabError as gone:
                 error = gone
         if error is not None:
-            named = str(error) if isinstance(error, VoicelabError) else f"{type(error).__name__}: {error}"
-            troubles[place] = named or type(error).__name__
+            troubles[place] = told(error)
     return clips, troubles
 
 

@@ -15,6 +15,7 @@ from voicelab.experiments.sweeps.axes import field_name, short_name
 from voicelab.experiments.sweeps.grid import Grid
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
 from voicelab.experiments.take import Take
+from voicelab.experiments.telling import told
 from voicelab.outputs import bundle, registered
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def _row(outcome: Outcome) -> dict[str, Any]:
     cell, take = outcome.job.cell, outcome.take
     row: dict[str, Any] = dict(cell.plain)
     row |= {"repeat": outcome.job.repeat, "seed": outcome.job.seed, "cached": outcome.cached}
-    row["error"] = str(outcome.error) if outcome.error is not None else None
+    row["error"] = told(outcome.error) if outcome.error is not None else None
     if take is not None:
         seconds = seconds_of(take)
         row |= {

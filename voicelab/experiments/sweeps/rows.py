@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from voicelab.audio.clip import Clip
-from voicelab.errors import NotFound, RequestInvalid, VoicelabError
+from voicelab.errors import NotFound, RequestInvalid
 from voicelab.experiments.comparison.comparison import Comparison
 from voicelab.experiments.sweeps.axes import field_name, short_name
 from voicelab.experiments.sweeps.grid import Grid, Job
 from voicelab.experiments.sweeps.run import Outcome
+from voicelab.experiments.telling import told
 
 __all__ = ["Row", "RowState", "comparison_of", "matching", "odd_one_out", "ordered", "row_of", "waiting_rows"]
 
@@ -30,10 +31,6 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "<": operator.lt,
 }
 _TERM: Final = re.compile(r"^(?P<name>[\w.]+)\s*(?P<sign>>=|<=|!=|==|=|>|<)\s*(?P<value>.*)$")
-_SECRET: Final = re.compile(
-    r"(?i)(\bbearer\s+|\b(?:api|access|auth)?[_-]?(?:key|token|secret|password)[\"']?\s*[=:]\s*[\"']?)[^\s\"',;]+"
-    r"|\b(?:vl_|sk-)[\w-]{12,}"
-)
 # Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993): makes the median deviation that of a normal one.
 _NORMAL: Final = 0.6745
 
@@ -86,16 +83,11 @@ def waiting_rows(grid: Grid) -> list[Row]:
 def row_of(outcome: Outcome, grid: Grid) -> Row:
     """Return the row of an outcome: the take, or the error whole, but for what looks like a key in it."""
     job, take, error = outcome.job, outcome.take, outcome.error
-    told = ""
-    if error is not None:
-        told = str(error) if isinstance(error, VoicelabError) and str(error) else f"{type(error).__name__}: {error}"
-        # Errors of this program hold no secrets; those of somebody else's backend may.
-        told = _SECRET.sub(lambda found: f"{found[1] or ''}…", told)
     return Row(
         place(grid, job.cell.index, job.repeat),
         *_named(job, grid.repeats),
         state="failed" if take is None else "done",
-        error=told,
+        error="" if error is None else told(error),
         notes=() if take is None else take.told,
         hear=None if take is None else take.clip,
     )

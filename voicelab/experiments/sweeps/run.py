@@ -21,6 +21,7 @@ from voicelab.experiments.sweeps.budget import Budget
 from voicelab.experiments.sweeps.grid import Job
 from voicelab.experiments.sweeps.workers import Pace, Workers
 from voicelab.experiments.take import Take, take_key
+from voicelab.experiments.telling import without_keys
 
 __all__ = ["Outcome", "Progress", "Run", "State", "seconds_of"]
 
@@ -318,7 +319,11 @@ class Run:
     def _failed(self, job: Job, error: Exception) -> Failed:
         cell = job.cell
         fingerprint = self._means.capabilities[cell.backend].fingerprint
-        failure = Failure.of(error) if isinstance(error, VoicelabError) else Failure(type(error).__name__, str(error))
+        failure = (
+            Failure.of(error)
+            if isinstance(error, VoicelabError)
+            else Failure(type(error).__name__, without_keys(str(error)))
+        )
         return Failed(cell.request, cell.model, cell.backend, fingerprint, job.seed, job.repeat, failure)
 
 
