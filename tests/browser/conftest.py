@@ -78,6 +78,7 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}"]
     command += ["--allow-root", "--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True"]
     command += [f"--ServerApp.root_dir={folder}", "--ServerApp.port_retries=0"]
+    command += ["--JupyterNotebookApp.expose_app_in_browser=True"]
     with (home / "log.txt").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         url = f"http://127.0.0.1:{port}"

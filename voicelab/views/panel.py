@@ -8,6 +8,7 @@ from typing import Any
 import ipywidgets as w
 
 from voicelab.errors import RequestInvalid
+from voicelab.views.display import clip_bundle
 from voicelab.views.form import call_code, error_html, knob, parse_seed, voice_choices
 from voicelab.views.speaking import Speaker, Speaking
 
@@ -126,7 +127,7 @@ class SpeechPanel(Speaking):
         bundle["text/html"] = (
             f"<p>{escape(repr(self))}: a panel to type a text, set voice, temperature, top_p, latency and seed, "
             "and listen. Run this cell to use it.</p>"
-        )
+        ) + (clip_bundle(self.clip)["text/html"] if self.clip is not None else "")
         return bundle
 
 
