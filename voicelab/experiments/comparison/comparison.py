@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.audio.clip import Clip
 from voicelab.errors import MissingExtra, RequestInvalid
-from voicelab.experiments.comparison.alignment import Alignment, align
+from voicelab.experiments.comparison.alignment import Alignment, align, in_step
 from voicelab.experiments.comparison.contours import Difference, contours_of, difference
 from voicelab.experiments.listening.stimuli import Matched, match_loudness
+from voicelab.experiments.metrics.words import other_words
 from voicelab.outputs import bundle, registered
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class Comparison:
 
     def __repr__(self) -> str:
         listed = ", ".join(f"{name} {clip.duration:.2f} s" for name, clip in self.clips.items())
-        return f"Comparison({listed})"
+        apart = "" if self.same_text else "; different texts, which run in step"
+        return f"Comparison({listed}{apart})"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return bundle("comparison", self)
@@ -68,9 +70,12 @@ class Comparison:
 
     @cached_property
     def alignments(self) -> Mapping[str, Alignment]:
-        """Where the moments of the first clip are in each other one, by its name."""
+        """Where the moments of the first clip are in each other one, by its name; of another text, in step with it."""
         (_, first), *others = self.clips.items()
-        return MappingProxyType({name: align(first, clip) for name, clip in others})
+        told = {name: other_words(first, clip) for name, clip in others}
+        return MappingProxyType(
+            {name: in_step(first, clip, told[name]) if told[name] else align(first, clip) for name, clip in others}
+        )
 
     @cached_property
     def contours(self) -> Mapping[str, Difference]:
@@ -82,8 +87,8 @@ class Comparison:
     @property
     def same_text(self) -> bool:
         """Whether all say the same, as far as is known: clips that were loaded do not tell."""
-        texts = {clip.provenance.request.text for clip in self.clips.values() if clip.provenance is not None}
-        return len(texts) <= 1
+        known = [clip for clip in self.clips.values() if clip.provenance is not None]
+        return not any(other_words(known[0], clip) for clip in known[1:])
 
     def differences(self) -> pd.DataFrame:
         """Return the fields in which the clips' requests differ: a row for each, a column for each clip.
