@@ -190,8 +190,7 @@ function refresh(parts, state, look) {
     underruns: transport.underruns,
     time: (transport.audio?.currentTime ?? 0).toFixed(3),
     chunks: state.arrivals.chunks.length,
-    // When the first sound was, in milliseconds of the clock on the wall, and how many after the first bytes.
-    sounds: transport.sounds === null ? "" : (performance.timeOrigin + transport.sounds).toFixed(1),
+    // Milliseconds from the first bytes to the first sound.
     delay: (transport.sounds === null || !state.came ? NaN : transport.sounds - state.came).toFixed(1),
     region: transport.region?.join(" ") ?? "",
     first: Math.round(look.timeline.first),
