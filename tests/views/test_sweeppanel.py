@@ -59,6 +59,7 @@ def test_it_opens_with_what_it_was_asked_and_tells_what_that_needs(panels: Calla
         ("temperature", "0..1 step 0.5"),
         ("reference_id", "ada, ben"),
     ]
+    assert [row.field.label for row in panel.form.axes.children] == ["temperature", "voice"]
     assert (
         "12 cells, 24 takes: 24 requests, 96 characters, about 7 s of audio, costs 0.096." in panel.form.estimate.value
     )
@@ -141,6 +142,9 @@ def test_a_failing_cell_keeps_a_secret(panels: Callable[..., SweepPanel]) -> Non
     assert panel.wait(20)
     told = panel.takes.grid.work.rows[0].error
     assert told == "OSError: refused: Authorization: Bearer …, api_key=…"
+    # Nor do the table, what a notebook keeps, and what is exported.
+    assert set(panel.result.frame()["error"]) == {told}
+    assert told in panel.result._repr_mimebundle_()["text/html"]
 
 
 def test_pause_cancel_and_resume(panels: Callable[..., SweepPanel]) -> None:
@@ -205,8 +209,9 @@ def test_a_selection_goes_into_a_comparison_and_a_blind_test(result: ResultPanel
     assert not result.compare_button.disabled
     result.compare()
     (compared,) = result.stage.children
-    assert compared.comparison.names == ("reference_id=ada", "reference_id=ben")
+    assert compared.comparison.names == ("voice=ada", "voice=ben")
     result.grid.selected = [0, 1, 2, 3]
+    assert result.over.label == result.sort.options[2][0] == "voice"
     result.over.value = "reference_id"
     result.listening_test()
     (asking,) = result.stage.children

@@ -25,7 +25,7 @@ from voicelab.views.takesview import TakesView, flow, small
 __all__ = ["ExplorePanel"]
 
 _TEXT: Final = "The birch canoe slid on the smooth planks."
-_WIDE: Final = w.Layout(width="calc(100% - 4px)")
+_WIDE: Final = {"width": "calc(100% - 4px)"}
 _MOST: Final = 500
 _SETTLE_S: Final = 0.1
 

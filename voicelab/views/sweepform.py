@@ -19,7 +19,7 @@ from voicelab.views.takesview import flow, small
 
 __all__ = ["SweepForm"]
 
-_WIDE: Final = w.Layout(width="calc(100% - 4px)")
+_WIDE: Final = {"width": "calc(100% - 4px)"}
 _UNITS: Final = {"audio_s": "s of audio", "compute_s": "s of work", "cost": "in money"}
 _MOST: Final = 1000
 """Requests that a panel makes at most, unless somebody writes another cap."""

@@ -16,6 +16,7 @@ from voicelab.errors import VoicelabError
 from voicelab.experiments.listening.design import KINDS
 from voicelab.experiments.listening.votes import Ballot
 from voicelab.experiments.metrics import Metric
+from voicelab.experiments.sweeps.axes import short_name
 from voicelab.experiments.sweeps.grid import Grid
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.rows import RowState, place, row_of, waiting_rows
@@ -91,7 +92,7 @@ class ResultPanel(TakesView):
         rows |= {row.id: row for row in (row_of(outcome, result.grid) for outcome in result.outcomes)}
         columns = (len(axes[-1]) if axes else 1) * result.grid.repeats
         self.begin(rows.values(), names, columns)
-        self.over.options = [axis.name for axis in axes]
+        self.over.options = [(short_name(axis.name), axis.name) for axis in axes]
         self.over.value = axes[-1].name if axes else None
         self.test_button.disabled = not axes
 

@@ -10,6 +10,7 @@ import ipywidgets as w
 
 from voicelab.errors import VoicelabError
 from voicelab.experiments.metrics import Metric
+from voicelab.experiments.sweeps.axes import short_name
 from voicelab.experiments.sweeps.rows import Row, comparison_of, odd_one_out
 from voicelab.views.compare import ComparePanel
 from voicelab.views.form import error_html
@@ -152,8 +153,9 @@ class TakesView(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     def _offer(self) -> None:
         metrics = [metric.name for metric in self.grid.work.metrics]
         wanted = self.sort.value
-        self.sort.options = [_GRID_ORDER, *self._axes, *metrics]
-        self.sort.value = wanted if wanted in self.sort.options else _GRID_ORDER
+        offered = (_GRID_ORDER, *self._axes, *metrics)
+        self.sort.options = [(short_name(name), name) for name in offered]
+        self.sort.value = wanted if wanted in offered else _GRID_ORDER
         self.metric.options = metrics
         self.metric.value = metrics[0]
         self.measured.value = ", ".join(metrics)

@@ -92,7 +92,11 @@ def test_the_quick_true_peak_is_the_whole_one(sounds: Any, figure: Figure) -> No
     # Every fourth output of the 48-tap filter is one phase: the plain way is to filter four times the samples.
     interleaved = _FILTERS.T.reshape(-1)
     for seed in range(20):
-        samples = np.clip(0.2 * np.random.default_rng(seed).standard_t(4, 5000), -1, 1).astype(np.float32)
+        # Long ones, in several pieces, and one shorter than the filter.
+        size = 7 if seed == 0 else 5000
+        samples = np.clip(0.2 * np.random.default_rng(seed).standard_t(4, size), -1, 1).astype(np.float32)
+        if seed == 1:
+            samples[[0, -1]] = 1.0  # a peak at the very ends
         whole = np.abs(upfirdn(interleaved, samples.astype(np.float64), 4)).max()
         expected = 20 * math.log10(max(whole, np.abs(samples).max()))
         assert figure(sounds.clip(samples), "true_peak")[0] == pytest.approx(expected, abs=1e-9)
