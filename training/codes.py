@@ -99,7 +99,8 @@ def _encode_file(checkpoint: Path, shard: Path, path: Path) -> str:
 def encode_all(folder: Path, checkpoint: Path, jobs: int = 2) -> None:
     """Writes ``folder/codes``, one file a shard; what is there is kept, so empty the folder for a new codec."""
     (folder / "codes").mkdir(exist_ok=True)
-    work = [(p, folder / "codes" / p.name) for p in sorted((folder / "shards").glob("????.npz"))]
+    shards = [p for name in ("shards", "shards-zh") for p in sorted((folder / name).glob("????.npz"))]
+    work = [(p, folder / "codes" / p.name) for p in shards]
     # Not forked: torch has threads by now.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         runs = [pool.submit(_encode_file, checkpoint, shard, path) for shard, path in work if not path.exists()]

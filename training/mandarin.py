@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from training.espeak import Espeak, Event
 from training.mandarin_text import Sentences, unpack
 from training.render import PER_SHARD, Phone, Utterance, save_shard
 from training.speakers import Speaker, mood
-from training.espeak import Espeak, Event
 from voicelab.engine.text.mandarin import Syllable, read
 from voicelab.engine.text.normalize import normalize
 

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training import corpus, mandarin
+from training.espeak import Event
 from training.mandarin_text import QUESTIONS, STATEMENTS, Sentences, unpack
 from training.render import PER_SHARD, Phone, Utterance, save_shard
 from training.speakers import Speaker, mood
-from training.espeak import Event
 from voicelab.engine.text.front import FrontEnd
 from voicelab.engine.text.guess import load_guess
 from voicelab.engine.text.lexicon import Lexicon
@@ -197,6 +197,12 @@ def _render_shard(path: Path, root: Path, at: int) -> float:
             break
     save_shard(path, made)
     return sum(u.phones[-1].end for u in made)
+
+
+def shards(mandarin_count: int) -> tuple[int, int]:
+    """How many of mixed sentences and of English go with that many utterances of Mandarin: 18 and 12 %."""
+    whole = mandarin_count / PER_SHARD
+    return -(-round(whole * 18) // 100), -(-round(whole * 12) // 100)
 
 
 def render(folder: Path, mixed: int, english: int) -> None:
