@@ -103,7 +103,8 @@ def voice(text: str, preset: str | None = None, **fields: Any) -> tuple[NDArray[
 
 
 @lru_cache(maxsize=1)
-def _codec() -> Any:
+def the_codec() -> Any:
+    """The codec to measure."""
     if RUN in os.environ:
         sys.path.insert(0, str(ROOT))  # training is a package of the repository, not an installed one
         from training.codec import load as load_run
@@ -134,7 +135,7 @@ def codec(text: str) -> tuple[NDArray[np.float32], int]:
     from voicelab.engine.speakers import LEVEL
 
     samples, rate = teacher(TEACHER, text)
-    model = _codec()
+    model = the_codec()
     # The engine levels what it encodes to what the codec was trained on.
     active = samples[np.abs(samples) > 0.01]
     samples = samples * np.float32(LEVEL / np.sqrt(np.mean(np.square(active))))

@@ -1,7 +1,7 @@
 """Makes the embedded voice, from nothing: ``python -m training``. Stages that are done are not done again.
 
-Needs Debian's flite, flite1-dev, wordnet-base, festival, festvox-us-slt-hts and a C compiler, and the package
-with its ``local`` and ``dev`` extras.
+Needs Debian's flite, flite1-dev, wordnet-base, festival, festvox-us-slt-hts, libespeak-ng1 and a C compiler, the Chinese
+texts that `mandarin_text` fetches with apt-get, and the package with its ``local`` and ``dev`` extras.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from training import codec, codes, export, features, guess, lexicon, lm, render, treble
+from training import codec, codes, export, features, guess, lexicon, lm, mandarin, mixed, render, treble
 
 BENCH = Path(__file__).parent.parent / "bench"
 
@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument(
         "--utterances", type=int, default=48_000, help="how many the teachers speak (48,000 are 55 hours)"
     )
+    parser.add_argument("--mandarin", type=int, default=8_250, help="how many are Mandarin (8,250 are 7 hours)")
     parser.add_argument("--guess-minutes", type=float, default=9, help="for the letter-to-sound model")
     parser.add_argument("--codec-minutes", type=float, default=95, help="for the codec")
     parser.add_argument(
@@ -80,12 +81,15 @@ def main() -> None:
             file.write(json.dumps({**line, "result": str(result)}) + "\n")
 
     stage("render", lambda: render.render(folder, options.utterances, options.jobs))
+    stage("mandarin", lambda: mandarin.render(folder, options.mandarin, options.jobs))
     stage("lexicon", lambda: lexicon.write(lexicon.build(folder), options.out))
     stage("guess", lambda: guess.train(options.guess_minutes, options.out))
     stage("treble", lambda: treble.train(folder))
     stage("features", lambda: features.measure(folder, options.measured, options.jobs))
     stage("codec", lambda: codec.train(folder, options.codec_minutes))
     trained = folder / "codec-run.safetensors"
+    # Its English is made of our own phones, so it waits for the lexicon and the guess.
+    stage("mixed", lambda: mixed.render(folder, *mixed.shards(options.mandarin)))
     stage("codes", lambda: codes.encode_all(folder, trained, jobs=options.jobs))
     stage("s1", lambda: lm.train(folder, codec.load(trained), "s1", options.s1_minutes))
     stage("s2-pro", lambda: lm.train(folder, codec.load(trained), "s2-pro", options.s2_minutes))

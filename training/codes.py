@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from training import codec as codec_training
+from training import mandarin
 from training.render import Utterance, load_shard
 from training.speakers import all_speakers
 from training.spoil import spoil
 from voicelab.engine.codec import Codec
 from voicelab.engine.lm import speaker_statistics
 from voicelab.engine.text.front import flags_of
-from voicelab.engine.text.phones import PHONES
+from voicelab.engine.text.mandarin import ALL_PHONES
 
 GROUP = 8
 """Utterances encoded at once, after sorting by length."""
@@ -44,7 +45,8 @@ class Encoded:
 
 def encode_shard(codec: Codec, utterances: list[Utterance]) -> list[Encoded]:
     """Encodes a shard, similar lengths together."""
-    speakers, hop, rate = all_speakers(), codec.config.hop, codec.config.sample_rate
+    speakers = {s.id: s for s in (*all_speakers(), *mandarin.speakers())}
+    hop, rate = codec.config.hop, codec.config.sample_rate
     audio = [u.audio(speakers[u.speaker], rate) for u in utterances]
     order = sorted(range(len(audio)), key=lambda i: audio[i].size)
     statistics = _statistics(codec, audio)
@@ -63,7 +65,7 @@ def encode_shard(codec: Codec, utterances: list[Utterance]) -> list[Encoded]:
             names = [p.name for p in u.phones]
             out[i] = Encoded(
                 u.speaker,
-                np.array([PHONES.index(p) for p in names], dtype=np.int16),
+                np.array([ALL_PHONES.index(p) for p in names], dtype=np.int16),
                 np.array(flags_of(names, [p.first for p in u.phones]), dtype=np.int16),
                 codes[row, :n],
                 np.minimum(np.searchsorted(ends, middles), len(names) - 1).astype(np.int16),
@@ -97,7 +99,8 @@ def _encode_file(checkpoint: Path, shard: Path, path: Path) -> str:
 def encode_all(folder: Path, checkpoint: Path, jobs: int = 2) -> None:
     """Writes ``folder/codes``, one file a shard; what is there is kept, so empty the folder for a new codec."""
     (folder / "codes").mkdir(exist_ok=True)
-    work = [(p, folder / "codes" / p.name) for p in sorted((folder / "shards").glob("????.npz"))]
+    shards = [p for name in ("shards", "shards-zh") for p in sorted((folder / name).glob("????.npz"))]
+    work = [(p, folder / "codes" / p.name) for p in shards]
     # Not forked: torch has threads by now.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         runs = [pool.submit(_encode_file, checkpoint, shard, path) for shard, path in work if not path.exists()]

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from training import codec as codec_training
-from training import codes, common
+from training import codes, common, mandarin
 from training.lexicon import OUT
 from training.speakers import HELD_OUT, Speaker, all_speakers
 from voicelab.backend import VoicePreset
@@ -20,6 +20,7 @@ from voicelab.engine import checkpoint
 from voicelab.engine.codec import Codec
 from voicelab.engine.config import LMConfig
 from voicelab.engine.lm import LM, speaker_statistics
+from voicelab.engine.text.mandarin import ALL_PHONES
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ PRESETS = (
     Preset("hugo", "a man, Scottish, deep", "awb", 0.85, 0.94),
     Preset("iris", "a woman, Scottish, light", "awb", 1.28, 1.1),
 )
+MANDARIN_PRESETS = (
+    Preset("mei", "a woman, a formant synthesizer's; at home in Mandarin", "Annie"),
+    Preset("wei", "a man, a formant synthesizer's; at home in Mandarin", "Mario"),
+)
+"""Where Mandarin was learned."""
 
 
 def _nearest(preset: Preset, speakers: list[Speaker]) -> Speaker:
@@ -67,9 +73,10 @@ def preset_statistics(folder: Path, codec: Codec, utterances: int = 24) -> dict[
         for encoded in codes.load(path):
             spoken.setdefault(encoded.speaker, []).append(encoded)
     speakers = [s for s in all_speakers()[:-HELD_OUT] if s.id in spoken]
+    others = [s for s in mandarin.speakers() if s.id in spoken]
     found = {}
-    for preset in PRESETS:
-        said = np.concatenate([e.codes for e in spoken[_nearest(preset, speakers).id][:utterances]])
+    for preset, among in [(p, speakers) for p in PRESETS] + [(p, others) for p in MANDARIN_PRESETS if others]:
+        said = np.concatenate([e.codes for e in spoken[_nearest(preset, among).id][:utterances]])
         latents = codec.quantizer.decode(torch.from_numpy(said.astype(np.int64)))
         found[VoicePreset(preset.id, preset.id.capitalize(), preset.description)] = speaker_statistics(latents)
     return found
@@ -93,7 +100,10 @@ def export(folder: Path, out: Path = OUT) -> Path:
     about = {"codec": _about(codec_run), "torch": torch.__version__, "machine": platform.machine()}
     path = out / checkpoint.EMBEDDED
     main = large if large.exists() else small
-    checkpoint.save(path, codec, load_lm(main), preset_statistics(folder, codec), {**about, "lm": _about(main)})
+    lm = load_lm(main)
+    taught = lm.config.phones == len(ALL_PHONES) and any((folder / "codes").glob("zh??.npz"))
+    languages = ("en", "zh") if taught else ("en",)
+    checkpoint.save(path, codec, lm, preset_statistics(folder, codec), {**about, "lm": _about(main)}, languages)
     if large.exists() and small.exists():
         checkpoint.save_small(
             out / checkpoint.SMALL, load_lm(small), checkpoint.load(path), {**about, "lm": _about(small)}

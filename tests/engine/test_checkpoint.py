@@ -17,6 +17,7 @@ import voicelab
 from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker
 from voicelab.backend import VoicePreset
 from voicelab.engine import checkpoint
+from voicelab.engine.text.mandarin import ALL_PHONES
 from voicelab.errors import WeightsError
 
 ADA, BEN = VoicePreset("ada", "Ada", "calm"), VoicePreset("ben", "Ben")
@@ -185,8 +186,19 @@ def test_no_file_that_runs_code_is_ever_read() -> None:
 def test_it_speaks_english_unless_it_says_what_else(saved: Path) -> None:
     assert checkpoint.load(saved).languages == ("en",)
     assert checkpoint.load(_rewrite(saved, lambda old: {**old, "languages": ["en"]})).languages == ("en",)
-    for languages in (["en", "zh"], []):
+    for languages in (["en", "fr"], []):
         _refused(_rewrite(saved, lambda old, said=languages: {**old, "languages": said}), "this version reads")
+
+
+def test_mandarin_needs_its_phones(saved: Path, tmp_path: Path) -> None:
+    _refused(_rewrite(saved, lambda old: {**old, "languages": ["en", "zh"]}), "knows no phone of it")
+    both = dataclasses.replace(LANGUAGE, phones=len(ALL_PHONES))
+    path = tmp_path / "both" / checkpoint.EMBEDDED
+    checkpoint.save(path, make_codec(), make_lm(config=both), {ADA: speaker(1)}, {}, ("en", "zh"))
+    assert checkpoint.load(path).languages == ("en", "zh")
+    checkpoint.save_small(path.with_name(checkpoint.SMALL), make_lm(), checkpoint.load(path), {})
+    with pytest.raises(WeightsError, match="knows no phone of it"):
+        checkpoint.load_small(checkpoint.load(path.parent))
 
 
 LARGER = dataclasses.replace(LANGUAGE, slow=dataclasses.replace(LANGUAGE.slow, layers=3, hidden=64))

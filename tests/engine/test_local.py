@@ -6,21 +6,24 @@ It says nonsense, but in real time, through the real front end, scheduler, codec
 from __future__ import annotations
 
 import io
+import sys
 import threading
 import time
 import wave
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.engine.tiny import CODEC, make_codec, make_lm, speaker
+from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker
 from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, SpeechStream, VoicePreset
 from voicelab.engine import checkpoint
 from voicelab.engine.local import LocalBackend
-from voicelab.errors import Cancelled, EngineError, RequestInvalid, WeightsError
+from voicelab.engine.text.mandarin import ALL_PHONES
+from voicelab.errors import Cancelled, EngineError, MissingExtra, RequestInvalid, WeightsError
 from voicelab.schema import ReferenceAudio, TTSRequest
 
 PATIENCE = 60.0
@@ -74,6 +77,36 @@ def test_it_is_a_backend_that_says_what_it_is(backend: LocalBackend) -> None:
     assert (found.name, found.device, found.seed, found.languages) == ("tiny", "cpu", "exact", ("en",))
     assert [voice.id for voice in found.voices] == ["ada", "ben"]
     assert len(found.fingerprint) == 16
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[LocalBackend]:
+    """A voice of English and Mandarin."""
+    path = tmp_path / "both.safetensors"
+    lm = make_lm(config=replace(LANGUAGE, phones=len(ALL_PHONES)))
+    checkpoint.save(path, make_codec(), lm, {VoicePreset("ada", "Ada"): speaker(1)}, {}, ("en", "zh"))
+    made = LocalBackend("cpu", weights=path)
+    yield made
+    made.close()
+
+
+def test_a_voice_that_has_learned_mandarin_speaks_it(both: LocalBackend) -> None:
+    assert both.capabilities.languages == ("en", "zh")
+    clip = both.synthesize(_request("花儿，3个dogs？好！"), seed=1).clip()
+    said = [word.text for word in clip.words]
+    told = ["花儿", "三", "个", "dogs", "好"]
+    assert len(said) >= 3  # it says nonsense, and may pass over a phone
+    assert said == [word for word in told if word in said]
+    assert not clip.notes
+
+
+def test_chinese_without_its_readings_is_refused_before_anything_is_said(
+    both: LocalBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pypinyin", None)
+    with pytest.raises(MissingExtra, match="mandarin"):
+        both.synthesize(_request(f"{TEXT * 20} 你好"))
+    assert both.synthesize(_request(), seed=1).clip().samples.size
 
 
 def test_streamed_bytes_are_the_clip(backend: LocalBackend) -> None:

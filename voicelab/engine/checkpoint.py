@@ -24,7 +24,7 @@ from voicelab.backend import VoicePreset
 from voicelab.engine.codec import Codec
 from voicelab.engine.config import CodecConfig, LMConfig
 from voicelab.engine.lm import LM, STATISTICS
-from voicelab.engine.text.mandarin import MANDARIN_PHONES
+from voicelab.engine.text.mandarin import ALL_PHONES
 from voicelab.engine.text.phones import LANGUAGES, PHONES
 from voicelab.errors import WeightsError
 
@@ -90,7 +90,7 @@ def load_small(checkpoint: Checkpoint) -> LM:
         raise WeightsError(f"there is no {SMALL} beside the weights")
     with _reading(path):
         config = LMConfig.of(_metadata(path, {"codec_digest", "lm"})["lm"])
-        _check_kinds(checkpoint.codec.config, config)
+        _check_kinds(checkpoint.codec.config, config, checkpoint.languages)
         return _fill(LM(config), load_file(path), "lm.").to(checkpoint.lm.begin.device)
 
 
@@ -126,19 +126,23 @@ def _codec_digest(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> s
     return found.hexdigest()[:16]
 
 
-def _check_kinds(of_codec: CodecConfig, of_lm: LMConfig) -> None:
+def _check_kinds(of_codec: CodecConfig, of_lm: LMConfig, languages: tuple[str, ...]) -> None:
     if (of_codec.codebooks, of_codec.latent) != (of_lm.codebooks, of_lm.latent):
         raise WeightsError("its codec and its language model are not of one kind")
-    if of_lm.phones not in (len(PHONES), len(PHONES) + len(MANDARIN_PHONES)):
-        raise WeightsError(f"it knows {of_lm.phones} phones; this version has {len(PHONES)}, and as many in Mandarin")
+    if of_lm.phones not in (len(PHONES), len(ALL_PHONES)):
+        raise WeightsError(
+            f"it knows {of_lm.phones} phones; this version has {len(PHONES)}, with Mandarin {len(ALL_PHONES)}"
+        )
+    if "zh" in languages and of_lm.phones == len(PHONES):
+        raise WeightsError("it speaks Mandarin, and knows no phone of it")
 
 
 def _build(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], digest: str, device: torch.device) -> Checkpoint:
     of_codec, of_lm = CodecConfig.of(meta["codec"]), LMConfig.of(meta["lm"])
-    _check_kinds(of_codec, of_lm)
     languages = tuple(meta.get("languages", ("en",)))
     if not languages or not set(languages) <= set(LANGUAGES):
         raise WeightsError(f"it speaks {list(languages)}; this version reads {list(LANGUAGES)}")
+    _check_kinds(of_codec, of_lm, languages)
     codec = _fill(Codec(of_codec), tensors, "codec.").to(device)
     lm = _fill(LM(of_lm), tensors, "lm.").to(device)
     presets = tuple(VoicePreset(v["id"], v["title"], v["description"]) for v in meta["voices"])

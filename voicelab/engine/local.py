@@ -92,6 +92,7 @@ class LocalBackend:
             self._references,
             self._checkpoint.codec_digest,
             next(iter(self._checkpoint.speakers.values())).numel(),
+            self._checkpoint.languages,
         )
         self._owner = LOCAL_OWNER
         self._capabilities = Capabilities(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -20,6 +21,7 @@ from voicelab.engine.scheduler import Scheduler
 from voicelab.engine.sequence import Frame, Group, Phonemes, Sequence
 from voicelab.engine.text.front import FrontEnd
 from voicelab.engine.text.normalize import as_written, normalize, speakable
+from voicelab.engine.text.normalize.hanzi import HAN
 from voicelab.engine.text.segments import segment
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import Latency, TTSRequest
@@ -32,6 +34,9 @@ _QUIET = 5e-3
 """Peak of the codec's output below which a segment is no speech: the codec speaks at peaks of 0.2 and more."""
 _LONGEST_READ = 600
 """Characters of normalized text that are read at once; said, they fit the default max_new_tokens."""
+_LONGEST_CHINESE = 160
+"""The same where there are Chinese characters, each of which is a syllable."""
+_HAN = re.compile(f"[{HAN}]")
 
 
 @dataclass(frozen=True)
@@ -51,11 +56,13 @@ class Speech:
 
         Raises:
             RequestInvalid: there is nothing in the text that can be spoken.
+            MissingExtra: there are Chinese characters in it, and their readings are not installed.
         """
         self._parts, self._request, self._speaker, self._seed = parts, request, speaker, seed
         self._batch = min(BATCH, parts.scheduler.rows)
         # Notes of the whole text: those of each segment would say the same again.
         languages = parts.front.languages
+        parts.front.check(request.text)
         written = () if request.normalize else as_written(request.text, languages).notes
         self._notes = [*speakable(request.text, languages), *written]
         self._segments = self._read()
@@ -241,9 +248,10 @@ def _seed(seed: int, sequence: int) -> int:
 
 def _pieces(text: str) -> tuple[str, ...]:
     """A segment in words can be many times as long as it was in figures; attention needs memory by the square of it."""
-    if len(text) <= _LONGEST_READ:
+    longest = _LONGEST_CHINESE if _HAN.search(text) else _LONGEST_READ
+    if len(text) <= longest:
         return (text,)
-    return tuple(part.text for part in segment(text, _LONGEST_READ, 0))
+    return tuple(part.text for part in segment(text, longest, 0))
 
 
 def _peak(samples: NDArray[np.float32]) -> float:

@@ -19,7 +19,6 @@ from voicelab.voices.recognise import Recognizer, default_recognizer
 from voicelab.voices.store import Sample, VoiceStore
 
 _LOG = logging.getLogger("voicelab.engine")
-_LANGUAGES = ("en",)
 
 
 class StoredVoices:
@@ -30,13 +29,17 @@ class StoredVoices:
         references: what makes a speaker of recordings.
         fingerprint: digest of the checkpoint; a voice made with another is encoded again from its recordings.
         width: length of a speaker's vector.
+        languages: those that the checkpoint speaks, in any voice.
     """
 
-    def __init__(self, store: VoiceStore, references: References, fingerprint: str, width: int) -> None:
+    def __init__(
+        self, store: VoiceStore, references: References, fingerprint: str, width: int, languages: tuple[str, ...]
+    ) -> None:
         self.store = store
         self._references = references
         self._fingerprint = fingerprint
         self._width = width
+        self._languages = languages
         self._recognizer: Recognizer | None = None
         self._lock = threading.Lock()
 
@@ -48,7 +51,7 @@ class StoredVoices:
             StoreError: it cannot be kept.
         """
         samples = take_in(request, self._listener)
-        voice = self.store.begin(request, samples, owner, _LANGUAGES)
+        voice = self.store.begin(request, samples, owner, self._languages)
         self.store.train(voice)
         try:
             speaker = self._encode(samples)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 from voicelab.engine.sequence import Phonemes
 from voicelab.engine.text.front import FrontEnd, flags_of
 from voicelab.engine.text.lexicon import Lexicon
+from voicelab.engine.text.mandarin import ALL_PHONES
 from voicelab.engine.text.normalize import as_written, normalize
-from voicelab.engine.text.phones import PAUSES, PHONES
+from voicelab.engine.text.phones import PAUSES
+from voicelab.errors import MissingExtra
 
 
 def _stub(word: str) -> tuple[str, ...]:
@@ -23,7 +26,7 @@ FRONT = FrontEnd(Lexicon(_stub))
 
 
 def _names(read: Phonemes) -> list[str]:
-    return [PHONES[i] for i in read.phones]
+    return [ALL_PHONES[i] for i in read.phones]
 
 
 def _said(text: str) -> str:
@@ -34,7 +37,7 @@ def _whole(read: Phonemes) -> None:
     """What must hold of everything that was read."""
     names = _names(read)
     assert len(read.flags) == len(names)
-    assert all(0 < i < len(PHONES) for i in read.phones)
+    assert all(0 < i < len(ALL_PHONES) for i in read.phones)
     assert set(read.flags) <= {0, 1, 2, 3}
     covered: set[int] = set()
     end = 0
@@ -153,3 +156,56 @@ def test_whatever_is_read_is_well_formed(tokens: list[str]) -> None:
 def test_whatever_is_normalized_can_be_read(text: str) -> None:
     for written in (normalize(text), as_written(text)):
         _whole(FRONT.read(written.text))
+
+
+BOTH = FrontEnd(Lexicon(_stub), ("en", "zh"))
+
+
+def _both(text: str) -> Phonemes:
+    read = BOTH.read(normalize(text, BOTH.languages).text)
+    _whole(read)
+    return read
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("你好。", "^ zh_n zh_i2 zh_h zh_ao3 ."),
+        ("妈妈？", "^ zh_m zh_a1 zh_m zh_a5 ?"),
+        ("花儿！", "^ zh_h zh_ua1 zh_rr !"),
+        ("鱼、肉，饭", "^ zh_v2 , zh_r zh_ou4 , zh_f zh_an4 ."),
+        ("去。来：好；", "^ zh_q zh_v4 . ^ zh_l zh_ai2 , zh_h zh_ao3 ,"),
+        ("我dog了", "^ zh_uo3 d ao1 g zh_l zh_e5 ."),
+        ("The 饭, dog", "^ dh ax0 zh_f zh_an4 , d ao1 g ."),
+        ("5", "^ f ay1 v ."),
+        ("5个", "^ zh_u3 zh_g zh_e4 ."),
+    ],
+)
+def test_chinese_is_read_where_the_voice_speaks_it(text: str, said: str) -> None:
+    assert " ".join(_names(_both(text))) == said
+
+
+def test_a_chinese_character_is_a_word_and_carries_its_erhua() -> None:
+    words = _both("这儿有dogs。").words
+    assert [word for word, _, _ in words] == ["这儿", "有", "dogs"]
+    assert words[0][1:] == (1, 4)
+
+
+@given(st.text("好不一儿得你 ab,，。？!'-1", max_size=30))
+@settings(max_examples=150, deadline=None)
+def test_whatever_is_mixed_is_read_whole(text: str) -> None:
+    _both(text)
+
+
+def test_a_voice_of_english_reads_no_chinese() -> None:
+    assert FRONT.read("dogs 你好") == FRONT.read("dogs")
+    FRONT.check("你好")
+
+
+def test_without_the_readings_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pypinyin", None)
+    BOTH.check("hello")
+    for read in (BOTH.check, BOTH.read):
+        with pytest.raises(MissingExtra, match=r"voicelab\[mandarin\]") as error:
+            read("hello 你好")
+        assert error.value.extra == "mandarin"

@@ -7,45 +7,56 @@ import re
 from voicelab.engine.sequence import Phonemes
 from voicelab.engine.text.homographs import homograph
 from voicelab.engine.text.lexicon import Lexicon
-from voicelab.engine.text.phones import LANGUAGES, PAUSES, PHONES
+from voicelab.engine.text.mandarin import ALL_PHONES, Syllable, check, read
+from voicelab.engine.text.phones import PAUSES
 
 _TOKEN = re.compile(r"'?[A-Za-z]+(?:'[A-Za-z]+)*'?|[.?!]+|[,;:]|—|(?<=\s)-(?=\s)|-{2,}")
-_IDS = {name: i for i, name in enumerate(PHONES)}
+_IDS = {name: i for i, name in enumerate(ALL_PHONES)}
 
 
 class FrontEnd:
-    """Reads normalized text: words and the punctuation ``, . ? ! ; : — - '``.
+    """Reads normalized text: words, Chinese characters and the punctuation ``, . ? ! ; : — - '``.
 
     Args:
         lexicon: says how a word is pronounced.
         languages: those that the voice has learned, of `phones.LANGUAGES`; text is normalized for them.
     """
 
-    def __init__(self, lexicon: Lexicon, languages: tuple[str, ...] = LANGUAGES) -> None:
+    def __init__(self, lexicon: Lexicon, languages: tuple[str, ...] = ("en",)) -> None:
         self._lexicon = lexicon
         self.languages = languages
 
+    def check(self, text: str) -> None:
+        """Sees that what the text needs is installed, before anything is said.
+
+        Raises:
+            MissingExtra: there are Chinese characters, the voice speaks Mandarin, and their readings are not installed.
+        """
+        if "zh" in self.languages:
+            check(text)
+
     def read(self, text: str) -> Phonemes:
-        """Phones of a segment; empty when there is no word in it.
+        """Phones of a segment; empty when there is no word in it. A Chinese character is a word, with the r of its erhua.
 
         A segment begins with the silence before speech and ends with a pause; a sentence inside it ends with a pause and
         begins with a silence of its own, as the voice has learned them.
         """
-        tokens: list[str] = _TOKEN.findall(text)
+        tokens = self._tokens(text)
         names: list[str] = []
         first: list[bool] = []
         words: list[tuple[str, int, int]] = []
         sounds = self._sounds(tokens)
         for token, sound in zip(tokens, sounds, strict=True):
             if sound is None:
-                _pause(names, first, token)
+                _pause(names, first, str(token))
                 continue
             if not sound:
                 continue
             if not names or names[-1] in ".?!":
                 names.append("^")
                 first.append(True)
-            words.append((token, len(names), len(names) + len(sound)))
+            written = token if isinstance(token, str) else token.character
+            words.append((written, len(names), len(names) + len(sound)))
             names.extend(sound)
             first.extend(i == 0 for i in range(len(sound)))
         if not words:
@@ -54,20 +65,34 @@ class FrontEnd:
             _pause(names, first, ".")
         return Phonemes(tuple(_IDS[n] for n in names), tuple(flags_of(names, first)), tuple(words))
 
-    def _sounds(self, tokens: list[str]) -> list[tuple[str, ...] | None]:
+    def _tokens(self, text: str) -> list[str | Syllable]:
+        if "zh" not in self.languages:
+            return list(_TOKEN.findall(text))
+        parts = read(text)
+        return [token for part in parts for token in (_TOKEN.findall(part) if isinstance(part, str) else (part,))]
+
+    def _sounds(self, tokens: list[str | Syllable]) -> list[tuple[str, ...] | None]:
         """Phones of each word, None for punctuation; from the end, since a word may depend on what follows."""
         out: list[tuple[str, ...] | None] = [None] * len(tokens)
         after = ""
-        words = [token.lower().strip("'") if token.strip("'")[:1].isalpha() else "" for token in tokens]
+        words = [_word(token) for token in tokens]
         for i in range(len(tokens) - 1, -1, -1):
-            if words[i]:
+            token = tokens[i]
+            if isinstance(token, Syllable):
+                out[i], after = token.phones, ""
+            elif words[i]:
                 before, following = words[i - 1] if i else "", words[i + 1] if i + 1 < len(words) else ""
-                sound = homograph(words[i], before, following) or self._lexicon.pronounce(tokens[i], after)
+                sound = homograph(words[i], before, following) or self._lexicon.pronounce(token, after)
                 out[i] = sound
                 after = sound[0] if sound else after
             else:
                 after = ""
         return out
+
+
+def _word(token: str | Syllable) -> str:
+    """An English word in lower case; "" for what is none."""
+    return token.lower().strip("'") if isinstance(token, str) and token.strip("'")[:1].isalpha() else ""
 
 
 def _pause(names: list[str], first: list[bool], mark: str) -> None:

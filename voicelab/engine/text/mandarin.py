@@ -1,4 +1,4 @@
-"""Mandarin characters to syllables and phones, for a voice that learns them; the embedded voice has not, and ignores this.
+"""Mandarin characters to syllables and phones, for a voice that has learned them.
 
 The readings are pypinyin's (MIT, in the extra ``mandarin``), word by word. Tone sandhi, neutral tones and erhua are done
 here, since pypinyin's own sandhi (0.55) leaves 不去, 一天 and 很好 as the dictionary has them. Rules as in Chao, A Grammar
@@ -16,8 +16,9 @@ from typing import Final
 
 from voicelab.engine.text.normalize.hanzi import HAN
 from voicelab.engine.text.phones import PHONES
+from voicelab.errors import MissingExtra
 
-__all__ = ["MANDARIN_PHONES", "Syllable", "read"]
+__all__ = ["ALL_PHONES", "MANDARIN_PHONES", "Syllable", "check", "read"]
 
 _INITIALS: Final = tuple("b p m f d t n l g k h j q x zh ch sh r z c s".split())
 _FINALS: Final = tuple(
@@ -33,6 +34,9 @@ MANDARIN_PHONES: Final = tuple(
 )
 """Follow `PHONES` in the inventory of a voice that speaks Mandarin, so that the ids of the English ones stay. Finals carry
 the tone, 5 the neutral one; ``zh_rr`` is the r of erhua."""
+
+ALL_PHONES: Final = PHONES + MANDARIN_PHONES
+"""The inventory of a voice that speaks both; position is id."""
 
 _RUN = re.compile(f"[{HAN}]+")
 _NUMERALS: Final = frozenset("零一二三四五六七八九十百千万亿两幺点")
@@ -87,11 +91,28 @@ class Syllable:
         return tuple(len(PHONES) + MANDARIN_PHONES.index(name) for name in self.phones)
 
 
+def check(text: str) -> None:
+    """Sees that the Chinese characters in `text`, if there are any, can be read.
+
+    Raises:
+        MissingExtra: the readings are not installed.
+    """
+    if _RUN.search(text):
+        try:
+            import pypinyin  # noqa: F401
+        except ImportError as error:
+            raise MissingExtra.of("mandarin", "reading Chinese characters") from error
+
+
 def read(text: str) -> tuple[Syllable | str, ...]:
     """Normalized `text` as syllables, and what lies between its runs of Chinese characters (English, marks) as it is.
 
     A character without a reading is left out.
+
+    Raises:
+        MissingExtra: there are Chinese characters, and the readings are not installed.
     """
+    check(text)
     out: list[Syllable | str] = []
     end = 0
     for run in _RUN.finditer(text):

@@ -8,8 +8,8 @@ _CONSONANTS = tuple("b ch d dh f g hh jh k l m n ng p r s sh t th v w y z zh".sp
 PAUSES = ("^", ",", ".", "?", "!")
 """The silence before speech, and those that punctuation asks for."""
 
-LANGUAGES: tuple[str, ...] = ("en",)
-"""The languages whose sounds the inventory holds, and the front end reads."""
+LANGUAGES: tuple[str, ...] = ("en", "zh")
+"""The languages that the front end reads; those of Mandarin's sounds that English lacks are `mandarin.MANDARIN_PHONES`."""
 
 PHONES: tuple[str, ...] = ("", *PAUSES, *_CONSONANTS, *(v + s for v in _VOWELS for s in "01"))
 """Position is id; id 0 is padding. ``ae1`` is a stressed vowel, ``ae0`` an unstressed one."""
