@@ -60,7 +60,9 @@ def doubts(samples: NDArray[np.float32], rate: int, share: float) -> tuple[str, 
     if _telephone(samples, rate):
         found.append("it has nothing above 4 kHz, as over a telephone: what is above is guessed")
     if share < FOLLOWED:
-        found.append(f"no speech, or a sound that the voice cannot follow: of it, the voice keeps {max(0.0, share):.0%}")
+        found.append(
+            f"no speech, or a sound that the voice cannot follow: of it, the voice keeps {max(0.0, share):.0%}"
+        )
     return tuple(found)
 
 
