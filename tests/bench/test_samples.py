@@ -11,7 +11,7 @@ import samples
 from voicelab.audio.clip import Clip
 
 DOCS = samples.ROOT / "docs"
-CLIP = Clip(samples=np.sin(np.arange(22050) / 20).astype(np.float32) / 2, rate=44100)
+CLIP = Clip(samples=(np.sin(np.arange(22050) / 20) / 2).astype(np.float32), rate=44100)
 SECTION = samples.Section(
     "kinds", "Kinds", "Two of them.", (samples.Sample("0.7, take 1", CLIP), samples.Sample("a man", CLIP, "deep"))
 )
