@@ -34,23 +34,15 @@ Every figure here was printed by the command above it, on the machine that is na
 page from `bench/results/`; `python bench/page.py --measure bench/speed.py` measures one of them anew. Intervals are 95 %
 intervals. The figures of the voice itself are in the [model card](../training/README.md).
 """
-SUITE: Mapping[str, Sequence[str]] = {
-    "speed": ("bench/speed.py",),
-    "apart": ("bench/apart.py",),
-    "cache": ("bench/cache.py",),
-    "client": ("bench/client.py",),
-    "metrics": ("bench/metrics.py",),
-    "service": ("bench/service.py",),
-    "sweep": ("bench/sweep.py",),
-    "transcripts": ("bench/transcripts.py",),
-    "clone": ("bench/clone.py",),
-    "voice": ("bench/voice.py", "--full", "--jobs", "2"),
-    "parameters": ("bench/parameters.py",),
-    "picture": ("bench/picture.py",),
-    "samples": ("bench/samples.py",),
-}
-"""What --all runs, one after the other, so that nothing else is measured with it."""
+_HELPERS = ("machine", "page", "recognise", "stats", "systems")
 _DRAWN = ("picture", "samples")
+"""These write into docs/ by themselves, and their figures are on no page."""
+_OPTIONS = {"voice": ("--full", "--jobs", "2")}
+SUITE: Mapping[str, Sequence[str]] = {
+    name: (f"bench/{name}.py", *_OPTIONS.get(name, ()))
+    for name in sorted({path.stem for path in (ROOT / "bench").glob("*.py")} - set(_HELPERS))
+}
+"""What --all runs, one after the other, so that nothing else is measured with it: every command of bench/."""
 _FIGURE = re.compile(r"(<!-- figure ([^ ]+) -->)(.*?)(<!-- / -->)")
 # What stands over the table, and not in it.
 _ABOVE = ("command", "date", "machine", "note", "title", "figure", "bench")
@@ -232,7 +224,8 @@ def every(names: Sequence[str]) -> int:
         print(f"== {name}: {time.monotonic() - started:.0f} s, {time.monotonic() - begun:.0f} s in all", flush=True)
     print("== what the examples of the documents print", flush=True)
     written = [str(path) for path in pages()]
-    subprocess.run([sys.executable, "docs/make/blocks.py", "--write", *written], cwd=ROOT, check=True)
+    done = subprocess.run([sys.executable, "docs/make/blocks.py", "--write", *written], cwd=ROOT, check=False)
+    failed += ["docs/make/blocks.py failed"] if done.returncode else []
     print("\n".join(failed) or f"all {len(names)} done", flush=True)
     return len(failed)
 

@@ -30,7 +30,16 @@ async () => {
       const node = this;
       context.audioWorklet.addModule(url).then(() => {
         const processor = new AudioWorkletNode(context, "tape", { numberOfOutputs: 0 });
-        processor.port.onmessage = ({ data }) => tape.context === context && tape.blocks.push(data);
+        processor.port.onmessage = ({ data }) => {
+          if (tape.context !== context) return;
+          tape.blocks.push(data);
+          const place = data.samples.findIndex((value) => Math.abs(value) > tape.level);
+          if (tape.sounded || place < 0) return;
+          // When that sample left, by the clock of the page, which is the machine's.
+          const { contextTime, performanceTime } = context.getOutputTimestamp();
+          const ahead = (data.frame + place) / context.sampleRate - contextTime;
+          tape.sounded = (performance.timeOrigin + performanceTime) / 1000 + ahead;
+        };
         connect.call(node, processor);
         tape.context = context;
       });
@@ -59,6 +68,17 @@ def record(page: Page) -> None:
     """Record from now on what panels that open later play. Forgets what was recorded."""
     page.evaluate(_RECORD)
     page.evaluate("() => Object.assign(tape, { blocks: [], pressed: [], context: null })")
+
+
+def listen(page: Page, level: float) -> None:
+    """Begin anew to wait for a sample louder than ``level``; what is recorded already is forgotten."""
+    page.evaluate("(level) => Object.assign(tape, { blocks: [], pressed: [], sounded: null, level })", level)
+
+
+def sounded(page: Page) -> float:
+    """Return when the first sample louder than that was at the output, in seconds since 1970."""
+    page.wait_for_function("() => tape.sounded", timeout=60_000)
+    return float(page.evaluate("() => tape.sounded"))
 
 
 def recording(page: Page) -> None:

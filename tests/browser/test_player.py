@@ -267,10 +267,12 @@ def test_a_view_that_was_hidden_is_drawn_when_it_appears(scratch: Scratch) -> No
     )
     page = scratch.run(hidden)
     page.wait_for_selector(".voicelab-player", state="attached", timeout=LAZY)
-    # Longer than a player waits for a size.
-    page.evaluate("async () => { for (let n = 0; n < 90; n++) await new Promise(requestAnimationFrame) }")
-    in_kernel(page, "box.layout.display = None")
+    # Longer than a player waits for a size: all has been drawn, on nothing.
     until(page, "d.state === 'ready' && d.spectrogram.startsWith('mel 96 ')")
+    page.evaluate("async () => { for (let n = 0; n < 90; n++) await new Promise(requestAnimationFrame) }")
+    assert page.evaluate("() => document.querySelector('.voicelab-wave').clientWidth") == 0
+    in_kernel(page, "box.layout.display = None")
+    page.locator(".voicelab-wave").wait_for(timeout=LAZY)
     colours = """(name) => {
       const canvas = document.querySelector('.voicelab-' + name);
       const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;

@@ -25,8 +25,8 @@ import os
 import voicelab as vl
 lab = vl.connect()
 voice = lab.voices[3]
-clip = lab.speak("The birch canoe slid on the smooth planks. Glue the sheet to the dark blue background. "
-                 "It is easy to tell the depth of a well. These days a chicken leg is a rare dish.", voice=voice, seed=2)
+text = "The birch canoe slid on the smooth planks. Glue the sheet to the dark blue background."
+clip = lab.speak(text, voice=voice, seed=2)
 os.environ.pop("VOICELAB_RECOGNIZER", None)
 panel = lab.voice_panel()
 panel"""
@@ -38,6 +38,18 @@ DROP = """([panel, name, data]) => {
   for (const kind of ["dragenter", "dragover", "drop"]) {
     target.dispatchEvent(new DragEvent(kind, { dataTransfer, bubbles: true, cancelable: true }));
   }
+}"""
+
+# Keeps the tracks of microphones that are opened from now on.
+WATCH = """() => {
+  globalThis.tracks = [];
+  const { mediaDevices } = navigator;
+  const open = mediaDevices.getUserMedia.bind(mediaDevices);
+  mediaDevices.getUserMedia = async (wanted) => {
+    const stream = await open(wanted);
+    tracks.push(...stream.getTracks());
+    return stream;
+  };
 }"""
 
 
@@ -94,25 +106,35 @@ def test_files_are_dropped_and_the_microphone_is_recorded(scratch: Scratch) -> N
     row.get_by_role("button", name="Play").click()
     heard(page, ".voicelab-recording .voicelab-player")
 
+    # A kernel that goes takes the microphone with it.
+    page.evaluate(WATCH)
+    record.click()
+    page.wait_for_function("() => +document.querySelector('.voicelab-recorder').dataset.recorded > 0.1", timeout=LONG)
+    assert page.evaluate("() => tracks.map((track) => track.readyState)") == ["live"]
+    page.evaluate("() => jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.restart()")
+    page.wait_for_function("() => tracks.every((track) => track.readyState === 'ended')", timeout=LONG)
+    page.wait_for_selector("button.voicelab-record:disabled", timeout=LONG)
+    assert "The kernel has gone" in page.locator(".voicelab-recorder").inner_text()
+
 
 def test_a_clip_is_corrected_made_a_voice_and_heard(scratch: Scratch, tmp_path: Path) -> None:
     page = scratch.run(CELL)
     page.set_viewport_size({"width": 1200, "height": 1400})
     add_clip(page)
     transcript = page.locator(".voicelab-transcript textarea")
-    assert len(transcript.input_value().split()) > 15
-    transcript.fill("The birch canoe slid on the smooth planks.")
+    assert len(transcript.input_value().split()) > 6
+    transcript.fill("The birch canoe.")
     transcript.blur()
-    page.locator(f"{PANEL} .voicelab-title input").fill("Four sentences")
+    page.locator(f"{PANEL} .voicelab-title input").fill("Two sentences")
     page.wait_for_selector(".voicelab-intake [role=note]:has-text('does not match')", timeout=LONG)
     page.wait_for_selector("button.voicelab-make-voice:enabled", timeout=LONG)
     page.locator("button.voicelab-make-voice").click()
     page.wait_for_function(
-        "() => document.querySelector('.voicelab-making').innerText === 'Four sentences: trained'", timeout=LONG
+        "() => document.querySelector('.voicelab-making').innerText === 'Two sentences: trained'", timeout=LONG
     )
     record = page.locator(".voicelab-record-of-voice")
     record.locator("summary").wait_for(timeout=LONG)
-    assert "Four sentences: trained, private, 1 recording" in record.inner_text()
+    assert "Two sentences: trained, private, 1 recording" in record.inner_text()
     record.locator("summary").click()
     assert "does not match" in record.inner_text(), "what was noticed stands in the record"
     record.locator("summary").click()

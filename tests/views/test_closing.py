@@ -25,14 +25,18 @@ def _left(before: set[str]) -> list[str]:
     return sorted(type(one).__name__ for name, one in registry._instances.items() if name not in before)
 
 
-def _ours() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("voicelab")]
+def _at_work(before: set[threading.Thread]) -> list[str]:
+    """Return our threads that are newer; other tests in this process may have left some."""
+    new = [thread for thread in threading.enumerate() if thread not in before and thread.name.startswith("voicelab")]
+    for thread in new:
+        thread.join(20)
+    return [thread.name for thread in new if thread.is_alive()]
 
 
 @pytest.mark.parametrize("kind", ["panel", "voice_panel"])
 def test_a_panel_that_is_closed_in_mid_speech_leaves_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOICELAB_RECOGNIZER", "none")
-    before = set(registry._instances)
+    before, threads = set(registry._instances), set(threading.enumerate())
     gate, entered = threading.Event(), threading.Event()
 
     def step(number: int) -> None:
@@ -53,7 +57,7 @@ def test_a_panel_that_is_closed_in_mid_speech_leaves_nothing(kind: str, monkeypa
     if kind == "voice_panel":
         assert panel.work.wait()
     assert _left(before) == ["Layout"]
-    assert _ours() == []
+    assert _at_work(threads) == []
     assert backend.open == 0
     assert not speaking.running
 

@@ -12,6 +12,7 @@ import pytest
 from tests.tones import ToneBackend
 from voicelab.experiments.comparison.comparison import Comparison, compare
 from voicelab.lab import Lab
+from voicelab.schema import ReferenceAudio
 from voicelab.views.compare import ComparePanel
 
 
@@ -46,6 +47,19 @@ def test_sounds_come_first_and_figures_after_them(comparison: Comparison, monkey
     assert asked["rows"] == [["speed", "1.0", "2.0"], ["seed", "1", "2"]]
     assert measured["rows"][0][0] == "duration, s"
     assert ["pauses", "0", "0"] in measured["rows"]
+    panel.close()
+
+
+def test_recordings_are_counted_and_other_texts_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(ToneBackend())
+    spoken = lab.speak("Eight notes.", references=[ReferenceAudio(audio=b"x", text="")])
+    panel = ComparePanel(compare(spoken, lab.speak("Others.")))
+    _, (figures, _) = told(panel, monkeypatch, 2)
+    (asked, _) = figures["tables"]
+    (recordings,) = (row for row in asked["rows"] if row[0] == "references")
+    assert recordings[1].startswith("1 recording (")
+    assert recordings[2] == "–"
+    assert "it runs in step: they say different texts" in figures["middles"][0]
     panel.close()
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from ipywidgets.widgets import widget as registry
 
 from tests.tones import ToneBackend
 from voicelab.errors import ServiceUnavailable
@@ -190,11 +191,13 @@ def test_cancel_takes_back_what_has_not_begun(explore: Callable[..., ExplorePane
 
 
 def test_closing_leaves_nothing_running(explore: Callable[..., ExplorePanel]) -> None:
+    before = set(registry._instances)
     backend = ToneBackend(lambda _: time.sleep(0.05))
     panel = explore(backend)
     panel.speak()
     until(lambda: backend.open == 1)
     panel.close()
+    assert [type(one).__name__ for name, one in registry._instances.items() if name not in before] == ["Layout"]
     until(lambda: backend.open == 0)
     names = ("voicelab-speech", "voicelab-takes", "voicelab-later")
     until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith(names)])

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from ipywidgets.widgets import widget as registry
 
 from tests.tones import ToneBackend
 from voicelab.errors import StoreError
@@ -175,11 +176,18 @@ def test_pause_cancel_and_resume(panels: Callable[..., SweepPanel]) -> None:
 
 
 def test_closing_leaves_nothing_running(panels: Callable[..., SweepPanel]) -> None:
+    before = set(registry._instances)
     backend = ToneBackend(lambda _: time.sleep(0.05))
     panel = panels(backend, temperature="0..1 step 0.04")
     panel.run()
     until(lambda: backend.open)
+    panel.form.add_axis()
+    panel.form.remove(panel.form.axes.children[-1])
+    panel.takes.show_table()
+    panel.takes.show_table()
     panel.close()
+    # But for how the panel itself looked, a page has nothing left to talk to.
+    assert [type(one).__name__ for name, one in registry._instances.items() if name not in before] == ["Layout"]
     assert panel.wait(5)
     until(lambda: backend.open == 0)
     names = ("voicelab-sweep", "voicelab-take", "voicelab-panel", "voicelab-later")

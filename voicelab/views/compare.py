@@ -105,11 +105,13 @@ def _told(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
 def _figures(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
     """Return the tables as text, and the contours of each clip but the first: float32, F0 and then level."""
     buffers, middles = [], []
-    for found in comparison.contours.values():
+    for name, found in comparison.contours.items():
         buffers += [found.f0.astype(np.float32).tobytes(), found.energy.astype(np.float32).tobytes()]
         known = found.f0[np.isfinite(found.f0)]
         pitch = f"{_signed(known)} semitones" if known.size else "nothing voiced in both"
-        middles.append(f"{pitch}, {_signed(found.energy)} dB as they are, in the median")
+        reason = comparison.alignments[name].reason
+        why = f"; it runs in step: {reason}" if reason else ""
+        middles.append(f"{pitch}, {_signed(found.energy)} dB as they are, in the median{why}")
     return {"kind": "figures", "hop": HOP_S, "middles": middles, "tables": _tables(comparison)}, buffers
 
 
@@ -118,12 +120,20 @@ def _signed(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
     return f"{round(float(np.median(values)), 1) + 0.0:+.1f}"
 
 
+def _shown(value: Any) -> str:
+    """Return a field's value for people; of recordings, how many, and what tells them from others."""
+    if isinstance(value, list | tuple) and value and isinstance(value[0], dict) and "audio_sha256" in value[0]:
+        told = ", ".join(str(item["audio_sha256"])[:6] for item in value)
+        return f"{len(value)} recording{'s' * (len(value) > 1)} ({told})"
+    return "–" if value is None or value in ([], ()) else str(value)
+
+
 def _tables(comparison: Comparison) -> list[dict[str, Any]]:
     """Return what differs between the requests, and measurements: a title, heads, and rows of text."""
     heads = ["", *comparison.names]
     differing = comparison.differences()
     asked = [
-        [short_name(str(field)), *("–" if value is None else str(value) for value in row)]
+        [short_name(str(field)), *map(_shown, row)]
         for field, row in zip(differing.index, differing.to_numpy(dtype=object).tolist(), strict=True)
     ]
     measured = comparison.metrics(*BASIC)

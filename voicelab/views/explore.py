@@ -20,7 +20,7 @@ from voicelab.views.knobs import MORE, SLIDERS, Knobs
 from voicelab.views.later import Later
 from voicelab.views.panel import Speaker
 from voicelab.views.player import Player
-from voicelab.views.takesview import TakesView, flow, small
+from voicelab.views.takesview import TakesView, flow, shut, small
 
 __all__ = ["ExplorePanel"]
 
@@ -155,8 +155,7 @@ class ExplorePanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no typ
         if hasattr(self, "takes"):
             self._later.close()
             self.cancel()
-            self.player.close()
-            self.takes.close()
+            shut(self)
         super().close()
 
     def _released(self) -> None:

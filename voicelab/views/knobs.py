@@ -25,9 +25,8 @@ MORE: Final = (
     "condition_on_previous_chunks",
 )
 _STEPS: Final = {"prosody.volume": 1.0, "prosody.speed": 0.05}
-_LABEL: Final = {"description_width": "150px"}
-# No widget of this module's own: somebody may close all that there are.
-_LAYOUT: Final = {"width": "400px"}
+# No widgets of this module's own: somebody may close all that there are.
+_LOOK: Final[dict[str, Any]] = {"style": {"description_width": "150px"}, "layout": {"width": "400px"}}
 
 
 class Knobs:
@@ -54,8 +53,11 @@ class Knobs:
                 options=[(label, name or "") for label, name in voice_choices(capabilities, request.reference_id)],
                 description="voice",
                 tooltip=knob("reference_id").description,
+                **_LOOK,
             ),
-            "model": w.Dropdown(options=capabilities.models, description="model", tooltip="The synthesis model."),
+            "model": w.Dropdown(
+                options=capabilities.models, description="model", tooltip="The synthesis model.", **_LOOK
+            ),
             "latency": _control(knob("latency")),
             "seed": w.Text(
                 description="seed",
@@ -63,12 +65,11 @@ class Knobs:
                 continuous_update=False,
                 disabled=capabilities.seed == "none",
                 tooltip="A whole number; the same seed repeats the same speech where the backend can.",
+                **_LOOK,
             ),
             **{name: _control(knob(name)) for name in (*SLIDERS, *MORE)},
         }
         for name, control in self.controls.items():
-            control.style = _LABEL
-            control.layout = _LAYOUT
             control.add_class(f"voicelab-knob-{name.replace('.', '-')}")
         self._quiet = False
         self._told = told
@@ -136,7 +137,7 @@ def _rounded(value: Any) -> Any:
 def _control(field: Knob) -> Any:
     """Return the control that fits a field: choices, a switch, a slider between its bounds, or a number."""
     name = field.name.rpartition(".")[2]
-    about: dict[str, Any] = {"description": name, "tooltip": field.description}
+    about: dict[str, Any] = {"description": name, "tooltip": field.description, **_LOOK}
     if field.choices:
         return w.Dropdown(options=field.choices, **about)
     if isinstance(field.default, bool):

@@ -17,7 +17,7 @@ from voicelab.schema import TTSRequest
 from voicelab.views.form import error_html, expected_seconds
 from voicelab.views.job import Arrival, SpeechJob
 from voicelab.views.player import Player
-from voicelab.views.takesview import small
+from voicelab.views.takesview import shut, small
 
 __all__ = ["Speaker", "Speaking", "shut"]
 
@@ -151,14 +151,3 @@ class Speaking(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         with self.progress.hold_sync():
             self.progress.bar_style = style
             self.progress.value = share
-
-
-def shut(box: w.Box) -> None:
-    """Close all that is in ``box`` and in the boxes in it, with what says how they look; ``box`` itself stays."""
-    for child in box.children:
-        if isinstance(child, w.Box):
-            shut(child)
-        child.close()
-        for look in ("style", "layout"):
-            if child.has_trait(look):
-                getattr(child, look).close()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyloudnorm
 import pytest
-from scipy.signal import upfirdn
+from scipy.signal import lfilter, upfirdn
 
 from tests.speechlike import RATE, speechlike
 from voicelab.audio.clip import Clip
@@ -63,6 +63,18 @@ def test_loudness_of_speech_is_pyloudnorms(rate: int, figure: Figure) -> None:
     theirs = pyloudnorm.Meter(rate, filter_class="DeMan").integrated_loudness(clip.samples)
     assert figure(clip, "loudness")[0] == pytest.approx(theirs, abs=0.02)
     assert theirs - clip.level > 1  # so the gate did something
+
+
+@pytest.mark.parametrize(("rate", "seconds"), [(24_000, 0.45), (44_100, 1.37), (48_000, 2.0)])
+def test_loudness_piece_by_piece_is_that_of_the_whole(rate: int, seconds: float, sounds: Any, figure: Figure) -> None:
+    # A low tone, of which the filter remembers most where one piece ends and the next begins.
+    clip = sounds.sine(30, -6, seconds, rate=rate)
+    weighted = np.square(lfilter(*_k_weighting(rate), clip.samples.astype(np.float64)))
+    begins = [round(place * rate / 10) for place in range(int(seconds * 10 + 1e-9) - 3)]
+    ends = [round((place + 4) * rate / 10) for place in range(len(begins))]
+    blocks = np.array([weighted[begin:end].mean() for begin, end in zip(begins, ends, strict=True)])
+    kept = blocks[blocks > blocks.mean() / 10]
+    assert figure(clip, "loudness")[0] == pytest.approx(-0.691 + 10 * math.log10(kept.mean()), abs=1e-9)
 
 
 @pytest.mark.parametrize(

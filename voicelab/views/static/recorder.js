@@ -65,6 +65,13 @@ class Sending {
     this.model = model;
     this.files = new Map();
     this.next = 0;
+    this.gone = false;
+    this.views = new Set(); // what to do where the kernel goes
+    model.on("msg:custom", (message) => message.kind === "got" && this.got(message));
+    model.on("comm_live_update", () => {
+      this.gone = true;
+      for (const lost of this.views) lost();
+    });
   }
 
   add(name, blob) {
@@ -117,7 +124,8 @@ function render(sending, el) {
   const shown = () => {
     record.textContent = microphone ? "■ Stop" : "● Record";
     record.setAttribute("aria-pressed", String(microphone !== null));
-    record.disabled = opening || Microphone.missing !== "";
+    record.disabled = opening || sending.gone || Microphone.missing !== "";
+    files.disabled = sending.gone;
     record.title = Microphone.missing || `Record the microphone, as it is; ${BEST}`;
     level.hidden = clock.hidden = microphone === null;
     if (microphone) {
@@ -147,7 +155,7 @@ function render(sending, el) {
     shown();
     try {
       microphone = await Microphone.open(changed);
-      if (!root.isConnected) close();
+      if (!root.isConnected || sending.gone) close();
     } catch (error) {
       const refused = error.name === "NotAllowedError";
       notice.textContent = refused ? "The browser did not allow the microphone." : `No microphone: ${error.message}`;
@@ -173,11 +181,21 @@ function render(sending, el) {
     event.preventDefault();
     event.stopPropagation(); // JupyterLab would upload them into its folder
     over(false);
-    add(event.dataTransfer.files);
+    if (!sending.gone) add(event.dataTransfer.files);
   };
+  // Nobody would take what it hears.
+  const lost = () => {
+    close();
+    shown();
+    notice.textContent = "The kernel has gone; run the cell again.";
+  };
+  sending.views.add(lost);
   shown();
   el.append(root);
-  return close;
+  return () => {
+    sending.views.delete(lost);
+    close();
+  };
 }
 
 // Called once for each model; every call below gets another object for the same model.
@@ -186,7 +204,6 @@ export default () => {
   return {
     initialize({ model }) {
       sending = new Sending(model);
-      model.on("msg:custom", (message) => message.kind === "got" && sending.got(message));
     },
     render: ({ el }) => render(sending, el),
   };
