@@ -1,12 +1,15 @@
-# Everything a newcomer needs, on a machine with Python 3.11 or newer (with venv) and make:
+# Everything a newcomer needs, on a machine with Python 3.11 or newer (with venv) and make. What is missing, they say.
 #
 #   make lab            set up, let the embedded voice say a sentence, open the quickstart in JupyterLab
 #   make test           set up and run all tests
+#   make test-browser   a part of them: the panels in JupyterLab, used by Chromium, and the tests of their JavaScript
 #   make test-thorough  the long tests, some twenty minutes: kill loops, fuzzing, many takes (CI: every night)
 #   make check          style, types, imports, sizes, secrets
 #   make notebooks      run every notebook offline and compare it with what is committed
 #   make notebooks-browser  run every notebook in JupyterLab in a browser, as a reader does
 #   make notebooks-update  run every notebook and write what it shows into its file
+#   make notebooks-record  record anew what 03 and 09 play back, then notebooks-update: for a new voice, on a quiet machine
+#   make performance    measure every figure in turn, make all samples, write them into the documents (some two hours)
 #   make docs           build the site of docs/ into build/site, every warning an error
 #   make train-voice    make the embedded voice anew, from nothing (see training/README.md)
 #   make format         put the code into the house's format
@@ -19,7 +22,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test test-thorough check notebooks notebooks-browser notebooks-update docs train-voice format constraints clean
+.PHONY: help lab test test-browser test-thorough check notebooks notebooks-browser notebooks-update notebooks-record performance docs train-voice format constraints clean
 
 # Not taken from the environment, since `make clean` removes it; make VENV=… chooses another.
 VENV := .venv
@@ -28,42 +31,40 @@ ARGS :=
 # How many processes share the tests; at most four, since each holds a model.
 JOBS := logical
 
-# The first Python that is new enough; a name can be on the PATH and still not run (a version manager's shim).
-NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
-PYTHON ?= $(shell for name in python3 python python3.13 python3.12 python3.11 python3.14; do \
-	if "$$name" -c '$(NEW_ENOUGH)' >/dev/null 2>&1; then command -v "$$name"; break; fi; done)
+# The interpreter that makes the environment; without it, .ci/setup takes the first that is new enough.
+PYTHON ?=
+# When this began, in seconds since 1970: times are told from here.
+BEGUN := $(shell date +%s)
+# $(call timed,name,command): run it, and say how long that took, and all since make began.
+timed = begun=$$(date +%s); echo "voicelab: $1"; $2; code=$$?; now=$$(date +%s); \
+	echo "voicelab: $1: $$((now - begun)) s, $$((now - $(BEGUN))) s in all"; exit $$code
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 # A stamp file says that the environment holds an extra in the versions wanted; touch pyproject.toml to redo it.
 # Only the finished installation leaves the stamp, so an interrupted one starts again.
-$(VENV)/.created:
-	@if [ -z "$(PYTHON)" ]; then \
-		echo "voicelab needs Python 3.11 or newer with the venv module (on Debian: python3-venv)." >&2; exit 1; fi
-	@echo "Making the environment $(VENV) with $(PYTHON)"
-	@"$(PYTHON)" -m venv "$(VENV)"
-	@touch $@
-
-$(VENV)/.ready-%: $(VENV)/.created pyproject.toml constraints.txt
-	@echo "Installing voicelab[$*] into $(VENV); the first time takes some minutes"
-	@"$(BIN)/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
-	@touch $@
+$(VENV)/.ready-%: .ci/setup pyproject.toml constraints.txt
+	@PYTHON="$(PYTHON)" .ci/setup "$(VENV)" "$*"
+	@touch "$@"
 
 # What the notebooks import, the last of them too.
 READY_LAB := $(VENV)/.ready-local,notebook,metrics,recognition,cluster
 READY_DEV := $(VENV)/.ready-local,dev
 
 lab: $(READY_LAB)
-	@"$(BIN)/voicelab" lab $(ARGS)
+	@"$(BIN)/voicelab" lab --since $(BEGUN) $(ARGS)
 
 # One thread a process: two that share two cores would wait for each other.
-test test-thorough: export OMP_NUM_THREADS ?= 1
+test test-browser test-thorough: export OMP_NUM_THREADS ?= 1
 test: $(READY_DEV)
-	@"$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile --maxprocesses 4 $(ARGS)
+	@$(call timed,all tests,"$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile --maxprocesses 4 $(ARGS))
+
+test-browser: $(READY_DEV)
+	@"$(BIN)/python" -m pytest tests/browser $(ARGS)
 
 test-thorough: $(READY_DEV)
-	@"$(BIN)/python" -m pytest -m thorough $(ARGS)
+	@$(call timed,the long tests,"$(BIN)/python" -m pytest -m thorough $(ARGS))
 
 check: $(READY_DEV)
 	"$(BIN)/ruff" check .
@@ -71,15 +72,23 @@ check: $(READY_DEV)
 	"$(BIN)/mypy"
 	"$(BIN)/lint-imports"
 	"$(BIN)/python" .ci/house.py
+	"$(BIN)/check-jsonschema" --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 notebooks: $(READY_DEV)
-	@"$(BIN)/voicelab" check --jobs 2 $(or $(ARGS),notebooks)
+	@$(call timed,all notebooks,"$(BIN)/voicelab" check --jobs 2 $(or $(ARGS),notebooks))
 
 notebooks-browser: $(READY_DEV)
 	@"$(BIN)/python" -m pytest -m notebooks tests/browser/test_notebooks.py $(ARGS)
 
 notebooks-update: $(READY_DEV)
 	@"$(BIN)/voicelab" check --update $(or $(ARGS),notebooks)
+
+notebooks-record: $(READY_DEV)
+	@$(call timed,recordings,"$(BIN)/python" notebooks/record.py)
+	@$(call timed,all notebooks,"$(BIN)/voicelab" check --update $(or $(ARGS),notebooks))
+
+performance: $(READY_DEV)
+	@$(call timed,all figures,"$(BIN)/python" bench/page.py --all $(ARGS))
 
 # Its theme would tell of a later mkdocs on every run.
 docs: export NO_MKDOCS_2_WARNING = 1

@@ -2,9 +2,13 @@
 
     python bench/page.py                                            # write the page
     python bench/page.py --measure bench/speed.py --repeats 20      # run that command, keep its result, write the page
+    python bench/page.py --all                                      # all of them in turn, some two hours: make performance
+    python bench/page.py --all --only speed,voice
 
 A result is what a command of bench/ prints as its last line, with the command and the date. The words over a table are
-the first paragraph of the command's own docstring. A test fails when the page is not what this would write.
+the first paragraph of the command's own docstring. Other pages name single figures by their place in a result, as
+`<!-- figure speed/peak_mib -->484 MiB<!-- / -->`: what stands between is written from it. A test fails when a page is not
+what this would write.
 """
 
 from __future__ import annotations
@@ -12,8 +16,10 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +34,16 @@ Every figure here was printed by the command above it, on the machine that is na
 page from `bench/results/`; `python bench/page.py --measure bench/speed.py` measures one of them anew. Intervals are 95 %
 intervals. The figures of the voice itself are in the [model card](../training/README.md).
 """
+_HELPERS = ("machine", "page", "recognise", "stats", "systems")
+_DRAWN = ("picture", "samples")
+"""These write into docs/ by themselves, and their figures are on no page."""
+_OPTIONS = {"voice": ("--full", "--jobs", "2")}
+SUITE: Mapping[str, Sequence[str]] = {
+    name: (f"bench/{name}.py", *_OPTIONS.get(name, ()))
+    for name in sorted({path.stem for path in (ROOT / "bench").glob("*.py")} - set(_HELPERS))
+}
+"""What --all runs, one after the other, so that nothing else is measured with it: every command of bench/."""
+_FIGURE = re.compile(r"(<!-- figure ([^ ]+) -->)(.*?)(<!-- / -->)")
 # What stands over the table, and not in it.
 _ABOVE = ("command", "date", "machine", "note", "title", "figure", "bench")
 _UNITS = {"ms": "ms", "s": "s", "mib": "MiB", "db": "dB", "percent": "%"}
@@ -150,21 +166,89 @@ def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def main() -> None:
+def pages() -> list[Path]:
+    """Return the pages that people write, in which figures may stand."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def filled(text: str, results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a page with its single figures as the results have them; those without a result stay.
+
+    Raises KeyError for a figure that its result does not have.
+    """
+
+    def written(found: re.Match[str]) -> str:
+        name, *path = found[2].split("/")
+        if name not in results:
+            return found[0]
+        value: Any = results[name]
+        for key in path:
+            value = value[key]
+        return f"{found[1]}{_value(': '.join(path), value)}{found[4]}"
+
+    return _FIGURE.sub(written, text)
+
+
+def write() -> None:
+    """Write the page, and the single figures on others."""
+    results = read()
+    PAGE.write_text(page(results), encoding="utf-8")
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        if (new := filled(text, results)) != text:
+            path.write_text(new, encoding="utf-8")
+    print(f"{PAGE.relative_to(ROOT)}: {len(results)} results")
+
+
+def keep(name: str, command: Sequence[str]) -> None:
+    """Measure, and keep the result under a name."""
+    RESULTS.mkdir(exist_ok=True)
+    result = measured(command)
+    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def every(names: Sequence[str]) -> int:
+    """Measure and draw in turn, say how long each took, then run the examples of the documents; return how many failed."""
+    begun, failed = time.monotonic(), []
+    for name in names:
+        started = time.monotonic()
+        print(f"== {' '.join(SUITE[name])}", flush=True)
+        try:
+            if name in _DRAWN:
+                measured(SUITE[name])
+            else:
+                keep(name, SUITE[name])
+        except SystemExit as error:
+            failed.append(str(error))
+        write()
+        print(f"== {name}: {time.monotonic() - started:.0f} s, {time.monotonic() - begun:.0f} s in all", flush=True)
+    print("== what the examples of the documents print", flush=True)
+    written = [str(path) for path in pages()]
+    done = subprocess.run([sys.executable, "docs/make/blocks.py", "--write", *written], cwd=ROOT, check=False)
+    failed += ["docs/make/blocks.py failed"] if done.returncode else []
+    print("\n".join(failed) or f"all {len(names)} done", flush=True)
+    return len(failed)
+
+
+def main() -> int:
     """Write the page, after measuring what is named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--measure", nargs=argparse.REMAINDER, metavar="COMMAND", help="a file of bench/ and its options"
     )
+    parser.add_argument("--all", action="store_true", help="measure and draw everything, in turn")
+    parser.add_argument("--only", default=",".join(SUITE), help=f"with --all: of {', '.join(SUITE)}")
     options = parser.parse_args()
+    if options.all:
+        names = options.only.split(",")
+        if unknown := sorted(set(names) - set(SUITE)):
+            parser.error(f"there is no {', '.join(unknown)}")
+        return min(1, every(names))
     if options.measure:
-        result = measured(options.measure)
-        RESULTS.mkdir(exist_ok=True)
-        target = RESULTS / f"{Path(options.measure[0]).stem}.json"
-        target.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    PAGE.write_text(page(read()), encoding="utf-8")
-    print(f"{PAGE.relative_to(ROOT)}: {len(read())} results")
+        keep(Path(options.measure[0]).stem, options.measure)
+    write()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -208,8 +208,8 @@ def measure(names: Sequence[str], speakers: Sequence[str], seeds: int, teachers:
                         clip, spans = voice(text, who or None, seed)
                         said += syllables(clip, spans, tones) if len(spans) == 4 else [Said(t, (), ()) for t in tones]
                 continue
-            for speaker in range(number % 3, teachers, 3):
-                clip, spans = teacher(text, speaker)
+            for which in range(number % 3, teachers, 3):
+                clip, spans = teacher(text, which)
                 said += syllables(codec(clip) if name == "codec" else clip, spans, tones)
         found[name] = said
         print(f"{name}: {summary(said)['right']:.1%} of {len(said)} syllables told right", flush=True)

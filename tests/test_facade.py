@@ -54,6 +54,13 @@ def test_importing_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_importing_takes_at_most_60_ms() -> None:
+    # Of the processor's time, which other programs cannot lengthen much; the best of three.
+    code = "import time; begun = time.process_time(); import voicelab; print(time.process_time() - begun)"
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)]
+    assert min(float(done.stdout) for done in runs) <= 0.060
+
+
 def test_without_torch_the_engine_says_what_to_install(tmp_path: Path) -> None:
     # A real import that really fails, in an interpreter of its own: torch is found, and is not there.
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('No module named torch', name='torch')\n")

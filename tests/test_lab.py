@@ -14,7 +14,7 @@ from voicelab.backend import VoicePreset
 from voicelab.client import ServiceBackend
 from voicelab.errors import MissingExtra, NotFound, RequestInvalid
 from voicelab.lab import Lab, connect
-from voicelab.schema import Author, ReferenceAudio, VoiceCreate, VoiceModel
+from voicelab.schema import Author, ProsodyControl, ReferenceAudio, VoiceCreate, VoiceModel
 
 
 class Recorder(ToneBackend):
@@ -75,6 +75,20 @@ def test_a_field_overrides_a_default_and_defaults_pile_up(backend: Recorder) -> 
 
 def test_with_defaults_none_takes_a_default_away(backend: Recorder) -> None:
     assert Lab(backend, temperature=0.2).with_defaults(temperature=None).request("a").temperature == 0.7
+
+
+def test_speed_and_volume_are_those_of_prosody(backend: Recorder) -> None:
+    lab = Lab(backend, speed=1.5, volume=-3)
+    assert lab.request("Hello").prosody == ProsodyControl(speed=1.5, volume=-3)
+    assert lab.request("Hello", speed=0.8).prosody == ProsodyControl(speed=0.8, volume=-3)
+    assert lab.with_defaults(speed=None).request("Hello").prosody == ProsodyControl(volume=-3)
+    assert lab.with_defaults(speed=2).request("Hello", prosody={"volume": 6}).prosody == ProsodyControl(volume=6)
+    lab.speak("Hello", speed=1.1)
+    assert backend.asked[-1][0].prosody == ProsodyControl(speed=1.1, volume=-3)
+    for fields, name in (({"speed": 9}, "prosody.speed"), ({"volume": 1, "prosody": {"speed": 2}}, "volume")):
+        with pytest.raises(RequestInvalid) as caught:
+            lab.request("Hello", **fields)
+        assert [item.field for item in caught.value.errors] == [name]
 
 
 @pytest.mark.parametrize("voice", ["ben", VoicePreset("ben", "Ben")])

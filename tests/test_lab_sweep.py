@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.tones import ToneBackend
-from voicelab.errors import RequestInvalid
+from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.cache import Cache
+from voicelab.experiments.recording import RecordingBackend
 from voicelab.lab import Lab, connect
 from voicelab.opening import Opening
 from voicelab.schema import ProsodyControl, ReferenceAudio
@@ -81,3 +82,20 @@ def test_other_processes_open_the_service_again(tmp_path: Path, monkeypatch: pyt
             made = sweep.run(executor=pool)
             assert (made.state, len(made.takes)) == ("done", 2), made.failures
             assert lab.with_defaults(top_p=0.5).opening == lab.opening
+
+
+def test_other_processes_open_a_recording_again(tmp_path: Path) -> None:
+    with Lab(RecordingBackend(ToneBackend(), tmp_path / "recording")) as recorder:
+        said = recorder.sweep("One.", temperature=[0, 1], repeats=2, cache=Cache(tmp_path / "first")).run()
+    with (
+        connect(replay=tmp_path / "recording") as lab,
+        ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool,
+    ):
+        assert lab.opening == Opening(replay=tmp_path / "recording")
+        sweep = lab.sweep("One.", temperature=[0, 1], repeats=2, cache=Cache(tmp_path / "second"))
+        made = sweep.run(executor=pool)
+        assert made.state == "done", made.failures
+        assert [take.digest for take in made.takes] == [take.digest for take in said.takes]
+        # What was not recorded fails there as it would here, with its own error.
+        (failure,) = lab.sweep("Two.", cache=Cache(tmp_path / "third")).run(executor=pool).failures
+        assert isinstance(failure.error, StoreError)

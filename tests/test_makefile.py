@@ -1,4 +1,4 @@
-"""The Makefile finds a Python that is new enough, says so when there is none, and explains itself."""
+"""The Makefile and .ci/setup find a Python, say what is missing and what to do, tell times, and explain themselves."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,33 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MAKE = shutil.which("make")
 TEXT = (ROOT / "Makefile").read_text(encoding="utf-8")
+EXTRAS = re.findall(r"\$\(VENV\)/\.ready-([a-z,]+)", TEXT)
 TARGETS = re.findall(r"^\.PHONY: (.*)$", TEXT, re.MULTILINE)[0].split()
 
 pytestmark = pytest.mark.skipif(MAKE is None, reason="the Makefile is tried with make")
 
 
-def _make(*arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **({"PATH": str(path)} if path else {})}
+# A pip that has nothing to ask but a port where nobody listens.
+AWAY = {
+    "PIP_CONFIG_FILE": os.devnull,
+    "PIP_EXTRA_INDEX_URL": "",
+    "PIP_FIND_LINKS": "",
+    "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+    "PIP_NO_CACHE_DIR": "1",
+    "PIP_RETRIES": "0",
+}
+# MiB that no disk has.
+ENDLESS = "999999999999"
+# What recipes and .ci/setup call besides Python.
+TOOLS = ("awk", "date", "df", "dirname", "touch")
+
+
+def _make(
+    *arguments: str, path: Path | None = None, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **({"PATH": str(path)} if path else {}), **(variables or {})}
     # What a make around this test was told is not for this one.
-    for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"):
+    for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "PYTHON"):
         environment.pop(name, None)
     return subprocess.run(
         [str(MAKE), "-C", str(ROOT), "--no-print-directory", *arguments],
@@ -30,44 +49,137 @@ def _make(*arguments: str, path: Path | None = None) -> subprocess.CompletedProc
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
+
+
+def _program(path: Path, script: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def _link_tools(folder: Path) -> None:
+    for tool in TOOLS:
+        found = shutil.which(tool)
+        assert found is not None
+        (folder / tool).symlink_to(found)
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A PATH with a python3 that is too old, and what recipes call."""
+    """A PATH with a python3 that does not run, as a version manager's shim without a version, and no other."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    old = folder / "python3"
-    old.write_text("#!/bin/sh\nexit 1\n")
-    old.chmod(0o755)
+    _link_tools(folder)
+    _program(folder / "python3", "exit 1")
     return folder
 
 
-def test_the_first_python_that_is_new_enough_is_taken(path: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def attempt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """A folder with an environment that was made, and what make said, which found no packages."""
+    folder = tmp_path_factory.mktemp("attempt")
+    tools = folder / "bin"
+    tools.mkdir()
+    _link_tools(tools)
+    _program(tools / "python3", "exit 1")
     # Not a link, which would make this interpreter look for its library beside it.
-    new = path / "python3.13"
-    new.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    new.chmod(0o755)
-    done = _make("-n", "lab", f"VENV={tmp_path / 'venv'}", path=path)
-    assert done.returncode == 0, done.stderr
-    assert f'"{new}" -m venv' in done.stdout
+    _program(tools / "python3.13", f'exec "{sys.executable}" "$@"')
+    venv = folder / "venv"
+    return folder, _make(str(venv / ".ready-local"), f"VENV={venv}", path=tools, variables=AWAY)
 
 
-def test_without_one_it_says_what_is_needed(path: Path, tmp_path: Path) -> None:
-    done = _make("lab", f"VENV={tmp_path / 'venv'}", path=path)
+Attempt = tuple[Path, subprocess.CompletedProcess[str]]
+
+
+def test_the_first_python_that_is_new_enough_is_taken(attempt: Attempt) -> None:
+    folder, done = attempt
+    assert f"making the environment {folder / 'venv'} with {folder / 'bin' / 'python3.13'}\n" in done.stdout
+    assert re.search(r"^voicelab: the environment is made: \d+ s$", done.stdout, re.MULTILINE)
+    assert (folder / "venv" / "bin" / "python").exists()
+
+
+def test_packages_that_cannot_be_fetched(attempt: Attempt) -> None:
+    folder, done = attempt
     assert done.returncode != 0
-    assert "Python 3.11 or newer" in done.stderr
+    assert "packages could not be fetched. Is there a network?" in done.stderr
+    assert not (folder / "venv" / ".ready-local").exists(), "the next make goes on from here"
+
+
+def test_a_disk_that_is_full_afterwards(attempt: Attempt) -> None:
+    # No disk has as much room as is asked for here; the environment is there, so it is noticed when pip fails.
+    done = _make("lab", f"VENV={attempt[0] / 'venv'}", path=attempt[0] / "bin", variables={**AWAY, "NEED_MIB": ENDLESS})
+    assert done.returncode != 0
+    assert "the disk is full. Make room in" in done.stderr
+
+
+def test_without_room_it_says_so_before_it_begins(path: Path, tmp_path: Path) -> None:
+    _program(path / "python3", f'exec "{sys.executable}" "$@"')
+    done = _make("lab", f"VENV={tmp_path / 'venv'}", path=path, variables={"NEED_MIB": ENDLESS})
+    assert done.returncode != 0
+    assert re.search(rf"{ENDLESS} MiB of disk are needed for \S+, and \d+ MiB are free\. .*VENV=", done.stderr)
     assert not (tmp_path / "venv").exists()
 
 
-def test_pip_is_given_the_constraints_and_its_settings_are_left_alone(tmp_path: Path) -> None:
-    done = _make("-n", "test", f"VENV={tmp_path / 'venv'}")
-    (install,) = (line for line in done.stdout.splitlines() if "pip install" in line)
-    assert "-c constraints.txt" in install
-    assert "--index-url" not in TEXT
-    assert "://" not in TEXT
+@pytest.mark.parametrize(
+    ("python", "words"),
+    [
+        ("exit 1", ("Python 3.11 or newer", "no Python is on the PATH")),
+        ('case "$2" in *platform*) echo 3.9.2;; *) exit 1;; esac', ("Python 3.11 or newer", "python3 is Python 3.9.2")),
+        # Debian's python3 without python3-venv: there is a venv, and no pip to put into it.
+        (
+            f'case "$2" in *ensurepip*) exit 1;; *) exec "{sys.executable}" "$@";; esac',
+            ("no venv module", f"apt install python3.{sys.version_info.minor}-venv"),
+        ),
+    ],
+    ids=["none", "old", "no venv"],
+)
+@pytest.mark.parametrize("target", ["lab", "test"])
+def test_without_a_python_that_will_do_it_says_what_to_install(
+    path: Path, tmp_path: Path, python: str, words: tuple[str, ...], target: str
+) -> None:
+    _program(path / "python3", python)
+    done = _make(target, f"VENV={tmp_path / 'venv'}", path=path)
+    assert done.returncode != 0
+    told = next(line for line in done.stderr.splitlines() if line.startswith("voicelab: "))
+    assert [word for word in words if word not in told] == []
+    assert not (tmp_path / "venv").exists()
+
+
+def test_the_python_that_is_named_is_taken_or_refused(path: Path, tmp_path: Path) -> None:
+    _program(path / "python3", f'exec "{sys.executable}" "$@"')
+    named = _program(tmp_path / "my python", "exit 1")
+    done = _make("lab", f"VENV={tmp_path / 'venv'}", f"PYTHON={named}", path=path)
+    assert done.returncode != 0
+    assert "Python 3.11 or newer" in done.stderr
+
+
+def test_pip_is_given_the_constraints_and_its_settings_are_left_alone() -> None:
+    setup = (ROOT / ".ci" / "setup").read_text(encoding="utf-8")
+    assert "-c constraints.txt" in setup
+    for text in (TEXT, setup):
+        assert "--index-url" not in text
+        assert "://" not in text
+
+
+def test_a_target_says_what_it_does_and_how_long_it_took() -> None:
+    # The environment of these tests is there: only the command itself is run.
+    ready = [f"-o{sys.prefix}/.ready-{extras}" for extras in EXTRAS]
+    done = _make(*ready, "test", f"VENV={sys.prefix}", "ARGS=--version", "JOBS=0")
+    assert done.returncode == 0, done.stderr
+    first, *_, last = done.stdout.splitlines()
+    assert first == "voicelab: all tests"
+    assert re.fullmatch(r"voicelab: all tests: \d+ s, \d+ s in all", last)
+
+
+def test_a_target_fails_with_what_it_runs(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    _program(tmp_path / "bin" / "python", "exit 3")
+    ready = [f"-o{tmp_path}/.ready-{extras}" for extras in EXTRAS]
+    done = _make(*ready, "test", f"VENV={tmp_path}")
+    assert done.returncode != 0
+    assert re.search(r"^voicelab: all tests: \d+ s", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize("target", [target for target in TARGETS if target != "help"])
@@ -79,8 +191,7 @@ def test_help_names_every_target(target: str) -> None:
 def test_every_target_sets_itself_up(tmp_path: Path, target: str) -> None:
     done = _make("-n", target, f"VENV={tmp_path / 'venv'}")
     assert done.returncode == 0, done.stderr
-    assert "-m venv" in done.stdout
-    assert "pip install" in done.stdout
+    assert f'.ci/setup "{tmp_path / "venv"}" "local,' in done.stdout
 
 
 def test_clean_removes_no_folder_that_only_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:

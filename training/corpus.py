@@ -132,7 +132,7 @@ def _template(rng: np.random.Generator, vocabulary: list[str]) -> str:
     if kind < 0.88:
         things = [pick(vocabulary) for _ in range(int(rng.integers(3, 6)))]
         return f"{pick(_LISTS)} {', '.join(things[:-1])}, and {things[-1]}."
-    return f"{pick(vocabulary).capitalize()} {pick(vocabulary)}{pick('!.')}"
+    return f"{pick(vocabulary).capitalize()} {pick(vocabulary)}{pick(('!', '.'))}"
 
 
 def _asked(text: str, rng: np.random.Generator) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -210,11 +211,12 @@ def _measure(shard: Path, path: Path, config: CodecConfig) -> str:
         for i, u in enumerate(utterances)
     ]
     part = path.with_suffix(".part.npz")
+    columns: dict[str, Any] = {k: np.concatenate([r[k] for r in rows]) for k in rows[0]}
     np.savez(
         part,
         ends=np.cumsum([r["phones"].shape[0] for r in rows]),
         tops=np.array([0.485 * u.raw_rate * speakers[u.speaker].formants for u in utterances], dtype=np.float32),
-        **{k: np.concatenate([r[k] for r in rows]) for k in rows[0]},
+        **columns,
     )
     part.rename(path)
     return path.name

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -64,6 +65,7 @@ class Adversary(nn.Module):
     def __init__(self, size: int, width: int = 16) -> None:
         super().__init__()
         self.size = size
+        self.window: Tensor
         self.register_buffer("window", torch.hann_window(size), persistent=False)
         channels = (1, width, width, width, 1)
         strides = ((1, 2), (2, 2), (1, 2), (1, 1))
@@ -92,7 +94,8 @@ class Crops:
 
     def batch(self, size: int, hop: int) -> tuple[Tensor, Tensor]:
         """(audio, F0 at the end of every step)."""
-        audio, f0 = [], []
+        audio: list[NDArray[np.float32]] = []
+        f0: list[NDArray[np.float32]] = []
         while len(audio) < size:
             u = self.utterances[int(self.rng.integers(len(self.utterances)))]
             samples = u.audio(self.speakers[u.speaker])

@@ -6,6 +6,7 @@ import dataclasses
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from voicelab.engine.lm import LM, STATISTICS
 from voicelab.engine.text.mandarin import MANDARIN_PHONES
 from voicelab.engine.text.phones import PHONES
 
-SIZES = {
+SIZES: dict[str, dict[str, Any]] = {
     "s1": {
         "text": StackConfig(width=192, layers=2, heads=3, hidden=448, window=32),
         "slow": StackConfig(width=256, layers=4, heads=4, hidden=640, window=192),

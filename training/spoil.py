@@ -11,7 +11,7 @@ from training.render import LEVEL
 Samples = NDArray[np.float32]
 
 
-def _power(samples: Samples) -> float:
+def _power(samples: NDArray[np.floating]) -> float:
     return float(np.mean(np.square(samples))) + 1e-12
 
 
@@ -22,7 +22,7 @@ def room(samples: Samples, rate: int, seconds: float, share: float, rng: np.rand
     tail[: int(0.004 * rate)] = 0
     size = 1 << int(np.ceil(np.log2(samples.size + count)))
     wet = np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(tail, size), size)[: samples.size]
-    return (samples + wet * np.sqrt(share * _power(samples) / _power(wet))).astype(np.float32)
+    return np.asarray(samples + wet * np.sqrt(share * _power(samples) / _power(wet)), np.float32)
 
 
 def noise(samples: Samples, snr_db: float, slope: float, rng: np.random.Generator) -> Samples:
@@ -30,7 +30,7 @@ def noise(samples: Samples, snr_db: float, slope: float, rng: np.random.Generato
     spectrum = np.fft.rfft(rng.standard_normal(samples.size))
     spectrum /= np.maximum(np.arange(spectrum.size), spectrum.size / 400) ** (slope / 2)
     made = np.fft.irfft(spectrum, samples.size)
-    return (samples + made * np.sqrt(_power(samples) / _power(made) * 10 ** (-snr_db / 10))).astype(np.float32)
+    return np.asarray(samples + made * np.sqrt(_power(samples) / _power(made) * 10 ** (-snr_db / 10)), np.float32)
 
 
 def band(samples: Samples, rate: int, low: float, high: float) -> Samples:
@@ -74,4 +74,4 @@ def spoil(samples: Samples, rate: int, seed: int) -> Samples:
         out = band(out, rate, 60, rng.uniform(3000, 7500))
     active = out[np.abs(out) > 0.01]
     level = np.sqrt(_power(active if active.size > 100 else out))
-    return np.clip(out * (LEVEL / level * 10 ** rng.normal(0, 0.05)), -1, 1).astype(np.float32)
+    return np.asarray(np.clip(out * (LEVEL / level * 10 ** rng.normal(0, 0.05)), -1, 1), np.float32)

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         VoiceCreate,
         VoiceModel,
     )
+    from voicelab.views.progress import progress
 
 __version__ = "0.1.0.dev0"
 
@@ -121,6 +122,7 @@ __all__ = [
     "load",
     "measure",
     "measure_rows",
+    "progress",
 ]
 
 # The module each name lives in. mypy reads the imports above, the interpreter this table.
@@ -156,6 +158,7 @@ _HOME = {
         ),
         "voicelab.schema",
     ),
+    "progress": "voicelab.views.progress",
 }
 
 # Third-party modules that come only with an extra, so that a bare install says what to add.

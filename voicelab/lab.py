@@ -12,13 +12,14 @@ from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, Capabilities, SpeechStream, VoicePreset, check_seed, voices_of
 from voicelab.errors import RequestInvalid
 from voicelab.opening import BASE_URL_VARIABLE, Opening, check_replay, kept
-from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel, check_model
+from voicelab.schema import Model, ProsodyControl, TTSRequest, VoiceCreate, VoiceModel, check_model
 
 if TYPE_CHECKING:
     from voicelab.experiments.cache import Cache
     from voicelab.experiments.sweeps.sweep import Sweep
     from voicelab.views.explore import ExplorePanel
     from voicelab.views.panel import SpeechPanel
+    from voicelab.views.voices import VoicePanel
 
 __all__ = ["Lab", "Voice", "connect"]
 
@@ -50,7 +51,7 @@ def connect(
             folder or a Cache another one; without it every call is made anew.
         record: a folder in which every call and its answer are kept.
         replay: such a folder; its answers are played back with their own timing, and nothing else speaks.
-        **defaults: fields of TTSRequest, or ``voice`` or ``seed``, that every call starts from.
+        **defaults: fields of TTSRequest, or ``voice``, ``seed``, ``speed`` or ``volume``, that every call starts from.
 
     Raises:
         RequestInvalid: a default is no field or out of its bounds, or an argument does not fit the backend.
@@ -88,11 +89,12 @@ class Lab:
     __slots__ = ("_backend", "_defaults", "_met", "_opening")
 
     def __init__(self, backend: Backend, *, opening: Opening | None = None, **defaults: object) -> None:
-        """Put ``defaults`` (fields of TTSRequest, ``voice``, ``seed``, ``model``) before ``backend``.
+        """Put ``defaults`` (fields of TTSRequest, ``voice``, ``seed``, ``model``, ``speed``, …) before ``backend``.
 
         ``opening`` says how another process opens the same backend. Raises RequestInvalid when a default
         is unknown or out of its bounds.
         """
+        defaults = _with_prosody(defaults, None)
         _check_defaults(defaults)
         self._backend = backend
         self._opening = opening
@@ -130,6 +132,7 @@ class Lab:
 
         Takes what ``speak`` takes. None takes a default away. Raises RequestInvalid.
         """
+        fields = _with_prosody(fields, self._defaults.get("prosody"))
         merged = {name: value for name, value in {**self._defaults, **fields}.items() if value is not None}
         lab = Lab(self._backend, opening=self._opening, **merged)
         lab._met = self._met
@@ -138,6 +141,7 @@ class Lab:
     def request(self, text: str, *, voice: Voice | None = None, **fields: object) -> TTSRequest:
         """Return the request that ``speak`` would make, without speaking. Raises RequestInvalid."""
         merged = {name: value for name, value in self._defaults.items() if name not in ("seed", "model")}
+        fields = _with_prosody(fields, merged.get("prosody"))
         if voice is not None:
             if "reference_id" in fields:
                 raise RequestInvalid.of("reference_id", "give voice or reference_id, not both")
@@ -184,8 +188,9 @@ class Lab:
             seed: a whole number from 0 to 2**63 - 1. With the same seed a backend whose capabilities say
                 "exact" repeats the same samples. A new one every time when not given.
             model: "s1" or "s2-pro"; the Lab's own when not given.
-            **fields: the fields of TTSRequest (temperature, top_p, latency, prosody, …). Their defaults
-                are the interface's, except ``format``: a Lab asks for wav, which loses nothing.
+            **fields: the fields of TTSRequest (temperature, top_p, latency, …), and ``speed`` and ``volume``
+                for those of its prosody. Their defaults are the interface's, except ``format``: a Lab asks
+                for wav, which loses nothing.
 
         Raises:
             RequestInvalid: a field is unknown or out of its bounds, or the backend takes no seed.
@@ -278,6 +283,16 @@ class Lab:
 
         return ExplorePanel(self, text)
 
+    def voice_panel(self, *recordings: Clip | str | Path) -> VoicePanel:
+        """Return a panel to make voices of files, of the microphone or of clips, and to try those there are.
+
+        ``recordings`` are in it from the beginning. Show it as a cell's last value. Raises OSError for a path that
+        cannot be read.
+        """
+        from voicelab.views.voices import VoicePanel
+
+        return VoicePanel(self, recordings)
+
     def close(self) -> None:
         """Let go of the backend's connections, threads and memory. May be called twice."""
         self._backend.close()
@@ -297,8 +312,23 @@ class Lab:
         return f"Lab({capabilities.name} on {capabilities.device}, {len(capabilities.voices)} voices{defaults})"
 
 
+def _with_prosody(fields: Mapping[str, object], base: object) -> dict[str, object]:
+    """Return the fields with ``speed`` and ``volume`` where a request has them; of these, ``base`` says the other one."""
+    parts = {name: value for name, value in fields.items() if name in ProsodyControl.model_fields}
+    if not parts:
+        return dict(fields)
+    if fields.get("prosody") is not None:
+        name = next(iter(parts))
+        raise RequestInvalid.of(name, f"give prosody or {name}, not both")
+    before = dict(base) if isinstance(base, Mapping | ProsodyControl) else {}
+    # None is what was not said: for the part too, as for every field.
+    known = {name: value for name, value in {**before, **parts}.items() if value is not None}
+    return {**{name: value for name, value in fields.items() if name not in parts}, "prosody": known or None}
+
+
 def _check_defaults(defaults: Mapping[str, object]) -> None:
-    fields = {name: value for name, value in defaults.items() if name not in ("seed", "model", "voice")}
+    fields = _with_prosody(defaults, None)
+    fields = {name: value for name, value in fields.items() if name not in ("seed", "model", "voice")}
     if "text" in fields:
         raise RequestInvalid.of("text", "the text belongs to the call, it has no default")
     if defaults.get("voice") is not None:

@@ -13,4 +13,4 @@ def test_the_last_line_has_the_figures() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     figures = json.loads(done.stdout.splitlines()[-1])
     assert figures["takes"] == 3
-    assert {"write_ms", "load_and_frame_s", "verified_audio_ms", "clips_s", "machine"} <= set(figures)
+    assert {"write_ms", "table_s", "verified_audio_ms", "table_with_metrics_s", "machine"} <= set(figures)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import page
@@ -13,6 +14,50 @@ MACHINE = {"cpu": "Some CPU", "cores": 2, "python": "3.11.7", "torch": "2.13.0",
 
 def test_the_page_is_what_the_results_make() -> None:
     assert page.PAGE.read_text(encoding="utf-8") == page.page(page.read()), "run python bench/page.py"
+
+
+def test_single_figures_on_other_pages_are_what_the_results_say() -> None:
+    results = page.read()
+    for path in page.pages():
+        text = path.read_text(encoding="utf-8")
+        assert page.filled(text, results) == text, f"{path.name}: run python bench/page.py"
+
+
+def test_a_single_figure_is_written_from_its_place_and_stays_without_a_result() -> None:
+    text = "it takes <!-- figure speed/models/a/first_audio_s/low -->9 s<!-- / -->, <!-- figure none/a -->3<!-- / -->"
+    figures = {"models": {"a": {"first_audio_s": {"low": 0.0181}}}}
+    assert page.filled(text, {"speed": figures}) == text.replace("9 s", "0.0181 s")
+    assert page.filled(text, {}) == text
+    with pytest.raises(KeyError, match="models"):
+        page.filled(text, {"speed": {}})
+
+
+def test_the_suite_is_every_command() -> None:
+    assert {"speed", "voice", "parameters", "samples"} <= set(page.SUITE)
+    for name, (file, *_) in page.SUITE.items():
+        text = (page.ROOT / file).read_text(encoding="utf-8")
+        assert 'if __name__ == "__main__":' in text, f"{name} is no command: name it among the helpers"
+
+
+def test_all_are_measured_in_turn_and_one_that_fails_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "docs" / "make").mkdir(parents=True)
+    (tmp_path / "docs" / "make" / "blocks.py").write_text("")
+    (tmp_path / "README.md").write_text("<!-- figure good/value -->1<!-- / -->")
+    (tmp_path / "good.py").write_text("print('{\"value\": 3}')\n")
+    (tmp_path / "bad.py").write_text("raise SystemExit(3)\n")
+    for name, value in {"ROOT": tmp_path, "RESULTS": tmp_path / "results", "PAGE": tmp_path / "docs" / "p.md"}.items():
+        monkeypatch.setattr(page, name, value)
+    monkeypatch.setattr(
+        page, "read", lambda: {path.stem: json.loads(path.read_text()) for path in page.RESULTS.iterdir()}
+    )
+    monkeypatch.setattr(page, "SUITE", {"bad": ("bad.py",), "good": ("good.py",)})
+    assert page.every(["bad", "good"]) == 1
+    assert (tmp_path / "README.md").read_text() == "<!-- figure good/value -->3<!-- / -->"
+    told = capsys.readouterr().out
+    assert re.search(r"^== good: \d+ s, \d+ s in all$", told, re.MULTILINE)
+    assert told.endswith("bad.py failed\n")
 
 
 def test_every_kind_of_figure_is_told() -> None:

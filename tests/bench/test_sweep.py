@@ -11,7 +11,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
 def test_the_command_measures_and_ends() -> None:
-    command = [sys.executable, str(BENCH / "sweep.py"), "--takes", "4", "--canned", "40"]
+    command = [sys.executable, str(BENCH / "sweep.py"), "--takes", "4", "--turns", "1", "--canned", "40"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout.splitlines()[-1])

@@ -17,11 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+
+from tests.speechlike import speech_file
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 START_S = 120
+LONG = 60_000
+"""Milliseconds for what takes two seconds on a quiet machine."""
+VIEWPORT: ViewportSize = {"width": 1200, "height": 1000}
+AUDIO = "[...(globalThis[Symbol.for('voicelab.contexts')]?.values() ?? [])]"
+"""The page's audio contexts, each with those who hold it."""
+IDLE = "() => window.jupyterapp?.shell?.currentWidget?.context?.sessionContext?.session?.kernel?.status === 'idle'"
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,7 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}"]
     command += ["--allow-root", "--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True"]
     command += [f"--ServerApp.root_dir={folder}", "--ServerApp.port_retries=0"]
+    command += ["--JupyterNotebookApp.expose_app_in_browser=True"]
     with (home / "log.txt").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         url = f"http://127.0.0.1:{port}"
@@ -93,7 +102,7 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """Start Chromium; skipped only where it is not installed.
 
     For a module, not the session: while Playwright runs, this thread has an event loop, and other tests start their own.
@@ -101,10 +110,23 @@ def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed (on Debian: apt-get install chromium)")
     arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
+    # A microphone that hears a file again and again, and that nobody is asked for.
+    spoken = tmp_path_factory.mktemp("microphone") / "spoken.wav"
+    spoken.write_bytes(speech_file(4))
+    arguments += ["--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
+    arguments.append(f"--use-file-for-fake-audio-capture={spoken}")
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
         yield chromium
         chromium.close()
+
+
+def _opened(browser: Browser) -> tuple[Page, list[str]]:
+    """Open an empty page of its own, and a list that its JavaScript's errors come to."""
+    page = browser.new_context(viewport=VIEWPORT, accept_downloads=True).new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    return page, errors
 
 
 @pytest.fixture
@@ -113,22 +135,93 @@ def page(browser: Browser, tmp_path: Path) -> Iterator[Page]:
 
     How the page looked at the end is kept in the test's temporary folder.
     """
-    context = browser.new_context(viewport={"width": 1200, "height": 1000}, accept_downloads=True)
-    opened = context.new_page()
-    errors: list[str] = []
-    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened, errors = _opened(browser)
     yield opened
     opened.screenshot(path=tmp_path / "end.png")
-    context.close()
+    opened.context.close()
     assert errors == []
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A notebook that is open with its kernel, and is written anew by every test."""
+
+    page: Page
+    folder: Path
+
+    def run(self, *cells: str) -> Page:
+        """Put ``cells`` in place of what was there, whose widgets are closed, run them to their end, and return the page."""
+        self.page.set_viewport_size(VIEWPORT)
+        self.page.wait_for_function(IDLE, timeout=120_000)
+        in_kernel(self.page, "import ipywidgets; ipywidgets.Widget.close_all()")
+        self.page.evaluate(
+            """async (cells) => {
+              const { content } = jupyterapp.shell.currentWidget;
+              const notebook = content.model.sharedModel;
+              const before = notebook.cells.length;
+              notebook.insertCells(0, cells.map((source) => ({ cell_type: "code", source })));
+              notebook.deleteCellRange(cells.length, cells.length + before);
+              await jupyterapp.commands.execute("notebook:run-all-cells");
+            }""",
+            list(cells),
+        )
+        said = "() => jupyterapp.shell.currentWidget.content.model.toJSON().cells.flatMap((cell) => cell.outputs ?? [])"
+        errors = [output["evalue"] for output in self.page.evaluate(said) if output["output_type"] == "error"]
+        assert errors == []
+        return self.page
+
+
+@pytest.fixture(scope="module")
+def _scratch(browser: Browser, jupyter: Jupyter, request: pytest.FixtureRequest) -> Iterator[tuple[Scratch, list[str]]]:
+    page, errors = _opened(browser)
+    open_and_run(page, jupyter.notebook(f"{request.path.stem}.ipynb", ""))
+    yield Scratch(page, jupyter.folder), errors
+    page.context.close()
+
+
+@pytest.fixture
+def scratch(_scratch: tuple[Scratch, list[str]], tmp_path: Path) -> Iterator[Scratch]:
+    """One JupyterLab page and one kernel for all tests of a module: to open both takes longer than most tests.
+
+    Otherwise like ``page``.
+    """
+    opened, errors = _scratch
+    yield opened
+    opened.page.screenshot(path=tmp_path / "end.png")
+    assert errors == []
+    errors.clear()
+
+
+def in_kernel(page: Page, code: str) -> None:
+    """Run code in the notebook's kernel, outside its cells, to its end."""
+    run = "(code) => jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.requestExecute({code}).done"
+    page.evaluate(run, code)
 
 
 def open_and_run(page: Page, url: str) -> None:
     """Open a notebook in JupyterLab, wait for its kernel, and run all cells to their end."""
     page.goto(url)
-    page.wait_for_function(
-        "() => window.jupyterapp?.shell?.currentWidget?.context?.sessionContext?.session?.kernel?.status === 'idle'",
-        timeout=120_000,
-    )
+    page.wait_for_function(IDLE, timeout=120_000)
     page.evaluate("() => jupyterapp.shell.currentWidget.context.sessionContext.ready")
     page.evaluate("() => jupyterapp.commands.execute('notebook:run-all-cells')")
+
+
+def themed(page: Page, theme: str) -> None:
+    """Let JupyterLab be "Light" or "Dark", and wait until its pictures are."""
+    page.evaluate(f"() => jupyterapp.commands.execute('apputils:change-theme', {{ theme: 'JupyterLab {theme}' }})")
+    light = str(theme == "Light").lower()
+    page.wait_for_selector(f"body[data-jp-theme-light={light}]", state="attached", timeout=LONG)
+    # Style sheets are changed one after another: pictures are whole once each is as wide as its place.
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.voicelab-player canvas, .voicelab-take canvas, .voicelab-compare canvas')]"
+        ".every((canvas) => !canvas.clientWidth || Math.abs(canvas.width - canvas.clientWidth * devicePixelRatio) < 2)",
+        timeout=LONG,
+    )
+
+
+def shoot(page: Page, selector: str, path: Path, name: str) -> bytes:
+    """Keep how something looks, and put it into the documents where VOICELAB_PICTURES asks for it."""
+    shot = page.locator(selector).first.screenshot(path=path / name)
+    if os.environ.get("VOICELAB_PICTURES"):
+        (ROOT / "docs" / "images" / name).write_bytes(shot)
+    return shot

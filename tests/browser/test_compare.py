@@ -1,44 +1,79 @@
-"""The comparison in JupyterLab: keys switch what is heard, at the same word, and the sound reaches the output."""
+"""The comparison in JupyterLab: switched by keys at the same word or time, matched, blind; what leaves is recorded."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.browser.conftest import Jupyter, open_and_run
+import numpy as np
+import pytest
+
+from tests.browser.conftest import LONG, Scratch, shoot, themed
+from tests.browser.figures import figure
+from tests.browser.recorder import played, record, recording
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 PANEL = ".voicelab-compare"
-CELL = """
+ROWS = f"{PANEL} .voicelab-compare-row button"
+SPOKEN = """
 import voicelab as vl
 lab = vl.connect()
 text = "The birch canoe slid on the smooth planks."
-comparison = vl.compare(lab.speak(text, seed=1), slow=lab.speak(text, seed=1, prosody={"speed": 0.5}))
+comparison = vl.compare(lab.speak(text, seed=1), slow=lab.speak(text, seed=1, speed=0.5))
 comparison.panel()
 """
+# Clips whose every sample tells when it is: `first` rises from 0.05 by 0.1 a second, `slow` from 0.5 by 0.05, and what
+# is said in it takes twice as long.
+TELLING = """
+import numpy as np
+import voicelab as vl
+def ramp(low, slope, seconds):
+    words = tuple(vl.WordTime(str(n), n * seconds / 4, (n + 1) * seconds / 4) for n in range(4))
+    return vl.Clip((low + slope * np.arange(seconds * 24_000) / 24_000).astype(np.float32), 24_000, words=words)
+vl.compare(first=ramp(0.05, 0.1, 4), slow=ramp(0.5, 0.05, 8)).panel()
+"""
+TONES = """
+import numpy as np
+import voicelab as vl
+def tone(level):
+    return vl.Clip((level * np.sin(2 * np.pi * 1000 * np.arange(96_000) / 24_000)).astype(np.float32), 24_000)
+vl.compare(loud=tone(0.4), quiet=tone(0.1)).panel()
+"""
+SWITCHED_MS = 20
+"""Milliseconds from a key to the sound of the other clip alone."""
 
 
 def data(page: Page, name: str) -> str:
     return str(page.evaluate(f"() => document.querySelector('{PANEL}').dataset.{name}"))
 
 
-def test_keys_switch_at_the_same_word(page: Page, jupyter: Jupyter) -> None:
-    open_and_run(page, jupyter.notebook("compare.ipynb", CELL))
-    page.wait_for_selector(f"{PANEL}[data-current=A]", timeout=90_000)
+def until(page: Page, condition: str) -> None:
+    """Wait until ``condition`` on ``d``, the panel's figures, holds."""
+    page.wait_for_function(f"() => {{ const d = document.querySelector('{PANEL}').dataset; return {condition} }}")
+
+
+def opened(scratch: Scratch, cell: str, first: str) -> Page:
+    page = scratch.run(cell)
+    page.wait_for_selector(f"{PANEL}[data-current='{first}']", timeout=LONG)
     page.focus(PANEL)
+    return page
+
+
+def test_keys_switch_at_the_same_word(scratch: Scratch) -> None:
+    page = opened(scratch, SPOKEN, "A")
     page.keyboard.press("Space")
-    page.wait_for_selector(f"{PANEL}[data-playing=true]")
-    page.wait_for_function(f"() => Number(document.querySelector('{PANEL}').dataset.position) > 0.6")
+    until(page, "d.playing === 'true' && +d.position > 0.6")
     page.keyboard.press("2")
-    page.wait_for_selector(f"{PANEL}[data-current=slow]")
+    until(page, "d.current === 'slow'")
     # Half the speed: the same word is twice as far.
     assert float(data(page, "position")) > 1.1
-    page.wait_for_function(f"() => Number(document.querySelector('{PANEL}').dataset.heard) > 0.02")
+    until(page, "+d.heard > 0.02")
     page.keyboard.press("Space")
-    page.wait_for_selector(f"{PANEL}[data-playing=false]")
+    until(page, "d.playing === 'false'")
     page.keyboard.press("1")
-    page.wait_for_selector(f"{PANEL}[data-current=A]")
+    until(page, "d.current === 'A'")
     # A drag repeats a part; Escape plays on.
     box = page.locator(f"{PANEL} canvas").first.bounding_box()
     assert box is not None
@@ -46,22 +81,119 @@ def test_keys_switch_at_the_same_word(page: Page, jupyter: Jupyter) -> None:
     page.mouse.down()
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 20, steps=4)
     page.mouse.up()
-    page.wait_for_selector(f"{PANEL}[data-playing=true]")
-    loop = page.get_by_role("button", name="No loop")
-    assert loop.is_enabled()
+    until(page, "d.playing === 'true'")
+    assert page.get_by_role("button", name="No loop").is_enabled()
     page.keyboard.press("Escape")
     page.wait_for_function(
         "() => [...document.querySelectorAll('button')].find((b) => b.textContent === 'No loop').disabled"
     )
+    page.keyboard.press("Space")
 
 
-def test_blind_hides_the_names(page: Page, jupyter: Jupyter) -> None:
-    open_and_run(page, jupyter.notebook("blind.ipynb", CELL))
-    page.wait_for_selector(f"{PANEL}[data-current=A]", timeout=90_000)
-    rows = page.locator(f"{PANEL} .voicelab-compare-row button")
-    assert [text.split()[1] for text in rows.all_text_contents()] == ["A", "slow"]
-    page.get_by_role("button", name="Blind", exact=True).click()
-    page.wait_for_function(
-        f"() => [...document.querySelectorAll('{PANEL}-row button')].every((b) => b.textContent.length === 1)"
+def test_tables_and_contours_and_nothing_of_them_blind(scratch: Scratch, tmp_path: Path) -> None:
+    page = opened(scratch, SPOKEN, "A")
+    tables = page.locator(f"{PANEL} table")
+    tables.nth(1).wait_for(timeout=LONG)
+    asked, measured = tables.all_inner_texts()
+    assert asked.split() == ["What", "differs", "in", "the", "requests", "A", "slow", "speed", "1.0", "0.5"]
+    assert "duration, s" in measured
+    assert "loudness, LUFS" in measured
+    # Each line's canvas has the slow one's colour somewhere.
+    drawn = page.evaluate(
+        """() => [...document.querySelectorAll('.voicelab-compare-line canvas')].map((canvas) => {
+          const { data } = canvas.getContext('2d').getImageData(canvas.width / 4, 0, canvas.width / 2, canvas.height);
+          return data.some((_, at) => at % 4 === 0 && data[at] === 0xd5 && data[at + 1] === 0x5e && data[at + 2] === 0);
+        })"""
     )
+    assert drawn == [True, True]
+    for theme in ("Dark", "Light"):
+        themed(page, theme)
+        shoot(page, PANEL, tmp_path, f"compare-{theme.lower()}.png")
+    rows = page.locator(ROWS)
+    assert [text.split()[1] for text in rows.all_text_contents()] == ["A", "slow"]
+    blind = page.get_by_role("button", name="Blind", exact=True)
+    blind.click()
+    page.wait_for_function(f"() => [...document.querySelectorAll('{ROWS}')].every((b) => b.textContent.length === 1)")
     assert rows.all_text_contents() == ["1", "2"]
+    shown = page.locator(PANEL).inner_text()
+    assert "slow" not in shown
+    assert "speed" not in shown
+    assert data(page, "current") in {"1", "2"}
+    page.locator(PANEL).press("2")
+    until(page, "d.current === '2'")
+    blind.click()
+    page.wait_for_function(f"() => document.querySelector('{PANEL}').innerText.includes('speed')")
+
+
+def test_another_clip_is_heard_within_20_ms_without_a_gap_at_the_same_word(scratch: Scratch) -> None:
+    record(scratch.page)
+    page = opened(scratch, TELLING, "first")
+    recording(page)
+    page.get_by_label("heard at").select_option("raw")
+    page.focus(PANEL)
+    page.keyboard.press("Space")
+    for turn, key in enumerate("2121212121"):
+        # At an uneven distance: no switch may fall upon a boundary of the output's blocks by habit.
+        page.wait_for_timeout(90 + 7 * turn)
+        page.keyboard.press(key)
+    page.wait_for_timeout(150)
+    sound, rate, (_, *pressed) = played(page)
+    took = []
+    for at, key in zip(pressed, "2121212121", strict=True):
+        fresh = (sound >= 0.5 if key == "2" else sound < 0.46)[at:]
+        alone = at + int(np.argmax(fresh & np.roll(fresh, -rate // 100)))
+        took.append(1000 * (alone - at) / rate)
+        before, after = float(sound[at]), float(sound[alone + rate // 100])
+        passed = (alone + rate // 100 - at) / rate
+        low, high = sorted((before, after))
+        # Nothing between the two but the two: no silence, no leap beyond either.
+        assert sound[at:alone].min() > low - 0.02
+        assert sound[at:alone].max() < high + 0.02
+        # The same word: twice as far in the slow one, and back.
+        there = 2 * (before - 0.05) / 0.1 if key == "2" else (before - 0.5) / 0.05 / 2
+        moment = (after - 0.5) / 0.05 if key == "2" else (after - 0.05) / 0.1
+        assert moment == pytest.approx(there + passed * (2 if key == "2" else 1), abs=0.06)
+    figure("switching_ms", float(np.median(took)))
+    assert np.median(took) <= SWITCHED_MS, took
+
+
+def test_at_the_same_time(scratch: Scratch) -> None:
+    record(scratch.page)
+    page = opened(scratch, TELLING, "first")
+    recording(page)
+    page.get_by_label("heard at").select_option("raw")
+    page.get_by_label("switch at").select_option("time")
+    page.focus(PANEL)
+    page.keyboard.press("Space")
+    until(page, "+d.position > 0.8")
+    page.keyboard.press("2")
+    until(page, "d.current === 'slow'")
+    page.wait_for_timeout(150)
+    sound, rate, (_, at) = played(page)
+    later = at + rate // 10
+    before, after = (float(sound[at]) - 0.05) / 0.1, (float(sound[later]) - 0.5) / 0.05
+    assert after == pytest.approx(before + 0.1, abs=0.04)
+
+
+def test_at_one_loudness_and_as_they_are(scratch: Scratch) -> None:
+    record(scratch.page)
+    page = opened(scratch, TONES, "loud")
+    recording(page)
+    # Nothing is made louder than it came, or it could clip.
+    assert [text.split()[2] for text in page.locator(ROWS).all_text_contents()] == ["-12.1", "+0.0"]
+
+    def heard(key: str, level: str) -> float:
+        page.get_by_label("heard at").select_option(level)
+        page.focus(PANEL)
+        page.keyboard.press(key)
+        page.wait_for_timeout(150)
+        sound, rate, _ = played(page)
+        return float(np.sqrt(np.mean(np.square(sound[-rate // 20 :]))))
+
+    page.keyboard.press("Space")
+    until(page, "+d.position > 0.1")
+    levels = [heard(key, level) for level in ("matched", "raw") for key in "12"]
+    assert levels[1] == pytest.approx(levels[0], rel=0.03)
+    assert levels[2] == pytest.approx(0.4 / np.sqrt(2), rel=0.03)
+    assert levels[3] == pytest.approx(0.1 / np.sqrt(2), rel=0.03)
+    assert page.locator(ROWS).all_text_contents() == ["1  loud", "2  quiet"]

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tests.browser.conftest import Jupyter, open_and_run
-from tests.browser.test_sweep import LONG, shoot, themed, wait
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
+from tests.browser.conftest import LONG, Scratch, shoot, themed
+from tests.browser.test_sweep import wait
 
 CELL = """\
 import voicelab as vl
@@ -18,9 +14,9 @@ panel = lab.explore("The birch canoe slid on the smooth planks.")
 panel"""
 
 
-def test_let_go_heard_and_compared(page: Page, jupyter: Jupyter, tmp_path: Path) -> None:
+def test_let_go_heard_and_compared(scratch: Scratch, tmp_path: Path) -> None:
+    page = scratch.run(CELL)
     page.set_viewport_size({"width": 1300, "height": 1300})
-    open_and_run(page, jupyter.notebook("explore.ipynb", CELL))
     slider = page.locator(".voicelab-knob-temperature [role=slider]")
     slider.wait_for(timeout=LONG)
     slider.focus()
@@ -33,7 +29,12 @@ def test_let_go_heard_and_compared(page: Page, jupyter: Jupyter, tmp_path: Path)
     speed.focus()
     page.keyboard.press("End")
     wait(page, "+d.all === 2 && +d.drawn === 2")
-    assert "prosody={'speed': 2.0" in code.inner_text()
+    assert "temperature=1.0, speed=2.0" in code.inner_text()
+    # What is written is what is copied.
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator(".voicelab-code button").click()
+    page.wait_for_selector(".voicelab-code button:has-text('Copied')")
+    assert page.evaluate("() => navigator.clipboard.readText()") == code.inner_text()
     # The faster take is the shorter one, and the earlier one can still be heard.
     page.locator(".voicelab-take[data-id='1']").focus()
     page.keyboard.press(" ")
@@ -47,9 +48,12 @@ def test_let_go_heard_and_compared(page: Page, jupyter: Jupyter, tmp_path: Path)
     seed.blur()
     page.wait_for_function("() => document.querySelector('.voicelab-message').innerText.includes('seed')")
     assert page.locator(".voicelab-explore button.voicelab-speak").is_disabled()
+    border = "(node) => getComputedStyle(node).borderTopWidth"
+    assert page.locator(".voicelab-knob-seed").evaluate(border) == "2px"
     seed.fill("2")
     seed.blur()
     wait(page, "+d.all === 3 && +d.drawn === 3")
+    page.wait_for_selector(".voicelab-player[data-state=ready]", timeout=LONG)
     for theme in ("Dark", "Light"):
         themed(page, theme)
         shoot(page, ".voicelab-explore", tmp_path, f"explore-{theme.lower()}.png")

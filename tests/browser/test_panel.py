@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.browser.conftest import Jupyter, open_and_run
+from tests.browser.conftest import Scratch
 from tests.tones import NOTE, ToneBackend
 from voicelab.audio.clip import Clip
 from voicelab.lab import Lab
@@ -34,10 +34,8 @@ def speak(page: Page, text: str) -> Locator:
     return page.locator(".voicelab-player")
 
 
-def test_speak_sounds_while_the_audio_arrives_and_ends_with_every_sample(
-    page: Page, jupyter: Jupyter, tmp_path: Path
-) -> None:
-    open_and_run(page, jupyter.notebook("panel.ipynb", SETUP))
+def test_speak_sounds_while_the_audio_arrives_and_ends_with_every_sample(scratch: Scratch) -> None:
+    page = scratch.run(SETUP)
     player = speak(page, TEXT)
     wait = "() => { const d = document.querySelector('.voicelab-player').dataset; return %s }"
     page.wait_for_function(wait % "d.state === 'playing' && +d.samples > 0 && +d.heard > 0.1")
@@ -49,15 +47,14 @@ def test_speak_sounds_while_the_audio_arrives_and_ends_with_every_sample(
     assert number(player, "samples") == len(whole)
     assert abs(number(player, "peak") - whole.peak) < 2e-4
     assert "RTF" in page.locator(".voicelab-status").inner_text()
-    page.screenshot(path=tmp_path / "panel.png")
 
     with page.expect_download() as waiting:
         player.locator("button[aria-label='Download as WAV']").click()
     assert Clip.load(Path(waiting.value.path()).read_bytes()) == whole
 
 
-def test_seeking_by_click_and_the_keys(page: Page, jupyter: Jupyter) -> None:
-    open_and_run(page, jupyter.notebook("keys.ipynb", SETUP))
+def test_seeking_by_click_and_the_keys(scratch: Scratch) -> None:
+    page = scratch.run(SETUP)
     player = speak(page, TEXT)
     page.wait_for_selector(".voicelab-player[data-state='ready']")
     length = number(player, "samples")
@@ -77,9 +74,9 @@ def test_seeking_by_click_and_the_keys(page: Page, jupyter: Jupyter) -> None:
     page.wait_for_function(f"() => +document.querySelector('.voicelab-player').dataset.position < {held - 20_000}")
 
 
-def test_cancel_stops_the_work(page: Page, jupyter: Jupyter) -> None:
+def test_cancel_stops_the_work(scratch: Scratch) -> None:
     waiting = SETUP.replace("0.02", "0.2")
-    open_and_run(page, jupyter.notebook("cancel.ipynb", waiting))
+    page = scratch.run(waiting)
     player = speak(page, TEXT)
     page.wait_for_function("() => +document.querySelector('.voicelab-player').dataset.samples > 0")
     page.locator("button.voicelab-cancel").click()
@@ -88,8 +85,8 @@ def test_cancel_stops_the_work(page: Page, jupyter: Jupyter) -> None:
     assert page.locator("button.voicelab-speak").is_enabled()
 
 
-def test_a_wrong_field_is_named_and_speak_is_disabled(page: Page, jupyter: Jupyter) -> None:
-    open_and_run(page, jupyter.notebook("wrong.ipynb", SETUP))
+def test_a_wrong_field_is_named_and_speak_is_disabled(scratch: Scratch) -> None:
+    page = scratch.run(SETUP)
     seed = page.locator(".voicelab-panel input[type=text]").first
     seed.fill("seven")
     page.wait_for_function("() => document.querySelector('.voicelab-message').innerText.includes('seed')")
@@ -99,12 +96,12 @@ def test_a_wrong_field_is_named_and_speak_is_disabled(page: Page, jupyter: Jupyt
     assert page.locator("button.voicelab-speak").is_enabled()
 
 
-def test_a_view_that_opens_later_gets_what_came_before(page: Page, jupyter: Jupyter) -> None:
+def test_a_view_that_opens_later_gets_what_came_before(scratch: Scratch) -> None:
     later = (
         "import numpy as np\nfrom voicelab.audio.clip import Clip\nfrom voicelab.views.player import Player\n"
         "clip = Clip((0.5 * np.sin(np.arange(24_000) / 20)).astype(np.float32), 24_000)\nplayer = Player(clip)"
     )
-    open_and_run(page, jupyter.notebook("later.ipynb", later, "player"))
+    page = scratch.run(later, "player")
     # The samples and the word that they are all come in two messages.
     page.wait_for_selector(".voicelab-player[data-samples='24000']:not([data-state='waiting'])")
     player = page.locator(".voicelab-player")

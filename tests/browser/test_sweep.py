@@ -1,17 +1,19 @@
-"""The sweep panel in JupyterLab, used as a person would: typed, run, stopped, heard, compared, scrolled."""
+"""The sweep panel in JupyterLab, used as a person would: typed, run, stopped, heard, compared, exported, scrolled."""
 
 from __future__ import annotations
 
-import os
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.browser.conftest import ROOT, Jupyter, open_and_run
+from tests.browser.conftest import LONG, Scratch, shoot, themed
+from tests.browser.figures import figure
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 SETUP = """\
+import os
 import time
 from tests.tones import ToneBackend
 from voicelab.experiments.cache import Cache
@@ -19,65 +21,70 @@ from voicelab.lab import Lab
 """
 GRID = ".voicelab-takes"
 PANEL = ".voicelab-sweep-panel"
-LONG = 60_000
-"""Milliseconds for what takes two seconds on a quiet machine."""
+OPENED_MS = 5_000
+"""Milliseconds in which 100 takes are there: 2,000 on a quiet machine, and more where others work too."""
 
 
 def wait(page: Page, condition: str) -> None:
+    """Wait until ``condition`` on ``d``, the grid's figures, holds."""
     page.wait_for_function(
         f"() => {{ const d = document.querySelector('{GRID}')?.dataset; return d && ({condition}) }}", timeout=LONG
     )
 
 
-def says(page: Page, words: str) -> None:
-    page.wait_for_function(f"() => document.querySelector('{PANEL}').innerText.includes({words!r})", timeout=LONG)
+def says(page: Page, words: str, selector: str = PANEL) -> None:
+    page.wait_for_function(f"() => document.querySelector('{selector}').innerText.includes({words!r})", timeout=LONG)
 
 
-def themed(page: Page, theme: str) -> None:
-    """Let the page be "Light" or "Dark", and wait until its pictures are."""
-    page.evaluate(f"() => jupyterapp.commands.execute('apputils:change-theme', {{ theme: 'JupyterLab {theme}' }})")
-    light = str(theme == "Light").lower()
-    page.wait_for_selector(f"body[data-jp-theme-light={light}]", state="attached", timeout=LONG)
-    # Style sheets are changed one after another: pictures are whole once each is as wide as its place.
-    page.wait_for_function(
-        "() => [...document.querySelectorAll('.voicelab-player canvas, .voicelab-take canvas')]"
-        ".every((canvas) => !canvas.clientWidth || Math.abs(canvas.width - canvas.clientWidth * devicePixelRatio) < 2)",
-        timeout=LONG,
+def choose(page: Page, label: str, option: str) -> None:
+    """Choose from the list that stands beside a label."""
+    page.locator(".widget-dropdown", has=page.get_by_text(label, exact=True)).locator("select").select_option(option)
+
+
+def shown(page: Page) -> list[int]:
+    """Return the ids of the takes in the order in which they stand."""
+    cards = page.locator(".voicelab-take").evaluate_all(
+        "(cards) => cards.map((card) => [+card.getAttribute('aria-posinset'), +card.dataset.id])"
     )
+    return [identity for _, identity in sorted(cards)]
 
 
-def shoot(page: Page, selector: str, path: Path, name: str) -> None:
-    """Keep how something looks, and put it into the documents where VOICELAB_PICTURES asks for it."""
-    shot = page.locator(selector).screenshot(path=path / name)
-    if os.environ.get("VOICELAB_PICTURES"):
-        (ROOT / "docs" / "images" / name).write_bytes(shot)
-
-
-def test_typed_run_stopped_and_heard(page: Page, jupyter: Jupyter) -> None:
-    cell = SETUP + (
+def test_typed_run_stopped_and_heard(scratch: Scratch) -> None:
+    page = scratch.run(
+        SETUP
         # Slow until the test says so.
-        "import os\n"
-        "lab = Lab(ToneBackend(lambda _: time.sleep(0 if os.path.exists('go') else 0.3)))\n"
+        + "lab = Lab(ToneBackend(lambda _: time.sleep(0 if os.path.exists('go') else 0.3)))\n"
         'panel = lab.sweep("Eight notes, then some more.", temperature=[0.5], cache=Cache("cache-typed")).panel()\npanel'
     )
-    open_and_run(page, jupyter.notebook("sweep.ipynb", cell))
     axis = page.locator(".voicelab-axis input")
     axis.fill("0..2 step 0.5")
     says(page, "less than or equal to 1")
     run = page.locator("button.voicelab-run")
     assert run.is_disabled()
+    # In red: the words, and a border round what is wrong.
+    alert = page.locator(f"{PANEL} [role=alert]")
+    assert alert.inner_text() == "temperature: Input should be less than or equal to 1"
+    red, green, blue = json.loads(
+        alert.evaluate("(node) => '[' + getComputedStyle(node).color.match(/[0-9.]+/g).slice(0, 3) + ']'")
+    )
+    assert red > 150 > green + blue
+    edge = "(node) => getComputedStyle(node.closest('.voicelab-axis')).borderTopWidth"
+    assert axis.evaluate(edge) == "2px"
     axis.fill("0..1 step 0.05")
     page.wait_for_selector("button.voicelab-run:enabled", timeout=LONG)
+    assert axis.evaluate(edge) == "0px"
     says(page, "21 requests, 588 characters")
 
     run.click()
     page.wait_for_selector(".voicelab-take[data-state=running]", timeout=LONG)
-    page.locator("button.voicelab-pause").click()
+    pause = page.locator("button.voicelab-pause")
+    pause.click()
     says(page, "paused")
-    page.locator("button.voicelab-pause").click()
+    assert pause.inner_text().strip() == "Go on"
+    pause.click()
     page.locator("button.voicelab-cancel-sweep").click()
-    says(page, "0 of 21 takes, cancelled")
-    (jupyter.folder / "go").touch()
+    says(page, "of 21 takes, cancelled")
+    (scratch.folder / "go").touch()
     page.wait_for_selector("button.voicelab-run:enabled", timeout=LONG)
     assert run.inner_text().strip() == "Resume"
     run.click()
@@ -98,6 +105,116 @@ def test_typed_run_stopped_and_heard(page: Page, jupyter: Jupyter) -> None:
     wait(page, "+d.heard > 0.1 && d.playing === '1'")
     page.locator("button.voicelab-compare-selected:enabled").click()
     page.wait_for_selector(".voicelab-compare[data-current='temperature=0']", timeout=LONG)
+    rows = page.locator(".voicelab-compare-row button")
+    assert [text.split()[1] for text in rows.all_text_contents()] == ["temperature=0", "temperature=0.05"]
+
+
+LEAKY = (
+    SETUP
+    + """\
+class Leaky(ToneBackend):
+    def synthesize(self, request, **options):
+        if request.temperature == 0.5:
+            raise OSError("<b>refused</b>: Authorization: Bearer abcdefghij0123456789, the rest of a long sentence")
+        return super().synthesize(request, **options)
+panel = Lab(Leaky()).sweep("Eight notes.", temperature=[0, 0.5, 1], cache=Cache("cache-leaky")).panel()
+panel"""
+)
+
+
+def test_a_failing_cell_says_why_without_a_secret_and_the_rest_go_on(scratch: Scratch) -> None:
+    page = scratch.run(LEAKY)
+    page.locator("button.voicelab-run:enabled").click()
+    says(page, "3 of 3 takes, done, 1 failed")
+    wait(page, "+d.all === 3 && +d.drawn === 2")
+    failed = page.locator(".voicelab-take[data-state=failed]")
+    assert failed.locator(".voicelab-take-state").inner_text() == (
+        "OSError: <b>refused</b>: Authorization: Bearer …, the rest of a long sentence"
+    )
+    assert "abcdefghij" not in page.locator(PANEL).inner_html()
+    assert failed.get_by_role("button", name="Play").is_disabled()
+    page.locator(".voicelab-take[data-id='2']").get_by_role("button", name="Play").click()
+    wait(page, "+d.heard > 0.1 && d.playing === '2'")
+
+
+MADE = (
+    SETUP
+    + """\
+result = Lab(ToneBackend()).sweep(["Eight notes.", "No more than twelve notes.", "Three"], voice=["ada", "ben"],
+                                  cache=Cache("cache-made")).run()
+panel = result.panel()
+panel"""
+)
+
+
+def test_sorted_filtered_and_pinned(scratch: Scratch) -> None:
+    page = scratch.run(MADE)
+    wait(page, "+d.all === 6 && +d.drawn === 6")
+    assert shown(page) == [0, 1, 2, 3, 4, 5]
+    choose(page, "sort", "duration")
+    page.wait_for_selector(".voicelab-take[data-id='4'][aria-posinset='1']")
+    assert shown(page) == [4, 5, 0, 1, 2, 3]
+    page.locator(".voicelab-takes-view .widget-toggle-button").click()
+    page.wait_for_selector(".voicelab-take[data-id='2'][aria-posinset='1']")
+    assert shown(page) == [2, 3, 0, 1, 4, 5]
+    page.get_by_role("button", name="Pin text Three, voice ben").click()
+    page.wait_for_selector(".voicelab-take[data-id='5'][aria-posinset='1']")
+    assert shown(page) == [5, 2, 3, 0, 1, 4]
+    words = page.locator(".voicelab-takes-view input[type=text]").first
+    words.fill("voice=ada, duration>0.4")
+    wait(page, "+d.shown === 2")
+    assert shown(page) == [2, 0]
+    words.fill("loudnes>1")
+    says(page, "there are text, voice, duration", ".voicelab-takes-view")
+    words.fill("")
+    wait(page, "+d.shown === 6")
+    choose(page, "odd one out of", "duration")
+    page.locator("button.voicelab-outlier").click()
+    says(page, "robust standard deviations from the median", ".voicelab-takes-view")
+    assert page.locator(".voicelab-take-odd").get_attribute("data-id") in {"2", "3"}
+
+
+def test_exported_as_a_folder_a_table_and_a_page_that_needs_nothing_else(scratch: Scratch, browser: Browser) -> None:
+    page = scratch.run(MADE)
+    wait(page, "+d.all === 6 && +d.drawn === 6")
+    for number in (0, 3, 4):
+        page.locator(f".voicelab-take[data-id='{number}'] input[type=checkbox]").check()
+    says(page, "3 selected", ".voicelab-takes-view")
+    page.locator(".widget-text", has=page.get_by_text("folder", exact=True)).locator("input").fill("exported")
+    page.locator("button.voicelab-export").click()
+    says(page, "3 takes are in exported", ".voicelab-takes-view")
+    folder = scratch.folder / "exported"
+    assert len(list((folder / "audio").glob("*.wav"))) == 3
+    assert len((folder / "takes.csv").read_text(encoding="utf-8").splitlines()) == 4
+    page.locator("button.voicelab-table").click()
+    table = page.locator(".voicelab-table table")
+    table.wait_for(timeout=LONG)
+    assert table.locator("tbody tr").count() == 6
+    assert {"text", "reference_id", "duration_s", "loudness"} <= set(table.locator("th").all_inner_texts())
+
+    context = browser.new_context(offline=True)
+    alone = context.new_page()
+    asked: list[str] = []
+    alone.on("request", lambda request: asked.append(request.url.partition(":")[0]))
+    alone.goto((folder / "takes.html").as_uri())
+    column = alone.locator("tbody tr td:first-child")
+    assert column.all_inner_texts() == ["Eight notes.", "No more than twelve notes.", "Three"]
+    heading = alone.get_by_role("button", name="duration s")
+    heading.click()
+    assert column.all_inner_texts() == ["Three", "Eight notes.", "No more than twelve notes."]
+    heading.click()
+    assert column.all_inner_texts() == ["No more than twelve notes.", "Eight notes.", "Three"]
+    seconds = alone.locator("audio").first.evaluate(
+        """async (audio) => {
+          audio.muted = true; // no hand has touched the page
+          await audio.play();
+          await new Promise((done) => (audio.onended = done));
+          return audio.currentTime;
+        }"""
+    )
+    assert abs(seconds - 26 * 0.05) < 0.1
+    assert set(asked) <= {"file", "data"}, "it asks nobody for anything"
+    context.close()
 
 
 READY = SETUP + (
@@ -106,37 +223,39 @@ READY = SETUP + (
     "result = lab.sweep('Eight notes.', temperature='0..1 step 0.1111', repeats={takes} // 10, cache=cache).run()\n"
     "assert len(result.takes) == {takes}\n"
 )
+# Runs the second cell again, which opens the panel, and waits until players have been drawn.
+OPEN = """
+async () => {
+  const { content } = jupyterapp.shell.currentWidget;
+  content.activeCellIndex = 1;
+  const before = document.querySelector('.voicelab-takes');
+  const began = performance.now();
+  const opened = new Promise((resolve) => {
+    const look = () => {
+      const grid = document.querySelector('.voicelab-takes');
+      const there = grid && grid !== before && +grid.dataset.all === 100 && +grid.dataset.drawn >= 12;
+      if (there) resolve(performance.now() - began);
+      else requestAnimationFrame(look);
+    };
+    look();
+  });
+  jupyterapp.commands.execute('notebook:run-cell');
+  return await opened;
+}
+"""
 
 
-def test_a_hundred_cells_open_at_once(page: Page, jupyter: Jupyter) -> None:
-    # The second cell opens the panel; it says itself when its players have been drawn.
-    open_and_run(page, jupyter.notebook("hundred.ipynb", READY.format(takes=100), "result.panel()"))
+def test_a_hundred_cells_open_at_once(scratch: Scratch) -> None:
+    page = scratch.run(READY.format(takes=100), "result.panel()")
     wait(page, "+d.all === 100 && +d.drawn >= 12")
-    page.evaluate(
-        """() => {
-          const began = performance.now();
-          window.opened = new Promise((resolve) => {
-            const look = () => {
-              const d = document.querySelector('.voicelab-takes')?.dataset;
-              if (window.cleared && d && +d.all === 100 && +d.drawn >= 12) resolve(performance.now() - began);
-              else {
-                window.cleared ||= !d;
-                requestAnimationFrame(look);
-              }
-            };
-            look();
-          });
-          jupyterapp.commands.execute('notebook:run-cell');
-        }"""
-    )
-    opened = page.evaluate("() => window.opened")
-    # 2 s are promised on a quiet machine; a busy one may take five times as long.
-    assert opened < 10_000, opened
-    print(f"100 cells opened in {opened:.0f} ms")  # noqa: T201
+    opened = [float(page.evaluate(OPEN)) for _ in range(3)]
+    figure("grid_of_100_ms", sorted(opened)[1])
+    # What others do on the machine only adds to it.
+    assert min(opened) < OPENED_MS, opened
 
 
-def test_a_thousand_cells_scroll(page: Page, jupyter: Jupyter) -> None:
-    open_and_run(page, jupyter.notebook("thousand.ipynb", READY.format(takes=1000), "result.panel()"))
+def test_a_thousand_cells_scroll(scratch: Scratch) -> None:
+    page = scratch.run(READY.format(takes=1000), "result.panel()")
     wait(page, "+d.all === 1000 && +d.drawn >= 12")
     page.locator(GRID).scroll_into_view_if_needed()
     frames = page.evaluate(
@@ -146,12 +265,6 @@ def test_a_thousand_cells_scroll(page: Page, jupyter: Jupyter) -> None:
           const paints = [];
           let most = 0;
           let last = await new Promise(requestAnimationFrame);
-          const idle = [];
-          for (let n = 0; n < 20; n++) {
-            const now = await new Promise(requestAnimationFrame);
-            idle.push(now - last);
-            last = now;
-          }
           // As fast as a hand turns a wheel: half a screen in ten frames.
           for (let n = 0; n < 100; n++) {
             grid.scrollTop += 30;
@@ -163,11 +276,11 @@ def test_a_thousand_cells_scroll(page: Page, jupyter: Jupyter) -> None:
           }
           grid.scrollTop = grid.scrollHeight;
           const middle = (values) => values.sort((a, b) => a - b)[50];
-          idle.sort((a, b) => a - b);
-          return { idle: idle[10], frame: middle(times), worst: times[99], paint: middle(paints), most };
+          return { frame: middle(times), paint: middle(paints), most };
         }"""
     )
-    print(frames)  # noqa: T201
+    figure("frame_while_1000_scroll_ms", frames["frame"])
+    figure("our_part_of_a_frame_ms", frames["paint"])
     assert frames["most"] < 80, "only what is in sight is built"
     # A frame has 16 ms; our part of it, so that it holds on a busy machine too.
     assert frames["paint"] < 8
@@ -183,22 +296,22 @@ VOICE = """\
 import voicelab as vl
 from voicelab.experiments.cache import Cache
 lab = vl.connect()
-panel = lab.sweep("The birch canoe slid on the smooth planks.", temperature=[0, 0.5, 1],
-                  voice=[lab.voices[0].id, lab.voices[1].id, "nobody"], cache=Cache("cache-voice")).panel()
+panel = lab.sweep("The birch canoe slid on the smooth planks.", temperature=[0.4, 1],
+                  voice=["clara", "marlow", "juno"], cache=Cache("cache-voice")).panel()
 panel"""
 
 
-def test_how_it_looks(page: Page, jupyter: Jupyter, tmp_path: Path) -> None:
+def test_how_it_looks(scratch: Scratch, tmp_path: Path) -> None:
+    page = scratch.run(VOICE)
     page.set_viewport_size({"width": 1300, "height": 1300})
-    open_and_run(page, jupyter.notebook("sweep-looks.ipynb", VOICE))
     page.wait_for_selector("button.voicelab-run:enabled", timeout=LONG)
     page.locator("button.voicelab-run").click()
-    wait(page, "+d.all === 9 && +d.drawn === 6")
-    says(page, "3 failed")
-    assert page.locator(".voicelab-take[data-state=failed]").count() == 3
-    page.locator(".voicelab-take[data-id='0']").focus()
-    page.keyboard.press("x")
-    says(page, "1 selected")
+    says(page, "6 of 6 takes, done")
+    wait(page, "+d.all === 6 && +d.drawn === 6")
+    for number in (0, 3):
+        page.locator(f".voicelab-take[data-id='{number}']").focus()
+        page.keyboard.press("x")
+    says(page, "2 selected")
     # Dark first: JupyterLab remembers it, and other tests expect the light one.
     for theme in ("Dark", "Light"):
         themed(page, theme)

@@ -15,6 +15,7 @@ import jupyter_core.paths
 import pytest
 
 import voicelab
+from voicelab.cli import symptoms
 from voicelab.cli.symptoms import wal_reset_risk
 
 
@@ -29,6 +30,7 @@ def test_the_versions_with_the_wal_reset_defect(version: tuple[int, ...], risk: 
 def _report(run: Any) -> dict[str, dict[str, str]]:
     done = run("doctor", "--json")
     report: dict[str, dict[str, str]] = json.loads(done.stdout)
+    assert [name for name, item in report.items() if item.get("trouble") and not item.get("mend")] == []
     return report
 
 
@@ -188,3 +190,21 @@ def test_a_data_folder_that_cannot_be_used_is_trouble(
     assert done.exit_code == 1
     assert "TROUBLE" in done.stdout
     assert "\n                      to mend it: " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "heard", "words"),
+    [
+        ("", "pocketsphinx", "it writes transcripts that are missing"),
+        ("none", "none", "as asked for"),
+        ("siri", "siri", "should be pocketsphinx, faster-whisper"),
+        ("faster-whisper:nowhere", "pocketsphinx", "faster-whisper:nowhere was asked for, and cannot be had"),
+    ],
+)
+def test_who_writes_transcripts(asked: str, heard: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pocketsphinx")
+    monkeypatch.setenv("VOICELAB_RECOGNIZER", asked)
+    (told,) = symptoms._recognizer()
+    assert told.value == heard
+    assert words in told.note + told.trouble
+    assert bool(told.trouble) is bool(told.mend)

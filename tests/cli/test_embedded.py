@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import voicelab
+from tests.cli.conftest import Run
 from voicelab.schema import TTSRequest
 
 VOICELAB = str(Path(sys.executable).with_name("voicelab"))
@@ -36,9 +37,11 @@ def test_it_says_what_the_library_says(tmp_path: Path) -> None:
     assert len(set(said)) > 50
 
 
-def test_another_seed_says_it_otherwise(tmp_path: Path) -> None:
-    options = ("--temperature", "1", "--top-p", "1")
-    assert _say(tmp_path, "a.wav", "--seed", "1", *options) != _say(tmp_path, "b.wav", "--seed", "2", *options)
+def test_another_seed_says_it_otherwise(run: Run, tmp_path: Path) -> None:
+    for seed in ("1", "2"):
+        done = run("say", TEXT, "-o", f"{seed}.wav", "--seed", seed, "--temperature", "1", "--top-p", "1")
+        assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "1.wav").read_bytes() != (tmp_path / "2.wav").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -52,11 +55,10 @@ def test_another_seed_says_it_otherwise(tmp_path: Path) -> None:
     ],
     ids=["only symbols", "too long", "unknown voice", "no audio", "unknown device"],
 )
-def test_what_it_cannot_do_is_one_line(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_what_it_cannot_do_is_one_line(run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     (tmp_path / "noise.wav").write_bytes(b"this is no audio")
-    command = [VOICELAB, "say", *arguments, "-o", "a.wav"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
-    assert done.returncode == 2
+    done = run("say", *arguments, "-o", "a.wav")
+    assert done.exit_code == 2
     (line,) = done.stderr.splitlines()
     assert said in line
     assert not (tmp_path / "a.wav").exists()

@@ -74,6 +74,7 @@ def test_a_port_in_use_is_one_line() -> None:
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert "cannot listen" in line
+    assert "0 for a free one" in line
 
 
 def test_a_second_server_on_the_same_voices_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

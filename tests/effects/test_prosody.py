@@ -23,7 +23,7 @@ def test_speed_scales_the_duration_and_keeps_the_pitch(voice: Voice, speed: floa
     assert rms_db(clip.samples) == pytest.approx(rms_db(plain.samples), abs=1.5)
 
 
-@pytest.mark.parametrize("volume", [-30.0, -12.0, -3.0, 2.0])
+@pytest.mark.parametrize("volume", [-30.0, -12.0, -3.0, 0.5])
 def test_volume_changes_the_level_by_so_many_decibels(voice: Voice, volume: float) -> None:
     plain = voice.kept()
     clip = voice.say(prosody={"volume": volume})

@@ -54,7 +54,7 @@ def test_a_short_one_is_told_with_its_length() -> None:
 
 def test_what_the_voice_does_not_keep_is_told_with_the_share() -> None:
     (doubt,) = doubts(_noise(4.0), RATE, FOLLOWED - 0.01)
-    assert "91%" in doubt
+    assert "87%" in doubt
     assert "0%" in doubts(_noise(4.0), RATE, -3.0)[0]
 
 

@@ -84,7 +84,7 @@ def test_one_that_fails_at_a_step_fails_alone(lm: LM, failing: tuple[Scheduler, 
     """The others are spoken as if nothing had been, to the code."""
     scheduler, runner = failing
     wanted = [_alone(lm, sequence(phonemes(40, i), seed=i)) for i in (1, 2)]
-    made = [sequence(phonemes(40, i), seed=i) for i in (1, 0, 2)]
+    made = [sequence(phonemes(40, 1), seed=1), sequence(phonemes(80, 0), seed=0), sequence(phonemes(40, 2), seed=2)]
     runner.ill, runner.error, runner.at = made[1], ValueError("planted"), at
     scheduler.submit(*made)
     readings = [Reading(one) for one in made]

@@ -11,11 +11,16 @@ import pytest
 
 from tests.experiments.conftest import ask
 from tests.tones import ToneBackend
-from voicelab.backend import Backend
+from voicelab.backend import Backend, Epilogue, SpeechStream
 from voicelab.errors import Cancelled, NotFound, RequestInvalid, ServiceUnavailable, StoreError
+from voicelab.experiments.cache import Cache
+from voicelab.experiments.cached import CachedBackend
+from voicelab.experiments.journal import Journal
+from voicelab.experiments.manifest import load
 from voicelab.experiments.recording import RecordingBackend, ReplayBackend
 from voicelab.experiments.streams import ReplayTiming
-from voicelab.schema import Author, ReferenceAudio, VoiceCreate, VoiceModel
+from voicelab.experiments.take import render
+from voicelab.schema import Author, ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
 
 
 class Voices(ToneBackend):
@@ -73,6 +78,34 @@ def test_what_was_recorded_is_played_back(folder: Path, tones: ToneBackend) -> N
     assert "kept take" in clip.notes[0]
     assert clip.provenance is not None
     assert clip.provenance.timing.total_s > 0
+
+
+class Cloned(ToneBackend):
+    """Tells how near the voice came to its reference, as the embedded one does."""
+
+    def synthesize(self, request: TTSRequest, **options: Any) -> SpeechStream:
+        heard = super().synthesize(request, **options)
+        return SpeechStream(
+            iter(heard),
+            request=request,
+            model=heard.model,
+            backend=self.capabilities,
+            seed=heard.seed,
+            epilogue=lambda: Epilogue((), ("The reference is short.",), 0.81),
+        )
+
+
+def test_how_near_a_clone_came_is_kept(folder: Path) -> None:
+    backend = RecordingBackend(Cloned(), folder / "recording")
+    assert backend.synthesize(ask("Hello"), seed=1).clip().similarity == 0.81
+    assert ReplayBackend(folder / "recording", "at once").synthesize(ask("Hello"), seed=1).clip().similarity == 0.81
+    cached = CachedBackend(Cloned(), Cache(folder / "cache"))
+    assert [cached.synthesize(ask("Hello"), seed=1).clip().similarity for _ in range(2)] == [0.81, 0.81]
+    assert cached.cache.stats().hits == 1
+    with Journal(folder / "run.jsonl", [backend.capabilities], cache=cached.cache) as journal:
+        journal.add(render(Cloned(), ask("Hello"), seed=1))
+    run = load(folder / "run.jsonl")
+    assert (run.takes[0].similarity, run.frame().similarity.tolist()) == (0.81, [0.81])
 
 
 def test_a_recording_is_heard_while_it_is_made(folder: Path) -> None:

@@ -129,7 +129,7 @@ def test_a_take_is_its_stream_kept(tones: ToneBackend, audio_format: str) -> Non
 def told_take(tones: ToneBackend, **fields: Any) -> Take:
     """A take with words, notes, a drawn seed and a reference: all that a record has room for."""
     request = ask(references=(ReferenceAudio(audio=b"RIFF", text="Grüß Gott"),), prosody=ProsodyControl(speed=1.5))
-    epilogue = Epilogue((WordTime("Hello", 0.0, 0.125),), ("Noticed.",))
+    epilogue = Epilogue((WordTime("Hello", 0.0, 0.125),), ("Noticed.",), 0.75)
     stream = SpeechStream(
         iter((b"12", b"3456")),
         request=request,
@@ -150,6 +150,10 @@ def test_a_record_is_json_and_holds_all_but_the_audio(tones: ToneBackend) -> Non
     assert again == take
     assert (again.audio, again.key, again.seed, again.provenance.seed) == (take.audio, take.key, None, 11)
     assert again.words == (WordTime("Hello", 0.0, 0.125),)
+    assert again.similarity == 0.75
+    # Takes that were kept before it was known stay readable.
+    del record["similarity"]
+    assert Take.of_record(record, b"123456", lambda _: b"RIFF").similarity is None
     assert "RIFF" not in json.dumps(record)
 
 

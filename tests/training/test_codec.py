@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from training.codec import Training
-from training.features import RATE, VOICING_BANDS, envelopes, f0_at, phones_at, voicing
-from training.render import Phone, Utterance
+from training.features import VOICING_BANDS, envelopes, f0_at, phones_at, voicing
+from training.render import RATE, Phone, Utterance
 from voicelab.engine.config import CodecConfig
 from voicelab.engine.text.phones import PHONES
 from voicelab.engine.vocoder import LAG, STEP, Vocoder

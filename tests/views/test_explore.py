@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from ipywidgets.widgets import widget as registry
 
 from tests.tones import ToneBackend
 from voicelab.errors import ServiceUnavailable
@@ -70,8 +71,7 @@ def test_letting_go_speaks_what_the_code_says(explore: Callable[..., ExplorePane
         turn(panel, name, value)
     assert panel.wait()
     assert panel.code == (
-        f"lab.speak({TEXT!r}, voice='ada', model='s1', latency='low', seed=7, temperature=0.9, "
-        "prosody={'speed': 1.2})"
+        f"lab.speak({TEXT!r}, voice='ada', model='s1', latency='low', seed=7, temperature=0.9, speed=1.2)"
     )
     assert panel.clip == eval(panel.code, {"lab": lab})  # noqa: S307 (the code is what is tested)
     assert panel.code.replace("'", "&#x27;") in panel.code_view.value
@@ -82,7 +82,7 @@ def test_a_labs_own_prosody_can_be_taken_back(explore: Callable[..., ExplorePane
     panel = explore(backend, prosody={"speed": 1.5})
     turn(panel, "prosody.speed", 1.0)
     assert panel.wait()
-    assert panel.code == f"lab.speak({TEXT!r}, prosody={{'speed': 1.0, 'volume': 0.0}})"
+    assert panel.code == f"lab.speak({TEXT!r}, speed=1.0)"
     assert backend.asked[0][0].prosody == ProsodyControl()
 
 
@@ -191,11 +191,13 @@ def test_cancel_takes_back_what_has_not_begun(explore: Callable[..., ExplorePane
 
 
 def test_closing_leaves_nothing_running(explore: Callable[..., ExplorePanel]) -> None:
+    before = set(registry._instances)
     backend = ToneBackend(lambda _: time.sleep(0.05))
     panel = explore(backend)
     panel.speak()
     until(lambda: backend.open == 1)
     panel.close()
+    assert [type(one).__name__ for name, one in registry._instances.items() if name not in before] == ["Layout"]
     until(lambda: backend.open == 0)
     names = ("voicelab-speech", "voicelab-takes", "voicelab-later")
     until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith(names)])

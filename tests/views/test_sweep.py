@@ -45,7 +45,7 @@ def test_a_sweep_tells_its_axes_its_takes_and_what_they_need() -> None:
 
 def test_a_result_is_a_table_that_plays(made: SweepResult) -> None:
     bundle = made._repr_mimebundle_()
-    assert bundle["text/plain"] == "SweepResult(text: 2, reference_id: 2; 4 of 8 takes, 4 failed; done)"
+    assert bundle["text/plain"] == "SweepResult(text: 2, voice: 2; 4 of 8 takes, 4 failed; done)"
     html = bundle["text/html"]
     heard = AUDIO.findall(html)
     assert [Clip.load(base64.b64decode(data)).duration for data in heard] == pytest.approx(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from ipywidgets.widgets import widget as registry
 
 from tests.tones import ToneBackend
 from voicelab.errors import StoreError
@@ -59,6 +60,7 @@ def test_it_opens_with_what_it_was_asked_and_tells_what_that_needs(panels: Calla
         ("temperature", "0..1 step 0.5"),
         ("reference_id", "ada, ben"),
     ]
+    assert [row.field.label for row in panel.form.axes.children] == ["temperature", "voice"]
     assert (
         "12 cells, 24 takes: 24 requests, 96 characters, about 7 s of audio, costs 0.096." in panel.form.estimate.value
     )
@@ -141,6 +143,9 @@ def test_a_failing_cell_keeps_a_secret(panels: Callable[..., SweepPanel]) -> Non
     assert panel.wait(20)
     told = panel.takes.grid.work.rows[0].error
     assert told == "OSError: refused: Authorization: Bearer …, api_key=…"
+    # Nor do the table, what a notebook keeps, and what is exported.
+    assert set(panel.result.frame()["error"]) == {told}
+    assert told in panel.result._repr_mimebundle_()["text/html"]
 
 
 def test_pause_cancel_and_resume(panels: Callable[..., SweepPanel]) -> None:
@@ -171,11 +176,18 @@ def test_pause_cancel_and_resume(panels: Callable[..., SweepPanel]) -> None:
 
 
 def test_closing_leaves_nothing_running(panels: Callable[..., SweepPanel]) -> None:
+    before = set(registry._instances)
     backend = ToneBackend(lambda _: time.sleep(0.05))
     panel = panels(backend, temperature="0..1 step 0.04")
     panel.run()
     until(lambda: backend.open)
+    panel.form.add_axis()
+    panel.form.remove(panel.form.axes.children[-1])
+    panel.takes.show_table()
+    panel.takes.show_table()
     panel.close()
+    # But for how the panel itself looked, a page has nothing left to talk to.
+    assert [type(one).__name__ for name, one in registry._instances.items() if name not in before] == ["Layout"]
     assert panel.wait(5)
     until(lambda: backend.open == 0)
     names = ("voicelab-sweep", "voicelab-take", "voicelab-panel", "voicelab-later")
@@ -205,8 +217,9 @@ def test_a_selection_goes_into_a_comparison_and_a_blind_test(result: ResultPanel
     assert not result.compare_button.disabled
     result.compare()
     (compared,) = result.stage.children
-    assert compared.comparison.names == ("reference_id=ada", "reference_id=ben")
+    assert compared.comparison.names == ("voice=ada", "voice=ben")
     result.grid.selected = [0, 1, 2, 3]
+    assert result.over.label == result.sort.options[2][0] == "voice"
     result.over.value = "reference_id"
     result.listening_test()
     (asking,) = result.stage.children

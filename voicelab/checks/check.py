@@ -13,6 +13,7 @@ from voicelab.checks.compare import Comparing, Masks
 from voicelab.checks.execute import Execution, execute, read
 from voicelab.checks.finding import Finding, asks, code_cells, outputs_of
 from voicelab.checks.lint import lint, source_digest
+from voicelab.checks.preview import invisible
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.replay import Tolerance
 
@@ -83,11 +84,11 @@ def check(
     except RequestInvalid as error:
         return Report(path, (Finding(path, None, "not-a-notebook", error.errors[0].msg),))
     found = list(lint(path, notebook, output_bytes=bounds.output_bytes, notebook_bytes=bounds.notebook_bytes))
+    notes = [Finding(path, *hit) for hit in invisible(notebook)]
     cells = len(list(code_cells(notebook)))
     if not run:
-        return Report(path, tuple(found), cells=cells)
+        return Report(path, tuple(found), tuple(notes), cells)
     done = execute(path, notebook, timeout=bounds.timeout_s, recordings_only=recordings_only)
-    notes: list[Finding] = []
     for finding, tolerable in _differences(path, notebook, done, compare):
         (notes if tolerable and tolerant else found).append(finding)
     found += _stopped(path, done, bounds)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
+import httpx
 import typer
 
-import voicelab
 from voicelab.cli.console import say_line
-from voicelab.cli.output import Report, speak_to_file
 from voicelab.errors import EngineError, MissingExtra, RequestInvalid
-from voicelab.schema import TTSRequest
 
 __all__ = ["SENTENCE", "lab", "somebody_looks_on"]
 
@@ -25,6 +26,8 @@ _QUICKSTART = Path("notebooks/01_quickstart.ipynb")
 # A notebook that runs for longer than this has hung.
 _LIMIT_S = 1800
 _LAST_LINES = 12
+_POLL_S = 0.1
+_ASK_S = 5.0
 
 
 def lab(
@@ -45,6 +48,12 @@ def lab(
         list[str] | None,
         typer.Option(metavar="ARG", help="Argument passed on to JupyterLab; repeatable.", show_default=False),
     ] = None,
+    since: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="When what led here began, since 1970; the whole time is told.", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Hear the voice, then open a notebook. Headless, the notebook is run instead and written as HTML."""
     if not notebook.is_file():
@@ -53,15 +62,51 @@ def lab(
         headless = not somebody_looks_on()
     _need("nbconvert" if headless else "jupyterlab")
     out.mkdir(parents=True, exist_ok=True)
-    say_line(_self_check(out).line())
+    _self_check(out)
+    begun = time.time()
     if headless:
-        say_line(f"{_execute(notebook, out)}: {notebook}, executed")
+        say_line(f"{_execute(notebook, out)}: {notebook}, executed{_took(begun, since)}")
         return
     say_line(f"Opening {notebook} in JupyterLab; Ctrl-C twice ends it.")
-    command = [sys.executable, "-m", "jupyterlab", str(notebook), *(jupyter or [])]
+    code = _jupyterlab([str(notebook), *(jupyter or [])], since)
+    if code:
+        raise typer.Exit(code)
+
+
+def _took(begun: float, since: float | None) -> str:
+    """Say how long something took, and all that led to it."""
+    now = time.time()
+    return f" in {now - begun:.0f} s" + (f", {now - since:.0f} s in all" if since is not None else "")
+
+
+def _jupyterlab(arguments: list[str], since: float | None) -> int:
+    """Run JupyterLab until it is ended, and say when it answers; return its exit status."""
     sys.stdout.flush()
-    # JupyterLab takes our place, so that Ctrl-C and the terminal are its own.
-    os.execv(sys.executable, command)
+    begun = time.time()
+    with subprocess.Popen([sys.executable, "-m", "jupyterlab", *arguments]) as server:
+        # Ctrl-C reaches JupyterLab by itself, which asks back; whoever ends us means it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: server.terminate())
+        while server.poll() is None:
+            if (address := _answers(server.pid)) is not None:
+                say_line(f"JupyterLab answers at {address}{_took(begun, since)}")
+                sys.stdout.flush()
+                return server.wait()
+            time.sleep(_POLL_S)
+    message = f"JupyterLab ended with status {server.returncode} before it answered; why stands above"
+    raise EngineError(f"{message}. Another port: voicelab lab --jupyter=--port=9999")
+
+
+def _answers(server: int) -> str | None:
+    """Return the address of a Jupyter server by its process, once it listens."""
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    with suppress(OSError, ValueError, KeyError, httpx.HTTPError):
+        record = json.loads(Path(jupyter_runtime_dir(), f"jpserver-{server}.json").read_text(encoding="utf-8"))
+        # Any answer will do: it may want a token, which is not ours to know.
+        httpx.head(record["url"], timeout=_ASK_S)
+        return str(record["url"])
+    return None
 
 
 def somebody_looks_on() -> bool:
@@ -80,20 +125,14 @@ def _need(package: str) -> None:
         raise MissingExtra.of("notebook", package)
 
 
-def _self_check(out: Path) -> Report:
-    """Say a sentence with the embedded voice, whatever service the environment names."""
-    target = out / "self-check.wav"
-    started = time.perf_counter()
-    backend = voicelab.LocalBackend()
-    try:
-        with backend.synthesize(TTSRequest.build(text=SENTENCE, format="wav"), seed=1) as stream:
-            seconds = speak_to_file(stream, target, lambda _: None)
-            device = stream.backend.device
-    finally:
-        backend.close()
-    if seconds <= 0:
-        raise EngineError("the self-check came out empty: the voice said nothing")
-    return Report(str(target), seconds, time.perf_counter() - started, device)
+def _self_check(out: Path) -> None:
+    """Say a sentence with the embedded voice, whatever service the environment names, and report it."""
+    # In a process of its own: what the voice needs of memory is free again when the notebook is open.
+    command = [sys.executable, "-c", "from voicelab.cli import app; app()", "say", SENTENCE, "--seed", "1"]
+    environment = {name: value for name, value in os.environ.items() if name != "VOICELAB_BASE_URL"}
+    done = subprocess.run([*command, "-o", str(out / "self-check.wav")], env=environment, check=False)
+    if done.returncode:
+        raise EngineError("the voice did not speak; voicelab doctor says how to mend what is wrong")
 
 
 def _execute(notebook: Path, out: Path) -> Path:

@@ -17,13 +17,24 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from voicelab.errors import AuthenticationError, MissingExtra, NotFound, ServiceError, VoicelabError
+from voicelab.errors import AuthenticationError, MissingExtra, NotFound, RequestInvalid, ServiceError, VoicelabError
 from voicelab.schema import FORMATS
 
 __all__ = ["CHECKS", "Symptom", "wal_reset_risk"]
 
 # Extras that whoever uses voicelab can want; the others are for those who work on it.
-_EXTRAS = ("local", "notebook", "metrics", "recognition", "whisper", "pesq", "speaker", "cluster", "mandarin")
+_EXTRAS = (
+    "local",
+    "notebook",
+    "metrics",
+    "statistics",
+    "recognition",
+    "whisper",
+    "pesq",
+    "speaker",
+    "cluster",
+    "mandarin",
+)
 _DISTRIBUTION = "voicelab"
 # Two connections that write and checkpoint at once can corrupt a write-ahead log in these versions.
 _WAL_RESET = ((3, 7, 0), (3, 51, 2))
@@ -166,6 +177,32 @@ def _voice() -> Iterator[Symptom]:
         backend.close()
 
 
+def _recognizer() -> Iterator[Symptom]:
+    """Who writes down what is said in recordings that come without a transcript."""
+    from voicelab.voices.recognise import WhisperRecognizer, default_recognizer
+
+    name = "VOICELAB_RECOGNIZER"
+    asked = os.environ.get(name, "")
+    try:
+        found = default_recognizer()
+    except RequestInvalid as error:
+        yield Symptom(name, asked, trouble=error.errors[0].msg, mend=f"correct {name}, or unset it")
+        return
+    heard = "none" if found is None else "faster-whisper" if isinstance(found, WhisperRecognizer) else "pocketsphinx"
+    if asked.partition(":")[0] not in {"", heard}:
+        extra = "whisper" if asked.startswith("faster-whisper") else "recognition"
+        mend = f"pip install 'voicelab[{extra}]'" + (
+            ", and put its weights on this machine" if extra == "whisper" else ""
+        )
+        yield Symptom(name, heard, trouble=f"{asked} was asked for, and cannot be had", mend=mend)
+    elif heard == asked == "none":
+        yield Symptom(name, heard, "as asked for: transcripts that are missing stay empty")
+    elif heard == "none":
+        yield Symptom(name, heard, "transcripts that are missing stay empty; pip install 'voicelab[recognition]'")
+    else:
+        yield Symptom(name, heard, "it writes transcripts that are missing")
+
+
 def _home() -> Iterator[Symptom]:
     from voicelab.voices.home import data_home
 
@@ -258,6 +295,7 @@ CHECKS: tuple[Callable[[], Iterator[Symptom]], ...] = (
     _encoders,
     _weights,
     _voice,
+    _recognizer,
     _home,
     _jupyter,
     _service,

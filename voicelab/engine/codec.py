@@ -56,7 +56,8 @@ def _magnitudes(samples: Tensor, window: Tensor, step: int) -> Tensor:
     """(batch, time) → (batch, time / step, bins): windows centred on their steps, 1 for a full-scale tone."""
     side = (window.shape[0] - step) // 2
     frames = F.pad(samples, (side, side)).unfold(1, window.shape[0], step)
-    return torch.fft.rfft(frames * window).abs() * (4 / window.shape[0])
+    sizes: Tensor = torch.fft.rfft(frames * window).abs()
+    return sizes * (4 / window.shape[0])
 
 
 class Encoder(nn.Module):

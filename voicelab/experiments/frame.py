@@ -41,6 +41,7 @@ def take_row(take: Take) -> dict[str, Any]:
         "bytes": sum(size for _, size in take.timing.arrivals),
         "cached": take.cached,
         "created": take.created,
+        "similarity": take.similarity,
         "notes": " ".join(take.notes),
         "digest": take.digest,
         "key": take.key,

@@ -23,6 +23,7 @@ from voicelab.experiments.declared import capabilities_of
 from voicelab.experiments.entries import Entries, EntryFile
 from voicelab.experiments.failure import Failure
 from voicelab.experiments.frame import takes_frame
+from voicelab.experiments.metrics import Metric, measure
 from voicelab.experiments.take import NoRecord, Take, request_of, take_key
 from voicelab.schema import TTSRequest
 
@@ -60,7 +61,8 @@ class Manifest:
     """A run as it was written down. Iterating gives its takes, whose audio stays on disk until it is asked for.
 
     ``path`` is the file; ``about`` what its writer said about the run; ``labels`` has a mapping for each
-    take, what the writer said beside it (the cell of a sweep); ``notes`` tell of lines that could not be
+    take, what the writer said beside it (the cell of a sweep). The takes of a sweep are in the order of its grid,
+    others in that in which they ended. ``notes`` tell of lines that could not be
     read; ``sessions`` are the circumstances: versions, hardware, backends.
     """
 
@@ -99,9 +101,14 @@ class Manifest:
         """The takes of the run, as a cache without a bound."""
         return Cache(self.folder, max_bytes=None)
 
-    def frame(self) -> pd.DataFrame:
-        """Return a tidy table, one row a take: see ``takes_frame``. What the writer said beside takes comes first."""
-        return takes_frame(self.takes, self.labels)
+    def frame(self, *metrics: str | Metric, **options: Any) -> pd.DataFrame:
+        """Return a tidy table, one row a take: see ``takes_frame``. What the writer said beside takes comes first.
+
+        ``metrics`` are further columns, the last ones: names or Metric objects, as for ``vl.measure``, which says what
+        ``options`` there are and what it raises.
+        """
+        table = takes_frame(self.takes, self.labels)
+        return table.assign(**dict(measure(self.takes, metrics, **options))) if metrics else table
 
 
 def load(path: str | Path, *, folder: str | Path | None = None) -> Manifest:
@@ -129,14 +136,18 @@ def load(path: str | Path, *, folder: str | Path | None = None) -> Manifest:
         reader.notes.append(f"The last line of {path.name} was torn off, as a crash does; it is left out.")
     for number, line in enumerate(lines[1:], start=2):
         reader.read(number, line)
+    found = list(reader.takes.values())
+    if "sweep" in header["about"] and all(isinstance(labels.get("cell"), int) for _, labels in found):
+        # Which of several ended first is chance, and must not show in a table.
+        found.sort(key=lambda one: (one[1]["cell"], one[0].repeat))
     return Manifest(
         path=path,
         folder=where,
         created=datetime.fromisoformat(header["created"]),
         about=header["about"],
         sessions=(header["session"], *reader.sessions),
-        takes=tuple(take for take, _ in reader.takes.values()),
-        labels=tuple(labels for _, labels in reader.takes.values()),
+        takes=tuple(take for take, _ in found),
+        labels=tuple(labels for _, labels in found),
         failures=tuple(failed for key, failed in reader.failures.items() if key not in reader.takes),
         notes=tuple(reader.notes),
     )

@@ -56,7 +56,7 @@ def overheard(
             # A service may have drawn a seed, and told it with the audio.
             outer.seed = stream.seed
         told = stream.epilogue
-        return Epilogue(told.words, (*told.notes, *finished(stream, b"".join(parts))))
+        return Epilogue(told.words, (*told.notes, *finished(stream, b"".join(parts))), told.similarity)
 
     listened = _Overheard(
         stream,
@@ -114,7 +114,7 @@ class PlayedStream(SpeechStream):
             backend=backend,
             seed=provenance.seed,
             on_close=self._left.set,
-            epilogue=lambda: Epilogue(take.words, take.told),
+            epilogue=lambda: Epilogue(take.words, take.told, take.similarity),
             started=started,
         )
 

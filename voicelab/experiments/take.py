@@ -67,8 +67,9 @@ class Take:
         device: where the backend ran.
         words: when each word is said, where the backend tells.
         notes: what was noticed, in sentences.
+        similarity: of a cloned voice, how near it came to its reference; see Clip.
         created: when it was made, UTC.
-        digest: sha256 of the audio; computed when ``sound`` is bytes.
+        digest: sha256 of the audio; computed when ``sound`` is bytes and none is given.
         cached: whether it was not made for this call, but kept from an earlier one.
 
     Takes are equal when all is but ``cached`` and the place of their audio.
@@ -81,12 +82,14 @@ class Take:
     device: str = ""
     words: tuple[WordTime, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
+    similarity: float | None = None
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
     digest: str = ""
     cached: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.sound, bytes):
+        # Whoever gives a digest has checked it: a sha256 takes longer than reading the audio.
+        if isinstance(self.sound, bytes) and not self.digest:
             object.__setattr__(self, "digest", digest_of(self.sound))
 
     @classmethod
@@ -111,6 +114,7 @@ class Take:
             device=stream.backend.device,
             words=told.words,
             notes=told.notes,
+            similarity=told.similarity,
         )
 
     @property
@@ -168,7 +172,7 @@ class Take:
         request = self.request
         decoder = StreamDecoder(request.format, request.rate)
         samples = np.concatenate((decoder.feed(self.audio), decoder.finish()))
-        return Clip(samples, request.rate, self.provenance, self.words, self.told)
+        return Clip(samples, request.rate, self.provenance, self.words, self.told, self.similarity)
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -199,6 +203,7 @@ class Take:
             "arrivals": [list(arrival) for arrival in timing.arrivals],
             "words": [[word.text, word.start, word.end] for word in self.words],
             "notes": list(self.notes),
+            "similarity": self.similarity,
             "created": self.created.isoformat(),
         }
 
@@ -225,6 +230,7 @@ class Take:
                 device=record["device"],
                 words=tuple(WordTime(*word) for word in record["words"]),
                 notes=tuple(record["notes"]),
+                similarity=record.get("similarity"),  # takes of before it was kept have none
                 created=datetime.fromisoformat(record["created"]),
                 digest=record["digest"],
             )

@@ -179,7 +179,9 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(_BACKLOG)
     except (OSError, OverflowError, UnicodeError) as error:
         listener.close()
-        raise RequestInvalid.of("address", f"cannot listen at {host} port {port}: {error}") from error
+        raise RequestInvalid.of(
+            "address", f"cannot listen at {host} port {port}: {error}; another port, or 0 for a free one, may do"
+        ) from error
     return listener
 
 

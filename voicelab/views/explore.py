@@ -20,12 +20,12 @@ from voicelab.views.knobs import MORE, SLIDERS, Knobs
 from voicelab.views.later import Later
 from voicelab.views.panel import Speaker
 from voicelab.views.player import Player
-from voicelab.views.takesview import TakesView, flow, small
+from voicelab.views.takesview import TakesView, flow, shut, small
 
 __all__ = ["ExplorePanel"]
 
 _TEXT: Final = "The birch canoe slid on the smooth planks."
-_WIDE: Final = w.Layout(width="calc(100% - 4px)")
+_WIDE: Final = {"width": "calc(100% - 4px)"}
 _MOST: Final = 500
 _SETTLE_S: Final = 0.1
 
@@ -155,8 +155,7 @@ class ExplorePanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no typ
         if hasattr(self, "takes"):
             self._later.close()
             self.cancel()
-            self.player.close()
-            self.takes.close()
+            shut(self)
         super().close()
 
     def _released(self) -> None:

@@ -11,7 +11,8 @@ from html import escape
 from typing import Any, Final, Literal, get_args, get_origin
 
 from voicelab.backend import Capabilities, check_seed
-from voicelab.errors import RequestInvalid, VoicelabError
+from voicelab.errors import RequestInvalid
+from voicelab.experiments.telling import told
 from voicelab.schema import ProsodyControl, TTSRequest
 
 __all__ = ["Knob", "call_code", "error_html", "expected_seconds", "knob", "parse_seed", "voice_choices"]
@@ -93,8 +94,6 @@ def error_html(error: Exception) -> str:
     """Return the error for people: each field by its name, nothing of a traceback."""
     if isinstance(error, RequestInvalid):
         lines = [f"<b>{escape(item.field)}</b>: {escape(item.msg)}" for item in error.errors]
-    elif isinstance(error, VoicelabError):
-        lines = [escape(str(error))]
     else:
-        lines = [f"{escape(type(error).__name__)}: {escape(str(error))}"]
+        lines = [escape(told(error))]
     return f'<div role="alert" style="color:var(--jp-error-color1,#c62828)">{"<br>".join(lines)}</div>'

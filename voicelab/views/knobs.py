@@ -9,6 +9,7 @@ import ipywidgets as w
 
 from voicelab.backend import Capabilities
 from voicelab.errors import RequestInvalid
+from voicelab.experiments.sweeps.axes import short_name
 from voicelab.schema import TTSRequest
 from voicelab.views.form import Knob, knob, parse_seed, voice_choices
 
@@ -24,8 +25,8 @@ MORE: Final = (
     "condition_on_previous_chunks",
 )
 _STEPS: Final = {"prosody.volume": 1.0, "prosody.speed": 0.05}
-_LABEL: Final = {"description_width": "150px"}
-_LAYOUT: Final = w.Layout(width="400px")
+# No widgets of this module's own: somebody may close all that there are.
+_LOOK: Final[dict[str, Any]] = {"style": {"description_width": "150px"}, "layout": {"width": "400px"}}
 
 
 class Knobs:
@@ -52,8 +53,11 @@ class Knobs:
                 options=[(label, name or "") for label, name in voice_choices(capabilities, request.reference_id)],
                 description="voice",
                 tooltip=knob("reference_id").description,
+                **_LOOK,
             ),
-            "model": w.Dropdown(options=capabilities.models, description="model", tooltip="The synthesis model."),
+            "model": w.Dropdown(
+                options=capabilities.models, description="model", tooltip="The synthesis model.", **_LOOK
+            ),
             "latency": _control(knob("latency")),
             "seed": w.Text(
                 description="seed",
@@ -61,12 +65,11 @@ class Knobs:
                 continuous_update=False,
                 disabled=capabilities.seed == "none",
                 tooltip="A whole number; the same seed repeats the same speech where the backend can.",
+                **_LOOK,
             ),
             **{name: _control(knob(name)) for name in (*SLIDERS, *MORE)},
         }
         for name, control in self.controls.items():
-            control.style = _LABEL
-            control.layout = _LAYOUT
             control.add_class(f"voicelab-knob-{name.replace('.', '-')}")
         self._quiet = False
         self._told = told
@@ -97,18 +100,11 @@ class Knobs:
 
     def fields(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return what ``lab.speak`` takes for them beside the text."""
-        fields = self.changes(settings)
+        fields = {short_name(name): value for name, value in self.changes(settings).items()}
         if "voice" in fields and fields["voice"] is None:
             # voice=None would mean the lab's own default voice, not the backend's default speaker.
             del fields["voice"]
             fields["reference_id"] = None
-        parts = {part: settings[f"prosody.{part}"] for part in ("speed", "volume")}
-        if any(fields.pop(f"prosody.{part}", None) is not None for part in ("speed", "volume")):
-            fields.pop("prosody.volume", None)
-            usual = {"speed": 1.0, "volume": 0.0}
-            changed = {part: value for part, value in parts.items() if value != usual[part]}
-            # With nothing in it, a lab's own prosody is taken back.
-            fields["prosody"] = changed or usual
         return fields
 
     def wrong(self, error: RequestInvalid | None) -> None:
@@ -116,9 +112,7 @@ class Knobs:
         names = {item.field for item in error.errors} if error is not None else set()
         for name, control in self.controls.items():
             bad = name in names or (name == "voice" and "reference_id" in names)
-            control.layout = (
-                w.Layout(width="400px", border="2px solid var(--jp-error-color1, #c62828)") if bad else _LAYOUT
-            )
+            control.layout.border = "2px solid var(--jp-error-color1, #c62828)" if bad else None
 
     def _changed(self, _: object) -> None:
         if not self._quiet:
@@ -143,7 +137,7 @@ def _rounded(value: Any) -> Any:
 def _control(field: Knob) -> Any:
     """Return the control that fits a field: choices, a switch, a slider between its bounds, or a number."""
     name = field.name.rpartition(".")[2]
-    about: dict[str, Any] = {"description": name, "tooltip": field.description}
+    about: dict[str, Any] = {"description": name, "tooltip": field.description, **_LOOK}
     if field.choices:
         return w.Dropdown(options=field.choices, **about)
     if isinstance(field.default, bool):

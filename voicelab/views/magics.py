@@ -122,9 +122,6 @@ class SpeakMagics(Magics):
         given, text = parse(line)
         lab = self.lab(given.pop("lab", None))
         to = given.pop("to", None)
-        prosody = {name: given.pop(name) for name in ProsodyControl.model_fields if name in given}
-        if prosody:
-            given["prosody"] = prosody
         if cell is not None:
             text = f"{text}\n{cell}".strip()
         clip = lab.speak(text, **given)

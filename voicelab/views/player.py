@@ -19,6 +19,7 @@ from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples, as_samples, check_rate, to_int16
 from voicelab.errors import VoicelabError
 from voicelab.schema.speech import MEDIA_TYPES
+from voicelab.views.display import clip_bundle
 from voicelab.views.job import Arrival
 from voicelab.views.modules import STATIC, inlined
 
@@ -199,6 +200,14 @@ class Player(anywidget.AnyWidget):
 
     def __repr__(self) -> str:
         return f"Player({self.duration:.2f} s, {self.rate} Hz)"
+
+    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[Any, Any], dict[Any, Any]] | None:
+        """Return the widget, and for pages that run none what it holds, to be heard and seen there too."""
+        shown = super()._repr_mimebundle_(**options)
+        if shown is None:
+            return None
+        bundle, about = shown
+        return {**bundle, **(clip_bundle(self.clip) if len(self) else {}), "text/plain": repr(self)}, about
 
     def _tell(self, kind: str, data: bytes | None = None, **fields: object) -> None:
         message = {"kind": kind, "take": self._take, "rate": self.rate, "autoplay": self._autoplay, **fields}

@@ -15,7 +15,7 @@ from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, Voicelab
 from voicelab.schema import VoiceModel
 from voicelab.views.display import INK
 
-__all__ = ["capabilities_bundle", "error_bundle", "voice_bundle"]
+__all__ = ["capabilities_bundle", "error_bundle", "voice_bundle", "voices_table"]
 
 _LEFT = 'style="text-align:left;vertical-align:top"'
 _ERROR = "color:var(--jp-error-color1,#c62828)"
@@ -58,6 +58,15 @@ def voice_bundle(voice: VoiceModel) -> dict[str, str]:
     if voice.samples:
         html += _table(("sample", "text"), [(sample.title, sample.text) for sample in voice.samples])
     return {"text/html": _page(html), "text/plain": repr(voice)}
+
+
+def voices_table(voices: Sequence[VoiceModel]) -> str:
+    """Return a table of voices: what to call them by, their state, and what they were made of; empty for none."""
+    rows = [
+        (voice.title, voice.id, voice.state, voice.visibility, _moment(voice.created_at), str(len(voice.samples)))
+        for voice in voices
+    ]
+    return _page(_table(("title", "voice", "state", "visibility", "made", "recordings"), rows)) if rows else ""
 
 
 def error_bundle(error: VoicelabError) -> dict[str, str]:

@@ -15,10 +15,12 @@ from typing import Any, Final
 from voicelab.audio.clip import Clip
 from voicelab.errors import VoicelabError
 from voicelab.experiments.metrics import METRICS, measure_rows
+from voicelab.experiments.sweeps.axes import short_name
 from voicelab.experiments.sweeps.budget import estimate
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.run import Outcome
 from voicelab.experiments.sweeps.sweep import Sweep
+from voicelab.experiments.telling import told
 from voicelab.views.display import BUDGET, INK
 
 __all__ = ["SHOWN", "figure", "result_bundle", "sounds", "sweep_bundle"]
@@ -37,7 +39,7 @@ def sweep_bundle(sweep: Sweep) -> dict[str, str]:
     """Return what a sweep will do: its axes, how many takes, and what all of them need. Nothing runs."""
     jobs = sweep.jobs()
     needed = estimate(jobs, {name: backend.capabilities for name, backend in sweep.backends.items()})
-    rows = [(axis.name, str(len(axis)), _some(axis.labels)) for axis in sweep.axes]
+    rows = [(short_name(axis.name), str(len(axis)), _some(axis.labels)) for axis in sweep.axes]
     if sweep.repeats > 1:
         rows.append(("takes of each", str(sweep.repeats), f"seeds drawn from {sweep.seed}"))
     table = _table(("axis", "values", ""), [[escape(cell) for cell in row] for row in rows])
@@ -58,7 +60,7 @@ def result_bundle(result: SweepResult) -> dict[str, str]:
     figures = dict(zip(clips, measure_rows(clips.values(), SHOWN), strict=True)) if clips else {}
     axes = [axis.name for axis in result.grid.axes]
     several = result.grid.repeats > 1
-    heads = [*axes, *(("take",) if several else ()), "", *(_head(name) for name in SHOWN)]
+    heads = [*map(short_name, axes), *(("take",) if several else ()), "", *(_head(name) for name in SHOWN)]
     rows = []
     for place, outcome in enumerate(outcomes):
         row = [escape(_short(outcome.job.cell.labels[name])) for name in axes]
@@ -105,7 +107,8 @@ def figure(value: float, unit: str) -> str:
     """Return a measurement for people; a dash where it is not defined."""
     if not math.isfinite(value):
         return "–"
-    return f"{value:.0f}" if unit == "Hz" else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+    whole = unit == "Hz" or (not unit and value == int(value))
+    return f"{value:.0f}" if whole else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
 def _clips(outcomes: Iterable[Outcome]) -> tuple[dict[int, Clip], dict[int, str]]:
@@ -119,8 +122,7 @@ def _clips(outcomes: Iterable[Outcome]) -> tuple[dict[int, Clip], dict[int, str]
             except VoicelabError as gone:
                 error = gone
         if error is not None:
-            named = str(error) if isinstance(error, VoicelabError) else f"{type(error).__name__}: {error}"
-            troubles[place] = named or type(error).__name__
+            troubles[place] = told(error)
     return clips, troubles
 
 

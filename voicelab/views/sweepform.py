@@ -15,11 +15,11 @@ from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.experiments.sweeps.typed import AXES, CAPS, budget_of, retyped, texts_of, typed_axes
 from voicelab.views.form import error_html, knob
 from voicelab.views.later import Later
-from voicelab.views.takesview import flow, small
+from voicelab.views.takesview import flow, shut, small
 
 __all__ = ["SweepForm"]
 
-_WIDE: Final = w.Layout(width="calc(100% - 4px)")
+_WIDE: Final = {"width": "calc(100% - 4px)"}
 _UNITS: Final = {"audio_s": "s of audio", "compute_s": "s of work", "cost": "in money"}
 _MOST: Final = 1000
 """Requests that a panel makes at most, unless somebody writes another cap."""
@@ -75,11 +75,15 @@ class SweepForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         self.texts_trouble = w.HTML()
         self.axes = w.VBox()
         self.add = small("Add an axis", self.add_axis, "add-axis", icon="plus")
-        number = w.Layout(width="150px")
+        number = {"width": "150px"}
         self.repeats = w.BoundedIntText(
-            value=sweep.repeats, min=1, max=10_000, description="takes of each", layout=number
+            value=sweep.repeats,
+            min=1,
+            max=10_000,
+            description="takes of each",
+            layout=number,
+            style={"description_width": "initial"},
         )
-        self.repeats.style = {"description_width": "initial"}
         self.seed = w.Text(
             value=str(sweep.seed), description="seed", layout=number, style={"description_width": "40px"}
         )
@@ -120,7 +124,9 @@ class SweepForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     def remove(self, row: AxisRow) -> None:
         """Take an axis away."""
         self.axes.children = tuple(other for other in self.axes.children if other is not row)
+        shut(row)
         row.close()
+        row.layout.close()
         self.changed()
 
     def changed(self, _: object = None) -> None:
@@ -137,6 +143,7 @@ class SweepForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         """Stop checking and take it off the page."""
         if hasattr(self, "_later"):
             self._later.close()
+            shut(self)
         super().close()
 
     def _check(self, wanted: Callable[[], bool]) -> None:

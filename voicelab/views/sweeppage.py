@@ -11,6 +11,7 @@ from typing import Final, TextIO
 from voicelab.errors import StoreError, VoicelabError
 from voicelab.experiments.metrics import Metric, measure_rows
 from voicelab.experiments.metrics.catalogue import resolve
+from voicelab.experiments.sweeps.axes import short_name
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.rows import row_of
 from voicelab.views.sweep import SHOWN, figure
@@ -72,7 +73,7 @@ def write_page(result: SweepResult, path: str | Path, metrics: Iterable[str | Me
 
 def _write(result: SweepResult, file: TextIO, metrics: tuple[Metric, ...]) -> None:
     axes = [axis.name for axis in result.grid.axes]
-    heads = [*axes, "take", "", *(f"{metric.name} {metric.unit}".strip() for metric in metrics)]
+    heads = [*map(short_name, axes), "take", "", *(f"{metric.name} {metric.unit}".strip() for metric in metrics)]
     cells = "".join(
         f'<th scope="col"><button>{escape(head)}</button></th>' if head else '<th scope="col">sound</th>'
         for head in heads

@@ -16,6 +16,7 @@ from voicelab.errors import VoicelabError
 from voicelab.experiments.listening.design import KINDS
 from voicelab.experiments.listening.votes import Ballot
 from voicelab.experiments.metrics import Metric
+from voicelab.experiments.sweeps.axes import short_name
 from voicelab.experiments.sweeps.grid import Grid
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.rows import RowState, place, row_of, waiting_rows
@@ -26,7 +27,7 @@ from voicelab.views.listening import ListeningWidget
 from voicelab.views.sweep import SHOWN
 from voicelab.views.sweepform import SweepForm
 from voicelab.views.sweeppage import write_page
-from voicelab.views.takesview import TakesView, flow, small
+from voicelab.views.takesview import TakesView, flow, shut, small
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,13 +53,13 @@ class ResultPanel(TakesView):
         gone: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__(metrics=metrics, gone=gone)
-        narrow = w.Layout(width="110px")
-        self.kind = w.Dropdown(options=[kind for kind in KINDS if kind != "MUSHRA"], layout=narrow)
+        self.kind = w.Dropdown(options=[kind for kind in KINDS if kind != "MUSHRA"], layout={"width": "110px"})
         self.kind.tooltip = "Kind of listening test"
         self.over = w.Dropdown(description="over", layout=w.Layout(width="200px"), style={"description_width": "40px"})
         self.test_button = small("Blind test", self.listening_test, "blind-test", icon="eye-slash")
-        self.folder = w.Text(value="sweep", description="folder", layout=w.Layout(width="240px"))
-        self.folder.style = {"description_width": "50px"}
+        self.folder = w.Text(
+            value="sweep", description="folder", layout={"width": "240px"}, style={"description_width": "50px"}
+        )
         self.export_button = small("Export", self.export, "export", icon="save")
         self.export_button.tooltip = "Write the takes as they came, takes.csv and takes.html"
         self.table_button = small("Table", self.show_table, "table", icon="table")
@@ -91,7 +92,7 @@ class ResultPanel(TakesView):
         rows |= {row.id: row for row in (row_of(outcome, result.grid) for outcome in result.outcomes)}
         columns = (len(axes[-1]) if axes else 1) * result.grid.repeats
         self.begin(rows.values(), names, columns)
-        self.over.options = [axis.name for axis in axes]
+        self.over.options = [(short_name(axis.name), axis.name) for axis in axes]
         self.over.value = axes[-1].name if axes else None
         self.test_button.disabled = not axes
 
@@ -248,8 +249,7 @@ class SweepPanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         """Stop the work and take the panel off the page."""
         if hasattr(self, "form"):
             self.cancel()
-            self.form.close()
-            self.takes.close()
+            shut(self)
         super().close()
 
     def _typed(self) -> None:

@@ -10,13 +10,14 @@ import ipywidgets as w
 
 from voicelab.errors import VoicelabError
 from voicelab.experiments.metrics import Metric
+from voicelab.experiments.sweeps.axes import short_name
 from voicelab.experiments.sweeps.rows import Row, comparison_of, odd_one_out
 from voicelab.views.compare import ComparePanel
 from voicelab.views.form import error_html
 from voicelab.views.sweep import SHOWN
 from voicelab.views.takes import TakeGrid
 
-__all__ = ["TakesView", "flow", "small"]
+__all__ = ["TakesView", "flow", "shut", "small"]
 
 _GRID_ORDER: Final = "order of the grid"
 
@@ -32,6 +33,17 @@ def small(text: str, does: Callable[[], object], name: str, **options: Any) -> w
 def flow(*children: w.Widget) -> w.HBox:
     """Return widgets side by side, on as many lines as they need."""
     return w.HBox(list(children), layout=w.Layout(flex_flow="row wrap", align_items="center"))
+
+
+def shut(box: w.Box) -> None:
+    """Close all that is in ``box`` and in the boxes in it, with what says how they look; ``box`` itself stays."""
+    for child in box.children:
+        if isinstance(child, w.Box):
+            shut(child)
+        child.close()
+        for look in ("style", "layout"):
+            if child.has_trait(look):
+                getattr(child, look).close()
 
 
 class TakesView(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
@@ -52,7 +64,7 @@ class TakesView(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     ) -> None:
         self.grid = TakeGrid(rows, metrics=metrics, columns=columns, gone=gone)
         self._axes = tuple(axes)
-        wide = w.Layout(width="330px")
+        wide = {"width": "330px"}
         self.where = w.Text(description="filter", placeholder="temperature>=0.5, voice=ada", layout=wide)
         self.sort = w.Dropdown(description="sort", layout=w.Layout(width="230px"))
         self.descending = w.ToggleButton(description="↓", tooltip="The largest first", layout=w.Layout(width="34px"))
@@ -127,8 +139,7 @@ class TakesView(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
 
     def put_on_stage(self, widget: w.Widget) -> None:
         """Show a widget below the grid in place of the one before, which is closed."""
-        for before in self.stage.children:
-            before.close()
+        shut(self.stage)
         self.stage.children = (widget,)
 
     def attempt(self, does: Callable[[], object]) -> None:
@@ -146,14 +157,15 @@ class TakesView(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     def close(self) -> None:
         """Stop what is being worked out and take it off the page."""
         if hasattr(self, "grid"):
-            self.grid.close()
+            shut(self)
         super().close()
 
     def _offer(self) -> None:
         metrics = [metric.name for metric in self.grid.work.metrics]
         wanted = self.sort.value
-        self.sort.options = [_GRID_ORDER, *self._axes, *metrics]
-        self.sort.value = wanted if wanted in self.sort.options else _GRID_ORDER
+        offered = (_GRID_ORDER, *self._axes, *metrics)
+        self.sort.options = [(short_name(name), name) for name in offered]
+        self.sort.value = wanted if wanted in offered else _GRID_ORDER
         self.metric.options = metrics
         self.metric.value = metrics[0]
         self.measured.value = ", ".join(metrics)

@@ -16,11 +16,11 @@ from typing import Any, Final
 import numpy as np
 
 from voicelab.audio.clip import Clip
-from voicelab.errors import VoicelabError
 from voicelab.experiments.metrics import Metric, measure_rows
 from voicelab.experiments.metrics.catalogue import resolve
 from voicelab.experiments.sweeps.axes import short_name
 from voicelab.experiments.sweeps.rows import Row, RowState, matching, ordered
+from voicelab.experiments.telling import told
 from voicelab.views.sweep import figure
 
 __all__ = ["COLUMNS", "TakeWork", "Tell", "outline"]
@@ -237,8 +237,7 @@ class TakeWork:
                 figures = {metric.name: measured[metric.name] for metric in self.metrics}
             done = replace(row, figures=figures)
         except Exception as error:  # noqa: BLE001 (audio that is gone, somebody's own metric: the others go on)
-            told = str(error) if isinstance(error, VoicelabError) else f"{type(error).__name__}: {error}"
-            drawn, done = b"", replace(row, error=told)
+            drawn, done = b"", replace(row, error=told(error))
         with self._awake:
             if self._rows.get(row.id) is not row:
                 return  # another take has its place

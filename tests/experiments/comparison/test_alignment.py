@@ -6,9 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from voicelab.audio.clip import Clip, WordTime
+from voicelab.audio.clip import Clip, Provenance, Timing, WordTime
+from voicelab.errors import RequestInvalid
 from voicelab.experiments.comparison.alignment import align
+from voicelab.experiments.comparison.comparison import compare
+from voicelab.experiments.metrics import measure
 from voicelab.lab import Lab, connect
+from voicelab.schema import TTSRequest
 
 TEXT = "The birch canoe slid on the smooth planks."
 
@@ -73,3 +77,27 @@ def test_silence_runs_in_step(lab: Lab) -> None:
     assert found.method == "time"
     assert found.reason
     assert found.to_second(clip.duration / 2) == pytest.approx(0.5)
+
+
+def saying(text: str, clip: Clip) -> Clip:
+    request = TTSRequest(text=text, format="wav")
+    return replace(clip, provenance=Provenance(request, "s1", "test", "test", None, Timing(0.0, 0.0, ())))
+
+
+def test_different_texts_have_no_words_in_common(lab: Lab) -> None:
+    clip = lab.speak(TEXT, seed=1)
+    other = without_words(saying("These days a chicken leg is a rare dish, as everybody knows.", clip))
+    with pytest.raises(RequestInvalid, match=r"they say different texts, 'The birch canoe") as caught:
+        align(clip, other)
+    assert caught.value.errors[0].field == "text"
+    # Signs and capitals are not heard.
+    assert align(clip, saying("the birch canoe slid, on the smooth planks", clip)).method == "words"
+    # Side by side they can be heard all the same, and it is told.
+    both = compare(clip, other)
+    assert (both.same_text, both.alignments["B"].method) == (False, "time")
+    assert "different texts" in both.alignments["B"].reason
+    assert repr(both).endswith("; different texts, which run in step)")
+    row = measure([other], ["mcd", "log_f0_rmse"], reference=clip).iloc[0]
+    assert np.isnan(row.mcd)
+    assert np.isnan(row.log_f0_rmse)
+    assert "mcd: what is said cannot be aligned: they say different texts" in row.undefined

@@ -54,6 +54,7 @@ def test_what_stays_without_a_kernel(comparison: Comparison) -> None:
     assert set(bundle) == {"text/html", "image/png", "text/plain"}
     assert bundle["text/html"].count("<audio controls src=") == 3
     assert "temperature" in bundle["text/html"]
+    assert "loudness, LUFS" in bundle["text/html"]
     assert bundle["text/plain"] == repr(comparison)
     assert comparison._repr_mimebundle_() == bundle
 

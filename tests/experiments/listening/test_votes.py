@@ -223,6 +223,12 @@ def test_mean_opinions(tmp_path: Path) -> None:
     assert found.tests["a", "c"] == wilcoxon(list(means["a"]), list(means["c"]))
     assert found.overall is not None
     assert found.overall.p < 0.05
+    mixed = found.mixed_model()
+    assert {name: score.value for name, score in mixed.scores.items()} == pytest.approx(
+        {name: score.value for name, score in found.scores.items()}, abs=1e-6
+    )
+    assert mixed.p < 0.01
+    assert set(mixed.sd) == {"listener", "item", "listener x system", "residual"}
 
 
 def test_comparisons_are_turned_the_same_way_round(tmp_path: Path) -> None:
@@ -232,6 +238,8 @@ def test_comparisons_are_turned_the_same_way_round(tmp_path: Path) -> None:
             # b is always better by 2, whichever comes first.
             vote_all(ballot, str(number), lambda trial: {"B": 2 if trial.slots["B"].system == "b" else -2})
         found = analyse(test, ballot)
+    with pytest.raises(RequestInvalid, match="CMOS has no ratings of single systems"):
+        found.mixed_model()
     assert found.scores["b against a"].value == 2.0
     assert found.tests["a", "b"].p < 1e-3
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyloudnorm
 import pytest
-from scipy.signal import upfirdn
+from scipy.signal import lfilter, upfirdn
 
 from tests.speechlike import RATE, speechlike
 from voicelab.audio.clip import Clip
@@ -65,6 +65,18 @@ def test_loudness_of_speech_is_pyloudnorms(rate: int, figure: Figure) -> None:
     assert theirs - clip.level > 1  # so the gate did something
 
 
+@pytest.mark.parametrize(("rate", "seconds"), [(24_000, 0.45), (44_100, 1.37), (48_000, 2.0)])
+def test_loudness_piece_by_piece_is_that_of_the_whole(rate: int, seconds: float, sounds: Any, figure: Figure) -> None:
+    # A low tone, of which the filter remembers most where one piece ends and the next begins.
+    clip = sounds.sine(30, -6, seconds, rate=rate)
+    weighted = np.square(lfilter(*_k_weighting(rate), clip.samples.astype(np.float64)))
+    begins = [round(place * rate / 10) for place in range(int(seconds * 10 + 1e-9) - 3)]
+    ends = [round((place + 4) * rate / 10) for place in range(len(begins))]
+    blocks = np.array([weighted[begin:end].mean() for begin, end in zip(begins, ends, strict=True)])
+    kept = blocks[blocks > blocks.mean() / 10]
+    assert figure(clip, "loudness")[0] == pytest.approx(-0.691 + 10 * math.log10(kept.mean()), abs=1e-9)
+
+
 @pytest.mark.parametrize(
     ("divisor", "phase", "peak", "expected"),
     [
@@ -92,7 +104,11 @@ def test_the_quick_true_peak_is_the_whole_one(sounds: Any, figure: Figure) -> No
     # Every fourth output of the 48-tap filter is one phase: the plain way is to filter four times the samples.
     interleaved = _FILTERS.T.reshape(-1)
     for seed in range(20):
-        samples = np.clip(0.2 * np.random.default_rng(seed).standard_t(4, 5000), -1, 1).astype(np.float32)
+        # Long ones, in several pieces, and one shorter than the filter.
+        size = 7 if seed == 0 else 5000
+        samples = np.clip(0.2 * np.random.default_rng(seed).standard_t(4, size), -1, 1).astype(np.float32)
+        if seed == 1:
+            samples[[0, -1]] = 1.0  # a peak at the very ends
         whole = np.abs(upfirdn(interleaved, samples.astype(np.float64), 4)).max()
         expected = 20 * math.log10(max(whole, np.abs(samples).max()))
         assert figure(sounds.clip(samples), "true_peak")[0] == pytest.approx(expected, abs=1e-9)

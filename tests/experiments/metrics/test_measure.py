@@ -3,9 +3,10 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -51,6 +52,32 @@ def test_a_row_each_a_column_each_and_the_reasons(clips: list[Clip], sounds: Any
     assert math.isnan(silent.loudness)
     assert "level: the clip is silent; peak: the clip is silent" in silent.undefined
     assert set(frame.columns[frame.iloc[4].isna()]) == {part.split(":")[0] for part in silent.undefined.split("; ")}
+
+
+class Fetched:
+    """Has a clip when it is asked for, as a take on disk has; counts how many there are at once."""
+
+    there: ClassVar[list[weakref.ref[Clip]]] = []
+    most = 0
+
+    def __init__(self, pitch: float) -> None:
+        self.pitch = pitch
+
+    def clip(self) -> Clip:
+        made = Clip(speechlike(0.5, pitch=self.pitch), RATE)
+        Fetched.there.append(weakref.ref(made))
+        Fetched.most = max(Fetched.most, sum(one() is not None for one in Fetched.there))
+        return made
+
+
+def test_takes_are_fetched_one_after_another() -> None:
+    takes = [Fetched(100.0 + 20.0 * number) for number in range(6)]
+    frame = measure(takes, ["duration", "level"])
+    assert len(Fetched.there) == 6
+    assert Fetched.most <= 2
+    pd.testing.assert_frame_equal(frame, measure([take.clip() for take in takes], ["duration", "level"]))
+    # Other processes fetch for themselves.
+    pd.testing.assert_frame_equal(frame, measure(takes, ["duration", "level"], jobs=2))
 
 
 def test_nothing_to_measure_is_an_empty_table() -> None:

@@ -152,9 +152,67 @@ def test_takes_without_a_value_are_left_out_and_it_says_so() -> None:
 def test_without_repeats_interactions_count_as_noise() -> None:
     found = found_in(grid(9, lambda row: 4.0 * row["temperature"], repeats=1))
     assert any("No cell has two takes" in note for note in found.notes)
-    assert list(found.variance.source) == ["temperature", "latency", "blocks", "sampling"]
+    assert list(found.variance.source) == ["temperature", "latency", "blocks", "residual"]
     assert found.frame.p[0] < 0.01
     assert (found.contrasts.low < found.contrasts.high).all()
+
+
+def test_the_order_of_the_rows_changes_nothing() -> None:
+    # Takes of a manifest stand in the order in which they ended, which is chance.
+    frame = grid(12, lambda row: 0.3 * row["temperature"]).assign(seed=lambda table: 1000 + table["repeat"])
+    frame["latency"] = pd.Categorical(frame["latency"], ["normal", "low"])
+    found = effects(frame, ["temperature", "latency"], "f0", blocks=["text", "seed"], permutations=199, resamples=199)
+    assert found.contrasts.baseline.tolist() == [0.2, 0.2, "normal"]
+    for order in range(3):
+        shuffled = frame.sample(frac=1.0, random_state=order)
+        again = effects(
+            shuffled, ["temperature", "latency"], "f0", blocks=["text", "seed"], permutations=199, resamples=199
+        )
+        pd.testing.assert_frame_equal(again.frame, found.frame)
+        pd.testing.assert_frame_equal(again.contrasts, found.contrasts)
+    # The first word to appear is the baseline; p is the same whichever it is.
+    words = frame.astype({"latency": str})
+    turned = pd.concat([words[words.latency == "normal"], words[words.latency == "low"]])
+    one, other = (found_in(table, permutations=199, resamples=99) for table in (words, turned))
+    assert one.frame.p.tolist() == other.frame.p.tolist()
+    assert one.contrasts.estimate.iloc[2] == pytest.approx(-other.contrasts.estimate.iloc[2])
+
+
+def test_with_the_seed_for_a_block_the_noise_is_called_what_it_is() -> None:
+    frame = grid(13, repeats=4)
+    # What takes share by their seed is larger than what is left.
+    frame["f0"] += frame["repeat"].map({0: -9.0, 1: -3.0, 2: 3.0, 3: 9.0})
+    paired = effects(frame, "temperature", "f0", blocks=["text", "latency", "repeat"], permutations=99)
+    assert paired.variance.source.iloc[-1] == "residual"
+    assert paired.variance.sd.iloc[-1] < 2.0
+    assert "(sd) beside what axes and blocks explain" in str(paired)
+    plain = effects(frame, "temperature", "f0", blocks=["text", "latency"], permutations=99)
+    assert plain.variance.sd.iloc[-1] > 6.0
+    for found, told in ((paired, "takes beside what axes and blocks explain"), (plain, "repeated takes")):
+        axes = found.plot()
+        assert f"±1 sd of {told}" in axes.get_legend_handles_labels()[1]
+        assert axes.get_xlabel().startswith(f"difference in sd of {told},")
+        plt.close("all")
+
+
+def test_an_axis_with_a_temperature_of_0_says_what_it_does_to_the_noise() -> None:
+    frame = grid(14, sd=lambda row: 0.0 if row["temperature"] == 0.2 else 1.0)
+    (note,) = found_in(frame).notes
+    assert note == "At temperature 0.2 repeated takes have the same f0; that spread of 0 is part of the sd given."
+    assert found_in(grid(14)).notes == ()
+
+
+def test_a_mark_is_filled_only_where_its_own_interval_leaves_out_0() -> None:
+    # 0.2 and 0.7 are alike and 1.0 is far away: the axis does something, its first contrast does not.
+    found = found_in(grid(15, lambda row: 5.0 * (row["temperature"] == 1.0)))
+    first, second, _ = found.contrasts.to_dict("records")
+    assert found.frame.p_holm[0] < 0.05
+    assert first["low"] < 0.0 < first["high"]
+    assert second["low"] > 0.0
+    axes = found.plot()
+    marks = [line for line in axes.lines if line.get_marker() == "o"]
+    assert [line.get_markerfacecolor() == "white" for line in marks] == [True, False, True]
+    plt.close("all")
 
 
 def test_few_arrangements_are_told() -> None:

@@ -156,3 +156,37 @@ print(made.state, len(made.takes), [len(take.audio) for take in made.takes], mad
     assert done.stdout.startswith("done 2 [")
     assert "could not be kept" in done.stdout
     assert len(Cache(tmp_path)) == 1
+
+
+def test_a_manifest_on_a_full_disk_keeps_what_is_written_and_goes_on(tmp_path: Path) -> None:
+    program = """
+import resource, signal, sys
+from pathlib import Path
+from tests.experiments.sweeps.test_sweep import sweep
+from tests.tones import ToneBackend
+from voicelab.errors import StoreError
+from voicelab.schema import TTSRequest
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+# Each take fits, the manifest of all of them does not.
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+short = TTSRequest(text="Oh.", format="wav")
+work = sweep(ToneBackend(), repeats=8, base=short).start(manifest=Path(sys.argv[1]) / "run.jsonl")
+try:
+    work.wait()
+except StoreError as error:
+    print(work.state, error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
+    assert done.stdout.startswith("failed ")
+    assert "no room left on the disk" in done.stdout
+    kept = load(tmp_path / "run.jsonl")
+    assert 5 < len(kept) < 48
+    assert kept.notes == ()
+    rest = ToneBackend()
+    again = sweep(rest, repeats=8, base=TTSRequest(text="Oh.", format="wav"))
+    assert again.run(manifest=tmp_path / "run.jsonl").state == "done"
+    # A take or two more may have been kept than were written down.
+    assert 48 - len(kept) - 8 <= len(rest.asked) <= 48 - len(kept)
+    assert len(load(tmp_path / "run.jsonl")) == 48

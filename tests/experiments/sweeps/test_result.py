@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import json
+import threading
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from tests.experiments.sweeps.test_sweep import sweep
@@ -11,6 +14,8 @@ from voicelab.experiments.cache import Cache
 from voicelab.experiments.listening.design import REFERENCE, Trial
 from voicelab.experiments.listening.results import analyse
 from voicelab.experiments.listening.votes import Ballot
+from voicelab.experiments.manifest import load
+from voicelab.experiments.metrics import BASIC, METRICS, measure, measure_rows
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.schema import TTSRequest
 
@@ -20,6 +25,51 @@ def made(tmp_path: Path) -> SweepResult:
     axes: dict[str, object] = {"temperature": [0, 0.5, 1], "text": ["Hello there.", "Good evening."]}
     base = TTSRequest(text="axis", format="wav", sample_rate=24_000)
     return sweep(ToneBackend(), axes, base=base, repeats=2, cache=Cache(tmp_path / "cache")).run()
+
+
+def test_metrics_are_named_and_measured_take_by_take(made: SweepResult) -> None:
+    clips = [take.clip() for take in made.takes]
+    table = made.frame("duration", METRICS["level"])
+    plain = measure(clips, ["duration", "level"])
+    pd.testing.assert_frame_equal(table[["duration", "level", "undefined"]], plain)
+    assert list(table.columns[:3]) == ["temperature", "text", "repeat"]
+    # A function that takes all clips at once is one of the metrics too.
+    both = made.frame("duration", lambda clips: [{"samples": len(clip)} for clip in clips])
+    assert both.samples.tolist() == [len(clip) for clip in clips]
+    assert both.duration.tolist() == plain.duration.tolist()
+    pd.testing.assert_frame_equal(made.frame(measure_rows), made.frame(*BASIC))
+    nearness = made.frame("speaker_similarity", reference=clips[0]).speaker_similarity
+    assert nearness[0] == pytest.approx(1.0)
+    assert (nearness[1:] < 1.0).all()
+    with pytest.raises(RequestInvalid, match="there is no metric 'loud'"):
+        made.frame("loud")
+
+
+def test_the_table_of_a_manifest_is_in_the_order_of_the_grid(tmp_path: Path) -> None:
+    def late(_: int) -> None:
+        # The first take of the grid ends last.
+        if not others.is_set() and threading.current_thread().name.endswith("_0"):
+            others.wait(20)
+
+    others = threading.Event()
+    path = tmp_path / "run.jsonl"
+    work = sweep(ToneBackend(late), repeats=2).start(
+        manifest=path, concurrency=2, listener=lambda _: others.set() if len(work.outcomes) >= 5 else None
+    )
+    assert work.wait(30)
+    lines = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    written = [(line["labels"]["cell"], line["take"]["repeat"]) for line in lines]
+    assert written != sorted(written)
+    run = load(path)
+    table = run.frame("duration", "level")
+    made = sweep(ToneBackend(), repeats=2).result(work)
+    pd.testing.assert_frame_equal(
+        table[["temperature", "latency", "repeat", "key"]], made.frame()[["temperature", "latency", "repeat", "key"]]
+    )
+    assert [take.key for take in run] == table.key.tolist()
+    assert table.temperature.dtype == float
+    assert table.duration.tolist() == [take.clip().duration for take in run]
+    assert table.columns[-1] == "undefined"
 
 
 def test_a_selection_is_a_result(made: SweepResult) -> None:

@@ -38,11 +38,11 @@ def test_every_take_of_the_grid_has_a_row_before_it_is_made(tmp_path: Path) -> N
     assert ids(waiting) == list(range(8))
     done = [row_of(outcome, made.grid) for outcome in made.outcomes]
     assert [(row.id, row.labels, row.values) for row in done] == [(row.id, row.labels, row.values) for row in waiting]
-    assert done[0].name == "temperature=0, reference_id=ada, take=1"
+    assert done[0].name == "temperature=0, voice=ada, take=1"
     assert [row.state for row in done] == ["done", "done", "failed", "failed"] * 2
     assert done[0].clip() == made.takes[0].clip()
     assert done[2].error == "reference_id: There is no such voice"
-    with pytest.raises(NotFound, match="no sound of temperature=0, reference_id=nobody, take=1"):
+    with pytest.raises(NotFound, match="no sound of temperature=0, voice=nobody, take=1"):
         done[2].clip()
 
 

@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.audio.clip import Clip
+from voicelab.errors import RequestInvalid
 from voicelab.experiments.metrics.activity import HOP_S
 from voicelab.experiments.metrics.compare import warped_frames
 from voicelab.experiments.metrics.metric import Subject, Undefined
+from voicelab.experiments.metrics.words import other_words
 
-__all__ = ["Alignment", "align"]
+__all__ = ["Alignment", "align", "in_step"]
 
 _Floats = npt.NDArray[np.float64]
 
@@ -53,8 +55,11 @@ def align(first: Clip, second: Clip) -> Alignment:
 
     By their words where both know them and they are the same; else along the path of dynamic time warping
     over mel-cepstra that ``mcd`` describes. Clips that cannot be aligned (silence, too long) run in step, and the
-    result says so.
+    result says so. Raises RequestInvalid, which names ``text``, for clips that were asked to say different words.
     """
+    told = other_words(first, second)
+    if told:
+        raise RequestInvalid.of("text", f"clips are compared word by word, and {told}", in_="query")
     ends = (first.duration, second.duration)
     said = [[word.text.casefold() for word in clip.words] for clip in (first, second)]
     if said[0] and said[0] == said[1]:
@@ -67,13 +72,18 @@ def align(first: Clip, second: Clip) -> Alignment:
     try:
         frames = warped_frames(Subject(first, reference=Subject(second)))
     except Undefined as error:
-        pairs_in_step = np.array([(0.0, 0.0), ends], np.float64)
-        return Alignment(pairs_in_step[:, 0], pairs_in_step[:, 1], "time", str(error))
+        return in_step(first, second, str(error))
     seconds = np.asarray(frames, np.float64) * HOP_S
     # One knot every 50 ms of the path: the mean of what falls into it.
     bins = (seconds.sum(axis=1) / 2 / _KNOT_S).astype(np.intp)
     knots = np.array([seconds[bins == place].mean(axis=0) for place in np.unique(bins)])
     return Alignment(*_rising(knots, ends), "features")
+
+
+def in_step(first: Clip, second: Clip, reason: str) -> Alignment:
+    """Return the alignment of clips of which nothing more is known than their lengths."""
+    ends = np.array([(0.0, 0.0), (first.duration, second.duration)], np.float64)
+    return Alignment(ends[:, 0], ends[:, 1], "time", reason)
 
 
 def _rising(pairs: _Floats, ends: tuple[float, float]) -> tuple[_Floats, _Floats]:

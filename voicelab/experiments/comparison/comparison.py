@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.audio.clip import Clip
 from voicelab.errors import MissingExtra, RequestInvalid
-from voicelab.experiments.comparison.alignment import Alignment, align
+from voicelab.experiments.comparison.alignment import Alignment, align, in_step
+from voicelab.experiments.comparison.contours import Difference, contours_of, difference
 from voicelab.experiments.listening.stimuli import Matched, match_loudness
+from voicelab.experiments.metrics.words import other_words
 from voicelab.outputs import bundle, registered
 
 if TYPE_CHECKING:
@@ -39,7 +41,8 @@ class Comparison:
 
     def __repr__(self) -> str:
         listed = ", ".join(f"{name} {clip.duration:.2f} s" for name, clip in self.clips.items())
-        return f"Comparison({listed})"
+        apart = "" if self.same_text else "; different texts, which run in step"
+        return f"Comparison({listed}{apart})"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return bundle("comparison", self)
@@ -67,15 +70,25 @@ class Comparison:
 
     @cached_property
     def alignments(self) -> Mapping[str, Alignment]:
-        """Where the moments of the first clip are in each other one, by its name."""
+        """Where the moments of the first clip are in each other one, by its name; of another text, in step with it."""
         (_, first), *others = self.clips.items()
-        return MappingProxyType({name: align(first, clip) for name, clip in others})
+        told = {name: other_words(first, clip) for name, clip in others}
+        return MappingProxyType(
+            {name: in_step(first, clip, told[name]) if told[name] else align(first, clip) for name, clip in others}
+        )
+
+    @cached_property
+    def contours(self) -> Mapping[str, Difference]:
+        """How far pitch and level of each other clip are above the first one's, at the same word, by its name."""
+        first, *others = map(contours_of, self.clips.values())
+        found = zip(self.alignments.items(), others, strict=True)
+        return MappingProxyType({name: difference(first, other, aligned) for (name, aligned), other in found})
 
     @property
     def same_text(self) -> bool:
         """Whether all say the same, as far as is known: clips that were loaded do not tell."""
-        texts = {clip.provenance.request.text for clip in self.clips.values() if clip.provenance is not None}
-        return len(texts) <= 1
+        known = [clip for clip in self.clips.values() if clip.provenance is not None]
+        return not any(other_words(known[0], clip) for clip in known[1:])
 
     def differences(self) -> pd.DataFrame:
         """Return the fields in which the clips' requests differ: a row for each, a column for each clip.
@@ -86,9 +99,11 @@ class Comparison:
 
         known = {name: _asked(clip) for name, clip in self.clips.items()}
         fields = list(dict.fromkeys(field for asked in known.values() for field in asked))
-        rows = {field: {name: asked.get(field) for name, asked in known.items()} for field in fields}
-        differing = {field: row for field, row in rows.items() if len({repr(value) for value in row.values()}) > 1}
-        return pd.DataFrame.from_dict(differing, orient="index", columns=list(self.names))
+        every = {field: {name: asked.get(field) for name, asked in known.items()} for field in fields}
+        differing = {field: row for field, row in every.items() if len({repr(value) for value in row.values()}) > 1}
+        # As they are: a seed among floats is still a whole number.
+        rows = [list(row.values()) for row in differing.values()]
+        return pd.DataFrame(rows, index=list(differing), columns=list(self.names), dtype=object)
 
     def metrics(self, *names: str) -> pd.DataFrame:
         """Return measurements, a row for each clip: those of ``measure``, and distances from the first clip.

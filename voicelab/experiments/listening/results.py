@@ -14,12 +14,14 @@ from voicelab.experiments.statistics import (
     BradleyTerry,
     Estimate,
     Friedman,
+    MixedModel,
     Test,
     binomial,
     bradley_terry,
     friedman,
     holm,
     mean_opinion_score,
+    mixed_model,
     screen_mushra,
     wilcoxon,
 )
@@ -39,6 +41,7 @@ class ListeningResult:
     ``scores`` has the mean rating of each system with its interval (MOS, CMOS of each pair's second against the first,
     MUSHRA); ``tests`` one test for each pair, ``p_holm`` their p-values corrected together; ``ranking`` is
     Bradley and Terry's (AB, three systems or more), ``overall`` Friedman's (MOS and MUSHRA, three or more).
+    ``mixed_model()`` fits a model in which listeners and items are random.
     ``excluded`` says who does not count, and why; ``notes`` what could not be worked out; ``frame`` are the rows
     that count.
     """
@@ -53,6 +56,16 @@ class ListeningResult:
     overall: Friedman | None
     notes: tuple[str, ...]
     frame: pd.DataFrame = field(repr=False)
+
+    def mixed_model(self, confidence: float = 0.95) -> MixedModel:
+        """Fit a linear mixed model to the ratings that count, with listeners and items as random effects.
+
+        Of MOS and MUSHRA; see ``voicelab.experiments.statistics.mixed_model``, which says when to prefer it to
+        Friedman's test, and what it raises. RequestInvalid for a test without ratings of systems.
+        """
+        if self.kind not in {"MOS", "MUSHRA"}:
+            raise RequestInvalid.of("kind", f"{self.kind} has no ratings of single systems; MOS and MUSHRA have")
+        return mixed_model(self.frame, confidence=confidence)
 
     def __str__(self) -> str:
         lines = [

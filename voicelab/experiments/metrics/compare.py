@@ -13,6 +13,7 @@ from voicelab.audio.analysis import mel
 from voicelab.experiments.metrics.activity import HOP_S, activity
 from voicelab.experiments.metrics.metric import Subject, Undefined
 from voicelab.experiments.metrics.pitch import contour
+from voicelab.experiments.metrics.words import other_words
 
 __all__ = ["cepstrum", "log_f0_rmse", "mcd", "pesq", "stoi", "warped_frames"]
 
@@ -59,6 +60,9 @@ def _spoken_cepstrum(subject: Subject) -> tuple[_Floats, int]:
 def _path(subject: Subject) -> _Path:
     import librosa
 
+    told = other_words(subject.clip, subject.other.clip)
+    if told:
+        raise Undefined(f"what is said cannot be aligned: {told}")
     ours, first = subject.once(_spoken_cepstrum)
     theirs, other_first = subject.other.once(_spoken_cepstrum)
     if ours.shape[1] * theirs.shape[1] > _MOST_PAIRS:

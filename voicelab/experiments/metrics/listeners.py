@@ -156,8 +156,7 @@ def speaker_similarity(subject: Subject) -> float:
 def predicted_mos(subject: Subject) -> float:
     """Mean opinion score, 1 to 5, that the model in ``Tools.predictor`` predicts.
 
-    voicelab brings no such model: none installs with its weights inside. Plug one in as an object with
-    ``predict(samples, rate)``, or as an entry point. The best known is UTMOS, T. Saeki et al., "UTMOS:
-    UTokyo-SaruLab system for VoiceMOS Challenge 2022", Interspeech (2022).
+    voicelab brings no such model. Plug one in as an object with ``predict(samples, rate)``, or as an entry point. The
+    best known is UTMOS, T. Saeki et al., "UTMOS: UTokyo-SaruLab system for VoiceMOS Challenge 2022", Interspeech (2022).
     """
     return float(predictor_of(subject.tools).predict(subject.clip.samples, subject.clip.rate))

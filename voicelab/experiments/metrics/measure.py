@@ -9,7 +9,7 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.reduction import ForkingPickler
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from voicelab.audio.clip import Clip
 from voicelab.errors import RequestInvalid
@@ -21,13 +21,21 @@ from voicelab.experiments.metrics.words import recognizer_of
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["measure", "measure_rows"]
+__all__ = ["Audible", "measure", "measure_rows"]
 
 _CHUNKS_EACH = 4
 
 
+class Audible(Protocol):
+    """What has a clip, such as a Take."""
+
+    def clip(self) -> Clip:
+        """Return it."""
+        ...
+
+
 def measure(
-    clips: Iterable[Clip],
+    clips: Iterable[Clip | Audible],
     metrics: Iterable[str | Metric] = BASIC,
     *,
     reference: Clip | Sequence[Clip | None] | None = None,
@@ -41,12 +49,13 @@ def measure(
     defined: ``loudness: needs a block of 0.4 s, …; f0_median: …``.
 
     Args:
-        clips: what is measured.
+        clips: what is measured: Clips, or Takes, whose audio is fetched one after another, so that there may be more
+            of it than memory.
         metrics: names (``METRICS`` and registered ones) or Metric objects; BASIC when not given.
         reference: what each clip is compared with, by metrics that compare: one clip for all, or one or None
             for each.
-        text: what the clips should say: one text for all, or one or None for each. When not given, the text of
-            each clip's own request.
+        text: what the clips should say: one text for all, or one for each; None, and where it is not given, is the
+            text of a clip's own request.
         tools: recognizer, speaker encoder, MOS predictor and reader of figures, where the defaults do not do.
         jobs: number of processes. More than one pays for slow metrics (pitch, MCD, words) on some dozens of
             clips; a script must then guard its beginning with ``if __name__ == "__main__":``, and what is given
@@ -66,7 +75,7 @@ def measure(
 
 
 def measure_rows(
-    clips: Iterable[Clip],
+    clips: Iterable[Clip | Audible],
     metrics: Iterable[str | Metric] = BASIC,
     *,
     reference: Clip | Sequence[Clip | None] | None = None,
@@ -76,16 +85,12 @@ def measure_rows(
 ) -> list[dict[str, Any]]:
     """Return what ``measure`` does, as dictionaries and without pandas."""
     chosen = resolve(metrics)
-    if isinstance(clips, Clip):
-        clips = (clips,)
-    found = list(clips)
+    found = [clips] if isinstance(clips, Clip) else list(clips)
     for number, clip in enumerate(found):
-        if not isinstance(clip, Clip):
-            raise RequestInvalid.of("clips", f"number {number} is a {type(clip).__name__}, not a Clip")
+        if not isinstance(clip, Clip) and not callable(getattr(clip, "clip", None)):
+            raise RequestInvalid.of("clips", f"number {number} is a {type(clip).__name__}, not a Clip or a Take")
     references = _each(reference, len(found), "reference", Clip)
     texts = _each(text, len(found), "text", str)
-    if text is None:
-        texts = [clip.provenance.request.text if clip.provenance else None for clip in found]
     if type(jobs) is not int or jobs < 1:
         raise RequestInvalid.of("jobs", "Input should be a whole number from 1")
     for metric in chosen:
@@ -99,7 +104,7 @@ def measure_rows(
     return _in_processes(work, chosen, given, min(jobs, len(work)))
 
 
-_Work = list[tuple[Clip, Clip | None, str | None]]
+_Work = list[tuple[Clip | Audible, Clip | None, str | None]]
 
 
 def _each(value: Any, count: int, name: str, kind: type) -> list[Any]:
@@ -126,11 +131,13 @@ def _rows(work: _Work, metrics: Sequence[Metric], tools: Tools) -> list[dict[str
     # A reference for many clips is analysed once.
     references: dict[int, Subject] = {}
     rows = []
-    for number, (clip, reference, text) in enumerate(work):
+    for number, (item, reference, said) in enumerate(work):
         other = None
-        if reference is not None:
-            other = references.setdefault(id(reference), Subject(reference, text=text, tools=tools))
         try:
+            clip = item if isinstance(item, Clip) else item.clip()
+            text = clip.provenance.request.text if said is None and clip.provenance is not None else said
+            if reference is not None:
+                other = references.setdefault(id(reference), Subject(reference, text=text, tools=tools))
             rows.append(_row(Subject(clip, other, text, tools), metrics))
         except Exception as error:
             error.add_note(f"while measuring clip {number}")

@@ -7,12 +7,15 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 
+from voicelab.audio.clip import Clip
 from voicelab.errors import MissingExtra
 from voicelab.experiments.metrics.metric import Subject, Tools, Undefined
 from voicelab.voices.recognise import Recognizer, default_recognizer
 
-__all__ = ["cer", "heard", "recognizer_of", "split_words", "wer", "words"]
+__all__ = ["cer", "heard", "other_words", "recognizer_of", "split_words", "wer", "words"]
 
+# Letters of a text that an error repeats.
+_TOLD = 40
 _APOSTROPHES = re.compile(r"(?<=\w)['\u2019\u02bc](?=\w)")
 
 
@@ -30,6 +33,15 @@ def split_words(text: str, spoken: Callable[[str], str] | None, *, figures: bool
     if not figures and any(unicodedata.category(sign)[0] == "N" for sign in kept):
         raise Undefined("the text has figures in it, which can be read out in several ways: give Tools(spoken=…)")
     return kept.split()
+
+
+def other_words(first: Clip, second: Clip) -> str:
+    """Say that two clips were asked to say different words; "" where they were not, or nobody knows."""
+    texts = [clip.provenance.request.text for clip in (first, second) if clip.provenance is not None]
+    if len(texts) < 2 or split_words(texts[0], None) == split_words(texts[1], None):
+        return ""
+    one, other = (text if len(text) <= _TOLD else text[: _TOLD - 1] + "…" for text in texts)
+    return f"they say different texts, {one!r} and {other!r}"
 
 
 @lru_cache(maxsize=1)

@@ -3,6 +3,7 @@
 from voicelab.experiments.statistics.agreement import intraclass_correlation, krippendorff_alpha
 from voicelab.experiments.statistics.choices import BradleyTerry, binomial, bradley_terry
 from voicelab.experiments.statistics.effects import Effects, effects
+from voicelab.experiments.statistics.mixed import MixedModel, mixed_model
 from voicelab.experiments.statistics.multiple import benjamini_hochberg, holm
 from voicelab.experiments.statistics.planning import Sprt, choice_power, rating_power, ratings_needed, trials_needed
 from voicelab.experiments.statistics.ratings import (
@@ -20,6 +21,7 @@ __all__ = [
     "Effects",
     "Estimate",
     "Friedman",
+    "MixedModel",
     "Screening",
     "Sprt",
     "Test",
@@ -33,6 +35,7 @@ __all__ = [
     "intraclass_correlation",
     "krippendorff_alpha",
     "mean_opinion_score",
+    "mixed_model",
     "rating_power",
     "ratings_needed",
     "screen_mushra",

@@ -52,10 +52,11 @@ class Design:
 
 
 def _combine(codes: _Codes) -> _Codes:
+    """Number the different columns of ``codes`` from 0 in the order in which they come first."""
     if not codes.shape[0]:
         return np.zeros(codes.shape[1], np.intp)
-    _, cells = np.unique(codes, axis=1, return_inverse=True)
-    return np.asarray(cells, np.intp).reshape(-1)
+    _, first, cells = np.unique(codes, axis=1, return_index=True, return_inverse=True)
+    return np.asarray(np.argsort(np.argsort(first))[cells.reshape(-1)], np.intp)
 
 
 def columns_of(frame: pd.DataFrame, given: Sequence[str] | str, name: str) -> list[str]:
@@ -72,10 +73,10 @@ def columns_of(frame: pd.DataFrame, given: Sequence[str] | str, name: str) -> li
 
 
 def build(frame: pd.DataFrame, axes: Sequence[str], blocks: Sequence[str], metric: str) -> Design:
-    """Return the design of the rows in which ``metric`` is a finite number.
+    """Return the design of the rows in which ``metric`` is a finite number, the same whatever their order.
 
-    Levels of an axis are in ascending order where they are numbers, else in order of appearance. Raises
-    RequestInvalid for a metric that is not numeric.
+    Levels of an axis are in ascending order where they are numbers, in that of their categories where they have
+    some, else in order of appearance. Raises RequestInvalid for a metric that is not numeric.
     """
     import pandas as pd
 
@@ -83,13 +84,20 @@ def build(frame: pd.DataFrame, axes: Sequence[str], blocks: Sequence[str], metri
     if frame[metric].notna().sum() > np.isfinite(column).sum() and not np.isfinite(column).any():
         raise RequestInvalid.of("metrics", f"{metric!r} has no numbers in it")
     kept = np.isfinite(column)
-    codes, levels = [], []
+    codes, levels, places = [], [], []
     for factor in (*axes, *blocks):
         values = frame[factor]
-        if not pd.api.types.is_numeric_dtype(values):
+        ordered = pd.api.types.is_numeric_dtype(values) or isinstance(values.dtype, pd.CategoricalDtype)
+        if not ordered:
             # Lists and records are levels too, and cannot be hashed.
             values = values.map(lambda value: value if isinstance(value, str | int | float | bool) else repr(value))
-        code, names = pd.factorize(values, sort=pd.api.types.is_numeric_dtype(values), use_na_sentinel=False)
+        code, names = pd.factorize(values, sort=ordered, use_na_sentinel=False)
         codes.append(np.asarray(code, np.intp)[kept])
         levels.append(tuple(name.item() if isinstance(name, np.generic) else name for name in names))
-    return Design(column[kept], np.stack(codes), tuple(levels), len(axes))
+        # Not the codes themselves: those of words depend on which row comes first.
+        by_name = sorted(range(len(names)), key=lambda number, known=levels[-1]: repr(known[number]))  # type: ignore[misc]
+        places.append(np.argsort(by_name)[codes[-1]])
+    found = column[kept]
+    # Resampling draws by place, and the order in which takes were made must not decide a p-value.
+    order = np.lexsort((found, *reversed(places)))
+    return Design(found[order], np.stack(codes)[:, order], tuple(levels), len(axes))

@@ -39,11 +39,12 @@ class Effects:
 
     ``contrasts``: a row for each metric, axis and level but the first: ``estimate`` is the difference from the
     first level (``baseline``) in the metric's unit, ``low`` and ``high`` its interval, ``in_sd`` the estimate in
-    standard deviations of repeated takes.
+    standard deviations of the noise: the ``sd`` of ``variance``.
 
     ``variance``: where each metric's variance comes from: a row for each axis, ``blocks``, ``interactions`` and
     ``sampling`` (repeats of one cell), with ``df``, ``sum_sq``, ``eta_sq`` and ``omega_sq``; ``sd`` of sampling in
-    the metric's unit. The shares sum to 1 when all cells have equally many takes.
+    the metric's unit. Where no cell has two takes, as with the seed for a block, ``residual`` stands in place of the
+    last two: what axes and blocks leave over. The shares sum to 1 when all cells have equally many takes.
 
     ``notes`` are sentences on what the reader should know.
     """
@@ -68,22 +69,23 @@ class Effects:
                 for item in contrasts
                 if (item["metric"], item["axis"]) == (name, axis)
             ]
+        where = {"sampling": "between takes of one cell", "residual": "beside what axes and blocks explain"}
         lines += [
-            f"{row['metric']} varies by {row['sd']:.4g} (sd) between takes of one cell, "
-            f"{row['eta_sq']:.0%} of its variance"
+            f"{row['metric']} varies by {row['sd']:.4g} (sd) {where[row['source']]}, {row['eta_sq']:.0%} of its variance"
             for row in self.variance.to_dict("records")
-            if row["source"] == "sampling"
+            if row["source"] in where
         ]
         return "\n".join([*lines, *self.notes])
 
     __repr__ = __str__
 
     def plot(self, axes: Axes | None = None, *, alpha: float = 0.05) -> Axes:
-        """Draw every contrast with its interval, in standard deviations of repeated takes; return the axes.
+        """Draw every contrast with its interval, in standard deviations of the noise; return the axes.
 
-        The band is one standard deviation to each side: how far two takes of one cell differ anyway. Filled
-        marks are effects whose p, corrected by Holm, is at most ``alpha``. ``axes`` is where to draw, a new figure
-        when not given.
+        The band is one standard deviation to each side: how far takes of one cell differ anyway, or, where no cell has
+        two, what axes and blocks leave over; its label says which. Filled marks are contrasts whose own interval
+        leaves out 0, of effects whose p, corrected by Holm, is at most ``alpha``. ``axes`` is where to draw, a new
+        figure when not given.
         """
         from voicelab.experiments.statistics.picture import draw_effects
 
@@ -110,14 +112,16 @@ def effects(
             ``voicelab.experiments.metrics``), or, where none is, all numeric columns but axes and blocks. Takes in
             which a metric is NaN are left out of its tests.
         blocks: columns with what else differs and is held fixed, such as the text. Where the cells of a grid share
-            their seeds, add the seed, which compares like with like; without it the test is valid, but weaker.
+            their seeds, add the seed, which compares like with like; without it the test is valid, but weaker. With it
+            no cell has two takes, so that noise is then what differs after the seed's own effect.
         confidence: of the intervals.
         permutations: how many; p is a multiple of 1 / (permutations + 1).
         resamples: how many for the intervals.
         seed: of the resampling; each metric and axis draws from its own stream, so that adding another changes
             nothing.
 
-    An axis is tested by its main effect: one that raises a metric in one cell as much as it lowers it in another
+    The order of the rows changes nothing, but for words as levels: the first to appear is the baseline. An axis is
+    tested by its main effect: one that raises a metric in one cell as much as it lowers it in another
     has none, and shows among the interactions. With no repeats the interactions are taken for noise, and a note
     says so.
 
@@ -191,6 +195,7 @@ def _one_metric(
     noise = noise_of(design)
     if not noise.repeats:
         tables.notes.append("No cell has two takes: interactions cannot be told from sampling, and count as it.")
+    tables.notes += _still(design, metric, names, noise)
     shares = _variance(design, metric, names, noise)
     tables.variance += shares
     for number, axis in enumerate(names):
@@ -233,6 +238,24 @@ def _one_metric(
             )
 
 
+def _still(design: Design, metric: str, names: Sequence[str], noise: Noise) -> list[str]:
+    """Name the levels at which repeated takes never differ, as at temperature 0, beside others at which they do."""
+    if not (noise.repeats and noise.sum_sq > 0.0):
+        return []
+    cells = design.cells
+    several = (np.bincount(cells) > 1)[cells]
+    found = []
+    for number, axis in enumerate(names):
+        codes = design.codes[number]
+        for code in np.unique(codes[several]):
+            if not noise.residuals[several & (codes == code)].any():
+                level = design.levels[number][code]
+                found.append(
+                    f"At {axis} {level} repeated takes have the same {metric}; that spread of 0 is part of the sd given."
+                )
+    return found
+
+
 def _variance(design: Design, metric: str, names: Sequence[str], noise: Noise) -> list[dict[str, Any]]:
     """Split the sum of squares: each factor's is what the additive model loses without it (type II)."""
     factors = range(len(design.levels))
@@ -261,7 +284,7 @@ def _variance(design: Design, metric: str, names: Sequence[str], noise: Noise) -
         rows.append(row("blocks", model_df - df, without - left))
     if noise.repeats:
         rows.append(row("interactions", design.values.size - noise.df - model_df, left - noise.sum_sq))
-    sampling = row("sampling", noise.df, noise.sum_sq)
+    sampling = row("sampling" if noise.repeats else "residual", noise.df, noise.sum_sq)
     # What is left of 1 when the other shares are freed of the noise in them.
     sampling["omega_sq"] = design.values.size * mean_noise / (total + mean_noise) if total > 0.0 else math.nan
     sampling["sd"] = noise.sd

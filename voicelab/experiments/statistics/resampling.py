@@ -86,7 +86,7 @@ class Noise:
 
     @property
     def sd(self) -> float:
-        """Standard deviation of repeated takes, in the metric's unit; NaN without degrees of freedom."""
+        """Standard deviation of ``residuals``, in the metric's unit; NaN without degrees of freedom."""
         return math.sqrt(self.sum_sq / self.df) if self.df > 0 else math.nan
 
 

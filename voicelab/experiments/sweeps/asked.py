@@ -53,9 +53,6 @@ def sweep_of(
     else:
         axes.insert(0, Axis.of("text", text))
         first = axes[0].values[0]
-    prosody = {name: fixed.pop(name) for name in ("speed", "volume") if name in fixed}
-    if prosody:
-        fixed["prosody"] = prosody
     model = check_model(fixed.pop("model", lab.defaults.get("model")))
     if not isinstance(seed, int):
         axes.append(Axis.of("seed", seed))

@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING, Any, Final
 from voicelab.audio.clip import Clip
 from voicelab.errors import MissingExtra, NotFound, RequestInvalid, StoreError
 from voicelab.experiments.listening.design import Kind, ListeningTest
-from voicelab.experiments.sweeps.axes import field_name
+from voicelab.experiments.metrics import BASIC, Metric, measure_rows
+from voicelab.experiments.sweeps.axes import field_name, short_name
 from voicelab.experiments.sweeps.grid import Grid
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
 from voicelab.experiments.take import Take
+from voicelab.experiments.telling import told
 from voicelab.outputs import bundle, registered
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SweepResult"]
+__all__ = ["Measures", "SweepResult"]
+
+Measures = Callable[[Sequence[Clip]], Iterable[Mapping[str, Any]]]
+"""Measures all clips at once, a mapping for each."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class SweepResult:
         return len(self.outcomes)
 
     def __repr__(self) -> str:
-        axes = ", ".join(f"{axis.name}: {len(axis)}" for axis in self.grid.axes) or "no axes"
+        axes = ", ".join(f"{short_name(axis.name)}: {len(axis)}" for axis in self.grid.axes) or "no axes"
         failed = f", {len(self.failures)} failed" if self.failures else ""
         return f"SweepResult({axes}; {len(self.takes)} of {len(self.grid)} takes{failed}; {self.state})"
 
@@ -71,7 +76,8 @@ class SweepResult:
         known = {axis.name for axis in self.grid.axes} | {"repeat"}
         for name in named:
             if name not in known:
-                raise RequestInvalid.of(name, f"there is no such axis; there are {', '.join(sorted(known))}")
+                listed = ", ".join(sorted(map(short_name, known)))
+                raise RequestInvalid.of(name, f"there is no such axis; there are {listed}")
         return replace(self, outcomes=tuple(outcome for outcome in self.outcomes if _fits(outcome, named)))
 
     def clip(self, *, repeat: int = 0, **where: object) -> Clip:
@@ -101,7 +107,7 @@ class SweepResult:
         over = field_name(over)
         axis = next((axis for axis in self.grid.axes if axis.name == over), None)
         if axis is None:
-            known = ", ".join(axis.name for axis in self.grid.axes) or "none"
+            known = ", ".join(short_name(axis.name) for axis in self.grid.axes) or "none"
             raise RequestInvalid.of("over", f"there is no axis {over!r}; there are {known}", type="not_found")
         items: dict[str, dict[str, Clip]] = {}
         for outcome in self.outcomes:
@@ -160,21 +166,36 @@ class SweepResult:
         written: Path = write(self, path, **options)
         return written
 
-    def frame(self, measures: Callable[[Sequence[Clip]], Iterable[Mapping[str, Any]]] | None = None) -> pd.DataFrame:
+    def frame(self, *metrics: str | Metric | Measures, **options: Any) -> pd.DataFrame:
         """Return a tidy table: one row a take, a column for each axis, then its measurements.
 
         Columns: the axes (values; labels of text, voice and the like), ``repeat``, ``seed``, ``duration_s``,
-        ``first_audio_s``, ``total_s``, ``rtf``, ``cached``, ``digest``, ``key``, ``error``; and what
-        ``measures`` returns for each clip. Needs pandas.
+        ``first_audio_s``, ``total_s``, ``rtf``, ``cached``, ``digest``, ``key``, ``error``; then the metrics. Needs
+        pandas.
+
+        Args:
+            *metrics: names or Metric objects, as for ``vl.measure``; or a function that takes all clips at once and
+                returns a mapping for each, such as ``vl.measure_rows``.
+            **options: what ``vl.measure`` takes besides: ``reference``, ``text``, ``tools``, ``jobs``.
+
+        Raises what ``vl.measure`` raises.
         """
         import pandas as pd
 
         rows = [_row(outcome) for outcome in self.outcomes]
-        if measures is not None:
-            made = [place for place, outcome in enumerate(self.outcomes) if outcome.take is not None]
-            clips = [take.clip() for take in self.takes]
-            for place, more in zip(made, measures(clips), strict=True):
-                rows[place].update(more)
+        made = [row for row, outcome in zip(rows, self.outcomes, strict=True) if outcome.take is not None]
+        named = [metric for metric in metrics if not callable(metric)]
+        measures: list[Measures] = [metric for metric in metrics if callable(metric)]
+        if measure_rows in measures or named:
+            # Take by take: their clips all at once may be more than the memory.
+            chosen = [*(BASIC if measure_rows in measures else ()), *named]
+            for row, more in zip(made, measure_rows(self.takes, chosen, **options), strict=True):
+                row.update(more)
+        for measure in measures:
+            if measure is not measure_rows:
+                clips = [take.clip() for take in self.takes]
+                for row, found in zip(made, measure(clips), strict=True):
+                    row.update(found)
         names = [*(axis.name for axis in self.grid.axes), *_COLUMNS]
         return pd.DataFrame(rows, columns=list(dict.fromkeys([*names, *(key for row in rows for key in row)])))
 
@@ -197,7 +218,7 @@ def _row(outcome: Outcome) -> dict[str, Any]:
     cell, take = outcome.job.cell, outcome.take
     row: dict[str, Any] = dict(cell.plain)
     row |= {"repeat": outcome.job.repeat, "seed": outcome.job.seed, "cached": outcome.cached}
-    row["error"] = str(outcome.error) if outcome.error is not None else None
+    row["error"] = told(outcome.error) if outcome.error is not None else None
     if take is not None:
         seconds = seconds_of(take)
         row |= {

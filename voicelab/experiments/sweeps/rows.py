@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from voicelab.audio.clip import Clip
-from voicelab.errors import NotFound, RequestInvalid, VoicelabError
+from voicelab.errors import NotFound, RequestInvalid
 from voicelab.experiments.comparison.comparison import Comparison
-from voicelab.experiments.sweeps.axes import field_name
+from voicelab.experiments.sweeps.axes import field_name, short_name
 from voicelab.experiments.sweeps.grid import Grid, Job
 from voicelab.experiments.sweeps.run import Outcome
+from voicelab.experiments.telling import told
 
 __all__ = ["Row", "RowState", "comparison_of", "matching", "odd_one_out", "ordered", "row_of", "waiting_rows"]
 
@@ -30,10 +31,6 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "<": operator.lt,
 }
 _TERM: Final = re.compile(r"^(?P<name>[\w.]+)\s*(?P<sign>>=|<=|!=|==|=|>|<)\s*(?P<value>.*)$")
-_SECRET: Final = re.compile(
-    r"(?i)(\bbearer\s+|\b(?:api|access|auth)?[_-]?(?:key|token|secret|password)[\"']?\s*[=:]\s*[\"']?)[^\s\"',;]+"
-    r"|\b(?:vl_|sk-)[\w-]{12,}"
-)
 # Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993): makes the median deviation that of a normal one.
 _NORMAL: Final = 0.6745
 
@@ -58,7 +55,7 @@ class Row:
     @property
     def name(self) -> str:
         """All labels in one line."""
-        return ", ".join(f"{axis}={label}" for axis, label in self.labels.items())
+        return ", ".join(f"{short_name(axis)}={label}" for axis, label in self.labels.items())
 
     def of(self, name: str) -> Any:
         """Return what the row has under a name: a value, a measurement, its state; None when it has nothing."""
@@ -86,16 +83,11 @@ def waiting_rows(grid: Grid) -> list[Row]:
 def row_of(outcome: Outcome, grid: Grid) -> Row:
     """Return the row of an outcome: the take, or the error whole, but for what looks like a key in it."""
     job, take, error = outcome.job, outcome.take, outcome.error
-    told = ""
-    if error is not None:
-        told = str(error) if isinstance(error, VoicelabError) and str(error) else f"{type(error).__name__}: {error}"
-        # Errors of this program hold no secrets; those of somebody else's backend may.
-        told = _SECRET.sub(lambda found: f"{found[1] or ''}…", told)
     return Row(
         place(grid, job.cell.index, job.repeat),
         *_named(job, grid.repeats),
         state="failed" if take is None else "done",
-        error=told,
+        error="" if error is None else told(error),
         notes=() if take is None else take.told,
         hear=None if take is None else take.clip,
     )
@@ -122,7 +114,7 @@ def matching(rows: Iterable[Row], where: str) -> list[Row]:
             continue
         name, value = matched["name"], matched["value"].strip()
         if rows and not any(row.of(name) is not None for row in rows):
-            known = ", ".join(dict.fromkeys([*rows[0].labels, *rows[0].figures, "state"]))
+            known = ", ".join(dict.fromkeys([*map(short_name, rows[0].labels), *rows[0].figures, "state"]))
             raise RequestInvalid.of("filter", f"nothing is called {name!r}; there are {known}", type="not_found")
         compare = _OPERATORS[matched["sign"].replace("==", "=")]
         rows = [row for row in rows if _holds(row, name, compare, value)]
@@ -171,7 +163,10 @@ def comparison_of(rows: Sequence[Row]) -> Comparison:
     differing = [axis for axis in axes if len({row.labels.get(axis) for row in rows}) > 1]
     named: dict[str, Clip] = {}
     for number, row in enumerate(rows[:9], start=1):
-        name = ", ".join(f"{axis}={row.labels[axis]}" for axis in differing if axis in row.labels) or f"take {number}"
+        name = (
+            ", ".join(f"{short_name(axis)}={row.labels[axis]}" for axis in differing if axis in row.labels)
+            or f"take {number}"
+        )
         named[name if name not in named else f"{name} ({number})"] = row.clip()
     return Comparison(named)
 

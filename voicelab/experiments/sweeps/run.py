@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
@@ -21,6 +21,7 @@ from voicelab.experiments.sweeps.budget import Budget
 from voicelab.experiments.sweeps.grid import Job
 from voicelab.experiments.sweeps.workers import Pace, Workers
 from voicelab.experiments.take import Take, take_key
+from voicelab.experiments.telling import without_keys
 
 __all__ = ["Outcome", "Progress", "Run", "State", "seconds_of"]
 
@@ -131,6 +132,22 @@ class Run:
         self._ended: float | None = None
         self._thread = threading.Thread(target=self._run, name="voicelab-sweep", daemon=True)
         self._thread.start()
+
+    def __len__(self) -> int:
+        """Takes in all, those that are not made yet too."""
+        return len(self._jobs)
+
+    def __iter__(self) -> Iterator[Outcome]:
+        """Yield every outcome as it comes, and end with the run: ``for outcome in vl.progress(sweep.start()): …``.
+
+        Raises what ``wait`` raises. To leave the loop does not end the run; ``cancel`` does.
+        """
+        told, over = 0, False
+        while not over:
+            over = self.wait(_TICK)
+            come = list(self._outcomes.copy().values())[told:]
+            told += len(come)
+            yield from come
 
     @property
     def progress(self) -> Progress:
@@ -302,7 +319,11 @@ class Run:
     def _failed(self, job: Job, error: Exception) -> Failed:
         cell = job.cell
         fingerprint = self._means.capabilities[cell.backend].fingerprint
-        failure = Failure.of(error) if isinstance(error, VoicelabError) else Failure(type(error).__name__, str(error))
+        failure = (
+            Failure.of(error)
+            if isinstance(error, VoicelabError)
+            else Failure(type(error).__name__, without_keys(str(error)))
+        )
         return Failed(cell.request, cell.model, cell.backend, fingerprint, job.seed, job.repeat, failure)
 
 

@@ -13,7 +13,7 @@ from voicelab.backend import Backend, Capabilities, check_seed
 from voicelab.errors import MissingExtra, RequestInvalid, VoicelabError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.journal import Journal
-from voicelab.experiments.sweeps.axes import Axis
+from voicelab.experiments.sweeps.axes import Axis, short_name
 from voicelab.experiments.sweeps.budget import Budget, Estimate, estimate
 from voicelab.experiments.sweeps.grid import Grid, Job
 from voicelab.experiments.sweeps.result import SweepResult
@@ -96,7 +96,7 @@ class Sweep:
         return len(self.grid)
 
     def __repr__(self) -> str:
-        axes = ", ".join(f"{axis.name}: {len(axis)}" for axis in self.axes) or "no axes"
+        axes = ", ".join(f"{short_name(axis.name)}: {len(axis)}" for axis in self.axes) or "no axes"
         return f"Sweep({axes}; {len(self)} takes)"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:

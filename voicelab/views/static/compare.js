@@ -2,31 +2,12 @@
 //
 // The kernel sends {clips: [{name, rate, samples, gain, columns, bands, knots}], text} with two buffers for each clip:
 // s16le samples, and its mel spectrogram as bytes, 0 for 80 dB below the loudest. `knots` are pairs of moments
-// (of the first clip, of this one) that belong together.
+// (of the first clip, of this one) that belong together. Later it sends {kind: "figures"}: see compare-figures.js.
 
 import { colour } from "./cividis.js";
+import { warped } from "./compare-aligner.js";
+import { COLOURS, Figures, copied, node } from "./compare-figures.js";
 import { Switcher } from "./switcher.js";
-
-function node(tag, fields = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), fields);
-  made.append(...children);
-  return made;
-}
-
-/** Between the knots in a straight line: where the moment `x` of one side is on the other. */
-export function interpolate(knots, from, to, x) {
-  let low = 0;
-  let high = knots.length - 1;
-  if (x <= knots[0][from]) return knots[0][to];
-  if (x >= knots[high][from]) return knots[high][to];
-  while (high - low > 1) {
-    const middle = (low + high) >> 1;
-    if (knots[middle][from] <= x) low = middle;
-    else high = middle;
-  }
-  const share = (x - knots[low][from]) / (knots[high][from] - knots[low][from]);
-  return knots[low][to] + share * (knots[high][to] - knots[low][to]);
-}
 
 class Comparison {
   constructor(el, message, buffers) {
@@ -49,9 +30,7 @@ class Comparison {
   }
 
   warp(from, to, seconds) {
-    if (this.mode === "time") return seconds;
-    const first = from === "0" ? seconds : interpolate(this.clips[from].knots, 1, 0, seconds);
-    return to === "0" ? first : interpolate(this.clips[to].knots, 0, 1, first);
+    return this.mode === "time" ? seconds : warped(this.clips, Number(from), Number(to), seconds);
   }
 
   setMatched(on) {
@@ -86,7 +65,21 @@ class Comparison {
     this.root.onkeydown = (event) => this.key(event);
     el.append(this.root);
     this.observer = new ResizeObserver(() => this.refresh());
-    this.observer.observe(this.root);
+    for (const { canvas } of this.rows) this.observer.observe(canvas);
+    this.theme = new MutationObserver(() => this.refresh());
+    this.theme.observe(document.body, { attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"] });
+  }
+
+  /** Show what the kernel has worked out meanwhile. */
+  figure(message, buffers) {
+    this.figures?.root.remove();
+    this.figures = new Figures(this.clips, message, buffers, (seconds) => {
+      this.switcher.seek(this.warp("0", this.switcher.current, seconds));
+      this.refresh();
+    });
+    this.root.append(this.figures.root);
+    for (const canvas of this.figures.root.querySelectorAll("canvas")) this.observer.observe(canvas);
+    this.refresh();
   }
 
   row() {
@@ -164,14 +157,22 @@ class Comparison {
       for (const [row, { button, canvas }] of this.rows.entries()) {
         const place = this.order[row];
         const clip = this.clips[place];
-        const gain = this.matched ? ` ${clip.gain >= 0 ? "+" : ""}${clip.gain.toFixed(1)} dB` : "";
+        const gain = this.matched ? ` ${signed(clip.gain)} dB` : "";
         button.textContent = this.hidden ? `${row + 1}` : `${row + 1}  ${clip.name}${gain}`;
         const on = switcher.current === String(place);
+        button.style.borderLeft = this.hidden || !COLOURS[place] ? "" : `5px solid ${COLOURS[place]}`;
         button.setAttribute("aria-pressed", String(on));
         this.draw(canvas, clip, this.warp(switcher.current, String(place), switcher.position), on);
       }
+      if (this.figures) {
+        // Whoever shall not know which is which is told nothing of them.
+        this.figures.root.hidden = Boolean(this.hidden);
+        const gains = this.clips.map(({ gain }) => (this.matched ? gain : 0));
+        if (!this.hidden) this.figures.draw(this.warp(switcher.current, "0", switcher.position), gains);
+      }
+      const current = Number(switcher.current);
       Object.assign(this.root.dataset, {
-        current: this.clips[Number(switcher.current)].name,
+        current: this.hidden ? `${this.order.indexOf(current) + 1}` : this.clips[current].name,
         position: switcher.position.toFixed(3),
         playing: String(switcher.playing),
         heard: Math.max(Number(this.root.dataset.heard ?? 0), switcher.playing ? switcher.level() : 0).toFixed(4),
@@ -183,7 +184,10 @@ class Comparison {
   draw(canvas, clip, moment, on) {
     const ratio = globalThis.devicePixelRatio || 1;
     const [width, height] = [canvas.clientWidth, canvas.clientHeight].map((size) => Math.max(1, Math.round(size * ratio)));
-    if (clip.picture?.width !== width || clip.picture?.height !== height) clip.picture = picture(clip, width, height);
+    // The lighter of two blues of one palette is seen on dark pages.
+    const wave = document.body.dataset.jpThemeLight === "false" ? "#56b4e9" : "#0072b2";
+    const drawn = [width, height, wave].join();
+    if (clip.drawn !== drawn) Object.assign(clip, { drawn, picture: picture(clip, width, height, wave) });
     if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
     const pen = canvas.getContext("2d");
     pen.globalAlpha = on ? 1 : 0.6;
@@ -203,17 +207,24 @@ class Comparison {
   close() {
     this.switcher.stop();
     this.observer.disconnect();
+    this.theme.disconnect();
     cancelAnimationFrame(this.frame);
     void this.audio.close();
   }
 }
 
+/** A figure with its sign, in tenths; what is nearly nothing is +0.0. */
+function signed(value) {
+  const tenths = Math.round(10 * value) / 10;
+  return `${tenths < 0 ? "" : "+"}${(tenths || 0).toFixed(1)}`;
+}
+
 /** Waveform over spectrogram, drawn once for a size. */
-function picture(clip, width, height) {
+function picture(clip, width, height, wave) {
   const made = Object.assign(document.createElement("canvas"), { width, height });
   const pen = made.getContext("2d");
   const half = Math.round(height / 2);
-  pen.fillStyle = "#0072b2";
+  pen.fillStyle = wave;
   const step = clip.pcm.length / width;
   for (let x = 0; x < width; x++) {
     let low = 0;
@@ -239,16 +250,12 @@ function picture(clip, width, height) {
   return made;
 }
 
-function copied(view) {
-  return view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
-}
-
 export default {
   render({ model, el }) {
     let shown = null;
     const receive = (message, buffers) => {
-      if (message.kind !== "clips" || shown) return;
-      shown = new Comparison(el, message, buffers);
+      if (message.kind === "clips") shown ??= new Comparison(el, message, buffers);
+      else if (message.kind === "figures") shown?.figure(message, buffers);
     };
     model.on("msg:custom", receive);
     model.send({ kind: "ready" });

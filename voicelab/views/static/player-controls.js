@@ -152,6 +152,7 @@ function press(event, act) {
     ArrowLeft: () => act.jump(-jump),
     ArrowRight: () => act.jump(jump),
     Home: () => act.jump(-Infinity),
+    End: () => act.jump(Infinity),
     l: act.loop,
     L: act.loop,
     Escape: act.unloop,

@@ -2,6 +2,8 @@
 
 import { colour } from "./cividis.js";
 
+const FONT = "10px system-ui, sans-serif";
+const LINE = 11; // pixels from one label to the next, at least
 const DB = 120; // a byte of a spectrogram is 0 at -120 dB and 255 at full scale
 
 /** Make a canvas as sharp as the screen; returns its pen, in CSS pixels, and its size. */
@@ -27,7 +29,10 @@ export function inks(root) {
 export function drawWaveform(canvas, { samples, timeline, position, ink }) {
   const { pen, width, height, ratio } = paper(canvas);
   const middle = height / 2;
-  pen.font = "10px system-ui, sans-serif";
+  pen.fillStyle = ink.axis;
+  pen.fillRect(0, middle, width, 1);
+  if (!samples.length) return;
+  pen.font = FONT;
   for (const [sample, text] of timeline.ticks(width, 90)) {
     const x = timeline.x(sample, width);
     pen.fillStyle = ink.axis;
@@ -35,8 +40,6 @@ export function drawWaveform(canvas, { samples, timeline, position, ink }) {
     pen.fillStyle = ink.ink;
     pen.fillText(text, x + 3, height - 3);
   }
-  pen.fillStyle = ink.axis;
-  pen.fillRect(0, middle, width, 1);
   const step = timeline.width / width / ratio;
   const thin = 1 / ratio;
   pen.fillStyle = ink.heard;
@@ -55,7 +58,8 @@ export function drawWaveform(canvas, { samples, timeline, position, ink }) {
 }
 
 /** The loop and the place that sounds, over what a lane has drawn. */
-export function drawMarks(canvas, { timeline, position, region, ink }) {
+export function drawMarks(canvas, { samples, timeline, position, region, ink }) {
+  if (!samples.length) return;
   const pen = canvas.getContext("2d");
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
   if (region) {
@@ -103,9 +107,15 @@ export class Spectrum {
     this.range = range;
   }
 
-  draw(canvas, { samples, timeline }, range) {
+  /** Draw what is shown of it; `lacking` says why there is nothing yet. */
+  draw(canvas, { samples, timeline }, range, lacking) {
     const { pen, width, height } = paper(canvas);
-    if (!this.levels) return;
+    pen.font = FONT;
+    if (!this.levels) {
+      pen.fillStyle = "#fff";
+      pen.fillText(lacking, 8, 16);
+      return;
+    }
     if (!this.picture || this.range !== range) this.paint(range);
     // A column is centred on its moment.
     const column = (sample) => sample / samples.rate / this.hop + 0.5;
@@ -113,14 +123,18 @@ export class Spectrum {
     const shown = column(timeline.first + timeline.width) - first;
     pen.imageSmoothingEnabled = shown > width;
     pen.drawImage(this.picture, first, 0, shown, this.bands, 0, 0, width, height);
-    pen.font = "10px system-ui, sans-serif";
+    // Where two labels would touch, the upper one is left out; none is cut off.
+    let free = height - 2;
     for (const [text, share] of this.ticks) {
       const y = (1 - share) * height;
+      const line = Math.max(Math.min(y + 3, height - 3), 9);
+      if (line > free) continue;
+      free = line - LINE;
       // Black round the letters: below them the picture has any colour.
       Object.assign(pen, { fillStyle: "#fff", strokeStyle: "#000b", lineWidth: 3, lineJoin: "round" });
       pen.fillRect(0, y, 4, 1);
-      pen.strokeText(text, 7, y + 3);
-      pen.fillText(text, 7, y + 3);
+      pen.strokeText(text, 7, line);
+      pen.fillText(text, 7, line);
     }
   }
 }

@@ -23,6 +23,7 @@ class Shared {
     this.take = -1;
     this.heard = 0;
     this.notice = "";
+    this.gone = false;
     this.listeners = new Set();
     // Made now, so that the touch that asks for speech finds it: Safari wakes one only during a touch.
     this.transport.open();
@@ -73,13 +74,14 @@ class Shared {
   /** Ask the kernel for a spectrogram, once for each take and scale. */
   want(scale) {
     const wanted = `${this.take} ${scale}`;
-    if (!scale || !this.samples.complete || !this.samples.length || this.wanted === wanted) return;
+    if (!scale || this.gone || !this.samples.complete || !this.samples.length || this.wanted === wanted) return;
     this.wanted = wanted;
     this.model.send({ kind: "spectrogram", scale, take: this.take });
   }
 
   disconnect() {
     this.transport.rest();
+    this.gone = true;
     if (!this.samples.complete && this.samples.length) this.notice = "The kernel has gone; this is what had come.";
     this.samples.complete = true;
     this.tell();
@@ -122,7 +124,9 @@ function actions(state, look) {
       const name = `${state.model.get("name")}.${look.format}`;
       if (look.format === "wav") download(samples.wav(), name);
       else if (look.format === "pcm") download(samples.pcm(), name);
+      else if (state.gone) state.notice = "The kernel makes these files, and it has gone; WAV and PCM are made here.";
       else state.model.send({ kind: "encode", format: look.format, take: state.take });
+      changed();
     },
   };
 }
@@ -142,8 +146,10 @@ function controls(parts, state, look, position) {
   save.title = `Download as ${look.format.toUpperCase()}`;
   parts.speed.value = String(transport.speed);
   for (const late of [save, parts.speed]) late.disabled = !samples.complete || samples.length === 0;
+  for (const one of [parts.wider, parts.closer]) one.disabled = samples.length === 0;
   parts.whole.disabled = !look.timeline.zoomed;
-  parts.range.hidden = parts.spectrum.hidden = !look.scale;
+  parts.range.hidden = !look.scale;
+  parts.spectrum.hidden = !look.scale || !samples.length;
   clock.textContent = `${seconds} / ${samples.seconds.toFixed(1)} s`;
   wave.setAttribute("aria-valuemax", samples.seconds.toFixed(1));
   wave.setAttribute("aria-valuenow", seconds);
@@ -168,7 +174,8 @@ function refresh(parts, state, look) {
   drawMarks(parts.wave, view);
   if (look.scale && !state.model.get("compact")) {
     state.want(look.scale);
-    spectrum.draw(parts.spectrum, view, look.range);
+    const why = state.gone ? "The kernel makes spectrograms, and it has gone." : "The spectrogram is being made…";
+    spectrum.draw(parts.spectrum, view, look.range, samples.complete ? why : "The spectrogram comes when all is there.");
     drawMarks(parts.spectrum, view);
     parts.spectrum.setAttribute("aria-label", `${look.scale} spectrogram`);
   }

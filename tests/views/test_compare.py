@@ -1,0 +1,83 @@
+"""What the comparison's panel sends to its page, and what stays of it without one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tones import ToneBackend
+from voicelab.experiments.comparison.comparison import Comparison, compare
+from voicelab.lab import Lab
+from voicelab.schema import ReferenceAudio
+from voicelab.views.compare import ComparePanel
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    lab = Lab(ToneBackend())
+    return compare(lab.speak("Eight notes.", seed=1), fast=lab.speak("Eight notes.", seed=2, speed=2))
+
+
+def told(panel: ComparePanel, monkeypatch: pytest.MonkeyPatch, messages: int) -> list[tuple[dict[str, Any], Any]]:
+    """Open a page of the panel and return what it is sent."""
+    sent: list[tuple[dict[str, Any], Any]] = []
+    monkeypatch.setattr(panel, "send", lambda *message: sent.append(message))
+    panel._on_message(panel, {"kind": "ready"}, [])
+    deadline = time.monotonic() + 60
+    while len(sent) < messages:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return sent
+
+
+def test_sounds_come_first_and_figures_after_them(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = ComparePanel(comparison)
+    (clips, sounds), (figures, lines) = told(panel, monkeypatch, 2)
+    assert [clip["name"] for clip in clips["clips"]] == ["A", "fast"]
+    assert len(sounds) == 4
+    pitch, level = (np.frombuffer(line, np.float32) for line in lines)
+    assert np.array_equal(pitch, comparison.contours["fast"].f0.astype(np.float32), equal_nan=True)
+    assert pitch.shape == level.shape
+    asked, measured = figures["tables"]
+    assert asked["heads"] == ["", "A", "fast"]
+    assert asked["rows"] == [["speed", "1.0", "2.0"], ["seed", "1", "2"]]
+    assert measured["rows"][0][0] == "duration, s"
+    assert ["pauses", "0", "0"] in measured["rows"]
+    panel.close()
+
+
+def test_recordings_are_counted_and_other_texts_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(ToneBackend())
+    spoken = lab.speak("Eight notes.", references=[ReferenceAudio(audio=b"x", text="")])
+    panel = ComparePanel(compare(spoken, lab.speak("Others.")))
+    _, (figures, _) = told(panel, monkeypatch, 2)
+    (asked, _) = figures["tables"]
+    (recordings,) = (row for row in asked["rows"] if row[0] == "references")
+    assert recordings[1].startswith("1 recording (")
+    assert recordings[2] == "–"
+    assert "it runs in step: they say different texts" in figures["middles"][0]
+    panel.close()
+
+
+def test_a_closed_panel_is_told_nothing(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    panel = ComparePanel(comparison)
+    panel.close()
+    sent: list[object] = []
+    monkeypatch.setattr(panel, "send", lambda *message: sent.append(message))
+    panel._on_message(panel, {"kind": "ready"}, [])
+    for thread in threading.enumerate():
+        if thread.name == "voicelab-comparison":
+            thread.join(30)
+    assert sent == []
+
+
+def test_without_a_kernel_it_still_plays(comparison: Comparison) -> None:
+    shown = ComparePanel(comparison)._repr_mimebundle_()
+    assert shown is not None
+    assert shown[0]["text/html"].count("<audio controls") == 2
+    assert "application/vnd.jupyter.widget-view+json" in shown[0]
+    assert shown[0]["text/plain"].startswith("ComparePanel(Comparison(")
