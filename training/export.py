@@ -48,8 +48,8 @@ PRESETS = (
     Preset("iris", "a woman, Scottish, light", "awb", 1.28, 1.1),
 )
 MANDARIN_PRESETS = (
-    Preset("mei", "a woman, a formant synthesizer's; at home in Mandarin", "Annie"),
-    Preset("wei", "a man, a formant synthesizer's; at home in Mandarin", "Mario"),
+    Preset("mei", "a woman, a formant synthesizer's; at home in Mandarin", "steph"),
+    Preset("wei", "a man, a formant synthesizer's; at home in Mandarin", "m2"),
 )
 """Where Mandarin was learned."""
 

@@ -13,7 +13,7 @@ from voicelab.backend import VoicePreset
 from voicelab.engine import checkpoint
 from voicelab.engine.codec import DecoderStream
 from voicelab.engine.local import LocalBackend
-from voicelab.engine.pipeline import Speech
+from voicelab.engine.pipeline import Speech, _pieces
 from voicelab.engine.sampling import Settings
 from voicelab.errors import Cancelled, EngineError
 from voicelab.schema import TTSRequest
@@ -86,3 +86,12 @@ def test_what_is_cancelled_gives_the_engine_no_more(backend: LocalBackend, monke
             pass
     assert len(speech._sequences) == 4
     assert all(sequence.cancelled for sequence in speech._sequences)
+
+
+def test_chinese_is_read_in_shorter_pieces() -> None:
+    """A character is a syllable: as many characters as in English would not fit max_new_tokens."""
+    text = "我们今天去学校, " * 50
+    pieces = _pieces(text)
+    assert "".join(pieces).replace(" ", "") == text.replace(" ", "")
+    assert max(map(len, pieces)) <= 160
+    assert _pieces("dogs bark, " * 50) == ("dogs bark, " * 50,)
