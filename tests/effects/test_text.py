@@ -13,7 +13,7 @@ from voicelab.errors import RequestInvalid
     ("text", "words", "noted"),
     [
         ("Hello 😀 there.", ["Hello", "there"], "😀"),
-        ("Hello 你好 world.", ["Hello", "world"], "你好"),
+        ("Hello こんにちは world.", ["Hello", "world"], "こんにちは"),
         ("Hello мир again, friend.", ["Hello", "again", "friend"], "мир"),
         ("Hello مرحبا again, friend.", ["Hello", "again", "friend"], "مرحبا"),
         ("🇬🇧 Hi", ["Hi"], "🇬🇧"),

@@ -33,14 +33,14 @@ def kept(latents: Tensor, quantized: Tensor) -> float:
 def similarity(one: Tensor, other: Tensor, voices: Tensor) -> float:
     """How near two speakers are: 1 for the same, 0 for as far apart as two voices of the checkpoint are on average.
 
-    One minus the distance of their statistics over the mean distance between the checkpoint's voices; no unit, at most 1,
-    below 0 for those further apart than voices usually are. Two texts of one speaker are some way below 1 too, the more so
-    the shorter they are.
+    One minus their distance, as the language model sees speakers, over the mean distance between the checkpoint's voices; no
+    unit, at most 1, below 0 for those further apart than voices usually are. Two texts of one speaker are some way below 1
+    too, the more so the shorter they are: .67 to .84 for 3 s, .78 to .88 for 9 s. Others had 0 on average, .75 at most.
 
     Args:
-        one: (STATISTICS * latent,) mean and deviation of a speaker's latents, as `lm.speaker_statistics` makes them.
+        one: (width,) a speaker, as `LM.encode_speaker` makes it of its statistics.
         other: the same of the other.
-        voices: (voices, STATISTICS * latent) those of the checkpoint; at least two that differ, or the answer is 0.
+        voices: (voices, width) those of the checkpoint; at least two that differ, or the answer is 0.
     """
     usual = float(torch.pdist(voices.float()).mean()) if len(voices) > 1 else 0.0
     return 1.0 - float((one - other).norm()) / usual if usual > 0 else 0.0

@@ -218,7 +218,10 @@ class LocalBackend:
         notes = (*speech.notes, *prosody.notes, *((_ONE_VOICE,) if alone and model == _SMALL else ()))
         near = None
         if request.references or (voice and voice not in self._checkpoint.speakers):
-            near = similarity(speech.speaker, speaker, torch.stack(list(self._checkpoint.speakers.values())))
+            every = torch.stack([speech.speaker, speaker, *self._checkpoint.speakers.values()])
+            with torch.inference_mode():
+                told = self._checkpoint.lm.encode_speaker(every.to(self._device)).cpu()
+            near = similarity(told[0], told[1], told[2:])
         if request.references and not voice:
             notes += self._references.doubts(request.references)
         return Epilogue(stretch_words(speech.words, prosody.speed), notes, near)
