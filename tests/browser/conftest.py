@@ -217,6 +217,7 @@ def themed(page: Page, theme: str) -> None:
         ".every((canvas) => !canvas.clientWidth || Math.abs(canvas.width - canvas.clientWidth * devicePixelRatio) < 2)",
         timeout=LONG,
     )
+    page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=LONG)  # it lies over everything meanwhile
 
 
 def shoot(page: Page, selector: str, path: Path, name: str) -> bytes:

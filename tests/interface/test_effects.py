@@ -22,8 +22,8 @@ LONG = "The boy ran. " * 3 + "Rice is often served in round bowls, and the juice
 def low_and_high(voice: Voice) -> tuple[str, str]:
     """The lowest and the highest of some voices of the shared library."""
     named = [one.id for one in voice.backend.capabilities.voices]
-    assert len(named) >= 4
-    ranked = sorted((pitch(voice.say(reference_id=name)), name) for name in named[:4])
+    assert len(named) >= 3
+    ranked = sorted((pitch(voice.say(reference_id=name)), name) for name in named[:3])
     assert ranked[-1][0] > 1.2 * ranked[0][0]
     return ranked[0][1], ranked[-1][1]
 

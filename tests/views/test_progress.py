@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,10 +81,14 @@ def test_a_terminal_has_a_line_and_a_file_nothing(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.usefixtures("notebook")
 def test_a_sweep_at_work_is_gone_through_as_it_is_made(tmp_path: Path) -> None:
-    lab = Lab(ToneBackend(lambda _: time.sleep(0.02)))
+    first = threading.Event()  # the takes wait until one of the failures has been told
+    lab = Lab(ToneBackend(lambda _: first.wait(5)))
     run = lab.sweep("One.", temperature="0..1 step 0.5", voice=["ada", "nobody"], cache=vl.Cache(tmp_path)).start()
     with capture_output() as caught:
-        states = [(outcome.error is None, run.state) for outcome in vl.progress(run, "takes")]
+        states = []
+        for outcome in vl.progress(run, "takes"):
+            states.append((outcome.error is None, run.state))
+            first.set()
     assert sorted(made for made, _ in states) == [False] * 3 + [True] * 3
     assert states[0][1] == "running", "they come before all are made"
     assert shown(caught.outputs)[-1] == "takes: 6 of 6"
