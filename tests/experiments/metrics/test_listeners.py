@@ -66,8 +66,17 @@ def test_the_trained_encoder_is_used_where_it_is_installed(figure: Figure) -> No
 def test_a_predictor_is_plugged_in(sounds: Any, figure: Figure) -> None:
     clip = sounds.clip(np.full(100, 0.5))
     assert figure(clip, "predicted_mos", tools=Tools(predictor=Level()))[0] == 3.0
-    with pytest.raises(MissingExtra, match="voicelab brings none"):
-        figure(clip, "predicted_mos")
+
+
+def test_noise_is_predicted_to_be_worse(figure: Figure) -> None:
+    if importlib.util.find_spec("speechmos") is None:
+        with pytest.raises(MissingExtra, match=r"voicelab\[mos\]"):
+            figure(voice(120), "predicted_mos")
+        return
+    clean = voice(120)
+    rough = Clip(clean.samples + np.random.default_rng(0).normal(0, 0.05, len(clean)).astype(np.float32), RATE)
+    good, bad = figure(clean, "predicted_mos")[0], figure(rough, "predicted_mos")[0]
+    assert 1 <= bad < good - 0.2 <= 5
 
 
 def test_unknown_models_are_named_before_work_starts(figure: Figure) -> None:

@@ -17,6 +17,7 @@ from voicelab.errors import MissingExtra, RequestInvalid
 from voicelab.experiments.metrics.metric import MosPredictor, SpeakerEncoder, Subject, Tools, Undefined
 
 __all__ = [
+    "Dnsmos",
     "LongTermSpectrum",
     "Resemblyzer",
     "encoder_of",
@@ -86,6 +87,32 @@ class Resemblyzer:
         return vector
 
 
+class Dnsmos:
+    """The predictor of the package speechmos, whose weights lie inside it: DNSMOS P.835, overall quality.
+
+    C. Reddy, V. Gopal & R. Cutler, "DNSMOS P.835: a non-intrusive perceptual objective speech quality metric to evaluate
+    noise suppressors", ICASSP (2022). It hears 9 s at 16 kHz, and shorter clips over and over; it was made for noise and what
+    suppressing it leaves, so it tells little of how natural a voice is. Raises MissingExtra when it is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            from speechmos import dnsmos
+        except ImportError as error:
+            raise MissingExtra(
+                f"predicted_mos by DNSMOS needs it installed: pip install 'voicelab[mos]' ({error})", extra="mos"
+            ) from error
+        self._run = dnsmos.run
+
+    def predict(self, samples: Samples, rate: int) -> float:
+        """Return the score, 1 to 5. Raises Undefined for a clip without samples."""
+        if not samples.size:
+            raise Undefined("the clip is empty")
+        sound = np.clip(resample(samples, rate, 16_000), -1.0, 1.0)
+        return float(self._run(sound, 16_000)["ovrl_mos"])
+
+
+_OWN_PREDICTORS: dict[str, type[MosPredictor]] = {"dnsmos": Dnsmos}
 _OWN_ENCODERS: dict[str, type[SpeakerEncoder]] = {"long-term-spectrum": LongTermSpectrum, "resemblyzer": Resemblyzer}
 
 
@@ -102,17 +129,11 @@ def encoder_of(tools: Tools) -> SpeakerEncoder:
 
 
 def predictor_of(tools: Tools) -> MosPredictor:
-    """Return the MOS predictor that the tools give or name.
+    """Return the MOS predictor that the tools give or name; "dnsmos" when they do neither.
 
-    Raises RequestInvalid for an unknown name, MissingExtra when there is none: voicelab brings none.
+    Raises RequestInvalid for an unknown name, MissingExtra for one that is not installed.
     """
-    given = tools.predictor
-    if given is None:
-        raise MissingExtra(
-            "predicted_mos needs a model, and voicelab brings none: give Tools(predictor=…), an object with "
-            f"predict(samples, rate), or the name of an entry point in {PREDICTORS}",
-            extra="",
-        )
+    given = tools.predictor if tools.predictor is not None else "dnsmos"
     made = _plugged(PREDICTORS, given, "predictor") if isinstance(given, str) else given
     if not isinstance(made, MosPredictor):
         raise RequestInvalid.of("predictor", f"{given!r} has no predict(samples, rate)")
@@ -121,7 +142,8 @@ def predictor_of(tools: Tools) -> MosPredictor:
 
 @lru_cache(maxsize=8)
 def _plugged(group: str, name: str, field: str) -> object:
-    own = _OWN_ENCODERS if group == ENCODERS else {}
+    own: dict[str, type[SpeakerEncoder]] | dict[str, type[MosPredictor]]
+    own = _OWN_ENCODERS if group == ENCODERS else _OWN_PREDICTORS
     if name in own:
         return own[name]()
     found = list(entry_points(group=group, name=name))
@@ -156,7 +178,7 @@ def speaker_similarity(subject: Subject) -> float:
 def predicted_mos(subject: Subject) -> float:
     """Mean opinion score, 1 to 5, that the model in ``Tools.predictor`` predicts.
 
-    voicelab brings no such model. Plug one in as an object with ``predict(samples, rate)``, or as an entry point. The
-    best known is UTMOS, T. Saeki et al., "UTMOS: UTokyo-SaruLab system for VoiceMOS Challenge 2022", Interspeech (2022).
+    Dnsmos unless another is plugged in, as an object with ``predict(samples, rate)`` or as an entry point. The best known
+    for synthesis is UTMOS, T. Saeki et al., "UTMOS: UTokyo-SaruLab system for VoiceMOS Challenge 2022", Interspeech (2022).
     """
     return float(predictor_of(subject.tools).predict(subject.clip.samples, subject.clip.rate))

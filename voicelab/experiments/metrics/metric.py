@@ -52,7 +52,7 @@ class Tools:
     ``recognizer`` hears words (default: voicelab's own, from the extra ``recognition``). ``encoder`` tells
     speakers apart: an object, or the name of an entry point in the group ``voicelab.speaker_encoders``
     (default "long-term-spectrum"). ``predictor`` predicts a MOS: an object, or a name in the group
-    ``voicelab.mos_predictors`` (no default). ``spoken`` writes a text as it is read aloud, "1984" as
+    ``voicelab.mos_predictors`` (default: "dnsmos"). ``spoken`` writes a text as it is read aloud, "1984" as
     "nineteen eighty four"; without it, texts with figures in them have no word error.
     """
 
