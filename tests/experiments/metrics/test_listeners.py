@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import importlib.util
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 
 from tests.speechlike import RATE, speechlike
 from voicelab.audio.clip import Clip
-from voicelab.audio.samples import Samples
+from voicelab.audio.samples import Samples, resample
 from voicelab.errors import MissingExtra, RequestInvalid
 from voicelab.experiments.metrics import Tools, measure
+from voicelab.experiments.metrics.listeners import Dnsmos
 
 Figure = Callable[..., tuple[float, str]]
 
@@ -68,15 +70,35 @@ def test_a_predictor_is_plugged_in(sounds: Any, figure: Figure) -> None:
     assert figure(clip, "predicted_mos", tools=Tools(predictor=Level()))[0] == 3.0
 
 
+def predicts() -> bool:
+    return all(importlib.util.find_spec(name) for name in ("speechmos", "onnxruntime", "requests"))
+
+
 def test_noise_is_predicted_to_be_worse(figure: Figure) -> None:
-    if importlib.util.find_spec("speechmos") is None:
+    if not predicts():
         with pytest.raises(MissingExtra, match=r"voicelab\[mos\]"):
             figure(voice(120), "predicted_mos")
         return
-    clean = voice(120)
+    clean = voice(120, 5.0)
     rough = Clip(clean.samples + np.random.default_rng(0).normal(0, 0.05, len(clean)).astype(np.float32), RATE)
     good, bad = figure(clean, "predicted_mos")[0], figure(rough, "predicted_mos")[0]
     assert 1 <= bad < good - 0.2 <= 5
+    assert "silent" in figure(Clip(np.zeros(RATE, np.float32), RATE), "predicted_mos")[1]
+    assert "8 kHz" in figure(clean.resample(8000), "predicted_mos")[1]
+
+
+def test_each_scale_is_what_its_authors_program_says() -> None:
+    dnsmos = pytest.importorskip("speechmos.dnsmos", exc_type=ImportError)
+    # 11 s have two windows; 44.1 kHz and more than full scale are made what the network takes.
+    clip = voice(120, 11.0)
+    heard = resample(clip.samples, clip.rate, 16_000)
+    told = dnsmos.run(np.clip(heard, -1, 1), 16_000)
+    halves = [dnsmos.run(np.clip(heard[at : at + int(9.01 * 16_000)], -1, 1), 16_000)["ovrl_mos"] for at in (0, 16_000)]
+    for scale in ("ovrl", "p808"):
+        assert copy.copy(Dnsmos(scale)).predict(clip.samples, clip.rate) == told[f"{scale}_mos"]
+    assert told["ovrl_mos"] == pytest.approx(np.mean(halves))
+    with pytest.raises(RequestInvalid, match="none of ovrl, sig, bak, p808"):
+        Dnsmos("mos")  # type: ignore[arg-type]
 
 
 def test_unknown_models_are_named_before_work_starts(figure: Figure) -> None:

@@ -2,14 +2,17 @@
 
 from voicelab.experiments.metrics.catalogue import BASIC, METRICS, available
 from voicelab.experiments.metrics.latency import underruns_at
+from voicelab.experiments.metrics.listeners import Dnsmos, Resemblyzer
 from voicelab.experiments.metrics.measure import measure, measure_rows
 from voicelab.experiments.metrics.metric import Metric, MosPredictor, SpeakerEncoder, Subject, Tools, Undefined
 
 __all__ = [
     "BASIC",
     "METRICS",
+    "Dnsmos",
     "Metric",
     "MosPredictor",
+    "Resemblyzer",
     "SpeakerEncoder",
     "Subject",
     "Tools",

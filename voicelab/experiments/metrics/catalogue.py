@@ -46,7 +46,7 @@ _OWN = (
     Metric("wer", "", words.wer, "lower", ("text", "recognizer"), module="jiwer", extra="metrics", slow=True),
     Metric("cer", "", words.cer, "lower", ("text", "recognizer"), module="jiwer", extra="metrics", slow=True),
     Metric("speaker_similarity", "", listeners.speaker_similarity, "higher", ("reference", "encoder"), slow=True),
-    Metric("predicted_mos", "MOS", listeners.predicted_mos, better="higher", needs=("predictor",), slow=True),
+    Metric("predicted_mos", "MOS", listeners.predicted_mos, "higher", ("predictor",), extra="mos", slow=True),
     Metric("first_audio_s", "s", latency.first_audio, better="lower"),
     Metric("rtf", "", latency.rtf, better="lower"),
     Metric("underruns", "", latency.underruns, better="lower"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import warnings
 from functools import lru_cache
 from importlib.metadata import entry_points
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ __all__ = [
 ENCODERS, PREDICTORS = "voicelab.speaker_encoders", "voicelab.mos_predictors"
 _LOUD_DB = 30.0
 _SHORTEST_S = 0.5
+_DNSMOS_HZ = 16_000
 
 
 class LongTermSpectrum:
@@ -87,29 +89,57 @@ class Resemblyzer:
         return vector
 
 
-class Dnsmos:
-    """The predictor of the package speechmos, whose weights lie inside it: DNSMOS P.835, overall quality.
+Scale = Literal["ovrl", "sig", "bak", "p808"]
 
-    C. Reddy, V. Gopal & R. Cutler, "DNSMOS P.835: a non-intrusive perceptual objective speech quality metric to evaluate
-    noise suppressors", ICASSP (2022). It hears 9 s at 16 kHz, and shorter clips over and over; it was made for noise and what
-    suppressing it leaves, so it tells little of how natural a voice is. Raises MissingExtra when it is not installed.
+
+class Dnsmos:
+    """The predictor of the package speechmos, whose weights lie inside it: DNSMOS, by default P.835 OVRL.
+
+    ``scale`` is what is predicted: of ITU-T P.835's three ratings "ovrl", the whole, "sig", the speech alone, or "bak", how
+    little the background disturbs (C. Reddy, V. Gopal & R. Cutler, "DNSMOS P.835: A non-intrusive perceptual objective
+    speech quality metric to evaluate noise suppressors", ICASSP 2022); or "p808", the quality by absolute category rating
+    of ITU-T P.808 (the same authors, "DNSMOS: A non-intrusive perceptual objective speech quality metric …", ICASSP 2021).
+    All run from 1 (bad) to 5 (excellent), but clean speech comes to about 3 to 3.5 on "ovrl".
+
+    Heard is what lies below 8 kHz, in windows of 9.01 s, one a second, and the score is their mean, as in the authors'
+    program: a longer clip has several windows, a shorter one is doubled until it fills one. It was made for noise and for
+    what suppressing it leaves, so it tells little of how natural a voice is. A window takes about a quarter of a second
+    on one core; ``jobs`` of ``measure`` shares takes among processes. May be used by several threads at once.
+
+    Raises MissingExtra when it is not installed, RequestInvalid for another scale.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scale: Scale = "ovrl") -> None:
+        if scale not in get_args(Scale):
+            raise RequestInvalid.of("scale", f"{scale!r} is none of {', '.join(get_args(Scale))}")
         try:
+            import onnxruntime
             from speechmos import dnsmos
         except ImportError as error:
             raise MissingExtra(
                 f"predicted_mos by DNSMOS needs it installed: pip install 'voicelab[mos]' ({error})", extra="mos"
             ) from error
-        self._run = dnsmos.run
+        self._scale: Scale = scale
+        options = onnxruntime.SessionOptions()
+        # Left to itself it lets a thread for every core spin: ten times as long where other work goes on.
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        weights = Path(dnsmos.__file__).with_name("dnsmos_models")
+        self._model: Any = dnsmos.DNSMOS.__new__(dnsmos.DNSMOS)
+        self._model.onnx_sess = onnxruntime.InferenceSession(weights / "sig_bak_ovr.onnx", options)
+        self._model.p808_onnx_sess = onnxruntime.InferenceSession(weights / "model_v8.onnx", options)
+
+    def __reduce__(self) -> tuple[type[Dnsmos], tuple[Scale]]:
+        # Each process loads its own.
+        return Dnsmos, (self._scale,)
 
     def predict(self, samples: Samples, rate: int) -> float:
-        """Return the score, 1 to 5. Raises Undefined for a clip without samples."""
-        if not samples.size:
-            raise Undefined("the clip is empty")
-        sound = np.clip(resample(samples, rate, 16_000), -1.0, 1.0)
-        return float(self._run(sound, 16_000)["ovrl_mos"])
+        """Return the score, nominally 1 to 5. Raises Undefined for silence and for rates under 16 kHz."""
+        if rate < _DNSMOS_HZ:
+            raise Undefined(f"DNSMOS hears up to 8 kHz, and a rate of {rate} Hz ends before")
+        if not samples.any():
+            raise Undefined("the clip is silent" if samples.size else "the clip is empty")
+        sound = np.clip(resample(samples, rate, _DNSMOS_HZ), -1.0, 1.0)
+        return float(self._model(sound, _DNSMOS_HZ, is_personalized_MOS=False)[f"{self._scale}_mos"])
 
 
 _OWN_PREDICTORS: dict[str, type[MosPredictor]] = {"dnsmos": Dnsmos}
@@ -178,7 +208,8 @@ def speaker_similarity(subject: Subject) -> float:
 def predicted_mos(subject: Subject) -> float:
     """Mean opinion score, 1 to 5, that the model in ``Tools.predictor`` predicts.
 
-    Dnsmos unless another is plugged in, as an object with ``predict(samples, rate)`` or as an entry point. The best known
-    for synthesis is UTMOS, T. Saeki et al., "UTMOS: UTokyo-SaruLab system for VoiceMOS Challenge 2022", Interspeech (2022).
+    By default Dnsmos, which predicts P.835 OVRL; its docstring says what that tells of a synthetic voice, and what not.
+    Another is plugged in as an object with ``predict(samples, rate)`` or as an entry point. The best known for synthesis is
+    UTMOS: T. Saeki et al., "UTMOS: UTokyo-SaruLab system for VoiceMOS Challenge 2022", Interspeech (2022).
     """
     return float(predictor_of(subject.tools).predict(subject.clip.samples, subject.clip.rate))
