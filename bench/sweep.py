@@ -3,11 +3,11 @@
     python bench/sweep.py
     python bench/sweep.py --takes 16 --turns 1
 
-Gain: the same takes on the embedded voice, one by one and as a sweep (eight at once, one batch on the engine), in turns,
-each into an empty cache; the digests of the audio must agree (goal: 3 times as fast on two cores). Overhead: takes of a
-voice whose audio is ready beforehand, 0.25 s of pcm each, with cache and manifest, less what the same calls take without
-a sweep (goal: 2 ms a take). Cached: the same sweep again. ``cpu`` is processor time, which other work on the machine
-lengthens least.
+Gain: the same takes on the embedded voice, one by one and as a sweep (as many as the engine speaks in one batch, and the
+next ones at hand), in turns, each into an empty cache; the digests of the audio must agree (goal: 3 times as fast on two
+cores). Overhead: takes of a voice whose audio is ready beforehand, 0.25 s of pcm each, with cache and manifest, less what
+the same calls take without a sweep (goal: 2 ms a take). Cached: the same sweep again. ``cpu`` is processor time, which
+other work on the machine lengthens least.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ import voicelab as vl
 from voicelab.backend import Capabilities, SpeechStream
 from voicelab.errors import NotFound
 from voicelab.experiments.cache import Cache
-from voicelab.experiments.sweeps.workers import CONCURRENCY
 from voicelab.experiments.take import render
 from voicelab.lab import Lab
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
@@ -68,7 +67,7 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
 def gain(takes: int, turns: int) -> dict[str, object]:
     """Return the seconds of ``takes`` takes one by one and together, medians of several turns."""
     axes: dict[str, Any] = {"temperature": [0.3, 0.6, 0.8, 1.0], "repeats": max(takes // 4, 1)}
-    seconds: dict[int, list[tuple[float, float]]] = {1: [], CONCURRENCY: []}
+    seconds: dict[int | None, list[tuple[float, float]]] = {1: [], None: []}
     digests = set()
     with vl.connect() as lab, tempfile.TemporaryDirectory() as folder:
         lab.speak(TEXT)  # the first call loads what the others have

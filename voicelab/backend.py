@@ -64,7 +64,8 @@ class Capabilities:
     one set of weights, or one service, from another: a digest or a base address, never a secret.
     ``max_text`` is in characters, None when unknown; ``price_per_million_bytes`` in the account's
     currency per million UTF-8 bytes of text, None when unknown. ``one_model`` says whether all ``models`` are
-    names of one and the same set of weights, None when unknown.
+    names of one and the same set of weights, None when unknown. ``at_once`` is how many requests it speaks side by
+    side, None when unknown.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Capabilities:
     max_text: int | None = None
     price_per_million_bytes: float | None = None
     one_model: bool | None = None
+    at_once: int | None = None
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return bundle("capabilities", self)

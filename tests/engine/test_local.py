@@ -77,6 +77,7 @@ def test_it_is_a_backend_that_says_what_it_is(backend: LocalBackend) -> None:
     assert (found.name, found.device, found.seed, found.languages) == ("tiny", "cpu", "exact", ("en",))
     assert [voice.id for voice in found.voices] == ["ada", "ben"]
     assert len(found.fingerprint) == 16
+    assert found.at_once == 4  # its rows
 
 
 @pytest.fixture

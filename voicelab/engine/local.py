@@ -106,6 +106,7 @@ class LocalBackend:
             max_text=DEFAULT_MAX_TEXT,
             price_per_million_bytes=0.0,
             one_model=self._checkpoint.small is None,
+            at_once=rows,
         )
 
     @property

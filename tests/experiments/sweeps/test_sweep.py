@@ -126,6 +126,20 @@ def test_cancel_breaks_off_and_keeps_what_is_made(cache: Cache) -> None:
     assert len(rest.asked) == 60 - len(made.takes)
 
 
+@pytest.mark.parametrize(("told", "under_way"), [((4,), 6), ((1,), 1), ((None,), 8), ((16, None), 8), ((16, 4), 6)])
+def test_who_ends_a_take_has_the_next_at_hand(told: tuple[int | None, ...], under_way: int, cache: Cache) -> None:
+    go = threading.Event()
+    backends = {str(place): ToneBackend(lambda _: go.wait(10), at_once=at_once) for place, at_once in enumerate(told)}
+    work = Sweep(BASE, (Axis.of("backend", sorted(backends)),), backends, repeats=12, cache=cache).start()
+    while work.progress.running < under_way or sum(backend.open for backend in backends.values()) < under_way:
+        time.sleep(0.01)
+    time.sleep(0.05)  # for one too many to show
+    assert work.progress.running == under_way
+    go.set()
+    assert work.wait(10)
+    assert len(work.outcomes) == 12 * len(told)
+
+
 def test_cancel_stops_looking_for_what_is_kept_too(cache: Cache) -> None:
     sweep(ToneBackend(), repeats=5, cache=cache).run()
     first = threading.Event()

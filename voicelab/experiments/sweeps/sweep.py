@@ -152,7 +152,7 @@ class Sweep:
                 beside it, unless the sweep has a cache of its own.
             executor: None for threads (the local engine speaks them as one batch), any
                 ``concurrent.futures`` executor, or a ``dask.distributed.Client``.
-            concurrency: takes at once.
+            concurrency: takes under way; see ``workers_for`` for how many when not given.
             budget: caps; over one by the estimate, nothing begins; reached while running, it stops there.
             requests_per_minute: to each backend, at most.
             listener: hears each outcome, in the run's own thread.

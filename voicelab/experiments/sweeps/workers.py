@@ -15,10 +15,10 @@ from voicelab.experiments.sweeps.grid import Job
 from voicelab.experiments.take import Take, render
 from voicelab.schema import Model, TTSRequest
 
-__all__ = ["CONCURRENCY", "Factory", "Pace", "RemoteWorkers", "ThreadWorkers", "Workers", "workers_for"]
+__all__ = ["CONCURRENCY", "Factory", "Pace", "RemoteWorkers", "ThreadWorkers", "Workers", "under_way", "workers_for"]
 
 CONCURRENCY: Final = 8
-"""Takes at once when nothing else is said: as many as the local engine speaks in one batch."""
+"""Takes under way when nothing else is said, and a backend does not say how many it speaks at once."""
 
 
 @runtime_checkable
@@ -58,12 +58,15 @@ class ThreadWorkers:
     """
 
     def __init__(
-        self, backends: Mapping[str, Backend], concurrency: int = CONCURRENCY, pool: ThreadPoolExecutor | None = None
+        self,
+        backends: Mapping[str, Backend],
+        concurrency: int | None = None,
+        pool: ThreadPoolExecutor | None = None,
     ) -> None:
-        self.concurrency = concurrency
+        self.concurrency = concurrency or under_way(backends)
         self._backends = backends
         self._own = pool is None
-        self._pool = pool or ThreadPoolExecutor(concurrency, thread_name_prefix="voicelab-take")
+        self._pool = pool or ThreadPoolExecutor(self.concurrency, thread_name_prefix="voicelab-take")
         self._lock = threading.Lock()
         self._streams: set[SpeechStream] = set()
         self._cancelled = threading.Event()
@@ -142,14 +145,15 @@ def workers_for(
             ``dask.distributed.Client`` (which is not imported here).
         backends: the backends of this process by name.
         factories: how another process opens each of them.
-        concurrency: takes at once; 8 when None, and four for each thread of a cluster.
+        concurrency: takes under way; when None, half as many again as the backend speaks at once (8 where it
+            does not say; of several backends the least), and four for each thread of a cluster.
 
     Raises RequestInvalid when the executor is none of these, or a backend cannot be opened elsewhere.
     """
     if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
         raise RequestInvalid.of("concurrency", "Input should be a whole number, 1 or more", type="int_type")
     if executor is None:
-        return ThreadWorkers(backends, concurrency or CONCURRENCY)
+        return ThreadWorkers(backends, concurrency)
     cluster = hasattr(executor, "get_executor")
     if cluster:
         concurrency = concurrency or 4 * max(sum(executor.nthreads().values()), 1)
@@ -159,7 +163,7 @@ def workers_for(
         message = f"a {type(executor).__name__} is no concurrent.futures executor and no Dask client"
         raise RequestInvalid.of("executor", message, type="executor_invalid")
     if isinstance(executor, ThreadPoolExecutor):
-        return ThreadWorkers(backends, concurrency or CONCURRENCY, executor)
+        return ThreadWorkers(backends, concurrency, executor)
     missing = sorted(name for name in backends if name not in factories)
     if missing:
         message = (
@@ -168,6 +172,12 @@ def workers_for(
         )
         raise RequestInvalid.of("factories", message, type="missing")
     return RemoteWorkers(executor, factories, concurrency or CONCURRENCY)
+
+
+def under_way(backends: Mapping[str, Backend]) -> int:
+    """Return how many takes to keep under way: so many that whoever ends one has the next at hand, and none gets too many."""
+    told = [backend.capabilities.at_once for backend in backends.values()]
+    return min(at_once + at_once // 2 if at_once else CONCURRENCY for at_once in told)
 
 
 _opening = threading.Lock()
