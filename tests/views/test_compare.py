@@ -76,8 +76,8 @@ def test_a_closed_panel_is_told_nothing(comparison: Comparison, monkeypatch: pyt
 
 
 def test_without_a_kernel_it_still_plays(comparison: Comparison) -> None:
-    shown = ComparePanel(comparison)._repr_mimebundle_()
-    assert shown is not None
-    assert shown[0]["text/html"].count("<audio controls") == 2
-    assert "application/vnd.jupyter.widget-view+json" in shown[0]
-    assert shown[0]["text/plain"].startswith("ComparePanel(Comparison(")
+    panel = ComparePanel(comparison)
+    shown, _ = panel._repr_mimebundle_()
+    assert panel.lasting()["text/html"].count("<audio controls") == 2
+    assert "application/vnd.jupyter.widget-view+json" in shown
+    assert shown["text/plain"].startswith("ComparePanel(Comparison(")

@@ -134,7 +134,7 @@ def test_without_seeds_the_field_is_off() -> None:
 
 
 def test_the_texts_of_the_output_are_stable_and_hold_no_ids() -> None:
-    first, second = panel()._repr_mimebundle_(), panel()._repr_mimebundle_()
+    (first, _), (second, _) = panel()._repr_mimebundle_(), panel()._repr_mimebundle_()
     assert first["text/plain"] == "SpeechPanel(tones on cpu, 2 voices)"
     assert [first[kind] for kind in ("text/plain", "text/html")] == [second[k] for k in ("text/plain", "text/html")]
     assert "application/vnd.jupyter.widget-view+json" in first

@@ -11,6 +11,7 @@ import pytest
 
 from voicelab.audio.clip import Clip, WordTime
 from voicelab.errors import RequestInvalid
+from voicelab.views import plots
 from voicelab.views.plots import plot_clips
 
 if TYPE_CHECKING:
@@ -181,3 +182,14 @@ def test_a_plot_is_written_as_vectors(tmp_path: Path, suffix: str) -> None:
         assert data.rstrip().endswith(b"%%EOF")
         assert data.count(b"/Subtype /Image") == 4
         assert data.count(b" l\n") > 1000, "lines are no pixels"
+
+
+def test_words_that_no_font_can_write_are_left_out_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    # This sign is in STIX and not in matplotlib's own font, as Chinese is in fonts that systems bring.
+    clip = Clip(tone(seconds=1.0).samples, RATE, words=(WordTime("one", 0.0, 0.5), WordTime("\u2316", 0.5, 1.0)))
+    for fonts, written in (((), ["one"]), (("Nowhere", "STIXGeneral"), ["one", "\u2316"])):
+        monkeypatch.setattr(plots, "_CHINESE", fonts)
+        axes = plot_clips(clip, kind="waveform")
+        assert texts(axes) == written
+        assert edges(axes[0]) == [0.0, 0.5, 1.0]
+        axes[0].figure.canvas.draw()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from voicelab.experiments.metrics import BASIC, METRICS
 from voicelab.experiments.metrics.activity import HOP_S
 from voicelab.experiments.sweeps.axes import short_name
 from voicelab.views.display import INK, embedded_audio
+from voicelab.views.lasting import Lasting
 from voicelab.views.modules import STATIC, inlined
 from voicelab.views.plots import COLOURS, plot_clips
 from voicelab.views.sweep import figure
@@ -34,7 +35,7 @@ _MOST_COLUMNS: Final = 1_200
 _BUDGET: Final = 1024 * 1024
 
 
-class ComparePanel(anywidget.AnyWidget):
+class ComparePanel(Lasting, anywidget.AnyWidget):
     """A comparison to listen to: keys 1 to 8 switch, space plays and pauses, the arrows go a second back and forth.
 
     Sounds take over within 13 ms, at the same word or at the same time, at one loudness or as they are. A click into
@@ -43,6 +44,7 @@ class ComparePanel(anywidget.AnyWidget):
     requests, and measurements. They are worked out in a thread; the sounds come first.
     """
 
+    about = "a panel to hear clips side by side and switch between them without a gap"
     _esm = inlined("compare.js")
     _css = STATIC / "compare.css"
 
@@ -73,12 +75,9 @@ class ComparePanel(anywidget.AnyWidget):
     def __repr__(self) -> str:
         return f"ComparePanel({self.comparison!r})"
 
-    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        shown = super()._repr_mimebundle_(**options)
-        if shown is None:
-            return None
-        # Where there is no kernel, what the comparison itself shows.
-        return {**comparison_bundle(self.comparison), **shown[0], "text/plain": repr(self)}, shown[1]
+    def lasting(self) -> Mapping[str, str]:
+        """Return what the comparison itself shows."""
+        return comparison_bundle(self.comparison)
 
 
 def _told(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:

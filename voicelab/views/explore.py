@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
@@ -14,9 +14,11 @@ from voicelab.audio.samples import Samples
 from voicelab.errors import Cancelled, RequestInvalid
 from voicelab.experiments.sweeps.rows import Row
 from voicelab.schema import DEFAULT_MODEL
+from voicelab.views.display import clip_bundle
 from voicelab.views.form import call_code, error_html
 from voicelab.views.job import Arrival, SpeechJob
 from voicelab.views.knobs import MORE, SLIDERS, Knobs
+from voicelab.views.lasting import Lasting
 from voicelab.views.later import Later
 from voicelab.views.panel import Speaker
 from voicelab.views.player import Player
@@ -52,12 +54,15 @@ class _Listener:
         self.panel.failed(self, error)
 
 
-class ExplorePanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
+class ExplorePanel(Lasting, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     """Knobs for every field; letting go of one speaks again, and breaks off what is still being spoken.
 
     ``code`` is the call that makes what the knobs say, ``clip`` the last take, ``takes`` the view of all of them, to be
     heard, pinned and compared. The work runs in threads; ``close()`` stops it and takes the panel off the page.
+    The notebook keeps the last take, and the call that makes it.
     """
+
+    about = "a panel to turn the knobs of a voice and hear what each of them does"
 
     def __init__(self, lab: Speaker, text: str = _TEXT) -> None:
         self._lab = lab
@@ -69,6 +74,7 @@ class ExplorePanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no typ
         self._first = text
         self._kept: dict[int, tuple[dict[str, Any], str]] = {}
         self.clip: Clip | None = None
+        self._said = ""
         self._later = Later(self._begin, _SETTLE_S)
         seed = lab.defaults.get("seed")
         self.knobs = Knobs(
@@ -243,10 +249,11 @@ class ExplorePanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no typ
         self.takes.grid.work.put([row])
         if take is not self._now:
             return
-        self.clip = clip
+        self.clip, self._said = clip, call_code(take.text, self.knobs.fields(take.settings), base={})
         timing = clip.provenance.timing if clip.provenance else None
         took = f", RTF {timing.rtf(clip.duration):.2f}" if timing else ""
         self._over(f"take {take.number}: {clip.duration:.1f} s{took}")
+        self.last()
 
     def failed(self, take: _Listener, error: Exception) -> None:
         """Say what went wrong, unless it was broken off for the next take."""
@@ -267,11 +274,9 @@ class ExplorePanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no typ
         capabilities = self._lab.capabilities
         return f"ExplorePanel({capabilities.name} on {capabilities.device}, {len(self._kept)} takes)"
 
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        bundle: dict[str, Any] = super()._repr_mimebundle_(**options)
-        bundle["text/plain"] = repr(self)
-        bundle["text/html"] = (
-            f"<p>{escape(repr(self))}: a panel to turn the knobs of a voice and hear what each of them does. "
-            "Run this cell to use it.</p>"
-        )
-        return bundle
+    def lasting(self) -> Mapping[str, str]:
+        """Return the last take, below the call that makes it."""
+        if self.clip is None:
+            return {}
+        held = clip_bundle(self.clip)
+        return {**held, "text/html": f"<pre>{escape(self._said)}</pre>{held['text/html']}"}

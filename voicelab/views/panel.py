@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
 import ipywidgets as w
 
+from voicelab.audio.clip import Clip
 from voicelab.errors import RequestInvalid
 from voicelab.views.display import clip_bundle
 from voicelab.views.form import call_code, error_html, knob, parse_seed, voice_choices
+from voicelab.views.lasting import Lasting
 from voicelab.views.speaking import Speaker, Speaking
 
 __all__ = ["Speaker", "SpeechPanel"]
@@ -17,12 +20,15 @@ __all__ = ["Speaker", "SpeechPanel"]
 _TEXT = "The birch canoe slid on the smooth planks."
 
 
-class SpeechPanel(Speaking):
+class SpeechPanel(Lasting, Speaking):
     """A form over ``lab.speak`` with a player that sounds as the audio arrives.
 
     ``clip`` is the last Clip that was spoken in full, ``code`` the call that makes it again. The work
-    runs in a thread, the kernel stays free; ``close()`` stops it and takes the panel off the page.
+    runs in a thread, the kernel stays free; ``close()`` stops it and takes the panel off the page. The notebook keeps
+    the clip.
     """
+
+    about = "a panel to type a text, set voice, temperature, top_p, latency and seed, and listen"
 
     def __init__(self, lab: Speaker, text: str = _TEXT) -> None:
         super().__init__(lab, "What was spoken")
@@ -121,14 +127,14 @@ class SpeechPanel(Speaking):
         capabilities = self._lab.capabilities
         return f"SpeechPanel({capabilities.name} on {capabilities.device}, {len(capabilities.voices)} voices)"
 
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        bundle: dict[str, Any] = super()._repr_mimebundle_(**options)
-        bundle["text/plain"] = repr(self)
-        bundle["text/html"] = (
-            f"<p>{escape(repr(self))}: a panel to type a text, set voice, temperature, top_p, latency and seed, "
-            "and listen. Run this cell to use it.</p>"
-        ) + (clip_bundle(self.clip)["text/html"] if self.clip is not None else "")
-        return bundle
+    def lasting(self) -> Mapping[str, str]:
+        """Return the last clip that was spoken in full."""
+        return {} if self.clip is None else clip_bundle(self.clip)
+
+    def finished(self, clip: Clip) -> None:
+        """Keep the clip, in the notebook too."""
+        super().finished(clip)
+        self.last()
 
 
 def _base(lab: Speaker, text: str) -> dict[str, Any]:

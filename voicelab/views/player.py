@@ -7,7 +7,7 @@ The sound goes to the browser as 16-bit PCM in binary messages and out through W
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import anywidget
@@ -21,6 +21,7 @@ from voicelab.errors import VoicelabError
 from voicelab.schema.speech import MEDIA_TYPES
 from voicelab.views.display import clip_bundle
 from voicelab.views.job import Arrival
+from voicelab.views.lasting import Lasting
 from voicelab.views.modules import STATIC, inlined
 
 __all__ = ["Player", "Scale", "clip_arrivals", "pcm_bytes", "spectrum_bytes"]
@@ -96,7 +97,7 @@ def clip_arrivals(clip: Clip) -> list[Arrival]:
     return [(seconds, int(count)) for seconds, count in zip(times, counts, strict=True) if count]
 
 
-class Player(anywidget.AnyWidget):
+class Player(Lasting, anywidget.AnyWidget):
     """A player with a live waveform: hears and shows samples as they are fed.
 
     Args:
@@ -114,6 +115,7 @@ class Player(anywidget.AnyWidget):
     that came before. Nothing is normalised: the loudness is the clip's.
     """
 
+    about = "a player of speech, with its waveform, its spectrogram and how it arrived"
     _esm = inlined("player.js")
     _css = STATIC / "player.css"
 
@@ -178,6 +180,7 @@ class Player(anywidget.AnyWidget):
         with self._lock:
             self._ended = True
             self._tell("end", samples=len(self))
+        self.last()
 
     def __len__(self) -> int:
         """Samples held."""
@@ -201,13 +204,9 @@ class Player(anywidget.AnyWidget):
     def __repr__(self) -> str:
         return f"Player({self.duration:.2f} s, {self.rate} Hz)"
 
-    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[Any, Any], dict[Any, Any]] | None:
-        """Return the widget, and for pages that run none what it holds, to be heard and seen there too."""
-        shown = super()._repr_mimebundle_(**options)
-        if shown is None:
-            return None
-        bundle, about = shown
-        return {**bundle, **(clip_bundle(self.clip) if len(self) else {}), "text/plain": repr(self)}, about
+    def lasting(self) -> Mapping[str, str]:
+        """Return what it holds, to be heard and seen."""
+        return clip_bundle(self.clip) if len(self) else {}
 
     def _tell(self, kind: str, data: bytes | None = None, **fields: object) -> None:
         message = {"kind": kind, "take": self._take, "rate": self.rate, "autoplay": self._autoplay, **fields}

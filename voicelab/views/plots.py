@@ -35,6 +35,11 @@ _ROW_INCHES: Final = 1.6
 # More columns than a screen has pixels show nothing more.
 _COLUMNS: Final = 1_500
 _LONGEST_HOP_S: Final = 1.0
+# Fonts with Chinese characters that systems bring; matplotlib's own has none.
+_CHINESE: Final = (
+    *("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei"),
+    *("PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "SimHei", "Droid Sans Fallback", "Arial Unicode MS"),
+)
 
 
 def plot_clips(
@@ -195,8 +200,28 @@ def _mark_words(ax: Axes, clips: Sequence[Clip]) -> None:
             ax.axvline(edge, color=colour, linewidth=0.6, alpha=0.7, linestyle="--" if len(clips) > 1 else "-")
 
 
+def _families() -> list[str]:
+    """Return the fonts that words are written in: the usual ones, and one with Chinese characters if there is any."""
+    from matplotlib import font_manager, rcParams
+
+    known = {font.name for font in font_manager.fontManager.ttflist}
+    return [*rcParams["font.family"], *[name for name in _CHINESE if name in known][:1]]
+
+
+def _writable(text: str, families: Sequence[str]) -> bool:
+    """Whether the fonts have every character; matplotlib would warn of the others and draw boxes."""
+    from matplotlib import font_manager
+
+    asked = [font_manager.FontProperties(family=[name]) for name in families]
+    fonts = [font_manager.get_font(font_manager.findfont(one)) for one in asked]
+    return all(any(font.get_char_index(ord(char)) for font in fonts) for char in text)
+
+
 def _write_words(top: Axes, clip: Clip) -> None:
+    families = _families()
     for word in clip.words:
+        if not word.text.isascii() and not _writable(word.text, families):
+            continue  # its edges are marked all the same
         middle = (word.start + word.end) / 2
         top.annotate(
             word.text,
@@ -207,6 +232,7 @@ def _write_words(top: Axes, clip: Clip) -> None:
             ha="center",
             va="bottom",
             fontsize=7,
+            fontfamily=families,
             annotation_clip=False,
         )
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import ipywidgets as w
 
@@ -23,8 +22,9 @@ from voicelab.experiments.sweeps.rows import RowState, place, row_of, waiting_ro
 from voicelab.experiments.sweeps.run import Outcome, Run
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.views.form import error_html
+from voicelab.views.lasting import Lasting
 from voicelab.views.listening import ListeningWidget
-from voicelab.views.sweep import SHOWN
+from voicelab.views.sweep import SHOWN, result_bundle
 from voicelab.views.sweepform import SweepForm
 from voicelab.views.sweeppage import write_page
 from voicelab.views.takesview import TakesView, flow, shut, small
@@ -38,12 +38,14 @@ _TICK_S: Final = 0.25
 _ROWS: Final = 200
 
 
-class ResultPanel(TakesView):
+class ResultPanel(Lasting, TakesView):
     """What a sweep has brought, to hear, look through and send on. ``result`` is the SweepResult it shows.
 
     What is done with a selection is done with all takes that are shown where nothing is selected. ``frame()`` is the
-    table, measurements included.
+    table, measurements included. The notebook keeps the table of takes that the result itself shows.
     """
+
+    about = "a panel to hear, sort and compare its takes"
 
     def __init__(
         self,
@@ -153,23 +155,20 @@ class ResultPanel(TakesView):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.result!r})"
 
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        bundle: dict[str, Any] = super()._repr_mimebundle_(**options)
-        bundle["text/plain"] = repr(self)
-        bundle["text/html"] = (
-            f"<p>{escape(repr(self))}: a panel to hear, sort and compare its takes. Run this cell to use it; "
-            "the result itself shows a table that plays in a saved notebook.</p>"
-        )
-        return bundle
+    def lasting(self) -> Mapping[str, str]:
+        """Return the table of the takes that there are."""
+        return result_bundle(self.result) if self.result.outcomes else {}
 
 
-class SweepPanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
+class SweepPanel(Lasting, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     """A sweep to be typed, estimated, run and heard. The work is done in threads, the kernel stays free.
 
     ``sweep`` is what is typed (None while it is wrong), ``result`` what has come. What is made is kept: a run that was
     cancelled goes on where it was. ``close()`` stops all and takes the panel off the page; so does the run stop when
-    no page has shown the panel for some seconds.
+    no page has shown the panel for some seconds. Once a run is over the notebook keeps the table of its takes.
     """
+
+    about = "a panel to type the axes of a sweep, see what it needs, run it and hear its takes"
 
     def __init__(self, sweep: Sweep, *, metrics: Iterable[str | Metric] = SHOWN) -> None:
         self._run: Run | None = None
@@ -291,6 +290,7 @@ class SweepPanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
             self.status.value = f"{known}{left}"
         done = {"done": "success", "cancelled": "warning", "over budget": "warning"}
         self.progress.bar_style = "danger" if run.progress.failed else done.get(run.state, "danger")
+        self.last()
 
     def _mark_running(self, run: Run, grid: Grid, before: set[int]) -> set[int]:
         """Let the takes that are being made say so, and those wait again that were broken off."""
@@ -306,14 +306,9 @@ class SweepPanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     def __repr__(self) -> str:
         return f"SweepPanel({self.form.sweep or self.result!r})"
 
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        bundle: dict[str, Any] = super()._repr_mimebundle_(**options)
-        bundle["text/plain"] = repr(self)
-        bundle["text/html"] = (
-            f"<p>{escape(repr(self))}: a panel to type the axes of a sweep, see what it needs, run it and hear its "
-            "takes. Run this cell to use it.</p>"
-        )
-        return bundle
+    def lasting(self) -> Mapping[str, str]:
+        """Return the table of the takes that there are."""
+        return self.takes.lasting()
 
 
 def _id(grid: Grid, outcome: Outcome) -> int:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import ipywidgets as w
 
+from voicelab.audio.clip import Clip
 from voicelab.errors import RequestInvalid
 from voicelab.views.form import error_html
 from voicelab.views.speaking import Speaker, Speaking
@@ -18,11 +19,15 @@ _SENTENCE: Final = "The birch canoe slid on the smooth planks."
 
 
 class Trial(Speaking):
-    """Says a sentence with the voice whose id ``voice`` returns, "" for the default speaker, None for none to try."""
+    """Says a sentence with the voice whose id ``voice`` returns, "" for the default speaker, None for none to try.
 
-    def __init__(self, lab: Speaker, voice: Callable[[], str | None]) -> None:
+    ``said`` is called when a sentence was spoken in full.
+    """
+
+    def __init__(self, lab: Speaker, voice: Callable[[], str | None], said: Callable[[], object]) -> None:
         super().__init__(lab, "The voice on trial")
         self._voice = voice
+        self._said = said
         self.text = w.Text(value=_SENTENCE, description="sentence", layout=w.Layout(flex="1 1 320px"))
         self.text.add_class("voicelab-text")
         self.text.observe(lambda _: self.check(), names="value")
@@ -41,6 +46,11 @@ class Trial(Speaking):
             self.message.value = error_html(error)
             return None
         return self.text.value, fields
+
+    def finished(self, clip: Clip) -> None:
+        """Keep the clip, and say so."""
+        super().finished(clip)
+        self._said()
 
     def check(self) -> None:
         """Look again whether the sentence can be said."""

@@ -14,7 +14,9 @@ from IPython.core.getipython import get_ipython
 from voicelab.audio.clip import Clip
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.schema import VoiceModel
+from voicelab.views.display import clip_bundle
 from voicelab.views.form import error_html, voice_choices
+from voicelab.views.lasting import Lasting
 from voicelab.views.player import Player
 from voicelab.views.recorder import Recorder
 from voicelab.views.records import voice_bundle, voices_table
@@ -37,14 +39,16 @@ class VoiceLab(Speaker, VoiceMaker, Protocol):
         """Return the voices that are there."""
 
 
-class VoicePanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
+class VoicePanel(Lasting, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     """Makes a voice of files, of the microphone or of clips, lists the voices of a lab, and lets each say a sentence.
 
     What is added is listened to at once: its warnings appear, and what is said in it, to be corrected. ``voice`` is the
     record of the voice that is chosen, None for one that the backend brings with it; ``message`` says what is wrong.
     Recordings are listened to on this machine, voices are made where the lab speaks; both in threads, which ``close()``
-    tells nothing any more.
+    tells nothing any more. The notebook keeps the table of the voices, and what was said last.
     """
+
+    about = "a panel to make voices of recordings and to try them"
 
     def __init__(self, lab: VoiceLab, recordings: Iterable[Clip | str | Path] = ()) -> None:
         self._lab = lab
@@ -103,7 +107,7 @@ class VoicePanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         self.choice.add_class("voicelab-voice")
         self.record = w.HTML()
         self.record.add_class("voicelab-record-of-voice")
-        self.trial = Trial(self._lab, self._tried)
+        self.trial = Trial(self._lab, self._tried, self.last)
         self.title.observe(lambda _: self._check(), names="value")
         self.enhance.observe(lambda change: setattr(self.work, "enhanced", change["new"]), names="value")
         self.choice.observe(lambda _: self._chosen(), names="value")
@@ -149,6 +153,7 @@ class VoicePanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
                 wanted if wanted in {key for _, key in self.choice.options} else self.choice.options[0][1]
             )
         self._chosen()
+        self.last()
 
     def close(self) -> None:
         """Stop what is being said, and take the panel off the page."""
@@ -231,15 +236,14 @@ class VoicePanel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     def __repr__(self) -> str:
         return f"VoicePanel({len(self.work.recordings)} recordings, {len(self._known)} voices)"
 
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+    def lasting(self) -> Mapping[str, str]:
+        """Return the table of the voices, above what was said last."""
+        said = clip_bundle(self.trial.clip) if self.trial.clip is not None else {}
+        return {**said, "text/html": voices_table(tuple(self._known.values())) + said.get("text/html", "")}
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
         self.name.options = list(_clips())
-        bundle: dict[str, Any] = super()._repr_mimebundle_(**options)
-        bundle["text/plain"] = repr(self)
-        bundle["text/html"] = (
-            f"<p>{escape(repr(self))}: a panel to make voices of recordings and to try them. Run this cell to use it.</p>"
-            + voices_table(tuple(self._known.values()))
-        )
-        return bundle
+        return super()._repr_mimebundle_(**options)
 
 
 class _Row(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types

@@ -2,7 +2,9 @@
 
 import { hold, release } from "./player-contexts.js";
 
-const LEAD = 0.06; // seconds between scheduling and sounding while speech arrives, enough for two cores under load
+const RESERVE = 0.1; // seconds until more is needed, when speech begins that is still arriving: the wait and what is there
+const SOON = 0.02; // the least wait then: later buffers are put after the first one, which therefore must not be late
+const LEAD = 0.06; // the wait after an underrun is twice this, enough for two cores under load
 const WORST_LEAD = 0.32; // after repeated underruns the lead grows to this, and no further
 const AT_ONCE = 0.01; // the lead where all of it is there
 
@@ -88,9 +90,18 @@ export class Transport {
       this.lead = Math.min(2 * this.lead, WORST_LEAD);
       this.anchor = null;
     }
-    if (!this.anchor) this.begin(this.samples.complete ? AT_ONCE : this.lead);
-    this.start(data.subarray(this.scheduled, length), frame());
+    const source = this.source(data.subarray(this.scheduled, length));
+    if (!this.anchor) this.begin(this.wait);
+    source.start(frame() / rate);
     this.scheduled = length;
+  }
+
+  /** Seconds from now until the first sample is to sound: no more than it takes for the rest to come in time. */
+  get wait() {
+    if (this.samples.complete) return AT_ONCE;
+    if (this.underruns) return this.lead;
+    const there = (this.samples.length - this.scheduled) / this.samples.rate;
+    return Math.max(RESERVE - there, SOON, 2 * (this.audio.baseLatency ?? 0));
   }
 
   /** Repeat the region, from where it is: turned so that it begins there, and so without any seam of ours. */
@@ -99,8 +110,10 @@ export class Transport {
     const turned = new Float32Array(last - first);
     turned.set(this.samples.data.subarray(this.scheduled, last));
     turned.set(this.samples.data.subarray(first, this.scheduled), last - this.scheduled);
+    const source = this.source(turned);
+    source.loop = true;
     this.begin(AT_ONCE);
-    this.start(turned, this.anchor.frame).loop = true;
+    source.start(this.anchor.frame / this.samples.rate);
   }
 
   begin(lead) {
@@ -109,14 +122,14 @@ export class Transport {
     this.sounds ??= performance.now() + 1000 * (this.anchor.frame / this.samples.rate - now);
   }
 
-  start(samples, frame) {
+  /** A source of `samples`, ready to start: what takes time is done before anyone looks at the clock. */
+  source(samples) {
     const buffer = this.audio.createBuffer(1, samples.length, this.samples.rate);
     buffer.copyToChannel(samples, 0);
     const source = this.audio.createBufferSource();
     source.buffer = buffer;
     source.connect(this.gain);
     source.onended = () => this.sources.delete(source);
-    source.start(frame / this.samples.rate);
     this.sources.add(source);
     return source;
   }
