@@ -1,8 +1,8 @@
 # Everything a newcomer needs, on a machine with Python 3.11 or newer (with venv) and make. What is missing, they say.
 #
 #   make lab            set up, let the embedded voice say a sentence, open the quickstart in JupyterLab
-#   make test           set up and run all tests
-#   make test-browser   a part of them: the panels in JupyterLab, used by Chromium, and the tests of their JavaScript
+#   make test           set up and run all tests but the long ones and those in a browser
+#   make test-browser   the panels in JupyterLab, used by Chromium, and the tests of their JavaScript
 #   make test-thorough  the long tests, some twenty minutes: kill loops, fuzzing, many takes (CI: every night)
 #   make check          style, types, imports, sizes, secrets
 #   make notebooks      run every notebook offline and compare it with what is committed
@@ -45,23 +45,28 @@ help:
 # A stamp file says that the environment holds an extra in the versions wanted; touch pyproject.toml to redo it.
 # Only the finished installation leaves the stamp, so an interrupted one starts again.
 $(VENV)/.ready-%: .ci/setup pyproject.toml constraints.txt
-	@PYTHON="$(PYTHON)" .ci/setup "$(VENV)" "$*"
+	@PYTHON="$(PYTHON)" .ci/setup "$(VENV)" "$*" "$(COMPILED)"
 	@touch "$@"
 
-# What the notebooks import, the last of them too.
-READY_LAB := $(VENV)/.ready-local,notebook,metrics,recognition,cluster
+# What the notebooks import, the last of them too, and what reads Chinese.
+READY_LAB := $(VENV)/.ready-local,notebook,metrics,recognition,mandarin,cluster
 READY_DEV := $(VENV)/.ready-local,dev
+# What is compiled when it is installed: left out, in so many words, where there is no compiler.
+COMPILED := pesq
 
 lab: $(READY_LAB)
 	@"$(BIN)/voicelab" lab --since $(BEGUN) $(ARGS)
 
 # One thread a process: two that share two cores would wait for each other.
 test test-browser test-thorough: export OMP_NUM_THREADS ?= 1
+SHARED := -n $(JOBS) --dist loadfile --maxprocesses 4
+# CI runs those in a browser as a step of its own. Named, they run here too: make test ARGS=tests/browser/test_lanes.py
 test: $(READY_DEV)
-	@$(call timed,all tests,"$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile --maxprocesses 4 $(ARGS))
+	@$(call timed,all tests but those in a browser,"$(BIN)/python" -m pytest $(SHARED) \
+		$(if $(findstring tests/browser,$(ARGS)),,--ignore=tests/browser) $(ARGS))
 
 test-browser: $(READY_DEV)
-	@"$(BIN)/python" -m pytest tests/browser $(ARGS)
+	@$(call timed,all tests in a browser,"$(BIN)/python" -m pytest $(SHARED) tests/browser $(ARGS))
 
 test-thorough: $(READY_DEV)
 	@$(call timed,the long tests,"$(BIN)/python" -m pytest -m thorough $(ARGS))

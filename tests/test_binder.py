@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 import yaml
@@ -77,4 +79,25 @@ def test_binder_starts_from_torch_for_cpus_and_installs_extras_that_there_are() 
     assert os.access(build, os.X_OK)
     (extras,) = re.findall(r"-e '\.\[([a-z,]+)\]'", build.read_text(encoding="utf-8"))
     assert set(extras.split(",")) <= set(PYPROJECT["project"]["optional-dependencies"])
-    assert {"local", "notebook"} <= set(extras.split(","))
+    # What `make lab` installs: a reader finds the same on Binder.
+    (lab,) = re.findall(
+        r"^READY_LAB := \$\(VENV\)/\.ready-(\S+)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE
+    )
+    assert extras == lab
+
+
+def test_the_badge_opens_the_quickstart_of_whom_contributing_names(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "README.md", tmp_path)
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^sed .*OWNER/REPO.*$", contributing, re.MULTILINE)
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True, timeout=60)
+    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "OWNER" not in text
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+    ((name, branch, opened),) = re.findall(
+        r"\(https://mybinder\.org/v2/gh/([\w-]+/[\w-]+)/(\w+)\?urlpath=(\S+)\)", text
+    )
+    assert (name, branch) == ("your-name/voicelab", "main")
+    folder, _, notebook = unquote(opened).partition("tree/")
+    assert folder == "lab/"
+    assert (ROOT / notebook).is_file()

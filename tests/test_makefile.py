@@ -93,6 +93,18 @@ def attempt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.
 Attempt = tuple[Path, subprocess.CompletedProcess[str]]
 
 
+def test_what_cannot_be_compiled_is_named_and_left_out(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    script = f'case "$*" in "-c "*) exec "{sys.executable}" "$@";; *" pesq") echo "no cc" >&2; exit 1;; esac'
+    _program(tmp_path / "bin" / "python", script)
+    done = _make(str(tmp_path / ".ready-local"), f"VENV={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    (told,) = [line for line in done.stdout.splitlines() if line.startswith("voicelab: without pesq")]
+    assert f"python3.{sys.version_info.minor}-dev" in told
+    assert f"{tmp_path}/bin/pip install -c constraints.txt pesq" in told
+    assert (tmp_path / ".ready-local").exists()
+
+
 def test_the_first_python_that_is_new_enough_is_taken(attempt: Attempt) -> None:
     folder, done = attempt
     assert f"making the environment {folder / 'venv'} with {folder / 'bin' / 'python3.13'}\n" in done.stdout
@@ -169,8 +181,16 @@ def test_a_target_says_what_it_does_and_how_long_it_took() -> None:
     done = _make(*ready, "test", f"VENV={sys.prefix}", "ARGS=--version", "JOBS=0")
     assert done.returncode == 0, done.stderr
     first, *_, last = done.stdout.splitlines()
-    assert first == "voicelab: all tests"
-    assert re.fullmatch(r"voicelab: all tests: \d+ s, \d+ s in all", last)
+    assert first == "voicelab: all tests but those in a browser"
+    assert re.fullmatch(rf"{first}: \d+ s, \d+ s in all", last)
+
+
+def test_what_make_test_leaves_out_is_a_step_of_its_own_in_ci() -> None:
+    assert re.findall(r"--ignore=\S+", _make("-n", "test").stdout) == ["--ignore=tests/browser"]
+    assert "pytest -n logical --dist loadfile --maxprocesses 4 tests/browser" in _make("-n", "test-browser").stdout
+    assert "--ignore" not in _make("-n", "test", "ARGS=tests/browser/test_lanes.py").stdout
+    steps = re.findall(r'^step "[^"]+" (.+)$', (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {"make test", "make test-browser"} <= set(steps)
 
 
 def test_a_target_fails_with_what_it_runs(tmp_path: Path) -> None:
@@ -179,7 +199,7 @@ def test_a_target_fails_with_what_it_runs(tmp_path: Path) -> None:
     ready = [f"-o{tmp_path}/.ready-{extras}" for extras in EXTRAS]
     done = _make(*ready, "test", f"VENV={tmp_path}")
     assert done.returncode != 0
-    assert re.search(r"^voicelab: all tests: \d+ s", done.stdout, re.MULTILINE)
+    assert re.search(r"^voicelab: all tests but those in a browser: \d+ s", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize("target", [target for target in TARGETS if target != "help"])

@@ -30,6 +30,7 @@ _EXTRAS = (
     "statistics",
     "recognition",
     "whisper",
+    "mos",
     "pesq",
     "speaker",
     "cluster",
@@ -107,7 +108,7 @@ def _extra(extra: str, needed: dict[str, tuple[str | None, Requirement]]) -> Sym
         if found and not wanted.specifier.contains(found, prereleases=True)
     ]
     told = ", ".join(f"{package} {found}" for package, (found, _) in needed.items() if found)
-    if extra and len(absent) == len(needed):
+    if extra and 2 * len(absent) > len(needed):  # what others brought is not yet the extra
         return Symptom(name, "not installed", f"to have it: {install}")
     if absent or old:
         wrong = "; ".join(filter(None, (f"missing: {', '.join(absent)}" if absent else "", *old)))
