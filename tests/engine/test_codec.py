@@ -36,8 +36,8 @@ def test_streamed_is_whole_for_any_pieces(codec: Codec, cuts: list[int]) -> None
     codes = _codes(codec)
     whole = codec.decode(codes)
     stream = DecoderStream(codec)
-    parts = [stream.feed(codes[:, a:b]) for a, b in pairwise([0, *sorted(cuts), FRAMES])]
-    parts.append(stream.finish())
+    bounds = [0, *sorted(cuts), FRAMES]
+    parts = [stream.feed(codes[:, a:b], last=i == len(cuts)) for i, (a, b) in enumerate(pairwise(bounds))]
     streamed = torch.cat(parts, dim=1)
     assert streamed.shape == whole.shape == (1, FRAMES * codec.config.hop)
     _same(streamed, whole)
@@ -46,7 +46,7 @@ def test_streamed_is_whole_for_any_pieces(codec: Codec, cuts: list[int]) -> None
 def test_each_piece_gives_all_samples_it_completes(codec: Codec) -> None:
     stream, codes, hop = DecoderStream(codec), _codes(codec), codec.config.hop
     sizes = [stream.feed(codes[:, i : i + 1]).shape[1] for i in range(3)]
-    assert [*sizes, stream.finish().shape[1]] == [hop - LAG, hop, hop, LAG]
+    assert [*sizes, stream.feed(codes[:, :0], last=True).shape[1]] == [hop - LAG, hop, hop, LAG]
 
 
 def test_a_frame_changes_no_sample_before_its_window(codec: Codec) -> None:
@@ -163,4 +163,4 @@ def test_codes_survive_the_quantizer(codec: Codec) -> None:
 def test_a_stream_without_frames_is_empty(codec: Codec) -> None:
     stream = DecoderStream(codec)
     assert stream.feed(_codes(codec)[:, :0]).shape == (1, 0)
-    assert stream.finish().shape == (1, 0)
+    assert stream.feed(_codes(codec)[:, :0], last=True).shape == (1, 0)

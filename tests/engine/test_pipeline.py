@@ -49,12 +49,12 @@ def test_frames_that_end_early_are_an_error(backend: LocalBackend, conditioned: 
 
 
 def test_less_audio_than_frames_is_an_error(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    finish = DecoderStream.finish
+    feed = DecoderStream.feed
 
-    def shorter(self: DecoderStream) -> Tensor:
-        return finish(self)[:, :-1]
+    def shorter(self: DecoderStream, codes: Tensor, last: bool = False) -> Tensor:
+        return feed(self, codes, last)[:, : -1 if last else None]
 
-    monkeypatch.setattr(DecoderStream, "finish", shorter)
+    monkeypatch.setattr(DecoderStream, "feed", shorter)
     with pytest.raises(EngineError, match="more or less"):
         for _ in _speech(backend).audio():
             pass

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -10,19 +12,23 @@ from hypothesis import strategies as st
 
 from tests.engine.tiny import LIVELY, phonemes, sequence
 from voicelab.engine.lm import LM
-from voicelab.engine.quick import Matrix, QuickStep, penalize, pick
+from voicelab.engine.quick import Choice, QuickStep, _pasts, attend, penalize, pick
 from voicelab.engine.runner import Runner
 from voicelab.engine.sampling import Sampler, Settings
 from voicelab.engine.step import TorchStep
+from voicelab.engine.transformer import GRAIN
 from voicelab.errors import EngineError
 
 CPU = torch.device("cpu")
 SETTINGS = (LIVELY, Settings(), Settings(0.0), Settings(0.4, 0.95, 3.0))
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("chosen", SETTINGS, ids=str)
-def test_both_ways_say_the_same(lm: LM, chosen: Settings) -> None:
+def test_both_ways_say_the_same(lm: LM, chosen: Settings, packed: bool) -> None:
     """Beyond the window and beyond the cache's room; a draw in a hundred thousand may fall between two roundings."""
+    if packed:
+        lm = copy.deepcopy(lm).half().float()
     said: list[list[list[int]]] = []
     for way in (QuickStep, TorchStep):
         runner = Runner(lm, 3, way)
@@ -34,19 +40,46 @@ def test_both_ways_say_the_same(lm: LM, chosen: Settings) -> None:
     assert said[0] == said[1]
 
 
-def _rows(count: int, width: int, seed: int = 0) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    return np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_attention_to_the_past_does_not_see_who_else_is_there(data: st.DataObject) -> None:
+    """Rows in any order with gaps between them, of any age, together or each by itself; against the definition too."""
+    heads, head, window = 2, 16, data.draw(st.sampled_from([5, 40, 192]))
+    places = np.array(data.draw(st.lists(st.integers(0, window + 2 * GRAIN), min_size=1, max_size=6)))
+    rows = np.array(data.draw(st.permutations(range(8))))[: len(places)]
+    rng = np.random.default_rng(len(places))
+    keys, values = rng.normal(size=(2, 8, heads, window + 4 * GRAIN, head)).astype(np.float32)
+    query = rng.normal(size=(len(rows), heads, head)).astype(np.float32)
+    made = np.empty_like(query)
+    for past in _pasts(rows, places, window):
+        made[past.which] = past.attend(query[past.which], keys, values)
+    for i, (row, place) in enumerate(zip(rows, places, strict=True)):
+        (alone,) = _pasts(rows[[i]], places[[i]], window)
+        assert np.array_equal(alone.attend(query[[i]], keys, values)[0], made[i])
+        seen = slice(max(0, place + 1 - window), place + 1)
+        np.testing.assert_allclose(made[i], attend(query[i], keys[row, :, seen], values[row, :, seen]), atol=1e-5)
 
 
-@pytest.mark.parametrize(("out", "width"), [(768, 256), (256, 704), (7, 30_000), (131, 97), (1, 5), (2048, 256)])
-def test_a_product_is_the_product_and_each_row_is_by_itself(out: int, width: int) -> None:
-    weight, x, bias = _rows(out, width), _rows(8, width, 1), _rows(1, out, 2)[0]
-    matrix = Matrix(torch.from_numpy(weight), torch.from_numpy(bias))
-    made = matrix(x)
-    wanted = x.astype(np.float64) @ weight.T + bias
-    np.testing.assert_allclose(made, wanted, atol=1e-5 * np.sqrt(width))
-    for i, row in enumerate(x):
-        assert np.array_equal(matrix(row[None])[0], made[i])
+def test_rows_of_different_ages_say_what_they_say_alone(lm: LM) -> None:
+    """They begin a few frames apart, beside rows that leave: past the window, and past the room of the cache."""
+    frames = 4 * lm.config.slow.window
+
+    def said(numbers: tuple[int, ...], later: int) -> dict[int, list[list[int]]]:
+        runner, made = Runner(lm, 4), {n: sequence(phonemes(400, n), seed=n, settings=LIVELY, voice=n) for n in numbers}
+        begun: list[int] = []
+        told: dict[int, list[list[int]]] = {n: [] for n in numbers}
+        for frame in range(frames + later * (len(numbers) - 1)):
+            if frame % max(later, 1) == 0 and len(begun) < len(numbers):
+                begun.append(numbers[len(begun)])
+                runner.begin(made[begun[-1]], (3 * len(begun)) % 4)
+                runner.read(made[begun[-1]], phonemes(400, begun[-1]))
+            speaking = [n for n in begun if len(told[n]) < frames]
+            for n, codes in zip(speaking, runner.step([made[n] for n in speaking]).tolist(), strict=True):
+                told[n].append(codes)
+        return told
+
+    together = said((0, 1, 2, 3), 7)
+    assert all(together[n] == said((n,), 0)[n] for n in range(4))
 
 
 @settings(max_examples=150, deadline=None)
@@ -67,7 +100,7 @@ def test_a_symbol_is_picked_as_torch_does(seed: int, chosen: list[tuple[float, f
     given_ = [Settings(temperature, top_p) for temperature, top_p, _ in chosen]
     draws = np.array([draw for *_, draw in chosen], np.float32)
     with np.errstate(all="ignore"):
-        found = pick(logits, given_, draws)
+        found = pick(logits, Choice.of(given_), draws)
     wanted = Sampler(given_, CPU).pick(torch.from_numpy(logits), torch.from_numpy(draws)).numpy()
     # A draw that falls between two roundings of a sum may take the neighbour.
     near = [
@@ -82,7 +115,7 @@ def test_the_penalty_is_torchs(penalty: float) -> None:
     logits = np.random.default_rng(3).normal(size=(2, 4, 10)).astype(np.float32) * 2
     recent, chosen = [[3, -1, 7, 3], [-1] * 4], [Settings(repetition_penalty=penalty)] * 2
     wanted = Sampler(chosen, CPU).penalize(torch.from_numpy(logits), torch.tensor(recent))
-    np.testing.assert_allclose(penalize(logits, recent, chosen), wanted.numpy(), atol=2e-5)
+    np.testing.assert_allclose(penalize(logits, np.array(recent), Choice.of(chosen)), wanted.numpy(), atol=2e-5)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -91,4 +124,4 @@ def test_a_number_that_is_not_finite_is_never_picked(temperature: float, number:
     logits = np.zeros((1, 5), np.float32)
     logits[0, 2] = number
     with np.errstate(all="ignore"), pytest.raises(EngineError, match="not finite"):
-        pick(logits, [Settings(temperature)], np.array([0.5], np.float32))
+        pick(logits, Choice.of([Settings(temperature)]), np.array([0.5], np.float32))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from tests.engine.tiny import sequence
 from voicelab.engine.sequence import Frame, Group
@@ -33,6 +34,24 @@ def test_frames_come_until_the_end() -> None:
     made.put(Frame(0, None, ending="text"))
     made.put(None)
     assert [frame.ending for frame in made.frames()] == ["text"]
+
+
+def test_frames_come_when_the_reader_needs_them() -> None:
+    """The first of a segment and its end at once, between them as many together as the reader waits for."""
+    made, codes = sequence(), torch.zeros(4, dtype=torch.int64)
+    made.wake_at = 4
+    arrived = []
+    for item in [*[Frame(0, codes)] * 6, Frame(0, None, ending="text"), *[Frame(1, codes)] * 2]:
+        made.put(item)
+        arrived.append(made._out.qsize())
+    assert arrived == [1, 1, 1, 2, 3, 4, 5, 6, 7]
+    made.wake_at = 99
+    for _ in range(3):
+        made.put(Frame(1, codes))
+    assert (made.unread, made._out.qsize()) == (11, 7)
+    made.put(None)
+    assert [frame.segment for frame in made.frames()] == [0] * 7 + [1] * 5
+    assert made.unread == 0
 
 
 def test_an_error_comes_out_after_the_frames_before_it() -> None:

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from voicelab.engine.config import StackConfig
-from voicelab.engine.transformer import KVCache, Stack, rotary
+from voicelab.engine.transformer import GRAIN, KVCache, Stack, rotary
 
 WINDOW = 5
 CONFIG = StackConfig(width=16, layers=2, heads=2, hidden=24, window=WINDOW)
-ROOM = 4 * WINDOW
+ROOM = 2 * GRAIN
 
 
 def _stack(causal: bool = True, layers: int = 2) -> Stack:

@@ -213,12 +213,11 @@ class Codec(nn.Module):
     @torch.inference_mode()
     def decode(self, codes: Tensor) -> Tensor:
         """Codes (batch, n, codebooks) → audio (batch, n * hop), the whole at once."""
-        stream = DecoderStream(self)
-        return torch.cat([stream.feed(codes), stream.finish()], dim=1)
+        return DecoderStream(self).feed(codes, last=True)
 
 
 class DecoderStream:
-    """One stream of codes becoming audio: `feed` pieces, then `finish`; together they equal `Codec.decode` of the whole."""
+    """One stream of codes becoming audio: pieces of it, the last told as such; together they equal `Codec.decode`."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -226,26 +225,25 @@ class DecoderStream:
         self._last: Tensor | None = None
 
     @torch.inference_mode()
-    def feed(self, codes: Tensor) -> Tensor:
-        """Codes (batch, n, codebooks) → the samples they complete (batch, …), float32."""
-        if codes.shape[1] == 0:
-            return codes.new_zeros(codes.shape[0], 0, dtype=torch.float32)
+    def feed(self, codes: Tensor, last: bool = False) -> Tensor:
+        """Codes (batch, n, codebooks) → the samples they complete (batch, …), float32.
+
+        The last piece, which may be empty, completes all: its last frame is held while it fades out of the overlap.
+        """
         latents = self._codec.quantizer.decode(codes)
+        if last:
+            final = latents[:, -1:] if codes.shape[1] else self._last
+            if final is None:
+                return latents.new_zeros(codes.shape[0], 0)
+            latents = torch.cat([latents, final], dim=1)
+        elif codes.shape[1] == 0:
+            return latents.new_zeros(codes.shape[0], 0)
         first = self._state is None
         samples, self._state = self._codec.decoder(latents, self._state)
         self._last = latents[:, -1:]
-        made: Tensor = samples[:, LAG:] if first else samples
+        begin = LAG if first else 0
+        made: Tensor = samples[:, begin : codes.shape[1] * self._codec.config.hop + LAG if last else None]
         return made
-
-    @torch.inference_mode()
-    def finish(self) -> Tensor:
-        """The samples still open, (batch, LAG); the last frame is held while they fade out of the overlap."""
-        if self._last is None:
-            return torch.zeros(1, 0)
-        samples, _ = self._codec.decoder(self._last, self._state)
-        self._state = self._last = None
-        open_still: Tensor = samples[:, :LAG]
-        return open_still
 
 
 def _mel_matrix(config: CodecConfig) -> Tensor:

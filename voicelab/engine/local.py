@@ -34,12 +34,13 @@ from voicelab.engine.speakers import References
 from voicelab.engine.text.front import FrontEnd
 from voicelab.engine.text.guess import load_guess
 from voicelab.engine.text.lexicon import Lexicon
+from voicelab.engine.threads import Bench
 from voicelab.engine.voices import StoredVoices
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
 from voicelab.voices.store import LOCAL_OWNER, VoiceStore
 
-REVISION = 4
+REVISION = 5
 """To be raised whenever the same weights, request and seed give other samples than before: caches then ask anew."""
 _ONE_VOICE = "model s1: this voice is one model, which speaks the same as s1 and as s2-pro"
 _SMALL: Model = "s1"
@@ -83,7 +84,7 @@ class LocalBackend:
         self._checkpoint = checkpoint.load(weights, self._device)
         self._scheduler = Scheduler(self._checkpoint.lm, rows)
         front = FrontEnd(Lexicon(load_guess()), self._checkpoint.languages)
-        self._parts = Parts(self._checkpoint.codec, self._scheduler, front)
+        self._parts = Parts(self._checkpoint.codec, self._scheduler, front, Bench("voicelab-codec"))
         self._second = _Second(self._checkpoint, self._parts)
         self._references = References(self._checkpoint.codec)
         self._own_store = voices is None
@@ -203,9 +204,10 @@ class LocalBackend:
         self.close()
 
     def close(self) -> None:
-        """Ends the engine's thread; what still speaks fails. May be called twice. A store that was given stays open."""
+        """Ends the engine's threads; what still speaks fails. May be called twice. A store that was given stays open."""
         self._scheduler.close()
         self._second.close()
+        self._parts.bench.close()
         if self._own_store:
             self._voices.store.close()
 

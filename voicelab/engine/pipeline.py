@@ -23,6 +23,7 @@ from voicelab.engine.text.front import FrontEnd
 from voicelab.engine.text.normalize import as_written, normalize, speakable
 from voicelab.engine.text.normalize.hanzi import HAN
 from voicelab.engine.text.segments import segment
+from voicelab.engine.threads import Bench
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import Latency, TTSRequest
 
@@ -46,6 +47,8 @@ class Parts:
     codec: Codec
     scheduler: Scheduler
     front: FrontEnd
+    bench: Bench
+    """Where codes become audio."""
 
 
 class Speech:
@@ -113,7 +116,7 @@ class Speech:
         for offset, sequence in self._streams():
             decoder, loudest, length, begun = DecoderStream(self._parts.codec), 0.0, 0, len(self._said)
             waiting: list[Tensor] = []
-            self._cut = False
+            self._cut, sequence.wake_at = False, size
             for frame in self._follow(sequence, offset):
                 waiting.append(frame)
                 if len(waiting) == size:
@@ -121,8 +124,8 @@ class Speech:
                     loudest, length = max(loudest, _peak(made)), length + made.size
                     yield made
                     waiting, size = [], next(pieces, size)
-            rest = [self._decode(decoder, waiting), decoder.finish()[0].cpu().numpy()]
-            made = np.concatenate(rest)
+                    sequence.wake_at = len(self._said) - begun + size
+            made = self._decode(decoder, waiting, last=True)
             if max(loudest, _peak(made)) < _QUIET and not self._cut:
                 raise EngineError("the voice made nothing but silence of this text; please report the text")
             if length + made.size != (len(self._said) - begun) * hop:
@@ -137,11 +140,11 @@ class Speech:
                 self._submit()
             yield offset, sequence
 
-    def _decode(self, decoder: DecoderStream, frames: list[Tensor]) -> NDArray[np.float32]:
-        if not frames:
-            return np.zeros(0, np.float32)
-        device = self._parts.codec.decoder.leave.weight.device
-        made: NDArray[np.float32] = decoder.feed(torch.stack(frames)[None].to(device))[0].cpu().numpy()
+    def _decode(self, decoder: DecoderStream, frames: list[Tensor], last: bool = False) -> NDArray[np.float32]:
+        codec = self._parts.codec
+        codes = torch.stack(frames) if frames else torch.zeros(0, len(codec.config.codebooks), dtype=torch.int64)
+        given = codes[None].to(codec.decoder.leave.weight.device)
+        made: NDArray[np.float32] = self._parts.bench.do(lambda: decoder.feed(given, last)[0].cpu().numpy())
         return made
 
     def _follow(self, sequence: Sequence, offset: int) -> Iterator[Tensor]:

@@ -11,7 +11,7 @@ from voicelab.engine.sequence import Sequence
 from voicelab.engine.worker import Worker
 from voicelab.errors import EngineError, EngineUnavailable
 
-ROWS = 8
+ROWS = 16
 """Sequences spoken at once; more wait their turn."""
 HANGS_S = 120.0
 """Seconds after which a step is taken to hang; on a busy machine it may well take one."""

@@ -109,12 +109,18 @@ class Sequence:
     """Called by the reader when it has caught up and the engine was waiting for that."""
     on_silence: Callable[[], None] | None = None
     """Called by the reader when nothing has come for a while: it may find that nobody works any more."""
+    wake_at: int = 1
+    """Frames of codes, from the sequence's first, that the reader waits for; those before come with them, since every
+    thread that wakes takes the interpreter from the engine's. A segment's first frame and its end come at once."""
 
     def __post_init__(self) -> None:
         self.generator = torch.Generator().manual_seed(self.seed)
         self._held = False
         self.waiting: queue.SimpleQueue[Phonemes | None] = queue.SimpleQueue()
-        self._out: queue.SimpleQueue[Frame | BaseException | None] = queue.SimpleQueue()
+        self._out: queue.SimpleQueue[list[Frame] | BaseException | None] = queue.SimpleQueue()
+        self._pile: list[Frame] = []
+        self._made = self._read = 0
+        self._told = -1
 
     @property
     def given(self) -> tuple[Tensor, Tensor]:
@@ -142,16 +148,32 @@ class Sequence:
 
     def put(self, item: Frame | BaseException | None) -> None:
         """The scheduler's side of `frames`; None ends them."""
-        self._out.put(item)
+        if isinstance(item, Frame):
+            begins = item.segment != self._told
+            self._pile.append(item)
+            self._made += item.codes is not None
+            if item.codes is not None and self._made < self.wake_at and not begins:
+                return
+            self._told = item.segment
+        pile, self._pile = self._pile, []
+        if pile:
+            self._out.put(pile)
+        if not isinstance(item, Frame):
+            self._out.put(item)
+
+    @property
+    def unread(self) -> int:
+        """Frames of codes that the reader has not taken."""
+        return self._made - self._read
 
     def held(self) -> bool:
         """Whether the reader is so far behind that the engine should do something else. The scheduler's side."""
         if self.group is not None and self.group.in_step:
             return False
-        if not self._held and self._out.qsize() >= UNREAD:
+        if not self._held and self.unread >= UNREAD:
             self._held = True
         # Looked at again: the reader may have emptied it in between, and would not tell.
-        if self._held and self._out.qsize() <= UNREAD // 2:
+        if self._held and self.unread <= UNREAD // 2:
             self._held = False
         return self._held
 
@@ -169,10 +191,12 @@ class Sequence:
                 if self.on_silence is not None:
                     self.on_silence()
                 continue
-            if self._held and self._out.qsize() <= UNREAD // 2 and self.on_room is not None:
-                self.on_room()
             if item is None:
                 return
             if isinstance(item, BaseException):
                 raise item
-            yield item
+            for frame in item:
+                self._read += frame.codes is not None
+                if self._held and self.unread <= UNREAD // 2 and self.on_room is not None:
+                    self.on_room()
+                yield frame

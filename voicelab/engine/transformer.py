@@ -14,6 +14,9 @@ from torch.nn import functional as F
 
 from voicelab.engine.config import StackConfig
 
+GRAIN = 32
+"""Positions of a cache are forgotten by so many at once: however often that happened, sums over them are grouped alike."""
+
 
 @dataclass(frozen=True)
 class Parked:
@@ -28,13 +31,13 @@ class KVCache:
     """Keys and values of several sequences, allocated once.
 
     Shapes: keys and values (layers, rows, heads, room, head width); `lengths[row]` positions of a row are filled.
-    A row's room is used from its start; `forget` slides the window back when it is full, so that a sequence has no end.
+    A row's room is used from its start; `make_room` slides the window back when it is full, so that a sequence has no end.
     """
 
     def __init__(self, config: StackConfig, rows: int, device: torch.device, dtype: torch.dtype) -> None:
         head = config.width // config.heads
         self.window = config.window
-        self.room = 4 * config.window
+        self.room = -(-2 * config.window // GRAIN) * GRAIN + GRAIN
         shape = (config.layers, rows, config.heads, self.room, head)
         self.keys = torch.zeros(shape, device=device, dtype=dtype)
         self.values = torch.zeros(shape, device=device, dtype=dtype)
@@ -49,7 +52,7 @@ class KVCache:
     def take(self, row: int) -> Parked:
         """A copy of all that later positions of the row can see."""
         length = self.lengths[row]
-        first = max(0, length - self.window)
+        first = self._forgettable(length)
         keys, values = (store[:, row, :, first:length].clone() for store in (self.keys, self.values))
         return Parked(keys, values, self.offsets[row] + first)
 
@@ -71,11 +74,15 @@ class KVCache:
         """Slides the row's window to its start if `count` more positions would not fit."""
         length = self.lengths[row]
         if length + count > self.room:
-            keep = min(length, self.window)
+            keep = length - self._forgettable(length)
             for store in (self.keys, self.values):
                 store[:, row, :, :keep] = store[:, row, :, length - keep : length].clone()
             self.lengths[row] = keep
             self.offsets[row] += length - keep
+
+    def _forgettable(self, length: int) -> int:
+        """Positions at the start that nothing to come sees."""
+        return max(0, length - self.window) // GRAIN * GRAIN
 
 
 def rotary(positions: Tensor, head: int) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ from collections import deque
 from voicelab.engine.lm import LM
 from voicelab.engine.runner import Runner
 from voicelab.engine.sequence import Ending, Frame, Sequence
+from voicelab.engine.threads import work_alone
 from voicelab.errors import EngineError, EngineUnavailable
 
 _LOG = logging.getLogger("voicelab.engine")
@@ -78,6 +79,7 @@ class Worker:
         return "".join(traceback.format_stack(frame)) if frame is not None else "nowhere any more"
 
     def _run(self) -> None:
+        work_alone()
         try:
             while self._over is None:
                 self._wake.clear()  # before looking, so that what comes after the look is not missed
