@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from training import codec as codec_training
-from training import codes, common, mandarin
+from training import codes, common, listen, mandarin
 from training.lexicon import OUT
+from training.lm import unscaled
 from training.speakers import HELD_OUT, Speaker, all_speakers
 from voicelab.backend import VoicePreset
 from voicelab.engine import checkpoint
@@ -85,7 +85,7 @@ def preset_statistics(folder: Path, codec: Codec, utterances: int = 24) -> dict[
 def load_lm(path: Path) -> LM:
     """The averaged language model of a run."""
     model = LM(LMConfig.of(common.read_meta(path)["config"]))
-    model.load_state_dict({k[8:]: v for k, v in load_file(path).items() if k.startswith("average.")})
+    model.load_state_dict(unscaled({k[8:]: v for k, v in load_file(path).items() if k.startswith("average.")}))
     return model.eval()
 
 
@@ -96,7 +96,7 @@ def _about(run: Path) -> dict[str, object]:
 def export(folder: Path, out: Path = OUT) -> Path:
     """Writes the checkpoints of the runs in `folder`: ``out/voice.safetensors`` (s2-pro) and ``out/s1.safetensors``."""
     codec_run, large, small = (folder / f"{name}-run.safetensors" for name in ("codec", "s2-pro", "s1"))
-    codec = codec_training.load(codec_run)
+    codec = listen.codec_of(folder)
     about = {"codec": _about(codec_run), "torch": torch.__version__, "machine": platform.machine()}
     path = out / checkpoint.EMBEDDED
     main = large if large.exists() else small

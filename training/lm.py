@@ -6,16 +6,17 @@ import dataclasses
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 
 from training import codes as codes_module
-from training import common
+from training import common, mandarin
 from training.codes import Encoded
 from voicelab.engine.codec import Codec
 from voicelab.engine.config import LMConfig, StackConfig
@@ -39,6 +40,10 @@ SIZES: dict[str, dict[str, Any]] = {
 FRAMES = 320
 HISTORY_DROPOUT = 0.15
 DEPTH_SHARE = 0.5
+OWN_SHARE = 0.25
+"""How often the speaker's statistics are those of the row itself, which tell its moods: else pitch would follow loosely."""
+MANDARIN_WEIGHT = 2.0
+"""How much oftener Mandarin's speakers are drawn than their share of the frames."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,8 @@ class Streams:
                 self.of.setdefault(encoded.speaker, []).append(encoded)
         self.of = {k: v for k, v in self.of.items() if len(v) > 3}
         self.speakers = sorted(self.of)
-        share = np.array([sum(e.at.size for e in self.of[s]) for s in self.speakers], dtype=float)
+        weight = {s.id: MANDARIN_WEIGHT for s in mandarin.speakers()}
+        share = np.array([weight.get(s, 1.0) * sum(e.at.size for e in self.of[s]) for s in self.speakers])
         self.share = share / share.sum()
 
     def batch(self, size: int) -> Rows:
@@ -109,6 +115,11 @@ class Streams:
         }
         rest = {k: torch.stack([r[k] for r in rows]) for k in rows[0] if k not in padded}
         return Rows(valid=valid, **padded, **rest)
+
+    def statistics(self, count: int) -> Tensor:
+        """(count, STATISTICS * latent) of speakers drawn as for rows, each from a few utterances."""
+        drawn = [self.of[int(s)] for s in self.rng.choice(self.speakers, size=count, p=self.share)]
+        return torch.stack([pooled([pool[int(i)] for i in self.rng.integers(len(pool), size=3)]) for pool in drawn])
 
     def _row(self, speaker: int) -> dict[str, Tensor]:
         pool = self.of[speaker]
@@ -130,7 +141,9 @@ class Streams:
         low = int(pointer[cut])
         window = slice(cut, cut + FRAMES)
         high = min(phones.size, int(pointer[cut + FRAMES - 1]) + 24)
-        others = [pool[int(i)] for i in self.rng.integers(len(pool), size=int(self.rng.integers(1, 5)))]
+        others = chosen
+        if self.rng.random() > OWN_SHARE:
+            others = [pool[int(i)] for i in self.rng.integers(len(pool), size=int(self.rng.integers(1, 5)))]
         values = {
             "phones": phones[low:high],
             "flags": flags[low:high],
@@ -168,6 +181,39 @@ def losses(model: LM, rows: Rows, generator: torch.Generator) -> tuple[Tensor, d
     return first + depth, parts
 
 
+class Scaled(nn.Module):
+    """A weight for inputs of standard deviation `scale`, for an optimizer that moves all columns alike."""
+
+    def __init__(self, scale: Tensor) -> None:
+        super().__init__()
+        self.scale: Tensor
+        self.register_buffer("scale", scale)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """(out, in) → (out, in)."""
+        return weight / self.scale
+
+
+def bring_to_scale(model: LM, statistics: Tensor) -> None:
+    """Lets the model see speakers' `statistics` (n, STATISTICS * latent) around 0 and alike in size; `unscaled` undoes it.
+
+    What tells speakers apart is a tenth of what they share.
+    """
+    enter = cast(nn.Linear, model.speaker[0])
+    parametrize.register_parametrization(enter, "weight", Scaled(statistics.std(0).clamp(min=1e-3)))
+    with torch.no_grad():
+        enter.bias.copy_(-enter.weight @ statistics.mean(0))
+
+
+def unscaled(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The parameters of a model that was brought to scale, as those of a plain one."""
+    held = "speaker.0.parametrizations.weight."
+    if f"{held}original" not in state:
+        return state
+    weight = state[f"{held}original"] / state[f"{held}0.scale"]
+    return {k: v for k, v in state.items() if not k.startswith(held)} | {"speaker.0.weight": weight}
+
+
 _TABLES = ("phone", "flag", "dwell", "frame", "codes", "first", "others")
 
 
@@ -192,13 +238,15 @@ def train(folder: Path, codec: Codec, name: str, minutes: float, batch_size: int
     phones = len(PHONES) + len(MANDARIN_PHONES)
     config = LMConfig(codebooks=codec.config.codebooks, latent=codec.config.latent, phones=phones, **SIZES[name])
     model = LM(config)
+    found = sorted((folder / "codes").glob("????.npz"))
+    bring_to_scale(model, Streams(found[::8], config, seed).statistics(1024))
     optimizers = optimizers_for(model)
     average = common.Average(model, 0.998)
     path, step, spent = folder / f"{name}-run.safetensors", 0, 0.0
     if path.exists():
         meta = common.load_run(path, model, average, optimizers)
         step, spent = meta["step"], meta["spent"]
-    streams = Streams(sorted((folder / "codes").glob("????.npz")), config, seed + step)
+    streams = Streams(found, config, seed + step)
     generator = torch.Generator().manual_seed(seed + step)
     clock, saved = common.Clock(minutes, spent), time.monotonic()
     sums: dict[str, float] = {}

@@ -40,9 +40,14 @@ def band(samples: Samples, rate: int, low: float, high: float) -> Samples:
     return np.fft.irfft(np.fft.rfft(samples) * np.sqrt(gain), samples.size).astype(np.float32)
 
 
-def telephone(samples: Samples, rate: int) -> Samples:
-    """300 to 3,400 Hz at 8 kHz, in the 8 bits of mu-law."""
-    narrow = np.clip(soxr.resample(band(samples, rate, 300, 3400), rate, 8000), -1, 1)
+def telephone(samples: Samples, rate: int, low: float | None = None) -> Samples:
+    """300 to 3,400 Hz at 8 kHz, in the 8 bits of mu-law; nothing at all below `low` Hz, where it is given."""
+    kept = band(samples, rate, 300, 3400)
+    if low is not None:
+        spectrum = np.fft.rfft(kept)
+        spectrum[: int(low * kept.size / rate)] = 0
+        kept = np.fft.irfft(spectrum, kept.size).astype(np.float32)
+    narrow = np.clip(soxr.resample(kept, rate, 8000), -1, 1)
     level = np.sign(narrow) * np.log1p(255 * np.abs(narrow)) / np.log(256)
     level = np.round(level * 127) / 127
     wide = soxr.resample(np.sign(level) * np.expm1(np.abs(level) * np.log(256)) / 255, 8000, rate)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.lm import pointer_path
+from tests.engine.tiny import LANGUAGE as TINY
+from training.lm import bring_to_scale, pointer_path, unscaled
+from voicelab.engine.lm import LM, STATISTICS
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(2, 5))
@@ -27,3 +30,17 @@ def test_the_pointer_leaves_the_text_with_the_last_frame() -> None:
 def test_the_pointer_catches_up_after_phones_too_short_for_a_frame() -> None:
     pointer, _ = pointer_path(np.array([0, 6, 6, 6, 7]), 8, 4)
     assert pointer.tolist() == [0, 3, 6, 6, 7]
+
+
+def test_statistics_brought_to_scale_change_nothing_once_undone() -> None:
+    model, plain = LM(TINY), LM(TINY)
+    statistics = torch.randn(50, STATISTICS * TINY.latent) * 0.1 + 0.5
+    bring_to_scale(model, statistics)
+    entered = model.speaker[0](statistics)
+    assert entered.mean(0).abs().max() < 1e-4
+    assert 0.3 < entered.std() < 1.2, (
+        "as large as the weights are made for, though the statistics are ten times smaller"
+    )
+    plain.load_state_dict(unscaled(model.state_dict()))
+    torch.testing.assert_close(plain.encode_speaker(statistics), model.encode_speaker(statistics))
+    assert unscaled(plain.state_dict()).keys() == plain.state_dict().keys()
