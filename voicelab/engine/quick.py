@@ -25,6 +25,8 @@ from voicelab.engine.transformer import GRAIN, Block, KVCache, Stack
 from voicelab.errors import EngineError
 
 _EPS = np.float32(1e-5)
+_HEAD = 64
+"""Likeliest symbols that hold nearly every nucleus: only where they do not, all are added up."""
 _TOGETHER = 2 * GRAIN
 """Positions beyond a window up to which rows look back together."""
 
@@ -125,15 +127,18 @@ def pick(logits: Floats, choice: Choice, draws: Floats) -> NDArray[np.int64]:
     p /= p.sum(-1, keepdims=True)
     falling = np.sort(p, axis=-1)[:, ::-1]
     _check(falling[:, 0])
-    total = falling.cumsum(-1, dtype=np.float64)  # as torch adds
-    kept = np.count_nonzero(total - falling < choice.top_p, -1)
+    head = falling[:, :_HEAD]
+    total = head.cumsum(-1, dtype=np.float64)  # as torch adds
+    if (total[:, -1] - head[:, -1] < choice.top_p[:, 0]).any():  # a nucleus goes on
+        head, total = falling, falling.cumsum(-1, dtype=np.float64)
+    kept = np.count_nonzero(total - head < choice.top_p, -1)
     if choice.open:
-        kept = np.minimum(kept, np.count_nonzero(falling, -1))
+        kept = np.minimum(kept, np.count_nonzero(head, -1))
     last, every = kept.clip(min=1) - 1, np.arange(len(p))
     rank = np.minimum(np.count_nonzero(total <= (draws * total[every, last])[:, None], -1), last)
-    chosen = falling[every, rank][:, None]
+    chosen = head[every, rank][:, None]
     equal = p == chosen
-    among = rank - np.count_nonzero(falling > chosen, -1)
+    among = rank - np.count_nonzero(head > chosen, -1)
     if among.any():  # among equals, the order of the symbols
         return np.array([np.flatnonzero(row)[k] for row, k in zip(equal, among, strict=True)], np.int64)
     first: NDArray[np.int64] = equal.argmax(-1)
@@ -261,8 +266,8 @@ class Past:
         scores += self.hidden
         scores -= scores.max(-1, keepdims=True)
         np.exp(scores, out=scores)
-        # A sum that goes from one to the next, so that zeros before and after change nothing.
-        scores /= scores.cumsum(-1)[..., -1:]
+        # Grain after grain, so that zeros before and after change nothing.
+        scores /= scores.reshape(count, heads, -1, GRAIN).sum(2).sum(-1, keepdims=True)
         halves = values.reshape(count, heads, time, 2, head // 2).transpose(0, 1, 3, 2, 4)
         made = np.matmul(scores[:, :, None, None], halves)
         out: Floats = made.reshape(count, heads, head)[self.at]
