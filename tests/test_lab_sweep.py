@@ -4,7 +4,9 @@ import pickle
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from tests.tones import ToneBackend
@@ -62,6 +64,23 @@ def test_a_wrong_field_is_named_before_anything_runs() -> None:
 def test_a_list_of_seeds_is_an_axis() -> None:
     sweep = Lab(ToneBackend()).sweep("One.", seed=[3, 5])
     assert [job.seed for job in sweep.jobs()] == [3, 5]
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    lab, number, numbers = Lab(ToneBackend()), cast(Any, np.int64), cast(Any, np.arange)
+    sweep = lab.sweep("One.", seed=numbers(3, 6), temperature=np.linspace(0, 1, 3), chunk_length=np.array([100, 200]))
+    assert [len(axis) for axis in sweep.axes] == [3, 2, 3]
+    assert sweep.axes[2].labels == ("3", "4", "5")
+    assert {type(job.seed) for job in sweep.jobs()} == {int}
+    assert len(lab.sweep("One.", repeats=number(2), seed=number(7))) == 2
+
+
+def test_a_folder_is_a_cache_and_a_stranger_is_no_lab(tmp_path: Path) -> None:
+    lab = Lab(ToneBackend())
+    lab.sweep("One.", cache=tmp_path / "takes").run()
+    assert len(Cache(tmp_path / "takes")) == 1
+    with pytest.raises(RequestInvalid, match="labs: 'other' is a ToneBackend, not a Lab"):
+        lab.sweep("One.", labs={"other": ToneBackend()})  # type: ignore[dict-item]
 
 
 def test_several_labs(tmp_path: Path) -> None:

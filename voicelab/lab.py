@@ -206,7 +206,7 @@ class Lab:
         repeats: int = 1,
         seed: int | Sequence[int] = 0,
         labs: Mapping[str, Lab] = MappingProxyType({}),
-        cache: Cache | None = None,
+        cache: Cache | str | Path | None = None,
         **fields: object,
     ) -> Sweep:
         """Return a sweep: ``lab.sweep(text, temperature="0..1 step 0.5", latency=["low", "normal"]).run()``.
@@ -216,7 +216,7 @@ class Lab:
             repeats: takes of each cell, for telling a parameter's effect from the voice's own variety.
             seed: what the seeds of the repeats are drawn from, the same in every cell; or a list, an axis of seeds.
             labs: other labs by name: an axis ``backend`` that this lab is on as ``"lab"``.
-            cache: where takes are kept; the cache in voicelab's data folder when not given.
+            cache: where takes are kept, a Cache or a folder; the cache in voicelab's data folder when not given.
             **fields: what ``speak`` takes. A list, a mapping from labels to values, or a range such as
                 ``"0.2..1.0 step 0.2"`` makes a field an axis; ``speed`` and ``volume`` are prosody's.
 

@@ -151,7 +151,7 @@ def test_mos_results(tmp_path: Path) -> None:
         ["trial", "Ada", "nowhere", 3, "a", 700],
         ["trial", "Ada", "s0", 3, "z", 700],
         ["trial", "Ada", "s0", 9, "a", 700],
-        ["trial", "Ada", "s0", "NA", "a", 700],
+        ["trial", "Ada", "s0", "much", "a", 700],
         ["trial", "Ada"],
     ],
 )
@@ -160,6 +160,57 @@ def test_a_row_that_is_no_vote_is_named(tmp_path: Path, row: list[object]) -> No
     path = write(tmp_path / "lss.csv", LIKERT, [["trial", "Ada", "s0", 3, "a", 700], row])
     with pytest.raises(RequestInvalid, match="line 3"):
         read_results(test, path)
+
+
+def test_its_own_example_is_read_and_its_results_are_found_by_its_id(tmp_path: Path) -> None:
+    # Its configs/default.yaml has a colon in a text without quotes; the id of a test is not its name.
+    (tmp_path / "abx.yaml").write_text(
+        """
+testname: ABX without looping
+testId: abx_noloop
+pages:
+    - type: generic
+      id: first_page
+      content: These are the instructions. Reminder: In a listening test, listen (that's all).
+    - - random
+      - type: paired_comparison
+        id: trial1
+        unforced: I don't know
+        reference: r.wav
+        stimuli:
+            C1: c.wav
+"""
+    )
+    sounds = listening_test("AB", items=1).items["s0"]
+    sounds["a"].save(tmp_path / "r.wav")
+    sounds["b"].save(tmp_path / "c.wav")
+    test = import_webmushra(tmp_path / "abx.yaml", tmp_path)
+    answers = ["correct", "correct", "incorrect", "undecided", "unknown"]
+    rows: list[list[object]] = [
+        ["abx_noloop", f"listener {number}", "trial1", "reference", "C1", answer, 900, ""]
+        for number, answer in enumerate(answers)
+    ]
+    frame = read_results(test, write(tmp_path / "pc.csv", [*PAIRED, "choice_comment"], rows))
+    # Who was undecided, or answered nothing, has not voted.
+    assert frame["right"].tolist() == [True, True, False]
+    others = write(tmp_path / "other.csv", PAIRED, [["another", "Ada", "trial1", "reference", "C1", "correct", 900]])
+    with pytest.raises(RequestInvalid, match="results of another, and none of 'abx_noloop'"):
+        read_results(test, others)
+    rated = listening_test("MOS", items=1)
+    left = write(
+        tmp_path / "lss.csv", LIKERT, [["trial", "Ada", "s0", "NA", "a", 1], ["trial", "Ada", "s0", 4, "b", 1]]
+    )
+    assert read_results(rated, left)["rating"].tolist() == [4]
+
+
+def test_points_that_are_no_mos_are_refused(tmp_path: Path) -> None:
+    listening_test("MOS", items=1).items["s0"]["a"].save(tmp_path / "a.wav")
+    page = {"type": "likert_single_stimulus", "id": "p", "stimuli": {"a": "a.wav"}}
+    seven = [{"value": str(point)} for point in range(1, 8)]
+    for points in ([{"value": "much"}, {"value": "little"}], seven, [seven[:5], seven[:5]]):
+        (tmp_path / "c.yaml").write_text(yaml.safe_dump({"pages": [{**page, "response": points}]}))
+        with pytest.raises(RequestInvalid, match="a MOS is of 1, 2, 3, 4, 5"):
+            import_webmushra(tmp_path / "c.yaml", tmp_path)
 
 
 def test_what_webmushra_has_not(tmp_path: Path) -> None:

@@ -227,7 +227,12 @@ def test_a_metric_that_never_changes_shows_nothing() -> None:
     found = effects(frame, "temperature", "pauses", permutations=99)
     assert found.frame.p[0] == 1.0
     assert math.isnan(found.frame.eta_sq[0])
-    assert found.contrasts[["estimate", "low", "high"]].to_numpy() == pytest.approx(0.0, abs=1e-12)
+    assert not found.contrasts[["estimate", "low", "high"]].to_numpy().any()
+    assert "nan" not in str(found)
+    assert "pauses is the same in all" in str(found)
+    # One take of each of two levels: an estimate, and nothing to tell its spread by.
+    two = frame.groupby("temperature").head(1).head(2).assign(pauses=[1.0, 2.0])
+    assert "+1 [no interval]" in str(effects(two, "temperature", "pauses", permutations=99))
 
 
 def test_a_greedy_voice_has_effects_without_noise() -> None:

@@ -322,6 +322,9 @@ def test_somebodys_own_threads(cache: Cache) -> None:
         ({"executor": object()}, "executor"),
         ({"concurrency": 0}, "concurrency"),
         ({"concurrency": True}, "concurrency"),
+        ({"requests_per_minute": "3"}, "requests_per_minute"),
+        ({"requests_per_minute": True}, "requests_per_minute"),
+        ({"budget": {"requests": 3}}, "budget"),
     ],
 )
 def test_what_cannot_work(cache: Cache, options: dict[str, Any], field: str) -> None:

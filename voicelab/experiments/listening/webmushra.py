@@ -8,6 +8,7 @@ demands that all files of a page have one rate and one length, so clips are resa
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -33,6 +34,10 @@ _TYPES: Final[Mapping[Kind, str]] = {
 }
 _ACR: Final = ("Bad", "Poor", "Fair", "Good", "Excellent")
 _BETWEEN: Final = " vs "
+# What its results say of who answered nothing: that is no vote.
+_UNANSWERED: Final = ("unknown", "undecided", "NA")
+# A line whose value has a colon, which YAML forbids without quotes; webMUSHRA reads it, and its own example has one.
+_LOOSE: Final = re.compile(r"""^(\s*(?:- +)?\w+:) +([^\s'"|>&*!\[{#].*: .*)$""", re.MULTILINE)
 
 
 def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_000, root: str = "") -> Path:
@@ -88,17 +93,13 @@ def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_
 def import_webmushra(path: str | Path, root: str | Path, **options: Any) -> ListeningTest:
     """Read a test from a webMUSHRA configuration whose files lie below ``root``; all its rating pages are of one type.
 
-    An item is a page by its id, a system a stimulus by its name. ABX compares every stimulus with the reference.
-    ``options`` go to ListeningTest. Raises StoreError when a file cannot be read, RequestInvalid for pages that
-    are no listening test of ours.
+    The test is called by its testId, which its results name. An item is a page by its id, a system a stimulus by its
+    name. ABX compares every stimulus with the reference. ``options`` go to ListeningTest. Raises StoreError when a file
+    cannot be read, RequestInvalid for pages that are no listening test of ours: of likert_single_stimulus, those whose
+    points are not 1 to 5.
     """
-    import yaml
-
     path, root = Path(path), Path(root)
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise StoreError(f"{path} cannot be read as YAML: {error}") from error
+    config = _read(path)
     if not isinstance(config, Mapping) or not isinstance(config.get("pages"), list):
         raise RequestInvalid.of("pages", "this is no configuration of webMUSHRA: it has no pages", type="missing")
     pages = [page for page in _flat(config["pages"]) if page.get("type") in _TYPES.values()]
@@ -117,20 +118,30 @@ def import_webmushra(path: str | Path, root: str | Path, **options: Any) -> List
                 references[item] = Clip.load(root / page["reference"])
             elif kind == "ABX":
                 clips = {REFERENCE: Clip.load(root / page["reference"]), **clips}
+            elif (
+                points := [
+                    str(point["value"] if isinstance(point, Mapping) else "several scales")
+                    for point in page["response"]
+                ]
+            ) != [*"12345"]:
+                message = f"page {item!r} asks for {', '.join(points)}; a MOS is of 1, 2, 3, 4, 5"
+                raise RequestInvalid.of("pages", message, type="unsupported")
         except (KeyError, AttributeError, TypeError) as error:
             raise RequestInvalid.of("pages", f"a page has no {error}", type="missing") from error
         except OSError as error:
             raise StoreError(f"a sound cannot be read: {error}") from error
         items[item] = clips
-    return ListeningTest(str(config.get("testname", path.stem)), kind, items, references, **options)
+    name = config.get("testId") or config.get("testname") or path.stem
+    return ListeningTest(str(name), kind, items, references, **options)
 
 
 def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
     """Read webMUSHRA's results (mushra.csv, paired_comparison.csv or lss.csv) as the votes of ``test``.
 
     The table has the columns of ``Ballot.frame()``, so that ``analyse`` takes it. A listener is the participant's name,
-    or else the session. Rows of other tests in the same file are left out. Raises StoreError when the file
-    cannot be read, RequestInvalid when a row does not belong to the test or is no rating.
+    or else the session. Rows of other tests in the same file are left out, and those of who was undecided or answered
+    nothing. Raises StoreError when the file cannot be read, RequestInvalid when a row does not belong to the test
+    or is no rating, or all rows are of other tests.
     """
     import pandas as pd
 
@@ -147,9 +158,15 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
     reader = readers.get(test.kind)
     if reader is None:
         raise RequestInvalid.of("kind", f"webMUSHRA has no {test.kind} test", type="unsupported")
-    name, found = _file_name(test.name), []
+    names, found = {_file_name(test.name), test.name}, []
+    others = {str(row.get("session_test_id")) for row in rows} - names
+    if rows and len(others) == len({row.get("session_test_id") for row in rows}):
+        message = f"{path} has results of {', '.join(sorted(others))}, and none of {test.name!r}"
+        raise RequestInvalid.of("results", message, type="not_found")
     for number, row in enumerate(rows, start=2):
-        if row.get("session_test_id") not in {name, test.name}:
+        if row.get("session_test_id") not in names:
+            continue
+        if row.get("choice_answer", row.get("stimuli_rating")) in _UNANSWERED:
             continue
         try:
             found.append({"kind": test.kind, "check": False, "passed": True, "plays": 0, **reader(test, row)})
@@ -158,6 +175,19 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
                 "results", f"line {number} of {path} is no vote of {test.name!r}: {error}"
             ) from error
     return pd.DataFrame(found)
+
+
+def _read(path: Path) -> Any:
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError:
+            return yaml.safe_load(_LOOSE.sub(lambda found: f"{found[1]} {json.dumps(found[2])}", text))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise StoreError(f"{path} cannot be read as YAML: {error}") from error
 
 
 def _mushra_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:

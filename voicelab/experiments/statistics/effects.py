@@ -65,7 +65,9 @@ class Effects:
             lines.append(f"{name} by {axis}: p {row['p']:.4f}, corrected {row['p_holm']:.4f}; {share}")
             lines += [
                 f"    {item['baseline']} → {item['level']}: "
-                f"{item['estimate']:+.4g} [{item['low']:+.4g}, {item['high']:+.4g}]"
+                f"{item['estimate']:+.4g} [{item['low']:+.4g}, {item['high']:+.4g}]".replace(
+                    "+nan, +nan", "no interval"
+                )
                 for item in contrasts
                 if (item["metric"], item["axis"]) == (name, axis)
             ]
@@ -73,7 +75,7 @@ class Effects:
         lines += [
             f"{row['metric']} varies by {row['sd']:.4g} (sd) {where[row['source']]}, {row['eta_sq']:.0%} of its variance"
             for row in self.variance.to_dict("records")
-            if row["source"] in where
+            if row["source"] in where and math.isfinite(row["eta_sq"])
         ]
         return "\n".join([*lines, *self.notes])
 
@@ -196,6 +198,9 @@ def _one_metric(
     if not noise.repeats:
         tables.notes.append("No cell has two takes: interactions cannot be told from sampling, and count as it.")
     tables.notes += _still(design, metric, names, noise)
+    constant = float(np.ptp(design.values)) == 0.0
+    if constant:
+        tables.notes.append(f"{metric} is the same in all {design.values.size} takes: there is nothing to tell apart.")
     shares = _variance(design, metric, names, noise)
     tables.variance += shares
     for number, axis in enumerate(names):
@@ -223,7 +228,9 @@ def _one_metric(
         found = bootstrap_contrasts(design, number, noise, confidence, resamples, np.random.default_rng((*stream, 1)))
         level = design.levels[number]
         for row, code in enumerate(present[1:]):
-            estimate = float(found.estimate[row])
+            told = (found.estimate[row], found.low[row], found.high[row])
+            # Means of equal numbers differ by their rounding.
+            estimate, low, high = (0.0, 0.0, 0.0) if constant else map(float, told)
             tables.contrasts.append(
                 {
                     "metric": metric,
@@ -231,8 +238,8 @@ def _one_metric(
                     "baseline": level[present[0]],
                     "level": level[code],
                     "estimate": estimate,
-                    "low": float(found.low[row]),
-                    "high": float(found.high[row]),
+                    "low": low,
+                    "high": high,
                     "in_sd": estimate / noise.sd if noise.sd > 0.0 else math.nan,
                 }
             )

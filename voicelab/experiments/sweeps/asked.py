@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from voicelab.backend import Backend
+from voicelab.errors import RequestInvalid
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.sweeps.axes import Axis, varied
 from voicelab.experiments.sweeps.sweep import ONLY, Sweep
@@ -41,10 +45,11 @@ def sweep_of(
     repeats: int = 1,
     seed: int | Sequence[int] = 0,
     labs: Mapping[str, Asked],
-    cache: Cache | None = None,
+    cache: Cache | str | Path | None = None,
     fields: Mapping[str, object],
 ) -> Sweep:
     """Return the sweep that ``Lab.sweep`` describes; ``fields`` are its keywords. Raises RequestInvalid."""
+    repeats, seed = _plain(repeats), _plain(seed)
     known = {name: value for name, value in fields.items() if value is not None}
     axes = [Axis.of(name, value) for name, value in known.items() if varied(name, value)]
     fixed = {name: value for name, value in known.items() if not varied(name, value)}
@@ -57,6 +62,9 @@ def sweep_of(
     if not isinstance(seed, int):
         axes.append(Axis.of("seed", seed))
         seed = 0
+    for name, one in labs.items():
+        if not callable(getattr(one, "request", None)):
+            raise RequestInvalid.of("labs", f"{name!r} is a {type(one).__name__}, not a Lab")
     if labs:
         axes.append(Axis.of("backend", [ONLY, *labs]))
     everyone = {ONLY: lab, **labs}
@@ -68,5 +76,9 @@ def sweep_of(
         seed=seed,
         model=model,
         factories={name: one.opening for name, one in everyone.items() if one.opening is not None},
-        cache=cache,
+        cache=cache if cache is None or isinstance(cache, Cache) else Cache(cache),
     )
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

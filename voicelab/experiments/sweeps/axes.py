@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Self
 
+import numpy as np
 from pydantic import BaseModel
 
 from voicelab.backend import VoicePreset
@@ -182,6 +183,8 @@ def label(value: object, place: int = 0) -> str:
 
 def _checked(name: str, value: object) -> Any:
     """Return the value as a request has it, out of bounds never. Raises RequestInvalid."""
+    if isinstance(value, np.generic):
+        value = value.item()  # of np.arange and the like
     if name == "backend":
         if not isinstance(value, str) or not value:
             raise RequestInvalid.of(name, "a backend is named by a word; give them as {name: lab}")

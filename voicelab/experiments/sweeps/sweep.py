@@ -159,6 +159,8 @@ class Sweep:
 
         Raises RequestInvalid before anything runs, StoreError when the manifest cannot be written.
         """
+        if budget is not None and not isinstance(budget, Budget):
+            raise RequestInvalid.of("budget", f"give a Budget, not a {type(budget).__name__}")
         workers = workers_for(executor, self.backends, self.factories, concurrency)
         capabilities = self._capabilities()
         journal = None

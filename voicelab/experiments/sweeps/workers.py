@@ -202,7 +202,8 @@ class Pace:
     """
 
     def __init__(self, per_minute: float | None = None) -> None:
-        if per_minute is not None and not per_minute > 0:
+        number = isinstance(per_minute, int | float) and not isinstance(per_minute, bool)
+        if per_minute is not None and not (number and per_minute > 0):
             raise RequestInvalid.of("requests_per_minute", "Input should be a number greater than 0")
         self._gap = 60.0 / per_minute if per_minute else 0.0
         self._next: dict[str, float] = {}
