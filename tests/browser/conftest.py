@@ -110,11 +110,10 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed (on Debian: apt-get install chromium)")
     arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
-    # A microphone that hears a file again and again, and that nobody is asked for.
+    # A microphone that hears a file again and again.
     spoken = tmp_path_factory.mktemp("microphone") / "spoken.wav"
     spoken.write_bytes(speech_file(4))
-    arguments += ["--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
-    arguments.append(f"--use-file-for-fake-audio-capture={spoken}")
+    arguments += ["--use-fake-device-for-media-stream", f"--use-file-for-fake-audio-capture={spoken}"]
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
         yield chromium
@@ -123,7 +122,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 def _opened(browser: Browser) -> tuple[Page, list[str]]:
     """Open an empty page of its own, and a list that its JavaScript's errors come to."""
-    page = browser.new_context(viewport=VIEWPORT, accept_downloads=True).new_page()
+    page = browser.new_context(viewport=VIEWPORT, accept_downloads=True, permissions=["microphone"]).new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     return page, errors

@@ -106,6 +106,19 @@ def test_files_are_dropped_and_the_microphone_is_recorded(scratch: Scratch) -> N
     row.get_by_role("button", name="Play").click()
     heard(page, ".voicelab-recording .voicelab-player")
 
+    # Nobody may be allowed to listen; the panel says so, and works again once somebody is.
+    page.context.clear_permissions()
+    page.context.grant_permissions(["geolocation"])  # and nothing else
+    record.click()
+    page.wait_for_function(
+        "() => document.querySelector('.voicelab-recorder [role=alert]').innerText"
+        " === 'The browser did not allow the microphone.'",
+        timeout=LONG,
+    )
+    assert record.is_enabled()
+    assert record.inner_text() == "● Record"
+    page.context.grant_permissions(["microphone"])
+
     # A kernel that goes takes the microphone with it.
     page.evaluate(WATCH)
     record.click()

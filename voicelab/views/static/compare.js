@@ -122,6 +122,10 @@ class Comparison {
     this.refresh();
   }
 
+  pause() {
+    if (this.switcher.playing) this.toggle();
+  }
+
   toggleBlind() {
     this.hidden = !this.hidden;
     this.order.sort((a, b) => a - b);
@@ -257,10 +261,14 @@ export default {
       if (message.kind === "clips") shown ??= new Comparison(el, message, buffers);
       else if (message.kind === "figures") shown?.figure(message, buffers);
     };
+    // All of it is in the page and can still be played, but not by itself.
+    const lost = () => shown?.pause();
     model.on("msg:custom", receive);
+    model.on("comm_live_update", lost);
     model.send({ kind: "ready" });
     return () => {
       model.off("msg:custom", receive);
+      model.off("comm_live_update", lost);
       shown?.close();
     };
   },

@@ -252,8 +252,15 @@ export function overMessages(model) {
     if (message.error) waiting.reject(new Error(message.error));
     else waiting.resolve(buffers.length ? buffers[0] : message.value);
   });
+  let gone = null;
+  model.on("comm_live_update", () => {
+    gone = new Error("The kernel has gone; the votes so far are kept. Run the cell again.");
+    for (const { reject } of open.values()) reject(gone);
+    open.clear();
+  });
   const ask = (call, fields) =>
     new Promise((resolve, reject) => {
+      if (gone) return reject(gone);
       number += 1;
       open.set(number, { resolve, reject });
       model.send({ number, call, ...fields });
@@ -271,6 +278,11 @@ export function overMessages(model) {
 export default {
   render({ model, el }) {
     const test = open(el, overMessages(model));
-    return () => test.switcher?.stop();
+    const stop = () => test.switcher?.stop();
+    model.on("comm_live_update", stop);
+    return () => {
+      model.off("comm_live_update", stop);
+      stop();
+    };
   },
 };

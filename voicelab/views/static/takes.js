@@ -32,7 +32,17 @@ class Takes {
     this.heard = 0;
     model.on("msg:custom", (message, buffers) => this.receive(message, buffers));
     for (const name of ["selected", "pinned", "label"]) model.on(`change:${name}`, () => this.tell());
+    model.on("comm_live_update", () => this.lost());
     model.send({ kind: "ready" });
+  }
+
+  /** The kernel has gone, and the run with it: nothing sounds by itself, and no take is being made any more. */
+  lost() {
+    this.gone = true;
+    this.wanted = null;
+    this.transport.rest();
+    for (const [id, card] of this.cards) if (card.state === "running") this.cards.set(id, { ...card, state: "waiting" });
+    this.tell();
   }
 
   receive(message, buffers) {
@@ -78,7 +88,8 @@ class Takes {
   play(id, share = 0) {
     const samples = this.sounds.get(id);
     this.wanted = samples ? null : { id, share };
-    if (!samples) return void this.model.send({ kind: "sound", id });
+    if (!samples && this.gone) this.wanted = null;
+    if (!samples) return void (this.gone || this.model.send({ kind: "sound", id }));
     if (this.transport.samples !== samples) {
       this.transport.reset();
       this.transport.samples = samples;
@@ -109,7 +120,7 @@ class Takes {
   show() {
     const ids = [...new Set([...this.views].flatMap((view) => view.ids))];
     const told = ids.join();
-    if (told !== this.told) this.model.send({ kind: "show", ids });
+    if (told !== this.told && !this.gone) this.model.send({ kind: "show", ids });
     this.told = told;
   }
 
@@ -119,7 +130,7 @@ class Takes {
     if (this.views.size) return;
     this.transport.rest();
     this.told = null;
-    setTimeout(() => this.views.size || this.closed || this.model.send({ kind: "gone" }), GONE_MS);
+    setTimeout(() => this.views.size || this.closed || this.gone || this.model.send({ kind: "gone" }), GONE_MS);
   }
 
   close() {
@@ -146,7 +157,9 @@ class View {
     this.list = element("div", { className: "voicelab-takes-list" }, { role: "list" });
     this.root = element("div", { className: "voicelab-takes" }, { role: "group" }, this.list);
     this.empty = element("div", { className: "voicelab-takes-empty", textContent: "No takes to show." });
+    this.lost = element("div", { className: "voicelab-takes-lost", hidden: true }, { role: "alert" });
     this.root.append(this.empty);
+    el.append(this.lost);
     this.root.onscroll = this.ask;
     this.root.onkeydown = (event) => this.key(event);
     el.append(this.root);
@@ -170,6 +183,8 @@ class View {
     this.root.style.maxHeight = `${TALL * (HEIGHT + GAP)}px`;
     this.list.style.height = `${Math.max(0, rows * (HEIGHT + GAP) - GAP)}px`;
     this.empty.hidden = this.takes.order.length > 0;
+    this.lost.hidden = !this.takes.gone;
+    if (this.takes.gone) this.lost.textContent = "The kernel has gone; what was heard here can be heard again.";
   }
 
   box(place) {

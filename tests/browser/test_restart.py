@@ -1,0 +1,100 @@
+"""A kernel that is started anew in the middle of everything: nothing goes on, and every panel says so."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+
+from tests.browser.conftest import AUDIO, LONG, Scratch
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+TEXT = "Eight notes, then some more, and so on, as long as it takes somebody to start the kernel anew in the middle."
+# A note of 50 ms takes 30 ms: RTF 0.6. A worker of the sandbox, in which recordings are decoded, is a process of its own.
+CELLS = (
+    f"""\
+import json
+import os
+import time
+import psutil
+import voicelab as vl
+from tests.speechlike import speech_file
+from tests.tones import ToneBackend
+from voicelab.audio.sandbox import decode_apart
+from voicelab.experiments.cache import Cache
+from voicelab.lab import Lab
+lab = Lab(ToneBackend(lambda _: time.sleep(0.03)))
+clip = Lab(ToneBackend()).speak({TEXT!r}, seed=1)
+decode_apart(speech_file(1))
+kernel = psutil.Process()
+here = [kernel.pid, *(child.pid for child in kernel.children(recursive=True))]
+with open("processes.json", "w") as file:
+    json.dump(here, file)
+""",
+    f"sweep = lab.sweep({TEXT!r}, temperature=[0, 0.25, 0.5, 0.75, 1], cache=Cache('cache-restart')).panel()\nsweep",
+    f"panel = lab.panel()\npanel.text.value = {TEXT!r}\npanel",
+    "vl.compare(first=clip, second=clip).panel()",
+)
+
+
+def running(pid: int) -> bool:
+    """Whether a process is at work; one that has ended may still be listed until somebody asks for its status."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def restart(page: Page) -> None:
+    page.evaluate("() => jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.restart()")
+
+
+def test_a_kernel_that_is_restarted_in_the_middle_of_everything_leaves_nothing(scratch: Scratch) -> None:
+    page = scratch.run(*CELLS)
+    page.set_viewport_size({"width": 1200, "height": 2600})
+    before = json.loads((scratch.folder / "processes.json").read_text(encoding="utf-8"))
+    assert len(before) > 1
+    assert all(map(running, before))
+    page.locator("button.voicelab-run:enabled").click(timeout=LONG)
+    page.wait_for_selector(".voicelab-take[data-state=running]", timeout=LONG)
+    # A comparison that would go round for ever, and speech that still arrives.
+    page.wait_for_selector(".voicelab-compare[data-current=first]", timeout=LONG)
+    box = page.locator(".voicelab-compare canvas").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 20, steps=4)
+    page.mouse.up()
+    page.wait_for_selector(".voicelab-compare[data-playing=true]", timeout=LONG)
+    page.locator(".voicelab-panel button.voicelab-speak").click()
+    page.wait_for_function(
+        "() => { const d = document.querySelector('.voicelab-panel .voicelab-player').dataset;"
+        " return d.state === 'playing' && +d.heard > 0.1 }",
+        timeout=LONG,
+    )
+
+    restart(page)
+    page.wait_for_selector(".voicelab-panel .voicelab-player[data-state=ready]", timeout=LONG)
+    page.wait_for_selector(".voicelab-compare[data-playing=false]", timeout=LONG)
+    page.wait_for_function(f"() => {AUDIO}.every((entry) => entry.audio.state !== 'running' && !entry.users.size)")
+    assert page.locator(".voicelab-panel .voicelab-notice").inner_text() == (
+        "The kernel has gone; this is what had come."
+    )
+    assert "The kernel has gone" in page.locator(".voicelab-takes-lost").inner_text()
+    assert page.locator(".voicelab-take[data-state=running]").count() == 0
+    deadline = time.monotonic() + LONG / 1000
+    while any(map(running, before)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert [pid for pid in before if running(pid)] == []
+
+    # What had come is still there to be heard, and the cells run again.
+    page.locator(".voicelab-panel .voicelab-player button[aria-label=Play]").click()
+    page.wait_for_selector(".voicelab-panel .voicelab-player[data-state=playing]", timeout=LONG)
+    page.locator(".voicelab-compare").focus()
+    page.keyboard.press("Space")
+    page.wait_for_selector(".voicelab-compare[data-playing=true]", timeout=LONG)
+    scratch.run("print('here again')")
