@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from voicelab.engine.threads import Bench, work_alone
+from voicelab.engine.threads import OneThread, work_alone
 from voicelab.errors import EngineError
 
 
@@ -24,29 +24,29 @@ def test_one_thread_is_a_threads_own_affair() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
-        bench = Bench("test")
-        assert bench.do(torch.get_num_threads) == 1
+        thread = OneThread("test")
+        assert thread.do(torch.get_num_threads) == 1
         assert (torch.get_num_threads(), _elsewhere()) == (3, 3)
         torch.set_num_threads(2)
-        assert (bench.do(torch.get_num_threads), _elsewhere()) == (1, 2)
-        bench.close()
+        assert (thread.do(torch.get_num_threads), _elsewhere()) == (1, 2)
+        thread.close()
     finally:
         torch.set_num_threads(before)
 
 
-def test_what_fails_on_the_bench_fails_for_who_asked() -> None:
-    bench = Bench("test")
+def test_what_fails_on_the_thread_fails_for_who_asked() -> None:
+    thread = OneThread("test")
     with pytest.raises(ZeroDivisionError):
-        bench.do(lambda: 1 // 0)
-    assert bench.do(lambda: 2) == 2
-    bench.close()
+        thread.do(lambda: 1 // 0)
+    assert thread.do(lambda: 2) == 2
+    thread.close()
     with pytest.raises(EngineError, match="closed"):
-        bench.do(lambda: 3)
+        thread.do(lambda: 3)
 
 
-def test_a_closed_bench_leaves_no_thread() -> None:
-    bench = Bench("test-of-leaving")
-    bench.do(work_alone)
+def test_closed_it_leaves_no_thread() -> None:
+    thread = OneThread("test-of-leaving")
+    thread.do(work_alone)
     assert any(t.name.startswith("test-of-leaving") for t in threading.enumerate())
-    bench.close()
+    thread.close()
     assert not any(t.name.startswith("test-of-leaving") for t in threading.enumerate())

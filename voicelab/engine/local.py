@@ -34,7 +34,7 @@ from voicelab.engine.speakers import References
 from voicelab.engine.text.front import FrontEnd
 from voicelab.engine.text.guess import load_guess
 from voicelab.engine.text.lexicon import Lexicon
-from voicelab.engine.threads import Bench
+from voicelab.engine.threads import OneThread
 from voicelab.engine.voices import StoredVoices
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
@@ -84,7 +84,7 @@ class LocalBackend:
         self._checkpoint = checkpoint.load(weights, self._device)
         self._scheduler = Scheduler(self._checkpoint.lm, rows)
         front = FrontEnd(Lexicon(load_guess()), self._checkpoint.languages)
-        self._parts = Parts(self._checkpoint.codec, self._scheduler, front, Bench("voicelab-codec"))
+        self._parts = Parts(self._checkpoint.codec, self._scheduler, front, OneThread("voicelab-codec"))
         self._second = _Second(self._checkpoint, self._parts)
         self._references = References(self._checkpoint.codec)
         self._own_store = voices is None
@@ -207,7 +207,7 @@ class LocalBackend:
         """Ends the engine's threads; what still speaks fails. May be called twice. A store that was given stays open."""
         self._scheduler.close()
         self._second.close()
-        self._parts.bench.close()
+        self._parts.decoding.close()
         if self._own_store:
             self._voices.store.close()
 

@@ -23,7 +23,7 @@ from voicelab.engine.text.front import FrontEnd
 from voicelab.engine.text.normalize import as_written, normalize, speakable
 from voicelab.engine.text.normalize.hanzi import HAN
 from voicelab.engine.text.segments import segment
-from voicelab.engine.threads import Bench
+from voicelab.engine.threads import OneThread
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import Latency, TTSRequest
 
@@ -47,7 +47,7 @@ class Parts:
     codec: Codec
     scheduler: Scheduler
     front: FrontEnd
-    bench: Bench
+    decoding: OneThread
     """Where codes become audio."""
 
 
@@ -144,7 +144,7 @@ class Speech:
         codec = self._parts.codec
         codes = torch.stack(frames) if frames else torch.zeros(0, len(codec.config.codebooks), dtype=torch.int64)
         given = codes[None].to(codec.decoder.leave.weight.device)
-        made: NDArray[np.float32] = self._parts.bench.do(lambda: decoder.feed(given, last)[0].cpu().numpy())
+        made: NDArray[np.float32] = self._parts.decoding.do(lambda: decoder.feed(given, last)[0].cpu().numpy())
         return made
 
     def _follow(self, sequence: Sequence, offset: int) -> Iterator[Tensor]:

@@ -14,7 +14,7 @@ from voicelab.errors import EngineError
 Made = TypeVar("Made")
 
 
-class Bench:
+class OneThread:
     """A thread on which one piece of work is done after the other, for whoever asks.
 
     What many threads give torch at once is shared by each of them among as many more, which then wait for each other.
@@ -27,7 +27,7 @@ class Bench:
         """What `work` returns, or raises.
 
         Raises:
-            EngineError: the bench is closed.
+            EngineError: it is closed.
         """
         try:
             waiting = self._pool.submit(work)
