@@ -29,6 +29,7 @@ LONG = 60_000
 VIEWPORT: ViewportSize = {"width": 1200, "height": 1000}
 AUDIO = "[...(globalThis[Symbol.for('voicelab.contexts')]?.values() ?? [])]"
 """The page's audio contexts, each with those who hold it."""
+CLOSE = "import ipywidgets; ipywidgets.Widget.close_all()"
 IDLE = "() => window.jupyterapp?.shell?.currentWidget?.context?.sessionContext?.session?.kernel?.status === 'idle'"
 
 
@@ -152,7 +153,7 @@ class Scratch:
         """Put ``cells`` in place of what was there, whose widgets are closed, run them to their end, and return the page."""
         self.page.set_viewport_size(VIEWPORT)
         self.page.wait_for_function(IDLE, timeout=120_000)
-        in_kernel(self.page, "import ipywidgets; ipywidgets.Widget.close_all()")
+        in_kernel(self.page, CLOSE)
         self.page.evaluate(
             """async (cells) => {
               const { content } = jupyterapp.shell.currentWidget;
@@ -171,16 +172,18 @@ class Scratch:
 
 
 @pytest.fixture(scope="module")
-def _scratch(browser: Browser, jupyter: Jupyter, request: pytest.FixtureRequest) -> Iterator[tuple[Scratch, list[str]]]:
+def _scratch(browser: Browser, jupyter: Jupyter) -> Iterator[tuple[Scratch, list[str]]]:
     page, errors = _opened(browser)
-    open_and_run(page, jupyter.notebook(f"{request.path.stem}.ipynb", ""))
+    # The kernel of the module before is still there, with all it has imported: to import it takes longer than most tests.
+    open_and_run(page, jupyter.notebook("scratch.ipynb", ""))
     yield Scratch(page, jupyter.folder), errors
+    in_kernel(page, f"{CLOSE}; get_ipython().reset(new_session=False)")
     page.context.close()
 
 
 @pytest.fixture
 def scratch(_scratch: tuple[Scratch, list[str]], tmp_path: Path) -> Iterator[Scratch]:
-    """One JupyterLab page and one kernel for all tests of a module: to open both takes longer than most tests.
+    """One JupyterLab page for all tests of a module, and one kernel for all modules, emptied after each.
 
     Otherwise like ``page``.
     """

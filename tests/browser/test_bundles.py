@@ -51,7 +51,7 @@ def saved(_scratch: tuple[Scratch, list[str]]) -> Any:
     )
     page.evaluate("() => jupyterapp.commands.execute('docmanager:save')")
     assert errors == []
-    return json.loads((scratch.folder / "test_bundles.ipynb").read_text(encoding="utf-8"))
+    return json.loads((scratch.folder / "scratch.ipynb").read_text(encoding="utf-8"))
 
 
 def outputs(document: Any) -> list[dict[str, Any]]:
