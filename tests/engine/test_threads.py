@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
@@ -42,6 +45,25 @@ def test_what_fails_on_the_thread_fails_for_who_asked() -> None:
     thread.close()
     with pytest.raises(EngineError, match="closed"):
         thread.do(lambda: 3)
+
+
+def test_what_is_short_goes_first() -> None:
+    thread, begun, may_go_on, done = OneThread("test"), threading.Event(), threading.Event(), list[int]()
+
+    def first() -> None:
+        begun.set()
+        may_go_on.wait(30)
+
+    with ThreadPoolExecutor() as asking:
+        asking.submit(thread.do, first)
+        begun.wait(30)
+        for size in (48, 24, 1, 24):
+            asking.submit(thread.do, partial(done.append, size), size)
+        while len(thread._waiting) < 4:
+            time.sleep(0.001)
+        may_go_on.set()
+    assert done == [1, 24, 24, 48]
+    thread.close()
 
 
 def test_closed_it_leaves_no_thread() -> None:

@@ -144,7 +144,9 @@ class Speech:
         codec = self._parts.codec
         codes = torch.stack(frames) if frames else torch.zeros(0, len(codec.config.codebooks), dtype=torch.int64)
         given = codes[None].to(codec.decoder.leave.weight.device)
-        made: NDArray[np.float32] = self._parts.decoding.do(lambda: decoder.feed(given, last)[0].cpu().numpy())
+        made: NDArray[np.float32] = self._parts.decoding.do(
+            lambda: decoder.feed(given, last)[0].cpu().numpy(), len(frames)
+        )
         return made
 
     def _follow(self, sequence: Sequence, offset: int) -> Iterator[Tensor]:

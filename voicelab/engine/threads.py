@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar, cast
 
 import torch
 
@@ -15,29 +17,43 @@ Made = TypeVar("Made")
 
 
 class OneThread:
-    """A thread on which one piece of work is done after the other, for whoever asks.
+    """A thread on which one piece of work is done after the other, for whoever asks; what is short goes first.
 
     What many threads give torch at once is shared by each of them among as many more, which then wait for each other.
     """
 
     def __init__(self, name: str) -> None:
         self._pool = ThreadPoolExecutor(1, name, initializer=work_alone)
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[int, int, Callable[[], object], Future[object]]] = []
+        self._asked = itertools.count()
 
-    def do(self, work: Callable[[], Made]) -> Made:
-        """What `work` returns, or raises.
+    def do(self, work: Callable[[], Made], size: int = 0) -> Made:
+        """What `work` returns, or raises; among those that wait, the one of the smallest `size` is next.
 
         Raises:
             EngineError: it is closed.
         """
+        made: Future[Made] = Future()
+        with self._lock:
+            heapq.heappush(self._waiting, (size, next(self._asked), work, cast("Future[object]", made)))
         try:
-            waiting = self._pool.submit(work)
+            self._pool.submit(self._next)
         except RuntimeError as error:
             raise EngineError("the engine is closed") from error
-        return waiting.result()
+        return made.result()
 
     def close(self) -> None:
         """Ends the thread when what it was given is done."""
         self._pool.shutdown()
+
+    def _next(self) -> None:
+        with self._lock:
+            _, _, work, made = heapq.heappop(self._waiting)
+        try:
+            made.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
+            made.set_exception(error)
 
 
 def work_alone() -> None:
