@@ -28,8 +28,9 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS :=
-# How many processes share the tests; at most four, since each holds a model.
-JOBS := logical
+# How many processes share the tests: half of the time they wait for servers and programs, so three keep two cores busy;
+# at most four, since each holds a model.
+JOBS := $(shell test "$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)" -gt 3 && echo 4 || echo 3)
 
 # The interpreter that makes the environment; without it, .ci/setup takes the first that is new enough.
 PYTHON ?=
@@ -59,14 +60,14 @@ lab: $(READY_LAB)
 
 # One thread a process: two that share two cores would wait for each other.
 test test-browser test-thorough: export OMP_NUM_THREADS ?= 1
-SHARED := -n $(JOBS) --dist loadfile --maxprocesses 4
 # CI runs those in a browser as a step of its own. Named, they run here too: make test ARGS=tests/browser/test_lanes.py
 test: $(READY_DEV)
-	@$(call timed,all tests but those in a browser,"$(BIN)/python" -m pytest $(SHARED) \
+	@$(call timed,all tests but those in a browser,"$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile \
 		$(if $(findstring tests/browser,$(ARGS)),,--ignore=tests/browser) $(ARGS))
 
+# Two at once, however many cores there are: what they hear must not run dry.
 test-browser: $(READY_DEV)
-	@$(call timed,all tests in a browser,"$(BIN)/python" -m pytest $(SHARED) tests/browser $(ARGS))
+	@$(call timed,all tests in a browser,"$(BIN)/python" -m pytest -n 2 --dist loadfile tests/browser $(ARGS))
 
 test-thorough: $(READY_DEV)
 	@$(call timed,the long tests,"$(BIN)/python" -m pytest -m thorough $(ARGS))

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 # The commands of docs/make import each other as scripts do: from their own folder.
 sys.path.insert(0, str(ROOT / "docs" / "make"))
 import hooks  # noqa: E402
+import rendered  # noqa: E402
 
 
 def _page(uri: str, *, made: bool = False) -> Any:
@@ -31,7 +32,8 @@ def _page(uri: str, *, made: bool = False) -> Any:
         ),
         ("how-to/sweep.md", False, "[speed](../../bench/speed.py)", "speed"),
         ("how-to/sweep.md", False, "[more](compare.md)", "[more](compare.md)"),
-        ("tutorial.md", False, "[01](../notebooks/01_quickstart.ipynb)", "[01](notebooks.md)"),
+        ("tutorial.md", False, "[01](../notebooks/01_quickstart.ipynb)", "[01](notebooks/01_quickstart.html)"),
+        ("index.md", True, "[all](notebooks)", "[all](notebooks.md)"),
         ("index.md", True, "![a clip](docs/images/clip.png)", "![a clip](images/clip.png)"),
         ("index.md", True, "[decisions](docs/decisions)", "decisions"),
         ("project/model-card.md", True, "![x](../docs/images/clip.png)", "![x](../images/clip.png)"),
@@ -52,6 +54,16 @@ def test_a_link_to_a_sound_is_a_player() -> None:
     html = hooks.on_page_content('<p><a href="../sounds/a.mp3">take 1</a> <a href="b.html">b</a></p>')
     assert '<audio controls preload="none" src="../sounds/a.mp3"></audio> take 1' in html
     assert '<a href="b.html">b</a>' in html
+
+
+def test_a_notebook_is_a_page_that_plays_and_loads_nothing_from_elsewhere() -> None:
+    html = rendered.page(ROOT / "notebooks" / "05_clone_a_voice.ipynb")
+    assert hooks._FETCHED.search(html) is None
+    assert 'src="data:audio/mpeg;base64,' in html
+    assert 'href="04_compare_voices.html"' in html
+    assert ".ipynb" not in html
+    assert 'href="../project/model-card.html"' in html
+    assert 'href="../notebooks.html"' in html
 
 
 @pytest.mark.parametrize(

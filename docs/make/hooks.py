@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import reference
+import rendered
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -42,12 +43,14 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made and those that come from elsewhere; the home page is README's."""
+    """Add the pages that are made, those that come from elsewhere, and the notebooks; the home page is README's."""
     for uri, make in reference.PAGES.items():
         files.append(File.generated(config, uri, content=make()))
     for name, uri in ELSEWHERE.items():
         if files.get_file_from_path(uri) is None:
             files.append(File.generated(config, uri, content=(ROOT / name).read_text(encoding="utf-8")))
+    for notebook in rendered.NOTEBOOKS:
+        files.append(File.generated(config, f"notebooks/{notebook.stem}.html", content=rendered.page(notebook)))
     return files
 
 
@@ -64,11 +67,12 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
             return link[0]
         path = posixpath.normpath(posixpath.join(posixpath.dirname(origin), target))
         there = (
-            ("notebooks.md" if path.startswith("notebooks") else None)
-            or ELSEWHERE.get(path)
+            ELSEWHERE.get(path)
+            or ("notebooks.md" if path == "notebooks" else None)
+            or (path.removesuffix(".ipynb") + ".html" if path.startswith("notebooks/") else None)
             or (path.removeprefix("docs/") if path.startswith("docs/") else None)
         )
-        if there is None or (ROOT / path).is_dir():
+        if there is None or ((ROOT / path).is_dir() and there != "notebooks.md"):
             return words if (ROOT / path).exists() else link[0]
         return f"{picture}[{words}]({posixpath.relpath(there, posixpath.dirname(uri) or '.')}{anchor})"
 

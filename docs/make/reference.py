@@ -85,16 +85,22 @@ def command_line() -> str:
 
 
 def notebooks() -> str:
-    """Return the page that lists the notebooks: of each its title, and its first sentences."""
-    lines = ["# Notebooks", "", "Each asks one question, runs offline on the embedded voice, and is committed with its"]
-    lines += ["outputs, which play in the saved file. `make lab` opens the first; `make notebooks-update` makes all"]
-    lines += ["outputs anew; CI runs them and compares.", "", "| notebook | what it is about |", "|---|---|"]
+    """Return the page that lists the notebooks: of each its title, which leads to what it showed, and its first sentences."""
+    lines = [
+        "# Notebooks",
+        "",
+        "Each asks one question and runs offline on the embedded voice. Open one to read and to hear",
+    ]
+    lines += [
+        "it, as it is committed; `make lab` opens the first to run. `make notebooks-update` makes all outputs anew;"
+    ]
+    lines += ["CI runs them and compares.", "", "| notebook | what it is about |", "|---|---|"]
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         words = "".join(next(cell["source"] for cell in cells if cell["cell_type"] == "markdown"))
         title, _, rest = words.partition("\n")
         first = next((part for part in rest.split("\n\n") if part.strip()), "")
-        lines.append(f"| **{title.strip('# ')}**<br>`{path.name}` | {_cell(first)} |")
+        lines.append(f"| **[{title.strip('# ')}](notebooks/{path.stem}.html)**<br>`{path.name}` | {_cell(first)} |")
     return "\n".join([*lines, ""])
 
 
