@@ -76,6 +76,6 @@ def _pack(weight: Tensor) -> Tensor | None:
             warnings.filterwarnings("ignore", "fbgemm_.* is deprecated", UserWarning)
             packed: Tensor = torch.fbgemm_pack_gemm_matrix_fp16(weight)
             getattr(torch, _HALF)(weight.new_zeros(1, weight.shape[1]), packed, None)
-    except RuntimeError:
+    except (RuntimeError, TypeError):  # an earlier torch wants a bias
         return None
     return packed
