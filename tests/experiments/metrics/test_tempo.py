@@ -58,6 +58,7 @@ def test_the_articulation_rate_leaves_pauses_out(spoken: Clip, figure: Figure) -
     # Seven words of one syllable each, and one of three.
     text = "The birch bark slid on the lake yesterday"
     assert figure(spoken, "syllable_rate", text=text)[0] == pytest.approx(10 / 2.9, rel=0.03)
+    assert figure(spoken, "syllable_rate", text="今天天气很好。")[0] == pytest.approx(6 / 2.9, rel=0.03)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import voicelab as vl
 from voicelab.audio.samples import Samples
 from voicelab.experiments.metrics import Tools, measure
 from voicelab.experiments.metrics.words import split_words
+from voicelab.voices.recognise import PocketRecognizer
 
 Figure = Callable[..., tuple[float, str]]
 
@@ -35,6 +36,7 @@ class Hears:
         ("STRASSE straße", "strasse strasse"),
         ("caf\u00e9 cafe\u0301", "caf\u00e9 caf\u00e9"),
         ("'quoted' words'", "quoted words"),
+        ("Voice 今天 天气, very好。", "voice 今 天 天 气 very 好"),
         ("", ""),
     ],
 )
@@ -68,6 +70,13 @@ def test_figures_must_be_read_out(sounds: Any, figure: Figure) -> None:
         return text.replace("1984", "nineteen eighty-four")
 
     assert figure(clip, "wer", text="1984 was", tools=Tools(hears, spoken=spoken))[0] == 0.0
+
+
+def test_chinese_is_counted_by_its_characters(sounds: Any, figure: Figure) -> None:
+    clip, tools = sounds.noise(2, 0.1), Tools(Hears("今天天七很好"))
+    row = measure([clip], ["wer", "cer", "words"], text="今天天气很好。", tools=tools).iloc[0]
+    assert (row.words, row.wer, row.cer) == (6, pytest.approx(1 / 6), pytest.approx(1 / 6))
+    assert "pocketsphinx hears English alone" in figure(clip, "wer", text="今天", tools=Tools(PocketRecognizer()))[1]
 
 
 def test_without_a_text_there_is_no_error(sounds: Any, figure: Figure) -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -98,9 +98,23 @@ def test_hollander_and_wolfes_patients() -> None:
     assert wilcoxon(BEFORE, AFTER).p == pytest.approx(stats.wilcoxon(BEFORE, AFTER).pvalue)
 
 
+@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
+def test_wilcoxon_of_few_pairs_with_ties_is_exact(alternative: Literal["two-sided", "greater", "less"]) -> None:
+    # As ratings of one to five by a dozen listeners are. scipy counts all signs of up to 13 pairs.
+    rng = np.random.default_rng(3)
+    for pairs in (4, 8, 12):
+        differences = rng.integers(1, 6, pairs) - rng.integers(1, 5, pairs)
+        differences = differences[differences != 0]
+        counted = stats.wilcoxon(
+            differences, alternative=alternative, method=stats.PermutationMethod(n_resamples=10**6)
+        )
+        found = wilcoxon(differences, np.zeros(differences.size), alternative=alternative)
+        assert found.p == pytest.approx(counted.pvalue, abs=1e-12)
+
+
 def test_wilcoxon_with_ties_and_zeros_is_scipys() -> None:
     rng = np.random.default_rng(2)
-    ours, theirs = rng.integers(1, 6, (2, 40))
+    ours, theirs = rng.integers(1, 6, (2, 80))
     found = stats.wilcoxon(ours, theirs, method="asymptotic")
     assert wilcoxon(ours, theirs).p == pytest.approx(found.pvalue)
     # In floating point 4.1 - 4.0 and 3.1 - 3.0 differ; they are ties all the same.

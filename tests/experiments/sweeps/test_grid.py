@@ -122,6 +122,9 @@ def test_an_estimate_counts_what_can_be_counted() -> None:
     assert str(found) == (
         "4 requests, 580 characters, about 60 s of audio, about 12 s of work, costs 0.0174, 3 takes are there already"
     )
+    # A Chinese character is a syllable, and takes several times as long as a letter.
+    chinese = Grid.of(TTSRequest(text="今天天气很好。"), ()).jobs()
+    assert estimate(chinese, {"": FREE}).audio_s == pytest.approx(6 / 3.5 + 1 / 14.5)
     assert estimate(jobs, {"": FREE}).cost is None
     assert estimate(jobs, {"": FREE}).compute_s is None
 

@@ -44,7 +44,7 @@ def word_rate(subject: Subject) -> float:
     """Words per second from the first speech to the last, pauses included: the speaking rate.
 
     As opposed to the articulation rate, which leaves pauses out (F. Goldman-Eisler, 1968). The words are those
-    of the text, counted as written, or those whose times the backend told when there is no text.
+    of the text, counted as written (of Chinese, the characters), or those whose times the backend told when there is no text.
     """
     count = len(split_words(subject.text, None)) if subject.text else len(subject.clip.words)
     if not count:
@@ -57,7 +57,8 @@ def syllable_rate(subject: Subject) -> float:
 
     Syllables of English are counted by the groups of vowels in the spelling, without silent endings, at least
     one a word: right to within a few percent for running text, not for single words, and not for other
-    languages. Undefined for a text with figures in it unless ``Tools.spoken`` reads them out.
+    languages but Chinese, where a character is a syllable.
+    Undefined for a text with figures in it unless ``Tools.spoken`` reads them out.
     """
     words = split_words(subject.said, subject.tools.spoken, figures=False)
     spoken = speech_time(subject) - pause_time(subject)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Friedman", "Screening", "friedman", "mean_opinion_score", "screen_mushra", "wilcoxon"]
 
 _Floats = npt.NDArray[np.float64]
+_EXACT_PAIRS = 50
 
 
 def mean_opinion_score(
@@ -92,7 +93,8 @@ def wilcoxon(
     """Test whether paired ratings differ: F. Wilcoxon's signed-rank test (Biometrics Bulletin 1, 1945), by scipy.
 
     ``first`` and ``second`` are (pairs,). The statistic is the sum of the positive differences' ranks, pairs without
-    a difference left out; p is exact up to 50 pairs without ties, normal beyond. The estimate is J. L. Hodges &
+    a difference left out; p is exact up to 50 such pairs, ties among them or not (every sign of every rank is counted),
+    normal beyond. The estimate is J. L. Hodges &
     E. L. Lehmann's: the median of all pairs' mean differences, with J. W. Tukey's interval (M. Hollander &
     D. A. Wolfe, "Nonparametric Statistical Methods", 1973, chapter 3). Raises RequestInvalid.
     """
@@ -113,10 +115,27 @@ def wilcoxon(
     other = differences[differences != 0.0]
     if not other.size:
         return Test(f"Wilcoxon signed rank, {alternative}", 0.0, 1.0, estimate)
-    plain = np.unique(np.abs(other)).size == other.size and other.size <= 50
-    found = stats.wilcoxon(other, alternative=alternative, method="exact" if plain else "asymptotic")
-    positive = float(stats.rankdata(np.abs(other))[other > 0.0].sum())
-    return Test(f"Wilcoxon signed rank, {alternative}", positive, float(found.pvalue), estimate)
+    ranks = stats.rankdata(np.abs(other))
+    positive = float(ranks[other > 0.0].sum())
+    if other.size > _EXACT_PAIRS:
+        p = float(stats.wilcoxon(other, alternative=alternative, method="asymptotic").pvalue)
+    else:
+        p = _signed_rank_p(ranks, positive, alternative)
+    return Test(f"Wilcoxon signed rank, {alternative}", positive, p, estimate)
+
+
+def _signed_rank_p(ranks: npt.NDArray[np.float64], positive: float, alternative: str) -> float:
+    """Return the share of all signs of these ranks whose positive ones sum up to what was found, or further out."""
+    # Ties have ranks with halves.
+    twice, found = np.round(2.0 * ranks).astype(int), round(2.0 * positive)
+    chance = np.zeros(int(twice.sum()) + 1)
+    chance[0] = 1.0
+    for rank in twice:
+        moved = np.zeros_like(chance)
+        moved[rank:] = chance[: chance.size - rank]
+        chance = (chance + moved) / 2.0
+    below, above = float(chance[: found + 1].sum()), float(chance[found:].sum())
+    return min(1.0, {"less": below, "greater": above, "two-sided": 2.0 * min(below, above)}[alternative])
 
 
 def _signed_rank_quantile(count: int, tail: float) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
@@ -14,6 +15,9 @@ __all__ = ["Budget", "Estimate", "estimate"]
 
 # English read at an even pace; measured on the embedded voice: 14 to 15 characters a second.
 _CHARACTERS_PER_SECOND: Final = 14.5
+# Chinese characters, each of them a syllable; measured on the embedded voice: 3.2 to 3.6 a second.
+_HAN: Final = re.compile("[\u3400-\u9fff]")
+_HAN_PER_SECOND: Final = 3.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,8 @@ def estimate(
         characters += len(request.text)
         text_bytes += size
         speed = request.prosody.speed if request.prosody else 1.0
-        audio += len(request.text) / _CHARACTERS_PER_SECOND / speed
+        chinese = len(_HAN.findall(request.text))
+        audio += ((len(request.text) - chinese) / _CHARACTERS_PER_SECOND + chinese / _HAN_PER_SECOND) / speed
         price = capabilities[job.cell.backend].price_per_million_bytes
         if price is None:
             priced = False
