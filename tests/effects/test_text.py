@@ -78,6 +78,7 @@ def test_twenty_thousand_characters_are_spoken_from_the_first_to_the_last_segmen
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(1200)
 def test_twenty_thousand_characters_whole(voice: Voice) -> None:
     text = ("The birch canoe slid on the smooth planks, and nobody on the shore had seen it go. " * 300)[
         :20_000
