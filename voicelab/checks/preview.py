@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from voicelab.checks.finding import code_cells, outputs_of
 
-__all__ = ["invisible", "visible"]
+__all__ = ["empty", "invisible", "visible"]
 
 # Taken out with all that is in them; what is in a template is shown by scripts only.
 _STRIPPED: Final = frozenset({"audio", "canvas", "iframe", "object", "script", "style", "svg", "template", "video"})
@@ -22,14 +22,18 @@ class _Reader(HTMLParser):
         super().__init__()
         self.words: list[str] = []
         self.pictures = 0
+        self.lost = False
         self._inside: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in _STRIPPED:
             self._inside.append(tag)
+            self.lost |= tag != "style"
         elif tag == "img" and not self._inside:
             told = dict(attrs)
-            self.pictures += (told.get("src") or "").startswith("data:image/")
+            inline = (told.get("src") or "").startswith("data:image/")
+            self.pictures += inline
+            self.lost |= not inline
             self.words.append(told.get("alt") or "")
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -45,12 +49,23 @@ class _Reader(HTMLParser):
             self.words.append(data)
 
 
-def visible(html: str) -> tuple[str, int]:
-    """Return the words that a code host shows of some HTML, those in place of pictures too, and how many pictures."""
+def _read(html: str) -> _Reader:
     reader = _Reader()
     reader.feed(html)
     reader.close()
+    return reader
+
+
+def visible(html: str) -> tuple[str, int]:
+    """Return the words that a code host shows of some HTML, those in place of pictures too, and how many pictures."""
+    reader = _read(html)
     return " ".join(" ".join(reader.words).split()), reader.pictures
+
+
+def empty(html: str) -> bool:
+    """Say whether some HTML shows nothing, sounds nothing and runs nothing anywhere: a place kept for later."""
+    reader = _read(html)
+    return not reader.lost and not reader.pictures and not any(word.strip() for word in reader.words)
 
 
 def invisible(notebook: Any) -> Iterator[tuple[int, str, str]]:
@@ -59,7 +74,7 @@ def invisible(notebook: Any) -> Iterator[tuple[int, str, str]]:
         for place, output in enumerate(outputs_of(cell), start=1):
             data = output.get("data", {})
             page = data.get("text/html")
-            if page is None or any(mime in data for mime in _PICTURES):
+            if page is None or empty(page) or any(mime in data for mime in _PICTURES):
                 continue
             words, pictures = visible(page)
             if not words and not pictures:
