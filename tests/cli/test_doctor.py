@@ -117,6 +117,7 @@ def test_all_that_can_be_wrong_at_once_and_how_to_mend_each(tmp_path: Path) -> N
     metadata = tmp_path / "voicelab-9.0.dist-info" / "METADATA"
     metadata.parent.mkdir()
     wanted = ["numpy>=99", "not-there-at-all>=1", "torch>=99; extra == 'local'", "also-not-there; extra == 'whisper'"]
+    wanted += [f"{name}; extra == 'mos'" for name in ("numpy", "one-not-there", "two-not-there")]
     required = "".join(f"Requires-Dist: {item}\n" for item in wanted)
     metadata.write_text(f"Metadata-Version: 2.1\nName: voicelab\nVersion: 9.0\nProvides-Extra: local\n{required}")
     _without(tmp_path, "jupyter_client")
@@ -138,6 +139,8 @@ def test_all_that_can_be_wrong_at_once_and_how_to_mend_each(tmp_path: Path) -> N
         assert mend in report[name]["mend"]
     assert report["voicelab"]["value"] == "9.0"
     assert report["extra whisper"]["note"] == "to have it: pip install 'voicelab[whisper]'"
+    # What others brought is not yet the extra.
+    assert report["extra mos"] == {"value": "not installed", "note": "to have it: pip install 'voicelab[mos]'"}
     assert report["jupyter"]["note"] == "to have it: pip install 'voicelab[notebook]'"
 
 
