@@ -10,6 +10,7 @@ from tests.browser.test_sweep import wait
 CELL = """\
 import voicelab as vl
 lab = vl.connect(seed=1)
+lab.speak("Good morning.")
 panel = lab.explore("The birch canoe slid on the smooth planks.")
 panel"""
 

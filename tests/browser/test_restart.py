@@ -73,7 +73,7 @@ def test_a_kernel_that_is_restarted_in_the_middle_of_everything_leaves_nothing(s
     page.locator(".voicelab-panel button.voicelab-speak").click()
     page.wait_for_function(
         "() => { const d = document.querySelector('.voicelab-panel .voicelab-player').dataset;"
-        " return d.state === 'playing' && +d.heard > 0.1 }",
+        " return d.state === 'playing' && +d.heard > 0.1 && +d.samples > 22050 }",
         timeout=LONG,
     )
 
@@ -92,6 +92,7 @@ def test_a_kernel_that_is_restarted_in_the_middle_of_everything_leaves_nothing(s
     assert [pid for pid in before if running(pid)] == []
 
     # What had come is still there to be heard, and the cells run again.
+    page.locator(".voicelab-panel .voicelab-player button[aria-label=Loop]").click()  # it may be short
     page.locator(".voicelab-panel .voicelab-player button[aria-label=Play]").click()
     page.wait_for_selector(".voicelab-panel .voicelab-player[data-state=playing]", timeout=LONG)
     page.locator(".voicelab-compare").focus()

@@ -13,17 +13,19 @@ from voicelab.experiments.listening.session import Session
 from voicelab.experiments.listening.votes import Ballot
 from voicelab.service.listening import serving
 from voicelab.service.run import LOOPBACK
+from voicelab.views.lasting import Lasting
 from voicelab.views.modules import STATIC, inlined
 
 __all__ = ["ListeningWidget", "listening_page"]
 
 
-class ListeningWidget(anywidget.AnyWidget):
+class ListeningWidget(Lasting, anywidget.AnyWidget):
     """The test of ``ballot`` for whoever sits before the notebook; several listeners one after another.
 
     Keys: 1 to 9 or the letters choose a sound, space plays and pauses, L loops, Enter goes on.
     """
 
+    about = "a listening test, whose votes are in its file"
     _esm = inlined("listening.js")
     _css = STATIC / "listening.css"
 

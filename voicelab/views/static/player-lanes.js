@@ -38,7 +38,7 @@ export function drawWaveform(canvas, { samples, timeline, position, ink }) {
     pen.fillStyle = ink.axis;
     pen.fillRect(x, 0, 1, height);
     pen.fillStyle = ink.ink;
-    pen.fillText(text, x + 3, height - 3);
+    if (x + 3 + pen.measureText(text).width <= width) pen.fillText(text, x + 3, height - 3);
   }
   const step = timeline.width / width / ratio;
   const thin = 1 / ratio;

@@ -111,7 +111,10 @@ function actions(state, look) {
   return {
     changed,
     toggle: does(() => (transport.playing ? transport.pause() : transport.play())),
-    jump: does((seconds) => transport.seek(transport.position + seconds * samples.rate)),
+    jump: does((seconds) => {
+      transport.seek(transport.position + seconds * samples.rate);
+      look.timeline.follow(transport.position);
+    }),
     loop: does(() => transport.loop(transport.region ? null : [0, samples.length])),
     unloop: does(() => transport.loop(null)),
     zoom: does((factor) => look.timeline.zoom(factor, transport.position)),
