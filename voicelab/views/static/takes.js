@@ -157,9 +157,9 @@ class View {
     this.list = element("div", { className: "voicelab-takes-list" }, { role: "list" });
     this.root = element("div", { className: "voicelab-takes" }, { role: "group" }, this.list);
     this.empty = element("div", { className: "voicelab-takes-empty", textContent: "No takes to show." });
-    this.lost = element("div", { className: "voicelab-takes-lost", hidden: true }, { role: "alert" });
+    const lost = "The kernel has gone; what was heard here can be heard again.";
+    this.lost = element("div", { className: "voicelab-takes-lost", textContent: lost }, { role: "alert" });
     this.root.append(this.empty);
-    el.append(this.lost);
     this.root.onscroll = this.ask;
     this.root.onkeydown = (event) => this.key(event);
     el.append(this.root);
@@ -183,8 +183,7 @@ class View {
     this.root.style.maxHeight = `${TALL * (HEIGHT + GAP)}px`;
     this.list.style.height = `${Math.max(0, rows * (HEIGHT + GAP) - GAP)}px`;
     this.empty.hidden = this.takes.order.length > 0;
-    this.lost.hidden = !this.takes.gone;
-    if (this.takes.gone) this.lost.textContent = "The kernel has gone; what was heard here can be heard again.";
+    if (this.takes.gone && !this.lost.isConnected) this.root.after(this.lost);
   }
 
   box(place) {
