@@ -13,11 +13,13 @@ from voicelab.backend import VoicePreset
 from voicelab.engine import checkpoint
 from voicelab.engine.codec import DecoderStream
 from voicelab.engine.local import LocalBackend
-from voicelab.engine.pipeline import Speech, _pieces
+from voicelab.engine.pipeline import PIECES, Speech, _pieces
 from voicelab.engine.sampling import Settings
+from voicelab.engine.vocoder import LAG
 from voicelab.errors import Cancelled, EngineError
-from voicelab.schema import TTSRequest
+from voicelab.schema import LATENCIES, Latency, TTSRequest
 
+HOP = 2048
 TEXT = "One dog barks at the moon tonight and the cats of this long street answer. " * 6
 
 
@@ -58,6 +60,18 @@ def test_less_audio_than_frames_is_an_error(backend: LocalBackend, monkeypatch: 
     with pytest.raises(EngineError, match="more or less"):
         for _ in _speech(backend).audio():
             pass
+
+
+@pytest.mark.parametrize("latency", LATENCIES)
+def test_no_piece_comes_late_where_speech_is_made_faster_than_heard(latency: Latency) -> None:
+    """Made at 0.97 of the time that they last, and heard from when a player that waits 20 to 100 ms lets them be."""
+    frame, rtf, sizes = HOP / 44_100, 0.97, [*PIECES[latency], *[PIECES[latency][-1]] * 50]
+    open_end = LAG / 44_100
+    made = sizes[0]
+    heard_from = rtf * made * frame + max(0.1 - (made * frame - open_end), 0.02)
+    for size in sizes[1:]:
+        made += size
+        assert rtf * made * frame <= heard_from + (made - size) * frame - open_end
 
 
 def test_segments_apart_are_given_to_the_engine_a_batch_at_a_time(backend: LocalBackend) -> None:

@@ -27,8 +27,11 @@ from voicelab.engine.threads import OneThread
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import Latency, TTSRequest
 
-PIECES: dict[Latency, tuple[int, ...]] = {"low": (1, 1, 1, 1, 1, 2, 4, 8), "balanced": (8, 16), "normal": (24, 48)}
-"""Frames decoded at once, piece after piece; the last goes on. What is said does not depend on it, only when it is heard."""
+PIECES: dict[Latency, tuple[int, ...]] = {"low": (*[1] * 8, 2), "balanced": (8,), "normal": (24,)}
+"""Frames decoded at once, piece after piece; the last goes on. What is said does not depend on it, only when it is heard.
+
+No piece is longer than the first, or not before enough has come: none is late where speech is made faster than it is heard.
+"""
 BATCH = 8
 """Segments that are spoken side by side when each is to be independent of those before it."""
 _QUIET = 5e-3
