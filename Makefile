@@ -26,6 +26,8 @@ SHELL := /bin/sh
 
 # Not taken from the environment, since `make clean` removes it; make VENV=… chooses another.
 VENV := .venv
+# Nor is another one that happens to be active: IPython would warn of it.
+unexport VIRTUAL_ENV
 BIN := $(VENV)/bin
 ARGS :=
 # How many processes share the tests: half of the time they wait for servers and programs, so three keep two cores busy;
