@@ -15,6 +15,7 @@ from voicelab.engine.codec import DecoderStream
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pipeline import PIECES, Speech, _pieces
 from voicelab.engine.sampling import Settings
+from voicelab.engine.sequence import Frame, Sequence
 from voicelab.engine.vocoder import LAG
 from voicelab.errors import Cancelled, EngineError
 from voicelab.schema import LATENCIES, Latency, TTSRequest
@@ -38,16 +39,18 @@ def _speech(backend: LocalBackend, **fields: object) -> Speech:
 
 
 @pytest.mark.parametrize("conditioned", [True, False])
-def test_frames_that_end_early_are_an_error(backend: LocalBackend, conditioned: bool) -> None:
-    speech = _speech(backend, condition_on_previous_chunks=conditioned, latency="low")
-    audio = speech.audio()
-    next(audio)
-    speech._sequences[0].cancelled = True  # the scheduler lets go of it, and nobody says why
-    speech._sequences[0].put(None)
+def test_frames_that_end_early_are_an_error(
+    backend: LocalBackend, conditioned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = Sequence.put
+
+    def without_a_reason(self: Sequence, item: Frame | BaseException | None) -> None:
+        put(self, None if isinstance(item, Frame) and item.codes is None else item)
+
+    monkeypatch.setattr(Sequence, "put", without_a_reason)
     with pytest.raises(EngineError, match="broke off"):
-        for _ in audio:
+        for _ in _speech(backend, condition_on_previous_chunks=conditioned, latency="low").audio():
             pass
-    speech.cancel()
 
 
 def test_less_audio_than_frames_is_an_error(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
