@@ -8,6 +8,7 @@ world                  the default teacher's audio analysed and made again by WO
 codec                  the default teacher's audio through the engine's codec, encoded and decoded
 voice                  the embedded voice's default speaker
 voice:NAME             one of its presets
+s1                     the default speaker by the small model
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ OTHERS = {
     "festival-hts": ("text2wave", "-eval", "(voice_cmu_us_slt_arctic_hts)", "-o", "{out}"),
 }
 """Other programs, each with how it is told to read from its input and where to write."""
-NAMES = (*TEACHERS, *OTHERS, "world", "codec", "voice", "voice:PRESET")
+NAMES = (*TEACHERS, *OTHERS, "world", "codec", "voice", "voice:PRESET", "s1")
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTS, RUN = "VOICELAB_BENCH_WEIGHTS", "VOICELAB_BENCH_CODEC_RUN"
 HELDOUT = ROOT / "training" / "data" / "heldout.txt"
@@ -157,6 +158,8 @@ def speak(name: str, text: str) -> tuple[NDArray[np.float32], int]:
         return codec(text)
     if name == "voice":
         return voice(text)
+    if name == "s1":
+        return voice(text, model="s1")
     kind, _, preset = name.partition(":")
     if kind == "voice" and preset:
         return voice(text, preset)

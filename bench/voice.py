@@ -3,6 +3,7 @@
     python bench/voice.py
     python bench/voice.py --systems rms,voice --sentences 60 --jobs 2
     python bench/voice.py --full --jobs 2          every preset, other programs, and a thousand takes that may run away
+    python bench/voice.py --full --heard heard.json     the same, going on where it was cut off
 
 Every rate comes with its 95 % interval over sentences, and every system with the ratio of its rate to the
 teacher's on the same sentences, by a paired bootstrap. `length` compares durations with the teacher's, sentence by
@@ -19,6 +20,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -96,16 +98,45 @@ def of_presets(found: dict[str, list[Recognition]], teacher: str) -> dict[str, f
     return {"wer": round(mean, 3), "ratio": round(mean / stats.rate(scores(found[teacher])), 3)}
 
 
+class Heard:
+    """What was heard, system by system, in a file if there is one: an hour's work goes on where it was cut off.
+
+    The voice and its codec are known by their fingerprint, so that another voice is heard anew.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        known = json.loads(path.read_text(encoding="utf-8")) if path is not None and path.exists() else {}
+        self._found = {name: [Recognition(**item) for item in items] for name, items in known.items()}
+
+    def get(self, name: str, texts: Sequence[str], jobs: int) -> list[Recognition]:
+        """What `name` said of the texts: as the file has it, or else listened to now and kept."""
+        key = name
+        if name in ("codec", "s1") or name.startswith("voice"):
+            key = f"{name} {systems.lab().capabilities.fingerprint}"
+        found = self._found.get(key, [])
+        if [item.text for item in found] != list(texts):
+            found = self._found[key] = score_system(name, texts, jobs)
+            if self._path is not None:
+                kept = {name: [asdict(item) for item in items] for name, items in self._found.items()}
+                self._path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return found
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="every preset, other programs, and a thousand takes")
+    parser.add_argument(
+        "--full", action="store_true", help="the small model, every preset, other programs, and a thousand takes"
+    )
     parser.add_argument("--takes", type=int, default=1000, help="how many, with --full")
     parser.add_argument("--systems", default="rms,codec,voice", help=f"of {', '.join(systems.NAMES)}")
     parser.add_argument("--teacher", default=systems.TEACHER, help="the system that the others are compared with")
     parser.add_argument("--sentences", type=int, default=300)
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
-    parser.add_argument("--out", type=Path, help="write what was heard, sentence by sentence, to this JSON file")
+    parser.add_argument(
+        "--heard", type=Path, help="keep what was heard, sentence by sentence, and go on from there (JSON)"
+    )
     systems.add_options(parser)
     options = parser.parse_args()
     systems.use(options)
@@ -113,22 +144,21 @@ def main() -> None:
     names = list(dict.fromkeys([options.teacher, *options.systems.split(",")]))
     if options.full:
         presets = [f"voice:{preset.id}" for preset in systems.lab().voices][1:]
-        names += [name for name in (*presets, *systems.TEACHERS, *systems.OTHERS) if name not in names]
-    began, found = time.perf_counter(), {}
+        world = ("world",) if find_spec("pyworld") else ()
+        more = ("s1", *presets, *systems.TEACHERS, *systems.OTHERS, *world)
+        names += [name for name in more if name not in names]
+    began, found, heard = time.perf_counter(), dict[str, list[Recognition]](), Heard(options.heard)
     for name in names:
         started = time.perf_counter()
-        found[name] = score_system(name, texts, options.jobs)
+        found[name] = heard.get(name, texts, options.jobs)
         rate = stats.rate(scores(found[name]))
         print(
             f"{name}: word error {rate:.3f} on {len(texts)} sentences, {time.perf_counter() - started:.0f} s",
             flush=True,
         )
-    if options.out:
-        heard = {name: [asdict(item) for item in results] for name, results in found.items()}
-        options.out.write_text(json.dumps(heard, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    more: dict[str, Any] = {}
+    besides: dict[str, Any] = {}
     if options.full:
-        more = {
+        besides = {
             "presets": of_presets(found, options.teacher),
             "takes": takes(texts, options.takes, options.jobs),
         }
@@ -140,7 +170,7 @@ def main() -> None:
             "words": sum(item.words for item in found[options.teacher]),
             "teacher": options.teacher,
             "systems": summary(found, options.teacher),
-            **more,
+            **besides,
             "took_s": round(time.perf_counter() - began, 1),
             "machine": machine(),
         }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import voice
 from recognise import Recognition
-from voice import lengths, longest_silence, of_presets, summary
+from voice import Heard, lengths, longest_silence, of_presets, summary
 
 
 def _results(errors: list[int], seconds: list[float]) -> list[Recognition]:
@@ -42,3 +45,37 @@ def test_the_mean_over_presets_leaves_codec_and_teacher_out() -> None:
     teacher, good, bad = (_results([e] * 10, [2.0] * 10) for e in (1, 1, 2))
     found = {"rms": teacher, "codec": bad, "voice": good, "voice:clara": bad}
     assert of_presets(found, "rms") == {"wer": 0.3, "ratio": 1.5}
+
+
+def test_what_was_heard_is_kept_and_not_listened_to_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listened: list[str] = []
+
+    def listen(name: str, texts: list[str], jobs: int) -> list[Recognition]:
+        listened.append(name)
+        return [Recognition(text, "heard", jobs, 5, 1.5) for text in texts]
+
+    monkeypatch.setattr(voice, "score_system", listen)
+    path = tmp_path / "heard.json"
+    first = Heard(path).get("rms", ["one", "two"], 1)
+    assert Heard(path).get("rms", ["one", "two"], 1) == first
+    assert listened == ["rms"]
+    Heard(path).get("rms", ["one", "three"], 1)  # other sentences
+    Heard(path).get("slt", ["one", "three"], 1)
+    Heard(None).get("slt", ["one", "three"], 1)
+    assert listened == ["rms", "rms", "slt", "slt"]
+
+
+def test_another_voice_is_heard_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Named:
+        def __init__(self, fingerprint: str) -> None:
+            self.capabilities = self
+            self.fingerprint = fingerprint
+
+    monkeypatch.setattr(
+        voice, "score_system", lambda name, texts, jobs: [Recognition(t, name, 0, 1, 1.0) for t in texts]
+    )
+    path = tmp_path / "heard.json"
+    for fingerprint in ("a", "b", "a"):
+        monkeypatch.setattr(voice.systems, "lab", lambda fingerprint=fingerprint: Named(fingerprint))
+        Heard(path).get("voice:clara", ["one"], 1)
+    assert path.read_text(encoding="utf-8").count("voice:clara ") == 2
