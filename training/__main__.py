@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from training import codec, codes, export, features, guess, lexicon, listen, lm, mandarin, mixed, render, treble
+from training import codec, codes, export, features, guess, lexicon, listen, lm, mandarin, mixed, polish, render, treble
 
 BENCH = Path(__file__).parent.parent / "bench"
 
@@ -56,6 +56,7 @@ def main() -> None:
         "--measured", type=int, default=32, help="shards (of 250 utterances) that the codec learns from"
     )
     parser.add_argument("--listen-minutes", type=float, default=15, help="for the encoder over telephones")
+    parser.add_argument("--polish-minutes", type=float, default=40, help="for the decoder over audio")
     parser.add_argument("--s1-minutes", type=float, default=90, help="for the small language model")
     parser.add_argument("--s2-minutes", type=float, default=180, help="for the large one")
     parser.add_argument("--sentences", type=int, default=300, help="held-out sentences for the word errors at the end")
@@ -95,6 +96,7 @@ def main() -> None:
     stage("s1", lambda: lm.train(folder, codec.load(trained), "s1", options.s1_minutes))
     stage("s2-pro", lambda: lm.train(folder, codec.load(trained), "s2-pro", options.s2_minutes))
     stage("listen", lambda: listen.train(folder, options.listen_minutes))
+    stage("polish", lambda: polish.train(folder, codec.load(trained), options.polish_minutes))
     stage("export", lambda: export.export(folder, options.out))
     stage("evaluate", lambda: evaluate(options.out / "voice.safetensors", options.sentences, options.jobs))
 

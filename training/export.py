@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from training import codes, common, listen, mandarin
+from training import codes, common, listen, mandarin, polish
 from training.lexicon import OUT
 from training.lm import unscaled
 from training.speakers import HELD_OUT, Speaker, all_speakers
@@ -96,7 +96,7 @@ def _about(run: Path) -> dict[str, object]:
 def export(folder: Path, out: Path = OUT) -> Path:
     """Writes the checkpoints of the runs in `folder`: ``out/voice.safetensors`` (s2-pro) and ``out/s1.safetensors``."""
     codec_run, large, small = (folder / f"{name}-run.safetensors" for name in ("codec", "s2-pro", "s1"))
-    codec = listen.codec_of(folder)
+    codec = polish.polished(folder, listen.codec_of(folder))
     about = {"codec": _about(codec_run), "torch": torch.__version__, "machine": platform.machine()}
     path = out / checkpoint.EMBEDDED
     main = large if large.exists() else small

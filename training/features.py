@@ -83,13 +83,18 @@ def unpack_voicing(values: Tensor, spread: Tensor) -> Tensor:
 
 
 def f0_at(utterance: Utterance, seconds: NDArray[np.float64]) -> NDArray[np.float32]:
-    """The teacher's F0 at these times, linear within voiced stretches, 0 outside them."""
-    place = seconds / utterance.f0_step
-    low = np.clip(place.astype(int), 0, utterance.f0.size - 1)
-    high = np.clip(low + 1, 0, utterance.f0.size - 1)
-    a, b = utterance.f0[low], utterance.f0[high]
+    """The teacher's F0 at these times: see `between`."""
+    return between(utterance.f0, utterance.f0_step, seconds)
+
+
+def between(f0: NDArray[np.float32], step: float, seconds: NDArray[np.float64]) -> NDArray[np.float32]:
+    """F0 given every `step` seconds, at other times: linear within voiced stretches, 0 outside them."""
+    place = seconds / step
+    low = np.clip(place.astype(int), 0, f0.size - 1)
+    high = np.clip(low + 1, 0, f0.size - 1)
+    a, b = f0[low], f0[high]
     mixed = a + (b - a) * (place - low)
-    return np.where((a > 0) & (b > 0) & (place < utterance.f0.size), mixed, 0).astype(np.float32)
+    return np.where((a > 0) & (b > 0) & (place < f0.size), mixed, 0).astype(np.float32)
 
 
 def phones_at(utterance: Utterance, seconds: NDArray[np.float64]) -> NDArray[np.int64]:
