@@ -31,8 +31,8 @@ from voicelab.engine.vocoder import LAG, STEP, mel_of
 
 FRAMES, EDGE, BATCH = 28, 4, 8
 """Frames of a crop, of which the first EDGE lack the decoder's past and are not judged; crops of a step."""
-_REACH = 0.94
-"""Share of a teacher's own band in which it is compared."""
+_REACH = 0.86
+"""Share of a teacher's own band, up to half its rate, in which it is compared: above, it fades."""
 _BANDS = 48
 _MANDARIN = 0.2
 """Share of the crops; the codec was trained without, and the teacher does not tell its F0."""
@@ -135,7 +135,7 @@ def losses(decoder: Decoder, before: Decoder, latents: Tensor, batch: Batch, cen
     """What the decoder does wrong: against the audio, its F0, and what it said `before` above the teacher's band."""
     found, _ = decoder.filters(latents)
     with torch.no_grad():
-        old, _ = before.filters(latents)
+        old = bridged(before.filters(latents)[0], batch.tops, centres)
     voiced = batch.f0 > 0
     octaves = (torch.log2(found.f0) - torch.log2(batch.f0.clamp(min=1))).abs() * voiced
     # The true F0 keeps the harmonics comparable.
@@ -151,13 +151,29 @@ def losses(decoder: Decoder, before: Decoder, latents: Tensor, batch: Batch, cen
     }
 
 
+def bridged(old: Filters, tops: Tensor, centres: Tensor) -> Filters:
+    """The filters with a straight line where the teacher fades: from `tops` (batch,) to where the guessed treble begins."""
+    low = (centres[None] <= tops[:, None]).sum(1) - 1
+    high = (centres[None] < tops[:, None] / _REACH).sum(1).clamp(max=centres.numel() - 1)
+    band = torch.arange(centres.numel())
+    share = ((band - low[:, None]) / (high - low)[:, None]).clamp(0, 1)
+    inside = (band > low[:, None]) & (band < high[:, None])
+
+    def line(values: Tensor) -> Tensor:
+        every = torch.arange(values.shape[0])
+        left, right = values[every, :, low][..., None], values[every, :, high][..., None]
+        return torch.where(inside[:, None], left + (right - left) * share[:, None], values)
+
+    return Filters(old.f0, line(old.envelope), line(old.voicing))
+
+
 def _moved(found: Filters, old: Filters, above: Tensor) -> Tensor:
     """Mean distance of the filters `above` (batch, bands) from the old ones."""
     apart = (found.envelope - old.envelope).abs() + 0.25 * (found.voicing - old.voicing).abs()
     return (apart.mean(1) * above).sum() / above.sum().clamp(min=1)
 
 
-WEIGHTS = {"moments": 1.0, "means": 1.0, "octaves": 5.0, "above": 1.0}
+WEIGHTS = {"moments": 1.0, "means": 1.0, "octaves": 5.0, "above": 2.0}
 
 
 def train(folder: Path, codec: Codec, minutes: float, shards: int = 24, seed: int = 0) -> Path:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import systems
 import voice
 from recognise import Recognition
 from voice import Heard, lengths, longest_silence, of_presets, summary
@@ -76,6 +77,6 @@ def test_another_voice_is_heard_anew(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     path = tmp_path / "heard.json"
     for fingerprint in ("a", "b", "a"):
-        monkeypatch.setattr(voice.systems, "lab", lambda fingerprint=fingerprint: Named(fingerprint))
+        monkeypatch.setattr(systems, "lab", lambda fingerprint=fingerprint: Named(fingerprint))
         Heard(path).get("voice:clara", ["one"], 1)
     assert path.read_text(encoding="utf-8").count("voice:clara ") == 2

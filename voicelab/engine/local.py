@@ -27,6 +27,7 @@ from voicelab.backend import (
     check_text_length,
 )
 from voicelab.engine import checkpoint
+from voicelab.engine.fit import Fitting
 from voicelab.engine.likeness import similarity
 from voicelab.engine.pipeline import Parts, Speech
 from voicelab.engine.scheduler import ROWS, Scheduler
@@ -40,7 +41,7 @@ from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
 from voicelab.voices.store import LOCAL_OWNER, VoiceStore
 
-REVISION = 5
+REVISION = 6
 """To be raised whenever the same weights, request and seed give other samples than before: caches then ask anew."""
 _ONE_VOICE = "model s1: this voice is one model, which speaks the same as s1 and as s2-pro"
 _SMALL: Model = "s1"
@@ -50,9 +51,9 @@ class LocalBackend:
     """The embedded voice, or another checkpoint of its family, on this machine.
 
     Seeds are exact: the same request, seed and device give the same samples. Without a seed one is drawn, and kept in the
-    clip's provenance. The model s1 is a second language model on the same codec, loaded when it is first asked for. Where
-    the checkpoint has none, as the embedded one for now, s2-pro speaks under both names: the capabilities say so
-    (``one_model``), and a clip of s1 notes it. Voices are the same for both.
+    clip's provenance. The model s1 is a second, smaller language model on the same codec, loaded when it is first asked for.
+    Where a checkpoint has none, s2-pro speaks under both names: the capabilities say so (``one_model``), and a clip of s1
+    notes it. Voices are the same for both.
     Voices made with `create_voice` are kept on disk; for speech with the voices inside the package no disk is touched.
 
     Args:
@@ -86,7 +87,7 @@ class LocalBackend:
         front = FrontEnd(Lexicon(load_guess()), self._checkpoint.languages)
         self._parts = Parts(self._checkpoint.codec, self._scheduler, front, OneThread("voicelab-codec"))
         self._second = _Second(self._checkpoint, self._parts)
-        self._references = References(self._checkpoint.codec)
+        self._references, self._fit = References(self._checkpoint.codec), Fitting()
         self._own_store = voices is None
         self._voices = StoredVoices(
             VoiceStore() if voices is None else voices,
@@ -135,7 +136,8 @@ class LocalBackend:
         speaker, rate = self._speaker(request), self._parts.codec.config.sample_rate
         prosody, encoder = ProsodyProcessor.for_request(request, rate), StreamEncoder.for_request(request, rate)
         parts = self._second.parts() if model == _SMALL else self._parts
-        speech = Speech(parts, request, speaker, used)  # last: from here on there is work to be cancelled
+        told = self._fit(speaker, parts) if self._cloned(request) else speaker
+        speech = Speech(parts, request, told, used)  # last: from here on there is work to be cancelled
         return SpeechStream(
             _encoded(speech, prosody, encoder),
             request=request,
@@ -220,7 +222,7 @@ class LocalBackend:
         alone = self._checkpoint.small is None
         notes = (*speech.notes, *prosody.notes, *((_ONE_VOICE,) if alone and model == _SMALL else ()))
         near = None
-        if request.references or (voice and voice not in self._checkpoint.speakers):
+        if self._cloned(request):
             every = torch.stack([speech.speaker, speaker, *self._checkpoint.speakers.values()])
             with torch.inference_mode():
                 told = self._checkpoint.lm.encode_speaker(every.to(self._device)).cpu()
@@ -228,6 +230,12 @@ class LocalBackend:
         if request.references and not voice:
             notes += self._references.doubts(request.references)
         return Epilogue(stretch_words(speech.words, prosody.speed), notes, near)
+
+    def _cloned(self, request: TTSRequest) -> bool:
+        """Whether the speaker is none that training heard."""
+        if request.reference_id:
+            return request.reference_id not in self._checkpoint.speakers
+        return bool(request.references)
 
     def _speaker(self, request: TTSRequest) -> Tensor:
         speakers = self._checkpoint.speakers

@@ -49,12 +49,14 @@ class References:
         self._lock = threading.Lock()
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> Tensor:
-        """(STATISTICS * latent,) statistics of all references together, on the CPU.
+        """(STATISTICS * latent,) statistics of all references together, in whatever order, on the CPU.
 
         Raises:
             RequestInvalid: a reference is no audio, or holds no sound; the field is named with its position.
         """
-        return speaker_statistics(torch.cat([heard.latents for heard in self._all(references)]))
+        every = zip(references, self._all(references), strict=True)
+        ordered = sorted(every, key=lambda pair: hashlib.sha256(pair[0].audio).digest())
+        return speaker_statistics(torch.cat([heard.latents for _, heard in ordered]))
 
     def doubts(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
         """What a listener should know of references that the voice cannot follow well, in sentences. Raises as `speaker`."""

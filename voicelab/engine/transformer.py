@@ -37,7 +37,7 @@ class KVCache:
     def __init__(self, config: StackConfig, rows: int, device: torch.device, dtype: torch.dtype) -> None:
         head = config.width // config.heads
         self.window = config.window
-        self.room = -(-2 * config.window // GRAIN) * GRAIN + GRAIN
+        self.room = -(-3 * config.window // (2 * GRAIN)) * GRAIN + GRAIN
         shape = (config.layers, rows, config.heads, self.room, head)
         self.keys = torch.zeros(shape, device=device, dtype=dtype)
         self.values = torch.zeros(shape, device=device, dtype=dtype)
