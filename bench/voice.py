@@ -52,9 +52,9 @@ def lengths(ours: Sequence[Recognition], teacher: Sequence[Recognition]) -> dict
 
 def summary(found: dict[str, list[Recognition]], teacher: str) -> dict[str, Any]:
     """Return the figures of every system, the teacher's ratio and length being 1 by definition."""
-    base = found[teacher]
     out: dict[str, Any] = {}
     for name, results in found.items():
+        base = found[teacher][: len(results)]
         figures: dict[str, Any] = {"wer": stats.rate_interval(scores(results)).rounded()}
         if name != teacher:
             figures["ratio"] = stats.ratio(scores(results), scores(base)).rounded()
@@ -92,10 +92,11 @@ def takes(texts: Sequence[str], count: int, jobs: int) -> dict[str, Any]:
 
 
 def of_presets(found: dict[str, list[Recognition]], teacher: str) -> dict[str, float]:
-    """Return the mean word error over the presets, and that over the teacher's."""
-    rates = [stats.rate(scores(results)) for name, results in found.items() if name.startswith("voice")]
-    mean = sum(rates) / len(rates)
-    return {"wer": round(mean, 3), "ratio": round(mean / stats.rate(scores(found[teacher])), 3)}
+    """Return the mean word error over the presets, on the sentences that all of them said, and that over the teacher's."""
+    presets = [results for name, results in found.items() if name.startswith("voice")]
+    common = min(map(len, presets))
+    mean = sum(stats.rate(scores(results[:common])) for results in presets) / len(presets)
+    return {"wer": round(mean, 3), "ratio": round(mean / stats.rate(scores(found[teacher][:common])), 3)}
 
 
 class Heard:
@@ -129,6 +130,7 @@ def main() -> None:
     parser.add_argument(
         "--full", action="store_true", help="the small model, every preset, other programs, and a thousand takes"
     )
+    parser.add_argument("--besides", type=int, help="sentences for what --full adds; default: as many as for the rest")
     parser.add_argument("--takes", type=int, default=1000, help="how many, with --full")
     parser.add_argument("--systems", default="rms,codec,voice", help=f"of {', '.join(systems.NAMES)}")
     parser.add_argument("--teacher", default=systems.TEACHER, help="the system that the others are compared with")
@@ -142,6 +144,7 @@ def main() -> None:
     systems.use(options)
     texts = systems.sentences(options.sentences)
     names = list(dict.fromkeys([options.teacher, *options.systems.split(",")]))
+    first, shorter = list(names), texts[: options.besides]
     if options.full:
         presets = [f"voice:{preset.id}" for preset in systems.lab().voices][1:]
         world = ("world",) if find_spec("pyworld") else ()
@@ -150,10 +153,10 @@ def main() -> None:
     began, found, heard = time.perf_counter(), dict[str, list[Recognition]](), Heard(options.heard)
     for name in names:
         started = time.perf_counter()
-        found[name] = heard.get(name, texts, options.jobs)
+        found[name] = heard.get(name, texts if name in first else shorter, options.jobs)
         rate = stats.rate(scores(found[name]))
         print(
-            f"{name}: word error {rate:.3f} on {len(texts)} sentences, {time.perf_counter() - started:.0f} s",
+            f"{name}: word error {rate:.3f} on {len(found[name])} sentences, {time.perf_counter() - started:.0f} s",
             flush=True,
         )
     besides: dict[str, Any] = {}
@@ -167,6 +170,7 @@ def main() -> None:
             "figure": "word error on held-out sentences",
             "recognizer": "pocketsphinx en-us",
             "sentences": len(texts),
+            "sentences_of_what_full_adds": len(shorter) if options.full else 0,
             "words": sum(item.words for item in found[options.teacher]),
             "teacher": options.teacher,
             "systems": summary(found, options.teacher),

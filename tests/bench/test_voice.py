@@ -32,6 +32,14 @@ def test_summary_puts_the_others_beside_the_teacher() -> None:
     assert found["voice"]["length"]["median"] == 1.1
 
 
+def test_who_said_fewer_sentences_is_compared_on_those() -> None:
+    teacher, ours = _results([1] * 20 + [0] * 20, [2.0] * 40), _results([1] * 40, [2.0] * 40)
+    some = _results([1] * 20, [2.0] * 20)
+    found = {"rms": teacher, "voice": ours, "voice:clara": some}
+    assert summary(found, "rms")["voice:clara"]["ratio"]["value"] == 1
+    assert of_presets(found, "rms") == {"wer": 0.2, "ratio": 1.0}
+
+
 def test_the_longest_silence_is_the_one_inside() -> None:
     sound = np.ones(500, np.float32)
     quiet = np.zeros(800, np.float32)

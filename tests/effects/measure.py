@@ -66,14 +66,13 @@ def semitones(hertz: Floats | float) -> Any:
 
 
 def cents(one: Clip, other: Clip) -> float:
-    """By how much the median pitch of the second is above that of the first, over places of the words voiced in both.
+    """By how much the pitch of the second is above that of the first: the median over places of the words voiced in both.
 
     The medians of whole clips differ more: a tracker's window spans twice as much of speech at twice the speed, and
     loses other frames, though the pitch at every place is the same.
     """
-    contours = np.array([pitch_contour(one), pitch_contour(other)])
-    before, after = np.median(contours[:, np.isfinite(contours).all(axis=0)], axis=1)
-    return float(100 * (after - before))
+    apart = pitch_contour(other) - pitch_contour(one)
+    return float(100 * np.median(apart[np.isfinite(apart)]))
 
 
 def pitch_contour(clip: Clip) -> Floats:

