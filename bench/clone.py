@@ -276,6 +276,7 @@ def main() -> None:
     parser.add_argument("--speakers", type=int, default=100, help="as many as were held out, at most")
     parser.add_argument("--sentences", type=int, default=3, help="sentences that each clone says")
     parser.add_argument("--conditions", default=",".join(CONDITIONS), help=f"of {', '.join(CONDITIONS)}")
+    parser.add_argument("--no-words", action="store_true", help="leave out the word errors, half of the time")
     systems.add_options(parser)
     options = parser.parse_args()
     systems.use(options)
@@ -292,8 +293,9 @@ def main() -> None:
         else:
             speakers = targets(options.speakers, longest, texts)
         figures = {"speakers": len(speakers), "sentences_each": len(texts), "encoder": "Resemblyzer"}
+        listen = not options.recordings and not options.no_words
         figures["conditions"] = {
-            name: condition(name, speakers, texts, listen=name == "clean" and not options.recordings) for name in names
+            name: condition(name, speakers, texts, listen=name == "clean" and listen) for name in names
         }
     took = round(time.perf_counter() - started, 1)
     report({"figure": "likeness of cloned voices", **figures, "took_s": took, "machine": machine()})
