@@ -263,13 +263,7 @@ def train(folder: Path, minutes: float, batch_size: int = 24, seed: int = 0, pea
         guided = 1.0 if step < WARM else 0.05
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss, parts, latents = losses(model, crops.batch(batch_size), step >= WARM, guided)
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-        average.update(model)
+        common.descend(loss, model, optimizers, average)
         if WARM - 60 <= step < WARM:
             seen.append(latents.detach().flatten(0, 1))
         if step == WARM - 1:

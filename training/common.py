@@ -94,6 +94,17 @@ def load_run(
     return read_meta(path)
 
 
+def descend(loss: Tensor, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], average: Average) -> None:
+    """One step down the gradient of `loss`, whose norm is cut at 1; the average follows."""
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for optimizer in optimizers:
+        optimizer.step()
+    average.update(model)
+
+
 def set_rate(optimizers: Sequence[torch.optim.Optimizer], share: float) -> None:
     """Sets each group's learning rate to `share` of the one it began with."""
     for optimizer in optimizers:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from training import codec as codec_training
 from training import common
@@ -79,13 +79,7 @@ def train(folder: Path, minutes: float, shards: int = 24, seed: int = 0) -> Path
         with torch.no_grad():
             wanted, seen = codec.encoder(codec.spectrum(clean)), codec.spectrum(rough)
         loss = (encoder(seen) - wanted).square().mean() / wanted.square().mean()
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-        average.update(encoder)
+        common.descend(loss, encoder, optimizers, average)
         step, mean = step + 1, (mean or float(loss.detach())) * 0.98 + float(loss.detach()) * 0.02
         if step % 50 == 0:
             print(step, f"{clock.spent:.0f}s", round(mean, 4), flush=True)

@@ -254,13 +254,7 @@ def train(folder: Path, codec: Codec, name: str, minutes: float, batch_size: int
         common.set_rate(optimizers, clock.rate(1.0, step, warm=100, hold=0.45))
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss, parts = losses(model, streams.batch(batch_size), generator)
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-        average.update(model)
+        common.descend(loss, model, optimizers, average)
         step += 1
         sums = {k: sums.get(k, v) * 0.97 + v * 0.03 for k, v in parts.items()}
         if step % 50 == 0:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from training import codes as codes_module
@@ -59,11 +59,13 @@ class Crops:
         self.hop, self.rng = hop, np.random.default_rng(seed)
         self.speakers = {s.id: s for s in (*all_speakers(), *mandarin.speakers())}
         english = sorted((folder / "shards").glob("????.npz"))[:shards]
-        chinese = sorted((folder / "shards-zh").glob("????.npz"), key=lambda path: path.stem[::-1])[: shards // 4]
+        chinese = sorted((folder / "shards-zh").glob("????.npz"), key=lambda path: path.stem[::-1])[
+            : max(1, shards // 4)
+        ]
         self.pairs = [
             [pair for path in paths for pair in _pairs(folder, path)] for paths in (english, chinese) if paths
         ]
-        self.share = [1 - _MANDARIN, _MANDARIN][: len(self.pairs)]
+        self.share = _MANDARIN if len(self.pairs) > 1 else 0.0
 
     def batch(self) -> Batch:
         """BATCH crops."""
@@ -72,7 +74,7 @@ class Crops:
         return Batch(codes, audio, f0, tops)
 
     def _row(self) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-        pairs = self.pairs[int(self.rng.random() > self.share[0])]
+        pairs = self.pairs[int(self.rng.random() < self.share)]
         utterance, encoded = pairs[int(self.rng.integers(len(pairs)))]
         speaker = self.speakers[utterance.speaker]
         first = int(self.rng.integers(encoded.at.size - FRAMES))
@@ -196,13 +198,7 @@ def train(folder: Path, codec: Codec, minutes: float, shards: int = 24, seed: in
         batch = crops.batch()
         parts = losses(decoder, before, codec.quantizer.decode(batch.codes), batch, centres)
         loss = torch.stack([WEIGHTS[name] * part for name, part in parts.items()]).sum()
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(decoder.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-        average.update(decoder)
+        common.descend(loss, decoder, optimizers, average)
         step += 1
         sums = {k: sums.get(k, float(v.detach())) * 0.98 + float(v.detach()) * 0.02 for k, v in parts.items()}
         if step % 50 == 0:
