@@ -29,9 +29,9 @@ SENTENCES = (
     "They watched five yellow boats leave the harbour at noon.",
     "Thank you for showing us how the machine was built.",
 )
-"""Of no test set; together they hold every English phone."""
-SHARES = (0.6,)
-"""How much of the difference is given back, each time the sentences are said."""
+"""Of no test set; together they hold every English phone but those of "boy" and "measure"."""
+SHARE = 0.6
+"""How much of the difference is given back: more of it follows the chance of eight sentences."""
 _LONGEST = 160
 """Frames of a sentence (7 s): twice what it needs."""
 _REMEMBERED = 32
@@ -55,9 +55,9 @@ class Fitting:
             if key in self._fitted:
                 self._fitted.move_to_end(key)
                 return self._fitted[key]
-        told = speaker
-        for share in SHARES:  # two callers may do the same at once: no harm
-            told = _valid(told + share * (speaker - _heard(told, parts)))
+        told = _valid(
+            speaker + SHARE * (speaker - _heard(speaker, parts))
+        )  # two callers may do the same at once: no harm
         with self._lock:
             self._fitted[key] = told
             while len(self._fitted) > _REMEMBERED:
