@@ -18,7 +18,6 @@ words of a clone are judged against the warped teacher's, since the recognizer d
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,7 +37,6 @@ from voicelab.audio.analysis import f0, mel
 from voicelab.audio.clip import Clip
 from voicelab.experiments.metrics.listeners import Resemblyzer
 
-ROOT = Path(__file__).resolve().parent.parent
 BANDS, TOP_HZ = 40, 7600.0
 """Mel bands of the long-term spectrum, up to what the 16 kHz teachers can say."""
 LOUD_DB = 30.0
@@ -198,19 +196,17 @@ def _joined(clips: Sequence[Clip]) -> Clip:
 
 def targets(count: int, seconds: float, texts: Sequence[str]) -> list[Target]:
     """Return up to `count` of the speakers that training never heard."""
-    sys.path.insert(0, str(ROOT))  # training is a package of the repository, not an installed one
-    from training.render import RATE, build_teacher, speak
-    from training.speakers import HELD_OUT, all_speakers
-
-    program = build_teacher(ROOT / "data" / "bench")
+    render, virtual = systems.training("render"), systems.training("speakers")
+    program = render.build_teacher(systems.ROOT / "data" / "bench")
     others = systems.sentences(300)[::-1]
     found = []
-    for speaker in all_speakers()[-HELD_OUT:][:count]:
+    for speaker in virtual.all_speakers()[-virtual.HELD_OUT :][:count]:
         parts: list[Clip] = []
-        for utterance in speak(program, [(text, speaker) for text in others[: int(seconds / 1.2) + 2]]):
+        for utterance in render.speak(program, [(text, speaker) for text in others[: int(seconds / 1.2) + 2]]):
             if sum(part.duration for part in parts) < seconds:
-                parts.append(Clip(samples=utterance.audio(speaker), rate=RATE))
-        said = [Clip(samples=u.audio(speaker), rate=RATE) for u in speak(program, [(t, speaker) for t in texts])]
+                parts.append(Clip(samples=utterance.audio(speaker), rate=render.RATE))
+        spoken = render.speak(program, [(text, speaker) for text in texts])
+        said = [Clip(samples=utterance.audio(speaker), rate=render.RATE) for utterance in spoken]
         found.append(Target(_joined(parts), tuple(said)))
     return found
 

@@ -7,7 +7,8 @@ espeak-ng, festival, festival-hts
 world                  the default teacher's audio analysed and made again by WORLD (Morise et al., 2016; needs pyworld)
 codec                  the default teacher's audio through the engine's codec, encoded and decoded
 voice                  the embedded voice's default speaker
-voice:NAME             one of its presets
+voice:PRESET           one of its presets
+teacher:PRESET         the speaker whom that preset was taught by: a voice of flite or espeak-ng, warped (see training/)
 s1                     the default speaker by the small model
 """
 
@@ -22,6 +23,7 @@ import tempfile
 import wave
 from collections.abc import Sequence
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +44,7 @@ OTHERS = {
     "festival-hts": ("text2wave", "-eval", "(voice_cmu_us_slt_arctic_hts)", "-o", "{out}"),
 }
 """Other programs, each with how it is told to read from its input and where to write."""
-NAMES = (*TEACHERS, *OTHERS, "world", "codec", "voice", "voice:PRESET", "s1")
+NAMES = (*TEACHERS, *OTHERS, "world", "codec", "voice", "voice:PRESET", "teacher:PRESET", "s1")
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTS, RUN = "VOICELAB_BENCH_WEIGHTS", "VOICELAB_BENCH_CODEC_RUN"
 HELDOUT = ROOT / "training" / "data" / "heldout.txt"
@@ -107,13 +109,37 @@ def voice(text: str, preset: str | None = None, **fields: Any) -> tuple[NDArray[
 def the_codec() -> Any:
     """The codec to measure."""
     if RUN in os.environ:
-        sys.path.insert(0, str(ROOT))  # training is a package of the repository, not an installed one
-        from training.codec import load as load_run
-
-        return load_run(Path(os.environ[RUN]))
+        return training("codec").load(Path(os.environ[RUN]))
     from voicelab.engine.checkpoint import load
 
     return load(Path(os.environ[WEIGHTS]) if WEIGHTS in os.environ else None).codec
+
+
+def training(module: str) -> Any:
+    """Import a module of the training, which only the repository has."""
+    if str(ROOT) not in sys.path:  # training is a package of the repository, not an installed one
+        sys.path.insert(0, str(ROOT))
+    return import_module(f"training.{module}")
+
+
+def taught_by(name: str, otherwise: str = TEACHER) -> str:
+    """Return the system of a preset's own teacher, for `voice:PRESET`, and `otherwise` for every other system."""
+    kind, _, preset = name.partition(":")
+    if kind != "voice" or not preset:
+        return otherwise
+    speaker = training("export").speaker_of(preset)
+    return speaker.teacher if speaker.id < len(TEACHERS) else f"teacher:{preset}"
+
+
+def teacher_of(preset: str, text: str) -> tuple[NDArray[np.float32], int]:
+    """Speak as the one whom a preset was taught by (flite's or espeak-ng's library must be installed)."""
+    mandarin, render = training("mandarin"), training("render")
+    speaker = training("export").speaker_of(preset)
+    if speaker.id >= mandarin.FIRST_ID:
+        return training("mixed").english(text, speaker).audio(speaker, render.RATE), render.RATE
+    program = render.build_teacher(ROOT / "data" / "bench")
+    (said,) = render.speak(program, [(text, speaker)])
+    return said.audio(speaker, render.RATE), render.RATE
 
 
 def world(text: str) -> tuple[NDArray[np.float32], int]:
@@ -163,4 +189,6 @@ def speak(name: str, text: str) -> tuple[NDArray[np.float32], int]:
     kind, _, preset = name.partition(":")
     if kind == "voice" and preset:
         return voice(text, preset)
+    if kind == "teacher" and preset:
+        return teacher_of(preset, text)
     raise SystemExit(f"unknown system {name!r}; the systems are {', '.join(NAMES)}")

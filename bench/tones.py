@@ -1,23 +1,23 @@
 """Whether the four tones of Mandarin can be told by their pitch: the teacher's, through the codec, and the voice's.
 
     python bench/tones.py                                    embedded voice and codec (espeak-ng must be installed)
-    python bench/tones.py --systems voice --seeds 3 --speakers marlow,clara
+    python bench/tones.py --systems voice:mei,voice:clara,s1 --seeds 3
     python bench/tones.py --picture tones.png
 
 Every clip is one syllable in its four tones, in some order: "妈, 麻, 马, 骂." Of each syllable's pitch five points are taken
 and put on the five levels of Chao's tone letters (1930), 1 and 5 being the lowest and highest of that clip. A
 syllable counts as right when the tone letters nearest to its points are its own: 55, 35, 214 or 21, 51. That asks nothing of
-a recognizer; guessing would be right once in four. `contours` are mean pitches in semitones around the clip's median.
+a recognizer; guessing would be right once in four. `contours` are mean pitches in semitones around the clip's median. The
+default speaker, `voice`, never spoke Mandarin in training; the presets mei and wei did. `s1` is the default speaker by the
+small model.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,9 @@ from numpy.typing import NDArray
 
 from voicelab.audio.analysis import f0
 from voicelab.audio.clip import Clip
+from voicelab.schema import Model
 
+SYSTEMS = ("teacher", "codec", "voice", "voice:mei", "voice:wei", "s1")
 SETS = ("妈麻马骂", "八拔把爸", "衣移椅意", "书熟鼠树", "汤糖躺烫", "威围伟卫")
 """One syllable in its four tones each."""
 ORDERS = tuple(permutations(range(4)))[::5]
@@ -113,17 +115,9 @@ def texts() -> Iterator[tuple[str, tuple[int, ...]]]:
             yield ", ".join(letters[i] for i in order) + ".", tuple(i + 1 for i in order)
 
 
-@lru_cache(maxsize=1)
-def _training() -> Any:
-    sys.path.insert(0, str(systems.ROOT))  # training is a package of the repository, not an installed one
-    from training import mandarin
-
-    return mandarin
-
-
 def teacher(text: str, speaker: int) -> tuple[Clip, list[tuple[float, float]]]:
     """The teacher as one of its speakers, and when each syllable is said."""
-    module = _training()
+    module = systems.training("mandarin")
     who = module.speakers()[speaker]
     said = module.speak(text, who, np.random.default_rng(0))
     spans: list[tuple[float, float]] = []
@@ -150,9 +144,10 @@ def codec(clip: Clip) -> Clip:
     return Clip(samples=made.reshape(-1).numpy(), rate=clip.rate)
 
 
-def voice(text: str, preset: str | None, seed: int) -> tuple[Clip, list[tuple[float, float]]]:
-    """The voice, and when it says each word."""
-    clip = systems.lab().speak(text, voice=preset, seed=seed)
+def voice(name: str, text: str, seed: int) -> tuple[Clip, list[tuple[float, float]]]:
+    """The voice, as one of its presets or by the small model, and when it says each word."""
+    model: Model = "s1" if name == "s1" else "s2-pro"
+    clip = systems.lab().speak(text, voice=name.partition(":")[2] or None, seed=seed, model=model)
     return clip, [(word.start, word.end) for word in clip.words]
 
 
@@ -196,17 +191,16 @@ def draw(found: dict[str, list[Said]], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def measure(names: Sequence[str], speakers: Sequence[str], seeds: int, teachers: int) -> dict[str, list[Said]]:
+def measure(names: Sequence[str], seeds: int, teachers: int) -> dict[str, list[Said]]:
     """Let every system say every text."""
     found: dict[str, list[Said]] = {}
     for name in names:
         said: list[Said] = []
         for number, (text, tones) in enumerate(texts()):
-            if name == "voice":
-                for who in speakers:
-                    for seed in range(seeds):
-                        clip, spans = voice(text, who or None, seed)
-                        said += syllables(clip, spans, tones) if len(spans) == 4 else [Said(t, (), ()) for t in tones]
+            if name not in ("teacher", "codec"):
+                for seed in range(seeds):
+                    clip, spans = voice(name, text, seed)
+                    said += syllables(clip, spans, tones) if len(spans) == 4 else [Said(t, (), ()) for t in tones]
                 continue
             for which in range(number % 3, teachers, 3):
                 clip, spans = teacher(text, which)
@@ -219,8 +213,7 @@ def measure(names: Sequence[str], speakers: Sequence[str], seeds: int, teachers:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--systems", default="teacher,codec,voice")
-    parser.add_argument("--speakers", default="", help="presets of the voice; by default its default speaker")
+    parser.add_argument("--systems", default=",".join(SYSTEMS), help=f"of {', '.join(SYSTEMS)}, and voice:PRESET")
     parser.add_argument("--seeds", type=int, default=2, help="takes of each text")
     parser.add_argument("--teachers", type=int, default=9, help="how many of the teacher's speakers")
     parser.add_argument("--picture", type=Path, help="draw the mean contours into this PNG file")
@@ -228,11 +221,11 @@ def main() -> None:
     options = parser.parse_args()
     systems.use(options)
     names = options.systems.split(",")
-    if "voice" in names and "zh" not in systems.lab().capabilities.languages:
+    if "zh" not in systems.lab().capabilities.languages:
         print("the voice has not learned Mandarin", flush=True)
-        names.remove("voice")
+        names = [name for name in names if name in ("teacher", "codec")]
     began = time.perf_counter()
-    found = measure(names, options.speakers.split(","), options.seeds, options.teachers)
+    found = measure(names, options.seeds, options.teachers)
     if options.picture:
         draw(found, options.picture)
     report(

@@ -5,11 +5,11 @@
     python bench/voice.py --full --jobs 2          every preset, other programs, and a thousand takes that may run away
     python bench/voice.py --full --heard heard.json     the same, going on where it was cut off
 
-Every rate comes with its 95 % interval over sentences, and every system with the ratio of its rate to the
-teacher's on the same sentences, by a paired bootstrap. `length` compares durations with the teacher's, sentence by
-sentence: far off means that a sentence ran away or was cut short. `presets` is the mean over all presets, each beside
-flite's rms. `takes` counts, over the sentences with one seed after the other, lengths out of bounds and silences of
-more than `LONGEST_SILENCE` seconds.
+Every rate comes with its 95 % interval over sentences, and every system with the ratio of its rate to its teacher's on the
+same sentences, by a paired bootstrap. `beside` names that teacher: of a preset its own, warped as it was in training, of all
+others the default one. `length` compares durations with the teacher's, sentence by sentence: far off means that a sentence
+ran away or was cut short. `presets` is the mean over all presets beside that over their teachers. `takes` counts, over the
+sentences with one seed after the other, lengths out of bounds and silences of more than `LONGEST_SILENCE` seconds.
 """
 
 from __future__ import annotations
@@ -51,14 +51,18 @@ def lengths(ours: Sequence[Recognition], teacher: Sequence[Recognition]) -> dict
 
 
 def summary(found: dict[str, list[Recognition]], teacher: str) -> dict[str, Any]:
-    """Return the figures of every system, the teacher's ratio and length being 1 by definition."""
+    """Return the figures of every system; all but teachers beside the preset's own teacher, or else `teacher`."""
     out: dict[str, Any] = {}
     for name, results in found.items():
-        base = found[teacher][: len(results)]
         figures: dict[str, Any] = {"wer": stats.rate_interval(scores(results)).rounded()}
-        if name != teacher:
-            figures["ratio"] = stats.ratio(scores(results), scores(base)).rounded()
-            figures["length"] = lengths(results, base)
+        beside = systems.taught_by(name, teacher)
+        if name != beside and not name.startswith("teacher:"):
+            base = found[beside][: len(results)]
+            figures |= {
+                "beside": beside,
+                "ratio": stats.ratio(scores(results), scores(base)).rounded(),
+                "length": lengths(results, base),
+            }
         out[name] = figures
     return out
 
@@ -91,12 +95,22 @@ def takes(texts: Sequence[str], count: int, jobs: int) -> dict[str, Any]:
     }
 
 
-def of_presets(found: dict[str, list[Recognition]], teacher: str) -> dict[str, float]:
-    """Return the mean word error over the presets, on the sentences that all of them said, and that over the teacher's."""
-    presets = [results for name, results in found.items() if name.startswith("voice")]
-    common = min(map(len, presets))
-    mean = sum(stats.rate(scores(results[:common])) for results in presets) / len(presets)
-    return {"wer": round(mean, 3), "ratio": round(mean / stats.rate(scores(found[teacher][:common])), 3)}
+def _together(found: dict[str, list[Recognition]], names: Sequence[str]) -> list[stats.Score]:
+    """Sentence by sentence the errors of several systems, on the sentences that all of them said."""
+    rows = zip(*(scores(found[name]) for name in names), strict=False)
+    return [stats.Score(sum(s.errors for s in row), sum(s.words for s in row)) for row in rows]
+
+
+def of_presets(found: dict[str, list[Recognition]]) -> dict[str, Any]:
+    """Return the mean word error over the presets, that over their teachers in the same sentences, and their ratio."""
+    presets = [name for name in found if name.startswith("voice")]
+    ours = _together(found, presets)
+    theirs = _together(found, [systems.taught_by(name) for name in presets])[: len(ours)]
+    return {
+        "wer": stats.rate_interval(ours).rounded(),
+        "wer_of_teachers": stats.rate_interval(theirs).rounded(),
+        "ratio": stats.ratio(ours, theirs).rounded(),
+    }
 
 
 class Heard:
@@ -148,8 +162,9 @@ def main() -> None:
     if options.full:
         presets = [f"voice:{preset.id}" for preset in systems.lab().voices][1:]
         world = ("world",) if find_spec("pyworld") else ()
-        more = ("s1", *presets, *systems.TEACHERS, *systems.OTHERS, *world)
-        names += [name for name in more if name not in names]
+        taught = map(systems.taught_by, presets)
+        more = ("s1", *presets, *systems.TEACHERS, *taught, *systems.OTHERS, *world)
+        names = list(dict.fromkeys([*names, *more]))
     began, found, heard = time.perf_counter(), dict[str, list[Recognition]](), Heard(options.heard)
     for name in names:
         started = time.perf_counter()
@@ -162,7 +177,7 @@ def main() -> None:
     besides: dict[str, Any] = {}
     if options.full:
         besides = {
-            "presets": of_presets(found, options.teacher),
+            "presets": of_presets(found),
             "takes": takes(texts, options.takes, options.jobs),
         }
     report(

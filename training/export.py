@@ -54,6 +54,15 @@ MANDARIN_PRESETS = (
 """Where Mandarin was learned."""
 
 
+def speaker_of(name: str) -> Speaker:
+    """The trained speaker whom the preset of that name speaks as, where every speaker has been rendered."""
+    for presets, speakers in ((PRESETS, all_speakers()[:-HELD_OUT]), (MANDARIN_PRESETS, mandarin.speakers())):
+        for preset in presets:
+            if preset.id == name:
+                return _nearest(preset, speakers)
+    raise KeyError(name)
+
+
 def _nearest(preset: Preset, speakers: list[Speaker]) -> Speaker:
     if preset.plain:
         return next((s for s in speakers if s.teacher == preset.teacher), speakers[0])

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training import corpus, mandarin
-from training.espeak import Event
+from training.espeak import Espeak, Event
 from training.mandarin_text import QUESTIONS, STATEMENTS, Sentences, unpack
 from training.render import PER_SHARD, Phone, Utterance, save_shard
 from training.speakers import Speaker, mood
@@ -71,6 +71,23 @@ def _mnemonics(names: list[str]) -> str:
     return "".join(("'" if n[-1] == "1" else "") + (_BY_STRESS.get(n) or _MNEMONICS[n.rstrip("01")]) for n in names)
 
 
+def _english_voice(speaker: Speaker) -> Espeak:
+    espeak = mandarin.teacher()
+    espeak.voice(
+        f"en-us+{speaker.teacher}",
+        speaker.stretch * speaker.formants,
+        speaker.f0_ratio,
+        speaker.f0_spread / _NARROWER,
+    )
+    return espeak
+
+
+def english(text: str, speaker: Speaker) -> Utterance:
+    """English as the teacher itself reads it, without the times of its phones: to compare with, not to learn from."""
+    espeak = _english_voice(speaker)
+    return Utterance(text, speaker.id, (), espeak.say(text)[0], espeak.rate, np.zeros(1, np.float32), 0.005)
+
+
 def _english(text: str, speaker: Speaker) -> tuple[NDArray[np.int16], list[Phone]] | None:
     """A stretch without marks, cut where its last phone ends."""
     found = _front().read(text)
@@ -79,14 +96,7 @@ def _english(text: str, speaker: Speaker) -> tuple[NDArray[np.int16], list[Phone
     flat = [n for word in words for n in word]
     if not flat or any(n in PAUSES for n in flat) or len(flat) + sum(n in PAUSES for n in names) != len(names):
         return None
-    espeak = mandarin.teacher()
-    espeak.voice(
-        f"en-us+{speaker.teacher}",
-        speaker.stretch * speaker.formants,
-        speaker.f0_ratio,
-        speaker.f0_spread / _NARROWER,
-    )
-    audio, events = espeak.say(f"[[{' '.join(map(_mnemonics, words))}]].")
+    audio, events = _english_voice(speaker).say(f"[[{' '.join(map(_mnemonics, words))}]].")
     sounds = [e.sample for e in _ours(events, flat)]
     over = [e.sample for e in events if e.name.startswith("_") and sounds and e.sample > sounds[-1]]
     if len(sounds) != len(flat) or not over:

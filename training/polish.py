@@ -26,14 +26,14 @@ from training.codes import Encoded
 from training.features import band_centres, between, f0_at
 from training.render import RATE, Utterance, load_shard
 from training.speakers import all_speakers
-from voicelab.engine.codec import Codec, Decoder, Filters
-from voicelab.engine.vocoder import LAG, STEP, mel_of
+from voicelab.engine.codec import Codec, Decoder, Filters, mel_triangles
+from voicelab.engine.vocoder import LAG, STEP
 
 FRAMES, EDGE, BATCH = 28, 4, 8
 """Frames of a crop, of which the first EDGE lack the decoder's past and are not judged; crops of a step."""
 _REACH = 0.86
 """Share of a teacher's own band, up to half its rate, in which it is compared: above, it fades."""
-_BANDS = 48
+_BANDS, _TOP_HZ = 48, 9000.0
 _MANDARIN = 0.2
 """Share of the crops; the codec was trained without, and the teacher does not tell its F0."""
 
@@ -112,7 +112,7 @@ def distances(made: Tensor, true: Tensor, tops: Tensor) -> tuple[Tensor, Tensor]
         moments = moments + F.l1_loss(torch.log(a + 5e-4) * seen, torch.log(b + 5e-4) * seen) / share
         moments = moments + 4.0 * F.l1_loss(torch.sqrt(a + 1e-6) * seen, torch.sqrt(b + 1e-6) * seen) / share
         if size == 2048:
-            bands = _bands(size)
+            bands = mel_triangles(RATE, size, _BANDS, _TOP_HZ)
             heard = (
                 (bands.t() @ (b * b).mean(-1, keepdim=True))[..., 0],
                 (bands.t() @ (a * a).mean(-1, keepdim=True))[..., 0],
@@ -121,16 +121,6 @@ def distances(made: Tensor, true: Tensor, tops: Tensor) -> tuple[Tensor, Tensor]
             apart = (torch.log(heard[1] + 1e-7) - torch.log(heard[0] + 1e-7)).abs() / 2
             means = (apart * inside).sum() / inside.sum()
     return moments / 3, means
-
-
-def _bands(size: int) -> Tensor:
-    """(bins, _BANDS) mel triangles of unit sum over the whole spectrum, none narrower than a bin."""
-    hz = torch.linspace(0, RATE / 2, size // 2 + 1)
-    edges = torch.linspace(0, float(mel_of(torch.tensor(9000.0))), _BANDS + 2)
-    corners = 700 * (10 ** (edges / 2595) - 1)
-    reach = torch.clamp((corners[2:] - corners[:-2]) / 2, min=float(hz[1]))
-    triangles = torch.clamp(1 - (hz[:, None] - corners[1:-1]).abs() / reach, min=0)
-    return triangles / triangles.sum(0)
 
 
 def losses(decoder: Decoder, before: Decoder, latents: Tensor, batch: Batch, centres: Tensor) -> dict[str, Tensor]:

@@ -35,9 +35,31 @@ def test_summary_puts_the_others_beside_the_teacher() -> None:
 def test_who_said_fewer_sentences_is_compared_on_those() -> None:
     teacher, ours = _results([1] * 20 + [0] * 20, [2.0] * 40), _results([1] * 40, [2.0] * 40)
     some = _results([1] * 20, [2.0] * 20)
-    found = {"rms": teacher, "voice": ours, "voice:clara": some}
-    assert summary(found, "rms")["voice:clara"]["ratio"]["value"] == 1
-    assert of_presets(found, "rms") == {"wer": 0.2, "ratio": 1.0}
+    found = {"rms": teacher, "voice": ours, "s1": some, "voice:clara": some, "slt": some}
+    assert summary(found, "rms")["s1"]["ratio"]["value"] == 1
+    assert of_presets(found)["ratio"]["value"] == 1
+
+
+def test_a_preset_is_compared_with_the_one_that_taught_it() -> None:
+    rms, slt, warped = (_results([e] * 10, [s] * 10) for e, s in ((1, 2.0), (2, 1.5), (4, 1.0)))
+    ours = {"voice": rms, "voice:clara": _results([3] * 10, [3.0] * 10), "voice:juno": _results([4] * 10, [1.0] * 10)}
+    found = {"rms": rms, **ours, "slt": slt, "teacher:juno": warped}
+    figures = summary(found, "rms")
+    assert figures["voice:clara"]["beside"] == "slt"
+    assert figures["voice:clara"]["length"]["median"] == 2
+    assert figures["voice:clara"]["ratio"]["value"] == pytest.approx(1.5, abs=0.02)
+    assert figures["voice:juno"]["ratio"]["value"] == 1
+    assert set(figures["teacher:juno"]) == {"wer"}
+    mean = of_presets(found)
+    assert mean["wer"]["value"] == pytest.approx(8 / 15, abs=0.001)
+    assert mean["wer_of_teachers"]["value"] == pytest.approx(7 / 15, abs=0.001)
+    assert mean["ratio"]["value"] == pytest.approx(8 / 7, abs=0.01)
+
+
+def test_whoever_taught_a_preset_is_found() -> None:
+    assert systems.taught_by("voice:ewan") == "awb"
+    assert systems.taught_by("voice:iris") == "teacher:iris"
+    assert systems.taught_by("codec", "slt") == "slt"
 
 
 def test_the_longest_silence_is_the_one_inside() -> None:
@@ -52,8 +74,9 @@ def test_the_longest_silence_is_the_one_inside() -> None:
 
 def test_the_mean_over_presets_leaves_codec_and_teacher_out() -> None:
     teacher, good, bad = (_results([e] * 10, [2.0] * 10) for e in (1, 1, 2))
-    found = {"rms": teacher, "codec": bad, "voice": good, "voice:clara": bad}
-    assert of_presets(found, "rms") == {"wer": 0.3, "ratio": 1.5}
+    found = {"rms": teacher, "codec": bad, "voice": good, "voice:clara": bad, "slt": teacher, "awb": bad}
+    assert of_presets(found)["wer"]["value"] == 0.3
+    assert of_presets(found)["ratio"]["value"] == pytest.approx(1.5, abs=0.02)
 
 
 def test_what_was_heard_is_kept_and_not_listened_to_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,7 @@ class Voice:
         """The codec frames as the language model made them, (frames, codebooks), one array a seed, spoken together."""
         request = self.request(text, **fields)
         speaker = self.backend._speaker(request)
-        spoken = [Speech(self.backend._parts, request, speaker, seed) for seed in seeds]
+        spoken = [Speech(self.backend._parts, request, lambda: speaker, seed) for seed in seeds]
         return [
             np.array([c.tolist() for offset, sequence in one._streams() for c in one._follow(sequence, offset)])
             for one in spoken

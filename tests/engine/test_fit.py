@@ -14,7 +14,7 @@ from voicelab.engine.fit import SENTENCES, Fitting
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pipeline import Parts
 from voicelab.engine.sequence import Sequence
-from voicelab.errors import EngineError
+from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import ReferenceAudio, TTSRequest
 
 
@@ -77,6 +77,25 @@ def test_presets_are_told_as_they_are(backend: LocalBackend, monkeypatch: pytest
 
     monkeypatch.setattr(backend, "_fit", refuse)
     backend.synthesize(TTSRequest(text="Yes.", reference_id="clara", format="wav"), seed=1).clip()
+
+
+def test_a_text_without_words_is_refused_before_anyone_is_fitted(
+    backend: LocalBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted: list[Tensor] = []
+
+    def fit_now(speaker: Tensor, parts: Parts) -> Tensor:
+        fitted.append(speaker)
+        return speaker
+
+    monkeypatch.setattr(backend, "_fit", fit_now)
+    clip = backend.synthesize(TTSRequest(text="Some words to be cloned from.", format="wav"), seed=3).clip()
+    new = ReferenceAudio(audio=clip.to_bytes("wav"), text="")
+    with pytest.raises(RequestInvalid, match="text"):
+        backend.synthesize(TTSRequest(text="...", references=(new,), format="wav"))
+    assert not fitted
+    backend.synthesize(TTSRequest(text="Yes.", references=(new,), format="wav"), seed=1).clip()
+    assert len(fitted) == 1
 
 
 def test_a_closed_engine_fits_nobody(speaker: Tensor) -> None:

@@ -35,7 +35,7 @@ def backend(tmp_path: Path) -> Iterator[LocalBackend]:
 
 def _speech(backend: LocalBackend, **fields: object) -> Speech:
     request = TTSRequest.build(text=TEXT, **{"chunk_length": 100, **fields})
-    return Speech(backend._parts, request, speaker(1), 1)
+    return Speech(backend._parts, request, lambda: speaker(1), 1)
 
 
 @pytest.mark.parametrize("conditioned", [True, False])

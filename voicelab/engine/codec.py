@@ -41,7 +41,9 @@ class Spectrum(nn.Module):
         self.linear_bins = config.linear_bins
         self.register_buffer("short", torch.hann_window(WINDOW), persistent=False)
         self.register_buffer("long", torch.hann_window(_LONG), persistent=False)
-        self.register_buffer("mel", _mel_matrix(config), persistent=False)
+        self.register_buffer(
+            "mel", mel_triangles(config.sample_rate, WINDOW, config.mel_bands, config.mel_top), persistent=False
+        )
 
     def forward(self, samples: Tensor) -> Tensor:
         """Shapes as above."""
@@ -246,10 +248,10 @@ class DecoderStream:
         return made
 
 
-def _mel_matrix(config: CodecConfig) -> Tensor:
-    """(bins, mel_bands) triangles of unit sum, 0 to `mel_top`, none narrower than a bin."""
-    hz = torch.linspace(0, config.sample_rate / 2, WINDOW // 2 + 1)
-    edges = torch.linspace(0, float(mel_of(torch.tensor(config.mel_top))), config.mel_bands + 2)
+def mel_triangles(rate: int, window: int, bands: int, top: float) -> Tensor:
+    """(bins, bands) triangles of unit sum for a `window` of samples, from 0 to `top` Hz, none narrower than a bin."""
+    hz = torch.linspace(0, rate / 2, window // 2 + 1)
+    edges = torch.linspace(0, float(mel_of(torch.tensor(top))), bands + 2)
     corners = 700 * (10 ** (edges / 2595) - 1)
     reach = torch.clamp((corners[2:] - corners[:-2]) / 2, min=float(hz[1]))
     triangles = torch.clamp(1 - (hz[:, None] - corners[1:-1]).abs() / reach, min=0)

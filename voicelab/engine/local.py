@@ -136,7 +136,7 @@ class LocalBackend:
         speaker, rate = self._speaker(request), self._parts.codec.config.sample_rate
         prosody, encoder = ProsodyProcessor.for_request(request, rate), StreamEncoder.for_request(request, rate)
         parts = self._second.parts() if model == _SMALL else self._parts
-        told = self._fit(speaker, parts) if self._cloned(request) else speaker
+        told = partial(self._fit, speaker, parts) if self._cloned(request) else lambda: speaker
         speech = Speech(parts, request, told, used)  # last: from here on there is work to be cancelled
         return SpeechStream(
             _encoded(speech, prosody, encoder),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 import torch
@@ -57,29 +57,32 @@ class Parts:
 class Speech:
     """A request on its way to audio. Iterate over `audio` once, then ask for `words` and `notes`."""
 
-    def __init__(self, parts: Parts, request: TTSRequest, speaker: Tensor, seed: int) -> None:
-        """Begins at once.
+    def __init__(self, parts: Parts, request: TTSRequest, speaker: Callable[[], Tensor], seed: int) -> None:
+        """Begins at once. `speaker` gives (STATISTICS * latent,), and is asked when the text is known to hold words.
 
         Raises:
             RequestInvalid: there is nothing in the text that can be spoken.
             MissingExtra: there are Chinese characters in it, and their readings are not installed.
         """
-        self._parts, self._request, self._speaker, self._seed = parts, request, speaker, seed
+        self._parts, self._request, self._seed = parts, request, seed
         self._batch = min(BATCH, parts.scheduler.rows)
         # Notes of the whole text: those of each segment would say the same again.
         languages = parts.front.languages
         parts.front.check(request.text)
         written = () if request.normalize else as_written(request.text, languages).notes
         self._notes = [*speakable(request.text, languages), *written]
-        self._segments = self._read()
+        segments = self._read()
+        first = next(segments, None)
+        if first is None:
+            raise RequestInvalid.of("text", "there is no word in the text that can be spoken")
+        self._segments = chain((first,), segments)
+        self._speaker = speaker()
         self._phonemes: list[Phonemes] = []
         self._sequences: list[Sequence] = []
         self._place: list[tuple[str, int, int]] = []
         self._said: list[Tensor] = []
         self._cancelled = False
         self._submit()
-        if not self._sequences:
-            raise RequestInvalid.of("text", "there is no word in the text that can be spoken")
 
     @property
     def notes(self) -> tuple[str, ...]:
