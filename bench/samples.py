@@ -39,6 +39,8 @@ TEXTS = {
     "Mandarin": "今天天气很好，我们去公园吧。",
 }
 """Read aloud where the voice can; what it cannot is left out."""
+SPEAKERS = {"Mandarin": "mei"}
+"""Who reads it, where it is not the default speaker."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,10 @@ def texts(lab: vl.Lab) -> Section:
     said = []
     for title, text in TEXTS.items():
         try:
-            said.append(Sample(title, lab.speak(text, seed=1), text))
+            said.append(Sample(title, lab.speak(text, voice=SPEAKERS.get(title), seed=1), text))
         except vl.VoicelabError as error:
             print(f"{title}: left out ({error})")
-    return Section("texts", "Kinds of text", "The default speaker, defaults.", tuple(said))
+    return Section("texts", "Kinds of text", "The default speaker, Mandarin by mei; defaults.", tuple(said))
 
 
 def clones(lab: vl.Lab, count: int) -> Section:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["Interval", "Score", "ratio", "word_errors"]
 
@@ -63,6 +64,13 @@ def rate_interval(scores: Sequence[Score], *, repeats: int = 4000, seed: int = 0
     values = errors[index].sum(1) / words[index].sum(1)
     low, high = np.quantile(values, (0.025, 0.975))
     return Interval(rate(scores), float(low), float(high))
+
+
+def mean_interval(values: NDArray[np.float64], *, repeats: int = 4000, seed: int = 0) -> Interval:
+    """Return the mean of one number a sentence with its interval over sentences."""
+    means = values[_draws(len(values), repeats, seed)].mean(1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return Interval(float(values.mean()), float(low), float(high))
 
 
 def ratio(scores: Sequence[Score], baseline: Sequence[Score], *, repeats: int = 4000, seed: int = 0) -> Interval:

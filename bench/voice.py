@@ -40,13 +40,11 @@ LONGEST_SILENCE, _FAINT = 0.8, 0.003
 def lengths(ours: Sequence[Recognition], teacher: Sequence[Recognition]) -> dict[str, Any]:
     """Return how the durations compare with the teacher's: extremes, median, and how many are out of bounds."""
     ratios = sorted(a.seconds / b.seconds for a, b in zip(ours, teacher, strict=True))
-    outside = [a.text for a, b in zip(ours, teacher, strict=True) if not SHORTEST <= a.seconds / b.seconds <= LONGEST]
     return {
         "min": round(ratios[0], 3),
         "median": round(ratios[len(ratios) // 2], 3),
         "max": round(ratios[-1], 3),
-        "outside": len(outside),
-        "outside_texts": outside[:5],
+        "outside": sum(not SHORTEST <= ratio <= LONGEST for ratio in ratios),
     }
 
 
@@ -54,16 +52,15 @@ def summary(found: dict[str, list[Recognition]], teacher: str) -> dict[str, Any]
     """Return the figures of every system; all but teachers beside the preset's own teacher, or else `teacher`."""
     out: dict[str, Any] = {}
     for name, results in found.items():
-        figures: dict[str, Any] = {"wer": stats.rate_interval(scores(results)).rounded()}
         beside = systems.taught_by(name, teacher)
-        if name != beside and not name.startswith("teacher:"):
-            base = found[beside][: len(results)]
-            figures |= {
-                "beside": beside,
-                "ratio": stats.ratio(scores(results), scores(base)).rounded(),
-                "length": lengths(results, base),
-            }
-        out[name] = figures
+        compared = name != beside and not name.startswith("teacher:")
+        base = found[beside][: len(results)]
+        out[name] = {
+            "wer": stats.rate_interval(scores(results)).rounded(),
+            "beside": beside if compared else None,
+            "ratio": stats.ratio(scores(results), scores(base)).rounded() if compared else None,
+            "length": lengths(results, base) if compared else dict.fromkeys(("min", "median", "max", "outside")),
+        }
     return out
 
 

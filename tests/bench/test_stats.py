@@ -7,7 +7,7 @@ import pytest
 import stats
 from hypothesis import given
 from hypothesis import strategies as st
-from stats import Score, rate, rate_interval, ratio, word_errors
+from stats import Score, mean_interval, rate, rate_interval, ratio, word_errors
 
 
 @pytest.mark.parametrize(
@@ -84,3 +84,12 @@ def test_different_sentences_are_refused() -> None:
 def test_the_same_seed_gives_the_same_interval() -> None:
     scores = _draw(0.2, 3, 50)
     assert stats.rate_interval(scores, seed=4) == stats.rate_interval(scores, seed=4)
+
+
+def test_the_interval_of_a_mean_narrows_with_more_sentences() -> None:
+    values = np.random.default_rng(1).normal(3.0, 0.5, 400)
+    few, many = mean_interval(values[:25]), mean_interval(values)
+    assert many.low < 3.0 < many.high
+    assert many.value == pytest.approx(values.mean())
+    assert 3 < (few.high - few.low) / (many.high - many.low) < 5
+    assert many.high - many.low == pytest.approx(2 * 1.96 * 0.5 / 20, rel=0.15)
