@@ -11,7 +11,8 @@ same words reaches (`same_voice`) and what other speakers do (`others`).
 
 F0 error is between median pitches, in semitones. Spectrum distance is the root mean square difference, in dB, of the mel
 spectra averaged over the loud frames, after their mean levels are made equal. `pace_follows` and `range_follows` are
-rank correlations over speakers of the clones' durations and spreads of F0 with the teachers' in the same sentences. The
+rank correlations over speakers of the clones' durations and spreads of F0 with the teachers' in the same sentences;
+`range_follows_themselves` is that of the teachers' spreads in the references, other words, with those in the sentences. The
 words of a clone are judged against the warped teacher's, since the recognizer dislikes warped timbres as such.
 """
 
@@ -248,6 +249,7 @@ def condition(name: str, speakers: Sequence[Target], texts: Sequence[str], *, li
         **{k: v for k, v in likeness(known, ours).items() if k.startswith(("f0", "spectrum"))},
         "pace_follows": follows([clip.duration for clip in said], [clip.duration for clip in own]),
         "range_follows": follows([p.range for p in ours], [p.range for p in theirs]),
+        "range_follows_themselves": follows([p.range for p in known], [p.range for p in theirs]),
     }
     if listen:
         pairs = [
