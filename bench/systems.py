@@ -131,6 +131,12 @@ def taught_by(name: str, otherwise: str = TEACHER) -> str:
     return speaker.teacher if speaker.id < len(TEACHERS) else f"teacher:{preset}"
 
 
+def at_home_in_english(name: str) -> bool:
+    """Whether who taught a preset, `voice:PRESET`, spoke mostly English; the default speaker's teacher did."""
+    preset = name.partition(":")[2]
+    return not preset or training("export").speaker_of(preset).id < training("mandarin").FIRST_ID
+
+
 def teacher_of(preset: str, text: str) -> tuple[NDArray[np.float32], int]:
     """Speak as the one whom a preset was taught by (flite's or espeak-ng's library must be installed)."""
     mandarin, render = training("mandarin"), training("render")
