@@ -23,11 +23,10 @@ BENCH = Path(__file__).parent.parent / "bench"
 
 
 def evaluate(weights: Path, sentences: int, jobs: int) -> str:
-    """Word errors of teacher, codec and voice, speed, and the picture: the same commands that made the published figures."""
-    picture = (
-        ["picture.py"] if weights.parent == lexicon.OUT else ["picture.py", "--out", str(weights.with_suffix(".png"))]
-    )
-    commands = (["voice.py", "--sentences", str(sentences), "--jobs", str(jobs)], ["speed.py"], picture)
+    """Word errors, speed, and the picture of the models in a folder: the same commands that made the published figures."""
+    picture = ["picture.py"] if weights == lexicon.OUT else ["picture.py", "--out", str(weights / "voice.png")]
+    said = ["--systems", "rms,codec,voice,s1", "--sentences", str(sentences), "--jobs", str(jobs)]
+    commands = (["voice.py", *said], ["speed.py"], picture)
     lines = []
     for command in commands:
         done = subprocess.run(
@@ -77,7 +76,7 @@ def main() -> None:
             "stage": name,
             "minutes": round((time.time() - started) / 60, 1),
             "torch": torch.__version__,
-            "machine": platform.processor(),
+            "machine": platform.machine(),
         }
         with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**line, "result": str(result)}) + "\n")
@@ -98,7 +97,7 @@ def main() -> None:
     stage("listen", lambda: listen.train(folder, options.listen_minutes))
     stage("polish", lambda: polish.train(folder, codec.load(trained), options.polish_minutes))
     stage("export", lambda: export.export(folder, options.out))
-    stage("evaluate", lambda: evaluate(options.out / "voice.safetensors", options.sentences, options.jobs))
+    stage("evaluate", lambda: evaluate(options.out, options.sentences, options.jobs))
 
 
 if __name__ == "__main__":

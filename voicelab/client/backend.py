@@ -54,6 +54,7 @@ class ServiceBackend:
         self._probing = threading.Lock()
         self._lines: weakref.WeakSet[Line] = weakref.WeakSet()
         self._lines_lock = threading.Lock()
+        self._shut = threading.Event()
         self._client = httpx.Client(**self._caller.http)
 
     @property
@@ -72,10 +73,10 @@ class ServiceBackend:
 
     def close(self) -> None:
         """Close all connections; who still reads a stream gets Cancelled. May be called twice."""
-        with self._lines_lock:
-            running = list(self._lines)
-        for line in running:
-            line.cut()
+        with self._lines_lock:  # a new stream waits, and then finds it shut
+            for line in list(self._lines):
+                line.cut()
+            self._shut.set()
         self._client.close()
 
     @property
@@ -126,7 +127,7 @@ class ServiceBackend:
         return self._record(wire.get_call(id))
 
     def _transport(self, line: Line) -> BlockingTransport:
-        return BlockingTransport(self._client, line)
+        return BlockingTransport(self._client, line, self._shut)
 
     def _record(self, call: wire.Call) -> VoiceModel:
         return at_once(self._caller.record(call, self._transport(Line())))

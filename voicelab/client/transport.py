@@ -8,6 +8,7 @@ in a thread without a loop.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from typing import Any, Protocol, TypeVar
 
@@ -62,14 +63,15 @@ class Transport(Protocol):
 class BlockingTransport:
     """Carries one call in the thread that makes it; another thread may cut its line."""
 
-    def __init__(self, client: httpx.Client, line: Line) -> None:
+    def __init__(self, client: httpx.Client, line: Line, shut: threading.Event) -> None:
         self._client = client
         self._line = line
+        self._shut = shut
 
     @property
     def closed(self) -> bool:
-        """Whether the client is closed."""
-        return self._client.is_closed
+        """Whether the backend is shut; its client is closed then, or soon."""
+        return self._shut.is_set()
 
     def check(self) -> None:
         """Raise Cancelled when the line was cut."""
