@@ -155,7 +155,10 @@ def main() -> None:
     options = parser.parse_args()
     systems.use(options)
     texts = systems.sentences(options.sentences)
-    names = list(dict.fromkeys([options.teacher, *options.systems.split(",")]))
+    asked = options.systems.split(",")
+    names = list(
+        dict.fromkeys([options.teacher, *asked, *(systems.taught_by(name, options.teacher) for name in asked)])
+    )
     first, shorter = list(names), texts[: options.besides]
     if options.full:
         presets = [f"voice:{preset.id}" for preset in systems.lab().voices][1:]
