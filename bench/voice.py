@@ -136,8 +136,7 @@ class Heard:
         return found
 
 
-def main() -> None:
-    """Measure and print."""
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--full", action="store_true", help="the small model, every preset, other programs, and a thousand takes"
@@ -154,6 +153,12 @@ def main() -> None:
     systems.add_options(parser)
     options = parser.parse_args()
     systems.use(options)
+    return options
+
+
+def main() -> None:
+    """Measure and print."""
+    options = _options()
     texts = systems.sentences(options.sentences)
     asked = options.systems.split(",")
     names = list(
