@@ -25,21 +25,22 @@ from machine import machine, report
 from numpy.typing import NDArray
 
 from voicelab.audio.samples import resample
-from voicelab.experiments.metrics.listeners import Dnsmos
+from voicelab.engine.speakers import LEVEL
+from voicelab.experiments.metrics.listeners import Dnsmos, Scale
 
-SCALES = {"mos": "ovrl", "speech": "sig"}
-LEVEL, _FAINT = 0.07, 0.01
-"""Root mean square of what is louder than `_FAINT`: what the voice's codec was trained at."""
+SCALES: dict[str, Scale] = {"mos": "ovrl", "speech": "sig"}
+_FAINT = 0.01
+"""Of the peak: what is fainter is silence."""
 _RATE = 16_000
 
 
 @lru_cache(maxsize=2)
-def _predictor(scale: str) -> Dnsmos:
-    return Dnsmos("ovrl" if scale == "ovrl" else "sig")
+def _predictor(scale: Scale) -> Dnsmos:
+    return Dnsmos(scale)
 
 
 def levelled(samples: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Bring what is not silence to `LEVEL`."""
+    """Bring the root mean square of what is not silence to `LEVEL`, at which the codec was trained."""
     active = samples[np.abs(samples) > _FAINT * np.abs(samples).max()]
     loudness = float(np.sqrt(np.mean(np.square(active))))
     even: NDArray[np.float32] = np.clip(samples * np.float32(LEVEL / loudness), -1, 1, dtype=np.float32)

@@ -60,7 +60,8 @@ def speaker_of(name: str) -> Speaker:
         for preset in presets:
             if preset.id == name:
                 return _nearest(preset, speakers)
-    raise KeyError(name)
+    known = ", ".join(preset.id for preset in PRESETS + MANDARIN_PRESETS)
+    raise SystemExit(f"there is no preset {name!r}; the presets are {known}")
 
 
 def _nearest(preset: Preset, speakers: list[Speaker]) -> Speaker:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import systems
-from quality import LEVEL, figures, levelled, rated
+from quality import figures, levelled, rated
+
+from voicelab.engine.speakers import LEVEL
 
 
 def test_all_systems_are_brought_to_one_level_whatever_they_pause() -> None:

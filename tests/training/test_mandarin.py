@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -113,3 +114,11 @@ def test_tones_are_heard_in_the_pitch() -> None:
     assert found[1].mean() > found[3].mean() + 3
     assert found[2][-1] > found[2][0] + 1.5
     assert found[4][-1] < found[4][0] - 2
+
+
+@needs_teacher
+def test_its_speakers_read_english_to_be_compared_with() -> None:
+    fast, slow = (replace(mandarin.speakers()[0], stretch=stretch) for stretch in (0.8, 1.6))
+    said = [mixed.english("The birch canoe slid on the smooth planks.", who).audio(who) for who in (fast, slow)]
+    assert all(np.abs(samples).max() > 0.1 for samples in said)
+    assert said[1].size > 1.5 * said[0].size
