@@ -84,13 +84,13 @@ def main() -> None:
     stage("render", lambda: render.render(folder, options.utterances, options.jobs))
     stage("mandarin", lambda: mandarin.render(folder, options.mandarin, options.jobs))
     stage("lexicon", lambda: lexicon.write(lexicon.build(folder), options.out))
-    stage("guess", lambda: guess.train(options.guess_minutes, options.out))
+    stage("guess", lambda: guess.train(folder, options.guess_minutes, options.out))
     stage("treble", lambda: treble.train(folder))
     stage("features", lambda: features.measure(folder, options.measured, options.jobs))
     stage("codec", lambda: codec.train(folder, options.codec_minutes))
     trained = folder / "codec-run.safetensors"
     # Its English is made of our own phones, so it waits for the lexicon and the guess.
-    stage("mixed", lambda: mixed.render(folder, *mixed.shards(options.mandarin)))
+    stage("mixed", lambda: mixed.render(folder, *mixed.shards(options.mandarin), options.out))
     stage("codes", lambda: codes.encode_all(folder, trained, jobs=options.jobs))
     stage("s1", lambda: lm.train(folder, codec.load(trained), "s1", options.s1_minutes))
     stage("s2-pro", lambda: lm.train(folder, codec.load(trained), "s2-pro", options.s2_minutes))

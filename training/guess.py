@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 from torch.nn import functional as F
 
 from training import common
 from training.lexicon import OUT
 from voicelab.engine.text.guess import LETTER_IDS, PER_LETTER, Guesser
-from voicelab.engine.text.lexicon import _load
+from voicelab.engine.text.lexicon import load_lexicon
 from voicelab.engine.text.phones import PHONES
 
 HELD = 2000
 """Words kept for the measurement."""
 
 
-def _split(seed: int) -> tuple[list[tuple[list[int], list[int]]], list[tuple[str, list[str]]]]:
-    words = [(w, p.split(" ")) for w, p in sorted(_load().items()) if len(w) > 1]
+def _split(
+    known: Mapping[str, str], seed: int
+) -> tuple[list[tuple[list[int], list[int]]], list[tuple[str, list[str]]]]:
+    words = [(w, p.split(" ")) for w, p in sorted(known.items()) if len(w) > 1]
     order = np.random.default_rng(seed).permutation(len(words))
     held = [words[int(i)] for i in order[:HELD]]
     rest = [words[int(i)] for i in order[HELD:]]
@@ -49,45 +54,52 @@ def _distance(a: list[str], b: list[str]) -> int:
 
 
 def train(
-    minutes: float, out: Path = OUT, batch_size: int = 384, seed: int = 0, peak: float = 2e-3
+    folder: Path, minutes: float, out: Path = OUT, batch_size: int = 384, seed: int = 0, peak: float = 2e-3
 ) -> dict[str, float]:
-    """Trains on the package's lexicon for `minutes`, writes ``out/guess.safetensors``, returns errors on held-out words."""
+    """Trains on the lexicon in `out` for `minutes`, resuming what is in `folder`; writes ``out/guess.safetensors``.
+
+    Returns:
+        Errors on held-out words.
+    """
     torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
-    words, held = _split(seed)
+    words, held = _split(load_lexicon(out / "lexicon.txt.gz"), seed)
     model = Guesser()
     average = common.Average(model, 0.998)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=peak, weight_decay=0.01, betas=(0.9, 0.98))
-    clock, step = common.Clock(minutes), 0
+    optimizers: list[torch.optim.Optimizer] = [
+        torch.optim.AdamW(model.parameters(), lr=peak, weight_decay=0.01, betas=(0.9, 0.98))
+    ]
+    run, step, spent = folder / "guess-run.safetensors", 0, 0.0
+    if run.exists():
+        meta = common.load_run(run, model, average, optimizers)
+        step, spent = meta["step"], meta["spent"]
+    rng = np.random.default_rng(seed + step)
+    clock, saved = common.Clock(minutes, spent), time.monotonic()
     while clock.done < 1:
-        for group in optimizer.param_groups:
-            group["lr"] = clock.rate(peak, step, hold=0.3)
-        rows = [words[int(i)] for i in rng.integers(len(words), size=batch_size)]
-        letters = torch.nn.utils.rnn.pad_sequence([torch.tensor(r[0]) for r in rows], batch_first=True)
-        targets = torch.cat([torch.tensor(r[1]) for r in rows])
-        lengths = torch.tensor([PER_LETTER * len(r[0]) for r in rows])
-        loss = F.ctc_loss(
-            model(letters).transpose(0, 1),
-            targets,
-            lengths,
-            torch.tensor([len(r[1]) for r in rows]),
-            zero_infinity=True,
-        )
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        average.update(model)
+        common.set_rate(optimizers, clock.rate(1.0, step, hold=0.3))
+        loss = _loss(model, [words[int(i)] for i in rng.integers(len(words), size=batch_size)])
+        common.descend(loss, model, optimizers, average)
         step += 1
         if step % 100 == 0:
             print(step, f"{clock.spent:.0f}s", round(loss.item(), 4), flush=True)
+        if time.monotonic() - saved > 120 or clock.done >= 1:
+            common.save_run(run, model, average, optimizers, {"step": step, "spent": clock.spent, "seed": seed})
+            saved = time.monotonic()
     model.load_state_dict(average.values)
     figures = measure(model.eval(), held)
-    path = out / "guess.safetensors"
     save_file(
         {k: v.half().contiguous() for k, v in average.values.items()},
-        path,
+        out / "guess.safetensors",
         metadata={"voicelab": json.dumps({"steps": step, **figures})},
     )
     print(json.dumps({"steps": step, **figures}), flush=True)
     return figures
+
+
+def _loss(model: Guesser, rows: list[tuple[list[int], list[int]]]) -> Tensor:
+    return F.ctc_loss(
+        model(torch.nn.utils.rnn.pad_sequence([torch.tensor(r[0]) for r in rows], batch_first=True)).transpose(0, 1),
+        torch.cat([torch.tensor(r[1]) for r in rows]),
+        torch.tensor([PER_LETTER * len(r[0]) for r in rows]),
+        torch.tensor([len(r[1]) for r in rows]),
+        zero_infinity=True,
+    )

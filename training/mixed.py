@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +15,13 @@ from numpy.typing import NDArray
 
 from training import corpus, mandarin
 from training.espeak import Espeak, Event
+from training.lexicon import OUT
 from training.mandarin_text import QUESTIONS, STATEMENTS, Sentences, unpack
 from training.render import PER_SHARD, Phone, Utterance, save_shard
 from training.speakers import Speaker, mood
 from voicelab.engine.text.front import FrontEnd
 from voicelab.engine.text.guess import load_guess
-from voicelab.engine.text.lexicon import Lexicon
+from voicelab.engine.text.lexicon import Lexicon, load_lexicon
 from voicelab.engine.text.mandarin import Syllable, read
 from voicelab.engine.text.normalize import normalize
 from voicelab.engine.text.phones import PAUSES, PHONES
@@ -44,9 +44,9 @@ _TERMS = (
 _PART = re.compile(r"[A-Za-z'][A-Za-z' -]*|[,.?!;:，。、？！；：]")
 
 
-@cache
-def _front() -> FrontEnd:
-    return FrontEnd(Lexicon(load_guess()))
+def front(weights: Path = OUT) -> FrontEnd:
+    """How English is read with the lexicon and the guess in a folder."""
+    return FrontEnd(Lexicon(load_guess(weights / "guess.safetensors"), load_lexicon(weights / "lexicon.txt.gz")))
 
 
 @dataclass
@@ -88,9 +88,9 @@ def english(text: str, speaker: Speaker) -> Utterance:
     return Utterance(text, speaker.id, (), espeak.say(text)[0], espeak.rate, np.zeros(1, np.float32), 0.005)
 
 
-def _english(text: str, speaker: Speaker) -> tuple[NDArray[np.int16], list[Phone]] | None:
+def _english(text: str, speaker: Speaker, reader: FrontEnd) -> tuple[NDArray[np.int16], list[Phone]] | None:
     """A stretch without marks, cut where its last phone ends."""
-    found = _front().read(text)
+    found = reader.read(text)
     names = [PHONES[i] for i in found.phones]
     words = [names[start:end] for _, start, end in found.words]
     flat = [n for word in words for n in word]
@@ -147,8 +147,8 @@ def _stretches(text: str) -> list[list[Syllable] | str]:
     return out
 
 
-def speak(text: str, speaker: Speaker, rng: np.random.Generator) -> Utterance | None:
-    """One utterance of either language or both; None where the teacher would not say our phones."""
+def speak(text: str, speaker: Speaker, rng: np.random.Generator, reader: FrontEnd) -> Utterance | None:
+    """One utterance of either language or both, English as `reader` has it; None where the teacher would not say it so."""
     joined = _Joined([], [])
     joined.silence("^", rng.uniform(0.08, 0.2))
     stretches = _stretches(text)
@@ -163,7 +163,7 @@ def speak(text: str, speaker: Speaker, rng: np.random.Generator) -> Utterance | 
             if mark != "," and i + 1 < len(stretches):
                 joined.silence("^", rng.uniform(0.05, 0.15))
             continue
-        said = _english(stretch, speaker) if isinstance(stretch, str) else _chinese(stretch, speaker)
+        said = _english(stretch, speaker, reader) if isinstance(stretch, str) else _chinese(stretch, speaker)
         if said is None:
             return None
         joined.add(*said)
@@ -193,14 +193,14 @@ def _mixed(sentences: Sentences, vocabulary: list[str]) -> Iterator[str]:
             yield text
 
 
-def _render_shard(path: Path, root: Path, at: int) -> float:
+def _render_shard(path: Path, root: Path, at: int, reader: FrontEnd) -> float:
     rng, everyone = np.random.default_rng(5000 + at), mandarin.speakers()
     sentences = Sentences(root, seed=3000 + at)
     words = sorted(w for w in corpus.recognisable_words() if 2 < len(w) < 10 and w.isalpha())
     texts = _mixed(sentences, words) if path.name.startswith("zm") else corpus.sentences(PER_SHARD * 3, seed=100 + at)
     made: list[Utterance] = []
     for text in texts:
-        spoken = speak(text, mood(everyone[int(rng.integers(len(everyone)))], rng), rng)
+        spoken = speak(text, mood(everyone[int(rng.integers(len(everyone)))], rng), rng, reader)
         if spoken is not None and spoken.phones[-1].end < 20:
             made.append(spoken)
         if len(made) == PER_SHARD:
@@ -215,12 +215,15 @@ def shards(mandarin_count: int) -> tuple[int, int]:
     return -(-round(whole * 18) // 100), -(-round(whole * 12) // 100)
 
 
-def render(folder: Path, mixed: int, english: int) -> None:
-    """Renders so many shards of each into ``folder/shards-zh``; those that are there are kept."""
-    root = unpack(folder)
+def render(folder: Path, mixed: int, english: int, weights: Path = OUT) -> None:
+    """Renders so many shards of each into ``folder/shards-zh``; those that are there are kept.
+
+    English is read with the lexicon and the guess in `weights`.
+    """
+    root, reader = unpack(folder), front(weights)
     (folder / "shards-zh").mkdir(parents=True, exist_ok=True)
     names = [f"zm{i:02d}" for i in range(mixed)] + [f"ze{i:02d}" for i in range(english)]
     for i, name in enumerate(names):
         path = folder / "shards-zh" / f"{name}.npz"
         if not path.exists():
-            print(f"shard of {_render_shard(path, root, i):.0f} s", flush=True)
+            print(f"shard of {_render_shard(path, root, i, reader):.0f} s", flush=True)

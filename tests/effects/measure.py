@@ -52,7 +52,7 @@ class Voice:
     def codes(self, seeds: Iterable[int], text: str = SENTENCE, **fields: Any) -> list[npt.NDArray[np.int64]]:
         """The codec frames as the language model made them, (frames, codebooks), one array a seed, spoken together."""
         request = self.request(text, **fields)
-        speaker = self.backend._speaker(request)
+        speaker = self.backend._speaker(request).statistics
         spoken = [Speech(self.backend._parts, request, lambda: speaker, seed) for seed in seeds]
         return [
             np.array([c.tolist() for offset, sequence in one._streams() for c in one._follow(sequence, offset)])

@@ -19,7 +19,7 @@ ORDER: tuple[Latency, ...] = ("low", "balanced", "normal")
 def frames_before_the_first_bytes(voice: Voice, latency: Latency, format: AudioFormat) -> int:
     """Codec frames decoded until the encoder gives audio: what time to first audio is made of, on any machine."""
     request = voice.request(latency=latency, format=format, max_new_tokens=26)
-    speech = Speech(voice.backend._parts, request, lambda: voice.backend._speaker(request), 1)
+    speech = Speech(voice.backend._parts, request, lambda: voice.backend._speaker(request).statistics, 1)
     encoder, header = StreamEncoder.for_request(request, 44_100), {"wav": 44}.get(format, 0)
     made = 0
     for samples in speech.audio():

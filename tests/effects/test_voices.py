@@ -75,8 +75,8 @@ def test_several_references_are_one_speaker(voice: Voice, reference: Callable[[s
     middle = len(whole) // 2
     halves = [Clip(whole.samples[:middle], whole.rate), Clip(whole.samples[middle:], whole.rate)]
     speaker = voice.backend._references.speaker
-    one, two = speaker([audio_of(whole)]), speaker([audio_of(half) for half in halves])
-    other = speaker([audio_of(reference("victor"))])
+    one, two = speaker([audio_of(whole)]).statistics, speaker([audio_of(half) for half in halves]).statistics
+    other = speaker([audio_of(reference("victor"))]).statistics
     assert (one - two).norm() < 0.25 * (one - other).norm()
     pair = [audio_of(reference("clara")), audio_of(reference("victor"))]
     between = pitch(voice.say(references=pair))
@@ -102,7 +102,7 @@ def test_a_clone_tells_how_near_it_came(voice: Voice, reference: Callable[[str],
     near = {name: voice.say(references=[audio_of(reference(name))]) for name in OTHERS}
 
     def speaker(clip: Clip) -> torch.Tensor:
-        return told(voice.backend._references.speaker([audio_of(clip)]))
+        return told(voice.backend._references.speaker([audio_of(clip)]).statistics)
 
     told = voice.backend._checkpoint.lm.encode_speaker
     known = {name: speaker(reference(name)) for name in OTHERS}

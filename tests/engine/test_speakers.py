@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tests.engine.tiny import LATENT, make_codec
 from voicelab.audio.clip import Clip
+from voicelab.engine.channel import Band, through
 from voicelab.engine.codec import Codec
 from voicelab.engine.lm import STATISTICS
 from voicelab.engine.speakers import LEVEL, SHORTEST, References, level
@@ -96,21 +97,38 @@ def _ref(audio: bytes) -> ReferenceAudio:
 
 def test_a_speaker_is_mean_and_deviation_and_repeats(codec: Codec) -> None:
     references = References(codec)
-    one = references.speaker([_ref(_wav(_tone(1.0)))])
+    one = references.speaker([_ref(_wav(_tone(1.0)))]).statistics
     assert one.shape == (STATISTICS * LATENT,)
     assert torch.isfinite(one).all()
     assert bool((one[LATENT:] >= 0).all())
-    assert torch.equal(one, References(codec).speaker([_ref(_wav(_tone(1.0)))]))
+    assert torch.equal(one, References(codec).speaker([_ref(_wav(_tone(1.0)))]).statistics)
     other = _wav(np.random.default_rng(0).normal(size=RATE).astype(np.float32) * 0.1)
-    assert not torch.allclose(one, references.speaker([_ref(other)]))
-    assert not torch.allclose(one, references.speaker([_ref(_wav(_tone(1.0))), _ref(other)]))
+    assert not torch.allclose(one, references.speaker([_ref(other)]).statistics)
+    assert not torch.allclose(one, references.speaker([_ref(_wav(_tone(1.0))), _ref(other)]).statistics)
+
+
+def _hiss(low: float, high: float) -> ReferenceAudio:
+    noise = np.random.default_rng(0).normal(size=2 * RATE).astype(np.float32) * 0.1
+    return _ref(_wav(through(noise, RATE, Band(low, high))))
+
+
+def test_a_telephone_is_known_when_all_came_over_one(codec: Codec) -> None:
+    """What one of them has, the speaker has: the widest band, and none where one is wide."""
+    one, other, wide = _hiss(300, 3400), _hiss(200, 3000), _hiss(0, 8000)
+    speaker = References(codec).speaker
+    first, both = speaker([one]).band, speaker([one, other]).band
+    assert first is not None
+    assert both is not None
+    assert (first.low, first.high) == pytest.approx((300, 3400), abs=10)
+    assert (both.low, both.high) == pytest.approx((200, 3400), abs=10)
+    assert speaker([one, wide]).band is None
 
 
 def test_a_reference_used_again_is_not_encoded_again(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
     references, audio = References(codec), [_ref(_wav(_tone(1.0)))]
-    first = references.speaker(audio)
+    first = references.speaker(audio).statistics
     monkeypatch.setattr(Clip, "load", None)  # whoever decodes again fails
-    assert torch.equal(first, references.speaker(audio))
+    assert torch.equal(first, references.speaker(audio).statistics)
 
 
 def test_the_reference_at_fault_is_named(codec: Codec) -> None:

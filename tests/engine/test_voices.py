@@ -98,6 +98,19 @@ def test_a_stored_voice_is_not_encoded_again(start: Open, home: Path) -> None:
     assert _said(start(), reference_id=voice) == said
 
 
+def test_it_is_kept_that_it_came_over_a_telephone(start: Open, home: Path) -> None:
+    narrow = Clip(Clip(speechlike(2), RATE).resample(8_000).samples, 8_000).to_bytes("wav", sample_rate=8_000)
+    first = start()
+    voice = _create(first, voices=(narrow,))
+    (kept,) = first._voices.store.samples(voice, "local")
+    band = first._references.speaker([ReferenceAudio(audio=kept.audio, text=kept.text)]).band
+    assert band is not None
+    shutil.rmtree(home / "voices" / "files")
+    again = start()._voices.speaker(voice, "local")
+    assert again is not None
+    assert again.band == band
+
+
 def test_other_weights_encode_the_recordings_anew_and_once(start: Open, home: Path, tmp_path: Path) -> None:
     voice = _create(start())
     path = _weights(tmp_path / "other.safetensors", seed=9)

@@ -75,8 +75,9 @@ def test_its_speakers_are_nobody_elses() -> None:
 )
 def test_phones_are_those_of_the_front_end_and_their_times_fill_the_audio(text: str) -> None:
     speaker = mandarin.speakers()[9]
-    speak = mixed.speak if text.isascii() or any(c.isascii() for c in text) else mandarin.speak
-    said = speak(text, speaker, np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    both = any(c.isascii() for c in text)
+    said = mixed.speak(text, speaker, rng, mixed.front()) if both else mandarin.speak(text, speaker, rng)
     assert said is not None
     front = FrontEnd(Lexicon(load_guess()), ("en", "zh"))
     told = [ALL_PHONES[i] for i in front.read(normalize(text, front.languages).text).phones]

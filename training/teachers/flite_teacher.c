@@ -135,6 +135,9 @@ static cst_utterance *bent_synth(cst_utterance *u)
     feat_remove(u->features, "streaming_info");
     t = val_track(utt_feat_val(u, "param_track"));
     n = phrases_of(u, in, 256);
+    /* flite's smoothing divides by nothing once in some millions of frames, at the end of a phone. */
+    for (i = 0; i < t->num_frames; i++)
+        if (!isfinite(t->frames[i][0])) t->frames[i][0] = i ? t->frames[i - 1][0] : 0;
     for (i = 0; i < t->num_frames; i++) t->frames[i][0] = bent(in, n, t->frames[i][0], i * cg->frame_advance);
     smooth = cg->do_mlpg ? mlpg(t, cg) : t;
     utt_set_wave(u, mlsa_resynthesis(smooth, feat_present(u->features, "str_track") ? val_track(utt_feat_val(u, "str_track")) : NULL,

@@ -2,22 +2,28 @@
 
 The model learned from some hundreds of speakers; told of one that it never heard, it may be off by a semitone or two, and
 always in the same way. What it says is measured by the same statistics as the reference, so the difference can be
-given back (docs/decisions/2026-11-21-clones.md).
+given back (docs/decisions/2026-11-21-clones.md). Of a reference over a telephone, what the telephone did is taken away
+first: the model hears its sentences once as they are and once over the same band, and the difference is the telephone's.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from voicelab.engine.channel import Band, through
 from voicelab.engine.lm import STATISTICS, speaker_statistics
 from voicelab.engine.pipeline import Parts
 from voicelab.engine.sampling import Settings
 from voicelab.engine.scheduler import Scheduler
 from voicelab.engine.sequence import Sequence
+from voicelab.engine.speakers import Speaker, hear, level
+from voicelab.errors import AudioError
 
 SENTENCES = (
     "The old clock in the hall strikes nine before the children wake up.",
@@ -37,36 +43,63 @@ _LONGEST = 160
 _REMEMBERED = 32
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """A speaker and how to come near him, each (STATISTICS * latent,), on the CPU."""
+
+    wanted: Tensor
+    """What speech of his is like; with a telephone's part in it taken away."""
+    told: Tensor
+    """What the model is told, that it may sound so."""
+
+
 class Fitting:
     """Fits speakers, and remembers the latest."""
 
     def __init__(self) -> None:
-        self._fitted: OrderedDict[tuple[Scheduler, bytes], Tensor] = OrderedDict()
+        self._fitted: OrderedDict[tuple[Scheduler, bytes, Band | None], Fitted] = OrderedDict()
         self._lock = threading.Lock()
 
-    def __call__(self, speaker: Tensor, parts: Parts) -> Tensor:
-        """What to tell the model of a `speaker` (STATISTICS * latent,), on the CPU; the same for the same weights.
+    def __call__(self, speaker: Speaker, parts: Parts) -> Fitted:
+        """What to tell the model of a `speaker`; the same for the same weights.
 
         Raises:
             EngineError: the engine is closed, or failed.
         """
-        key = (parts.scheduler, speaker.numpy().tobytes())
+        key = (parts.scheduler, speaker.statistics.numpy().tobytes(), speaker.band)
         with self._lock:
             if key in self._fitted:
                 self._fitted.move_to_end(key)
                 return self._fitted[key]
-        told = _valid(
-            speaker + SHARE * (speaker - _heard(speaker, parts))
-        )  # two callers may do the same at once: no harm
+        wanted = _as_heard_here(speaker, parts)  # two callers may do the same at once: no harm
+        told = _valid(wanted + SHARE * (wanted - _statistics(_say(wanted, parts), parts)))
+        fitted = Fitted(wanted, told)
         with self._lock:
-            self._fitted[key] = told
+            self._fitted[key] = fitted
             while len(self._fitted) > _REMEMBERED:
                 self._fitted.popitem(last=False)
-        return told
+        return fitted
 
 
-def _heard(told: Tensor, parts: Parts) -> Tensor:
-    """Statistics of all sentences, said side by side."""
+def as_it_is(speaker: Speaker) -> Fitted:
+    """A speaker of the training, whom the model knows."""
+    return Fitted(speaker.statistics, speaker.statistics)
+
+
+def _as_heard_here(speaker: Speaker, parts: Parts) -> Tensor:
+    """The statistics without what a telephone adds to those of the same model's speech."""
+    if speaker.band is None:
+        return speaker.statistics
+    said = _say(speaker.statistics, parts)
+    try:
+        far = parts.decoding.do(partial(_over_telephone, said, speaker.band, parts), len(said))
+    except AudioError:  # it says nothing that can be heard over it
+        return speaker.statistics
+    return _valid(speaker.statistics - (far - _statistics(said, parts)))
+
+
+def _say(told: Tensor, parts: Parts) -> Tensor:
+    """The codes (n, codebooks) of all sentences, said side by side, one after the other."""
     sequences = []
     for seed, text in enumerate(SENTENCES):
         sequence = Sequence(told, Settings(), seed, _LONGEST)
@@ -76,8 +109,18 @@ def _heard(told: Tensor, parts: Parts) -> Tensor:
         sequences.append(sequence)
     parts.scheduler.submit(*sequences)
     codes = torch.stack([f.codes for sequence in sequences for f in sequence.frames() if f.codes is not None])
-    quantizer = parts.codec.quantizer
-    return speaker_statistics(quantizer.decode(codes.to(quantizer.tables[0].device)).cpu())
+    return codes.to(parts.codec.quantizer.tables[0].device)
+
+
+def _statistics(codes: Tensor, parts: Parts) -> Tensor:
+    return speaker_statistics(parts.codec.quantizer.decode(codes).cpu())
+
+
+def _over_telephone(codes: Tensor, band: Band, parts: Parts) -> Tensor:
+    """The statistics of the codes' sound, heard again over a band."""
+    rate = parts.codec.config.sample_rate
+    samples = through(parts.codec.decode(codes[None])[0].cpu().numpy(), rate, band)
+    return speaker_statistics(hear(parts.codec, level(samples, rate))[1])
 
 
 def _valid(told: Tensor) -> Tensor:

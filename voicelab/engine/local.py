@@ -7,14 +7,13 @@ import hashlib
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Self
 
 import torch
-from torch import Tensor
 
 from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.prosody import ProsodyProcessor, stretch_words
@@ -27,11 +26,11 @@ from voicelab.backend import (
     check_text_length,
 )
 from voicelab.engine import checkpoint
-from voicelab.engine.fit import Fitting
+from voicelab.engine.fit import Fitted, Fitting, as_it_is
 from voicelab.engine.likeness import similarity
 from voicelab.engine.pipeline import Parts, Speech
 from voicelab.engine.scheduler import ROWS, Scheduler
-from voicelab.engine.speakers import References
+from voicelab.engine.speakers import References, Speaker
 from voicelab.engine.text.front import FrontEnd
 from voicelab.engine.text.guess import load_guess
 from voicelab.engine.text.lexicon import Lexicon
@@ -41,7 +40,7 @@ from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
 from voicelab.voices.store import LOCAL_OWNER, VoiceStore
 
-REVISION = 6
+REVISION = 7
 """To be raised whenever the same weights, request and seed give other samples than before: caches then ask anew."""
 _ONE_VOICE = "model s1: this voice is one model, which speaks the same as s1 and as s2-pro"
 _SMALL: Model = "s1"
@@ -136,8 +135,8 @@ class LocalBackend:
         speaker, rate = self._speaker(request), self._parts.codec.config.sample_rate
         prosody, encoder = ProsodyProcessor.for_request(request, rate), StreamEncoder.for_request(request, rate)
         parts = self._second.parts() if model == _SMALL else self._parts
-        told = partial(self._fit, speaker, parts) if self._cloned(request) else lambda: speaker
-        speech = Speech(parts, request, told, used)  # last: from here on there is work to be cancelled
+        fitted = cache(partial(self._fit, speaker, parts) if self._cloned(request) else partial(as_it_is, speaker))
+        speech = Speech(parts, request, lambda: fitted().told, used)  # last: from here on there is work to be cancelled
         return SpeechStream(
             _encoded(speech, prosody, encoder),
             request=request,
@@ -145,7 +144,7 @@ class LocalBackend:
             backend=self._capabilities,
             seed=used,
             on_close=speech.cancel,
-            epilogue=partial(self._epilogue, request, model, speech, prosody, speaker),
+            epilogue=partial(self._epilogue, request, model, speech, prosody, fitted),
             started=started,
         )
 
@@ -214,7 +213,12 @@ class LocalBackend:
             self._voices.store.close()
 
     def _epilogue(
-        self, request: TTSRequest, model: Model, speech: Speech, prosody: ProsodyProcessor, speaker: Tensor
+        self,
+        request: TTSRequest,
+        model: Model,
+        speech: Speech,
+        prosody: ProsodyProcessor,
+        fitted: Callable[[], Fitted],
     ) -> Epilogue:
         voice = request.reference_id
         if voice and voice not in self._checkpoint.speakers:
@@ -223,7 +227,7 @@ class LocalBackend:
         notes = (*speech.notes, *prosody.notes, *((_ONE_VOICE,) if alone and model == _SMALL else ()))
         near = None
         if self._cloned(request):
-            every = torch.stack([speech.speaker, speaker, *self._checkpoint.speakers.values()])
+            every = torch.stack([speech.speaker, fitted().wanted, *self._checkpoint.speakers.values()])
             with torch.inference_mode():
                 told = self._checkpoint.lm.encode_speaker(every.to(self._device)).cpu()
             near = similarity(told[0], told[1], told[2:])
@@ -237,11 +241,11 @@ class LocalBackend:
             return request.reference_id not in self._checkpoint.speakers
         return bool(request.references)
 
-    def _speaker(self, request: TTSRequest) -> Tensor:
+    def _speaker(self, request: TTSRequest) -> Speaker:
         speakers = self._checkpoint.speakers
         if request.reference_id:
             if request.reference_id in speakers:
-                return speakers[request.reference_id]
+                return Speaker(speakers[request.reference_id])
             stored = self._voices.speaker(request.reference_id, self._owner)
             if stored is None:
                 known = ", ".join(speakers)
@@ -251,7 +255,7 @@ class LocalBackend:
             return stored
         if request.references:
             return self._references.speaker(request.references)
-        return speakers[self._checkpoint.presets[0].id]
+        return Speaker(speakers[self._checkpoint.presets[0].id])
 
 
 class _Second:

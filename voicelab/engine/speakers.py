@@ -15,6 +15,7 @@ from torch import Tensor
 
 from voicelab.audio.samples import resample
 from voicelab.audio.sandbox import decode_apart
+from voicelab.engine.channel import Band, telephone
 from voicelab.engine.codec import Codec
 from voicelab.engine.likeness import doubts, kept
 from voicelab.engine.lm import speaker_statistics
@@ -31,11 +32,23 @@ _REMEMBERED = 32
 
 
 @dataclass(frozen=True)
+class Speaker:
+    """Who is to speak, as recordings tell it."""
+
+    statistics: Tensor
+    """(STATISTICS * latent,), on the CPU: see lm.speaker_statistics."""
+    band: Band | None = None
+    """What was left of the speech, where all of it came over a telephone."""
+
+
+@dataclass(frozen=True)
 class Heard:
     """What the codec made of a reference."""
 
     latents: Tensor
     """(n, latent), quantized."""
+    band: Band | None
+    """See channel.telephone."""
     doubts: tuple[str, ...]
     """See likeness.doubts."""
 
@@ -48,15 +61,20 @@ class References:
         self._heard: OrderedDict[str, Heard] = OrderedDict()
         self._lock = threading.Lock()
 
-    def speaker(self, references: Sequence[ReferenceAudio]) -> Tensor:
-        """(STATISTICS * latent,) statistics of all references together, in whatever order, on the CPU.
+    def speaker(self, references: Sequence[ReferenceAudio]) -> Speaker:
+        """Who speaks in all references together, in whatever order.
 
         Raises:
             RequestInvalid: a reference is no audio, or holds no sound; the field is named with its position.
         """
         every = zip(references, self._all(references), strict=True)
         ordered = sorted(every, key=lambda pair: hashlib.sha256(pair[0].audio).digest())
-        return speaker_statistics(torch.cat([heard.latents for _, heard in ordered]))
+        statistics = speaker_statistics(torch.cat([heard.latents for _, heard in ordered]))
+        bands = [heard.band for _, heard in ordered]
+        narrow = [band for band in bands if band is not None]
+        if len(narrow) < len(bands):
+            return Speaker(statistics)
+        return Speaker(statistics, Band(min(band.low for band in narrow), max(band.high for band in narrow)))
 
     def doubts(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
         """What a listener should know of references that the voice cannot follow well, in sentences. Raises as `speaker`."""
@@ -90,11 +108,17 @@ class References:
     def _encode(self, audio: bytes) -> Heard:
         rate = self._codec.config.sample_rate
         samples = level(resample(*decode_apart(audio), rate), rate)  # it may come from anybody
-        device = self._codec.decoder.leave.weight.device
-        latents = self._codec.latents(torch.from_numpy(samples).to(device)[None])
-        quantizer = self._codec.quantizer
-        held = quantizer.decode(quantizer.encode(latents))[0].cpu()
-        return Heard(held, doubts(samples, rate, kept(latents[0].cpu(), held)))
+        latents, held = hear(self._codec, samples)
+        band = telephone(samples, rate)
+        return Heard(held, band, doubts(samples.size / rate, kept(latents, held), narrow=band is not None))
+
+
+def hear(codec: Codec, samples: NDArray[np.float32]) -> tuple[Tensor, Tensor]:
+    """Speech at the codec's rate and `LEVEL` → its latents (n, latent) and what the codes hold of them, on the CPU."""
+    device = codec.decoder.leave.weight.device
+    latents = codec.latents(torch.from_numpy(samples).to(device)[None])
+    held = codec.quantizer.decode(codec.quantizer.encode(latents))
+    return latents[0].cpu(), held[0].cpu()
 
 
 def level(samples: NDArray[np.float32], rate: int) -> NDArray[np.float32]:

@@ -9,9 +9,9 @@ from contextlib import suppress
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from voicelab.engine.speakers import References
+from voicelab.engine.channel import Band
+from voicelab.engine.speakers import References, Speaker
 from voicelab.errors import NotFound, RequestInvalid, StoreError
 from voicelab.schema import ReferenceAudio, VoiceCreate, VoiceModel
 from voicelab.voices.intake import take_in
@@ -61,16 +61,16 @@ class StoredVoices:
             raise
         return self.store.finish(voice, self._fingerprint, _bytes(speaker))
 
-    def speaker(self, voice: str, owner: str) -> Tensor | None:
-        """The (STATISTICS * latent,) speaker of a voice; None when there is none that `owner` may use.
+    def speaker(self, voice: str, owner: str) -> Speaker | None:
+        """The speaker of a voice; None when there is none that `owner` may use.
 
         Raises:
             StoreError: it is kept, and cannot be read.
         """
         try:
             kept = self.store.embedding(voice, owner, self._fingerprint)
-            if kept is not None and len(kept) == 4 * self._width:
-                return torch.from_numpy(np.frombuffer(kept, "<f4").astype(np.float32))
+            if kept is not None and len(kept) == 4 * (self._width + 2):
+                return _speaker(kept)
             speaker = self._encode(self.store.samples(voice, owner))
         except NotFound:
             return None
@@ -84,7 +84,7 @@ class StoredVoices:
         except StoreError as error:
             _LOG.warning("a synthesis was not counted: %s", error)
 
-    def _encode(self, samples: Iterable[Sample]) -> Tensor:
+    def _encode(self, samples: Iterable[Sample]) -> Speaker:
         references = [ReferenceAudio(audio=sample.audio, text=sample.text) for sample in samples]
         try:
             return self._references.speaker(references)
@@ -98,5 +98,13 @@ class StoredVoices:
             return self._recognizer
 
 
-def _bytes(speaker: Tensor) -> bytes:
-    return speaker.to("cpu", torch.float32).numpy().astype("<f4").tobytes()
+def _bytes(speaker: Speaker) -> bytes:
+    """The statistics, and the edges of the band: 0 and 0 for none."""
+    edges = (speaker.band.low, speaker.band.high) if speaker.band else (0.0, 0.0)
+    return np.concatenate([speaker.statistics.numpy(), edges]).astype("<f4").tobytes()
+
+
+def _speaker(kept: bytes) -> Speaker:
+    found = np.frombuffer(kept, "<f4").astype(np.float32)
+    low, high = map(float, found[-2:])
+    return Speaker(torch.from_numpy(found[:-2]), Band(low, high) if high else None)

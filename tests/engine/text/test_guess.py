@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from voicelab.engine.text.guess import LONGEST, PER_LETTER, Guesser, load_guess
-from voicelab.engine.text.lexicon import LETTERS, _load
+from voicelab.engine.text.lexicon import LETTERS, load_lexicon
 from voicelab.engine.text.phones import PAUSES, PHONES
 from voicelab.errors import WeightsError
 
@@ -27,7 +27,7 @@ def test_the_embedded_weights_give_something_that_can_be_said(word: str) -> None
 def test_the_embedded_weights_have_learned_the_lexicon() -> None:
     """Most consonants of common words come out; a guess that is broken gets next to none of them."""
     guess, right, all_words = load_guess(), 0, 0
-    for word, phones in sorted(_load().items())[::2500]:
+    for word, phones in sorted(load_lexicon().items())[::2500]:
         if not word.isalpha() or len(word) < 4:
             continue
         wanted = [p for p in phones.split(" ") if p[-1] not in "01"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from voicelab.engine.text.lexicon import LETTERS, Lexicon, _load, plural
+from voicelab.engine.text.lexicon import LETTERS, Lexicon, load_lexicon, plural
 from voicelab.engine.text.phones import PAUSES, PHONES
 
 
@@ -69,7 +69,7 @@ def test_the_sound_of_an_s(last: str, sound: str) -> None:
 
 
 def test_a_plural_that_the_lexicon_lacks_is_built(lexicon: Lexicon) -> None:
-    known = _load()
+    known = load_lexicon()
     word = next(w for w in sorted(known) if w.endswith("ck") and len(w) > 6 and f"{w}s" not in known)
     assert lexicon.pronounce(f"{word}s") == (*known[word].split(" "), "s")
 
@@ -183,8 +183,8 @@ def test_endless_capitals_are_not_spelled_to_the_end(lexicon: Lexicon) -> None:
 
 
 def test_the_whole_lexicon_is_within_the_inventory(lexicon: Lexicon) -> None:
-    names = {name for phones in _load().values() for name in phones.split(" ")}
+    names = {name for phones in load_lexicon().values() for name in phones.split(" ")}
     assert names <= set(PHONES[1:]) - set(PAUSES)
     assert {p for phones in LETTERS.values() for p in phones} <= set(PHONES)
     assert set(LETTERS) == set("abcdefghijklmnopqrstuvwxyz")
-    assert len(_load()) > 100_000
+    assert len(load_lexicon()) > 100_000

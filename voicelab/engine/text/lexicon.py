@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib.resources import files
+from pathlib import Path
 
 from voicelab.errors import WeightsError
 
@@ -58,11 +59,12 @@ class Lexicon:
 
     Args:
         guess: called for words that are neither known, nor letters to be spelled, nor a known word with an ending.
+        known: word → phones; by default those inside the package.
     """
 
-    def __init__(self, guess: Guess) -> None:
+    def __init__(self, guess: Guess, known: Mapping[str, str] | None = None) -> None:
         self._guess = guess
-        self._known = _load()
+        self._known = load_lexicon() if known is None else known
 
     def pronounce(self, word: str, after: str = "") -> tuple[str, ...]:
         """Phones of `word`, a token of letters and apostrophes as written.
@@ -139,11 +141,16 @@ def plural(last: str) -> tuple[str, ...]:
     return ("s",) if last in _VOICELESS else ("z",)
 
 
-@lru_cache(maxsize=1)
-def _load() -> dict[str, str]:
-    path = files("voicelab.engine") / "weights" / "lexicon.txt.gz"
+@lru_cache(maxsize=2)
+def load_lexicon(path: Path | None = None) -> Mapping[str, str]:
+    """Word → phones with spaces between; by default of the weights inside the package.
+
+    Raises:
+        WeightsError: it is missing or damaged.
+    """
+    found = path or files("voicelab.engine") / "weights" / "lexicon.txt.gz"
     try:
-        text = gzip.decompress(path.read_bytes()).decode("ascii")
+        text = gzip.decompress(found.read_bytes()).decode("ascii")
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise WeightsError(f"the pronunciation lexicon cannot be read: {error}") from error
     pairs = (line.partition("\t") for line in text.splitlines())

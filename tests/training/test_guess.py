@@ -1,0 +1,41 @@
+"""The guess learns the lexicon that it is given, and goes on where it was cut off."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from training import common, guess
+
+WORDS = {a + b + c: f"{a} ax0 {b} ih0 {c}" for a in "bdfgk" for b in "lmnpst" for c in "bdfgklmn"}
+
+
+@pytest.fixture
+def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(guess, "HELD", 20)
+    lines = "".join(f"{word}\t{phones}\n" for word, phones in WORDS.items())
+    (tmp_path / "lexicon.txt.gz").write_bytes(gzip.compress(lines.encode()))
+    return tmp_path
+
+
+def test_it_goes_on_where_it_was_cut_off(out: Path) -> None:
+    guess.train(out, 0.03, out, batch_size=16)
+    first = common.read_meta(out / "guess-run.safetensors")
+    assert first["step"] > 0
+    made = load_file(out / "guess.safetensors")
+    guess.train(out, 0.03, out, batch_size=16)
+    assert common.read_meta(out / "guess-run.safetensors") == first
+    assert all(torch.equal(made[k], v) for k, v in load_file(out / "guess.safetensors").items())
+    guess.train(out, 0.05, out, batch_size=16)
+    second = common.read_meta(out / "guess-run.safetensors")
+    assert second["step"] > first["step"]
+    assert second["spent"] > first["spent"]
+
+
+def test_it_learns_the_lexicon_in_the_folder(out: Path) -> None:
+    figures = guess.train(out, 0.25, out, batch_size=32)
+    assert figures["phone_error"] < 0.25
