@@ -41,6 +41,17 @@ def tone(level):
     return vl.Clip((level * np.sin(2 * np.pi * 1000 * np.arange(96_000) / 24_000)).astype(np.float32), 24_000)
 vl.compare(loud=tone(0.4), quiet=tone(0.1)).panel()
 """
+# Whatever is set to rise or fall is so 20 ms late: as where the machine has other work at just that moment.
+BUSY = """
+() => {
+  const ramp = AudioParam.prototype.linearRampToValueAtTime;
+  AudioParam.prototype.linearRampToValueAtTime = function (...to) {
+    const begun = performance.now();
+    while (performance.now() - begun < 20);
+    return ramp.apply(this, to);
+  };
+}
+"""
 SWITCHED_MS = 20
 """Milliseconds from a key to the sound of the other clip alone."""
 
@@ -125,9 +136,8 @@ def test_tables_and_contours_and_nothing_of_them_blind(scratch: Scratch, tmp_pat
     page.wait_for_function(f"() => document.querySelector('{PANEL}').innerText.includes('speed')")
 
 
-def test_another_clip_is_heard_within_20_ms_without_a_gap_at_the_same_word(scratch: Scratch) -> None:
-    record(scratch.page)
-    page = opened(scratch, TELLING, "first")
+def switched(page: Page) -> list[float]:
+    """Switch ten times while it plays; return the milliseconds from each key to the sound of the other clip alone."""
     recording(page)
     page.get_by_label("heard at").select_option("raw")
     page.focus(PANEL)
@@ -153,8 +163,22 @@ def test_another_clip_is_heard_within_20_ms_without_a_gap_at_the_same_word(scrat
         there = 2 * (before - 0.05) / 0.1 if key == "2" else (before - 0.5) / 0.05 / 2
         moment = (after - 0.5) / 0.05 if key == "2" else (after - 0.05) / 0.1
         assert moment == pytest.approx(there + passed * (2 if key == "2" else 1), abs=0.06)
+    return took
+
+
+def test_another_clip_is_heard_within_20_ms_without_a_gap_at_the_same_word(scratch: Scratch) -> None:
+    record(scratch.page)
+    took = switched(opened(scratch, TELLING, "first"))
     figure("switching_ms", float(np.median(took)))
     assert np.median(took) <= SWITCHED_MS, took
+
+
+def test_a_page_that_is_busy_in_the_middle_of_a_switch_leaves_no_gap_either(scratch: Scratch) -> None:
+    record(scratch.page)
+    page = opened(scratch, TELLING, "first")
+    page.evaluate(BUSY)
+    took = switched(page)
+    assert np.median(took) > SWITCHED_MS  # it was busy
 
 
 def test_at_the_same_time(scratch: Scratch) -> None:

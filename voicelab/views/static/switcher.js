@@ -40,8 +40,8 @@ export class Switcher {
   setLevels(levels) {
     this.levels = levels;
     const at = this.audio.currentTime;
-    this.source?.gain.gain.setValueAtTime(this.source.gain.gain.value, at);
-    this.source?.gain.gain.linearRampToValueAtTime(this.factor, at + FADE);
+    this.source?.level.gain.setValueAtTime(this.source.level.gain.value, at);
+    this.source?.level.gain.linearRampToValueAtTime(this.factor, at + FADE);
   }
 
   /** Seconds in the current sound that are at the output now. */
@@ -58,7 +58,7 @@ export class Switcher {
     // A page may sound only after it was touched; a context that renders is not to be hurried.
     if (this.audio instanceof AudioContext && this.audio.state === "suspended") void this.audio.resume();
     if (from >= this.duration - 1e-3) from = this.region?.[0] ?? 0;
-    this.start(this.audio.currentTime + LEAD, from, 0);
+    this.start(this.audio.currentTime + LEAD, from);
   }
 
   pause() {
@@ -85,8 +85,9 @@ export class Switcher {
     this.region = region;
     this.stopped = there;
     if (!old) return;
-    this.fade(old, at);
-    this.start(at, there, FADE);
+    const mix = this.audio.createConstantSource();
+    this.start(at, there, mix);
+    this.crossFade(old, mix, at);
   }
 
   /** Repeat a part, [first, last] in seconds of the current sound; null plays on to the end. */
@@ -104,17 +105,25 @@ export class Switcher {
     return block.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
   }
 
-  start(at, offset, fade) {
+  /** Let the current sound begin; with a `mix`, as loud as that is. */
+  start(at, offset, mix = null) {
     const node = this.audio.createBufferSource();
+    const level = this.audio.createGain();
     const gain = this.audio.createGain();
     node.buffer = this.sounds.get(this.current);
     if (this.region) Object.assign(node, { loop: true, loopStart: this.region[0], loopEnd: this.region[1] });
-    node.connect(gain).connect(this.output);
-    gain.gain.setValueAtTime(fade ? 0 : this.factor, at);
-    if (fade) gain.gain.linearRampToValueAtTime(this.factor, at + fade);
+    level.gain.value = this.factor;
+    if (mix) {
+      mix.offset.value = 0;
+      gain.gain.value = 0;
+      mix.connect(gain.gain);
+      mix.start();
+    }
+    node.connect(level).connect(gain).connect(this.output);
     node.start(at, offset);
-    const source = { node, gain };
+    const source = { node, level, gain, mix };
     node.onended = () => {
+      mix?.stop();
       if (this.source !== source) return;
       this.playing = false;
       this.stopped = 0;
@@ -125,12 +134,18 @@ export class Switcher {
     this.heard.add(this.current);
   }
 
-  /** End a source in a fade from `at`, in step with the next one's. */
-  fade({ node, gain }, at) {
-    node.onended = null;
-    gain.gain.setValueAtTime(gain.gain.value, at);
-    gain.gain.linearRampToValueAtTime(0, at + FADE);
-    node.stop(at + FADE);
+  /**
+   * Raise `mix` from 0 to 1, in FADE from `at` on, and end the `old` source, which loses what the new one gains.
+   *
+   * One signal is behind both: of two fades that are set one after the other, a busy page delays the second.
+   */
+  crossFade(old, mix, at) {
+    const less = this.audio.createGain();
+    less.gain.value = -1;
+    mix.connect(less).connect(old.gain.gain);
+    mix.offset.setValueAtTime(0, at);
+    mix.offset.linearRampToValueAtTime(1, at + FADE);
+    old.node.stop(at + FADE);
   }
 
   stop() {
@@ -138,6 +153,7 @@ export class Switcher {
       this.source.node.onended = null;
       this.source.node.stop();
       this.source.node.disconnect();
+      this.source.mix?.stop();
     }
     this.source = null;
     this.playing = false;
