@@ -7,7 +7,6 @@ what the encoder sees is spoiled, while the targets stay clean, so that a refere
 from __future__ import annotations
 
 import dataclasses
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -241,42 +240,30 @@ def optimizers_for(model: nn.Module, peak: float) -> list[torch.optim.Optimizer]
     ]
 
 
-def train(folder: Path, minutes: float, batch_size: int = 24, seed: int = 0, peak: float = 1.5e-3) -> Path:
-    """Trains for `minutes` of clock time, resuming what is there; returns the checkpoint."""
+def train(folder: Path, steps: int, batch_size: int = 24, seed: int = 0, peak: float = 1.5e-3) -> Path:
+    """Trains for `steps` (more than WARM), resuming what is there; returns the checkpoint."""
     torch.manual_seed(seed)
     config = CodecConfig(phones=len(PHONES))
     model = Training(config)
     crops = Crops(folder, config, seed)
     model.start_basis(torch.cat([patches(crops.batch(64), model.codec.decoder.steps) for _ in range(16)]))
-    optimizers = optimizers_for(model, peak)
-    average = common.Average(model)
-    path, step, spent = folder / "codec-run.safetensors", 0, 0.0
-    if path.exists():
-        meta = common.load_run(path, model, average, optimizers)
-        step, spent = meta["step"], meta["spent"]
-        crops.rng = np.random.default_rng(seed + step)
-        torch.manual_seed(seed + step)
-    clock, saved, seen = common.Clock(minutes, spent), time.monotonic(), []
-    sums: dict[str, float] = {}
-    while clock.done < 1:
-        common.set_rate(optimizers, clock.rate(1.0, step, warm=100, hold=0.5))
+    about = {"seed": seed, "config": dataclasses.asdict(config)}
+    path = folder / "codec-run.safetensors"
+    run = common.Run(path, steps, model, optimizers_for(model, peak), decay=0.999, warm=100, hold=0.5, about=about)
+    if run.step:
+        crops.rng = np.random.default_rng(seed + run.step)
+        torch.manual_seed(seed + run.step)
+    seen = []
+    for step in run:
         guided = 1.0 if step < WARM else 0.05
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss, parts, latents = losses(model, crops.batch(batch_size), step >= WARM, guided)
-        common.descend(loss, model, optimizers, average)
+        run.descend(loss, **parts)
         if WARM - 60 <= step < WARM:
             seen.append(latents.detach().flatten(0, 1))
         if step == WARM - 1:
             model.start_codebooks(torch.cat(seen))
-            average = common.Average(model)
-        step += 1
-        sums |= {k: sums.get(k, v) * 0.97 + v * 0.03 for k, v in parts.items()}
-        if step % 50 == 0:
-            print(step, f"{clock.spent:.0f}s", {k: round(v, 4) for k, v in sums.items()}, flush=True)
-        if time.monotonic() - saved > 120 or clock.done >= 1:
-            about = {"step": step, "spent": clock.spent, "seed": seed, "config": dataclasses.asdict(config)}
-            common.save_run(path, model, average, optimizers, about)
-            saved = time.monotonic()
+            run.average = common.Average(model)
     return path
 
 

@@ -1,11 +1,11 @@
-"""What every training stage shares: a clock that sets the learning rate, averaged weights, checkpoints that resume."""
+"""What every training stage shares: the learning rate, averaged weights, steps that are gone on with after a cut."""
 
 from __future__ import annotations
 
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +14,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 
-class Clock:
-    """Seconds of training spent, over all resumed runs, against a budget: stages are cut by time, not by steps."""
-
-    def __init__(self, minutes: float, spent: float = 0.0, now: Callable[[], float] = time.monotonic) -> None:
-        self._budget = minutes * 60
-        self._before = spent
-        self._now, self._start = now, now()
-
-    @property
-    def spent(self) -> float:
-        """Seconds."""
-        return self._before + self._now() - self._start
-
-    @property
-    def done(self) -> float:
-        """Share of the budget, 0 to 1."""
-        return min(1.0, self.spent / self._budget)
-
-    def rate(self, peak: float, step: int, warm: int = 200, hold: float = 0.4, floor: float = 0.03) -> float:
-        """Learning rate: warm up, hold, then cosine decay to `floor` of the peak."""
-        after = max(0.0, self.done - hold) / (1 - hold)
-        return peak * min(1.0, (step + 1) / warm) * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * after)))
+def rate(done: float, step: int, warm: int = 200, hold: float = 0.4, floor: float = 0.03) -> float:
+    """Share of the peak learning rate, `done` (0 to 1) of the way: warm up, hold, then cosine decay to `floor`."""
+    after = max(0.0, done - hold) / (1 - hold)
+    return min(1.0, (step + 1) / warm) * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * after)))
 
 
 class Average:
@@ -44,13 +26,14 @@ class Average:
     def __init__(self, model: nn.Module, decay: float = 0.999) -> None:
         self.decay = decay
         self.values = {k: v.detach().clone() for k, v in model.state_dict().items()}
-        self._steps = 0
+        self.steps = 0
+        """Taken so far; a resumed average goes on from there, or it would begin anew."""
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
         """Moves towards the model; faster in the first steps."""
-        self._steps += 1
-        decay = min(self.decay, (1 + self._steps) / (10 + self._steps))
+        self.steps += 1
+        decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
         for name, value in model.state_dict().items():
             if value.is_floating_point():
                 self.values[name].lerp_(value, 1 - decay)
@@ -94,15 +77,64 @@ def load_run(
     return read_meta(path)
 
 
-def descend(loss: Tensor, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], average: Average) -> None:
-    """One step down the gradient of `loss`, whose norm is cut at 1; the average follows."""
-    for optimizer in optimizers:
-        optimizer.zero_grad()
-    loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    for optimizer in optimizers:
-        optimizer.step()
-    average.update(model)
+class Run:
+    """The steps of a stage: gone on with where they were cut off, with a checkpoint every two minutes and at the end.
+
+    Stages end after so many steps, not minutes: other work on the machine makes them later, not worse.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        steps: int,
+        model: nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        *,
+        decay: float,
+        warm: int,
+        hold: float,
+        about: Mapping[str, Any],
+    ) -> None:
+        """Takes up what is at `path`; `decay` is the average's, `warm` and `hold` those of `rate`, `about` is saved."""
+        self.path, self.steps, self.model, self.optimizers = path, steps, model, optimizers
+        self.average = Average(model, decay)
+        self.step, self.spent = 0, 0.0
+        self._warm, self._hold, self._about = warm, hold, about
+        self._told: dict[str, float] = {}
+        if path.exists():
+            meta = load_run(path, model, self.average, optimizers)
+            self.step, self.spent = meta["step"], meta["spent"]
+            self.average.steps = self.step
+
+    def __iter__(self) -> Iterator[int]:
+        """The number of each step that is left; `descend` in it."""
+        begun = saved = time.monotonic()
+        before = self.spent
+        while self.step < self.steps:
+            set_rate(self.optimizers, rate(self.step / self.steps, self.step, self._warm, self._hold))
+            yield self.step
+            self.step += 1
+            now = time.monotonic()
+            self.spent = before + now - begun
+            if self.step % 50 == 0:
+                print(self.step, f"{self.spent:.0f}s", {k: round(v, 4) for k, v in self._told.items()}, flush=True)
+            if now - saved > 120 or self.step == self.steps:
+                meta = {"step": self.step, "spent": self.spent, **self._about}
+                save_run(self.path, self.model, self.average, self.optimizers, meta)
+                saved = now
+
+    def descend(self, loss: Tensor, **parts: Tensor | float) -> None:
+        """One step down the gradient of `loss`, whose norm is cut at 1; the average follows. `parts` go to the log too."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        self.average.update(self.model)
+        for name, part in {"loss": loss, **parts}.items():
+            value = float(part.detach()) if isinstance(part, Tensor) else part
+            self._told[name] = self._told.get(name, value) * 0.97 + value * 0.03
 
 
 def set_rate(optimizers: Sequence[torch.optim.Optimizer], share: float) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -54,9 +53,9 @@ def _distance(a: list[str], b: list[str]) -> int:
 
 
 def train(
-    folder: Path, minutes: float, out: Path = OUT, batch_size: int = 384, seed: int = 0, peak: float = 2e-3
+    folder: Path, steps: int, out: Path = OUT, batch_size: int = 384, seed: int = 0, peak: float = 2e-3
 ) -> dict[str, float]:
-    """Trains on the lexicon in `out` for `minutes`, resuming what is in `folder`; writes ``out/guess.safetensors``.
+    """Trains on the lexicon in `out` for `steps`, resuming what is in `folder`; writes ``out/guess.safetensors``.
 
     Returns:
         Errors on held-out words.
@@ -64,34 +63,21 @@ def train(
     torch.manual_seed(seed)
     words, held = _split(load_lexicon(out / "lexicon.txt.gz"), seed)
     model = Guesser()
-    average = common.Average(model, 0.998)
-    optimizers: list[torch.optim.Optimizer] = [
-        torch.optim.AdamW(model.parameters(), lr=peak, weight_decay=0.01, betas=(0.9, 0.98))
-    ]
-    run, step, spent = folder / "guess-run.safetensors", 0, 0.0
-    if run.exists():
-        meta = common.load_run(run, model, average, optimizers)
-        step, spent = meta["step"], meta["spent"]
-    rng = np.random.default_rng(seed + step)
-    clock, saved = common.Clock(minutes, spent), time.monotonic()
-    while clock.done < 1:
-        common.set_rate(optimizers, clock.rate(1.0, step, hold=0.3))
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=peak, weight_decay=0.01, betas=(0.9, 0.98))]
+    path = folder / "guess-run.safetensors"
+    run = common.Run(path, steps, model, optimizers, decay=0.998, warm=200, hold=0.3, about={"seed": seed})
+    rng = np.random.default_rng(seed + run.step)
+    for _ in run:
         loss = _loss(model, [words[int(i)] for i in rng.integers(len(words), size=batch_size)])
-        common.descend(loss, model, optimizers, average)
-        step += 1
-        if step % 100 == 0:
-            print(step, f"{clock.spent:.0f}s", round(loss.item(), 4), flush=True)
-        if time.monotonic() - saved > 120 or clock.done >= 1:
-            common.save_run(run, model, average, optimizers, {"step": step, "spent": clock.spent, "seed": seed})
-            saved = time.monotonic()
-    model.load_state_dict(average.values)
+        run.descend(loss)
+    model.load_state_dict(run.average.values)
     figures = measure(model.eval(), held)
     save_file(
-        {k: v.half().contiguous() for k, v in average.values.items()},
+        {k: v.half().contiguous() for k, v in run.average.values.items()},
         out / "guess.safetensors",
-        metadata={"voicelab": json.dumps({"steps": step, **figures})},
+        metadata={"voicelab": json.dumps({"steps": run.step, **figures})},
     )
-    print(json.dumps({"steps": step, **figures}), flush=True)
+    print(json.dumps({"steps": run.step, **figures}), flush=True)
     return figures
 
 

@@ -143,7 +143,7 @@ def make(codec: Codec, kind: str) -> Decoder | Inverse:
 
 
 def train(folder: Path, kind: str, minutes: float, adversary: bool, batch_size: int = 10) -> Path:
-    """Trains one head; returns where its weights are."""
+    """Trains one head for `minutes` of the processor: at one price, so that heads compare; returns where its weights are."""
     codec = codec_training.load(folder / "codec-run.safetensors").requires_grad_(False)
     head = make(codec, kind)
     name = folder / f"head-{kind}{'-adversary' if adversary else ''}.pt"
@@ -152,10 +152,11 @@ def train(folder: Path, kind: str, minutes: float, adversary: bool, batch_size: 
     judges = nn.ModuleList(Adversary(size) for size in (2048, 1024, 512)) if adversary else None
     optimizer = torch.optim.AdamW(head.parameters(), lr=5e-4 if adversary else 1e-3, betas=(0.8, 0.98))
     against = torch.optim.AdamW(judges.parameters(), lr=5e-4, betas=(0.8, 0.98)) if judges is not None else None
-    crops, clock, step = Crops(folder, 16, 1), common.Clock(minutes, now=time.process_time), 0
+    crops, step = Crops(folder, 16, 1), 0
     average = common.Average(head, 0.995)
-    while clock.done < 1:
-        common.set_rate([optimizer], clock.rate(1.0, step, warm=50, hold=0.3))
+    begun, spent = time.process_time(), 0.0
+    while spent < 60 * minutes:
+        common.set_rate([optimizer], common.rate(spent / 60 / minutes, step, warm=50, hold=0.3))
         audio, f0 = crops.batch(batch_size, codec.config.hop)
         with torch.no_grad():
             latents = codec.quantizer.decode(codec.quantizer.encode(codec.encoder(codec.spectrum(audio)), beams=1))
@@ -178,9 +179,9 @@ def train(folder: Path, kind: str, minutes: float, adversary: bool, batch_size: 
         nn.utils.clip_grad_norm_(head.parameters(), 1.0)
         optimizer.step()
         average.update(head)
-        step += 1
+        step, spent = step + 1, time.process_time() - begun
         if step % 25 == 0:
-            print(kind, step, f"{clock.spent:.0f}s", round(float(loss.detach()), 3), flush=True)
+            print(kind, step, f"{spent:.0f}s", round(float(loss.detach()), 3), flush=True)
     torch.save(average.values, name)
     print(name, step, "steps", flush=True)
     return name

@@ -7,7 +7,6 @@ forget. So the codes, the decoder and the language models stay what they are; on
 from __future__ import annotations
 
 import copy
-import time
 from pathlib import Path
 
 import numpy as np
@@ -60,32 +59,21 @@ class Crops:
         return clean.astype(np.float32), rough.astype(np.float32)
 
 
-def train(folder: Path, minutes: float, shards: int = 24, seed: int = 0) -> Path:
-    """Trains for `minutes` of clock time, resuming what is there; returns the checkpoint, for `codec_of`."""
+def train(folder: Path, steps: int, shards: int = 24, seed: int = 0) -> Path:
+    """Trains for `steps`, resuming what is there; returns the checkpoint, for `codec_of`."""
     torch.manual_seed(seed)
     codec = codec_training.load(folder / "codec-run.safetensors").requires_grad_(False)
     encoder = copy.deepcopy(codec.encoder).requires_grad_(True)
-    optimizers: list[torch.optim.Optimizer] = [torch.optim.AdamW(encoder.parameters(), lr=3e-4, betas=(0.9, 0.98))]
-    average = common.Average(encoder, 0.995)
-    path, step, spent = folder / "listen-run.safetensors", 0, 0.0
-    if path.exists():
-        meta = common.load_run(path, encoder, average, optimizers)
-        step, spent = meta["step"], meta["spent"]
-    crops = Crops(folder, shards, codec, seed + step)
-    clock, saved, mean = common.Clock(minutes, spent), time.monotonic(), 0.0
-    while clock.done < 1:
-        common.set_rate(optimizers, clock.rate(1.0, step, warm=50, hold=0.4))
+    optimizers = [torch.optim.AdamW(encoder.parameters(), lr=3e-4, betas=(0.9, 0.98))]
+    path = folder / "listen-run.safetensors"
+    run = common.Run(path, steps, encoder, optimizers, decay=0.995, warm=50, hold=0.4, about={"seed": seed})
+    crops = Crops(folder, shards, codec, seed + run.step)
+    for _ in run:
         clean, rough = crops.batch()
         with torch.no_grad():
             wanted, seen = codec.encoder(codec.spectrum(clean)), codec.spectrum(rough)
         loss = (encoder(seen) - wanted).square().mean() / wanted.square().mean()
-        common.descend(loss, encoder, optimizers, average)
-        step, mean = step + 1, (mean or float(loss.detach())) * 0.98 + float(loss.detach()) * 0.02
-        if step % 50 == 0:
-            print(step, f"{clock.spent:.0f}s", round(mean, 4), flush=True)
-        if time.monotonic() - saved > 120 or clock.done >= 1:
-            common.save_run(path, encoder, average, optimizers, {"step": step, "spent": clock.spent, "seed": seed})
-            saved = time.monotonic()
+        run.descend(loss)
     return path
 
 

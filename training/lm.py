@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -232,40 +231,21 @@ def optimizers_for(model: LM) -> list[torch.optim.Optimizer]:
     ]
 
 
-def train(folder: Path, codec: Codec, name: str, minutes: float, batch_size: int = 8, seed: int = 0) -> Path:
-    """Trains the model of that name for `minutes` of clock time, resuming what is there; returns the checkpoint."""
+def train(folder: Path, codec: Codec, name: str, steps: int, batch_size: int = 8, seed: int = 0) -> Path:
+    """Trains the model of that name for `steps`, resuming what is there; returns the checkpoint."""
     torch.manual_seed(seed)
     phones = len(PHONES) + len(MANDARIN_PHONES)
     config = LMConfig(codebooks=codec.config.codebooks, latent=codec.config.latent, phones=phones, **SIZES[name])
     model = LM(config)
     found = sorted((folder / "codes").glob("????.npz"))
     bring_to_scale(model, Streams(found[::8], config, seed).statistics(1024))
-    optimizers = optimizers_for(model)
-    average = common.Average(model, 0.998)
-    path, step, spent = folder / f"{name}-run.safetensors", 0, 0.0
-    if path.exists():
-        meta = common.load_run(path, model, average, optimizers)
-        step, spent = meta["step"], meta["spent"]
-    streams = Streams(found, config, seed + step)
-    generator = torch.Generator().manual_seed(seed + step)
-    clock, saved = common.Clock(minutes, spent), time.monotonic()
-    sums: dict[str, float] = {}
-    while clock.done < 1:
-        common.set_rate(optimizers, clock.rate(1.0, step, warm=100, hold=0.45))
+    about = {"seed": seed, "config": dataclasses.asdict(config)}
+    path = folder / f"{name}-run.safetensors"
+    run = common.Run(path, steps, model, optimizers_for(model), decay=0.998, warm=100, hold=0.45, about=about)
+    streams = Streams(found, config, seed + run.step)
+    generator = torch.Generator().manual_seed(seed + run.step)
+    for _ in run:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss, parts = losses(model, streams.batch(batch_size), generator)
-        common.descend(loss, model, optimizers, average)
-        step += 1
-        sums = {k: sums.get(k, v) * 0.97 + v * 0.03 for k, v in parts.items()}
-        if step % 50 == 0:
-            print(step, f"{clock.spent:.0f}s", {k: round(v, 3) for k, v in sums.items()}, flush=True)
-        if time.monotonic() - saved > 150 or clock.done >= 1:
-            common.save_run(
-                path,
-                model,
-                average,
-                optimizers,
-                {"step": step, "spent": clock.spent, "seed": seed, "config": dataclasses.asdict(config)},
-            )
-            saved = time.monotonic()
+        run.descend(loss, **parts)
     return path

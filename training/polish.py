@@ -9,7 +9,6 @@ language models do not change.
 from __future__ import annotations
 
 import copy
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -168,34 +167,21 @@ def _moved(found: Filters, old: Filters, above: Tensor) -> Tensor:
 WEIGHTS = {"moments": 1.0, "means": 1.0, "octaves": 5.0, "above": 2.0}
 
 
-def train(folder: Path, codec: Codec, minutes: float, shards: int = 24, seed: int = 0) -> Path:
-    """Trains for `minutes` of clock time, resuming what is there; returns the checkpoint, for `polished`."""
+def train(folder: Path, codec: Codec, steps: int, shards: int = 24, seed: int = 0) -> Path:
+    """Trains for `steps`, resuming what is there; returns the checkpoint, for `polished`."""
     torch.manual_seed(seed)
     codec.requires_grad_(False)
     before = codec.decoder
     decoder = copy.deepcopy(before).requires_grad_(True)
-    optimizers: list[torch.optim.Optimizer] = [torch.optim.AdamW(decoder.parameters(), lr=3e-4, betas=(0.8, 0.98))]
-    average = common.Average(decoder, 0.995)
-    path, step, spent = folder / "polish-run.safetensors", 0, 0.0
-    if path.exists():
-        meta = common.load_run(path, decoder, average, optimizers)
-        step, spent = meta["step"], meta["spent"]
-    crops = Crops(folder, shards, codec.config.hop, seed + step)
+    optimizers = [torch.optim.AdamW(decoder.parameters(), lr=3e-4, betas=(0.8, 0.98))]
+    path = folder / "polish-run.safetensors"
+    run = common.Run(path, steps, decoder, optimizers, decay=0.995, warm=50, hold=0.3, about={"seed": seed})
+    crops = Crops(folder, shards, codec.config.hop, seed + run.step)
     centres = band_centres(decoder.vocoder)
-    clock, saved, sums = common.Clock(minutes, spent), time.monotonic(), dict[str, float]()
-    while clock.done < 1:
-        common.set_rate(optimizers, clock.rate(1.0, step, warm=50, hold=0.3))
+    for _ in run:
         batch = crops.batch()
         parts = losses(decoder, before, codec.quantizer.decode(batch.codes), batch, centres)
-        loss = torch.stack([WEIGHTS[name] * part for name, part in parts.items()]).sum()
-        common.descend(loss, decoder, optimizers, average)
-        step += 1
-        sums = {k: sums.get(k, float(v.detach())) * 0.98 + float(v.detach()) * 0.02 for k, v in parts.items()}
-        if step % 50 == 0:
-            print(step, f"{clock.spent:.0f}s", {k: round(v, 4) for k, v in sums.items()}, flush=True)
-        if time.monotonic() - saved > 120 or clock.done >= 1:
-            common.save_run(path, decoder, average, optimizers, {"step": step, "spent": clock.spent, "seed": seed})
-            saved = time.monotonic()
+        run.descend(torch.stack([WEIGHTS[name] * part for name, part in parts.items()]).sum(), **parts)
     return path
 
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import itertools
+import time
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
-from training.common import Average, Clock, load_run, save_run, set_rate
+from training.common import Average, Run, load_run, rate, read_meta, save_run, set_rate
 
 
 def one_step(model: nn.Module, optimizers: list[torch.optim.Optimizer], value: float) -> None:
@@ -49,9 +52,48 @@ def test_the_rate_is_a_share_of_what_each_group_began_with() -> None:
     assert [o.param_groups[0]["lr"] for o in optimizers] == [0.05, 0.1]
 
 
-def test_the_clock_counts_what_was_spent_before() -> None:
-    clock = Clock(minutes=1, spent=45)
-    assert 0.75 <= clock.done < 0.8
-    assert Clock(minutes=1, spent=61).done == 1
-    assert clock.rate(1.0, step=0, warm=10) < clock.rate(1.0, step=10, warm=10)
-    assert Clock(minutes=1, spent=59.9).rate(1.0, step=999) < 0.05
+def test_the_rate_rises_holds_and_falls() -> None:
+    assert rate(0.0, step=0, warm=10) < rate(0.01, step=9, warm=10) == rate(0.4, step=400, warm=10) == 1
+    assert rate(0.7, step=700) == pytest.approx(0.515)
+    assert rate(1.0, step=1000) == pytest.approx(0.03)
+
+
+def run_of(path: Path, steps: int) -> Run:
+    model, _, optimizers = fresh()
+    return Run(path, steps, model, optimizers, decay=0.9, warm=3, hold=0.5, about={"seed": 7})
+
+
+def train(run: Run, until: int = 100) -> None:
+    for step in run:
+        loss = (run.model(torch.full((1, 4), float(step))) - 1).square().sum()
+        run.descend(loss, part=step)
+        if step + 1 == until:
+            break
+
+
+def test_a_run_ends_after_its_steps_and_is_not_done_again(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run.safetensors", 7)
+    train(run)
+    assert read_meta(run.path) == {"step": 7, "spent": run.spent, "seed": 7}
+    again = run_of(run.path, 7)
+    assert list(again) == []
+    assert again.spent == run.spent
+    assert all(torch.equal(value, run.average.values[name]) for name, value in again.average.values.items())
+
+
+def test_a_run_cut_off_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run_of(tmp_path / "whole.safetensors", 9)
+    train(whole)
+    # Two minutes pass at every look at the clock, so every step leaves a checkpoint.
+    ticking = itertools.count(0.0, 121.0)
+    monkeypatch.setattr(time, "monotonic", lambda: next(ticking))
+    cut = run_of(tmp_path / "cut.safetensors", 9)
+    train(cut, until=5)
+    resumed = run_of(cut.path, 9)
+    # The step in which it was cut off is done again.
+    assert resumed.step == 4
+    assert resumed.spent == 4 * 121
+    train(resumed)
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(resumed.model.state_dict()[name], value)
+        assert torch.equal(resumed.average.values[name], whole.average.values[name])
