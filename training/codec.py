@@ -241,7 +241,13 @@ def optimizers_for(model: nn.Module, peak: float) -> list[torch.optim.Optimizer]
 
 
 def train(folder: Path, steps: int, batch_size: int = 24, seed: int = 0, peak: float = 1.5e-3) -> Path:
-    """Trains for `steps` (more than WARM), resuming what is there; returns the checkpoint."""
+    """Trains for `steps`, resuming what is there; returns the checkpoint.
+
+    Raises:
+        ValueError: `steps` end before the codebooks begin.
+    """
+    if steps <= WARM:
+        raise ValueError(f"steps is {steps}: the codec needs more than {WARM}, or it has no codebooks")
     torch.manual_seed(seed)
     config = CodecConfig(phones=len(PHONES))
     model = Training(config)

@@ -79,10 +79,14 @@ def test_several_references_are_one_speaker(voice: Voice, reference: Callable[[s
     other = speaker([audio_of(reference("victor"))]).statistics
     assert (one - two).norm() < 0.25 * (one - other).norm()
     pair = [audio_of(reference("clara")), audio_of(reference("victor"))]
-    between = pitch(voice.say(references=pair))
-    assert pitch(reference("victor")) < between < pitch(reference("clara"))
-    swapped = voice.say(references=pair[::-1])
-    assert abs(pitch(swapped) - between) < 1, "their order means nothing"
+    # Takes of such a speaker are up to eight semitones apart.
+    high, between = (
+        np.mean([pitch(take) for take in voice.takes(range(1, 9), references=references)])
+        for references in (pair[:1], pair)
+    )
+    assert pitch(reference("victor")) + 2 < between < high - 0.5
+    said, swapped = (voice.say(references=references) for references in (pair, pair[::-1]))
+    assert np.array_equal(said.samples, swapped.samples), "their order means nothing"
 
 
 @pytest.mark.parametrize("rubbish", ["no list", [{"audio": b"RIFF nothing", "text": "?"}], [{"audio": 5}], 7, [None]])

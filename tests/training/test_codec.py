@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 import torch
 
-from training.codec import Training
+from training.codec import WARM, Training, train
 from training.features import VOICING_BANDS, envelopes, f0_at, phones_at, voicing
 from training.render import RATE, Phone, Utterance
 from voicelab.engine.config import CodecConfig
@@ -73,3 +76,9 @@ def test_a_pulse_train_is_voice_and_noise_is_not() -> None:
         assert share.shape == (240 - LAG // STEP, VOICING_BANDS)
         assert low <= float(share[30:-30].mean()) <= high
     assert float(voicing(audio[0].numpy(), np.zeros(240, np.float32)).abs().max()) == 0
+
+
+def test_a_codec_that_would_end_before_its_codebooks_begin_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"steps is {WARM}"):
+        train(tmp_path, WARM)
+    assert not list(tmp_path.iterdir())

@@ -14,10 +14,13 @@ from voicelab.checks.execute import Execution, execute, read
 from voicelab.checks.finding import Finding, asks, code_cells, outputs_of
 from voicelab.checks.lint import lint, source_digest
 from voicelab.checks.preview import invisible
+from voicelab.checks.processor import processor
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.replay import Tolerance
 
 __all__ = ["Limits", "Report", "check", "update"]
+
+_ELSEWHERE = "its figures are from another kind of processor ({}; here {}), so they and its pictures are not compared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,9 @@ def check(
 ) -> Report:
     """Return what is wrong with a notebook; its file is left as it is.
 
+    Where its outputs were made on another kind of processor, which its metadata tell, figures and pictures are not
+    compared, and a note says so: the same voice rounds otherwise there, so that some takes come out otherwise.
+
     Args:
         path: the notebook, with the outputs it is known to give.
         limits: sizes, memory and times; the defaults when None.
@@ -77,8 +83,7 @@ def check(
     Raises MissingExtra when Jupyter's parts are not installed, RequestInvalid for masks that are none, OSError for a
     file that cannot be read.
     """
-    path, bounds = Path(path), limits or Limits()
-    compare = Comparing(Masks(masks), tolerance or Tolerance(), pictures)
+    path, bounds, told = Path(path), limits or Limits(), Masks(masks)
     try:
         notebook = read(path)
     except RequestInvalid as error:
@@ -88,6 +93,11 @@ def check(
     cells = len(list(code_cells(notebook)))
     if not run:
         return Report(path, tuple(found), tuple(notes), cells)
+    elsewhere = notebook.metadata.get("voicelab", {}).get("processor", processor())
+    same = elsewhere == processor()
+    if not same:
+        notes.append(Finding(path, None, "processor", _ELSEWHERE.format(elsewhere, processor())))
+    compare = Comparing(told, tolerance or Tolerance(), pictures=pictures and same, figures=same)
     done = execute(path, notebook, timeout=bounds.timeout_s, recordings_only=recordings_only)
     for finding, tolerable in _differences(path, notebook, done, compare):
         (notes if tolerable and tolerant else found).append(finding)
@@ -141,7 +151,8 @@ def _normalised(fresh: Any, was: Any) -> Any:
         cell.metadata = old.metadata
         for name in ("execution", "ExecuteTime"):
             cell.metadata.pop(name, None)
-    fresh.metadata["voicelab"] = {"sources": [source_digest(cell) for _, cell in code_cells(fresh)]}
+    sources = [source_digest(cell) for _, cell in code_cells(fresh)]
+    fresh.metadata["voicelab"] = {"processor": processor(), "sources": sources}
     return fresh
 
 

@@ -14,6 +14,7 @@ from voicelab.checks.digests import digests_in, moved, without_digests
 from voicelab.checks.finding import mime_texts
 from voicelab.checks.lint import WIDGET
 from voicelab.checks.pictures import moved_picture
+from voicelab.checks.processor import without_figures
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.replay import Tolerance
 
@@ -68,11 +69,12 @@ class Masks:
 
 @dataclass(frozen=True, slots=True)
 class Comparing:
-    """How outputs are compared: behind which masks, with which tolerance told, pictures too or not."""
+    """How outputs are compared: behind which masks, with which tolerance told; pictures and figures too or not."""
 
     masks: Masks
     tolerance: Tolerance
     pictures: bool = True
+    figures: bool = True
 
     def differences(self, was: list[Any], now: list[Any]) -> Iterator[Difference]:
         """Yield what differs between the outputs of a cell, as committed and as they are now."""
@@ -93,7 +95,7 @@ class Comparing:
 
     def _in_one(self, place: str, old: _Shown, new: _Shown) -> Iterator[Difference]:
         pairs = [(mime, a, b) for (mime, a), (_, b) in zip(old, new, strict=True) if mime != WIDGET]
-        texts = [(mime, self.masks(a), self.masks(b)) for mime, a, b in pairs if mime not in _PICTURES]
+        texts = [(mime, self._told(a), self._told(b)) for mime, a, b in pairs if mime not in _PICTURES]
         changed = [(mime, a, b) for mime, a, b in texts if a != b]
         if changed:
             # What is plain comes first: the same figures stand in the HTML beside it.
@@ -105,6 +107,10 @@ class Comparing:
         for mime, a, b in pairs if self.pictures else ():
             if mime in _PICTURES and (said := moved_picture(a, b)):
                 yield Difference(f"{place} ({mime}): {said}")
+
+    def _told(self, text: str) -> str:
+        masked = self.masks(text)
+        return masked if self.figures else without_figures(masked)
 
     def _tolerable(self, was: str, now: str) -> bool:
         if without_digests(was) != without_digests(now):

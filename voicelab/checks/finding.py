@@ -21,7 +21,7 @@ class Finding:
     """One thing that is wrong: in which notebook, in which cell (from 1, as they stand; None: the whole), and what.
 
     ``kind`` is one of not-a-notebook, size, secret, stale, times, path, widget, preview, kernel, error, timeout, memory,
-    difference. ``detail`` is what a reader may want to see besides, in lines: the traceback of an error.
+    processor, difference. ``detail`` is what a reader may want to see besides, in lines: the traceback of an error.
     """
 
     notebook: Path

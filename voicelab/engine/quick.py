@@ -255,22 +255,19 @@ class Past:
     def attend(self, query: Floats, keys: Floats, values: Floats) -> Floats:
         """(n, heads, head) and a layer's cache (rows, heads, room, head) → (n, heads, head).
 
-        The heads' numbers are multiplied in two halves, for BLAS to keep to one thread.
+        Not by BLAS: how that groups a sum depends on how many positions stand beside it, on some processors.
         """
         keys, values = keys[self.rows, :, self.seen], values[self.rows, :, self.seen]
-        count, heads, time, head = keys.shape
+        count, heads, _, head = keys.shape
         asked = np.zeros((count, heads, head), np.float32)
         asked[self.at] = query
-        halves = keys.reshape(count, heads, time, 2, head // 2).transpose(0, 1, 3, 2, 4)
-        scores = np.matmul(halves, asked.reshape(count, heads, 2, head // 2, 1))[..., 0].sum(2)
+        scores = np.einsum("rhtd,rhd->rht", keys, asked)
         scores += self.hidden
         scores -= scores.max(-1, keepdims=True)
         np.exp(scores, out=scores)
         # Grain after grain, so that zeros before and after change nothing.
         scores /= scores.reshape(count, heads, -1, GRAIN).sum(2).sum(-1, keepdims=True)
-        halves = values.reshape(count, heads, time, 2, head // 2).transpose(0, 1, 3, 2, 4)
-        made = np.matmul(scores[:, :, None, None], halves)
-        out: Floats = made.reshape(count, heads, head)[self.at]
+        out: Floats = np.einsum("rht,rhtd->rhd", scores, values)[self.at]
         return out
 
 
