@@ -53,9 +53,15 @@ _PLAYED = """
 () => {
   const { blocks, pressed, context } = tape;
   const first = blocks[0]?.frame ?? 0;
-  const last = blocks.at(-1);
-  const whole = new Float32Array(last ? last.frame + last.samples.length - first : 0);
-  for (const { frame, samples } of blocks) whole.set(samples, frame - first);
+  // On a busy machine Chromium tells several blocks the frame of the first of them: none stands before the end of another.
+  let end = first;
+  const places = blocks.map(({ frame, samples }) => {
+    const place = Math.max(frame, end);
+    end = place + samples.length;
+    return place - first;
+  });
+  const whole = new Float32Array(end - first);
+  blocks.forEach(({ samples }, index) => whole.set(samples, places[index]));
   const bytes = new Uint8Array(whole.buffer);
   let text = "";
   for (let at = 0; at < bytes.length; at += 32768) text += String.fromCharCode(...bytes.subarray(at, at + 32768));
