@@ -153,7 +153,8 @@ export class Switcher {
       this.source.node.onended = null;
       this.source.node.stop();
       this.source.node.disconnect();
-      this.source.mix?.stop();
+      // It may still be fading an older one out.
+      this.source.mix?.stop(this.audio.currentTime + LEAD + FADE);
     }
     this.source = null;
     this.playing = false;
