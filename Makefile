@@ -72,7 +72,7 @@ test-browser: $(READY_DEV)
 	@$(call timed,all tests in a browser,"$(BIN)/python" -m pytest -n 2 --dist loadfile tests/browser $(ARGS))
 
 test-thorough: $(READY_DEV)
-	@$(call timed,the long tests,"$(BIN)/python" -m pytest -m thorough $(ARGS))
+	@$(call timed,the long tests,"$(BIN)/python" -m pytest -m thorough -o faulthandler_timeout=1800 $(ARGS))
 
 check: $(READY_DEV)
 	"$(BIN)/ruff" check .
@@ -86,7 +86,7 @@ notebooks: $(READY_DEV)
 	@$(call timed,all notebooks,"$(BIN)/voicelab" check --jobs 2 $(or $(ARGS),notebooks))
 
 notebooks-browser: $(READY_DEV)
-	@"$(BIN)/python" -m pytest -m notebooks tests/browser/test_notebooks.py $(ARGS)
+	@$(call timed,all notebooks in a browser,"$(BIN)/python" -m pytest -m notebooks -n 2 tests/browser/test_notebooks.py $(ARGS))
 
 notebooks-update: $(READY_DEV)
 	@"$(BIN)/voicelab" check --update $(or $(ARGS),notebooks)
