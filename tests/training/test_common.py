@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import itertools
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
+from training import common
 from training.common import Average, Run, load_run, rate, read_meta, save_run, set_rate
 
 
@@ -86,7 +87,8 @@ def test_a_run_cut_off_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pyt
     train(whole)
     # Two minutes pass at every look at the clock, so every step leaves a checkpoint.
     ticking = itertools.count(0.0, 121.0)
-    monkeypatch.setattr(time, "monotonic", lambda: next(ticking))
+    # The clock of training alone: event loops of other tests' services run by the one of `time`.
+    monkeypatch.setattr(common, "time", SimpleNamespace(monotonic=lambda: next(ticking)))
     cut = run_of(tmp_path / "cut.safetensors", 9)
     train(cut, until=5)
     resumed = run_of(cut.path, 9)
