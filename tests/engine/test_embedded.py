@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import time
+import weakref
+
 import numpy as np
 import pytest
 
@@ -25,6 +30,26 @@ def test_batched_is_single() -> None:
             assert float(np.abs(samples).max()) > 0.05
     finally:
         backend.close()
+
+
+def test_who_is_forgotten_speaks_to_the_end_and_leaves_no_thread_and_no_model() -> None:
+    """As when a cell with `lab = vl.connect()` is run again."""
+    request = TTSRequest(text=TEXTS[0], format="wav")
+    with LocalBackend() as backend:
+        whole = b"".join(backend.synthesize(request, seed=3))
+    threads = set(threading.enumerate())
+    backend = LocalBackend()
+    model, stream = weakref.ref(backend._checkpoint.lm), backend.synthesize(request, seed=3)
+    del backend
+    gc.collect()
+    assert b"".join(stream) == whole
+    del stream
+    end = time.monotonic() + 30
+    while (model() is not None or not set(threading.enumerate()) <= threads) and time.monotonic() < end:
+        time.sleep(0.01)
+        gc.collect()
+    assert model() is None
+    assert set(threading.enumerate()) <= threads
 
 
 def test_the_four_tones_differ_in_pitch() -> None:

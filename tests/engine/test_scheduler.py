@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -267,6 +268,20 @@ def test_closing_while_speaking_raises_instead_of_hanging(lm: LM) -> None:
         scheduler.submit(sequence(phonemes(3)))
     scheduler.close()
     assert not worker.alive
+
+
+def test_who_is_forgotten_speaks_to_the_end_and_then_ends_its_thread(lm: LM) -> None:
+    scheduler = Scheduler(lm, rows=2)
+    made = sequence(phonemes(60))
+    scheduler.submit(made)
+    worker, known = scheduler._worker, weakref.ref(scheduler)
+    assert worker is not None
+    del scheduler
+    assert known() is not None
+    assert Reading(made).frames()[-1].ending == "text"
+    del made
+    _until(lambda: known() is None)
+    _until(lambda: not worker.alive)
 
 
 def test_closing_what_never_spoke(lm: LM) -> None:

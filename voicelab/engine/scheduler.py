@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import threading
+import weakref
 
 from voicelab.engine.lm import LM
 from voicelab.engine.sequence import Sequence
@@ -23,7 +23,8 @@ class Scheduler:
     """`submit` from any thread. The cancelled leave at the next frame.
 
     Readers look after the thread: when nothing comes for a while and it is found dead or hanging, all that it was to
-    speak fails with EngineUnavailable, where it hangs is logged, and the next submit starts another.
+    speak fails with EngineUnavailable, where it hangs is logged, and the next submit starts another. A scheduler that nobody
+    knows any more, which none is while it speaks, ends its thread.
     """
 
     def __init__(self, model: LM, rows: int = ROWS, hangs_s: float = HANGS_S) -> None:
@@ -31,6 +32,7 @@ class Scheduler:
         self._lock = threading.Lock()
         self._closed = False
         self._worker: Worker | None = None
+        self._end: weakref.finalize[..., Scheduler] | None = None
 
     def submit(self, *sequences: Sequence) -> None:
         """Takes sequences, which begin together as far as there are rows; their frames come out of them.
@@ -45,10 +47,9 @@ class Scheduler:
             if self._closed:
                 raise EngineError("the engine is closed")
             if self._worker is None:
-                self._worker = Worker(self._model, self.rows)
-                # A thread that is still inside torch when the interpreter goes down takes the process with it.
-                atexit.unregister(self.close)
-                atexit.register(self.close)
+                worker = self._worker = Worker(self._model, self.rows)
+                # Also when the interpreter goes down: a thread that is still inside torch takes the process with it.
+                self._end = weakref.finalize(self, worker.close, EngineError("the engine was closed"), _CLOSE_S)
             taken = self._worker.submit(sequences)
         if not taken:  # it failed just now
             raise EngineUnavailable("the engine is being started anew; try again")
@@ -63,10 +64,8 @@ class Scheduler:
         """Fails what still speaks, and ends the thread."""
         with self._lock:
             self._closed = True
-            worker = self._worker
-        if worker is not None:
-            worker.close(EngineError("the engine was closed"), _CLOSE_S)
-            atexit.unregister(self.close)
+        if self._end is not None:
+            self._end()
 
     def check(self) -> None:
         """Gives the thread up if it is dead or hangs; otherwise does nothing."""
@@ -75,6 +74,8 @@ class Scheduler:
             if worker is None or self._closed or not self._ill(worker):
                 return
             self._worker = None
+            if self._end is not None:
+                self._end.detach()
         how = f"hangs for {worker.busy_s:.0f} s" if worker.alive else "is dead"
         _LOG.critical("the engine's thread %s and is given up; it was at\n%s", how, worker.dump())
         worker.close(EngineUnavailable("the engine hung and was started anew; try again"), 0.0)
