@@ -64,8 +64,10 @@ class Scheduler:
         """Fails what still speaks, and ends the thread."""
         with self._lock:
             self._closed = True
-        if self._end is not None:
-            self._end()
+            worker, end = self._worker, self._end
+        if worker is not None and end is not None:
+            worker.close(EngineError("the engine was closed"), _CLOSE_S)  # whoever closes waits, also the second
+            end.detach()
 
     def check(self) -> None:
         """Gives the thread up if it is dead or hangs; otherwise does nothing."""
