@@ -33,6 +33,10 @@ HEAD = """# Performance
 Every figure here was printed by the command above it, on the machine that is named. `python bench/page.py` writes this
 page from `bench/results/`; `python bench/page.py --measure bench/speed.py` measures one of them anew. Intervals are 95 %
 intervals. The figures of the voice itself are in the [model card](../training/README.md).
+
+What is dated before 2026-11-22 was measured with revision 7 of the engine. Revision 8 adds up attention in another order, so
+that its samples are alike on more processors; it costs 17 µs more a layer and frame
+([measured](decisions/2026-11-22-processors.md)).
 """
 _HELPERS = ("machine", "page", "recognise", "stats", "systems")
 _DRAWN = ("picture", "samples")

@@ -108,6 +108,16 @@ def test_who_speaks_in_the_call_replaces_who_speaks_by_default(backend: Recorder
     assert (cloned.reference_id, cloned.references) == (None, (reference,))
 
 
+def test_who_speaks_by_new_defaults_replaces_who_spoke_by_the_old(backend: Recorder) -> None:
+    reference = ReferenceAudio(audio=b"RIFF", text="a")
+    cloned = Lab(backend, voice="ada").with_defaults(references=[reference])
+    assert (cloned.request("a").reference_id, cloned.request("a").references) == (None, (reference,))
+    assert cloned.with_defaults(voice="ben").request("a").references is None
+    assert Lab(backend, voice="ada").with_defaults(reference_id="ben").request("a").reference_id == "ben"
+    # What is taken away, or says nothing of who speaks, leaves it.
+    assert Lab(backend, voice="ada").with_defaults(references=None, top_p=0.5).request("a").reference_id == "ada"
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [

@@ -37,7 +37,7 @@ __all__ = [
     "voices_of",
 ]
 
-SeedSupport = Literal["exact", "best-effort", "none"]
+SeedSupport = Literal["exact", "best-effort", "none", "unknown"]
 
 DEFAULT_MAX_TEXT = 20_000
 """Characters of text that a backend of ours takes in one request, unless it is configured otherwise."""
@@ -60,8 +60,9 @@ class Capabilities:
     """What a backend declares about itself.
 
     ``device`` is where it runs ("cpu", "cuda:0 …", "remote"). ``seed`` says whether the same seed gives
-    the same samples (exact), nearly so (best-effort), or cannot be given (none). ``fingerprint`` tells
-    one set of weights, or one service, from another: a digest or a base address, never a secret.
+    the same samples (exact), nearly so (best-effort), or cannot be given (none); unknown is a service that could not
+    be asked. ``fingerprint`` tells one set of weights, or one service, from another: a digest or a base address,
+    never a secret.
     ``max_text`` is in characters, None when unknown; ``price_per_million_bytes`` in the account's
     currency per million UTF-8 bytes of text, None when unknown. ``one_model`` says whether all ``models`` are
     names of one and the same set of weights, None when unknown. ``at_once`` is how many requests it speaks side by

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Lab", "Voice", "connect"]
 
+# What says who speaks.
+_WHO = ("voice", "reference_id", "references")
+
 Voice = str | VoicePreset | VoiceModel
 """Who speaks: the id of a preset or of a stored voice, or the thing itself."""
 
@@ -133,7 +136,11 @@ class Lab:
         Takes what ``speak`` takes. None takes a default away. Raises RequestInvalid.
         """
         fields = _with_prosody(fields, self._defaults.get("prosody"))
-        merged = {name: value for name, value in {**self._defaults, **fields}.items() if value is not None}
+        before = dict(self._defaults)
+        if any(fields.get(name) is not None for name in _WHO):
+            # Whoever is named speaks in the place of who spoke before.
+            before = {name: value for name, value in before.items() if name not in _WHO}
+        merged = {name: value for name, value in {**before, **fields}.items() if value is not None}
         lab = Lab(self._backend, opening=self._opening, **merged)
         lab._met = self._met
         return lab
@@ -148,7 +155,7 @@ class Lab:
             fields["reference_id"] = _voice_id(voice)
         if "reference_id" in fields or "references" in fields:
             # A call that says who speaks replaces the default speaker altogether.
-            for name in ("voice", "reference_id", "references"):
+            for name in _WHO:
                 merged.pop(name, None)
         if "voice" in merged:
             merged["reference_id"] = _voice_id(merged.pop("voice"))

@@ -104,6 +104,13 @@ def test_a_service_that_refuses_the_key(run: Any, service: str, monkeypatch: pyt
     assert done.stdout.splitlines()[-1] == "in trouble: VOICELAB_BASE_URL"
 
 
+def test_an_address_that_is_none_of_the_interface(run: Any, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICELAB_BASE_URL", f"{service}/v1")
+    done = run("doctor")
+    assert done.exit_code == 1
+    assert "see that the address is right" in done.stdout
+
+
 @pytest.mark.skipif(os.name == "nt", reason="a folder is made unusable with a file in its way")
 def test_all_that_can_be_wrong_at_once_and_how_to_mend_each(tmp_path: Path) -> None:
     # A copy of the package with one bit of the weights turned, packages that are missing or too old, no

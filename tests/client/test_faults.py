@@ -85,7 +85,7 @@ def test_a_service_that_is_not_there_yet_is_asked_again(script: Script, connect:
         script.health = b""  # no answer: the connection is closed
         script.serve, serve = (lambda connection: connection.close()), script.serve  # type: ignore[method-assign]
         first = backend.capabilities
-        assert first.seed == "none"
+        assert first.seed == "unknown"
         script.serve = serve  # type: ignore[method-assign]
         script.health = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(healthy), healthy)
         assert backend.capabilities.seed == "exact"
@@ -103,6 +103,27 @@ def test_a_health_page_that_hangs_is_waited_for_once(
     assert script.probes == 1
 
 
+def test_a_seed_for_a_service_that_could_not_be_asked_is_sent_and_not_taken_for_used(
+    script: Script, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("voicelab.client.caller._PROBE_SECONDS", 0.3)
+    script.health = b""  # no answer, and no end
+    script.acts = [reply(200, b"ab"), reply(200, b"ab", x_voicelab_seed="7")]
+    with connect(script.url) as backend:
+        silent, told = (backend.synthesize(REQUEST, seed=7).clip() for _ in range(2))
+    assert all(b"x-voicelab-seed: 7" in head.lower() for head in script.asked)
+    assert silent.provenance.seed is None
+    assert any("whether it takes a seed" in note for note in silent.notes)
+    assert (told.provenance.seed, any("seed" in note for note in told.notes)) == (7, False)
+
+
+def test_a_seed_does_not_hide_that_a_service_is_not_there(connect: Connect) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with connect(nobody) as backend, pytest.raises(ServiceUnavailable, match="cannot be reached"):
+        backend.synthesize(REQUEST, seed=1).clip()
+
+
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 def test_a_service_that_is_busy_is_asked_what_it_is_the_next_time(
     script: Script, connect: Connect, status: int
@@ -110,7 +131,7 @@ def test_a_service_that_is_busy_is_asked_what_it_is_the_next_time(
     script.health = b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status
     told = b'{"backend":{"seed":"exact"}}'
     with connect(script.url) as backend:
-        assert backend.capabilities.seed == "none"
+        assert backend.capabilities.seed == "unknown"
         script.health = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(told), told)
         assert backend.capabilities.seed == "exact"
 

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker
 from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, SpeechStream, VoicePreset
 from voicelab.engine import checkpoint
-from voicelab.engine.local import LocalBackend
+from voicelab.engine.local import LocalBackend, _fingerprint
 from voicelab.engine.text.mandarin import ALL_PHONES
 from voicelab.errors import Cancelled, EngineError, MissingExtra, RequestInvalid, WeightsError
 from voicelab.schema import ReferenceAudio, TTSRequest
@@ -200,6 +201,18 @@ def test_references_make_a_speaker(backend: LocalBackend) -> None:
     reference = ReferenceAudio(audio=_tone(), text="a tone")
     cloned = _bytes(backend.synthesize(_request(references=(reference,)), seed=1))
     assert cloned != _bytes(backend.synthesize(_request(), seed=1))
+
+
+def test_an_empty_voice_is_an_unknown_one(backend: LocalBackend) -> None:
+    for references in ((), (ReferenceAudio(audio=_tone(), text="a"),)):
+        with pytest.raises(RequestInvalid, match="there is no voice ''"):
+            backend.synthesize(_request("Hi", reference_id="", references=references)).clip()
+
+
+def test_another_kind_of_device_has_another_fingerprint(backend: LocalBackend) -> None:
+    of = {name: _fingerprint(backend._checkpoint, torch.device(name)) for name in ("cpu", "cuda", "mps")}
+    assert len(set(of.values())) == 3
+    assert of["cpu"] == backend.capabilities.fingerprint
 
 
 def test_an_unknown_voice_is_refused_by_field(backend: LocalBackend) -> None:

@@ -157,6 +157,22 @@ def test_removing(cache: Cache, tones: ToneBackend) -> None:
     assert (len(cache), bool(cache)) == (0, True)
 
 
+def test_files_of_somebodys_own_in_its_folders_are_left_alone(tmp_path: Path, tones: ToneBackend) -> None:
+    own = [tmp_path / name for name in ("corpus.wav", "references/ada.wav", "damaged/why.txt", "unfinished-work.txt")]
+    for path in own:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes(1_000_000))
+        os.utime(path, (0, 0))
+    cache = Cache(tmp_path, max_bytes=100_000)
+    for number in range(20):
+        cache.take(tones, ask(f"Take {number}."), seed=1)
+    assert cache.stats().bytes <= 100_000
+    assert 0 < len(cache) < 20
+    cache.clear()
+    assert len(cache) == cache.stats().bytes == 0
+    assert all(path.stat().st_size == 1_000_000 for path in own)
+
+
 def test_a_take_that_cannot_be_kept_is_returned_with_a_note(tmp_path: Path, tones: ToneBackend) -> None:
     (tmp_path / "file").write_bytes(b"")
     cache = Cache(tmp_path / "file" / "cache")

@@ -60,6 +60,16 @@ def test_every_field_of_the_schema_has_a_knob_with_its_bounds(explore: Callable[
     assert panel.code == f"lab.speak({TEXT!r})"
 
 
+def test_no_seed_is_the_labs_own(explore: Callable[..., ExplorePanel]) -> None:
+    panel = explore()
+    assert panel.knobs.controls["seed"].placeholder == "1, the lab's own"
+    assert explore(seed=None).knobs.controls["seed"].placeholder == "new every time"
+    turn(panel, "seed", "")
+    assert panel.code == f"lab.speak({TEXT!r})"
+    turn(panel, "seed", "3")
+    assert panel.code == f"lab.speak({TEXT!r}, seed=3)"
+
+
 def test_letting_go_speaks_what_the_code_says(explore: Callable[..., ExplorePanel]) -> None:
     panel = explore()
     turn(panel, "temperature", 0.9)

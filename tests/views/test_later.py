@@ -3,6 +3,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import pytest
+
 from voicelab.views.later import Later
 
 
@@ -34,6 +36,22 @@ def test_a_wish_during_the_work_makes_it_unwanted_and_is_worked_on_after() -> No
     go.set()
     assert later.settled(5)
     assert calls == [False, True]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_work_that_fails_can_be_wished_for_again() -> None:
+    calls: list[bool] = []
+
+    def work(wanted: Callable[[], bool]) -> None:
+        calls.append(wanted())
+        if len(calls) == 1:
+            raise ValueError("the first time")
+
+    later = Later(work, delay=0.01)
+    for count in (1, 2):
+        later.ask()
+        assert later.settled(5)
+        assert len(calls) == count
 
 
 def test_closing_leaves_nothing_running() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,36 @@ def test_a_failing_cell_keeps_a_secret(panels: Callable[..., SweepPanel]) -> Non
     # Nor do the table, what a notebook keeps, and what is exported.
     assert set(panel.result.frame()["error"]) == {told}
     assert told in panel.result._repr_mimebundle_()["text/html"]
+
+
+def test_after_a_run_that_failed_another_can_begin(
+    panels: Callable[..., SweepPanel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = panels()
+    with monkeypatch.context() as broken:
+        broken.setattr(Cache, "look", lambda *_: 1 / 0)
+        failed = panel.run()
+        assert panel.wait(20)
+    assert failed is not None
+    assert failed.state == "failed"
+    assert "division by zero" in panel.message.value
+    assert (panel.run_button.disabled, panel.run_button.description) == (False, "Run")
+    again = panel.run()
+    assert again is not failed
+    assert panel.wait(20)
+    assert panel.message.value == ""
+    assert len(panel.result.takes) == 3
+
+
+def test_the_table_of_a_run_at_work_has_the_takes_that_are_there(panels: Callable[..., SweepPanel]) -> None:
+    panel = panels()
+    panel.run()
+    assert panel.wait(20)
+    whole = panel.result
+    # Each look finds one take more.
+    looks = iter(replace(whole, outcomes=whole.outcomes[:count]) for count in range(1, 4))
+    panel.takes.fill_from(lambda: next(looks))
+    assert len(panel.takes.frame()) == 1
 
 
 def test_pause_cancel_and_resume(panels: Callable[..., SweepPanel]) -> None:

@@ -155,6 +155,26 @@ def test_other_metrics_are_measured_on_the_takes_that_are_there(make: Callable[.
     assert all(set(row.figures) == {"peak", "level"} for row in work.rows)
 
 
+def test_a_filter_by_what_is_no_longer_measured_hides_nothing_and_work_goes_on(
+    make: Callable[..., TakeWork], page: Page
+) -> None:
+    work = make(5)
+    work.show(range(5))
+    assert work.settled(20)
+    work.arrange("duration<0.52")
+    assert work.settled(20)
+    assert page.order == [0, 1]
+    work.measure(["peak"])
+    assert work.settled(20)
+    assert page.order == [0, 1, 2, 3, 4]
+    assert [row.id for row in work.shown] == page.order
+    assert [figure for figure, _ in page.cards[4]["figures"]] == ["peak"]
+    # It counts again once it means something again.
+    work.measure(["duration"])
+    assert work.settled(20)
+    assert page.order == [0, 1]
+
+
 def test_nothing_runs_when_there_is_nothing_to_do_or_it_is_closed(make: Callable[..., TakeWork]) -> None:
     def working() -> int:
         return sum(thread.name == "voicelab-takes" and thread.is_alive() for thread in threading.enumerate())

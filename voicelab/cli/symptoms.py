@@ -17,7 +17,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from voicelab.errors import AuthenticationError, MissingExtra, NotFound, RequestInvalid, ServiceError, VoicelabError
+from voicelab.errors import AuthenticationError, MissingExtra, RequestInvalid, ServiceError, VoicelabError
 from voicelab.schema import FORMATS
 
 __all__ = ["CHECKS", "Symptom", "wal_reset_risk"]
@@ -268,14 +268,12 @@ def _service() -> Iterator[Symptom]:
 
 
 def _asked(address: str, key: str | None) -> tuple[str, str]:
-    """Ask a service for a voice that there is not, which costs nothing; return what is wrong, and what to do."""
+    """Ask a service for nothing, which costs nothing; return what is wrong, and what to do."""
     from voicelab.client import RetryPolicy, ServiceBackend
 
     try:
         with ServiceBackend(address, key, timeout=_ASK_S, retry=RetryPolicy(attempts=1)) as service:
-            service.get_voice("00000000000000000000000000000000")
-    except NotFound:
-        return "", ""
+            service.check()
     except AuthenticationError as error:
         told = (
             "a key in VOICELAB_API_KEY" if key is None else "another key in VOICELAB_API_KEY: this one is not accepted"

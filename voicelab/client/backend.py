@@ -24,6 +24,7 @@ from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest, VoiceCreate, Voice
 
 __all__ = ["AsyncServiceBackend", "ServiceBackend"]
 
+_UNSEEDED = "The service could not be asked whether it takes a seed, and did not say that it used {}"
 _UNFRAMED = "The service did not say where the audio ends; if it was cut off, nobody could tell"
 
 
@@ -126,6 +127,13 @@ class ServiceBackend:
         """
         return self._record(wire.get_call(id))
 
+    def check(self) -> None:
+        """Ask whether the address is that of a service which takes the key. Nothing is spoken or charged.
+
+        Raises AuthenticationError, NotFound when there is no such service there, ServiceError and its kinds.
+        """
+        at_once(self._caller.check(self._transport(Line())))
+
     def _transport(self, line: Line) -> BlockingTransport:
         return BlockingTransport(self._client, line, self._shut)
 
@@ -227,6 +235,10 @@ class AsyncServiceBackend:
         """Return a voice model's record with ``GET /model/{id}``, as ``ServiceBackend.get_voice`` does."""
         return await self._record(wire.get_call(id))
 
+    async def check(self) -> None:
+        """Ask whether the service is there and takes the key, as ``ServiceBackend.check`` does."""
+        await self._caller.check(self._transport)
+
     async def _record(self, call: wire.Call) -> VoiceModel:
         return await self._caller.record(call, self._transport)
 
@@ -255,9 +267,14 @@ class _Speech:
         if not wire.says_its_end(audio.answer):
             self._notes = (_UNFRAMED,)
         stream = self.stream()
-        if stream is not None and stream.seed is None:
-            # A seed that the service drew itself belongs into the clip's provenance.
-            stream.seed = wire.seed_of(audio.answer)
+        if stream is None:
+            return
+        asked, told = stream.seed, wire.seed_of(audio.answer)
+        if asked is None or stream.backend.seed == "unknown":
+            # A seed that the service drew itself belongs into the clip's provenance, and none that it may not know.
+            stream.seed = told
+        if asked is not None and stream.seed is None:
+            self._notes += (_UNSEEDED.format(asked),)
 
     def epilogue(self) -> Epilogue:
         """Return what is to be said at the end."""

@@ -19,7 +19,14 @@ from voicelab.client import wire
 from voicelab.client.address import Bearer, checked_url, is_loopback
 from voicelab.client.retry import RETRIED, RetryPolicy, retry_after
 from voicelab.client.transport import Reply, Transport
-from voicelab.errors import ServiceError, ServiceTimeout, ServiceUnavailable, StreamTruncated, VoicelabError
+from voicelab.errors import (
+    RequestInvalid,
+    ServiceError,
+    ServiceTimeout,
+    ServiceUnavailable,
+    StreamTruncated,
+    VoicelabError,
+)
 from voicelab.schema import VoiceModel
 
 __all__ = ["Audio", "Caller", "Timeouts"]
@@ -119,7 +126,7 @@ class Caller:
     def known(self) -> Capabilities | None:
         """What the service declared, or what is assumed of it for now; None when it is to be asked."""
         if self._told is None and time.monotonic() < self._quiet_until:
-            return wire.remote(self.base_url)
+            return wire.remote(self.base_url, "unknown")
         return self._told
 
     async def capabilities(self, transport: Transport) -> Capabilities:
@@ -135,7 +142,7 @@ class Caller:
             elif failed.status is None and not failed.unsent and isinstance(failed.error, ServiceTimeout):
                 self._quiet_until = time.monotonic() + _PROBE_PAUSE_SECONDS
             # Otherwise it was not reached; it may be there the next time.
-        return self._told or wire.remote(self.base_url)
+        return self._told or wire.remote(self.base_url, "unknown")
 
     async def record(self, call: wire.Call, transport: Transport) -> VoiceModel:
         """Return the voice model record that a call is answered with. Raises RequestInvalid, ServiceError."""
@@ -144,6 +151,19 @@ class Caller:
             return await self._whole(await self._open(call, transport, self._timeouts, auth=self._auth))
 
         return wire.voice_of(await self._tried(call, transport, once))
+
+    async def check(self, transport: Transport) -> None:
+        """Ask for nothing. Raises AuthenticationError, NotFound where there is no such service, ServiceError."""
+
+        async def once() -> wire.Answer:
+            return await self._whole(await self._open(wire.CHECK, transport, self._timeouts, auth=self._auth))
+
+        try:
+            answer = await self._tried(wire.CHECK, transport, once)
+        except RequestInvalid:
+            return
+        message = f"{self.base_url} is no service of the interface: it takes speech without a text"
+        raise ServiceError(message, status=answer.status)
 
     async def speak(self, call: wire.Call, transport: Transport) -> Audio:
         """Return the answer to a call for speech once its first audio is there. Raises RequestInvalid, ServiceError."""

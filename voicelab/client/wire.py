@@ -13,7 +13,7 @@ import httpx
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
 
 from voicelab import __version__
-from voicelab.backend import Capabilities, VoicePreset
+from voicelab.backend import Capabilities, SeedSupport, VoicePreset
 from voicelab.errors import (
     AuthenticationError,
     FieldError,
@@ -86,6 +86,15 @@ class Answer:
 
 HEALTH = Call("GET", "/health", {"accept": "application/json", "user-agent": _AGENT}, "undelivered")
 """What a service of ours tells about itself; others answer 404, which is fine."""
+
+CHECK = Call(
+    "POST",
+    "/v1/tts",
+    {"accept": "application/json", "content-type": "application/json", "user-agent": _AGENT},
+    "undelivered",
+    b"{}",
+)
+"""Speech without a text: a service that takes the key refuses it as invalid, and speaks nothing."""
 
 
 def speech_call(request: TTSRequest, model: Model, seed: int | None) -> Call:
@@ -182,9 +191,9 @@ def failure(answer: Answer) -> VoicelabError:
     return _error(_kind(answer.status), f"the service answered {answer.status}: {message}", answer)
 
 
-def remote(base_url: str) -> Capabilities:
-    """Return what is known of a service that tells nothing about itself."""
-    return Capabilities(name="service", models=MODELS, device="remote", seed="none", fingerprint=base_url)
+def remote(base_url: str, seed: SeedSupport = "none") -> Capabilities:
+    """Return what is known of a service that tells nothing about itself; ``seed`` is unknown while it was not reached."""
+    return Capabilities(name="service", models=MODELS, device="remote", seed=seed, fingerprint=base_url)
 
 
 def capabilities_of(answer: Answer, base_url: str) -> Capabilities:

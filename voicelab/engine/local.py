@@ -101,7 +101,7 @@ class LocalBackend:
             models=("s1", "s2-pro"),
             device=_describe(self._device),
             seed="exact",
-            fingerprint=_fingerprint(self._checkpoint),
+            fingerprint=_fingerprint(self._checkpoint, self._device),
             languages=self._checkpoint.languages,
             voices=self._checkpoint.presets,
             max_text=DEFAULT_MAX_TEXT,
@@ -221,7 +221,7 @@ class LocalBackend:
         fitted: Callable[[], Fitted],
     ) -> Epilogue:
         voice = request.reference_id
-        if voice and voice not in self._checkpoint.speakers:
+        if voice is not None and voice not in self._checkpoint.speakers:
             self._voices.count(voice)
         alone = self._checkpoint.small is None
         notes = (*speech.notes, *prosody.notes, *((_ONE_VOICE,) if alone and model == _SMALL else ()))
@@ -231,19 +231,19 @@ class LocalBackend:
             with torch.inference_mode():
                 told = self._checkpoint.lm.encode_speaker(every.to(self._device)).cpu()
             near = similarity(told[0], told[1], told[2:])
-        if request.references and not voice:
+        if request.references and voice is None:
             notes += self._references.doubts(request.references)
         return Epilogue(stretch_words(speech.words, prosody.speed), notes, near)
 
     def _cloned(self, request: TTSRequest) -> bool:
         """Whether the speaker is none that training heard."""
-        if request.reference_id:
+        if request.reference_id is not None:
             return request.reference_id not in self._checkpoint.speakers
         return bool(request.references)
 
     def _speaker(self, request: TTSRequest) -> Speaker:
         speakers = self._checkpoint.speakers
-        if request.reference_id:
+        if request.reference_id is not None:
             if request.reference_id in speakers:
                 return Speaker(speakers[request.reference_id])
             stored = self._voices.speaker(request.reference_id, self._owner)
@@ -299,9 +299,11 @@ def _encoded(speech: Speech, prosody: ProsodyProcessor, encoder: StreamEncoder) 
     yield encoder.feed(prosody.finish()) + encoder.finish()
 
 
-def _fingerprint(found: checkpoint.Checkpoint) -> str:
-    """Other weights or another revision, another fingerprint."""
+def _fingerprint(found: checkpoint.Checkpoint, device: torch.device) -> str:
+    """Other weights, another revision or another kind of device, another fingerprint: each has samples of its own."""
     known = [str(REVISION), found.digest, *([found.small_digest] if found.small_digest else [])]
+    if device.type != "cpu":
+        known.append(device.type)
     return hashlib.sha256(":".join(known).encode()).hexdigest()[:16]
 
 

@@ -44,6 +44,10 @@ _FIRST_READ = 16 * 1024
 _SUFFIX = ".entry"
 _KEY = re.compile("[0-9a-f]{64}", re.ASCII)
 _UNFINISHED = "unfinished-"
+# What is ours in each folder: there may be files of somebody's own beside them.
+_OURS = re.compile(r"[0-9a-f]{64}\.entry|unfinished-[0-9a-f]{16}", re.ASCII)
+_OURS_REFERENCE = re.compile(r"[0-9a-f]{64}|unfinished-[0-9a-f]{16}", re.ASCII)
+_OURS_DAMAGED = re.compile(r"[0-9a-f]{64}(\.entry)?-[0-9a-f]{8}", re.ASCII)
 _UNFINISHED_SECONDS = 3600.0
 
 
@@ -142,13 +146,14 @@ class Entries:
                     yield item.name[: -len(_SUFFIX)]
 
     def files(self) -> list[File]:
-        """Return all files that take up room: entries, reference audio, what was set aside or not finished."""
+        """Return all files of ours that take up room: entries, reference audio, what was set aside or not finished."""
         found = []
-        for folder in (self.folder, self.references, self.damaged):
+        ours = {self.folder: _OURS, self.references: _OURS_REFERENCE, self.damaged: _OURS_DAMAGED}
+        for folder, name in ours.items():
             with suppress(FileNotFoundError), os.scandir(folder) as items:
                 for item in items:
                     with suppress(FileNotFoundError):
-                        if item.is_file(follow_symlinks=False):
+                        if name.fullmatch(item.name) and item.is_file(follow_symlinks=False):
                             status = item.stat(follow_symlinks=False)
                             found.append(File(Path(item.path), status.st_size, status.st_mtime))
         return found

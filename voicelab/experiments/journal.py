@@ -18,7 +18,7 @@ from voicelab.errors import StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.declared import capabilities_record
 from voicelab.experiments.entries import disk_failure
-from voicelab.experiments.manifest import MANIFEST_VERSION, Failed, Manifest, check_header, load
+from voicelab.experiments.manifest import MANIFEST_VERSION, Failed, Manifest, check_header, line_of, load
 from voicelab.experiments.surroundings import hardware, libraries
 from voicelab.experiments.take import Take, request_record
 
@@ -76,27 +76,29 @@ class Journal:
             self._file.close()
             raise
         # Audio that was lost since then, or changed, is made again like a take that never was.
-        self._written = {take.key for take in self.manifest.takes if self._whole(take)}
+        held = zip(self.manifest.takes, self.manifest.labels, strict=True)
+        self._written = {line_of(take.key, labels) for take, labels in held if self._whole(take)}
 
     @property
     def keys(self) -> frozenset[str]:
         """The keys of the takes that are written down and whose audio is there: what need not be done again."""
         with self._lock:
-            return frozenset(self._written)
+            return frozenset(key for key, _ in self._written)
 
     def add(self, take: Take, **labels: object) -> Take:
         """Keep a take's audio, then write it down with ``labels`` (JSON-able) beside it; return the take kept.
 
-        A take that is written down already is not written again. Raises StoreError when the disk fails or
+        A take that is written down already is not written again, but for other labels: several cells of a sweep may
+        share one take. Raises StoreError when the disk fails or
         is full; all that was written before stays.
         """
         kept = self.cache.put(take)
         key = kept.key
         line = {"line": "take", "key": key, "labels": labels, "take": kept.record()}
         with self._lock:
-            if key not in self._written:
+            if line_of(key, labels) not in self._written:
                 self._write(line)
-                self._written.add(key)
+                self._written.add(line_of(key, labels))
         return kept
 
     def fail(self, failed: Failed) -> None:

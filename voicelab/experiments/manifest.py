@@ -137,6 +137,7 @@ def load(path: str | Path, *, folder: str | Path | None = None) -> Manifest:
     for number, line in enumerate(lines[1:], start=2):
         reader.read(number, line)
     found = list(reader.takes.values())
+    had = {key for key, _ in reader.takes}
     if "sweep" in header["about"] and all(isinstance(labels.get("cell"), int) for _, labels in found):
         # Which of several ended first is chance, and must not show in a table.
         found.sort(key=lambda one: (one[1]["cell"], one[0].repeat))
@@ -148,9 +149,18 @@ def load(path: str | Path, *, folder: str | Path | None = None) -> Manifest:
         sessions=(header["session"], *reader.sessions),
         takes=tuple(take for take, _ in found),
         labels=tuple(labels for _, labels in found),
-        failures=tuple(failed for key, failed in reader.failures.items() if key not in reader.takes),
+        failures=tuple(failed for key, failed in reader.failures.items() if key not in had),
         notes=tuple(reader.notes),
     )
+
+
+def line_of(key: str, labels: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what tells the line of a take from others: its key and what is said beside it, but for a cell's number.
+
+    That is left out since a sweep that has grown counts its cells anew.
+    """
+    said = {name: value for name, value in labels.items() if name != "cell"}
+    return key, json.dumps(said, sort_keys=True)
 
 
 def check_header(path: Path, line: bytes) -> dict[str, Any]:
@@ -176,7 +186,7 @@ class _Reader:
     def __init__(self, path: Path, entries: Entries) -> None:
         self._path = path
         self._entries = entries
-        self.takes: dict[str, tuple[Take, Mapping[str, Any]]] = {}
+        self.takes: dict[tuple[str, str], tuple[Take, Mapping[str, Any]]] = {}
         self.failures: dict[str, Failed] = {}
         self.sessions: list[Mapping[str, Any]] = []
         self.notes: list[str] = []
@@ -205,7 +215,7 @@ class _Reader:
         )
         if take.key != key:
             return False
-        self.takes[key] = (take, record["labels"])
+        self.takes[line_of(key, record["labels"])] = (take, record["labels"])
         return True
 
     def _failed(self, record: Mapping[str, Any]) -> bool:

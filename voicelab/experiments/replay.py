@@ -75,7 +75,7 @@ class SeedCheck:
     @property
     def honest(self) -> bool:
         """Whether the claim holds."""
-        order: tuple[SeedSupport, ...] = ("none", "best-effort", "exact")
+        order: tuple[SeedSupport, ...] = ("unknown", "none", "best-effort", "exact")
         return order.index(self.observed) >= order.index(self.declared)
 
 

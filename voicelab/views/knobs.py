@@ -61,7 +61,7 @@ class Knobs:
             "latency": _control(knob("latency")),
             "seed": w.Text(
                 description="seed",
-                placeholder="new every time",
+                placeholder="new every time" if seed is None else f"{seed}, the lab's own",
                 continuous_update=False,
                 disabled=capabilities.seed == "none",
                 tooltip="A whole number; the same seed repeats the same speech where the backend can.",
@@ -96,6 +96,8 @@ class Knobs:
 
     def changes(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return those settings that are not what a call has anyway."""
+        # No seed here is the lab's own, as for ``speak``.
+        settings = {name: value for name, value in settings.items() if (name, value) != ("seed", None)}
         return {name: value for name, value in settings.items() if value != self._base[name]}
 
     def fields(self, settings: Mapping[str, Any]) -> dict[str, Any]:

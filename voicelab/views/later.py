@@ -55,10 +55,16 @@ class Later:
                     if self._closed:
                         return
                     asked = self._asked
-            self._does(lambda: self._asked == asked and not self._closed)  # noqa: B023
-            with self._awake:
-                self._done = asked
-                self._awake.notify_all()
-                if self._asked == asked:
-                    self._thread = None
-                    return
+            over = True
+            try:
+                self._does(lambda: self._asked == asked and not self._closed)  # noqa: B023
+                over = False
+            finally:
+                with self._awake:
+                    self._done = asked
+                    self._awake.notify_all()
+                    over = over or self._asked == asked
+                    if over:
+                        self._thread = None
+            if over:
+                return

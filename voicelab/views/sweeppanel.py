@@ -132,11 +132,13 @@ class ResultPanel(Lasting, TakesView):
 
     def frame(self) -> pd.DataFrame:
         """Return the table of all takes with their measurements, those that are made; ``frame`` of a result has more."""
-        frame = self.result.frame()
-        rows = {row.id: row for row in self.grid.work.rows}
-        ids = [_id(self.result.grid, outcome) for outcome in self.result.outcomes]
+        # Of a sweep that runs, each look at the result is another one.
+        result = self.result
+        frame = result.frame()
+        figures = {row.id: row.figures for row in self.grid.work.rows}
+        ids = [_id(result.grid, outcome) for outcome in result.outcomes]
         for metric in self.grid.work.metrics:
-            frame[metric.name] = [rows[key].figures.get(metric.name, float("nan")) for key in ids]
+            frame[metric.name] = [figures.get(key, {}).get(metric.name, float("nan")) for key in ids]
         return frame
 
     def show_table(self) -> None:
@@ -201,7 +203,7 @@ class SweepPanel(Lasting, w.VBox):  # type: ignore[misc]  # ipywidgets publishes
     def run(self) -> Run | None:
         """Do what the Run button does; returns the work, or None when the form has an error."""
         sweep = self.form.sweep
-        if self._run is not None and not self._run.wait(0):
+        if self._run is not None and self._run.state in {"running", "paused"}:
             return self._run
         if sweep is None:
             return None

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from voicelab.audio.clip import Clip
+from voicelab.errors import RequestInvalid
 from voicelab.experiments.metrics import Metric, measure_rows
 from voicelab.experiments.metrics.catalogue import resolve
 from voicelab.experiments.sweeps.axes import short_name
@@ -186,7 +187,7 @@ class TakeWork:
         self._pending = True
         if self._closed:
             return
-        if self._thread is None:
+        if self._thread is None or not self._thread.is_alive():
             # Daemonic: a kernel that shuts down does not wait for pictures.
             self._thread = threading.Thread(target=self._run, name="voicelab-takes", daemon=True)
             self._thread.start()
@@ -257,7 +258,10 @@ class TakeWork:
         if not self._stale or now < self._sorted + _ORDER_S:
             return False
         where, by, descending = self._look
-        found = matching(self._rows.values(), where)
+        try:
+            found = matching(self._rows.values(), where)
+        except RequestInvalid:  # of a metric that is no longer measured, or not yet again: nothing is hidden
+            found = list(self._rows.values())
         order = [row.id for row in ordered(found, by, descending=descending, pinned=self._pinned)]
         self._stale, self._sorted = False, now
         changed = order != self._order

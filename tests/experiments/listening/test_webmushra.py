@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from tests.experiments.listening.test_design import listening_test
+from voicelab.audio.clip import Clip
 from voicelab.errors import RequestInvalid, StoreError
-from voicelab.experiments.listening.design import REFERENCE, Kind
+from voicelab.experiments.listening.design import REFERENCE, Kind, ListeningTest
 from voicelab.experiments.listening.results import analyse
 from voicelab.experiments.listening.webmushra import export_webmushra, import_webmushra, read_results
 
@@ -234,3 +235,38 @@ def test_configurations_that_are_none(tmp_path: Path, text: str, error: type[Exc
     (tmp_path / "c.yaml").write_text(text)
     with pytest.raises(error, match=match):
         import_webmushra(tmp_path / "c.yaml", tmp_path)
+
+
+def test_names_that_differ_in_signs_only_are_sounds_of_their_own(tmp_path: Path) -> None:
+    clips = listening_test("MOS", items=4).items
+    sounds = [clip for item in clips.values() for clip in item.values()]
+    asked = {"You are here.": sounds[0:2], "You are here?": sounds[2:4]}
+    items = {item: dict(zip(("-6", "6"), two, strict=True)) for item, two in asked.items()}
+    path = export_webmushra(ListeningTest("signs", "MOS", items, lufs=None), tmp_path, rate=sounds[0].rate)
+    files = {
+        (page["id"], system): tmp_path / file
+        for page in pages(yaml.safe_load(path.read_text()))
+        for system, file in page["stimuli"].items()
+    }
+    assert len(set(files.values())) == 4
+    for (item, system), file in files.items():
+        expected = items[item][system].samples
+        assert np.abs(Clip.load(file).samples[: len(expected)] - expected).max() < 1e-4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_slash_in_an_item_is_part_of_its_name(tmp_path: Path, kind: Kind) -> None:
+    plain = listening_test(kind, items=2)
+    names = dict(zip(plain.items, ("text=He/she vs us, take 1", "text=He/she"), strict=True))
+    items = {names[item]: clips for item, clips in plain.items.items()}
+    references = {names[item]: clip for item, clip in plain.references.items()}
+    test = ListeningTest("trial", kind, items, references)
+    drawn = pages(yaml.safe_load(export_webmushra(test, tmp_path).read_text()))
+    header, row = {
+        "MUSHRA": (MUSHRA, ["a", 50, 900]),
+        "ABX": (PAIRED, ["reference", "b", "correct", 900]),
+        "MOS": (LIKERT, [4, "a", 900]),
+    }[kind]
+    before = ["trial", "Ada", "uuid"] if kind == "MUSHRA" else ["trial", "Ada"]
+    path = write(tmp_path / "found.csv", header, [[*before, page["id"], *row] for page in drawn])
+    assert list(read_results(test, path)["item"]) == list(items)

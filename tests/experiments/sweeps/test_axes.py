@@ -47,6 +47,10 @@ def test_values_as_people_write_them(text: str, values: tuple[object, ...]) -> N
         "0..inf step 1",
         "nan..1 step 1",
         "0..1 step 1e-9",
+        "1..1e20",
+        "1..1e5000",
+        "1..1e999999999",
+        "0..1 step 1e-999999999",
         "0.5..1",
     ],
 )

@@ -111,6 +111,8 @@ def test_the_reference_of_a_mushra_test_is_a_value(made: SweepResult) -> None:
 
 
 def test_what_cannot_be_heard(made: SweepResult) -> None:
+    with pytest.raises(RequestInvalid, match=r"has no 0\.5; it has 0, 1"):
+        made.select(temperature=[0, 1]).listening_test("MUSHRA", "temperature", reference=0.5)
     with pytest.raises(RequestInvalid, match="no axis 'top_p'"):
         made.listening_test("AB", "top_p")
     with pytest.raises(RequestInvalid, match="no combination"):

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from tests.tones import ToneBackend
-from voicelab.errors import NotFound, RequestInvalid
+from voicelab.errors import AudioError, NotFound, RequestInvalid
 from voicelab.experiments.cache import Cache
+from voicelab.experiments.manifest import load
 from voicelab.experiments.sweeps.axes import Axis
 from voicelab.experiments.sweeps.budget import Budget
 from voicelab.experiments.sweeps.grid import Job
@@ -83,6 +84,41 @@ def test_a_failing_cell_does_not_end_the_grid(cache: Cache) -> None:
     frame = made.frame()
     assert list(frame["error"].isna()) == [True, False, True]
     assert made.frame()["duration_s"].notna().sum() == 2
+
+
+def test_a_take_that_is_no_audio_does_not_end_the_grid(cache: Cache) -> None:
+    class Broken(ToneBackend):
+        def _notes(self, request: TTSRequest, model: Any, seed: int | None) -> Iterator[bytes]:
+            whole = b"".join(super()._notes(request, model, seed))
+            yield whole if request.temperature else b"<html>busy</html>"
+
+    made = sweep(Broken(), base=BASE.model_copy(update={"format": "mp3"}), cache=cache).run()
+    assert (made.state, len(made.takes)) == ("done", 4)
+    assert [one.job.cell.request.temperature for one in made.failures] == [0, 0]
+    assert all(isinstance(one.error, AudioError) for one in made.failures)
+    assert len(cache) == 4
+
+
+def test_cells_that_share_a_take_are_all_written_down(cache: Cache, tmp_path: Path) -> None:
+    # Two names of one backend, and a rate that is the format's own.
+    one, path = ToneBackend(), tmp_path / "run.jsonl"
+    axes = tuple(
+        Axis.of(name, values) for name, values in {"backend": ["a", "b"], "sample_rate": [None, 44100]}.items()
+    )
+    grid = Sweep(BASE, axes, {"a": one, "b": one}, cache=cache)
+    made = grid.run(manifest=path)
+    assert len(cache) == 1
+    written = load(path)
+    assert [(labels["cell"], labels["backend"]) for labels in written.labels] == [
+        (0, "a"),
+        (1, "a"),
+        (2, "b"),
+        (3, "b"),
+    ]
+    assert [take.key for take in written] == [take.key for take in made.takes]
+    before = path.read_bytes()
+    grid.run(manifest=path)
+    assert path.read_bytes() == before
 
 
 def test_the_order_of_work_is_the_cheap_one(cache: Cache) -> None:

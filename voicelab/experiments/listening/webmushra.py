@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -194,17 +195,17 @@ def _mushra_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
     system, score = row["rating_stimulus"], float(row["rating_score"])
     if system not in {*test.systems, REFERENCE, *ANCHORS} or not 0 <= score <= 100:
         raise RequestInvalid.of("rating", f"{system!r} rated {score:g}")
-    return {**_common(test, row, "rating_time"), "system": system, "rating": score}
+    return {**_common(test, row, "rating_time", row["trial_id"]), "system": system, "rating": score}
 
 
 def _abx_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
-    systems = row["trial_id"].partition("/")[2].split(_BETWEEN) if _BETWEEN in row["trial_id"] else None
-    one, two = systems or (REFERENCE, row["choice_non_reference"])
+    pages = {_page_of(item, pair): (item, *pair) for item in test.items for pair in test.pairs}
+    item, one, two = pages.get(row["trial_id"], (row["trial_id"], REFERENCE, row["choice_non_reference"]))
     answer = row["choice_answer"]
     if answer not in {"correct", "incorrect"} or not {one, two} <= set(test.systems):
         raise RequestInvalid.of("choice", f"{one!r} and {two!r}: {answer!r}")
     chosen, other = (one, two) if answer == "correct" else (two, one)
-    common = _common(test, row, "choice_time")
+    common = _common(test, row, "choice_time", item)
     return {**common, "chosen": chosen, "other": other, "right": answer == "correct"}
 
 
@@ -212,16 +213,19 @@ def _mos_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
     system, rating = row["stimuli"], float(row["stimuli_rating"])
     if system not in test.systems or not 1 <= rating <= 5:
         raise RequestInvalid.of("rating", f"{system!r} rated {rating:g}")
-    return {**_common(test, row, "rating_time"), "system": system, "rating": rating}
+    return {**_common(test, row, "rating_time", row["trial_id"]), "system": system, "rating": rating}
 
 
-def _common(test: ListeningTest, row: Mapping[str, str], time: str) -> dict[str, Any]:
-    item = row["trial_id"].partition("/")[0]
+def _common(test: ListeningTest, row: Mapping[str, str], time: str, item: str) -> dict[str, Any]:
     if item not in test.items:
         raise RequestInvalid.of("trial_id", f"there is no item {item!r}")
     listener = row.get("name") or row.get("email") or row.get("session_uuid") or "anonymous"
     # webMUSHRA counts milliseconds.
     return {"listener": listener, "trial": row["trial_id"], "item": item, "seconds": float(row[time] or 0) / 1e3}
+
+
+def _page_of(item: str, pair: tuple[str, str]) -> str:
+    return f"{item}/{_BETWEEN.join(pair)}"
 
 
 class _Sounds:
@@ -231,6 +235,7 @@ class _Sounds:
         self.folder = folder
         self._place = place
         self._rate = rate
+        self._taken: set[str] = set()
 
     def write(self, item: str, clips: Mapping[str, Clip]) -> dict[str, str]:
         """Return where each clip is, as webMUSHRA will find it."""
@@ -239,11 +244,18 @@ class _Sounds:
         files = {}
         for name, clip in made.items():
             padded = replace(clip, samples=np.pad(clip.samples, (0, longest - len(clip))))
-            file = f"{_file_name(item)}--{_file_name(name)}.wav"
+            file = self._free(f"{_file_name(item)}--{_file_name(name)}")
             # Written by the standard library: rates that the service's formats have not are welcome here.
             _write_wav(self.folder / file, padded)
             files[name] = f"{self._place}/{file}"
         return files
+
+    def _free(self, stem: str) -> str:
+        """Return a name that no other sound has: names that differ in signs only are written alike."""
+        again = (f"{stem}-{number}" for number in count(2))
+        free = next(name for name in chain([stem], again) if name not in self._taken)
+        self._taken.add(free)
+        return f"{free}.wav"
 
 
 def _write_wav(path: Path, clip: Clip) -> None:
@@ -267,7 +279,7 @@ def _pages(
         yield {**page, "reference": reference, "createAnchor35": True, "createAnchor70": True, "stimuli": files}
     elif kind == "paired_comparison":
         for one, two in test.pairs:
-            yield {**page, "id": f"{item}/{one}{_BETWEEN}{two}", "reference": files[one], "stimuli": {two: files[two]}}
+            yield {**page, "id": _page_of(item, (one, two)), "reference": files[one], "stimuli": {two: files[two]}}
     else:
         points = [{"value": str(value), "label": label} for value, label in enumerate(_ACR, start=1)]
         yield {**page, "mustRate": True, "stimuli": files, "response": points}

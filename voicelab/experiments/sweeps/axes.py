@@ -29,6 +29,8 @@ _SHORT: Final = {"speed": "prosody.speed", "volume": "prosody.volume", "voice": 
 _WORDS: Final = ("backend", "format", "latency", "model", "reference_id")
 # Between commas; a comma inside double quotes is part of a value.
 _PARTS: Final = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"|")+')
+# Numbers of more digits, before or after the point, would take long to reckon with.
+_DIGITS: Final = 30
 _RANGE: Final = re.compile(r"^\s*(?P<first>\S+)\s*\.\.\s*(?P<last>\S+)(?:\s+step\s+(?P<step>\S+))?\s*$")
 
 
@@ -157,8 +159,10 @@ def _range(name: str, text: str, matched: re.Match[str]) -> tuple[float | int, .
     except InvalidOperation:
         message = f"{text!r} is no range; write it as 0.2..1.0 step 0.2"
         raise RequestInvalid.of(name, message, type="range_invalid") from None
-    if not (first.is_finite() and last.is_finite()) or (step is not None and not step.is_finite()):
+    if not all(number.is_finite() for number in (first, last, step or first)):
         raise RequestInvalid.of(name, f"{text!r} has no end", type="range_invalid")
+    if any(number and not -_DIGITS <= number.adjusted() <= _DIGITS for number in (first, last, step)):
+        raise RequestInvalid.of(name, f"{text!r} has numbers that no field takes", type="range_invalid")
     if step is None:
         if first != int(first) or last != int(last):
             message = f"{text!r} needs a step, as in 0.2..1.0 step 0.2"
@@ -166,10 +170,9 @@ def _range(name: str, text: str, matched: re.Match[str]) -> tuple[float | int, .
         step = Decimal(1) if last >= first else Decimal(-1)
     if step == 0 or (last - first) / step < 0:
         raise RequestInvalid.of(name, f"the step of {text!r} never leads to its end", type="range_invalid")
-    count = int((last - first) / step) + 1
-    if count > MAX_VALUES:
-        raise RequestInvalid.of(name, f"{text!r} has {count} values; at most {MAX_VALUES} are taken", type="too_long")
-    return tuple(_number(first + step * place) for place in range(count))
+    if (last - first) / step >= MAX_VALUES:
+        raise RequestInvalid.of(name, f"{text!r} has more than {MAX_VALUES} values", type="too_long")
+    return tuple(_number(first + step * place) for place in range(int((last - first) / step) + 1))
 
 
 def label(value: object, place: int = 0) -> str:

@@ -128,8 +128,8 @@ class SweepResult:
         chosen = next(
             (label for value, label in zip(axis.values, axis.labels, strict=True) if reference in (value, label)), None
         )
-        if chosen is None:
-            raise RequestInvalid.of("reference", f"{over} has no {reference!r}; it has {', '.join(axis.labels)}")
+        if chosen not in there:
+            raise RequestInvalid.of("reference", f"{over} has no {reference!r}; it has {', '.join(there)}")
         references = {item: clips.pop(chosen) for item, clips in whole.items()}
         return ListeningTest(name, kind, whole, references, **options)
 

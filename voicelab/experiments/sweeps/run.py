@@ -289,6 +289,7 @@ class Run:
         job = self._running.pop(future)
         try:
             take = future.result()
+            seconds = seconds_of(take)
         except (Cancelled, CancelledError):
             # Not an outcome: it is as if the take had never been begun.
             return
@@ -296,7 +297,7 @@ class Run:
             if not self._stop.is_set():
                 self._over(Outcome(job, error=error))
             return
-        self._spent.audio_s += seconds_of(take)
+        self._spent.audio_s += seconds
         self._spent.compute_s += take.timing.total_s
         kept = self._means.cache.keep(take, *self._remarks.pop((job.cell.index, job.repeat), ()))
         self._over(Outcome(job, self._light(kept)))
