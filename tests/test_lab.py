@@ -173,6 +173,11 @@ def test_a_backend_that_lists_no_voices_has_those_that_the_lab_made(lab: Lab) ->
     assert lab.stored_voices() == (made,)
 
 
+def test_a_backend_that_cannot_delete_voices_says_so(lab: Lab) -> None:
+    with pytest.raises(RequestInvalid, match="the backend 'tones' has no call that deletes a voice"):
+        lab.delete_voice(lab.create_voice("Ben", b"RIFF"))
+
+
 def test_an_unknown_voice_is_not_found(lab: Lab) -> None:
     with pytest.raises(NotFound):
         lab.get_voice("nobody")

@@ -30,11 +30,9 @@ __all__ = [
     "SeedSupport",
     "SpeechStream",
     "VoiceHost",
-    "VoiceLister",
     "VoicePreset",
     "check_seed",
     "check_text_length",
-    "voices_of",
 ]
 
 SeedSupport = Literal["exact", "best-effort", "none", "unknown"]
@@ -133,19 +131,6 @@ class VoiceHost(Backend, Protocol):
 
     def sample_audio(self, id: str, number: int) -> bytes:
         """Return a sample of a voice model as a WAV file; they count from 0. Raises NotFound like ``cover_image``."""
-
-
-@runtime_checkable
-class VoiceLister(Protocol):
-    """A backend that says which voice models it keeps; the interface has no call for that, so few can."""
-
-    def list_voices(self) -> tuple[VoiceModel, ...]:
-        """Return the voice models that its caller has made, the newest first. Raises StoreError."""
-
-
-def voices_of(backend: Backend) -> tuple[VoiceModel, ...]:
-    """Return what a VoiceLister lists, and nothing for any other backend."""
-    return backend.list_voices() if isinstance(backend, VoiceLister) else ()
 
 
 def check_text_length(request: TTSRequest, limit: int | None) -> None:

@@ -9,8 +9,9 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 from voicelab.audio.clip import Clip
-from voicelab.backend import Backend, Capabilities, SpeechStream, VoicePreset, check_seed, voices_of
+from voicelab.backend import Backend, Capabilities, SpeechStream, VoicePreset, check_seed
 from voicelab.errors import RequestInvalid
+from voicelab.keeper import forget_voice, voices_of
 from voicelab.opening import BASE_URL_VARIABLE, Opening, check_replay, kept
 from voicelab.schema import Model, ProsodyControl, TTSRequest, VoiceCreate, VoiceModel, check_model
 
@@ -274,6 +275,16 @@ class Lab:
         """
         known = {**self._met, **{voice.id: voice for voice in voices_of(self._backend)}}
         return tuple(sorted(known.values(), key=lambda voice: voice.created_at, reverse=True))
+
+    def delete_voice(self, voice: VoiceModel | str) -> None:
+        """Forget a stored voice and its recordings, given by its record or its id.
+
+        Raises NotFound when you have none of this id, StoreError when it cannot be deleted, and RequestInvalid for a
+        service: the interface has no such call.
+        """
+        name = _voice_id(voice)
+        forget_voice(self._backend, name)
+        self._met.pop(name, None)
 
     def panel(self) -> SpeechPanel:
         """Return a panel to type a text, turn the main knobs and listen; show it as a cell's last value."""

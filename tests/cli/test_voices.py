@@ -18,7 +18,7 @@ from voicelab.engine.local import LocalBackend
 from voicelab.schema import VoiceCreate
 from voicelab.service.keys import KeyStore
 from voicelab.service.run import running
-from voicelab.voices.store import VoiceStore
+from voicelab.voices.store import LOCAL_OWNER, Sample, VoiceStore
 
 
 @pytest.fixture
@@ -122,3 +122,25 @@ def test_the_embedded_voice_keeps_it_and_speaks_with_it(run: Any, tmp_path: Path
         assert said.exit_code == 0, said.stderr
     assert Path("ada.pcm").stat().st_size > 20_000
     assert Path("ada.pcm").read_bytes() != Path("plain.pcm").read_bytes()
+
+
+def test_voices_of_this_machine_are_listed_and_deleted_whatever_service_is_set(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOICELAB_BASE_URL", "http://127.0.0.1:9")
+    assert run("voices", "list").stdout == ""
+    with VoiceStore() as store:
+        made = store.begin(
+            VoiceCreate(title="Ada", voices=(b"a",), visibility="private"),
+            (Sample(b"a", "said", "Sample 1"),),
+            LOCAL_OWNER,
+        )
+        store.train(made)
+        store.finish(made, "weights-1", b"speaker")
+    assert run("voices", "list").stdout.split()[0] == made
+    done = run("voices", "delete", made)
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", f"{made} and its recordings are deleted.\n")
+    assert run("voices", "list").stdout == ""
+    again = run("voices", "delete", made)
+    assert again.exit_code == 2
+    assert again.stderr.startswith("voicelab: there is no voice model")

@@ -219,3 +219,9 @@ def test_voices_of_this_machine_are_listed_also_behind_a_cache_and_a_recording(s
     assert [voice.id for voice in lab.stored_voices()] == [second, first]
     lab.create_voice("Cleo", speech_file(2), texts="said")
     assert [voice.title for voice in lab.stored_voices()] == ["Cleo", "Ben", "Ada"]
+    lab.delete_voice(second)
+    with pytest.raises(NotFound):
+        lab.delete_voice(second)
+    assert [voice.title for voice in lab.stored_voices()] == ["Cleo", "Ada"]
+    with pytest.raises(RequestInvalid, match="there is no voice"):
+        lab.speak("One dog.", voice=second)

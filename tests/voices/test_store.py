@@ -67,6 +67,42 @@ def test_an_owner_s_voices_are_listed_and_a_damaged_one_hides_no_other(
     assert second.id in caplog.text
 
 
+def test_a_voice_that_is_removed_leaves_nothing_and_takes_nothing_of_others(store: VoiceStore, make: Make) -> None:
+    alone = Sample(b"of this voice alone", "said", "Sample 3")
+    first, other = make(visibility="public", cover_image=COVER), make(owner="ben", visibility="unlist")
+    own = store.begin(REQUEST, (*SAMPLES, alone), "ann")
+    store.train(own)
+    store.finish(own, "weights-1", b"speaker")
+    held = _files(store.folder)
+    for stranger in ("ben", "local"):
+        with pytest.raises(NotFound):
+            store.remove(first.id, stranger)  # though it may be seen and spoken with
+    store.remove(own, "ann")
+    assert len(held - _files(store.folder)) == 1
+    store.remove(first.id, "ann")
+    assert store.listed("ann") == ()
+    assert store.samples(other.id, "ben") == SAMPLES
+    assert len(held - _files(store.folder)) == 2
+    store.remove(other.id, "ben")
+    assert _files(store.folder) == set()
+    for gone, owner in ((own, "ann"), (other.id, "ben"), ("nobody", "ann")):
+        with pytest.raises(NotFound):
+            store.remove(gone, owner)
+    with sqlite3.connect(store.folder / "voices.sqlite3") as db:
+        assert db.execute("SELECT voice FROM samples UNION SELECT voice FROM embeddings").fetchall() == []
+    assert make().title
+
+
+def test_one_that_is_damaged_can_be_removed(store: VoiceStore, make: Make) -> None:
+    made = make()
+    with sqlite3.connect(store.folder / "voices.sqlite3") as db:
+        db.execute("UPDATE voices SET told = '{'")
+    with pytest.raises(StoreError):
+        store.get(made.id, "ann")
+    store.remove(made.id, "ann")
+    assert _files(store.folder) == set()
+
+
 def test_nothing_is_seen_before_it_is_trained(store: VoiceStore) -> None:
     voice = store.begin(REQUEST, SAMPLES, "ann")
     calls: tuple[Callable[[str, str], object], ...] = (

@@ -1,4 +1,4 @@
-"""``voicelab voices``: make a voice from recordings, show one, list them."""
+"""``voicelab voices``: make a voice from recordings, show one, list them, delete one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from voicelab.cli.console import say_line
 from voicelab.cli.options import BaseUrl, Device, voice_options
 from voicelab.lab import connect
 from voicelab.schema import VoiceCreate
+from voicelab.voices.store import LOCAL_OWNER, VoiceStore
 
 __all__ = ["voices"]
 
-voices = typer.Typer(help="Make voices from recordings, and show them.", no_args_is_help=True, rich_markup_mode=None)
+voices = typer.Typer(
+    help="Make voices from recordings, show and delete them.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @voices.command()
@@ -57,8 +60,17 @@ def show(
 
 
 @voices.command("list")
-def listed(*, device: Device = None) -> None:
+def listed() -> None:
     """List the voices made on this machine: id, state, date and title, the newest first."""
-    with connect(device=device) as lab:
-        for voice in lab.stored_voices():
+    # The store is asked, not a backend: a service could not tell, and an engine takes a while to load.
+    with VoiceStore() as store:
+        for voice in store.listed(LOCAL_OWNER):
             say_line(f"{voice.id}  {voice.state:8}  {voice.created_at:%Y-%m-%d}  {voice.title}")
+
+
+@voices.command()
+def delete(id: Annotated[str, typer.Argument(metavar="ID", help="The voice's id.", show_default=False)]) -> None:
+    """Delete a voice made on this machine, and its recordings, for good."""
+    with VoiceStore() as store:
+        store.remove(id, LOCAL_OWNER)
+    say_line(f"{id} and its recordings are deleted.", to_stderr=True)

@@ -174,6 +174,15 @@ class LocalBackend:
         """
         return self._voices.store.listed(self._owner)
 
+    def delete_voice(self, id: str) -> None:
+        """Forgets a stored voice of the caller's, and its recordings.
+
+        Raises:
+            NotFound: the caller has made none of this id.
+            StoreError: it cannot be removed.
+        """
+        self._voices.store.remove(id, self._owner)
+
     def acting_for(self, owner: str) -> Self:
         """The same backend for another caller, whose private voices are its own. Closing either closes both."""
         other = copy.copy(self)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 
-from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed, voices_of
+from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.streams import PlayedStream, overheard
 from voicelab.experiments.take import Take, take_key
+from voicelab.keeper import forget_voice, voices_of
 from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest, VoiceCreate, VoiceModel
 
 __all__ = ["CachedBackend"]
@@ -77,6 +78,10 @@ class CachedBackend:
     def list_voices(self) -> tuple[VoiceModel, ...]:
         """Return the caller's voice models, where the backend says which they are."""
         return voices_of(self.backend)
+
+    def delete_voice(self, id: str) -> None:
+        """Forget a voice model, where the backend can; takes that were kept stay. Raises like ``forget_voice``."""
+        forget_voice(self.backend, id)
 
     def close(self) -> None:
         """Close the backend."""

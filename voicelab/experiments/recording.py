@@ -19,7 +19,7 @@ from threading import Lock
 from typing import Any, Literal
 
 from voicelab.audio.clip import Provenance, Timing
-from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed, check_text_length, voices_of
+from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed, check_text_length
 from voicelab.errors import Cancelled, RequestInvalid, StoreError, VoicelabError
 from voicelab.experiments.declared import capabilities_of, capabilities_record
 from voicelab.experiments.entries import Entries, write_file
@@ -27,6 +27,7 @@ from voicelab.experiments.failure import Failure
 from voicelab.experiments.nearest import nearest
 from voicelab.experiments.streams import PlayedStream, ReplayTiming, overheard
 from voicelab.experiments.take import Take, digest_of, take_key
+from voicelab.keeper import forget_voice, voices_of
 from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest, VoiceCreate, VoiceModel
 
 __all__ = ["RecordingBackend", "ReplayBackend"]
@@ -100,6 +101,10 @@ class RecordingBackend:
     def list_voices(self) -> tuple[VoiceModel, ...]:
         """Return the caller's voice models, where the backend says which they are."""
         return voices_of(self.backend)
+
+    def delete_voice(self, id: str) -> None:
+        """Forget a voice model, where the backend can; takes that were kept stay. Raises like ``forget_voice``."""
+        forget_voice(self.backend, id)
 
     def close(self) -> None:
         """Close the backend."""

@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -72,6 +72,16 @@ class Blobs:
                     path.unlink()
                     removed += 1
         return removed
+
+    def remove(self, digests: Iterable[str]) -> None:
+        """Remove files, those that are gone already too."""
+        for digest in digests:
+            path = self._path(digest)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                message = f"a file of the voice store cannot be removed: {path}: {error.strerror or error}"
+                raise StoreError(message) from error
 
     def empty(self) -> bool:
         """Say whether no file was ever kept here."""

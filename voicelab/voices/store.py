@@ -161,6 +161,23 @@ class VoiceStore:
                     _LOG.warning("a voice is not listed: %s", error)
         return tuple(records)
 
+    def remove(self, id: str, owner: str) -> None:
+        """Forget a voice that ``owner`` made, and the files that no other voice has. Raises NotFound."""
+        if not self._known(id):
+            raise _unknown(id)
+        mine = "SELECT cover FROM voices WHERE id = ? AND owner = ? AND state IN ('trained', 'failed')"
+        with self._database.writing() as db:
+            found = db.execute(mine, (id, owner)).fetchone()
+            if found is None:
+                raise _unknown(id)
+            samples = db.execute("SELECT audio FROM samples WHERE voice = ?", (id,)).fetchall()
+            db.execute("DELETE FROM voices WHERE id = ?", (id,))
+        # Not before it is certain that the voice is gone. A transaction again: whoever makes a voice of the same
+        # recordings looks at them in one.
+        with self._database.writing() as db:
+            names = {name for (name,) in (found, *samples) if name is not None}
+            self._blobs.remove(names - _in_use(db))
+
     def embedding(self, id: str, owner: str, fingerprint: str) -> bytes | None:
         """Return what the engine with these weights made of a voice; None when only others have. Raises NotFound."""
         if not self._known(id):
@@ -249,9 +266,14 @@ class VoiceStore:
                 "DELETE FROM voices WHERE state IN ('created', 'training') AND updated_at <= ?",
                 (time.time() - self._stale_s,),
             )
-            rows = db.execute("SELECT audio FROM samples UNION SELECT cover FROM voices WHERE cover IS NOT NULL")
-            self._blobs.sweep({name for (name,) in rows}, self._stale_s)
+            self._blobs.sweep(_in_use(db), self._stale_s)
         self._swept = True
+
+
+def _in_use(db: sqlite3.Connection) -> set[str]:
+    """The names of all files that some voice has."""
+    rows = db.execute("SELECT audio FROM samples UNION SELECT cover FROM voices WHERE cover IS NOT NULL")
+    return {name for (name,) in rows}
 
 
 def _visible(db: sqlite3.Connection, id: str, owner: str) -> sqlite3.Row:
