@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -40,8 +42,31 @@ def evaluate(weights: Path, sentences: int, jobs: int) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Runs the stages in order; each is resumed where it was cut off."""
+@contextmanager
+def beside(folder: Path, stages: Sequence[str]) -> Iterator[None]:
+    """Runs stages in another process, on one thread each: two threads for one stage gain little. Ends when both have."""
+    threads = torch.get_num_threads()
+    command = [sys.executable, "-m", "training", *sys.argv[1:], "--stages", ",".join(stages), "--threads", "1"]
+    print(f"== {', '.join(stages)}, beside what follows; see {folder / 'beside.log'}", flush=True)
+    with (
+        (folder / "beside.log").open("a", encoding="utf-8") as log,
+        subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        ) as other,
+    ):
+        try:
+            torch.set_num_threads(1)
+            yield
+        except BaseException:
+            other.terminate()
+            raise
+        finally:
+            torch.set_num_threads(threads)
+    if other.returncode:
+        raise SystemExit(f"{' '.join(command)} failed; {log.name} says why")
+
+
+def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("build/voice"), help="where data and checkpoints go")
     parser.add_argument("--out", type=Path, default=lexicon.OUT, help="where the weights go; default: into the package")
@@ -61,7 +86,13 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=300, help="held-out sentences for the word errors at the end")
     parser.add_argument("--jobs", type=int, default=2, help="processes that render and recognise")
     parser.add_argument("--threads", type=int, help="threads of torch")
-    options = parser.parse_args()
+    parser.add_argument("--stages", help="these alone, with commas between; what they need is there")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Runs the stages in order; each is resumed where it was cut off."""
+    options = _asked()
     folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)
     if options.threads:
@@ -69,6 +100,8 @@ def main() -> None:
     log = folder / "stages.jsonl"
 
     def stage(name: str, work: Callable[[], object]) -> None:
+        if options.stages and name not in options.stages.split(","):
+            return
         started = time.time()
         print(f"== {name}", flush=True)
         result = work()
@@ -92,8 +125,9 @@ def main() -> None:
     # Its English is made of our own phones, so it waits for the lexicon and the guess.
     stage("mixed", lambda: mixed.render(folder, *mixed.shards(options.mandarin), options.out))
     stage("codes", lambda: codes.encode_all(folder, trained, jobs=options.jobs))
+    with beside(folder, ("s1", "listen", "polish")) if options.jobs > 1 and not options.stages else nullcontext():
+        stage("s2-pro", lambda: lm.train(folder, codec.load(trained), "s2-pro", options.s2_steps))
     stage("s1", lambda: lm.train(folder, codec.load(trained), "s1", options.s1_steps))
-    stage("s2-pro", lambda: lm.train(folder, codec.load(trained), "s2-pro", options.s2_steps))
     stage("listen", lambda: listen.train(folder, options.listen_steps))
     stage("polish", lambda: polish.train(folder, codec.load(trained), options.polish_steps))
     stage("export", lambda: export.export(folder, options.out))

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.tiny import LANGUAGE as TINY
-from training.lm import bring_to_scale, pointer_path, unscaled
+from training.lm import Rows, Work, bring_to_scale, losses, pointer_path, unscaled
 from voicelab.engine.lm import LM, STATISTICS
 
 
@@ -44,3 +45,30 @@ def test_statistics_brought_to_scale_change_nothing_once_undone() -> None:
     plain.load_state_dict(unscaled(model.state_dict()))
     torch.testing.assert_close(plain.encode_speaker(statistics), model.encode_speaker(statistics))
     assert unscaled(plain.state_dict()).keys() == plain.state_dict().keys()
+
+
+def test_a_step_teaches_every_weight_and_forgets_no_codebook() -> None:
+    torch.manual_seed(0)
+    model = LM(TINY)
+    text, time = 12, 40
+    codes = torch.stack([torch.randint(size, (2, time)) for size in TINY.codebooks], dim=-1)
+    pointer = torch.arange(time).expand(2, -1) * text // time
+    rows = Rows(
+        phones=torch.randint(TINY.phones, (2, text)),
+        flags=torch.randint(TINY.flags, (2, text)),
+        valid=torch.ones(2, text, dtype=torch.bool),
+        codes=codes,
+        pointer=pointer,
+        dwell=torch.randint(24, (2, time)),
+        advance=torch.randint(TINY.advances, (2, time)),
+        begins=torch.tensor([True, False]),
+        before=codes[:, 0],
+        speaker=torch.randn(2, STATISTICS * TINY.latent),
+    )
+    loss, parts = losses(model, rows, torch.Generator().manual_seed(0), Work())
+    assert loss.item() == pytest.approx(parts["first"] + parts["depth"])
+    # Nothing is known yet: each symbol is as likely as any other, or thereabouts.
+    assert parts["first"] == pytest.approx(np.log(TINY.codebooks[0] * TINY.advances), rel=0.5)
+    assert parts["depth"] == pytest.approx(sum(np.log(size) for size in TINY.codebooks[1:]), rel=0.5)
+    loss.backward()
+    assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
