@@ -155,12 +155,12 @@ def test_references_are_kept_once_and_checked(entries: Entries) -> None:
 
 def test_what_killed_writers_left_is_removed_when_it_is_old(entries: Entries) -> None:
     entries.put(KEY, {}, b"audio")
-    old, young = entries.folder / "unfinished-1", entries.folder / "unfinished-2"
+    old, young = entries.folder / f"unfinished-{1:016x}", entries.folder / f"unfinished-{2:016x}"
     for path in (old, young):
         path.write_bytes(b"half")
     os.utime(old, (time.time() - 7200,) * 2)
     entries.tidy()
-    assert _names(entries.folder) == [f"{KEY}.entry", "unfinished-2"]
+    assert _names(entries.folder) == [f"{KEY}.entry", f"unfinished-{2:016x}"]
 
 
 FULL = """
