@@ -66,6 +66,11 @@ def test_the_code_is_the_call_without_what_is_there_anyway() -> None:
     assert said == [('She said "don\'t".', {"temperature": 0.55, "seed": 7})]
 
 
+def test_no_seed_is_the_labs_own_and_not_written() -> None:
+    assert call_code("Hi", {"seed": None}, base={"seed": 7}) == "lab.speak('Hi')"
+    assert call_code("Hi", {"seed": 3}, base={"seed": 7}) == "lab.speak('Hi', seed=3)"
+
+
 def test_the_expected_length_grows_with_the_text_and_is_never_nothing() -> None:
     assert expected_seconds("a" * 140) == pytest.approx(10.0)
     assert expected_seconds("") > 0

@@ -45,9 +45,9 @@ _SUFFIX = ".entry"
 _KEY = re.compile("[0-9a-f]{64}", re.ASCII)
 _UNFINISHED = "unfinished-"
 # What is ours in each folder: there may be files of somebody's own beside them.
-_OURS = re.compile(r"[0-9a-f]{64}\.entry|unfinished-[0-9a-f]{16}", re.ASCII)
-_OURS_REFERENCE = re.compile(r"[0-9a-f]{64}|unfinished-[0-9a-f]{16}", re.ASCII)
-_OURS_DAMAGED = re.compile(r"[0-9a-f]{64}(\.entry)?-[0-9a-f]{8}", re.ASCII)
+_OURS = re.compile(rf"{_KEY.pattern}{re.escape(_SUFFIX)}|{_UNFINISHED}[0-9a-f]{{16}}", re.ASCII)
+_OURS_REFERENCE = re.compile(rf"{_KEY.pattern}|{_UNFINISHED}[0-9a-f]{{16}}", re.ASCII)
+_OURS_DAMAGED = re.compile(rf"{_KEY.pattern}({re.escape(_SUFFIX)})?-[0-9a-f]{{8}}", re.ASCII)
 _UNFINISHED_SECONDS = 3600.0
 
 

@@ -81,7 +81,10 @@ def parse_seed(text: str, capabilities: Capabilities) -> int | None:
 
 def call_code(text: str, fields: Mapping[str, object], *, base: Mapping[str, object]) -> str:
     """Return the call that says ``text`` with ``fields``, without those that ``base`` has already."""
-    changed = {name: value for name, value in fields.items() if value != base.get(name)}
+    # No seed is the lab's own, which need not be said.
+    changed = {
+        name: value for name, value in fields.items() if value != base.get(name) and (name, value) != ("seed", None)
+    }
     return f"lab.speak({', '.join([repr(text), *(f'{name}={value!r}' for name, value in changed.items())])})"
 
 
