@@ -27,7 +27,6 @@ _EXTRAS = (
     "local",
     "notebook",
     "metrics",
-    "statistics",
     "recognition",
     "whisper",
     "mos",

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tests.speechlike import RATE, speechlike
 from voicelab.audio.clip import Clip
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.comparison.comparison import Comparison, compare
@@ -40,6 +41,16 @@ def test_names_differences_and_figures(comparison: Comparison) -> None:
     assert list(figures.index) == ["A", "B", "hot"]
     assert figures["duration"].to_list() == pytest.approx([clip.duration for clip in comparison.clips.values()])
     assert repr(comparison).startswith("Comparison(A ")
+
+
+def test_distances_are_from_the_first() -> None:
+    # Two semitones higher, and five.
+    voices = [Clip(speechlike(2.0, pitch=140 * 2 ** (up / 12)), RATE) for up in (0, 2, 5)]
+    table = compare(*voices).metrics("log_f0_rmse", "mcd", "duration")
+    assert table["log_f0_rmse"].tolist() == pytest.approx([0.0, 2.0, 5.0], abs=0.25)
+    assert table["mcd"]["A"] == 0.0
+    assert (table["mcd"][["B", "C"]] > 0.0).all()
+    assert (table["undefined"] == "").all()
 
 
 def test_one_loudness_and_the_same_words(comparison: Comparison) -> None:

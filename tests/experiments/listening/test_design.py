@@ -74,6 +74,16 @@ def test_which_comes_first_is_balanced_over_two_listeners(kind: Kind) -> None:
     assert len(first) == 3 * 6
 
 
+@pytest.mark.parametrize("systems", ["ab", "abc", "abcd", "abcde"])
+def test_a_listener_hears_each_pair_either_way_round(systems: str) -> None:
+    # Else one who favours what comes first seems to favour one of the pair.
+    test = listening_test("AB", systems, items=4)
+    for listener in range(3):
+        first = Counter((trial.slots["A"].system, trial.slots["B"].system) for trial in test.trials(listener))
+        assert set(first.values()) == {2}
+        assert len(first) == 2 * len(test.pairs)
+
+
 def test_mos_has_each_system_at_each_place_equally_often() -> None:
     test = listening_test("MOS", "abc", items=3)
     rounds = Counter(

@@ -79,6 +79,14 @@ def test_intelligibility_is_pystois(speech: Clip, figure: Figure) -> None:
     assert figure(clean, "stoi", reference=clean)[0] == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("late_ms", [2.5, 4.9, -4.9])
+def test_a_lag_is_no_loss_of_intelligibility(late_ms: float, speech: Clip, sounds: Any, figure: Figure) -> None:
+    silence = sounds.clip(np.zeros(round(abs(late_ms) * RATE / 1000)), RATE)
+    parts = (silence, speech) if late_ms > 0 else (speech.slice(abs(late_ms) / 1000, 9), silence)
+    clip = sounds.join(*parts).slice(0, speech.duration)
+    assert figure(clip, "stoi", reference=speech)[0] == pytest.approx(1.0, abs=0.001)
+
+
 def test_quality_is_measured_where_pesq_is_installed(speech: Clip, figure: Figure) -> None:
     clean = speech.resample(16_000)
     if importlib.util.find_spec("pesq") is None:

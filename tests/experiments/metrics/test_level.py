@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyloudnorm
 import pytest
-from scipy.signal import lfilter, upfirdn
+from scipy.signal import butter, lfilter, upfirdn
 
 from tests.speechlike import RATE, speechlike
 from voicelab.audio.clip import Clip
@@ -120,6 +120,15 @@ def test_noise_that_was_added_is_found(true: float, sounds: Any, figure: Figure)
     noise = sounds.noise(3.0, 0.1 * 10 ** (-true / 20), seed=2)
     clip = sounds.clip(speech.samples + noise.samples)
     assert figure(clip, "snr")[0] == pytest.approx(true, abs=1.0)
+
+
+@pytest.mark.parametrize("true", [10.0, 20.0, 40.0])
+def test_noise_that_rumbles_is_found_in_a_clip_that_is_mostly_pause(true: float, sounds: Any, figure: Figure) -> None:
+    # Low noise has few independent samples in a frame, so that frames differ, and the quietest are far below the mean.
+    speech = sounds.join(*[sounds.noise(0.5, 0.1, 24_000, seed=1), sounds.clip(np.zeros(18_000), 24_000)] * 4)
+    hum = lfilter(*butter(2, 300 / 12_000), np.random.default_rng(2).standard_normal(len(speech)))
+    hum *= 0.1 * 10 ** (-true / 20) / hum.std()
+    assert figure(sounds.clip(speech.samples + hum, 24_000), "snr")[0] == pytest.approx(true, abs=0.5)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from voicelab.audio.clip import Clip
-from voicelab.experiments.metrics import measure
+from voicelab.experiments.metrics import Subject, measure
+from voicelab.experiments.metrics.pitch import pulses
 
 Figure = Callable[..., tuple[float, str]]
 
@@ -54,6 +55,45 @@ def test_shimmer_of_amplitudes_that_vary_as_told(percent: float, sounds: Any, fi
     steps = np.abs(np.diff(heights)).mean() / heights.mean() * 100
     clip = sounds.pulses(np.full(250, 0.008), heights)
     assert figure(clip, "shimmer")[0] == pytest.approx(steps, abs=0.3 + 0.15 * steps)
+
+
+def _bursts(sounds: Any, gap: float, periods: list[Any], heights: Any = 1.0) -> Clip:
+    silence = sounds.clip(np.zeros(round(gap * 48_000)))
+    joined: Clip = sounds.join(*(part for each in periods for part in (silence, sounds.pulses(each, heights))), silence)
+    return joined
+
+
+@pytest.mark.parametrize("count", [14, 24])
+@pytest.mark.parametrize("noise", [0.0, 0.0005])
+def test_the_edges_of_voiced_stretches_have_no_jitter(count: int, noise: float, sounds: Any) -> None:
+    clip = _bursts(sounds, 0.15, [np.full(count, 1 / 120)] * 4)
+    hiss = noise * np.random.default_rng(0).standard_normal(len(clip))
+    row = measure([sounds.clip(clip.samples + hiss)], ["jitter", "shimmer"]).iloc[0]
+    assert row.jitter == pytest.approx(0.0, abs=0.01)
+    assert row.shimmer == pytest.approx(0.0, abs=0.3)
+
+
+def test_the_jitter_of_short_bursts_is_that_of_their_periods(sounds: Any, figure: Figure) -> None:
+    rng = np.random.default_rng(5)
+    periods = [0.008 * (1 + 0.01 * rng.standard_normal(25)) for _ in range(8)]
+    # The first of each is the time before its first pulse.
+    steps = [np.abs(np.diff(each[1:])) for each in periods]
+    truth = 100 * np.mean(steps) / np.mean([each[1:] for each in periods])
+    assert figure(_bursts(sounds, 0.1, periods), "jitter")[0] == pytest.approx(truth, rel=0.03)
+
+
+@pytest.mark.parametrize("gap", [0.1, 0.03])
+def test_pulses_are_found_before_the_largest_and_after_it(gap: float, sounds: Any) -> None:
+    # The gap of 0.03 s is too short for the pitch to have one: what is left of a voiced stretch is searched, too.
+    arch = np.sin(np.pi * (np.arange(24) + 0.5) / 24)
+    clip = _bursts(sounds, gap, [np.full(24, 0.008)] * 4, arch)
+    found = sorted(pulses(Subject(clip)), key=lambda stretch: stretch[0, 0])
+    assert len(found) == 4
+    for number, stretch in enumerate(found):
+        assert len(stretch) >= 22
+        assert np.diff(stretch[:, 0]) == pytest.approx(0.008, abs=1e-5)
+        begin = gap + number * (gap + 24 * 0.008 + 0.02)
+        assert begin < stretch[0, 0] < stretch[-1, 0] < begin + 25 * 0.008
 
 
 @pytest.mark.parametrize("rate", [16_000, 44_100])

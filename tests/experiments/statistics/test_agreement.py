@@ -53,6 +53,8 @@ def test_agreement_is_one_chance_is_zero_and_sameness_is_neither() -> None:
     assert intraclass_correlation(noise.T) == pytest.approx(0.0, abs=0.03)
     assert math.isnan(krippendorff_alpha(np.full((3, 4), 2.0)))
     assert math.isnan(intraclass_correlation(np.full((3, 4), 2.0)))
+    # The mean of twenty times 0.7 is not 0.7.
+    assert math.isnan(intraclass_correlation(np.full((5, 4), 0.7)))
 
 
 def test_raters_that_cannot_be_compared_are_refused() -> None:

@@ -106,14 +106,17 @@ class Comparison:
         return pd.DataFrame(rows, index=list(differing), columns=list(self.names), dtype=object)
 
     def metrics(self, *names: str) -> pd.DataFrame:
-        """Return measurements, a row for each clip: those of ``measure``, and distances from the first clip.
+        """Return measurements, a row for each clip, and the column ``undefined``: those of ``measure``.
 
-        ``names`` chooses metrics; the basic ones and pitch when not given.
+        ``names`` chooses metrics; the basic ones and pitch when not given. Those that compare have the first clip for a
+        reference; its own row says what they say of a clip and itself: an ``mcd`` of 0, a ``stoi`` of 1. Raises what
+        ``measure`` does.
         """
         from voicelab.experiments.metrics import BASIC, measure
 
         chosen = names or (*BASIC, "f0_median", "f0_sd")
-        frame = measure(list(self.clips.values()), chosen)
+        clips = list(self.clips.values())
+        frame = measure(clips, chosen, reference=clips[0])
         frame.index = list(self.names)
         return frame
 

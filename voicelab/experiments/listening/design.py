@@ -166,8 +166,9 @@ class ListeningTest:
     def trials(self, listener: int) -> tuple[Trial, ...]:
         """Return what the listener of this number (from 0) is asked, in order; always the same for a seed.
 
-        Orders are drawn for each listener; which of a pair comes first alternates over listeners and pairs, so
-        that every two listeners in a row are balanced; the systems of MOS follow a Latin square over listeners.
+        Orders are drawn for each listener; which of a pair comes first alternates over listeners, items and pairs:
+        every two listeners in a row are balanced, and a listener hears each pair either way round, as often as the
+        number of items allows. The systems of MOS follow a Latin square over listeners.
         Raises RequestInvalid when ``listener`` is no whole number from 0.
         """
         if type(listener) is not int or listener < 0:
@@ -199,9 +200,9 @@ class ListeningTest:
 
     def _pairwise(self, listener: int, draw: np.random.Generator) -> list[Trial]:
         trials = []
-        for place, (item, pair) in enumerate(itertools.product(self.items, self.pairs)):
-            # Listeners 0 and 1 hear a pair the two ways round, and so do 2 and 3.
-            first, second = pair if (listener + place + self.seed) % 2 == 0 else pair[::-1]
+        for (row, item), (place, pair) in itertools.product(enumerate(self.items), enumerate(self.pairs)):
+            # Listeners 0 and 1 hear a pair the two ways round, and so does a listener in two items in a row.
+            first, second = pair if (listener + row + place + self.seed) % 2 == 0 else pair[::-1]
             slots = {"A": self._stimuli[item, first], "B": self._stimuli[item, second]}
             if self.kind == "ABX":
                 slots["X"] = self._again(slots["AB"[int(draw.integers(2))]])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.errors import RequestInvalid
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["ListeningResult", "analyse"]
 
 _FAILED_CHECKS: Final = 0.25
+_ALPHA: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,12 @@ class ListeningResult:
     """The outcome of a listening test.
 
     ``scores`` has the mean rating of each system with its interval (MOS, CMOS of each pair's second against the first,
-    MUSHRA); ``tests`` one test for each pair, ``p_holm`` their p-values corrected together; ``ranking`` is
-    Bradley and Terry's (AB, three systems or more), ``overall`` Friedman's (MOS and MUSHRA, three or more).
+    MUSHRA, the hidden reference and the anchors among them); ``tests`` one test for each pair of systems, of the first
+    over the second, ``p_holm`` their p-values corrected together; ``ranking`` is Bradley and Terry's (AB, three systems
+    or more), which takes all votes for independent, ``overall`` Friedman's (MOS and MUSHRA, three systems or more).
     ``mixed_model()`` fits a model in which listeners and items are random.
-    ``excluded`` says who does not count, and why; ``notes`` what could not be worked out; ``frame`` are the rows
-    that count.
+    ``excluded`` says who does not count, and why; ``notes`` what could not be worked out, and what these votes cannot
+    show; ``frame`` are the rows that count.
     """
 
     kind: str
@@ -60,12 +63,14 @@ class ListeningResult:
     def mixed_model(self, confidence: float = 0.95) -> MixedModel:
         """Fit a linear mixed model to the ratings that count, with listeners and items as random effects.
 
-        Of MOS and MUSHRA; see ``voicelab.experiments.statistics.mixed_model``, which says when to prefer it to
-        Friedman's test, and what it raises. RequestInvalid for a test without ratings of systems.
+        Of MOS and MUSHRA, there of the systems alone; see ``voicelab.experiments.statistics.mixed_model``, which says
+        when to prefer it to Friedman's test, and what it raises. RequestInvalid for a test without ratings of systems.
         """
         if self.kind not in {"MOS", "MUSHRA"}:
             raise RequestInvalid.of("kind", f"{self.kind} has no ratings of single systems; MOS and MUSHRA have")
-        return mixed_model(self.frame, confidence=confidence)
+        # Only a MUSHRA test has these names to itself.
+        added = self.frame["system"].isin([REFERENCE, *ANCHORS]) & (self.kind == "MUSHRA")
+        return mixed_model(self.frame[~added], confidence=confidence)
 
     def __str__(self) -> str:
         lines = [
@@ -85,20 +90,28 @@ def analyse(test: ListeningTest, votes: Ballot | pd.DataFrame, *, confidence: fl
     """Return what the votes say: a Ballot's, or a table with its columns, such as webMUSHRA's results read back.
 
     Left out are listeners who failed more than a quarter of their attention checks, and of MUSHRA those whom
-    Recommendation ITU-R BS.1534-3 leaves out. Then, for each pair of systems: AB the exact binomial test of
-    preferences, ABX of right answers against chance (one-sided), MOS and MUSHRA Wilcoxon's test of the listeners'
-    means, CMOS the mean with its interval and Wilcoxon's test against 0. Raises RequestInvalid when there are no
-    votes.
+    Recommendation ITU-R BS.1534-3 leaves out. Then, for each pair of systems:
+
+    - MOS and MUSHRA: Wilcoxon's test of the listeners' means; CMOS: of the listeners' mean ratings against 0.
+    - AB: Wilcoxon's test of the listeners' shares against one half, since votes of one listener are not independent.
+      The estimate is the middle of the shares (Hodges & Lehmann's), its interval at least as wide as the votes' exact
+      one. Where each listener voted once, or one alone, it is the exact binomial test of the votes.
+    - ABX: the exact binomial test of right answers against chance, one-sided. Who guesses is right by chance in every
+      trial, so that all trials are independent, whoever answers; the share's interval speaks of these listeners.
+
+    A note says where so few listeners cannot give a p-value below 0.05. Raises RequestInvalid when there are no votes.
     """
     frame = votes.frame() if isinstance(votes, Ballot) else votes
     if frame.empty:
         raise RequestInvalid.of("votes", "nobody has voted yet", type="too_short")
+    # A table that was read from a file may have numbers for names.
+    frame = frame.assign(listener=frame["listener"].map(str))
     excluded = _inattentive(frame)
     frame = frame[~frame["listener"].isin(list(excluded)) & ~frame["check"]]
     work = _Work(test, confidence)
     if test.kind == "MUSHRA" and not frame.empty:
         screened = screen_mushra(frame, reference=REFERENCE, anchor="anchor70", stimulus="system")
-        excluded |= {str(name): reason for name, reason in screened.excluded.items()}
+        excluded |= screened.excluded
         frame = screened.frame
     if frame.empty:
         work.notes.append("Nobody is left whose votes count.")
@@ -109,6 +122,7 @@ def analyse(test: ListeningTest, votes: Ballot | pd.DataFrame, *, confidence: fl
     else:
         work.ratings(frame)
     corrected = list(holm([found.p for found in work.tests.values()])) if work.tests else []
+    work.tell_too_few()
     return ListeningResult(
         kind=test.kind,
         listeners=int(frame["listener"].nunique()),
@@ -144,6 +158,7 @@ class _Work:
         self.ranking: BradleyTerry | None = None
         self.overall: Friedman | None = None
         self.notes: list[str] = []
+        self._listeners: dict[tuple[str, str], int] = {}
 
     def choices(self, frame: pd.DataFrame) -> None:
         """AB and ABX."""
@@ -155,8 +170,7 @@ class _Work:
                 right = int(rows["right"].sum())
                 self.tests[one, two] = binomial(right, len(rows), alternative="greater", confidence=self.confidence)
             else:
-                first = int((rows["chosen"] == one).sum())
-                self.tests[one, two] = binomial(first, len(rows), confidence=self.confidence)
+                self._preference((one, two), rows)
         if self.test.kind == "AB" and len(self.test.systems) > 2:
             names = self.test.systems
             wins = [[int(((frame["chosen"] == one) & (frame["other"] == two)).sum()) for two in names] for one in names]
@@ -165,18 +179,33 @@ class _Work:
             except RequestInvalid as error:
                 self.notes.append(f"No ranking: {error}")
 
+    def _preference(self, pair: tuple[str, str], rows: pd.DataFrame) -> None:
+        first = rows["chosen"] == pair[0]
+        shares = first.groupby(rows["listener"]).mean()
+        self.tests[pair] = votes = binomial(int(first.sum()), len(rows), confidence=self.confidence)
+        if len(shares) == 1:
+            self.notes.append(
+                f"{pair[0]} against {pair[1]}: one listener voted; the test is of that listener's votes alone."
+            )
+        elif len(shares) < len(rows):
+            self._signed_rank(pair, list(shares), [0.5] * len(shares))
+            found = self.tests[pair]
+            # Shares that are all alike have no spread of their own; that of the votes within them is there all the same.
+            low = max(0.0, min(found.estimate.low + 0.5, votes.estimate.low))
+            high = min(1.0, max(found.estimate.high + 0.5, votes.estimate.high))
+            share = replace(found.estimate, value=found.estimate.value + 0.5, low=low, high=high)
+            self.tests[pair] = replace(found, name=f"{found.name}, of listeners' shares", estimate=share)
+
     def comparisons(self, frame: pd.DataFrame) -> None:
         """CMOS: every rating is turned so that it is of the pair's second against its first."""
         for one, two in self.test.pairs:
-            as_is = frame[(frame["system"] == two) & (frame["against"] == one)]
-            turned = frame[(frame["system"] == one) & (frame["against"] == two)]
-            ratings = [*as_is["rating"], *(-turned["rating"])]
-            listeners = [*as_is["listener"], *turned["listener"]]
-            if not ratings:
+            asked = frame[frame[["system", "against"]].isin([one, two]).all(axis=1)]
+            if asked.empty:
                 continue
-            name = f"{two} against {one}"
-            self._score(name, ratings, listeners)
-            self._try((one, two), ratings, [0.0] * len(ratings))
+            ratings = asked["rating"].where(asked["system"] == two, -asked["rating"])
+            self._score(f"{two} against {one}", list(ratings), list(asked["listener"]))
+            means = ratings.groupby(asked["listener"]).mean()
+            self._signed_rank((one, two), [0.0] * len(means), list(means))
 
     def ratings(self, frame: pd.DataFrame) -> None:
         """MOS and MUSHRA."""
@@ -184,15 +213,29 @@ class _Work:
 
         for system, rows in frame.groupby("system", sort=False):
             self._score(str(system), list(rows["rating"]), list(rows["listener"]))
-        means = pd.pivot_table(frame, index="listener", columns="system", values="rating").dropna()
-        named = [name for name in (*self.test.systems, REFERENCE, *ANCHORS) if name in means]
+        # What MUSHRA adds differs from the systems by design: tests of it would only dilute the correction for theirs.
+        rated = frame[frame["system"].isin(self.test.systems)]
+        means = pd.pivot_table(rated, index="listener", columns="system", values="rating").dropna()
+        named = [name for name in self.test.systems if name in means]
         for one, two in itertools.combinations(named, 2):
-            self._try((one, two), list(means[one]), list(means[two]))
+            self._signed_rank((one, two), list(means[one]), list(means[two]))
         if len(named) > 2 and len(means) > 1:
             try:
                 self.overall = friedman(means[named].to_numpy(), named)
             except RequestInvalid as error:
                 self.notes.append(f"No Friedman test: {error}")
+
+    def tell_too_few(self) -> None:
+        """Say so when no votes whatever of so few listeners could give a small p."""
+        # The signs of n differences fall in 2^n ways, of which the two outermost are the furthest out.
+        least = [2.0 ** (1 - self._listeners[pair]) if pair in self._listeners else 0.0 for pair in self.tests]
+        lowest = float(max(holm(least))) if least else 0.0
+        if lowest > _ALPHA:
+            corrected = " after Holm's correction" * (len(least) > 1)
+            self.notes.append(
+                f"Of {min(self._listeners.values())} listeners no p{corrected} can be below {lowest:.3g}, however clear "
+                "their votes are: more listeners help, more sentences do not."
+            )
 
     def _score(self, name: str, ratings: list[float], listeners: list[Any]) -> None:
         several = len(set(listeners)) > 1
@@ -208,8 +251,10 @@ class _Work:
             confidence=self.confidence,
         )
 
-    def _try(self, pair: tuple[str, str], first: list[float], second: list[float]) -> None:
-        try:
-            self.tests[pair] = wilcoxon(first, second, confidence=self.confidence)
-        except RequestInvalid as error:
-            self.notes.append(f"{pair[0]} against {pair[1]}: no test: {error}")
+    def _signed_rank(self, pair: tuple[str, str], first: Sequence[float], second: Sequence[float]) -> None:
+        """Test the first of the pair over its second: one number of each for each listener."""
+        if len(first) < 2:
+            self.notes.append(f"{pair[0]} against {pair[1]}: no test: it takes two listeners or more.")
+            return
+        self._listeners[pair] = len(first)
+        self.tests[pair] = wilcoxon(first, second, confidence=self.confidence)

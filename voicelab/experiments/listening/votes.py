@@ -61,7 +61,7 @@ class Ballot:
     """The votes of a listening test, in a file. A listener who comes back goes on where they were.
 
     Safe to use from several threads, and several processes may write one file. Raises StoreError when the file
-    cannot be used or is of another test.
+    cannot be used, is of another test, or was begun by a voicelab whose order of this test was another.
     """
 
     def __init__(self, test: ListeningTest, path: str | Path) -> None:
@@ -166,7 +166,11 @@ class Ballot:
         self.close()
 
     def _begin(self) -> None:
-        record = json.dumps({**self.test.to_record(), "sounds": sorted(self.test.stimuli)}, sort_keys=True)
+        design = {**self.test.to_record(), "sounds": sorted(self.test.stimuli)}
+        older = record = json.dumps(design, sort_keys=True)
+        if self.test.kind in {"AB", "ABX", "CMOS"} and len(self.test.pairs) % 2 == 0:
+            # Which of such a pair comes first was once decided otherwise, and a vote is kept by its letter alone.
+            record = json.dumps({**design, "order": 2}, sort_keys=True)
         with self._writing() as store:
             (version,) = store.execute("PRAGMA user_version").fetchone()
             if version > _VERSION:
@@ -176,7 +180,10 @@ class Ballot:
                     store.execute(statement)
                 store.execute("INSERT INTO test VALUES (?)", (record,))
                 store.execute(f"PRAGMA user_version = {_VERSION}")
-            elif store.execute("SELECT record FROM test").fetchone()[0] != record:
+            elif (kept := store.execute("SELECT record FROM test").fetchone()[0]) != record:
+                if kept == older:
+                    message = "was begun by an older voicelab, which had other sounds under A and B: count it with that"
+                    raise StoreError(f"{self.path} {message}, or begin anew in another file")
                 raise StoreError(f"{self.path} holds the votes of another test; give each its own file")
 
     def _known(self, listener: int) -> str:

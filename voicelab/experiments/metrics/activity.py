@@ -13,6 +13,7 @@ __all__ = ["HOP_S", "Activity", "activity", "frame_powers", "smoothed"]
 
 HOP_S = 0.01
 """Seconds of one frame; frames do not overlap."""
+_PER_SECOND = round(1 / HOP_S)
 _BELOW_DB = 25.0
 _ABOVE_NOISE_DB, _NEVER_WITHIN_DB = 6.0, 10.0
 _INAUDIBLE = 1e-9
@@ -39,15 +40,17 @@ class Activity:
 def frame_powers(subject: Subject) -> _Floats:
     """Return the mean power of every 10 ms, shape (frames,); a last frame that is not full is left out.
 
-    Raises Undefined for a clip shorter than a frame.
+    Where 10 ms are no whole number of samples, as at 22.05 kHz, a sample is left out between some of them, so that they
+    keep the time. Raises Undefined for a clip shorter than a frame.
     """
     clip = subject.clip
-    hop = max(1, round(HOP_S * clip.rate))
-    count = len(clip) // hop
+    count = len(clip) * _PER_SECOND // clip.rate
     if not count:
         raise Undefined(f"{clip.duration * 1000:.1f} ms is too short to measure")
-    frames = clip.samples[: count * hop].reshape(count, hop)
-    powers: _Floats = np.einsum("ij,ij->i", frames, frames).astype(np.float64) / hop
+    size = max(1, clip.rate // _PER_SECOND)
+    begins = np.arange(count) * clip.rate // _PER_SECOND
+    frames = np.lib.stride_tricks.sliding_window_view(clip.samples, size)[begins]
+    powers: _Floats = np.einsum("ij,ij->i", frames, frames).astype(np.float64) / size
     return powers
 
 

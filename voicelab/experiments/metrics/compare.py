@@ -111,7 +111,7 @@ def log_f0_rmse(subject: Subject) -> float:
 
 
 def _aligned(subject: Subject) -> tuple[_Floats, _Floats]:
-    """Return clip and reference at 16 kHz, equally long; Undefined unless they run in step."""
+    """Return clip and reference at 16 kHz, equally long, in step to the sample; Undefined where they are not nearly so."""
     from scipy.signal import correlate
 
     clip, other = subject.clip, subject.other.clip
@@ -128,15 +128,16 @@ def _aligned(subject: Subject) -> tuple[_Floats, _Floats]:
         raise Undefined("one of the clips is silent")
     reach = min(size - 1, round(_LAGS_SEARCHED_S * _RATE))
     likeness = correlate(ours, theirs, "full", "fft")[size - 1 - reach : size + reach]
-    lag = (int(np.argmax(np.abs(likeness))) - reach) / _RATE
-    if abs(lag) > _LAG_S:
-        raise Undefined(f"the reference is not aligned: the clip resembles it most {lag * 1000:+.0f} ms away")
-    return ours, theirs
+    lag = int(np.argmax(np.abs(likeness))) - reach
+    if abs(lag) > _LAG_S * _RATE:
+        raise Undefined(f"the reference is not aligned: the clip resembles it most {lag / _RATE * 1000:+.0f} ms away")
+    return ours[max(0, lag) : size + min(0, lag)], theirs[max(0, -lag) : size - max(0, lag)]
 
 
 def stoi(subject: Subject) -> float:
-    """Short-time objective intelligibility against an aligned reference, 0 to 1.
+    """Short-time objective intelligibility against an aligned reference: a mean correlation, 1 for the same sound.
 
+    Around 0, and below it too, there is no likeness. A lag of up to 5 ms, as a codec leaves, is taken out first.
     C. H. Taal, R. C. Hendriks, R. Heusdens & J. Jensen, "An algorithm for intelligibility prediction of
     time-frequency weighted noisy speech", IEEE TASLP 19 (2011), by pystoi. Undefined when the two differ by more
     than 50 ms in length or are out of step by more than 5 ms: other takes of a text are no aligned reference.

@@ -21,6 +21,8 @@ _OCTAVES_FROM_HZ, _OCTAVES_TO_HZ = 100.0, 8000.0
 # Praat's limits: neighbouring periods that differ more are a mistake of the measurement, not of the voice.
 _PERIOD_FACTOR, _AMPLITUDE_FACTOR = 1.3, 1.6
 _PULSE_RATE = 48_000
+_PULSE_HOP = round(HOP_S * _PULSE_RATE)
+_LEAST_LIKENESS = 0.7
 
 
 def contour(subject: Subject) -> Contour:
@@ -82,50 +84,68 @@ def voiced_share(subject: Subject) -> float:
 
 
 def pulses(subject: Subject) -> list[_Floats]:
-    """Return for each voiced stretch the glottal pulses, shape (count, 2): time in seconds and amplitude.
+    """Return stretches of glottal pulses, each of shape (count, 2): time in seconds and amplitude.
 
-    From the largest peak of a stretch, each next pulse is where the waveform of one period repeats itself
-    best, 0.8 to 1.25 periods on: the cross-correlation method of P. Boersma, "Should jitter be measured by peak
-    picking or by waveform matching?", Folia Phoniatrica et Logopaedica 61 (2009), between samples by a parabola.
+    From the largest peak of a voiced stretch, forward and backward, each next pulse is where the waveform of one
+    period repeats itself best, 0.8 to 1.25 periods on: the cross-correlation method of P. Boersma, "Should jitter be
+    measured by peak picking or by waveform matching?", Folia Phoniatrica et Logopaedica 61 (2009), between samples by
+    a parabola. Where it repeats itself nowhere in there, or with a correlation below 0.7, Praat's limit for the edge of
+    a voiced interval, the pulses end, and what is left of the voiced stretch is searched from its own largest peak.
     The amplitude is the root mean square of the period around a pulse.
     """
     pitch = subject.once(contour)
     sound = subject.clip.resample(_PULSE_RATE).samples.astype(np.float64)
-    voiced = np.isfinite(pitch.values)
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], voiced.astype(np.int8), [0]))))
+    periods = _PULSE_RATE / pitch.values
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], np.isfinite(periods).astype(np.int8), [0]))))
+    parts = [(int(first) * _PULSE_HOP, min(int(last) * _PULSE_HOP, sound.size)) for first, last in edges.reshape(-1, 2)]
     found = []
-    for first, last in zip(edges[::2], edges[1::2], strict=True):
-        periods = _PULSE_RATE / pitch.values[first:last]
-        begin, end = (round(float(frame) * HOP_S * _PULSE_RATE) for frame in (first, last))
-        if end - begin > (_PERIODS_AT_LEAST + 1) * periods.max():
-            found.append(_walk(sound, begin, min(end, sound.size), periods))
-    return [stretch for stretch in found if len(stretch) > _PERIODS_AT_LEAST]
+    while parts:
+        begin, end = parts.pop()
+        if begin >= end:
+            continue
+        start = begin + int(np.argmax(np.abs(sound[begin:end])))
+        period = float(periods[start // _PULSE_HOP])
+        if end - begin <= (_PERIODS_AT_LEAST + 1) * period:
+            continue
+        back, on = (_follow(sound, start, (begin, end), periods, way) for way in (-1, 1))
+        places = [*reversed(back), float(start), *on]
+        if len(places) > _PERIODS_AT_LEAST:
+            found.append(np.array([(place / _PULSE_RATE, _amplitude(sound, place, periods)) for place in places]))
+        parts += [(begin, int(places[0] - period / 2)), (int(places[-1] + period / 2), end)]
+    return found
 
 
-def _walk(sound: _Floats, begin: int, end: int, periods: _Floats) -> _Floats:
-    hop = HOP_S * _PULSE_RATE
-    first = begin + int(periods[0])  # half a period must lie before the first pulse
-    position = float(first + np.argmax(np.abs(sound[first : first + int(periods[0])])))
-    marks: list[tuple[float, float]] = []
+def _follow(sound: _Floats, start: int, within: tuple[int, int], periods: _Floats, way: int) -> list[float]:
+    """Return the places of the pulses after ``start`` (``way`` 1) or before it (-1), in samples, nearest first."""
+    found: list[float] = []
+    place = float(start)
     while True:
-        period = float(periods[min(int((position - begin) / hop), periods.size - 1)])
+        period = float(periods[int(place) // _PULSE_HOP])
         shortest, longest, half = int(0.8 * period), math.ceil(1.25 * period), int(period / 2)
-        here = round(position)
-        if here - half < 0 or here + longest + half + 1 >= end:
-            return np.array(marks).reshape(-1, 2)
+        here = round(place)
+        first = here + (shortest if way > 0 else -longest)
+        last = first + longest - shortest
+        if min(here, first) < half or max(here, last) + half > sound.size:
+            return found
         window = sound[here - half : here + half]
-        marks.append((position / _PULSE_RATE, math.sqrt(float(window @ window) / window.size)))
-        region = sound[here + shortest - half : here + longest + half + 1]
-        later = np.lib.stride_tricks.sliding_window_view(region, window.size)
-        likeness = (later @ window) / np.sqrt(np.einsum("ij,ij->i", later, later) * (window @ window) + 1e-20)
+        others = np.lib.stride_tricks.sliding_window_view(sound[first - half : last + half], window.size)
+        likeness = (others @ window) / np.sqrt(np.einsum("ij,ij->i", others, others) * (window @ window) + 1e-20)
         best = int(np.argmax(likeness))
-        shift = 0.0
-        if 0 < best < likeness.size - 1:
-            left, middle, right = likeness[best - 1 : best + 2]
-            bend = left - 2.0 * middle + right
-            shift = 0.5 * (left - right) / bend if bend < 0.0 else 0.0
-        # The window moved by whole samples, so the pulse keeps its place between them.
-        position += shortest + best + shift
+        # At the border of the range the likeness still grows beyond it: no period, but what the waveform's decay makes.
+        if best in (0, likeness.size - 1) or likeness[best] < _LEAST_LIKENESS:
+            return found
+        left, middle, right = likeness[best - 1 : best + 2]
+        bend = left - 2.0 * middle + right
+        # The window moves by whole samples, so the pulse keeps its place between them.
+        place += first - here + best + (0.5 * (left - right) / bend if bend < 0.0 else 0.0)
+        if not within[0] <= place < within[1]:
+            return found
+        found.append(place)
+
+
+def _amplitude(sound: _Floats, place: float, periods: _Floats) -> float:
+    here, half = round(place), int(periods[int(place) // _PULSE_HOP] / 2)
+    return float(np.sqrt(np.mean(np.square(sound[max(0, here - half) : here + half]))))
 
 
 def jitter(subject: Subject) -> float:
@@ -185,15 +205,16 @@ def spectral_tilt(subject: Subject) -> float:
     if clip.rate < 2 * _OCTAVES_TO_HZ:
         raise Undefined(f"the spectrum is measured up to 8 kHz, and a rate of {clip.rate} Hz ends before")
     active = subject.once(activity).active
-    sound = clip.samples[: active.size * round(HOP_S * clip.rate)].astype(np.float64)
+    sound = clip.samples[: round(active.size * HOP_S * clip.rate)].astype(np.float64)
     window = min(sound.size, round(0.04 * clip.rate))
     hop = round(HOP_S * clip.rate)
     if window <= hop:
         raise Undefined(f"{clip.duration * 1000:.0f} ms is too short for a spectrum")
-    hertz, _, lines = stft(sound, clip.rate, nperseg=window, noverlap=window - hop)
-    power = np.square(np.abs(lines))
-    frames = min(power.shape[1], active.size)
-    mean = power[:, :frames][:, active[:frames]].mean(axis=1)
+    hertz, times, lines = stft(sound, clip.rate, nperseg=window, noverlap=window - hop)
+    # A hop of whole samples need not be 10 ms.
+    frames = np.round(times / HOP_S).astype(np.intp)
+    inside = frames < active.size
+    mean = np.square(np.abs(lines[:, inside][:, active[frames[inside]]])).mean(axis=1)
     middles = np.arange(math.log2(_OCTAVES_FROM_HZ), math.log2(_OCTAVES_TO_HZ) + 1e-9, 1 / 3)
     near = np.abs(np.log2(np.maximum(hertz, 1e-3))[None] - middles[:, None]) <= 1 / 6
     known = near.any(axis=1)

@@ -30,6 +30,8 @@ def intraclass_correlation(
         raise RequestInvalid.of("ratings", "Input should be numbers of shape (2 targets or more, 2 raters or more)")
     if raters not in ("nested", "random", "fixed"):
         raise RequestInvalid.of("raters", f"{raters!r} is not 'nested', 'random' or 'fixed'")
+    if not np.ptp(table):
+        return math.nan  # exactly: a mean may round to beside the one value
     targets, count = table.shape
     centred = table - table.mean()
     between_targets = count * float(np.square(centred.mean(axis=1)).sum())

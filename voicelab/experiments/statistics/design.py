@@ -24,14 +24,18 @@ _Floats = npt.NDArray[np.float64]
 class Design:
     """Takes that have a value of one metric.
 
-    ``values`` (takes,); ``codes`` (factors, takes) the level of every factor; ``levels`` the names of the levels
-    of each; the first ``axes`` factors are axes, the rest blocks.
+    ``values`` (takes,); ``codes`` (factors, takes) the level of every factor: the axes, then, where there are blocks,
+    the block that a take is in: what all of their columns say together. ``levels`` the names of the levels of each axis.
     """
 
     values: _Floats
     codes: _Codes
     levels: tuple[tuple[Any, ...], ...]
-    axes: int
+
+    @property
+    def factors(self) -> range:
+        """The numbers of all factors."""
+        return range(self.codes.shape[0])
 
     @property
     def cells(self) -> _Codes:
@@ -100,4 +104,7 @@ def build(frame: pd.DataFrame, axes: Sequence[str], blocks: Sequence[str], metri
     found = column[kept]
     # Resampling draws by place, and the order in which takes were made must not decide a p-value.
     order = np.lexsort((found, *reversed(places)))
-    return Design(found[order], np.stack(codes)[:, order], tuple(levels), len(axes))
+    together = np.stack(codes)[:, order]
+    varied, held = together[: len(axes)], together[len(axes) :]
+    block = [_combine(held)] if len(held) else []
+    return Design(found[order], np.stack([*varied, *block]), tuple(levels[: len(axes)]))

@@ -21,12 +21,16 @@ from voicelab.experiments.statistics.resampling import (
     permutation_p,
     without_rounding,
 )
+from voicelab.experiments.statistics.result import percent
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
 __all__ = ["Effects", "effects"]
+
+# A sweep's table has them of every take, and each test more makes the correction of the others stricter.
+_ALWAYS_THERE = ("first_audio_s", "rtf")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +39,13 @@ class Effects:
 
     ``frame``: a row for each metric and axis. ``p`` of the permutation test, ``p_holm`` and ``p_bh`` corrected for
     all rows, ``eta_sq`` and ``omega_sq`` the axis' share of the variance, ``levels``, ``takes``, ``arrangements``
-    that a permutation can make (no p is below one over it).
+    that a permutation can make, those that only exchange the names of levels counted once (no p is below one over it, but
+    by the chance of the draw).
 
     ``contrasts``: a row for each metric, axis and level but the first: ``estimate`` is the difference from the
     first level (``baseline``) in the metric's unit, ``low`` and ``high`` its interval, ``in_sd`` the estimate in
-    standard deviations of the noise: the ``sd`` of ``variance``.
+    standard deviations of the noise: the ``sd`` of ``variance``. They are NaN where no takes tell the level's
+    difference from that of another axis or of the blocks; a note says so.
 
     ``variance``: where each metric's variance comes from: a row for each axis, ``blocks``, ``interactions`` and
     ``sampling`` (repeats of one cell), with ``df``, ``sum_sq``, ``eta_sq`` and ``omega_sq``; ``sd`` of sampling in
@@ -57,17 +63,15 @@ class Effects:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        lines = [f"{self.confidence:.0%} intervals; p by permutation, corrected by Holm over {len(self.frame)} tests"]
+        tests = len(self.frame)
+        lines = [f"{percent(self.confidence)} intervals; p by permutation, corrected by Holm over {tests} tests"]
         contrasts = self.contrasts.to_dict("records")
         for row in self.frame.to_dict("records"):
             name, axis = row["metric"], row["axis"]
             share = f"omega² {row['omega_sq']:.2f}" if math.isfinite(row["omega_sq"]) else "share unknown"
-            lines.append(f"{name} by {axis}: p {row['p']:.4f}, corrected {row['p_holm']:.4f}; {share}")
+            lines.append(f"{name} by {axis}: p {_p(row['p'])}, corrected {_p(row['p_holm'])}; {share}")
             lines += [
-                f"    {item['baseline']} → {item['level']}: "
-                f"{item['estimate']:+.4g} [{item['low']:+.4g}, {item['high']:+.4g}]".replace(
-                    "+nan, +nan", "no interval"
-                )
+                f"    {item['baseline']} → {item['level']}: {_difference(item)}"
                 for item in contrasts
                 if (item["metric"], item["axis"]) == (name, axis)
             ]
@@ -111,11 +115,13 @@ def effects(
         frame: one row a take.
         axes: columns with what was varied.
         metrics: columns with what was measured. When not given, those that are named as metrics are (see
-            ``voicelab.experiments.metrics``), or, where none is, all numeric columns but axes and blocks. Takes in
+            ``voicelab.experiments.metrics``), but ``first_audio_s`` and ``rtf``, which every table of a sweep has, asked
+            for or not, only where there is no other; or, where none is, all numeric columns but axes and blocks. Takes in
             which a metric is NaN are left out of its tests.
-        blocks: columns with what else differs and is held fixed, such as the text. Where the cells of a grid share
+        blocks: columns with what else differs and is held fixed, such as the text. Several make one factor together:
+            a block is the takes of one text and one seed. Where the cells of a grid share
             their seeds, add the seed, which compares like with like; without it the test is valid, but weaker. With it
-            no cell has two takes, so that noise is then what differs after the seed's own effect.
+            no cell has two takes, so that noise is then what differs after the block's own effect.
         confidence: of the intervals.
         permutations: how many; p is a multiple of 1 / (permutations + 1).
         resamples: how many for the intervals.
@@ -154,7 +160,19 @@ def effects(
 def _measured_columns(frame: pd.DataFrame, others: set[str]) -> list[str]:
     numeric = [str(name) for name in frame.select_dtypes("number") if name not in others]
     registered = set(available())
-    return [name for name in numeric if name in registered] or numeric
+    found = [name for name in numeric if name in registered]
+    return [name for name in found if name not in _ALWAYS_THERE] or found or numeric
+
+
+def _p(value: float) -> str:
+    return f"{value:.4f}" if value >= 0.0001 else "< 0.0001"
+
+
+def _difference(contrast: dict[Any, Any]) -> str:
+    if math.isnan(contrast["estimate"]):
+        return "cannot be told"
+    within = f"{contrast['low']:+.4g}, {contrast['high']:+.4g}"
+    return f"{contrast['estimate']:+.4g} [{'no interval' if math.isnan(contrast['low']) else within}]"
 
 
 def _check_numbers(confidence: float, permutations: int, resamples: int, seed: int) -> None:
@@ -222,15 +240,20 @@ def _one_metric(
             }
         )
         if arrangements < 20.0:
-            tables.notes.append(
-                f"{axis} has only {arrangements:.0f} arrangements of {metric}: no p can be below {1 / arrangements:.2g}."
-            )
+            many = f"{arrangements:.0f} arrangement{'s' if arrangements > 1.0 else ''}"
+            tables.notes.append(f"{axis} has only {many} of {metric}: no p can be below {1 / arrangements:.2g}.")
         found = bootstrap_contrasts(design, number, noise, confidence, resamples, np.random.default_rng((*stream, 1)))
         level = design.levels[number]
         for row, code in enumerate(present[1:]):
             told = (found.estimate[row], found.low[row], found.high[row])
+            unknown = math.isnan(told[0])
+            if unknown:
+                tables.notes.append(
+                    f"{axis} {level[code]} cannot be compared with {level[present[0]]} in {metric}: "
+                    "another axis or the blocks differ with it."
+                )
             # Means of equal numbers differ by their rounding.
-            estimate, low, high = (0.0, 0.0, 0.0) if constant else map(float, told)
+            estimate, low, high = (0.0, 0.0, 0.0) if constant and not unknown else map(float, told)
             tables.contrasts.append(
                 {
                     "metric": metric,
@@ -265,7 +288,7 @@ def _still(design: Design, metric: str, names: Sequence[str], noise: Noise) -> l
 
 def _variance(design: Design, metric: str, names: Sequence[str], noise: Noise) -> list[dict[str, Any]]:
     """Split the sum of squares: each factor's is what the additive model loses without it (type II)."""
-    factors = range(len(design.levels))
+    factors = design.factors
     total = float(np.square(without_rounding(design.values - design.values.mean(), design.values)).sum())
     left, model_df = _residual(design, factors)
     mean_noise = noise.sum_sq / noise.df if noise.df > 0 else math.nan
@@ -286,8 +309,8 @@ def _variance(design: Design, metric: str, names: Sequence[str], noise: Noise) -
     for number, axis in enumerate(names):
         without, df = _residual(design, [other for other in factors if other != number])
         rows.append(row(axis, model_df - df, without - left))
-    if len(design.levels) > design.axes:
-        without, df = _residual(design, range(design.axes))
+    if len(factors) > len(names):
+        without, df = _residual(design, range(len(names)))
         rows.append(row("blocks", model_df - df, without - left))
     if noise.repeats:
         rows.append(row("interactions", design.values.size - noise.df - model_df, left - noise.sum_sq))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from voicelab.errors import MissingExtra, RequestInvalid
+from voicelab.errors import RequestInvalid
 from voicelab.experiments.statistics.multiple import holm
 from voicelab.experiments.statistics.result import Estimate, between
 
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MixedModel", "mixed_model"]
 
+_Codes = npt.NDArray[np.intp]
 _Floats = npt.NDArray[np.float64]
 
 
@@ -32,7 +31,8 @@ class MixedModel:
     with ``df`` degrees of freedom, and ``p`` its p-value (NaN for one system). ``pairs`` has a row for each pair:
     ``first``, ``second``, ``difference`` (first less second), ``low``, ``high``, ``p`` and ``p_holm``. ``sd`` has the
     standard deviations, in the rating's unit: ``listener``, ``item``, ``listener x system`` (how much listeners differ in
-    what they like) and ``residual``. ``notes`` say what the reader should know.
+    what they like), ``item x system`` (how much a system's lead depends on the sentence) and ``residual``. ``notes`` say
+    what the reader should know.
     """
 
     scores: dict[str, Estimate]
@@ -65,14 +65,21 @@ def mixed_model(
     item: str | None = "item",
     confidence: float = 0.95,
 ) -> MixedModel:
-    """Fit ``rating ~ system`` with crossed random intercepts of listeners and items, by REML, with statsmodels.
+    """Fit ``rating ~ system`` with crossed random effects of listeners and items, by REML.
 
     As R. H. Baayen, D. J. Davidson & D. M. Bates, "Mixed-effects modeling with crossed random effects for subjects and
-    items", Journal of Memory and Language 59 (2008). Where a listener rates a system more than once, each listener's own
-    preference (listener x system) is random too, without which p is far too small: D. J. Barr et al., "Random effects
-    structure for confirmatory hypothesis testing", ibid. 68 (2013). Degrees of freedom are those of the analysis of
-    variance of a complete table. Unlike Friedman's test it takes gaps, several ratings of one cell, and each listener's
-    use of the scale; it takes a rating for a number with even steps and normal noise.
+    items", Journal of Memory and Language 59 (2008). Where a listener, or an item, has a system more than once, how
+    systems differ for that listener (listener x system), or on that item (item x system), is random too, without which p
+    is far too small: D. J. Barr et al., "Random effects structure for confirmatory hypothesis testing", ibid. 68 (2013).
+
+    Degrees of freedom are on the safe side: of the two by which a complete table of L listeners, I items and S systems
+    would be judged, by listeners (L - 1)(S - 1) and by items (I - 1)(S - 1), the smaller (H. H. Clark, "The
+    language-as-fixed-effect fallacy", Journal of Verbal Learning and Verbal Behavior 12, 1973); a table with gaps has
+    what is left when systems and listeners, or systems and items, are taken out of its cells. Intervals of ``scores`` have
+    the smaller of L and I less 1. So with few items little can be shown, whoever and how many rate them.
+
+    Unlike Friedman's test it takes gaps, several ratings of one cell, and each listener's use of the scale; it takes a
+    rating for a number with even steps and normal noise.
 
     Args:
         frame: a row for each rating, such as ``ListeningResult.frame``.
@@ -82,13 +89,12 @@ def mixed_model(
         item: column of the sentence (or the like) it was rated on; None when there is but one.
         confidence: of the intervals.
 
-    Raises MissingExtra without statsmodels; RequestInvalid for a missing column, ratings that are no numbers or all
-    equal, fewer than two listeners, or a system that no listener shares with another.
+    Raises RequestInvalid for a missing column; ratings that are no numbers, or that systems, listeners and items explain
+    without rest, such as when all are equal; fewer than two listeners, or two who rated the same systems; systems that
+    nobody rated beside the others, or that each have a sentence of their own.
     """
     import pandas as pd
 
-    if find_spec("statsmodels") is None:
-        raise MissingExtra.of("statistics", "a mixed model")
     between(confidence, "confidence", 0.0, 1.0)
     given = {"rating": rating, "system": system, "listener": listener, **({"item": item} if item is not None else {})}
     for argument, column in given.items():
@@ -109,52 +115,66 @@ class _Fit:
     """The model of one table with the columns rating, system, listener and perhaps item."""
 
     def __init__(self, table: pd.DataFrame) -> None:
-        self.names = [str(name) for name in dict.fromkeys(table["system"])]
-        self.listeners = int(table["listener"].nunique())
+        systems = _codes(table["system"])
+        named = {name: _codes(table[name]) for name in ("listener", "item") if name in table}
+        groups = {name: code for name, code in named.items() if _count(code) > 1}
+        self.names = [str(name) for name in table["system"].unique()]
+        self.listeners = _count(named["listener"])
         self.notes: list[str] = []
-        groups = ["listener"]
-        if "item" in table and table["item"].nunique() > 1:
-            groups.append("item")
-        if len(self.names) > 1 and table.duplicated(["listener", "system"]).any():
-            table["listener x system"] = [f"{a} {b}" for a, b in zip(table["listener"], table["system"], strict=True)]
-            groups.append("listener x system")
-        codes = [list(dict.fromkeys(table["system"])).index(name) for name in table["system"]]
-        design = (np.array(codes)[:, None] == np.arange(len(self.names))[None]).astype(np.float64)
-        parts = {name: _indicators(table[name]) for name in groups}
-        self.size = len(table)
-        self.mean, self.covariance, self.sd = self._fitted(table["rating"].to_numpy(np.float64), design, parts)
-        levels = sum(part.shape[1] - 1 for name, part in parts.items() if name != "listener x system")
-        inner = (self.listeners - 1) * (len(self.names) - 1)
-        self.inner = inner if "listener x system" in groups else max(1, self.size - len(self.names) - levels)
+        self.outer = min(map(_count, groups.values())) - 1
+        additive = np.hstack([_indicators(code) for code in (systems, *groups.values())])
+        self.inner = len(table) - int(np.linalg.matrix_rank(additive.T @ additive))
+        if self.inner < 1:
+            raise RequestInvalid.of("frame", "too few ratings: what is a listener's cannot be told from chance")
+        if len(self.names) > 1:
+            groups |= self._own_preferences(groups, systems)
+        self.mean, self.covariance, self.sd = self._fitted(table["rating"].to_numpy(np.float64), systems, groups)
+
+    def _own_preferences(self, groups: Mapping[str, _Codes], systems: _Codes) -> dict[str, _Codes]:
+        """Return the interactions with systems that can be told from the rest, and bring ``inner`` down to what they have."""
+        found = {}
+        for name, code in groups.items():
+            cells = _codes(code * len(self.names) + systems)
+            parts, left = _overlap(code, systems)
+            if name == "listener" and (parts > 1 or left < 1):
+                message = "too few rated the same systems: what differs may be the listeners"
+                raise RequestInvalid.of("listener", message)
+            # Items that each have one system only are what that system is judged by.
+            free = max(left, _count(code) - len(self.names))
+            if free < 1:
+                raise RequestInvalid.of(
+                    "item", "each system has a sentence of its own: what differs may be the sentences"
+                )
+            self.inner = min(self.inner, free)
+            if left and _count(cells) < cells.size:
+                found[f"{name} x system"] = cells
+        return found
 
     def _fitted(
-        self, values: _Floats, design: _Floats, parts: dict[str, _Floats]
+        self, values: _Floats, systems: _Codes, groups: Mapping[str, _Codes]
     ) -> tuple[_Floats, _Floats, dict[str, float]]:
-        from statsmodels.regression.mixed_linear_model import MixedLM, VCSpec
+        from scipy.optimize import minimize
 
-        # All ratings are one group, within which the random effects are crossed.
-        names = list(parts)
-        labels = [[[f"{number}" for number in range(part.shape[1])]] for part in parts.values()]
-        crossed = VCSpec(names, labels, [[part] for part in parts.values()])
-        try:
-            with warnings.catch_warnings(record=True) as told:
-                warnings.simplefilter("always")
-                model = MixedLM(values, design, np.zeros(values.size), exog_vc=crossed)
-                fitted = model.fit(reml=True, method=["lbfgs", "powell"])
-        except (np.linalg.LinAlgError, ValueError) as error:
-            raise RequestInvalid.of("frame", f"the model cannot be fitted to these ratings: {error}") from error
-        spread = [math.sqrt(max(float(value), 0.0)) for value in (*fitted.vcomp, fitted.scale)]
-        found = dict(zip([*names, "residual"], spread, strict=True))
-        if not fitted.converged or any("converge" in str(item.message) for item in told):
+        middle = float(values.mean())
+        likelihood = _Likelihood([_indicators(code) for code in groups.values()], _indicators(systems), values - middle)
+        best = minimize(
+            lambda ratios: likelihood.deviance(ratios)[:2],
+            np.full(len(groups), 0.5),
+            method="SLSQP",
+            jac=True,
+            bounds=[(0.0, None)] * len(groups),
+            options={"ftol": 1e-9, "maxiter": 1000},
+        )
+        if not best.success:
             self.notes.append("The fit did not settle: take these figures with care.")
+        _, _, mean, covariance, residual = likelihood.deviance(best.x)
+        found = {name: math.sqrt(ratio * residual) for name, ratio in zip(groups, best.x, strict=True)}
         self.notes += [
             f"Nothing is left for {name}: its sd is at the bound of 0."
-            for name in names
-            if found[name] < 1e-3 * found["residual"]
+            for name, ratio in zip(groups, best.x, strict=True)
+            if ratio < 1e-6
         ]
-        count = design.shape[1]
-        covariance = np.asarray(fitted.cov_params(), np.float64)[:count, :count]
-        return np.asarray(fitted.fe_params, np.float64), covariance, found
+        return mean + middle, covariance, {**found, "residual": math.sqrt(residual)}
 
     def result(self, confidence: float) -> MixedModel:
         """Return means, tests and what differs."""
@@ -162,8 +182,7 @@ class _Fit:
         from scipy import stats
 
         tail = (1.0 + confidence) / 2.0
-        outer = self.listeners - 1
-        reach = float(stats.t.ppf(tail, outer)) * np.sqrt(np.diag(self.covariance))
+        reach = float(stats.t.ppf(tail, self.outer)) * np.sqrt(np.diag(self.covariance))
         scores = {
             name: Estimate(float(mean), float(mean - half), float(mean + half), confidence, self.listeners)
             for name, mean, half in zip(self.names, self.mean, reach, strict=True)
@@ -195,9 +214,72 @@ class _Fit:
         )
 
 
-def _indicators(column: pd.Series[Any]) -> _Floats:
+class _Likelihood:
+    """The restricted likelihood of ratings (H. D. Patterson & R. Thompson, Biometrika 58, 1971), residual profiled out.
+
+    Its arguments are the variances of the random effects in units of the residual's, as D. Bates et al., "Fitting linear
+    mixed-effects models using lme4", Journal of Statistical Software 67 (2015); slopes as D. A. Harville, JASA 72 (1977).
+    ``parts`` are the indicators of each random effect, (ratings, levels); ``design`` those of the systems.
+    """
+
+    def __init__(self, parts: list[_Floats], design: _Floats, values: _Floats) -> None:
+        everything = np.hstack([*parts, design, values[:, None]])
+        self.products = everything.T @ everything
+        self.sizes = [part.shape[1] for part in parts]
+        self.free = values.size - design.shape[1]
+        explained = self.products[:-1, -1]
+        weights, _, rank, _ = np.linalg.lstsq(self.products[:-1, :-1], explained, rcond=1e-10)
+        left = self.products[-1, -1] - explained @ weights
+        # Without anything left the likelihood has no greatest value.
+        if rank < values.size and left < 1e-9 * self.products[-1, -1]:
+            message = "systems, listeners and items explain every rating: nothing is left to weigh differences by"
+            raise RequestInvalid.of("rating", message)
+
+    def deviance(self, ratios: _Floats) -> tuple[float, _Floats, _Floats, _Floats, float]:
+        """Return the deviance and its slopes; then the systems' means, their covariance, and the residual variance."""
+        from scipy.linalg import cho_solve, cholesky, solve_triangular
+
+        random = sum(self.sizes)
+        scale = np.sqrt(np.repeat(ratios, self.sizes))[:, None]
+        root = cholesky(scale * self.products[:random, :random] * scale.T + np.eye(random), lower=True)
+        inner = solve_triangular(root, scale * self.products[:random], lower=True)
+        # Products weighted by the inverse covariance of the ratings; then with the systems' means taken out.
+        weighted = self.products[random:] - inner[:, random:].T @ inner
+        fixed = cholesky(weighted[:-1, random:-1], lower=True)
+        means = solve_triangular(fixed, weighted[:-1], lower=True)
+        left = self.products.diagonal() - np.square(inner).sum(axis=0) - np.square(means).sum(axis=0)
+        pull = weighted[-1] - means[:, -1] @ means
+        residual = float(left[-1]) / self.free
+        deviance = 2.0 * float(np.log(root.diagonal()).sum() + np.log(fixed.diagonal()).sum())
+        starts = np.cumsum([0, *self.sizes[:-1]])
+        slopes = np.add.reduceat((left - np.square(pull) / residual)[:random], starts)
+        mean = cho_solve((fixed, True), weighted[:-1, -1])
+        covariance = residual * cho_solve((fixed, True), np.eye(len(fixed)))
+        return deviance + self.free * math.log(residual), slopes, mean, covariance, residual
+
+
+def _codes(column: pd.Series[Any] | _Codes) -> _Codes:
     import pandas as pd
 
-    codes, names = pd.factorize(column)
-    found: _Floats = (np.asarray(codes)[:, None] == np.arange(len(names))[None]).astype(np.float64)
+    return np.asarray(pd.factorize(column, use_na_sentinel=False)[0], np.intp)
+
+
+def _count(codes: _Codes) -> int:
+    return int(codes.max()) + 1
+
+
+def _indicators(codes: _Codes) -> _Floats:
+    found: _Floats = (codes[:, None] == np.arange(_count(codes))[None]).astype(np.float64)
     return found
+
+
+def _overlap(group: _Codes, systems: _Codes) -> tuple[int, int]:
+    """Return into how many parts without a link groups and systems fall, and what both leave free of their cells."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    levels, count = _count(group), _count(systems)
+    one, two = np.unique(np.stack([group, systems]), axis=1)
+    links = coo_array((np.ones(one.size), (one, levels + two)), shape=(levels + count, levels + count))
+    parts = int(connected_components(links, directed=False)[0])
+    return parts, one.size - levels - count + parts

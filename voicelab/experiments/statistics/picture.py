@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from voicelab.experiments.statistics.result import percent
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -41,13 +43,14 @@ def draw_effects(found: Effects, axes: Axes | None, alpha: float) -> Axes:
         axes.plot(middle, place, "o", color=color, mfc=color if sure else "white")
     names = [
         f"{row['metric']} · {row['axis']} {row['baseline']} → {row['level']}"
+        + ("\ncannot be told" if np.isnan(row["estimate"]) else "")
         + ("" if row["unit"] > 0.0 else f"\n{row['estimate']:+.3g}, {noises} never differ")
         for row in table.to_dict("records")
     ]
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlabel(
-        f"difference in sd of {noises}, {found.confidence:.0%} interval\n"
+        f"difference in sd of {noises}, {percent(found.confidence)} interval\n"
         f"filled: the interval leaves out 0, and p ≤ {alpha:g}, corrected by Holm"
     )
     # Above the axes: inside, it would lie on an interval.

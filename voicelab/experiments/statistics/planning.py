@@ -29,7 +29,7 @@ def choice_power(
 
     AB: ``share`` prefer A, two-sided. ABX: alternative "greater", and ``share`` = 0.5 + d / 2 when a share d of the
     answers is heard and the rest guessed. Two-sided is alpha / 2 on either side, which is what "two-sided" means where
-    chance is 0.5. Raises RequestInvalid.
+    chance is 0.5. Answers are taken as independent: of AB, one from each listener. Raises RequestInvalid.
     """
     whole(trials, "trials", 1)
     _check(share, chance, alpha, alternative)
@@ -47,7 +47,14 @@ def trials_needed(
     """Return the least number of trials from which on ``choice_power`` is at least ``power``.
 
     From which on: the power of a test on counts goes up in a sawtooth, and a number that only just reaches it may be
-    followed by ones that do not. Raises RequestInvalid, also when more than a million are needed.
+    followed by ones that do not.
+
+    For AB it is the number of listeners who answer once each. Several answers of one listener to a pair are not
+    independent, and ten listeners with 21 answers are not 210: plan their number with ``ratings_needed``, where the
+    difference is ``share`` less one half, and ``sd`` that of the listeners' shares: about the root of t² + s (1 - s) / n,
+    where listeners' preferences spread by t around the share s, and each answers n times.
+
+    Raises RequestInvalid, also when more than a million are needed.
     """
     _check(share, chance, alpha, alternative)
     between(power, "power", 0.0, 1.0)

@@ -18,6 +18,7 @@ _Floats = npt.NDArray[np.float64]
 # Numbers held at once while resampling: 32 MB.
 _HELD = 4_000_000
 _ROUNDING = 1e-9
+_RANK = 1e-10
 
 
 def without_rounding(residuals: _Floats, values: _Floats) -> _Floats:
@@ -27,12 +28,13 @@ def without_rounding(residuals: _Floats, values: _Floats) -> _Floats:
 
 
 def permutation_p(design: Design, axis: int, permutations: int, rng: np.random.Generator) -> tuple[float, float]:
-    """Return p of the hypothesis that an axis does nothing, and the number of distinct arrangements.
+    """Return p of the hypothesis that an axis does nothing, and the number of arrangements that can be told apart.
 
     The levels are exchanged between the takes of each stratum, within which nothing but this axis differs; the
     statistic is the sum of squares between the levels after each stratum's mean is taken out. The observed
     arrangement counts as one of the permutations (B. Phipson & G. K. Smyth, "Permutation p-values should never
-    be zero", 2010), so that the test is exact: p is at most alpha with a chance of at most alpha.
+    be zero", 2010), so that the test is exact: p is at most alpha with a chance of at most alpha. Arrangements that
+    differ only by the names of levels with as many takes in every stratum have one statistic, and count as one.
     """
     strata = design.strata(axis)
     order = np.argsort(strata, kind="stable")
@@ -59,10 +61,19 @@ def permutation_p(design: Design, axis: int, permutations: int, rng: np.random.G
 
 
 def _arrangements(strata: _Codes, levels: _Codes) -> float:
-    sizes = np.bincount(strata)
-    cells = np.unique(np.stack([strata, levels]), axis=1, return_counts=True)[1]
-    logarithm = sum(math.lgamma(size + 1) for size in sizes) - sum(math.lgamma(count + 1) for count in cells)
-    return math.exp(logarithm) if logarithm < 700.0 else math.inf
+    table = np.zeros((levels.max() + 1, strata.max() + 1), np.intp)
+    np.add.at(table, (levels, strata), 1)
+    moving = table[:, (table > 0).sum(axis=0) > 1]
+    kinds = np.column_stack((moving, table.sum(axis=1)))[moving.any(axis=1)]
+    if len(kinds) == 2:
+        kinds = kinds[:, :-1]  # the sums of two levels are opposite, however many takes of each stand still beside them
+    alike = np.unique(kinds, axis=0, return_counts=True)[1]
+    logarithm = _log_orders(table.sum(axis=0)) - _log_orders(table.ravel()) - _log_orders(alike)
+    return float(round(math.exp(logarithm))) if logarithm < 700.0 else math.inf
+
+
+def _log_orders(counts: npt.NDArray[np.intp]) -> float:
+    return sum(math.lgamma(count + 1) for count in counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,16 +109,19 @@ def noise_of(design: Design) -> Noise:
     if repeats:
         basis = (cells[:, None] == np.arange(sizes.size)[None]) / np.sqrt(sizes)
     else:
-        model = design.dummies(range(len(design.levels)))
+        model = design.dummies(design.factors)
         left, strength, _ = np.linalg.svd(model, full_matrices=False)
-        basis = left[:, strength > strength.max(initial=0.0) * 1e-10]
+        basis = left[:, strength > strength.max(initial=0.0) * _RANK]
     residuals = without_rounding(design.values - basis @ (basis.T @ design.values), design.values)
     return Noise(residuals, design.values.size - basis.shape[1], basis, repeats)
 
 
 @dataclass(frozen=True, eq=False)
 class Contrasts:
-    """Differences of an axis' levels from its first: ``estimate``, ``low`` and ``high``, each (levels - 1,)."""
+    """Differences of an axis' levels from its first: ``estimate``, ``low`` and ``high``, each (levels - 1,).
+
+    NaN where the design cannot tell a level's difference from that of another factor.
+    """
 
     estimate: _Floats
     low: _Floats
@@ -124,10 +138,13 @@ def bootstrap_contrasts(
     a parameter may change how much takes differ; it speaks of these cells, whose takes are resampled, not of
     other texts.
     """
-    factors = [axis, *(other for other in range(len(design.levels)) if other != axis)]
+    factors = [axis, *(other for other in design.factors if other != axis)]
     names, level = np.unique(design.codes[axis], return_inverse=True)
-    weights = np.linalg.pinv(design.dummies(factors))[1 : names.size]
-    estimate = weights @ design.values
+    model = design.dummies(factors)
+    weights = np.linalg.pinv(model, rcond=_RANK)[1 : names.size]
+    # Where factors are confounded, the shortest of the least squares' solutions estimates something else.
+    told = np.einsum("ij,ji->i", weights, model[:, 1 : names.size]) > 1.0 - _ROUNDING
+    estimate = np.where(told, weights @ design.values, np.nan)
     unknown = np.full(estimate.size, np.nan)
     if noise.df < 1:
         return Contrasts(estimate, unknown, unknown)
@@ -150,15 +167,11 @@ def bootstrap_contrasts(
     error = errors(spread)
     if not (error > 0.0).any():
         return Contrasts(estimate, estimate, estimate)
-    leverage = np.sqrt(np.maximum(1.0 - np.square(noise.basis).sum(axis=1), 1e-12))
-    usable = (leverage > 1e-3) & (spread[level] > 0.0)
-    pool = noise.residuals[usable] / leverage[usable] / np.sqrt(spread[level][usable])
-    pool = pool - pool.mean()
-    pool /= math.sqrt(float(np.mean(np.square(pool)))) or 1.0
+    pool, own_sd = _pool(noise, spread[level]), np.sqrt(spread[level])
     ratios = []
     for begin in range(0, resamples, size := max(1, _HELD // level.size)):
         count = min(size, resamples - begin)
-        drawn = pool[rng.integers(pool.size, size=(count, level.size))] * np.sqrt(spread[level])
+        drawn = pool[rng.integers(pool.size, size=(count, level.size))] * own_sd
         left = drawn - (drawn @ noise.basis) @ noise.basis.T
         moved, own = drawn @ weights.T, errors(variances(left))
         # So few takes that a resample has no noise of its own but rounding: it says nothing, which is infinitely far.
@@ -173,3 +186,13 @@ def bootstrap_contrasts(
     with np.errstate(invalid="ignore"):
         low, high = (np.where(error > 0.0, estimate - ratio * error, estimate) for ratio in (upper, lower))
     return Contrasts(estimate, low, high)
+
+
+def _pool(noise: Noise, variances: _Floats) -> _Floats:
+    """Return the residuals with the mean 0 and the variance 1 of what they stand for; ``variances`` is (takes,)."""
+    leverage = np.sqrt(np.maximum(1.0 - np.square(noise.basis).sum(axis=1), 1e-12))
+    usable = (leverage > 1e-3) & (variances > 0.0)
+    pool = noise.residuals[usable] / leverage[usable] / np.sqrt(variances[usable])
+    pool = pool - pool.mean()
+    scaled: _Floats = pool / (math.sqrt(float(np.mean(np.square(pool)))) or 1.0)
+    return scaled

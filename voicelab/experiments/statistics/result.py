@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from voicelab.errors import RequestInvalid
 
-__all__ = ["Estimate", "Test", "numbers"]
+__all__ = ["Estimate", "Test", "numbers", "percent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Estimate:
     n: int
 
     def __str__(self) -> str:
-        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}] ({self.confidence:.0%}, n = {self.n})"
+        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}] ({percent(self.confidence)}, n = {self.n})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,11 @@ class Test:
 
     def __str__(self) -> str:
         return f"{self.name}: statistic {self.statistic:.4g}, p {self.p:.4g}; {self.estimate}"
+
+
+def percent(share: float) -> str:
+    """Return a share as people write it: 95%, 99.9%."""
+    return f"{share * 100:g}%"
 
 
 def numbers(values: Iterable[float] | npt.ArrayLike, name: str, least: int) -> npt.NDArray[np.float64]:

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations_with_replacement
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from tests.experiments.listening.test_design import listening_test
+from voicelab.experiments.listening.design import REFERENCE
+from voicelab.experiments.listening.results import analyse
+from voicelab.experiments.listening.stimuli import ANCHORS
+from voicelab.experiments.statistics import binomial
+
+
+def votes(kind: str, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return a table as a Ballot's, of rows that are no checks unless they say so."""
+    return pd.DataFrame(
+        [{"kind": kind, "trial": number, "check": False, "passed": True, **row} for number, row in enumerate(rows)]
+    )
+
+
+def choices(preferences: Iterable[Iterable[bool]]) -> pd.DataFrame:
+    """Return the AB votes of listeners (down), each of whom prefers a to b on some items (across)."""
+    rows = [
+        {"listener": f"listener {who}", "item": f"s{item}", "chosen": "ba"[first], "other": "ab"[first]}
+        for who, own in enumerate(preferences)
+        for item, first in enumerate(map(int, own))
+    ]
+    return votes("AB", rows)
+
+
+def rated(kind: str, levels: Mapping[str, Sequence[float]], items: int = 3) -> pd.DataFrame:
+    """Return ratings of systems, the same for all items: for each system those of each listener."""
+    return votes(
+        kind,
+        [
+            {"listener": f"listener {who}", "item": f"s{item}", "system": system, "rating": rating}
+            for system, ratings in levels.items()
+            for who, rating in enumerate(ratings)
+            for item in range(items)
+        ],
+    )
+
+
+def test_votes_of_one_listener_are_not_independent() -> None:
+    # Half of all votes are for a in the long run, but each listener has a preference, uniform from 0 to 1.
+    rng = np.random.default_rng(8)
+    test = listening_test("AB", items=1)
+    found = [
+        analyse(test, choices(rng.random((12, 15)) < rng.uniform(size=(12, 1)))).tests["a", "b"].p < 0.05
+        for _ in range(80)
+    ]
+    # A test at 0.05 exceeds 11 of 80 once in 1,600 times; that of all votes as independent found 32 of these.
+    assert sum(found) <= 11
+
+
+def test_shares_of_listeners_are_tested_against_one_half() -> None:
+    wins = [9, 8, 7, 9, 10, 4, 6, 8]
+    table = choices([[number < count for number in range(10)] for count in wins])
+    found = analyse(listening_test("AB", items=10), table).tests["a", "b"]
+    shares = np.array(wins) / 10
+    # Counted by hand: the one share below one half is, of distances 1, 1, 2, 3, 3, 4, 4 and 5, among the least two.
+    signs = np.array(np.meshgrid(*[[0, 1]] * 8)).reshape(8, -1)
+    sums = np.array([1.5, 1.5, 3, 4.5, 4.5, 6.5, 6.5, 8]) @ signs
+    assert found.p == pytest.approx(2 * np.mean(sums <= 1.5))
+    middle = np.median([(one + two) / 2 for one, two in combinations_with_replacement(shares, 2)])
+    assert found.estimate.value == pytest.approx(middle)
+    assert found.estimate.n == 8
+    assert 0.5 < found.estimate.low < middle < found.estimate.high <= 1.0
+
+
+def test_votes_without_spread_between_listeners_still_have_that_within() -> None:
+    found = analyse(listening_test("AB", items=4), choices([[True] * 4] * 6)).tests["a", "b"]
+    assert found.p == pytest.approx(2 / 2**6)
+    # Clopper and Pearson's for 24 of 24.
+    assert found.estimate.low == pytest.approx(0.025 ** (1 / 24))
+    assert (found.estimate.value, found.estimate.high) == (1.0, 1.0)
+
+
+def test_one_vote_each_and_one_listener_alone_are_binomial() -> None:
+    test = listening_test("AB", items=9)
+    each = analyse(test, choices([[True]] * 9 + [[False]] * 3))
+    assert each.tests["a", "b"] == binomial(9, 12)
+    assert each.notes == ()
+    alone = analyse(test, choices([[True] * 8 + [False]]))
+    assert alone.tests["a", "b"] == binomial(8, 9)
+    assert alone.notes == ("a against b: one listener voted; the test is of that listener's votes alone.",)
+
+
+def comparisons(means: Sequence[int], items: int = 20) -> pd.DataFrame:
+    """Return CMOS votes by which b is better than a by so much, the same for all items, every other one turned."""
+    turned = [("b", "a", 1), ("a", "b", -1)]
+    rows = [
+        {"listener": f"listener {who}", "item": f"s{item}", "system": system, "against": against, "rating": sign * mean}
+        for who, mean in enumerate(means)
+        for item in range(items)
+        for system, against, sign in [turned[item % 2]]
+    ]
+    return votes("CMOS", rows)
+
+
+def test_comparisons_count_listeners_and_are_of_the_first_over_the_second() -> None:
+    found = analyse(listening_test("CMOS"), comparisons([2, 1, 2, 1]))
+    tested = found.tests["a", "b"]
+    # Four signs fall in 16 ways.
+    assert tested.p == 2 / 16
+    assert tested.estimate.n == 4
+    assert tested.estimate.value == -1.5
+    assert found.scores["b against a"].value == 1.5
+    (note,) = analyse(listening_test("CMOS"), comparisons([2])).notes[1:]
+    assert note == "a against b: no test: it takes two listeners or more."
+
+
+@pytest.mark.parametrize(
+    ("kind", "listeners", "systems", "least"),
+    [
+        ("AB", 5, "ab", "0.0625"),
+        ("AB", 6, "ab", None),
+        ("CMOS", 4, "ab", "0.125"),
+        ("MOS", 5, "ab", "0.0625"),
+        ("MOS", 6, "ab", None),
+        # Holm multiplies the least of three by 3: 3 / 32 and 3 / 64.
+        ("MOS", 6, "abc", "after Holm's correction can be below 0.0938"),
+        ("MOS", 7, "abc", None),
+    ],
+)
+def test_so_few_listeners_that_nothing_can_be_shown(kind: Any, listeners: int, systems: str, least: str | None) -> None:
+    levels = {system: [float(place + 1)] * listeners for place, system in enumerate(systems)}
+    table = {
+        "AB": lambda: choices([[True, True]] * listeners),
+        "CMOS": lambda: comparisons([1] * listeners, 2),
+        "MOS": lambda: rated("MOS", levels),
+    }[kind]()
+    found = analyse(listening_test(kind, systems), table)
+    told = [note for note in found.notes if "more listeners help, more sentences do not" in note]
+    assert len(told) == (least is not None)
+    assert all(f"Of {listeners} listeners" in note and str(least) in note for note in told)
+    # All agree: the p-values are the least that there are.
+    assert (max(found.p_holm.values()) > 0.05) == (least is not None)
+
+
+MUSHRA = {"a": [60.0, 55, 70, 65, 50, 62], "b": [75.0, 70, 85, 80, 65, 77]}
+ADDED = {REFERENCE: [100.0] * 6, **dict.fromkeys(ANCHORS, [20.0] * 6)}
+
+
+def test_what_mushra_adds_is_not_among_the_tests() -> None:
+    test = listening_test("MUSHRA", "ab", items=3)
+    found = analyse(test, rated("MUSHRA", {**MUSHRA, **ADDED}))
+    assert set(found.scores) == {"a", "b", REFERENCE, *ANCHORS}
+    assert list(found.tests) == [("a", "b")]
+    assert found.p_holm["a", "b"] == found.tests["a", "b"].p == 2 / 2**6
+    assert found.tests["a", "b"].estimate.value == -15.0
+    assert found.overall is None
+    rng = np.random.default_rng(0)
+    noisy = rated("MUSHRA", {**MUSHRA, **ADDED})
+    noisy["rating"] += rng.uniform(-3, 0, len(noisy))
+    assert set(analyse(test, noisy).mixed_model().scores) == {"a", "b"}
+
+
+def test_friedmans_test_of_mushra_is_of_the_systems() -> None:
+    systems = {**MUSHRA, "c": [70.0, 60, 72, 81, 49, 70]}
+    found = analyse(listening_test("MUSHRA", "abc", items=3), rated("MUSHRA", {**systems, **ADDED})).overall
+    assert found is not None
+    assert found.names == ("a", "b", "c")
+    assert found.statistic == pytest.approx(stats.friedmanchisquare(*systems.values()).statistic)
+
+
+def test_listeners_whose_names_are_numbers_are_left_out_too() -> None:
+    table = choices([[True] * 4, [True] * 4, [False] * 4])
+    checks = table.groupby("listener", as_index=False).first().assign(check=True, passed=[True, True, False], trial=99)
+    table = pd.concat([table, checks], ignore_index=True)
+    table["listener"] = table["listener"].map({"listener 0": 1, "listener 1": 2, "listener 2": 3})
+    found = analyse(listening_test("AB"), table)
+    assert found.excluded == {"3": "failed 1 of 1 attention checks"}
+    assert found.listeners == 2
+    assert found.tests["a", "b"].estimate.value == 1.0

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from statsmodels.formula.api import ols
+from statsmodels.stats.anova import anova_lm
+
+from voicelab.experiments.statistics import effects
+
+
+def test_few_arrangements_are_told() -> None:
+    frame = pd.DataFrame({"voice": ["a", "a", "b", "b"], "level": [1.0, 1.1, 5.0, 5.1]})
+    found = effects(frame, "voice")
+    assert found.frame.p[0] == pytest.approx(1 / 3, abs=0.03)
+    assert found.notes == ("voice has only 3 arrangements of level: no p can be below 0.33.",)
+    # 20 ways to choose three of six, two of them for each difference: no p below a tenth.
+    three = pd.DataFrame({"voice": ["a"] * 3 + ["b"] * 3, "level": [1.0, 1.1, 1.2, 5.0, 5.1, 5.3]})
+    found = effects(three, "voice")
+    assert found.frame.p[0] == pytest.approx(0.1, abs=0.02)
+    assert "no p can be below 0.1." in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    "strata",
+    [
+        *["aaabbb", "aabbb", "aabbcc", "aabbc", "aab abb", "aab aab", "abc abc", "abc ab"],
+        *["aabb b", "aab c", "ab cd", "abc a", "aa bb", "ab ab ab a"],
+    ],
+)
+def test_arrangements_are_those_with_a_statistic_of_their_own(strata: str) -> None:
+    # All of them, one by one, with the sum of squares between levels that the test is of.
+    rng = np.random.default_rng(3)
+    values = [own - own.mean() for own in (rng.normal(size=len(stratum)) for stratum in strata.split())]
+    found = set()
+    for order in itertools.product(*(set(itertools.permutations(stratum)) for stratum in strata.split())):
+        labels, numbers = np.concatenate([list(one) for one in order]), np.concatenate(values)
+        squares = [numbers[labels == level].sum() ** 2 / np.sum(labels == level) for level in set(labels)]
+        found.add(round(sum(squares), 9))
+    rows = [
+        {"text": place, "voice": level, "level": value}
+        for place, (stratum, own) in enumerate(zip(strata.split(), values, strict=True))
+        for level, value in zip(stratum, own, strict=True)
+    ]
+    table = effects(pd.DataFrame(rows), "voice", "level", blocks="text", permutations=99, resamples=99).frame
+    assert table.arrangements[0] == len(found)
+
+
+def test_several_blocks_are_one_factor() -> None:
+    # What a text and a seed make together is far larger than the effect: only takes of one text and one seed compare.
+    rng = np.random.default_rng(20)
+    own, noise = 5.0 * rng.standard_normal((6, 4, 1)), 0.1 * rng.standard_normal((6, 4, 2))
+    values = own + noise + np.array([0.0, 0.5])
+    places = np.indices(values.shape).reshape(3, -1)
+    frame = pd.DataFrame({"text": places[0], "seed": places[1], "voice": places[2], "level": values.ravel()})
+    found = effects(frame, "voice", "level", blocks=["text", "seed"])
+    paired = stats.ttest_rel(values[..., 1].ravel(), values[..., 0].ravel()).confidence_interval()
+    row = found.contrasts.iloc[0]
+    assert (row.low, row.high) == pytest.approx((paired.low, paired.high), abs=0.01)
+    apart = values[..., 1] - values[..., 0]
+    by_source = found.variance.set_index("source")
+    assert by_source.sd["residual"] == pytest.approx(apart.std(ddof=1) / math.sqrt(2))
+    frame["pair"] = [f"{text} {seed}" for text, seed in zip(frame.text, frame.seed, strict=True)]
+    table = anova_lm(ols("level ~ C(voice) + C(pair)", frame).fit(), typ=2)
+    assert by_source.sum_sq["blocks"] == pytest.approx(table.sum_sq["C(pair)"])
+    assert by_source.df["blocks"] == 23
+
+
+def test_what_differs_with_another_factor_is_not_told() -> None:
+    # Voice a speaks text one, b text two, c both: by way of c they can be compared.
+    rng = np.random.default_rng(21)
+    cells = [("a", "one", 0.0), ("b", "two", 5.0), ("c", "one", 1.0), ("c", "two", 2.0)]
+    rows = [{"voice": v, "text": t, "level": mean + 0.1 * rng.normal()} for v, t, mean in cells for _ in range(5)]
+    frame = pd.DataFrame(rows)
+    alone = effects(frame[frame.voice != "c"], "voice", blocks="text", permutations=99)
+    assert alone.contrasts[["estimate", "low", "high", "in_sd"]].isna().all(axis=None)
+    assert "voice b cannot be compared with a in level: another axis or the blocks differ with it." in alone.notes
+    assert "a → b: cannot be told" in str(alone)
+    assert "cannot be told" in alone.plot().get_yticklabels()[0].get_text()
+    plt.close("all")
+    joined = effects(frame, "voice", blocks="text", permutations=99).contrasts.set_index("level")
+    cell = frame.groupby(["voice", "text"])["level"].mean()
+    assert joined.estimate["c"] == pytest.approx(cell["c", "one"] - cell["a", "one"])
+    by_way = cell["b", "two"] - cell["c", "two"] + cell["c", "one"] - cell["a", "one"]
+    assert joined.estimate["b"] == pytest.approx(by_way)
+    assert (joined.low < joined.high).all()
+    # A metric that is the same everywhere tells no more of them.
+    same = effects(frame[frame.voice != "c"].assign(level=1.0), "voice", blocks="text", permutations=99)
+    assert same.contrasts.estimate.isna().all()
