@@ -154,6 +154,12 @@ def test_slices_take_their_words_along(clip: Clip) -> None:
     assert clip.slice(0.5, 99).duration == 0.5
     assert len(clip.slice(2.0, 3.0)) == 0
     assert clip.slice(0.95).words == ()
+    # When the whole arrived says nothing of a part.
+    assert clip.provenance is not None
+    assert part.provenance is not None
+    assert clip.slice().provenance == clip.provenance
+    assert part.provenance.request == clip.provenance.request
+    assert (bool(clip.provenance.timing.arrivals), part.provenance.timing.arrivals) == (True, ())
     for start, end in ((-1.0, 1.0), (0.6, 0.5), (math.nan, 1.0), (0.0, math.nan)):
         with pytest.raises(AudioError, match="slice"):
             clip.slice(start, end)

@@ -126,6 +126,15 @@ def test_tables_and_contours_and_nothing_of_them_blind(scratch: Scratch, tmp_pat
     blind.click()
     page.wait_for_function(f"() => [...document.querySelectorAll('{ROWS}')].every((b) => b.textContent.length === 1)")
     assert rows.all_text_contents() == ["1", "2"]
+    # Nor does a picture tell, or what was chosen: the first is, whichever that is.
+    assert data(page, "current") == "1"
+    colours = page.evaluate(
+        f"""() => [...document.querySelectorAll('{PANEL} .voicelab-compare-row canvas')].map((canvas) => {{
+          const {{ data }} = canvas.getContext('2d').getImageData(4, 0, canvas.width - 4, canvas.height);
+          return new Set(new Uint32Array(data.buffer)).size;
+        }})"""
+    )
+    assert colours == [1, 1]
     shown = page.locator(PANEL).inner_text()
     assert "slow" not in shown
     assert "speed" not in shown

@@ -55,12 +55,45 @@ def test_keys_choose_sounds_and_a_vote_needs_all_of_them(page: Page, address: tu
     ready(page)
     page.click("text=A >> nth=0")
     page.keyboard.press("b")
-    page.check(f"{TEST} input[value=A]")
-    page.click(".voicelab-next")
+    # A pause is no play. An answer by the keys alone: a point has keys of its own.
+    page.keyboard.press("b")
+    page.wait_for_selector(f"{TEST}[data-playing='']")
+    page.focus(f"{TEST} input[value=A]")
+    page.keyboard.press("Space")
+    assert page.is_checked(f"{TEST} input[value=A]")
+    page.keyboard.press("ArrowRight")
+    assert page.is_checked(f"{TEST} input[value=B]")
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate(f"() => document.querySelector('{TEST}').dataset.playing") == ""
+    # Enter on a button presses it, and does not vote.
+    page.focus("text=A >> nth=0")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f"{TEST}[data-playing=A]")
+    assert len(ballot.votes()) == 1
+    page.focus(TEST)
+    page.keyboard.press("Enter")
     page.wait_for_selector(f"{TEST}[data-state=done]")
+    page.keyboard.press("1")
+    page.keyboard.press("Enter")
     votes = ballot.votes()
     assert [vote.answers["choice"] for vote in votes] == ["B", "A"]
-    assert all(vote.plays == 2 and vote.seconds > 0 for vote in votes)
+    assert [vote.plays for vote in votes] == [2, 3]
+    assert all(vote.seconds > 0 for vote in votes)
+
+
+@pytest.mark.parametrize("address", ["MOS"], indirect=True)
+def test_what_could_not_be_loaded_is_tried_again(page: Page, address: tuple[str, Ballot]) -> None:
+    url, _ = address
+    page.goto(url)
+    page.route("**/api/sounds/*", lambda route: route.abort())
+    begin(page, "Ada")
+    page.wait_for_selector(f"{TEST}[data-state=failed]")
+    page.keyboard.press("1")
+    page.unroute("**/api/sounds/*")
+    page.get_by_role("button", name="Try again").click()
+    ready(page)
+    page.keyboard.press("1")
+    page.wait_for_selector(f"{TEST}[data-playing=A]")
 
 
 @pytest.mark.parametrize("address", ["MUSHRA"], indirect=True)
@@ -98,7 +131,12 @@ ListeningWidget(ballot)
         ready(page)
         page.click(f"{TEST} .voicelab-sound button")
         page.wait_for_selector(f"{TEST}[data-playing=A]")
-        page.check(f"{TEST} input[value='4']")
+        # JupyterLab would cut the cell with X, and go to another one with the arrows.
+        page.focus(f"{TEST} input[value='5']")
+        page.keyboard.press("x")
+        page.keyboard.press("Space")
+        page.keyboard.press("ArrowLeft")
+        assert page.is_checked(f"{TEST} input[value='4']")
         title = page.text_content(f"{TEST} h2")
         page.click(".voicelab-next")
         page.wait_for_function(

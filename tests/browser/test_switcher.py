@@ -117,6 +117,55 @@ def test_pause_and_seek(page: Page) -> None:
     assert (told["position"], told["playing"], told["current"]) == (1.5, False, "low")
 
 
+def test_a_loop_of_all_is_of_all_of_each(page: Page) -> None:
+    sound, told = render(
+        page,
+        """
+        const player = new Switcher(audio);
+        player.add("short", ramp(0.1, 1));
+        player.add("long", ramp(0.1, 1.5));
+        player.loopAll();
+        player.play(0.75);
+        at(0.1, () => player.select("long"));
+        const rendered = await audio.startRendering();
+        const long = player.region;
+        player.select("short");
+        return { sound: Array.from(rendered.getChannelData(0)), long, short: player.region, position: player.position };
+        """,
+    )
+    assert (told["long"], told["short"]) == ([0, 1.5], [0, 1])
+    # 0.75 s after it began it is at the end of the long one, and begins again.
+    assert sound.max() == pytest.approx(0.1 + 0.2 * 1.5, abs=0.01)
+    assert sound[int(1.0 * RATE)] == pytest.approx(0.1 + 0.2 * 0.25, abs=0.01)
+
+
+def test_a_moment_outside_a_loop_is_its_beginning(page: Page) -> None:
+    sound, told = render(
+        page,
+        """
+        const player = new Switcher(audio);
+        player.add("low", ramp(0.1, 2));
+        player.add("brief", ramp(0.1, 0.8));
+        player.loop([1, 1.5]);
+        player.play(0);
+        let sought = 0;
+        at(0.3, () => { player.seek(1.9); sought = player.position; });
+        const rendered = await audio.startRendering();
+        player.pause();
+        // There is no such part of the brief one; of the other there is still.
+        player.select("brief");
+        const none = player.region;
+        player.select("low");
+        return { sound: Array.from(rendered.getChannelData(0)), sought, none, back: player.region };
+        """,
+    )
+    heard = sound[sound > 0]  # it takes a moment to go elsewhere
+    assert heard.min() >= 0.1 + 0.2 * 1.0 - 1e-3
+    assert heard.max() <= 0.1 + 0.2 * 1.5 + 1e-3
+    assert told["sought"] == pytest.approx(1.0, abs=0.02)
+    assert (told["none"], told["back"]) == (None, [1, 1.5])
+
+
 def test_modules_are_inlined_once_and_whole() -> None:
     text = inlined("listening.js")
     assert text.count("class Switcher") == 1

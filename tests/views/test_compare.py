@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import re
 import threading
 import time
 from typing import Any
@@ -10,10 +12,13 @@ import numpy as np
 import pytest
 
 from tests.tones import ToneBackend
+from voicelab.audio.clip import Clip
 from voicelab.experiments.comparison.comparison import Comparison, compare
+from voicelab.experiments.metrics.level import loudness
+from voicelab.experiments.metrics.metric import Subject
 from voicelab.lab import Lab
 from voicelab.schema import ReferenceAudio
-from voicelab.views.compare import ComparePanel
+from voicelab.views.compare import ComparePanel, comparison_bundle
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +86,40 @@ def test_without_a_kernel_it_still_plays(comparison: Comparison) -> None:
     assert panel.lasting()["text/html"].count("<audio controls") == 2
     assert "application/vnd.jupyter.widget-view+json" in shown
     assert shown["text/plain"].startswith("ComparePanel(Comparison(")
+
+
+def tone(level: float, seconds: float = 2.0) -> Clip:
+    return Clip(
+        (level * np.sin(2 * np.pi * 1000 * np.arange(int(seconds * 24_000)) / 24_000)).astype(np.float32), 24_000
+    )
+
+
+def test_what_stays_is_at_one_loudness_too() -> None:
+    html = comparison_bundle(compare(loud=tone(0.4), quiet=tone(0.1)))["text/html"]
+    kept = [Clip.load(base64.b64decode(found)) for found in re.findall(r"data:audio/mpeg;base64,([^\"]+)", html)]
+    loud, quiet = (loudness(Subject(clip)) for clip in kept)
+    assert loud == pytest.approx(quiet, abs=0.2)
+    assert re.search(r"-12\.[01] dB to", html)
+
+
+def test_where_a_clip_has_no_loudness_nothing_is_said_to_be_matched(monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison = compare(long=tone(0.4), short=tone(0.1, 0.2))
+    html = comparison_bundle(comparison)["text/html"]
+    assert "LUFS" not in html.partition("<img")[0]
+    assert html.count("as it is; ") == 2
+    panel = ComparePanel(comparison)
+    (clips, _), _ = told(panel, monkeypatch, 2)
+    assert clips["lufs"] is None
+    assert [clip["gain"] for clip in clips["clips"]] == [0.0, 0.0]
+    panel.close()
+
+
+def test_silence_is_dark_and_a_sum_of_money_is_no_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison = compare(**{"$x_$": tone(0.0), "$1_a$": tone(0.1)})
+    assert comparison_bundle(comparison)["image/png"]
+    panel = ComparePanel(comparison)
+    (_, buffers), _ = told(panel, monkeypatch, 2)
+    silent, loud = (np.frombuffer(buffer, np.uint8) for buffer in buffers[1::2])
+    assert silent.max() < 255 / 3
+    assert loud.max() == 255
+    panel.close()

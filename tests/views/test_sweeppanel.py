@@ -14,8 +14,9 @@ import pytest
 from ipywidgets.widgets import widget as registry
 
 from tests.tones import ToneBackend
-from voicelab.errors import StoreError
+from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.cache import Cache
+from voicelab.experiments.listening.results import analyse
 from voicelab.lab import Lab
 from voicelab.views.sweeppanel import ResultPanel, SweepPanel
 
@@ -257,10 +258,30 @@ def test_a_selection_goes_into_a_comparison_and_a_blind_test(result: ResultPanel
     assert asking.ballot.test.systems == ("ada", "ben")
     assert len(asking.ballot.test.items) == 2
     assert list(tmp_path.glob("votes-*.sqlite3"))
+    # What the panel says to do can be done, also when the test has left the page.
+    assert "analyse(ballot.test, ballot)" in result.message.value
+    result.compare()
+    ballot = result.ballot
+    assert ballot is not None
+    assert ballot is asking.ballot
+    with pytest.raises(RequestInvalid, match="nobody has voted"):
+        analyse(ballot.test, ballot)
     result.grid.selected = [0]
     result.kind.value = "AB"
     result.listening_test()
     assert "alert" in result.message.value
+    result.close()
+    with pytest.raises(StoreError):
+        ballot.votes()
+
+
+def test_at_once_all_takes_are_shown(result: ResultPanel) -> None:
+    fresh = ResultPanel(result.result)
+    fresh.select_shown()
+    assert len(fresh.grid.selected) == 12
+    fresh.where.value = "voice=ben, temperature=0"
+    assert [row.id for row in fresh.grid.work.shown] == [2, 3]
+    fresh.close()
 
 
 def test_it_is_exported_as_files_a_table_and_a_page(result: ResultPanel, tmp_path: Path) -> None:

@@ -195,3 +195,17 @@ def test_nothing_runs_when_there_is_nothing_to_do_or_it_is_closed(make: Callable
     assert working() == 0
     work.put(rows(1))
     assert working() == 0
+
+
+def test_what_is_shown_is_told_at_once_and_to_the_page_as_well(make: Callable[..., TakeWork], page: Page) -> None:
+    work = make(4)
+    assert [row.id for row in work.shown] == [0, 1, 2, 3]
+    work.show([0, 1, 2, 3])
+    assert work.settled(10)
+    work.arrange("", "duration", descending=True)
+    assert [row.id for row in work.shown] == [3, 2, 1, 0]
+    assert work.settled(10)
+    assert page.order == [3, 2, 1, 0], "whoever looks takes nothing from the page"
+    work.clear()
+    work.put(rows(2))
+    assert {row.id for row in work.shown} == {0, 1}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.tones import ToneBackend
 from tests.views.test_voicework import Keeper
 from voicelab.audio.clip import Clip
 from voicelab.lab import Lab
+from voicelab.schema import VoiceCreate, VoiceModel
 from voicelab.views.voices import VoicePanel
 
 SPEECH = speech_file(2)
@@ -144,3 +146,32 @@ def test_noise_is_taken_away_when_it_is_asked_for() -> None:
     press(panel)
     assert backend.created is not None
     assert backend.created.enhance_audio_quality
+
+
+def test_what_is_added_while_a_voice_is_made_is_not_lost() -> None:
+    class Slow(Keeper):
+        """Makes a voice once it may."""
+
+        may = threading.Event()
+
+        def create_voice(self, request: VoiceCreate) -> VoiceModel:
+            assert self.may.wait(20)
+            return super().create_voice(request)
+
+    backend = Slow()
+    panel = Lab(backend).voice_panel(Clip.load(SPEECH))
+    assert panel.work.wait()
+    panel.title.value = "Ada"
+    making = panel.make()
+    assert making is not None
+    added = panel.add(Clip.load(speech_file(3)), "meanwhile")
+    panel.title.value = "Ben"
+    backend.may.set()
+    making.join(20)
+    assert panel.work.wait()
+    assert [one.id for one in panel.work.recordings] == [added]
+    assert len(panel.list.children) == 1
+    assert panel.title.value == "Ben"
+    assert panel.voice is not None
+    assert panel.voice.title == "Ada"
+    panel.close()

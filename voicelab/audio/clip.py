@@ -165,7 +165,8 @@ class Clip:
     def slice(self, start: float = 0.0, end: float | None = None) -> Clip:
         """Return the part from ``start`` to ``end`` in seconds; None, or an end beyond it, is the clip's end.
 
-        Words that lie in it, even in part, come along. Raises AudioError unless 0 <= start <= end.
+        Words that lie in it, even in part, come along; when chunks arrived does not, unless it is the whole. Raises
+        AudioError unless 0 <= start <= end.
         """
         stop = self.duration if end is None else end
         if not 0.0 <= start <= stop:
@@ -177,7 +178,10 @@ class Clip:
             for word in self.words
             if word.start < begin + length and word.end > begin
         )
-        return replace(self, samples=self.samples[first:last], words=words)
+        known = self.provenance
+        if known is not None and last - first < len(self):
+            known = replace(known, timing=replace(known.timing, arrivals=()))
+        return replace(self, samples=self.samples[first:last], words=words, provenance=known)
 
     def to_bytes(
         self, format: AudioFormat = "wav", sample_rate: int | None = None, bitrate: int | None = None

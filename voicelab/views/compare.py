@@ -31,6 +31,7 @@ __all__ = ["ComparePanel", "comparison_bundle"]
 _RATE: Final = 44_100
 _BANDS: Final = 64
 _RANGE_DB: Final = 80.0
+_QUIET_DB: Final = -60.0
 _MOST_COLUMNS: Final = 1_200
 _BUDGET: Final = 1024 * 1024
 
@@ -39,9 +40,9 @@ class ComparePanel(Lasting, anywidget.AnyWidget):
     """A comparison to listen to: keys 1 to 8 switch, space plays and pauses, the arrows go a second back and forth.
 
     Sounds take over within 13 ms, at the same word or at the same time, at one loudness or as they are. A click into
-    a picture goes there, a drag repeats that part, Escape ends that; "Blind" shuffles, and hides the names and all that
-    would tell them. Below: how far pitch and level are above those of the first clip, what differs between the
-    requests, and measurements. They are worked out in a thread; the sounds come first.
+    a picture goes there, a drag repeats that part, Escape ends that; "Blind" stops, shuffles, and hides the names,
+    the pictures and all else that would tell them. Below: how far pitch and level are above those of the first clip,
+    what differs between the requests, and measurements. They are worked out in a thread; the sounds come first.
     """
 
     about = "a panel to hear clips side by side and switch between them without a gap"
@@ -81,7 +82,7 @@ class ComparePanel(Lasting, anywidget.AnyWidget):
 
 
 def _told(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
-    gains, lufs = _gains(comparison)
+    gains, lufs = _gains(comparison) or (dict.fromkeys(comparison.names, 0.0), None)
     clips, buffers = [], []
     for name, clip in comparison.clips.items():
         playable = clip if clip.rate == _RATE else clip.resample(_RATE)
@@ -151,20 +152,22 @@ def _tables(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def _gains(comparison: Comparison) -> tuple[dict[str, float], str]:
+def _gains(comparison: Comparison) -> tuple[dict[str, float], str] | None:
+    """Return decibels by name, and to how many LUFS they bring; None where a clip has no loudness."""
     try:
         matched = comparison.matched
     except RequestInvalid:
-        # A clip without loudness is heard as it is, and so are the others.
-        return dict.fromkeys(comparison.names, 0.0), "not defined"
+        # It is heard as it is, and so are the others.
+        return None
     return {name: round(gain, 2) for name, gain in matched.gains.items()}, f"{matched.lufs:.1f}"
 
 
 def _spectrogram(clip: Clip) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return mel levels as bytes, (bands, columns), low bands first; 255 is the loudest, 0 is 80 dB below it."""
+    """Return mel levels as bytes, (bands, columns), low bands first: 255 is the loudest or -60 dB, 0 is 80 dB below it."""
     hop = max(0.005, clip.duration / _MOST_COLUMNS)
     db = mel(clip, bands=_BANDS, hop_s=hop).db
-    scaled = 255.0 * (1.0 + (db - db.max()) / _RANGE_DB)
+    # Of silence, and of what is nearly that, no part is bright.
+    scaled = 255.0 * (1.0 + (db - max(db.max(), _QUIET_DB)) / _RANGE_DB)
     return np.ascontiguousarray(np.clip(scaled, 0.0, 255.0).astype(np.uint8))
 
 
@@ -173,14 +176,15 @@ def comparison_bundle(comparison: Comparison) -> dict[str, str]:
     text = repr(comparison)
     picture = base64.b64encode(_contours(comparison)).decode("ascii")
     budget = _BUDGET // len(comparison.clips)
-    gains, lufs = _gains(comparison)
+    known = _gains(comparison)
     rows = []
-    for name, clip in comparison.clips.items():
+    for name, clip in (comparison.clips if known is None else comparison.matched.clips).items():
         audio, said = embedded_audio(clip, budget)
+        level = "as it is" if known is None else f"{known[0][name]:+.1f} dB to {known[1]} LUFS"
         rows.append(
             f'<tr><th style="text-align:left">{escape(name)}</th><td>'
             f'<audio controls src="data:audio/mpeg;base64,{audio}" style="height:32px;width:320px"></audio></td>'
-            f'<td style="color:{INK}">{gains[name]:+.1f} dB to {escape(lufs)} LUFS; {escape(said)}</td></tr>'
+            f'<td style="color:{INK}">{escape(level)}; {escape(said)}</td></tr>'
         )
     tables = "".join(map(_table, _tables(comparison)))
     html = (
@@ -216,7 +220,7 @@ def _contours(comparison: Comparison) -> bytes:
             ax.plot(found.times, values, color=COLOURS[number % len(COLOURS)], linewidth=1.0)
     for ax, label in zip(axes[2:], ("F0, semitones", "level, dB"), strict=True):
         ax.axhline(0.0, color=INK, linewidth=0.6)
-        ax.set_ylabel(f"{label}\nabove {comparison.names[0]}")
+        ax.set_ylabel(f"{label}\nabove {comparison.names[0]}", parse_math=False)
     axes[1].set_xlabel("")
     axes[3].set_xlabel("time (s), of the first clip where it is a difference")
     for ax in axes:

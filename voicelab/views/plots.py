@@ -114,9 +114,10 @@ def _axes(given: Axes | Iterable[Axes] | None, needed: int) -> tuple[Axes, ...]:
 
 def _name(ax: Axes, names: Sequence[str], *, picture: bool) -> None:
     if picture:
-        ax.set_title(names[0], fontsize="small", loc="left")
+        ax.set_title(names[0], fontsize="small", loc="left", parse_math=False)
     else:
-        ax.legend(ax.lines[: len(names)], names, fontsize="small", loc="upper right")
+        for text in ax.legend(ax.lines[: len(names)], names, fontsize="small", loc="upper right").get_texts():
+            text.set_parse_math(False)
 
 
 def _waveform(ax: Axes, clips: Sequence[Clip]) -> None:
@@ -234,6 +235,7 @@ def _write_words(top: Axes, clip: Clip) -> None:
             fontsize=7,
             fontfamily=families,
             annotation_clip=False,
+            parse_math=False,  # two prices in a sentence are no formula
         )
 
 

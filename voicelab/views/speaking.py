@@ -55,6 +55,7 @@ class Speaking(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         self._job: SpeechJob | None = None
         self._expected = 1.0
         self._moved = 0.0
+        self._began = False
         self.clip: Clip | None = None
         self.speak_button = small("Speak", self.speak, "speak", button_style="primary", icon="volume-up")
         self.cancel_button = small("Cancel", self.cancel, "cancel", icon="stop", disabled=True)
@@ -87,7 +88,7 @@ class Speaking(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         self.cancel_button.disabled = False
         self.message.value = ""
         self.status.value = "waiting for the first audio…"
-        self._expected, self._moved = expected_seconds(text), time.monotonic()
+        self._expected, self._moved, self._began = expected_seconds(text), time.monotonic(), False
         self._move("info", 0.0)
         self._job = SpeechJob(lambda: self._lab.stream(text, **fields), self)
         return self._job
@@ -109,6 +110,7 @@ class Speaking(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
 
     def began(self, rate: int) -> None:
         """Empty the player for new speech."""
+        self._began = True
         self.player.begin(rate)
         self.status.value = "speaking…"
 
@@ -133,7 +135,8 @@ class Speaking(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     def failed(self, error: Exception) -> None:
         """Say in the panel what went wrong."""
         if isinstance(error, Cancelled):
-            self._over("warning", self.progress.value, f"cancelled after {self.player.duration:.1f} s")
+            said = self.player.duration if self._began else 0.0
+            self._over("warning", self.progress.value, f"cancelled after {said:.1f} s")
         else:
             self._over("danger", self.progress.value, "failed", error_html(error))
 

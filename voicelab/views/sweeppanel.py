@@ -42,7 +42,8 @@ class ResultPanel(Lasting, TakesView):
     """What a sweep has brought, to hear, look through and send on. ``result`` is the SweepResult it shows.
 
     What is done with a selection is done with all takes that are shown where nothing is selected. ``frame()`` is the
-    table, measurements included. The notebook keeps the table of takes that the result itself shows.
+    table, measurements included. ``ballot`` has the votes of the blind test that was begun last. The notebook keeps
+    the table of takes that the result itself shows.
     """
 
     about = "a panel to hear, sort and compare its takes"
@@ -55,6 +56,7 @@ class ResultPanel(Lasting, TakesView):
         gone: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__(metrics=metrics, gone=gone)
+        self.ballot: Ballot | None = None
         self.kind = w.Dropdown(options=[kind for kind in KINDS if kind != "MUSHRA"], layout={"width": "110px"})
         self.kind.tooltip = "Kind of listening test"
         self.over = w.Dropdown(description="over", layout=w.Layout(width="200px"), style={"description_width": "40px"})
@@ -104,10 +106,23 @@ class ResultPanel(Lasting, TakesView):
         def ask() -> None:
             test = self.selection.listening_test(self.kind.value, self.over.value)
             path = Path(f"votes-{datetime.now(UTC):%Y%m%d-%H%M%S}.sqlite3")
-            self.put_on_stage(ListeningWidget(Ballot(test, path)))
-            self.say(f"The votes go into {path}; analyse(test, ballot) unblinds them.")
+            self._let_go()
+            self.ballot = Ballot(test, path)
+            self.put_on_stage(ListeningWidget(self.ballot))
+            self.say(f"The votes go into {path}; analyse(ballot.test, ballot) unblinds them, with this panel's ballot.")
 
         self.attempt(ask)
+
+    def close(self) -> None:
+        """Let go of the file of votes, and take everything off the page."""
+        self._let_go()
+        super().close()
+
+    def _let_go(self) -> None:
+        # Also called for a panel that could not be made.
+        ballot: Ballot | None = getattr(self, "ballot", None)
+        if ballot is not None:
+            ballot.close()
 
     def export(self) -> threading.Thread:
         """Write the selected takes into the folder, in a thread."""
@@ -199,6 +214,11 @@ class SweepPanel(Lasting, w.VBox):  # type: ignore[misc]  # ipywidgets publishes
     def result(self) -> SweepResult:
         """What has come so far."""
         return self.takes.result
+
+    @property
+    def ballot(self) -> Ballot | None:
+        """The votes of the blind test that was begun last."""
+        return self.takes.ballot
 
     def run(self) -> Run | None:
         """Do what the Run button does; returns the work, or None when the form has an error."""

@@ -88,8 +88,7 @@ class TakeWork:
     def shown(self) -> tuple[Row, ...]:
         """The rows that fit the filter, in the order in which they are shown."""
         with self._lock:
-            self._arrange()
-            return tuple(self._rows[key] for key in self._order)
+            return tuple(self._found())
 
     def row(self, id: int) -> Row | None:
         """Return a row."""
@@ -252,17 +251,21 @@ class TakeWork:
             self._stale = self._stale or bool(self._look[0] or self._look[1])
             self._pending = True
 
-    def _arrange(self) -> bool:
-        """Bring the order up to date where that is due; returns whether it has changed."""
-        now = time.monotonic()
-        if not self._stale or now < self._sorted + _ORDER_S:
-            return False
+    def _found(self) -> list[Row]:
+        """Return the rows that fit the filter, in order; holds the lock."""
         where, by, descending = self._look
         try:
             found = matching(self._rows.values(), where)
         except RequestInvalid:  # of a metric that is no longer measured, or not yet again: nothing is hidden
             found = list(self._rows.values())
-        order = [row.id for row in ordered(found, by, descending=descending, pinned=self._pinned)]
+        return ordered(found, by, descending=descending, pinned=self._pinned)
+
+    def _arrange(self) -> bool:
+        """Bring the order up to date where that is due; returns whether it has changed."""
+        now = time.monotonic()
+        if not self._stale or now < self._sorted + _ORDER_S:
+            return False
+        order = [row.id for row in self._found()]
         self._stale, self._sorted = False, now
         changed = order != self._order
         self._order = order

@@ -189,8 +189,8 @@ class VoicePanel(Lasting, w.VBox):  # type: ignore[misc]  # ipywidgets publishes
             self.message.value = error_html(error)
             return
         self._making = None
-        self.work.clear()
-        self._suggested = self.title.value = _TITLE
+        if self.title.value == title:
+            self._suggested = self.title.value = _TITLE
         self.refresh(made.id)
         self.status.value = f"{made.title}: {made.state}"
 

@@ -115,11 +115,6 @@ class VoiceWork:
             self._recordings.pop(id, None)
         self._told(id)
 
-    def clear(self) -> None:
-        """Forget all of them."""
-        for one in self.recordings:
-            self.drop(one.id)
-
     def check(self, title: str) -> None:
         """Raise RequestInvalid, which names the field, unless a voice can be made of what is there now."""
         for one in self.recordings:
@@ -132,13 +127,17 @@ class VoiceWork:
         VoiceCreate.build(title=title, voices=tuple(one.data for one in self.recordings), visibility="private")
 
     def create(self, title: str, **fields: Any) -> VoiceModel:
-        """Make the voice. Raises what ``check`` and the backend raise."""
+        """Make the voice, and forget what it was made of. Raises what ``check`` and the backend raise; then nothing is."""
         self.check(title)
         used = self.recordings
         # Transcripts go along as they are shown, so that the voice has what somebody has read and corrected.
         texts = [one.text for one in used] if any(one.text.strip() for one in used) else []
         files = [one.data for one in used]
-        return self._lab.create_voice(title, files, texts=texts, enhance_audio_quality=self._enhanced, **fields)
+        made = self._lab.create_voice(title, files, texts=texts, enhance_audio_quality=self._enhanced, **fields)
+        # What was added meanwhile is for another voice.
+        for one in used:
+            self.drop(one.id)
+        return made
 
     def wait(self, timeout: float = 60.0) -> bool:
         """Wait until all recordings have been listened to, each at most ``timeout`` seconds; returns whether they have."""

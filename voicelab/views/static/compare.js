@@ -13,7 +13,7 @@ class Comparison {
   constructor(el, message, buffers) {
     this.clips = message.clips;
     this.mode = "word";
-    this.matched = true;
+    this.matched = message.lufs !== null;
     this.order = this.clips.map((_, place) => place);
     this.audio = new AudioContext({ latencyHint: "interactive" });
     this.switcher = new Switcher(this.audio, { warp: (...way) => this.warp(...way), onend: () => this.refresh() });
@@ -24,7 +24,7 @@ class Comparison {
       buffer.getChannelData(0).set(Float32Array.from(clip.pcm, (value) => value / 32768));
       this.switcher.add(String(place), buffer);
     }
-    this.setMatched(true);
+    this.setMatched(this.matched);
     this.build(el, message);
     this.refresh();
   }
@@ -52,7 +52,9 @@ class Comparison {
       return node("label", {}, `${label} `, select);
     };
     const words = [["word", "the same word"], ["time", "the same time"]];
-    const levels = [["matched", `one loudness (${message.lufs} LUFS)`], ["raw", "as they are"]];
+    const levels = this.matched
+      ? [["matched", `one loudness (${message.lufs} LUFS)`], ["raw", "as they are"]]
+      : [["raw", "as they are: the loudness of one is not defined"]];
     const mode = choice("switch at", words, (value) => (this.mode = value));
     const loudness = choice("heard at", levels, (value) => (this.setMatched(value === "matched"), this.refresh()));
     this.blind = node("button", { type: "button", title: "Shuffle and hide the names" }, "Blind");
@@ -63,6 +65,8 @@ class Comparison {
     this.rows = this.clips.map(() => this.row());
     this.root.append(head, ...this.rows.map(({ line }) => line));
     this.root.onkeydown = (event) => this.key(event);
+    // Whoever uses a mouse goes on with the panel's keys, not with those of the button that was clicked last.
+    this.root.onclick = (event) => event.detail && event.target.closest("button") && this.root.focus({ preventScroll: true });
     el.append(this.root);
     this.observer = new ResizeObserver(() => this.refresh());
     for (const { canvas } of this.rows) this.observer.observe(canvas);
@@ -133,11 +137,22 @@ class Comparison {
       const j = crypto.getRandomValues(new Uint32Array(1))[0] % (i + 1);
       [this.order[i], this.order[j]] = [this.order[j], this.order[i]];
     }
+    // What goes on, or stays chosen, would tell which it is under its new number.
+    if (this.hidden) {
+      this.switcher.loop(null);
+      this.switcher.stop();
+      this.switcher.select(String(this.order[0]));
+      this.switcher.seek(0);
+    }
     this.refresh();
   }
 
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.key === "Tab") return;
+    event.stopPropagation(); // JupyterLab would take them for its cells
+    // A list and a button have keys of their own.
+    if (event.target.tagName === "SELECT") return;
+    if (event.target.tagName === "BUTTON" && (event.key === " " || event.key === "Enter")) return;
     const digit = Number(event.key);
     const jump = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (digit >= 1 && digit <= this.order.length) this.hear(this.order[digit - 1]);
@@ -146,7 +161,6 @@ class Comparison {
     else if (event.key === "Escape") this.switcher.loop(null);
     else return;
     event.preventDefault();
-    event.stopPropagation(); // JupyterLab would take them to move between cells
     this.refresh();
   }
 
@@ -157,7 +171,7 @@ class Comparison {
       this.play.textContent = switcher.playing ? "❚❚" : "▶";
       this.play.setAttribute("aria-label", switcher.playing ? "Pause" : "Play");
       this.blind.setAttribute("aria-pressed", String(Boolean(this.hidden)));
-      this.whole.disabled = !switcher.region;
+      this.whole.disabled = !switcher.looped;
       for (const [row, { button, canvas }] of this.rows.entries()) {
         const place = this.order[row];
         const clip = this.clips[place];
@@ -196,7 +210,7 @@ class Comparison {
     const pen = canvas.getContext("2d");
     pen.globalAlpha = on ? 1 : 0.6;
     pen.clearRect(0, 0, width, height);
-    pen.drawImage(clip.picture, 0, 0);
+    if (!this.hidden) pen.drawImage(clip.picture, 0, 0);
     const seconds = clip.pcm.length / clip.rate;
     if (on && this.switcher.region) {
       const [first, last] = this.switcher.region.map((edge) => (edge / seconds) * width);

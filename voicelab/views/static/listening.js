@@ -14,13 +14,24 @@ function node(tag, fields = {}, ...children) {
   return made;
 }
 
+/** A number that no other view has: of two tests on one page, or two pages of one kernel. */
+function unique() {
+  return crypto.getRandomValues(new Uint32Array(1))[0];
+}
+
 class Test {
   constructor(root, line) {
     this.root = node("div", { className: "voicelab-listening" });
     this.root.tabIndex = 0;
     this.line = line;
+    this.names = null; // of the sounds that can be heard now
+    this.group = unique();
     root.append(this.root);
     this.root.addEventListener("keydown", (event) => this.key(event));
+    // Whoever uses a mouse goes on with the test's keys, not with those of the button that was clicked last.
+    this.root.addEventListener("click", (event) => {
+      if (event.detail && event.target.closest("button")) this.root.focus({ preventScroll: true });
+    });
     this.welcome();
   }
 
@@ -65,14 +76,24 @@ class Test {
 
   async next() {
     this.switcher?.stop();
-    this.trial = await this.line.trial(this.listener);
-    if (!this.trial) {
-      this.root.dataset.state = "done";
-      this.show(node("h2", {}, "Thank you"), node("p", {}, "That was all."));
-      return;
-    }
+    this.names = null;
     this.root.dataset.state = "loading";
     this.show(node("p", {}, "Loading the sounds…"));
+    try {
+      this.trial = await this.line.trial(this.listener);
+      if (this.trial) return await this.load();
+    } catch (error) {
+      this.root.dataset.state = "failed";
+      const again = node("button", { type: "button" }, "Try again");
+      again.onclick = () => void this.guard(() => this.next());
+      this.show(node("p", {}, "The sounds could not be loaded. Your answers so far are kept."), again);
+      throw error;
+    }
+    this.root.dataset.state = "done";
+    this.show(node("h2", {}, "Thank you"), node("p", {}, "That was all."));
+  }
+
+  async load() {
     this.switcher = new Switcher(this.audio, { onend: () => this.refresh() });
     const names = this.trial.letters.map(({ letter }) => letter);
     const wanted = this.trial.letters.map(({ sound }) => sound);
@@ -144,7 +165,7 @@ class Test {
     group.setAttribute("role", "radiogroup");
     group.setAttribute("aria-label", this.trial.question);
     for (const [value, label] of options) {
-      const input = node("input", { type: "radio", name: `voicelab-${name}`, value: String(value) });
+      const input = node("input", { type: "radio", name: `voicelab-${this.group}-${name}`, value: String(value) });
       input.onchange = () => this.answer(name, value);
       group.append(node("label", {}, input, ` ${label}`));
     }
@@ -159,18 +180,19 @@ class Test {
 
   hear(name) {
     this.began ??= performance.now();
-    this.plays += 1;
-    if (this.switcher.playing && this.switcher.current === name) this.switcher.pause();
-    else if (this.switcher.playing) this.switcher.select(name);
+    const { playing, current } = this.switcher;
+    if (playing && current === name) this.switcher.pause();
     else {
+      this.plays += 1;
       this.switcher.select(name);
-      this.switcher.play();
+      if (!playing) this.switcher.play();
     }
     this.refresh();
   }
 
   setLoop() {
-    this.switcher.loop(this.loop.checked ? [0, this.switcher.duration] : null);
+    if (this.loop.checked) this.switcher.loopAll();
+    else this.switcher.loop(null);
   }
 
   /** Every sound must have been heard, and everything asked must be answered. */
@@ -203,19 +225,29 @@ class Test {
   }
 
   key(event) {
-    if (!this.names || event.target.type === "text" || event.ctrlKey || event.metaKey || event.altKey) return;
-    const digit = Number(event.key);
-    const letter = this.names.find((name) => name.toLowerCase() === event.key.toLowerCase());
+    if (event.ctrlKey || event.metaKey || event.altKey || event.key === "Tab") return;
+    event.stopPropagation(); // JupyterLab would take the keys for its cells
+    const { target, key } = event;
+    if (!this.names || target.type === "text") return;
+    // A button and a box have keys of their own; so has a point that is not chosen yet.
+    if (target.tagName === "BUTTON" && (key === " " || key === "Enter")) return;
+    if (key === " " && (target.type === "checkbox" || (target.type === "radio" && !target.checked))) return;
+    const digit = Number(key);
+    const letter = this.names.find((name) => name.toLowerCase() === key.toLowerCase());
     if (digit >= 1 && digit <= this.names.length) this.hear(this.names[digit - 1]);
     else if (letter) this.hear(letter);
-    else if (event.key === " " && event.target.tagName !== "BUTTON") this.hear(this.switcher.current);
-    else if (event.key === "l") {
+    else if (key === " ") this.hear(this.switcher.current);
+    else if (key === "l" || key === "L") {
       this.loop.checked = !this.loop.checked;
       this.setLoop();
-    } else if (event.key === "Enter" && this.complete) void this.vote();
+    } else if (key === "Enter" && this.complete) void this.vote();
     else return;
     event.preventDefault();
-    event.stopPropagation();
+  }
+
+  close() {
+    this.switcher?.stop();
+    void this.audio?.close();
   }
 }
 
@@ -244,7 +276,8 @@ export function overHttp(base = "") {
 /** The line of a notebook's widget: questions are numbered messages, and so are their answers. */
 export function overMessages(model) {
   const open = new Map();
-  let number = 0;
+  const page = unique(); // answers come to every view of the model
+  let last = 0;
   model.on("msg:custom", (message, buffers) => {
     const waiting = open.get(message.number);
     if (!waiting) return;
@@ -261,7 +294,8 @@ export function overMessages(model) {
   const ask = (call, fields) =>
     new Promise((resolve, reject) => {
       if (gone) return reject(gone);
-      number += 1;
+      last += 1;
+      const number = `${page}-${last}`;
       open.set(number, { resolve, reject });
       model.send({ number, call, ...fields });
     });
@@ -282,7 +316,7 @@ export default {
     model.on("comm_live_update", stop);
     return () => {
       model.off("comm_live_update", stop);
-      stop();
+      test.close();
     };
   },
 };

@@ -5,6 +5,7 @@ import { colour } from "./cividis.js";
 const FONT = "10px system-ui, sans-serif";
 const LINE = 11; // pixels from one label to the next, at least
 const DB = 120; // a byte of a spectrogram is 0 at -120 dB and 255 at full scale
+const QUIET = 60; // dB below full scale: what has nothing louder is dark all over
 
 /** Make a canvas as sharp as the screen; returns its pen, in CSS pixels, and its size. */
 export function paper(canvas) {
@@ -86,7 +87,8 @@ export class Spectrum {
 
   set({ bands, columns, hop, ticks, scale }, levels) {
     Object.assign(this, { bands, columns, hop, ticks, scale, levels: new Uint8Array(levels), picture: null });
-    this.top = this.levels.reduce((most, value) => Math.max(most, value), 1);
+    // Of silence, and of what is nearly that, no part is bright.
+    this.top = this.levels.reduce((most, value) => Math.max(most, value), (1 - QUIET / DB) * 255);
   }
 
   paint(range) {

@@ -4,6 +4,7 @@
 // says where in `to` the same moment of `from` is (the same word, where clips were aligned); without it the same time.
 
 export const FADE = 0.008; // seconds; long enough for no click, too short to be heard as a fade
+const SHORTEST = 0.02; // seconds of a part to be repeated
 const LEAD = 0.005; // seconds between the call and the sound: the next blocks are already rendered
 
 export class Switcher {
@@ -17,6 +18,7 @@ export class Switcher {
     this.playing = false;
     this.stopped = 0; // seconds in the current sound to go on from
     this.region = null; // [first, last] in seconds of the current sound, while looping
+    this.looped = null; // what it is of: a sound and its edges there; no edges, all of whichever sound is heard
     this.heard = new Set();
     this.output = audio.createGain();
     this.meter = audio.createAnalyser();
@@ -57,8 +59,8 @@ export class Switcher {
     this.stop();
     // A page may sound only after it was touched; a context that renders is not to be hurried.
     if (this.audio instanceof AudioContext && this.audio.state === "suspended") void this.audio.resume();
-    if (from >= this.duration - 1e-3) from = this.region?.[0] ?? 0;
-    this.start(this.audio.currentTime + LEAD, from);
+    if (from >= this.duration - 1e-3) from = 0;
+    this.start(this.audio.currentTime + LEAD, this.inside(from));
   }
 
   pause() {
@@ -69,7 +71,7 @@ export class Switcher {
   seek(seconds) {
     const playing = this.playing;
     this.stop();
-    this.stopped = Math.max(0, Math.min(seconds, this.duration));
+    this.stopped = this.inside(Math.max(0, Math.min(seconds, this.duration)));
     if (playing) this.play();
   }
 
@@ -79,23 +81,48 @@ export class Switcher {
     const at = this.audio.currentTime + LEAD;
     const moment = this.playing ? this.position + LEAD : this.stopped;
     const there = Math.max(0, Math.min(this.warp(this.current, name, moment), this.sounds.get(name).duration));
-    const region = this.region?.map((edge) => this.warp(this.current, name, edge)) ?? null;
     const old = this.playing ? this.source : null;
     this.current = name;
-    this.region = region;
-    this.stopped = there;
+    this.region = this.regionHere();
+    this.stopped = this.inside(there);
     if (!old) return;
     const mix = this.audio.createConstantSource();
-    this.start(at, there, mix);
+    this.start(at, this.stopped, mix);
     this.crossFade(old, mix, at);
   }
 
   /** Repeat a part, [first, last] in seconds of the current sound; null plays on to the end. */
   loop(region) {
-    this.region = region && region[1] - region[0] > 0.02 ? region : null;
-    if (!this.playing) return;
-    const inside = this.region && (this.position < this.region[0] || this.position > this.region[1]);
-    this.play(inside ? this.region[0] : this.position);
+    this.repeat(region && region[1] - region[0] > SHORTEST ? { name: this.current, edges: region } : null);
+  }
+
+  /** Repeat all of whichever sound is heard. */
+  loopAll() {
+    this.repeat({});
+  }
+
+  repeat(looped) {
+    const at = this.position;
+    this.looped = looped;
+    this.region = this.regionHere();
+    this.stopped = this.inside(at);
+    if (this.playing) this.play();
+  }
+
+  /** The part of the current sound that is to be repeated, null where there is none of it. */
+  regionHere() {
+    if (!this.looped) return null;
+    const { name, edges = [0, this.duration] } = this.looped;
+    const there = (edge) => (name === undefined || name === this.current ? edge : this.warp(name, this.current, edge));
+    const [first, last] = edges.map((edge) => Math.max(0, Math.min(there(edge), this.duration)));
+    return last - first > SHORTEST ? [first, last] : null;
+  }
+
+  /** A moment of the region: its beginning for one outside. */
+  inside(seconds) {
+    if (!this.region) return seconds;
+    const [first, last] = this.region;
+    return seconds < first || seconds >= last ? first : seconds;
   }
 
   /** The largest sample in the block that is at the output now: proof that sound leaves. */
