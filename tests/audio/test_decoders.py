@@ -87,6 +87,23 @@ def test_a_wav_of_any_header_is_read(babble: Callable[..., Samples]) -> None:
             assert np.array_equal(to_int16(decoded(wav + trailer, "wav", 16000)), to_int16(samples))
 
 
+@pytest.mark.parametrize("file_size", [0, 36, 0xFFFFFFFF])
+def test_a_wav_that_says_its_size_is_zero_is_read_to_its_end(file_size: int, babble: Callable[..., Samples]) -> None:
+    samples = babble(16000, 0.2)
+    head = b"RIFF" + struct.pack("<I", file_size) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 16000, 32000, 2, 16)
+    wav = head + b"data\0\0\0\0" + to_int16(samples).tobytes()
+    assert np.array_equal(to_int16(decoded(wav, "wav", 16000)), to_int16(samples))
+    decoder = StreamDecoder("wav", 16000)
+    heard = [decoder.feed(wav[at : at + 7]) for at in range(0, len(wav), 7)]
+    assert np.array_equal(to_int16(np.concatenate([*heard, decoder.finish()])), to_int16(samples))
+
+
+def test_chunks_after_no_samples_are_no_samples() -> None:
+    form = b"fmt " + struct.pack("<IHHIIHH", 16, 1, 1, 16000, 32000, 2, 16)
+    body = b"WAVE" + form + b"data\0\0\0\0" + b"LIST\4\0\0\0tags"
+    assert decoded(b"RIFF" + struct.pack("<I", len(body)) + body, "wav", 16000).size == 0
+
+
 def test_two_channels_become_their_average(babble: Callable[..., Samples]) -> None:
     left, right = babble(44100, 0.3, 1), babble(44100, 0.3, 2)
     file = io.BytesIO()

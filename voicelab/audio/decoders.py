@@ -85,7 +85,11 @@ class _Pcm:
 
 
 class _Wav:
-    """A WAV file with 16-bit samples whose length may be unknown."""
+    """A WAV file with 16-bit samples whose length may be unknown.
+
+    A size of 0 is unknown too, as servers write it that stream (FFmpeg reads it so), unless the
+    file goes on after the samples by its own size: then there are none, and other chunks follow.
+    """
 
     def __init__(self) -> None:
         self.rate: int | None = None
@@ -94,6 +98,8 @@ class _Wav:
         self._pcm: _Pcm | None = None
         self._left: int | None = None
         self._begun = False
+        self._file = 0
+        self._passed = 0
 
     def feed(self, data: bytes) -> Samples:
         if self._pcm is None:
@@ -120,7 +126,9 @@ class _Wav:
                 return None
             if self._head[:4] != b"RIFF" or self._head[8:12] != b"WAVE":
                 raise AudioError("wav: the audio does not begin like a WAV file")
-            self._head, self._begun = self._head[12:], True
+            (self._file,) = struct.unpack_from("<I", self._head, 4)
+            self._begun = True
+            self._pass(12)
         while len(self._head) >= 8:
             name, size = struct.unpack_from("<4sI", self._head)
             if name == b"data":
@@ -131,8 +139,12 @@ class _Wav:
                 return None
             if name == b"fmt ":
                 self._read_form(self._head[8 : 8 + size])
-            self._head = self._head[8 + size + size % 2 :]
+            self._pass(8 + size + size % 2)
         return None
+
+    def _pass(self, count: int) -> None:
+        self._head = self._head[count:]
+        self._passed += count
 
     def _read_form(self, chunk: bytes) -> None:
         if len(chunk) < 16:
@@ -148,8 +160,10 @@ class _Wav:
         if self._form is None:
             raise AudioError("wav: the samples come before their description")
         self.rate, channels = self._form
-        self._left = None if size >= _UNKNOWN_FROM else size
-        self._head = self._head[8:]
+        # What the file says of its size leaves out the first 8 bytes, as `_passed` does the 8 before the samples.
+        empty = size == 0 and self._passed < self._file < _UNKNOWN_FROM
+        self._left = size if empty or 0 < size < _UNKNOWN_FROM else None
+        self._pass(8)
         return _Pcm(self.rate, channels)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -74,6 +75,60 @@ def _said(text: str) -> str:
 )
 def test_what_is_said(text: str, said: str) -> None:
     assert _said(text) == said
+
+
+READINGS = {
+    "i4": "过了[一]年 [一]年四季 我有[一]点累 [一]点儿 下午[一]点 [一]点零五分 [一]点三十分 [一]点一点地 一点[一]点地 "
+    "一点[一]滴 快点[一]起去 一天[一]天 有[一]年",
+    "i2": "[一]个一个 一个[一]个来 一步[一]步 [一]步一步 九点[一]刻 一遍又[一]遍",
+    "i5": "看[一]看 等[一]等 点[一]点头 想[一]想",
+    "i1": "[一]年级 高[一]年级 [一]点二 [一]点五倍 零点[一] 零点[一]个 二零零[一]年 十[一]年 第[一]年 [一]等奖 星期[一]",
+    "ziz3": "电[子]邮件 一名男[子] 孔[子] 因[子]分解 粒[子] 质[子] 光[子] 瓜[子] 男[子]汉 王[子] 一个[子]集 [子]系统",
+    "ziz5": "妻[子] 桌[子] 例[子] 孩[子]们 句[子]里 种[子] 日[子] 房[子]",
+    "de5": "慢慢[地]走 高兴[地]说 认真[地]工作 轻轻[地]点了头 静静[地]下着雪 小心翼翼[地]走 深深[地]震撼 那么[地]美丽 "
+    "一步一步[地]走 认认真真[地]写 更多[地]关注 创造性[地]用 冷静[地]面对 逐渐[地]形成 突然[地]上升 "
+    "一遍又一遍[地]听 认真[地]理解 跑[得]快 长[得]漂亮",
+    "di4": "土[地]上 当[地]人 各[地]人 本[地] 内[地] 陆[地] 基[地]里 目的[地]是 什么[地]方 突然[地]震了 常常[地]震 "
+    "天天[地]铁上班 女性[地]位 有效[地]址 自然[地]理 更多[地]区 爸爸[地]里干活 就[地]取材 草[地]上 什么[地]点 "
+    "直接[地]图",
+    "dei3": "你[得]去看医生 我[得]去了 我还[得]去 我们[得]快走 他就[得]这样做 大家[得]注意 你[得]了解情况 你[得]知道 "
+    "你[得]出去",
+    "de2": "因为[得]了奖 我[得]了奖 他[得]了第一名 我还[得]了奖 他[得]到 他[得]意地笑 他[得]出结论 她[得]知消息 总[得]分 "
+    "他[得]的奖",
+    "can1": "三百人[参]加了 三人[参]与 两个人[参]观了 本人[参]选 [参]加",
+    "shen1": "人[参] 人[参]汤 人[参]和鹿茸 海[参]",
+    "zhir1": "三[只]狗 两[只]猫 这[只]鸟 每[只]鸟 几[只] 一[只]猫 三[只]是白的 十五[只]",
+    "zhir3": "这[只]是 那[只]能 这[只]会 他[只]去了 万一[只]能",
+    "hang2": "第三[行]代码 两[行] 每[行]都有 十五[行] 第一[行] 一[行]代码 五[行]代码 第五[行] 三百六十[行]",
+    "xing2": "五[行]八卦 一[行]人 三[行]人 第二[行]星 执[行]两次 每[行]驶一公里 自[行]车 三人[行]",
+    "jiao1": "他[教]英语 你[教]我们 [教]会他 他[教]学生 谁[教]你的 我们[教]数学",
+    "jiao4": "请[教]他 我们去[教]堂 佛[教]我不懂 来[教]室 他[教]学 他从事[教]育 家[教]他",
+    "chong2": "[重]采样 [重]写 [重]试 [重]启 [重]新",
+    "zhong4": "权[重]采样 体[重] [重]要性 体[重]试验 [重]装备 [重]设备",
+    "cha1": "方[差] 残[差] 协方[差] 误[差] 时[差] 标准[差] 温[差]很大",
+    "cha4": "[差]不多 质量[差] 对方[差]一点 当时[差]点迟到 成绩[差]",
+    "huan2": "[还]款 [还]款日期 [还]信用卡 归[还]",
+    "hai2": "[还]有 [还]是 他[还]没来",
+}
+"""How the character in brackets is said, by the dictionary (Xiandai Hanyu Cidian) and Chao; no third tone follows a third."""
+
+
+@pytest.mark.parametrize(("said", "text"), [(said, text) for said, texts in READINGS.items() for text in texts.split()])
+def test_a_character_of_several_readings(said: str, text: str) -> None:
+    at = text.index("[")
+    text = text.replace("[", "").replace("]", "")
+    syllables = [part for part in read(text) if isinstance(part, Syllable)]
+    places = [i for i, syllable in enumerate(syllables) for _ in syllable.character]
+    syllable = syllables[places[at]]
+    assert f"{syllable.initial}{syllable.final}{syllable.tone}" == said
+
+
+@pytest.mark.parametrize("unit", "地 慢慢地 慢 认真地 一 看一 一点 我得 我就 只 行 重 教".split())
+def test_hostile_repetition_takes_linear_time(unit: str) -> None:
+    text = unit * (3_000 // len(unit))
+    started = time.process_time()
+    read(text)
+    assert time.process_time() - started < 3.0
 
 
 def test_phones_carry_the_tone() -> None:

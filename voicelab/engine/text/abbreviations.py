@@ -164,7 +164,10 @@ _STARTERS: Final = (
     "Next No Nobody Not Nothing Now Of On Once One Only Or Our Perhaps Please Several She Should Since So Some "
     "Somebody Someone Soon Still Such Take That The Their Then There These They This Those Though Three Thus To "
     "Today Tomorrow Two Under Until Was We Were What When Where Whether Which While Who Whose Why Will With "
-    "Would Yes Yesterday Yet You Your"
+    "Would Yes Yesterday Yet You Your "
+    "Although Among Analysts Anybody Anyone Anything Critics Despite During Everybody Everyone Everything Experts Finally "
+    "Furthermore Instead Investors Later Meanwhile Moreover Neither Nor Officials Otherwise People Prices Recently "
+    "Researchers Residents Scientists Shares Sometimes Stocks Therefore Unfortunately Usually Within Without"
 )
 STARTERS: Final = frozenset(_STARTERS.split())
 """Words that begin a sentence after an abbreviation; any other capital may be a name ("the U.S. Army")."""
@@ -173,15 +176,34 @@ INITIALISM: Final = re.compile(r"(?<![A-Za-z.'])(?:[A-Za-z]\.){2,}(?![A-Za-z])")
 """U.S., a.m., D.C., e.g. — letters, each with its period."""
 
 _NEXT_WORD = re.compile(r"[\"')\]]*\s+[\"'(\[]*([A-Z][a-z]*)(?![A-Za-z])")
+# "At 5 p.m. Anna left": the sentence began with its time.
+_TIME_BEFORE = re.compile(
+    r"(?P<opening>\b(?:At|By|Around|About|Until|Till|Since|Before|After|From) )?"
+    r"(?<![\d:.])\d{1,2}(?:[:.]\d\d)? ?[apAP]\.[mM]\.\Z"
+)
+_AFTER_TIME = re.compile(r"[A-Za-z]+\.?(?: [Tt]ime\b)?")
+_WEEKDAYS: Final = frozenset("Mon Tue Wed Thu Fri Sat Sun".split())
+_OF_TIME: Final = frozenset("Eastern Pacific Central Mountain Atlantic Greenwich Zulu Standard Daylight Sharp".split())
 _REST = re.compile(r"[\"')\]\s]*\Z")
 
 
 def ends_sentence(text: str, end: int) -> bool:
     """Whether the abbreviation whose period stands at ``text[end - 1]`` ends its sentence too.
 
-    True at the end of the text and before a word that typically starts a sentence (`STARTERS`).
+    True at the end of the text and before a word that typically starts a sentence (`STARTERS`); after a time of day
+    before any word with a capital but a day, a month, a time zone or a title.
     """
     if _REST.match(text, end):
         return True
     follows = _NEXT_WORD.match(text, end)
-    return follows is not None and follows.group(1) in STARTERS
+    if follows is None:
+        return False
+    if follows.group(1) in STARTERS:
+        return True
+    time = _TIME_BEFORE.search(text, max(0, end - 24), end)
+    if time is None or time["opening"]:
+        return False
+    word = follows.group(1)
+    after = _AFTER_TIME.match(text, follows.start(1))
+    dated = word[:3] in MONTHS or word[:3] in _WEEKDAYS or word in TITLES or word in _OF_TIME
+    return len(word) > 1 and not dated and not (after and after.group().lower().endswith(" time"))

@@ -18,8 +18,8 @@ _VERB: Final = frozenset(
 )
 _NOUN: Final = frozenset(
     (
-        "the a an this that these those my your his her its our their no any some each every of in on for with by from "
-        "new old first second last next own another world"
+        "the a an this that these those my your his her its our their no any some each every of in on for with by from new "
+        "old first second last next own another world"
     ).split()
 )
 _OBJECT: Final = frozenset("the a an this that these those my your his her its our their it me him us them all".split())
@@ -29,6 +29,8 @@ _STRESSED: Final[dict[str, tuple[str, str]]] = {
     "conflict": ("k aa1 n f l ih0 k t", "k ax0 n f l ih1 k t"),
     "contest": ("k aa1 n t eh0 s t", "k ax0 n t eh1 s t"),
     "contract": ("k aa1 n t r ae1 k t", "k ax0 n t r ae1 k t"),
+    "convert": ("k aa1 n v er0 t", "k ax0 n v er1 t"),
+    "converts": ("k aa1 n v er0 t s", "k ax0 n v er1 t s"),
     "convict": ("k aa1 n v ih0 k t", "k ax0 n v ih1 k t"),
     "export": ("eh1 k s p ao0 r t", "ih0 k s p ao1 r t"),
     "import": ("ih1 m p ao0 r t", "ih0 m p ao1 r t"),
@@ -61,12 +63,42 @@ _STRESSED: Final[dict[str, tuple[str, str]]] = {
 """Word → (noun or adjective, verb)."""
 _LIVE_SHOWS: Final = frozenset(
     (
-        "music show shows concert concerts stream streams broadcast broadcasts performance performances audience band event "
-        "events tv television coverage update updates video wire wires animals from"
+        "music show shows concert concerts stream streams broadcast broadcasts performance performances audience band "
+        "event events demo demos data session sessions chat chats feed feeds webinar webinars interview interviews class "
+        "classes caption captions captioning transcription translation recording recordings album albums version versions "
+        "footage ammunition ammo bait birth births camera cameras preview previews site server servers speech audio vocals "
+        "traffic monitoring blog tv television coverage update updates video wire wires animals from"
     ).split()
 )
 _GOES_LIVE: Final = frozenset(
     "a the this watch watched broadcast go goes going went gone stream streamed streaming aired recorded performed".split()
+)
+_LIVER: Final = frozenset(
+    (
+        "he she it who that which one everyone everybody nobody somebody someone anyone also still now always currently"
+    ).split()
+)
+_PLACE: Final = frozenset(
+    (
+        "in on at with here there alone near nearby under underground within among inside outside abroad next forever "
+        "together upstairs downstairs by across beside beyond behind between off"
+    ).split()
+)
+"""After "lives", the verb."""
+_SPARED: Final = frozenset(
+    (
+        "save saves saved saving lose loses lost losing claim claimed claiming cost costs change changes changed changing "
+        "risk risked risking take taken took spare spared ruin ruined affect affects affected transform transforms "
+        "transformed touch touched improve improves improved destroy destroyed live lived people's human many more several "
+        "few two nine double past private public daily normal whole real entire american innocent young"
+    ).split()
+)
+"""Before "lives", the plural of life."""
+_CATCH: Final = frozenset(
+    "sea largemouth smallmouth striped black catch catching caught fried grilled baked pound spotted".split()
+)
+_FISHING: Final = frozenset(
+    "fishing boat boats fisherman fishermen tournament fillet fillets fishery swim swam".split()
 )
 _BE: Final = frozenset("is are was were am we're you're they're i'm it's he's she's".split())
 _METAL: Final = frozenset(
@@ -99,6 +131,8 @@ def _said(word: str, before: str, after: str) -> str | None:
             return verb
         if word == "use" and (before in _USERS or before.endswith("s")) and after not in _AFTER_NOUN:
             return verb
+        if word in ("convert", "converts"):
+            return noun if before in _NOUN else verb
         return noun if before in _NOUN or word in ("use", "house", "close") else None
     if word == "read":
         present = before in _VERB or (not before and after in _OBJECT)
@@ -109,6 +143,12 @@ def _said(word: str, before: str, after: str) -> str | None:
         shown = before in _GOES_LIVE or (before in _BE and not after)
         shown = shown or (after in _LIVE_SHOWS and before not in _VERB)
         return "l ay1 v" if shown else "l ih1 v"
+    if word == "lives":
+        someone = before in _LIVER or (after in _PLACE and before not in _SPARED | _NOUN and not before.endswith("'s"))
+        return "l ih1 v z" if someone else "l ay1 v z"
+    if word == "bass":
+        fish = before in _CATCH or after in _FISHING
+        return "b ae1 s" if fish else "b ey1 s"
     if word == "wind" and (
         after in ("up", "down", "back", "around", "through") or (before == "to" and after in _OBJECT)
     ):

@@ -45,10 +45,25 @@ _IRREGULAR = {
     "mc": "eh1 m s iy1",
     "iot": "ay1 ow1 t iy1",
     "xbox": "eh1 k s b aa1 k s",
+    "github": "g ih1 t hh ah1 b",
+    "json": "jh ey1 s ax0 n",
+    "yaml": "y ae1 m ax0 l",
+    "gan": "g ae1 n",
+    "wav": "w ey1 v",
+    "cuda": "k uw1 d ax0",
+    "nvidia": "ih0 n v ih1 d iy0 ax0",
+    "ubuntu": "uw0 b uh1 n t uw0",
+    "numpy": "n ah1 m p ay0",
+    "scipy": "s ay1 p ay0",
+    "py": "p ay1",
+    "hz": "hh er1 t s",
+    "khz": "k ih1 l ax0 hh er1 t s",
+    "mhz": "m eh1 g ax0 hh er1 t s",
+    "ghz": "g ih1 g ax0 hh er1 t s",
 }
-_SAID = frozenset(("ram", "rom", "pin", "sim", "zip", "gif", "lan", "dos", "cad", "jpeg", "yolo", "uefa", "fomo"))
+_SAID = frozenset("ram rom pin sim zip gif lan dos cad jpeg yolo uefa fomo gan wav".split())
 """Short acronyms that are words; what is as short and not here is spelled."""
-_SPELLED = frozenset(("espn", "ussr", "ieee", "ioc"))
+_SPELLED = frozenset(("espn", "ussr", "ieee", "ioc", "adhd"))
 """Spelled, though the lexicon has them as words."""
 _HUMP = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z]?[a-z']+|[A-Z]+")
 _CAMEL = re.compile(r"(?!Mc|Mac)[A-Z]?[a-z']+[A-Z][A-Za-z']*")
@@ -86,7 +101,7 @@ class Lexicon:
             return _spell(lower)
         if word.startswith("O'") and word[2:3].isupper():
             return ("ow0", *self.pronounce(word[2:], after))
-        if _CAMEL.fullmatch(word) and (word[1].isupper() or self.known(lower) is None):
+        if lower not in _IRREGULAR and _CAMEL.fullmatch(word) and (word[1].isupper() or self.known(lower) is None):
             parts = _HUMP.findall(word)
             return tuple(phone for part in parts for phone in self.pronounce(part, after if part is parts[-1] else "k"))
         return self._word(lower)

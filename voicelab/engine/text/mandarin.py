@@ -1,10 +1,10 @@
 """Mandarin characters to syllables and phones, for a voice that has learned them.
 
-The readings are pypinyin's (MIT, in the extra ``mandarin``), word by word. Tone sandhi, neutral tones and erhua are done
-here, since pypinyin's own sandhi (0.55) leaves 不去, 一天 and 很好 as the dictionary has them. Rules as in Chao, A Grammar
-of Spoken Chinese (1968), 1.3: a third tone before a third tone is a second; 不 is second before a fourth; 一 is second
-before a fourth, fourth before the others, first where it is a digit or ends a word. pypinyin's segmenter knows only words
-whose reading is not plain, so three third tones in another word (展览馆) are paired from the right.
+The readings are pypinyin's (MIT, in the extra ``mandarin``), word by word, mended by `heteronyms`. Tone sandhi, neutral
+tones and erhua are done here, since pypinyin's own sandhi (0.55) leaves 不去, 一天 and 很好 as the dictionary has them. Rules
+as in Chao, A Grammar of Spoken Chinese (1968), 1.3: a third tone before a third tone is a second; 不 is second before a
+fourth; 一 is second before a fourth, fourth before the others, first where it is a digit or ends a word. pypinyin's segmenter
+knows only words whose reading is not plain, so three third tones in another word (展览馆) are paired from the right.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
+from voicelab.engine.text.heteronyms import READINGS
 from voicelab.engine.text.normalize.hanzi import HAN
 from voicelab.engine.text.phones import PHONES
 from voicelab.errors import MissingExtra
@@ -39,8 +41,18 @@ ALL_PHONES: Final = PHONES + MANDARIN_PHONES
 """The inventory of a voice that speaks both; position is id."""
 
 _RUN = re.compile(f"[{HAN}]+")
-_NUMERALS: Final = frozenset("零一二三四五六七八九十百千万亿两幺点")
-_RANKED: Final = frozenset("月日号號楼级級等班年")
+_DIGIT: Final = "零一二三四五六七八九十两幺"
+_NUMERAL: Final = f"{_DIGIT}百千万亿"
+_PLAIN_ONE: Final = re.compile(
+    # A digit, also beside a point; not an hour (一点零五分), nor what follows one (九点一刻, 三点一起).
+    rf"(?<=[{_NUMERAL}])一|(?<=[{_NUMERAL}]点)一(?![点滴刻起定直些同])|一(?=[{_DIGIT}])|"
+    rf"一(?=点(?!零.分|.?十|[一三]刻|一[点滴])[零幺一二三四五六七八九])|"
+    # A rank; what ends a word or a run (统一, 唯一, 星期一).
+    r"一(?=[月日号號楼级級等班]|年[级級])|(?<=[统統唯之周期单單专專初第])一|一\Z"
+)
+"""Where 一 has the first tone."""
+_TRIED: Final = re.compile(rf"(?<![{_NUMERAL}第每])([^{_NUMERAL}])(一)\1")
+"""看一看, but not 一步一步."""
 _ALWAYS_SYLLABLE: Final = frozenset("女婴嬰幼孤少胎男生血宠寵健产產育托")
 """After these 儿 is a syllable: 女儿, 婴儿."""
 _WITH_CHILD: Final = frozenset("子童女歌科孙孫媳戏戲")
@@ -50,8 +62,6 @@ _OBTAINING: Final = re.compile(
     r"得(?=[到意以罪失知分出奖票胜益逞])|(?<=[获獲取值懂记認认免不难贏赢])得|\A得|(?<=[必总还就])得"
 )
 """Where 得 is no particle."""
-_LAST_ONE: Final = frozenset("统統唯之周期单單专專初第")
-"""Before 一 that ends a word: 统一, 唯一, 星期一."""
 _KIN: Final = re.compile(r"([妈媽爸哥姐弟妹爷爺奶叔伯姑舅婆公宝寶])\1")
 _LIGHT: Final = frozenset(
     (
@@ -133,6 +143,7 @@ def _run(text: str) -> list[Syllable]:
     flat = [syllable for word in words for syllable in word]
     ends = {sum(map(len, words[: i + 1])) - 1 for i in range(len(words))}
     _lighten(flat)
+    _by_neighbours(flat, words)
     _one_and_not(flat)
     inside = [i for i in range(len(flat) - 1) if i not in ends]
     borders = [i for i in range(len(flat) - 2, -1, -1) if i in ends]
@@ -150,22 +161,42 @@ def _words(text: str) -> Iterator[str]:
 
 def _readings(word: str) -> Iterator[Syllable | None]:
     from pypinyin import Style, lazy_pinyin
-    from pypinyin.contrib.tone_convert import to_finals, to_initials
 
     found = lazy_pinyin(word, style=Style.TONE3, neutral_tone_with_five=True, errors="ignore")
     for character, spelled in zip(word, found, strict=True):
-        plain, tone = spelled[:-1], spelled[-1:]
-        if not (plain.isascii() and plain.isalpha() and tone.isdigit()):
-            yield None
-            continue
-        initial, final = to_initials(plain, strict=True), to_finals(plain, strict=True, v_to_u=False).replace("ü", "v")
-        if final == "i" and initial:
-            final = "ir" if initial in ("zh", "ch", "sh", "r") else "iz" if initial in ("z", "c", "s") else "i"
-        if plain in ("n", "ng", "m", "hm", "hng"):
-            initial, final = "", "ng"
-        # The dictionary has some sandhi of its own.
-        said = {"一": 1, "不": 4}.get(character, int(tone)) if tone != "5" else 5
-        yield Syllable(character, initial, final, said) if final in _FINALS else None
+        yield _syllable(character, spelled)
+
+
+def _syllable(character: str, spelled: str) -> Syllable | None:
+    """From pinyin with a figure for the tone; None for what is none."""
+    from pypinyin.contrib.tone_convert import to_finals, to_initials
+
+    plain, tone = spelled[:-1], spelled[-1:]
+    if not (plain.isascii() and plain.isalpha() and tone.isdigit()):
+        return None
+    initial, final = to_initials(plain, strict=True), to_finals(plain, strict=True, v_to_u=False).replace("ü", "v")
+    if final == "i" and initial:
+        final = "ir" if initial in ("zh", "ch", "sh", "r") else "iz" if initial in ("z", "c", "s") else "i"
+    if plain in ("n", "ng", "m", "hm", "hng"):
+        initial, final = "", "ng"
+    # The dictionary has some sandhi of its own.
+    said = {"一": 1, "不": 4}.get(character, int(tone)) if tone != "5" else 5
+    return Syllable(character, initial, final, said) if final in _FINALS else None
+
+
+def _by_neighbours(run: list[Syllable], words: list[list[Syllable]]) -> None:
+    """Gives the readings that the words of the dictionary do not tell."""
+    text = "".join(s.character for s in run)
+    for where, spelled in READINGS:
+        for match in where.finditer(text):
+            at = match.start(match.lastindex or 0)
+            run[at] = _syllable(text[at], spelled) or run[at]
+    # 地 after a word of four characters, which is an idiom: 小心翼翼地.
+    at = 0
+    for word, after in pairwise(words):
+        at += len(word)
+        if len(word) == 4 and [s.character for s in after] == ["地"]:
+            run[at] = replace(run[at], tone=5)
 
 
 def _lighten(run: list[Syllable]) -> None:
@@ -183,20 +214,15 @@ def _lighten(run: list[Syllable]) -> None:
 
 def _one_and_not(run: list[Syllable]) -> None:
     """The tones of 一 and 不."""
-    for i, here in enumerate(run):
-        after = run[i + 1] if i + 1 < len(run) else None
-        before = run[i - 1].character if i else ""
-        if here.character == "不" and after is not None and after.tone == 4:
+    text = "".join(s.character for s in run)
+    tones = dict.fromkeys((m.start() for m in _PLAIN_ONE.finditer(text)), 1)
+    tones |= dict.fromkeys((m.start(2) for m in _TRIED.finditer(text)), 5)
+    for i, (here, after) in enumerate(pairwise(run)):
+        falls = after.tone == 4 or after.character in "个個"
+        if here.character == "不" and after.tone == 4:
             run[i] = replace(here, tone=2)
-        if here.character != "一" or here.tone != 1:
-            continue
-        digit = before in _NUMERALS or (after and after.character in _NUMERALS - set("百千万亿"))
-        if after is None or digit or before in _LAST_ONE or after.character in _RANKED:
-            continue
-        if before == after.character:
-            run[i] = replace(here, tone=5)  # 看一看
-        else:
-            run[i] = replace(here, tone=2 if after.tone == 4 or after.character in "个個" else 4)
+        if here.character == "一" and here.tone == 1:
+            run[i] = replace(here, tone=tones.get(i, 2 if falls else 4))
 
 
 def _with_erhua(run: list[Syllable]) -> list[Syllable]:

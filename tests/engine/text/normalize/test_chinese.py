@@ -50,6 +50,10 @@ TABLE = {
         "2024Q3财报": "二零二四 Q 三财报",
         "2008-09赛季": "二零零八到零九赛季",
         "二〇二四年": "二零二四年",
+        "2023-2024学年": "二零二三到二零二四学年",
+        "2008-2009赛季": "二零零八到二零零九赛季",
+        "2023～2024财年": "二零二三到二零二四财年",
+        "2020-2024人": "两千零二十到两千零二十四人",
     },
     "times": {
         "现在是3:05": "现在是三点零五分",
@@ -153,6 +157,17 @@ TABLE = {
         "如果x>5，那么y≤3": "如果 x 大于五, 那么 y 小于等于三",
         "2^10和5²": "二的十次方和五的平方",
         "IP是192.168.1.1": "IP 是一九二点一六八点一点一",
+        "准确率>90%": "准确率大于百分之九十",
+        "误差<5%": "误差小于百分之五",
+        "≥18岁": "大于等于十八岁",
+        "年龄 <= 60岁": "年龄小于等于六十岁",
+        "价格<¥100": "价格小于一百元",
+        "体温>37.5℃": "体温大于三十七点五摄氏度",
+        "利率>-5%": "利率大于百分之负五",
+        "误差≈5%": "误差约百分之五",
+        "准确率=90%": "准确率等于百分之九十",
+        "100>99和5%<6%": "一百大于九十九和百分之五小于百分之六",
+        "<b>重要</b>的3个": "重要的三个",
     },
     "mixed": {
         "我用iPhone 15打电话": "我用 iPhone 十五打电话",
@@ -172,6 +187,37 @@ TABLE = {
         "我们在二零二四年一月五日见面.",
         "访问www.baidu.com吧": "访问 W W W 点 baidu 点 com 吧",
         "发到a@b.com。": "发到 ay 艾特 B 点 com.",
+        "click第2个button": "click 第二个 button",
+        "Python第3版": "Python 第三版",
+        "我有 $5.99 的": "我有五点九九美元的",
+        "这个 function 有 3 个参数": "这个 function 有三个参数",
+    },
+    "english with chinese words": {
+        "The word 你好 appears 3 times.": "The word 你好 appears three times.",
+        "The price is $5.99 (约¥42).": "The price is five dollars and ninety-nine cents, 约四十二元.",
+        "It is sampled at 44.1 kHz 采样 and stored.": "It is sampled at forty-four point one kilohertz 采样 and stored.",
+        "We found 声调 results with p < 0.05.": "We found 声调 results with p less than zero point zero five.",
+        "In 2024 he met 李明 at 3:05.": "In twenty twenty-four he met 李明 at three oh five.",
+        "He said 你好, which means hello, 5 times.": "He said 你好, which means hello, five times.",
+        "The 第3章 is good and has 5 pages.": "The 第三章 is good and has five pages.",
+        "We think the plan needs 3 个人 or 5 people.": "We think the plan needs 三个人 or five people.",
+        "See www.baidu.com for the 百度 news.": "See W W W dot baidu dot com for the 百度 news.",
+    },
+    "lines": {
+        "床前明月光\n疑是地上霜": "床前明月光, 疑是地上霜",
+        "床前明月光，\n疑是地上霜。\n举头": "床前明月光, 疑是地上霜. 举头",
+        "会议通知\n时间：3月5日\n地点：北京": "会议通知, 时间: 三月五日, 地点: 北京",
+        "一、苹果\n二、香蕉": "一, 苹果. 二, 香蕉",
+        "1. 苹果\n2. 香蕉\n10. 梨": "一, 苹果. 二, 香蕉. 十, 梨",
+        "1.苹果\n2.香蕉": "一, 苹果. 二, 香蕉",
+        "1、苹果\n2、香蕉": "一, 苹果. 二, 香蕉",
+        "购物\n- 苹果\n- 香蕉": "购物. 苹果. 香蕉",
+        "Hello\n你好\nWorld": "Hello, 你好, World",
+        "价格3.5元\n3.5倍": "价格三点五元, 三点五倍",
+        "标题\n\n正文": "标题. 正文",
+        "你好\n": "你好",
+        f"{'长' * 30}\n行": f"{'长' * 30}行",
+        f"{'长' * 29}\n行": f"{'长' * 29}, 行",
     },
     "marks": {
         "《三体》、『你好』【注意】": "三体, 你好, 注意",
@@ -243,6 +289,11 @@ def test_as_written_reads_digits_in_the_language_around_them() -> None:
     assert result.notes == ("symbols left out because normalize is off: ¥",)
 
 
+def test_as_written_keeps_lines_apart() -> None:
+    assert as_written("床前明月光\n疑是地上霜", BOTH).text == "床前明月光, 疑是地上霜"
+    assert as_written("The word 你好 is in 3 places", BOTH).text == "The word 你好 is in three places"
+
+
 _FRAGMENTS = (
     "第 2 个 年 月 日 点 元 块 ¥ $ % ℃ 度 3.5 1,000 2024 3:05 10-20 "
     "1/2 138 1234 5678 + - × = > ^ ~ ～ — …… 。 ， 、 ； ： ？ ！ （ "
@@ -289,8 +340,9 @@ def test_what_is_speakable_is_never_normalized_to_silence(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["你", "你1", "1你", "第1-", "你a ", "1:", "2年", "1-你", "¥1", "你。", "。", "1/你", "a.b你-"]
-)
+    "unit", ["你", "你1", "1你", "第1-", "你a ", "1:", "2年", "1-你", "¥1", "你。", "。", "1/你", "a.b你-",
+             "1", "111,", "1,", "1.", "10", "1>", "<1", "你=", "the a 1,", "the you 1-", "你\n", "1.你\n", "一, \n"]
+)  # fmt: skip
 def test_hostile_repetition_takes_linear_time(unit: str) -> None:
     text = unit * (20_000 // len(unit)) + "你"
     started = time.process_time()

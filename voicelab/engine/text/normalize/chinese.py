@@ -2,7 +2,8 @@
 
 Symbols are written out first with their digits still in place ("3:05" is 3点05分, "30%" is 百分之30), then one rule reads
 every number that is left, with 两 before what is counted and 二 in ordinals. English sentences inside the text, numbers
-and all, are read by the English rules; a name with a number (iPhone 15) keeps its letters and gets a Chinese number.
+and all, are read by the English rules, and so is an English text with a few Chinese words in it, but for the numbers that
+touch these (第3章). A name with a number (iPhone 15) keeps its letters and gets a Chinese number. Lines are kept apart.
 """
 
 from __future__ import annotations
@@ -41,11 +42,23 @@ _ASCII = re.compile(r"[!-~]+")
 _FOREIGN = re.compile(rf"[^{HAN}]+")
 _PHRASE = re.compile(
     r"(?:(?:\A|(?<=[.!?,;:] ))[\d.,]*\d%?\s)?[A-Za-z].*[A-Za-z]['.!?+#)]*"
-    r"(?:[\s-]?[$£€]?\d[\d.,:/-]*%?(?=\s*(?:[.!?,;:]|\Z)))?",
+    r"(?:[\s-]?[$£€]?\d[\d.,:/-]*%?(?=\s*(?:[.!?,;:](?!\d)|\Z)))?",
     re.DOTALL,
 )
 _LETTERS = re.compile(r"[A-Za-z](?:.*[A-Za-z])?['.!?+#]*", re.DOTALL)
 _LATIN_WORD = re.compile(r"(?<![A-Za-z])(?:I|[A-Za-z][a-z']+|a)(?![A-Za-z])")
+_HAN = re.compile(f"[{HAN}]")
+_ITEM: Final = r"(?:\d{1,3}[.)]|(?:\d|[一二三四五六七八九十]){1,3}, )"
+_LINES: Final[Rules] = (
+    # Lines of a list are sentences, other lines clauses; one as long as this was wrapped.
+    (re.compile(rf"(?<!\n)\n(?={_ITEM}\s*[{HAN}]|[-*] )"), ".\n"),
+    (re.compile(rf"(?m)^(\d{{1,3}})[.)] *(?=[{HAN}])"), r"\1, "),
+    (re.compile(rf"(?<![^\n]{{30}})(?:(?<=[{HAN}])\n(?=\S)|(?<=\S)\n(?=[{HAN}]))"), ",\n"),
+)
+"""Before the layout that both languages share."""
+_COUNTS = re.compile(rf"{MEASURES}|[年月日号號]")
+_FIGURES: Final = "0123456789.,:%-¥$€£"
+_OPENING: Final = ' ,.?!;:—()[]"'
 _COUNTED = rf"\s?(?:到[\d.]+\s?)?(?:{MEASURES})"
 _NUMBER = re.compile(rf"(?P<nth>第\s?)?(?<!\d)(?P<num>{NUM})(?P<counted>(?={_COUNTED}))?")
 _POINT = re.compile(r"(?<=\d)\.(?=\d)")
@@ -62,16 +75,44 @@ def chinese(text: str) -> str:
 
 def chinese_plain(text: str) -> str:
     """Clean `text` as it stands, digits one by one, for ``normalize=false``."""
-    text = _FOREIGN.sub(lambda m: _phrases(m.group(), english_plain), text)
+    text = _foreign(apply(_LINES[-1:], text), english_plain)
     text = re.sub(r"\d+", lambda m: digits(m.group()), _POINT.sub("点", text))
     return settle(_tidy, text)
 
 
 def _once(text: str) -> str:
-    text = _ASCII.sub(lambda m: _addresses(m.group()), apply(LAYOUT, text))
-    text = _FOREIGN.sub(lambda m: _phrases(m.group(), english), text)
-    text = apply(_RULES, text)
+    text = apply(LAYOUT, apply(_LINES, text))
+    if not _is_english(text):
+        text = _ASCII.sub(lambda m: _addresses(m.group()), text)
+    text = apply(_RULES, _foreign(text, english))
     return _tidy(_FOREIGN.sub(_latin, text))
+
+
+def _is_english(text: str) -> bool:
+    """Whether `text` is an English one with Chinese words in it."""
+    return _is_phrase(text) and len(_LATIN_WORD.findall(text)) > len(_HAN.findall(text))
+
+
+def _foreign(text: str, read: Callable[[str], str]) -> str:
+    """`text` with what is English in it read by `read`."""
+    if _is_english(text):
+        return _FOREIGN.sub(lambda m: _part(m, read), text)
+    return _FOREIGN.sub(lambda m: _phrases(m.group(), read), text)
+
+
+def _part(match: re.Match[str], read: Callable[[str], str]) -> str:
+    """What lies between the Chinese words of an English text; a number that touches them, or counts one, is Chinese."""
+    stretch = match.group()
+    if not _LETTERS.search(stretch):
+        return stretch
+    said = stretch.lstrip(_FIGURES) if match.start() else stretch
+    head, tail = stretch[: len(stretch) - len(said)], ""
+    if stretch[-1].isdigit() or _COUNTS.match(match.string, match.end()):
+        figures = said.rstrip()
+        said = figures.rstrip(_FIGURES) if figures[-1:].isdigit() else figures
+        tail = figures[len(said) :].lstrip("-")
+    begin = said.lstrip(_OPENING)
+    return f"{head}{said[: len(said) - len(begin)]} {read(begin)} {tail}"
 
 
 def _addresses(run: str) -> str:
@@ -107,7 +148,7 @@ def _latin(match: re.Match[str]) -> str:
 def _number(match: re.Match[str]) -> str:
     before = match.string[max(0, match.start() - 1) : match.start()]
     if before.isascii() and before.isalpha():
-        return f" {decimal(match['num'], ordered=True)}"
+        return f" {'第' if match['nth'] else ''}{decimal(match['num'], ordered=True)}"
     if match["counted"] is not None and match["num"] == "2" and not match["nth"]:
         return "两"
     return f"{'第' if match['nth'] else ''}{decimal(match['num'], ordered=bool(match['nth']))}"

@@ -148,7 +148,10 @@ def _name_greek(match: re.Match[str]) -> str:
     char = match.group().lower()
     char = "σ" if char == "ς" else char
     # µ and Ω stay: they are units first.
-    return f" {GREEK[char]} " if char in GREEK and match.group() != "Ω" else match.group()
+    if char not in GREEK or match.group() == "Ω":
+        return match.group()
+    # A power is raised on the word before it.
+    return f" {GREEK[char]}" if match.string[match.end() : match.end() + 1] == "^" else f" {GREEK[char]} "
 
 
 def _raise(match: re.Match[str]) -> str:

@@ -21,7 +21,7 @@ _CUE: Final = (
 )
 
 _ISO = re.compile(
-    r"(?<![\d/-])(?P<year>\d{4})(?P<sep>[-/])(?P<m>0[1-9]|1[0-2])(?P=sep)(?P<day>0[1-9]|[12]\d|3[01])(?![\d/-])(?:T(?=\d))?"
+    r"(?<![\d/-])(?P<year>\d{4})(?P<sep>[-/])(?P<m>0?[1-9]|1[0-2])(?P=sep)(?P<day>0?[1-9]|[12]\d|3[01])(?![\d/-])(?:T(?=\d))?"
 )
 _SLASHED = re.compile(
     r"(?<![\d/.-])(?P<a>\d{1,2})(?P<sep>[/.-])(?P<b>\d{1,2})(?P=sep)(?P<year>(?:1[5-9]|2\d)\d\d|(?<!-)\d\d)(?![\d/-]|\.\d)"
@@ -39,7 +39,8 @@ _OF_DECADE: Final = "|".join(f"(?<=\\b{cue} )" for cue in "the The his her their
 _DECADE = re.compile(
     r"(?<![\w.,'])(?P<century>1[1-9]|20)(?P<decade>\d)0'?s\b|"
     rf"(?:(?<!\w)'|{_OF_DECADE}|(?<=[Mm]id[- ])|(?<=s and )|(?<=s or )|(?<=s to )|"
-    r"(?<!\w)(?=\d0s (?:music|fashion|style|rock|pop|hits|movies)))"
+    r"(?<!\w)(?=\d0s (?:music|fashion|style|rock|pop|hits|movies|bands?|kids?|songs?|sitcoms?|cartoons?|"
+    r"nostalgia|vibes?|icons?|hip|disco|party|parties|look|hair|bab(?:y|ies)|retro|classics?|culture|teens?|dance|era)\b))"
     r"'?(?P<short>[2-9])0'?s\b"
 )
 _SHORT_YEAR = re.compile(r"(?<!\w)'(?P<year>\d\d)(?!\w)")

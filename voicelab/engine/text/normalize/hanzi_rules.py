@@ -12,6 +12,8 @@ from voicelab.engine.text.normalize.values import Rules
 __all__ = ["DATES", "LABELS", "MATHS", "MEASURED", "NUM", "RANGES", "TELEPHONE"]
 
 NUM: Final = r"(?:\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?)"
+_WHOLE: Final = rf"(?<!\d)(?!(?<=\d,)\d{{3}}(?!\d)){NUM}"
+"""Not begun inside: otherwise a long one would be tried from each of its digits."""
 _TO: Final = r"\s?[-–—~至到]\s?"
 _FREE: Final = r"(?<![\d.])(?<!\d,)"
 
@@ -23,7 +25,7 @@ _FREEPHONE = re.compile(r"(?<!\d)(?P<a>[48]00)[- ]?(?P<b>\d{3,4})[- ]?(?P<c>\d{3
 _ABROAD = re.compile(r"(?<!\d)\+(?P<groups>\d{1,3}(?:[ .-]\(?\d{2,5}\)?){2,5})(?!\d)")
 
 _DATE = re.compile(r"(?<!\d)(?P<y>\d{4})(?P<sep>[-/.])(?P<m>\d{1,2})(?P=sep)(?P<d>\d{1,2})(?!\d)(?:T(?=\d))?")
-_YEARS = re.compile(rf"(?<![\d.,])(?P<a>[12]\d{{3}})年?{_TO}(?P<b>[12]\d{{3}})(?=年)")
+_YEARS = re.compile(rf"(?<![\d.,])(?P<a>[12]\d{{3}})年?{_TO}(?P<b>[12]\d{{3}})(?=[学學财財]?年|赛季|賽季)")
 _YEAR = re.compile(r"(?<![\d.,])(?P<y>[12]\d{3})(?=\s?年)(?P<ago>(?=\s?年(?:前|来|來|历史|歷史|的历史|的歷史|间|間)))?")
 _ERA = re.compile(r"(?P<era>公元前?|西元前?)\s?(?P<y>\d{3,4})(?=年)")
 _SHORT_YEAR = re.compile(
@@ -64,21 +66,21 @@ _SIGNED = re.compile(
     rf"(?<![A-Za-z])(?P<sign>{_CODE}|[¥$€£₹])\s?(?P<num>{NUM})(?:{_TO}(?:(?P=sign))?(?P<last>{NUM}))?\s?{_SCALE}"
     r"(?P<unit>(?:美|欧|歐|日|港)?元|人民币|人民幣|块|塊|英镑)?"
 )
-_CODED = re.compile(rf"(?P<num>{NUM})\s?{_SCALE}\s?(?P<sign>{_CODE}|[¥$€£₹](?!\d))(?![A-Za-z])")
-_SCALED = re.compile(rf"(?P<num>{NUM})\s?(?P<scale>[kKmMbB]n?)(?=\s?(?:[美欧歐日港]?元|英镑|块))")
+_CODED = re.compile(rf"(?P<num>{_WHOLE})\s?{_SCALE}\s?(?P<sign>{_CODE}|[¥$€£₹](?!\d))(?![A-Za-z])")
+_SCALED = re.compile(rf"(?P<num>{_WHOLE})\s?(?P<scale>[kKmMbB]n?)(?=\s?(?:[美欧歐日港]?元|英镑|块))")
 _CENTS = re.compile(
-    r"(?<![\d.])(?P<whole>\d[\d,]*)\.(?P<part>\d*?)0+(?=\s?(?:[百千万亿]*)(?:[元块塊]|[美欧日港]元|英镑))"
+    r"(?<![\d.])(?<!\d,)(?P<whole>\d[\d,]*)\.(?P<part>(?:\d*[1-9])?)0+(?!\d)(?=\s?(?:[百千万亿]*)(?:[元块塊]|[美欧日港]元|英镑))"
 )
 _TEMPERATURE = re.compile(
-    rf"(?:(?P<minus>-)?{_FREE}(?P<first>{NUM})\s?(?:°[CF]?)?{_TO})?(?P<minus2>(?<!\d)-)?(?P<num>{NUM})\s?"
+    rf"(?:(?P<minus>-)?{_FREE}(?P<first>{NUM})\s?(?:°[CF]?)?{_TO})?(?P<minus2>(?<!\d)-)?(?P<num>{_WHOLE})\s?"
     r"°\s?(?P<scale>[CF])?(?![A-Za-z])"
 )
 _BELOW_ZERO = re.compile(rf"(?<![\dA-Za-z)])-(?={NUM}\s?度)")
 _PERCENT = re.compile(rf"(?:{_FREE}(?P<minus>(?<![\dA-Za-z)])-)?(?P<first>{NUM})\s?%?{_TO})?(?P<minus2>(?<![\dA-Za-z)])-)?"
-                      rf"(?P<num>{NUM})\s?%")  # fmt: skip
+                      rf"(?P<num>{_WHOLE})\s?%")  # fmt: skip
 _UNIT: Final = "|".join(re.escape(unit) for unit in sorted(UNITS, key=len, reverse=True))
 _MEASURE = re.compile(
-    rf"(?P<num>{NUM})\s?(?P<unit>{_UNIT})(?:\^(?P<power>[23]))?(?:/(?P<per>{_UNIT})(?:\^(?P<power2>[23]))?)?(?![A-Za-z\d^/])"
+    rf"(?P<num>{_WHOLE})\s?(?P<unit>{_UNIT})(?:\^(?P<power>[23]))?(?:/(?P<per>{_UNIT})(?:\^(?P<power2>[23]))?)?(?![A-Za-z\d^/])"
 )
 _PER = re.compile(rf"(?<=[元块次人里米克升分点页字])/(?=[{HAN}])")
 
@@ -116,6 +118,18 @@ _SUM: Final[Rules] = tuple(
         (r"%", "百分号"),
     )
 )
+
+_VALUE: Final = r"(?=[-+]?[¥$€£]?\d)"
+_BESIDE: Final = r"(?:(?<=[\w%)°])\s?|(?<![-=<>]))"
+_COMPARED: Final[Rules] = (
+    (re.compile(rf"{_BESIDE}(?:>=|≥)\s?{_VALUE}"), "大于等于"),
+    (re.compile(rf"{_BESIDE}(?:<=|≤)\s?{_VALUE}"), "小于等于"),
+    (re.compile(rf"{_BESIDE}>\s?{_VALUE}"), "大于"),
+    (re.compile(rf"{_BESIDE}<\s?{_VALUE}"), "小于"),
+    (re.compile(rf"{_BESIDE}≈\s?{_VALUE}"), "约"),
+    (re.compile(rf"(?<=[{HAN}])\s?=\s?{_VALUE}"), "等于"),
+)
+"""Before what is measured: afterwards no digit follows the sign (>90% is >百分之90)."""
 
 _CHAIN = re.compile(r"(?<![\d-])\d+(?:-\d+){2,}(?![\d-])")
 _SPAN = re.compile(
@@ -257,6 +271,7 @@ LABELS: Final[Rules] = (
 )
 """Numbers that are names are read digit by digit."""
 MEASURED: Final[Rules] = (
+    *_COMPARED,
     (_SIGNED, _money),
     (_CODED, _money),
     (_SCALED, _amount),

@@ -6,7 +6,7 @@ on the reference machine, more than the whole budget for the first audio; num2wo
 
 from __future__ import annotations
 
-__all__ = ["cardinal", "decimal", "digits", "ordinal", "ordinal_plural", "roman", "year"]
+__all__ = ["cardinal", "decimal", "digits", "ordinal", "ordinal_plural", "paired", "plural", "roman", "year"]
 
 _UP_TO_NINETEEN = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
@@ -114,6 +114,22 @@ def year(n: int) -> str:
     if rest < 10:
         return f"{cardinal(century)} oh {cardinal(rest)}"
     return f"{cardinal(century)} {cardinal(rest)}"
+
+
+def paired(number: str) -> str:
+    """The number of a room, a road or a plane: 747 is seven forty-seven, 204 two oh four, 1204 twelve oh four."""
+    head, tail = number[:-2], int(number[-2:])
+    if head.startswith("0") or len(number) > 4 or (tail == 0 and head.endswith("0")):
+        return digits(number) if number.startswith("0") else cardinal(int(number))
+    rest = "hundred" if tail == 0 else f"oh {cardinal(tail)}" if tail < 10 else cardinal(tail)
+    return f"{cardinal(int(head))} {rest}"
+
+
+def plural(words: str) -> str:
+    """Several of a number in words: "ten" is "tens", "six" is "sixes", "seven forty" is "seven forties"."""
+    if words.endswith("y"):
+        return f"{words[:-1]}ies"
+    return f"{words}es" if words.endswith("x") else f"{words}s"
 
 
 def roman(text: str) -> int | None:

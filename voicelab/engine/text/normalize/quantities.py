@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from voicelab.engine.text.normalize.numbers import cardinal, decimal, digits, ordinal, ordinal_plural
+from voicelab.engine.text.normalize.lengths import LENGTHS
+from voicelab.engine.text.normalize.nouns import describes
+from voicelab.engine.text.normalize.numbers import cardinal, decimal, digits, ordinal, ordinal_plural, paired
 from voicelab.engine.text.normalize.units import CURRENCIES, CURRENCY_CODES, PER, UNITS
 from voicelab.engine.text.normalize.values import Rules
 
@@ -29,11 +31,14 @@ _SCALE_WORD: Final = r"hundred|thousand|million|billion|trillion|mn|mm|mil|bn|tn
 _UNIT: Final = "|".join(re.escape(unit) for unit in sorted(UNITS, key=len, reverse=True))
 _PER: Final = "|".join(re.escape(unit) for unit in sorted(PER, key=len, reverse=True))
 
+_PER_WORD: Final = rf"{_PER}|(?![a-z]*s(?![a-z]))[a-z]{{3,20}}"
+"""What may follow a slash, or any word in the singular: 12 dB/octave, but km/miles are two."""
+
 _MONEY = re.compile(
     r"(?P<minus>(?<![\w)])-)?(?P<country>\b(?:US|A|C|AU|CA|NZ|HK|S)(?=\$))?"
     rf"(?P<sign>[$£€¥₹]) ?(?P<minus2>-)?(?P<num>{_NUM})"
-    rf"(?:{_TO}(?P=sign)?(?P<last>{_NUM}))?(?: ?(?P<scale>{_SCALE_WORD})(?![A-Za-z]))?"
-    rf"(?: ?/ ?(?P<per>{_PER})(?![A-Za-z]))?"
+    rf"(?:{_TO}(?P=sign)?(?P<last>{_NUM}))?(?:(?: ?|-(?=[a-z]{{5}}))(?P<scale>{_SCALE_WORD})(?![A-Za-z]))?"
+    rf"(?: ?/ ?(?P<per>{_PER_WORD})(?![A-Za-z])(?:/(?P<next>{_PER_WORD})(?![A-Za-z]))?)?"
 )
 _LANDS: Final = {
     "US": "U S",
@@ -48,8 +53,6 @@ _LANDS: Final = {
 _DOLLARS = re.compile(rf"(?<![A-Za-z])\$(?P<num>{_NUM}) ?(?P<code>USD?|AUD?|CAD?|NZD?|HKD?)(?![A-Za-z])")
 _RUPEES = re.compile(r"\bRs\.? ?(?=\d)")
 _SPACED = re.compile(r"(?<![\w.,])\d{1,3}(?: 000)+(?![\w,])")
-_ARTICLE = re.compile(r"(?<![A-Za-z])(?:[Aa]n?|[Ee]ach|[Ee]very|[Oo]ther) \Z")
-_BEFORE_NOUN = re.compile(r"[ -][a-z]{3}")
 _MONEY_AFTER = re.compile(
     rf"(?<![\w.,])(?P<num>{_NUM})(?: ?(?P<scale>{_SCALE_WORD})(?=[ €£¥₹¢$]))? ?(?P<sign>[€£¥₹¢]|\$(?![\d]))(?![\d])"
 )
@@ -58,14 +61,11 @@ _CODE_FIRST = re.compile(
 )
 _CODE_LAST = re.compile(
     rf"(?<![\w.,])(?P<num>{_NUM})(?: ?(?P<scale>{_SCALE_WORD}))? (?P<code>{'|'.join(CURRENCY_CODES)})\b"
+    rf"(?:/(?P<per>{_PER_WORD})(?![A-Za-z]))?"
 )
 _DEGREES = re.compile(
     rf"(?P<minus>(?<![\w)])-)?(?<![\w.,])(?:(?P<first>{_NUM})(?: ?°)?(?P<to>{_TO})(?P<minus2>-)?)?(?P<num>{_NUM}) ?°"
     r"(?: ?(?P<scale>[CFK])(?![A-Za-z]))?"
-)
-_FEET = re.compile(r"""(?<![\w.,])(?P<feet>\d{1,2})' ?(?P<inches>\d{1,2})(?:"|''|(?![\w']))""")
-_INCHES = re.compile(
-    rf"""(?<![\w.,"])(?P<num>{_NUM})(?:"|'')(?= ?(?:x|by|tall|wide|long|thick|deep|screen|display|pipe))"""
 )
 _SIZE = re.compile(rf"(?<![\w.,])(?P<a>{_NUM})(?:×| ?x ?| × (?={_NUM} ?(?:{_UNIT})(?![A-Za-z])))(?=\.?\d)")
 _SCREEN = re.compile(r"(?<![\w.,])(?P<a>\d{3,4}) ?[x×] ?(?P<b>\d{3,4})(?![\w.,])")
@@ -74,7 +74,8 @@ _MEGA = re.compile(rf"(?<![\w.,$£€])(?P<num>{_NUM}) ?(?P<scale>bn|mn|tn|M|(?<
 _MEASURE = re.compile(
     rf"(?P<minus>(?<![\w)])-)?(?<![\w.,/])(?:(?P<first>{_NUM})(?P<to>{_TO}))?"
     rf"(?P<num>{_NUM})(?P<gap>[ -]?)(?P<unit>{_UNIT})"
-    rf"(?:\^(?P<power>[23]))?(?: ?/ ?(?P<per>{_PER})(?:\^(?P<perpower>[23]))?)?(?![A-Za-z^/'])"
+    rf"(?:\^(?P<power>[23]))?(?: ?/ ?(?P<per>{_PER_WORD})(?:\^(?P<perpower>[23]))?(?:/(?P<next>{_PER_WORD})(?![A-Za-z]))?)?"
+    r"(?![A-Za-z^']|/(?!\d))"
 )
 _PERCENT = re.compile(
     rf"(?P<minus>(?<![\w)])-)?(?:(?<![\w.,])(?P<first>{_NUM}) ?%?(?P<to>{_TO}))?(?<![\d,.])(?P<num>{_NUM}) ?(?P<sign>[%‰])"
@@ -107,11 +108,20 @@ _CHAIN = re.compile(
     r"(?<![\w.,-])(?=[\d-]*\d{4}|(?:\d+-){3})\d+(?:-\d+){2,}(?:-X)?(?![\w-])|(?<![\w.,-])\d{4}(?: \d{4}){3}(?![\w-])"
 )
 _SAME_UNIT = re.compile(rf"(?<![\w.,/])(?P<num>{_NUM}) ?(?P<unit>{_UNIT})\s?[-–]\s?(?={_NUM} ?(?P=unit)(?![A-Za-z]))")
+_UNIT_TO = re.compile(rf"(?<=\d)(?P<unit> ?(?:{_UNIT}))\s?[-–]\s?(?={_NUM} ?(?:{_UNIT})(?![A-Za-z]))")
+_SAME_DEGREES = re.compile(rf"(?<=\d) ?°(?P<scale>[CFK])(?P<to>\s?[-–]\s?)(?=-?{_NUM} ?°(?P=scale)(?![A-Za-z]))")
+_SQUARED = re.compile(r"(?P<unit>(?:(?<=\d)|(?<=\d )|(?<=[a-zA-Z]/))(?:[kcdm]?m|ft))(?P<power>[23])(?!\w)")
+_SQUARE = re.compile(r"\b(?P<kind>sq|cu)\. ?(?=(?:ft|in|km?|mi?|yd)\b)")
+_PER_UNIT = re.compile(rf"(?<=\b[Pp]er )(?P<unit>(?!.\b)(?:{_PER}))(?![\w/^'])(?:\.(?=,|;| [a-z\d(]))?")
+_RATE = re.compile(
+    r"(?:(?<=[a-z]{2}s)|(?P<counted>(?<=\d )[a-z]{2,20}))/"
+    r"(?=(?:second|minute|hour|day|night|week|month|quarter|year|person|user)\b)"
+)
 _UNIT_BY = re.compile(rf"(?<=\d)(?P<unit> ?(?:{_UNIT})) ?[x×] ?(?=\d)")
 _UNIT_STOP = re.compile(
-    r"(?<=\d)(?P<unit> ?(?:ft|lbs?|oz|tsp|tbsp|yd|mi|hrs?|mins?|secs?|gal|yrs?|wks?))\.(?=,|;| (?:[a-z\d(]|x ))"
+    r"(?<=[\d/])(?P<unit> ?(?:(?:sq |cu )(?:ft|yd|mi|in)|ft|yd|mi|lbs?|oz|tsp|tbsp|hrs?|mins?|secs?|gal|yrs?|wks?))\."
+    r"(?=,|;| (?:[a-z\d(]|x ))"
 )
-_FEET_INCHES = re.compile(r"(?<![\w.,])(?P<feet>\d{1,2}) ?ft\.? ?(?P<inches>\d{1,2}) ?in\b\.?")
 _WAYS: Final = {"N": "north", "S": "south", "E": "east", "W": "west"}
 _COMPASS = re.compile(r"(?<=\d) ?° ?(?P<way>[NSEW])(?![A-Za-z])")
 _VERSE = re.compile(r"(?<![\w.,:])(?P<chapter>\d{1,3}):(?P<first>\d{1,3})[-–](?=\d{1,3}(?![\w:]))")
@@ -121,7 +131,7 @@ _PART = re.compile(r"(?<=[A-Za-z])(?P<first>\d+)-(?=\d)")
 _ZONE = re.compile(r"\b(?P<zone>UTC|GMT)[-−](?=\d)")
 _RATIO = re.compile(r"(?<![\w.,:])(?P<first>\d{1,6}):(?=\d{1,6}(?![\w:]))")
 _MINUS = re.compile(rf"(?<![\w)])-(?={_NUM})")
-_SUBTRACT = re.compile(r"(?<=[\w)]) [-–] (?=\d)|(?<=\d)-(?=\d+ ?=)")
+_SUBTRACT = re.compile(r"(?<=\d)-(?=\d+ ?=)")
 _PLUS = re.compile(rf"(?<!\w)\+(?={_NUM})")
 _NUMBER = re.compile(rf"(?<!\d)(?P<num>{_NUM})(?P<plus>\+(?!\w))?")
 
@@ -139,10 +149,8 @@ def _is_one(num: str) -> bool:
     return num.replace(",", "") in ("1", "1.0", "1.00")
 
 
-def _describes(match: re.Match[str]) -> bool:
-    """Whether the amount stands before a noun: "a $100 fine", "a 12V battery"."""
-    before = match.string[max(0, match.start() - 8) : match.start()]
-    return _BEFORE_NOUN.match(match.string, match.end()) is not None and _ARTICLE.search(before) is not None
+def _per(unit: str | None, power: str = "") -> str:
+    return f" per {power}{PER.get(unit, unit)}" if unit else ""
 
 
 def _money_words(num: str, scale: str | None, names: tuple[str, str, str, str]) -> str:
@@ -164,10 +172,10 @@ def _money(match: re.Match[str]) -> str:
     if match["country"]:
         land = _LANDS[match["country"]]
         names = (f"{land} {names[0]}", f"{land} {names[1]}", names[2], names[3])
-    if _describes(match):
+    if describes(match.string, *match.span()):
         names = (names[0], names[0], *names[2:])  # "a $100 fine"
     minus = "minus " if match["minus"] or match["minus2"] else ""
-    per = f" per {PER[match['per']]}" if match["per"] else ""
+    per = _per(match["per"]) + _per(match["next"])
     if match["last"]:
         first = decimal(match["num"])
         return f"{minus}{first} to {_money_words(match['last'], match['scale'], names)}{per}"
@@ -181,7 +189,8 @@ def _money_after(match: re.Match[str]) -> str:
 
 
 def _money_code(match: re.Match[str]) -> str:
-    return _money_words(match["num"], match["scale"], CURRENCY_CODES[match["code"]])
+    per = _per(match["per"]) if "per" in match.groupdict() else ""
+    return _money_words(match["num"], match["scale"], CURRENCY_CODES[match["code"]]) + per
 
 
 def _degrees(match: re.Match[str]) -> str:
@@ -192,21 +201,14 @@ def _degrees(match: re.Match[str]) -> str:
     return f"{minus}{_range(match, second + decimal(match['num']))} {unit}{scale}"
 
 
-def _feet(match: re.Match[str]) -> str:
-    feet, inches = int(match["feet"]), int(match["inches"])
-    return f"{cardinal(feet)} {'foot' if feet == 1 else 'feet'} {cardinal(inches)} inch{'' if inches == 1 else 'es'}"
-
-
 def _measure(match: re.Match[str]) -> str:
     """A number with its unit; "a 5-km run" keeps the singular, squares and cubes go before the unit."""
     one, many = UNITS[match["unit"]]
-    word = one if match["gap"] == "-" or _describes(match) or (_is_one(match["num"]) and not match["first"]) else many
+    single = match["gap"] == "-" or (_is_one(match["num"]) and not match["first"])
+    word = one if single or describes(match.string, *match.span()) else many
     if match["power"]:
         word = f"{'square' if match['power'] == '2' else 'cubic'} {word}"
-    per = ""
-    if match["per"]:
-        square = {"2": "square ", "3": "cubic ", None: ""}[match["perpower"]]
-        per = f" per {square}{PER[match['per']]}"
+    per = _per(match["per"], {"2": "square ", "3": "cubic ", None: ""}[match["perpower"]]) + _per(match["next"])
     minus = "minus " if match["minus"] else ""
     return f"{minus}{_range(match, decimal(match['num']))} {word}{per}"
 
@@ -240,7 +242,8 @@ def _part(match: re.Match[str]) -> str:
     top, bottom = int(match["top"]), int(match["bottom"])
     minus = "minus " if match["minus"] else ""
     whole = minus + (f"{cardinal(int(match['whole']))} and " if match["whole"] else "")
-    if not match["whole"] and (top, bottom) in ((24, 7), (9, 11), (50, 50), (20, 20)):
+    shares = top + bottom == 100 and top >= 50 and not match["unit"]  # an 80/20 split
+    if not match["whole"] and not minus and (shares or (top, bottom) in ((24, 7), (9, 11), (20, 20))):
         return f"{cardinal(top)} {cardinal(bottom)}"
     if not match["whole"] and not minus and top == bottom > 1:
         return f"{cardinal(top)} out of {cardinal(bottom)}"
@@ -253,19 +256,10 @@ def _part(match: re.Match[str]) -> str:
     return whole + f"{cardinal(top)} {ordinal(bottom) if top == 1 else ordinal_plural(bottom)}"
 
 
-def _paired(number: str) -> str:
-    """The number of a room, a road or a plane: 747 is seven forty-seven, 204 two oh four, 1204 twelve oh four."""
-    head, tail = number[:-2], int(number[-2:])
-    if head.startswith("0") or len(number) > 4 or (tail == 0 and head.endswith("0")):
-        return digits(number) if number.startswith("0") else cardinal(int(number))
-    rest = "hundred" if tail == 0 else f"oh {cardinal(tail)}" if tail < 10 else cardinal(tail)
-    return f"{cardinal(int(head))} {rest}"
-
-
 def _numbered(match: re.Match[str]) -> str:
     if match["what"]:
-        return f"{match['what']} {_paired(match['num'])}"
-    return f"{' '.join(match['letters']).replace('A', 'ay')} {_paired(match['model'])}"
+        return f"{match['what']} {paired(match['num'])}"
+    return f"{' '.join(match['letters']).replace('A', 'ay')} {paired(match['model'])}"
 
 
 def _groups(*groups: str | None) -> str:
@@ -288,6 +282,9 @@ def _dotted(match: re.Match[str]) -> str:
 
 
 EARLY: Final[Rules] = (
+    (_SQUARE, r"\g<kind> "),
+    (_UNIT_STOP, lambda m: m["unit"]),
+    (_PER_UNIT, lambda m: PER[m["unit"]]),
     (_PHONE, _phone),
     (_PHONE_ABROAD, lambda m: "plus " + _groups(*re.findall(r"\d+", m["groups"]))),
     (_SPACED, lambda m: m.group().replace(" ", ",")),
@@ -297,6 +294,7 @@ EARLY: Final[Rules] = (
     (_MONEY_AFTER, _money_after),
     (_CODE_FIRST, _money_code),
     (_CODE_LAST, _money_code),
+    (_RATE, lambda m: f"{m['counted'] or ''} per "),
 )
 """Before the dates: a telephone number or an amount may hold what looks like a year."""
 
@@ -311,15 +309,15 @@ LATE: Final[Rules] = (
     (_NUMBERED, _numbered),
     (_VERSE, lambda m: f"{decimal(m['chapter'])}, {decimal(m['first'])} to "),
     (_COMPASS, lambda m: f"° {_WAYS[m['way']]}"),
+    (_SAME_DEGREES, r"\g<to>"),
     (_DEGREES, _degrees),
-    (_FEET_INCHES, _feet),
+    (_SQUARED, r"\g<unit>^\g<power>"),
     (_SAME_UNIT, lambda m: f"{decimal(m['num'])} to "),
+    (_UNIT_TO, r"\g<unit> to "),
     (re.compile(r"(?<=\dh)(?P<gap> ?)(?P<num>[0-5]?\d)m(?!\w)"), r" \g<num> min"),
-    (_UNIT_STOP, lambda m: m["unit"]),
     (_UNIT_BY, lambda m: f"{m['unit']} by "),
-    (_FEET, _feet),
-    (_INCHES, lambda m: f"{decimal(m['num'])} inch{'' if _is_one(m['num']) else 'es'}"),
-    (_SCREEN, lambda m: f"{_paired(m['a'])} by {_paired(m['b'])}"),
+    *LENGTHS,
+    (_SCREEN, lambda m: f"{paired(m['a'])} by {paired(m['b'])}"),
     (_SIZE, lambda m: f"{decimal(m['a'])} by "),
     (_MEGA, lambda m: _amount(m["num"], m["scale"])),
     (_TIMES, lambda m: f"{_range(m, decimal(m['num']))} times"),
@@ -332,7 +330,7 @@ LATE: Final[Rules] = (
     (_CALL, lambda m: f"{m['verb']} {digits(m['num'])}"),
     (_DOTTED, _dotted),
 )
-"""After the dates."""
+"""After the dates; each asks for a digit."""
 
 NUMBERS: Final[Rules] = (
     (_POWER, lambda m: f" {_exponent(m)} "),

@@ -71,8 +71,6 @@ SYMBOLS: Final[Rules] = (
     (re.compile(r"(?<![\w'])'n'(?![\w'])"), "and"),
     (re.compile(r"(?<=[a-z])'n'(?=[a-z])"), " and "),
     (re.compile(r"(?<![^\s])(?:[:;=]-?[()DPp]|XD|<3)(?=[.!?]?(?:\s|\Z))"), ""),
-    (re.compile(r"(?<=[a-z])>(?=\d)"), " greater than "),
-    (re.compile(r"(?<=[a-z])<(?=\d)"), " less than "),
     (re.compile(r"(?<=\d)/(?=[a-z](?![a-z]))"), " over "),
     (re.compile(r"(?<![\w&])[A-Z]{1,3}(?:&[A-Z]{1,3})+(?:'?s)?(?![\w&])"), _company),
     (re.compile(r"\b([CFJ])#"), r"\1 sharp"),
@@ -86,8 +84,8 @@ SYMBOLS: Final[Rules] = (
     (re.compile(r"(?<=\w) ?>= ?(?=\w)"), " greater than or equal to "),
     (re.compile(r"(?<=\w) ?!= ?(?=\w)"), " not equal to "),
     (re.compile(r"(?<=[\w)]) ?[=-]> ?(?=\w)"), " to "),
-    (re.compile(r"(?<=\w) < ?(?=\w)|(?<=\d)<(?=\d)|(?<!\S)<(?=\d)"), " less than "),
-    (re.compile(r"(?<=\w) > ?(?=\w)|(?<=\d)>(?=\d)|(?<!\S)>(?=\d)"), " greater than "),
+    (re.compile(r"(?<=\w) < ?(?=\w)"), " less than "),
+    (re.compile(r"(?<=\w) > ?(?=\w)"), " greater than "),
     (re.compile(f"[{re.escape(''.join(NAMES))}]"), _name),
 )
 """Before the numbers are read, so that the digits around a symbol can decide."""
@@ -102,9 +100,9 @@ _LATE_MARKS: Final[Rules] = (
     (re.compile(r"(?<=[A-Za-z])\.(?=[A-Za-z])"), " dot "),
     (re.compile(r"(?<!\S)\.(?=[A-Za-z])"), "dot "),
     (re.compile(r"\bthe the\b"), "the"),
-    (re.compile(r"(?<=[\w,.?!;:)\"'])\s*-{2,}\s*|\s+-{1,2}\s+"), " — "),
+    (re.compile(r"(?<=[\w,.?!;:)\"'])\s*-{2,}\s*|\s+(?:-{1,2}|–)\s+|\s–(?=\w)|(?<=\w)–\s"), " — "),
     # A bracket that closes the text is no pause before anything.
-    (re.compile(r"[)\]}]+(?=[\s\"']*\Z)"), ""),
+    (re.compile(r"(?<![)\]}])[)\]}]+(?=[\s\"']*\Z)"), ""),
     (re.compile(r"[()\[\]{}|]"), ", "),
     (re.compile(r"[\"`*_~^<>#/\\\n\t]"), " "),
 )

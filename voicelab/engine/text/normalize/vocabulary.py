@@ -8,7 +8,7 @@ from functools import lru_cache
 from voicelab.engine.text.abbreviations import ABBREVIATIONS, BEFORE_NUMBER, MONTHS, TITLES
 from voicelab.engine.text.normalize.clean import GREEK
 from voicelab.engine.text.normalize.dates import WEEKDAYS
-from voicelab.engine.text.normalize.numbers import cardinal, ordinal, ordinal_plural
+from voicelab.engine.text.normalize.numbers import cardinal, ordinal, ordinal_plural, plural
 from voicelab.engine.text.normalize.symbols import NAMES
 from voicelab.engine.text.normalize.units import CURRENCIES, CURRENCY_CODES, PER, UNITS
 from voicelab.engine.text.normalize.written import IN_ADDRESS
@@ -35,6 +35,6 @@ def vocabulary() -> frozenset[str]:
     for table in (ABBREVIATIONS, BEFORE_NUMBER, MONTHS, TITLES):
         phrases.extend(table.values())
     for n in range(101):
-        phrases += [cardinal(n), ordinal(n), ordinal_plural(n)]
+        phrases += [cardinal(n), ordinal(n), ordinal_plural(n), plural(cardinal(n))]
     phrases += [ordinal(10**power) for power in (3, 6, 9, 12)]
     return frozenset(word for word in _WORD.findall(" ".join(phrases).lower()) if len(word) > 1)

@@ -17,11 +17,10 @@ from voicelab.engine.text.abbreviations import (
     TITLES,
     ends_sentence,
 )
-from voicelab.engine.text.normalize.frequent import ENGLISH
 from voicelab.engine.text.normalize.numbers import cardinal, decimal, ordinal, roman
 from voicelab.engine.text.normalize.values import Rules
 
-__all__ = ["ABBREVIATED", "ADDRESSES", "CAPITALS", "EMAIL", "IN_ADDRESS", "NUMERALS", "URL", "address"]
+__all__ = ["ABBREVIATED", "ADDRESSES", "CUES", "EMAIL", "IN_ADDRESS", "NUMERALS", "REGNAL", "URL", "address"]
 
 _TLD: Final = (
     "com|org|net|edu|gov|mil|int|info|biz|io|ai|app|dev|co|me|tv|uk|us|de|fr|es|nl|eu|ca|au|jp|cn|ch|se|"
@@ -66,7 +65,16 @@ _PLACE: Final = {
     "Apt": "Apartment",
     "Ste": "Suite",
 }
-_IN_STREET = re.compile(rf"\b(?P<place>{'|'.join(_PLACE)})\b(?=\.? #?\d)|\b(?P<bare>{'|'.join(_PLACE)})\b(?!\.)")
+_IN_STREET = re.compile(rf"\b(?P<place>{'|'.join(_PLACE)})\b\.?(?= #?\d)|\b(?P<bare>{'|'.join(_PLACE)})\b(?!\.)")
+_HOUSE_NUMBER = re.compile(
+    r"(?<![\w.,$£€-])(?<!\b[Ii]n )(?!(?:19|20)\d\d )\d{1,5}[A-Z]?(?: [NSEW]\.?)?"
+    r"(?: (?!Dr\b|Call\b|Meet\b|Ask\b|See\b|Visit\b)"
+    rf"(?:[A-Z][a-z]+|\d{{1,3}}(?:st|nd|rd|th)|(?:[a-z]+-)?(?:{_ORDINAL_WORD}))){{1,3}}\Z"
+)
+_STREETS: Final = frozenset(
+    "Wall Main Elm High Broad Market Oak Maple Pine Cedar Bourbon Fleet Baker Bond Oxford State Front Lombard Canal Beale "
+    "Sesame Walnut Chestnut Regent Downing".split()
+)
 _AFTER_STREET: Final = frozenset({"Apt", "Apartment", "Suite", "Ste", "Unit", "Floor", "Room", "N", "S", "E", "W"})
 _WAY = re.compile(r"\b(?P<way>[NSEW])\.? (?=\d+(?:st|nd|rd|th)\b)")
 _WAYS: Final = {"N": "North", "S": "South", "E": "East", "W": "West"}
@@ -108,10 +116,17 @@ _MONTH_ALONE = re.compile(
 )
 _BEFORE_NUMBER = re.compile(rf"(?<![\w.'-])(?P<word>{'|'.join(BEFORE_NUMBER)})\. ?(?=\d)", re.IGNORECASE)
 _WITH = re.compile(r"(?<![\w/])w/(?:(?P<out>o\b)| ?(?=[A-Za-z]))")
-_INITIAL = re.compile(r"(?<![\w.'&-])(?P<letter>[A-Z])\.(?P<joined>(?=[A-Z][a-z]))?(?=\s?[A-Z][a-z']|\s[A-Z]\.)")
+_INITIAL = re.compile(
+    r"(?<![\w.'&-])(?<!\bay )(?<!\bP )(?P<letter>[A-Z])\.(?P<joined>(?=[A-Z][a-z]))?(?=\s?[A-Z][a-z']|\s[A-Z]\.)"
+)
+# "E. coli", "Mr. T. is": the sentence goes on in lower case; "option B. then" begins one, by a writer without capitals.
+_GOES_ON = re.compile(
+    r"(?<![\w.'&-])(?<!\b[Pp]lan )(?<!\b[Pp]art )(?<!\b[Tt]ype )(?<!\b[Tt]eam )(?<!\b[Gg]roup )(?<!\b[Pp]oint )"
+    r"(?<!\b[Oo]ption )(?<!\b[Vv]itamin )(?P<letter>[B-HJ-Z])\.(?= [a-z])"
+)
 
 _NUMERAL: Final = r"[IVXLC]+"
-_REGNAL: Final = (
+REGNAL: Final = (
     "Henry|Louis|Charles|George|Edward|William|James|Elizabeth|Richard|John|Paul|Pius|Benedict|Leo|Gregory|Innocent|"
     "Napoleon|Philip|Alexander|Nicholas|Catherine|Mary|Ferdinand|Francis|Frederick|Friedrich|Otto|Peter|Ivan|Alfonso|"
     "Carlos|Christian|Gustav|Ramses|Ramesses|Ptolemy|Darius|Xerxes|Urban|Clement|Sixtus|Boniface|Robert|Stephen|"
@@ -121,7 +136,7 @@ _REGNAL: Final = (
 _KING: Final = "King|Queen|Pope|Emperor|Empress|Tsar|Czar|Pharaoh|Sultan|Prince|Princess|Duke|Archduke"
 _REGNAL_NUMERAL = re.compile(
     rf"\b(?P<before>(?:(?:{_KING}) [A-Z][a-z]+) )(?P<first>{_NUMERAL})\b|"
-    rf"\b(?P<name>(?:{_REGNAL}) )(?P<more>{_NUMERAL})\b"
+    rf"\b(?P<name>(?:{REGNAL}) )(?P<more>{_NUMERAL})\b"
 )
 _SURE_CUE: Final = (
     "Chapter|Volume|Vol|Act|Scene|Phase|Appendix|World War|Figure|Table|Article|Title|Canto|Lemma|Theorem|Stage"
@@ -130,6 +145,7 @@ _CUE: Final = (
     "Part|Section|Book|Type|Class|Grade|Level|Version|Mark|Mk|Round|Episode|Season|Super Bowl|Apollo|Rocky|Star Wars|"
     "Fantasy|Factor|Symphony|Sonata|Number"
 )
+CUES: Final = f"{_SURE_CUE}|{_CUE}|{_KING}"
 _LOWER_CUE: Final = (
     "chapter|section|part|volume|act|scene|article|phase|type|stage|class|grade|level|book|appendix|figure|table"
 )
@@ -172,10 +188,15 @@ def _stop(match: re.Match[str]) -> str:
     return "." if match.group().endswith(".") and ends_sentence(match.string, match.end()) else ""
 
 
+def _is_street(before: str, word: str) -> bool:
+    """Whether a house number, or the name of a known street, stands before "St." or "Dr.": "123 Main St. Springfield"."""
+    return _HOUSE_NUMBER.search(before) is not None or (word == "St" and before.rpartition(" ")[2] in _STREETS)
+
+
 def _saint_or_street(match: re.Match[str]) -> str:
     """Expand "Dr. Smith", "St. John" before a name; "Main St.", "Elm Dr." after one."""
-    before = match.string[: match.start()].rstrip(" ")
-    previous = re.search(r"([A-Za-z'.]+|\d+(?:st|nd|rd|th))$", before[-40:])
+    before = match.string[max(0, match.start() - 40) : match.start()].rstrip(" ")
+    previous = re.search(r"([A-Za-z'.]+|\d+(?:st|nd|rd|th))$", before)
     named = previous is not None and (
         previous.group()[0].isupper()
         or previous.group()[0].isdigit()
@@ -184,8 +205,9 @@ def _saint_or_street(match: re.Match[str]) -> str:
     named = named and previous is not None and previous.group().rstrip(".") not in STARTERS | {"Mr", "Mrs", "Prof"}
     period = match.group().endswith(".")
     if match["next"] and not (named and not before.endswith(".") and not period):
-        following = re.match(r" ([A-Z][a-z']*)", match.string[match.end() :])
-        if not (named and following and following.group(1) in STARTERS | _AFTER_STREET):
+        following = re.match(r" ([A-Z][a-z']*)", match.string[match.end() : match.end() + 40])
+        street = _is_street(before, match["word"]) or (following and following.group(1) in STARTERS | _AFTER_STREET)
+        if not (named and street):
             return TITLES[match["word"]]
     if not period and not named:
         return match.group()
@@ -257,48 +279,10 @@ def _as(match: re.Match[str], *, ordered: bool) -> str:
     return f"{ordinal(number)} " if ordered else cardinal(number)
 
 
-_EMPHASIS: Final = (
-    "NOT YOU ALL THE AND BUT YES NOW OUT DID GET LET SHE HIS HER HOW WHY NEW ONE TWO TOO WAS HAS HAD FOR OUR OFF "
-    "OWN ANY BIG BAD NO MY WE HE BE DO SO HEY STOP SALE FREE THIS THAT WITH WHAT VERY NEVER EVER ONLY JUST MUST "
-    "WILL HAVE FROM MORE MOST PLEASE HELP ALWAYS"
-)
-_EMPHATIC: Final = frozenset(_EMPHASIS.split())
-"""Words that stand in capitals for emphasis and are no acronyms; IT, US, WHO, AM or OR may be either and stay."""
-_CAPITALS = re.compile(r"(?<![\w'.&-])[A-Z]{2,}(?:'[A-Z]+)?(?![\w'&]|\.[A-Z]|-\d)")
-_SHOUTED = re.compile(r"\A(?=(?:[^A-Za-z]*[A-Z']+){2})[^a-z]*\Z")
-_SMALL: Final = frozenset("IN OF TO AT ON IS ARE BY".split())
-_ACRONYMS: Final = frozenset(
-    "UK EU UN USA FBI CIA IBM AI UCLA CEO CFO CTO BBC NYC LA DC UFO IQ EV UAE IMF AOL IRS ICU ER API CPU GPU URL HIV".split()
-)
-"""Kept in capitals where a whole text is."""
-
-
-def _emphatic(match: re.Match[str]) -> str:
-    return match.group().lower() if match.group() in _EMPHATIC else match.group()
-
-
-def _shouted(match: re.Match[str]) -> str:
-    """A text all in capitals with an ordinary word in it is shouted, not a row of acronyms."""
-    words = _CAPITALS.findall(match.group())
-    if not any(word in _EMPHATIC or word in _SMALL or (len(word) > 3 and word.lower() in ENGLISH) for word in words):
-        return match.group()
-    if all(word in _ACRONYMS or word in ("AND", "OR", "US", "IT") for word in words):
-        return match.group()
-    return _CAPITALS.sub(_quieter, match.group())
-
-
-def _quieter(match: re.Match[str]) -> str:
-    word = match.group()
-    return word if word in _ACRONYMS or not re.search("[AEIOUY]", word) else word.lower()
-
-
 def _verse(match: re.Match[str]) -> str:
     which = f"{('First', 'Second', 'Third')[int(match['which']) - 1]} " if match["which"] else ""
     return f"{which}{match['book']} {cardinal(int(match['chapter']))}, {cardinal(int(match['verse']))}"
 
-
-CAPITALS: Final[Rules] = ((_SHOUTED, _shouted), (_CAPITALS, _emphatic))
-"""Capitals for emphasis become ordinary words, since the next stage spells short words in capitals."""
 
 ADDRESSES: Final[Rules] = (
     (EMAIL, lambda m: address(m.group())),
@@ -326,6 +310,7 @@ ABBREVIATED: Final[Rules] = (
     (_ABBREVIATION, _abbreviation),
     (_MONTH_ALONE, lambda m: MONTHS[m["month"] or m["rare"]] + _stop(m)),
     (_INITIAL, _initial),
+    (_GOES_ON, r"\g<letter>"),
 )
 NUMERALS: Final[Rules] = (
     (_LISTED_NUMERAL, _listed),
