@@ -5,8 +5,10 @@ import threading
 import pytest
 
 from tests.tones import ToneBackend
+from voicelab.backend import SpeechStream
 from voicelab.errors import ServiceUnavailable
 from voicelab.lab import Lab
+from voicelab.schema import Model, TTSRequest
 from voicelab.views.panel import SpeechPanel
 
 TEXT = "Twelve notes"
@@ -103,6 +105,31 @@ def test_cancel_stops_and_a_second_press_while_it_runs_starts_nothing() -> None:
     assert form.status.value.startswith("cancelled")
     assert backend.open == 0
     assert len(backend.asked) == 1
+
+
+def test_what_was_cancelled_before_it_was_accepted_has_said_nothing() -> None:
+    gate = threading.Event()
+    gate.set()
+
+    class Late(ToneBackend):
+        """Accepts a call once it may."""
+
+        def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
+            assert gate.wait(20)
+            return super().synthesize(request, model=model, seed=seed)
+
+    form = panel(Late())
+    first = form.speak()
+    assert first is not None
+    assert first.wait(20)
+    assert form.player.duration > 0
+    gate.clear()
+    second = form.speak()
+    assert second is not None
+    form.cancel()
+    gate.set()
+    assert second.wait(20)
+    assert form.status.value == "cancelled after 0.0 s"
 
 
 def test_a_form_that_went_wrong_meanwhile_stays_off() -> None:
