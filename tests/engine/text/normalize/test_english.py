@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
+from tests.engine.text.normalize.tables import each_row
 from voicelab.engine.text.lexicon import Lexicon
 from voicelab.engine.text.normalize import as_written, normalize
 from voicelab.engine.text.normalize.vocabulary import vocabulary
@@ -280,10 +279,7 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [pytest.param(w, s, id=f"{group}-{w[:24]!a}") for group, rows in TABLE.items() for w, s in rows.items()],
-)
+@each_row(TABLE)
 def test_table(written: str, said: str) -> None:
     assert normalize(written).text == said
     assert normalize(said).text == said

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.engine.text.normalize.tables import each_row
 from voicelab.engine.text.normalize import normalize
 
 TABLE = {
@@ -69,10 +68,7 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [pytest.param(w, s, id=f"{group}-{w[:24]!a}") for group, rows in TABLE.items() for w, s in rows.items()],
-)
+@each_row(TABLE)
 def test_table(written: str, said: str) -> None:
     assert normalize(written).text == said
     assert normalize(said).text == said
