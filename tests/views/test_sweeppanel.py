@@ -275,6 +275,25 @@ def test_a_selection_goes_into_a_comparison_and_a_blind_test(result: ResultPanel
         ballot.votes()
 
 
+def test_a_test_whose_file_cannot_be_written_leaves_the_one_on_the_page(
+    result: ResultPanel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result.grid.selected = [0, 2]
+    result.over.value = "reference_id"
+    result.listening_test()
+    ballot = result.ballot
+    assert ballot is not None
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    result.listening_test()
+    assert "alert" in result.message.value
+    assert result.ballot is ballot
+    assert ballot.votes() == ()
+    result.close()
+
+
 def test_at_once_all_takes_are_shown(result: ResultPanel) -> None:
     fresh = ResultPanel(result.result)
     fresh.select_shown()

@@ -106,8 +106,10 @@ class ResultPanel(Lasting, TakesView):
         def ask() -> None:
             test = self.selection.listening_test(self.kind.value, self.over.value)
             path = Path(f"votes-{datetime.now(UTC):%Y%m%d-%H%M%S}.sqlite3")
+            ballot = Ballot(test, path)
+            # After the new one is there: if it cannot be made, the test on the page goes on.
             self._let_go()
-            self.ballot = Ballot(test, path)
+            self.ballot = ballot
             self.put_on_stage(ListeningWidget(self.ballot))
             self.say(f"The votes go into {path}; analyse(ballot.test, ballot) unblinds them, with this panel's ballot.")
 

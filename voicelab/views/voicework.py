@@ -127,7 +127,7 @@ class VoiceWork:
         VoiceCreate.build(title=title, voices=tuple(one.data for one in self.recordings), visibility="private")
 
     def create(self, title: str, **fields: Any) -> VoiceModel:
-        """Make the voice, and forget what it was made of. Raises what ``check`` and the backend raise; then nothing is."""
+        """Make the voice, and forget what it was made of, unless ``check`` or the backend raises."""
         self.check(title)
         used = self.recordings
         # Transcripts go along as they are shown, so that the voice has what somebody has read and corrected.
