@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from tests.browser.conftest import Jupyter, open_and_run
@@ -108,12 +109,85 @@ def test_sliders_and_a_blank_name(page: Page, address: tuple[str, Ballot]) -> No
     assert names == ["Reference", "A", "B", "C", "D", "E"]
     for key in "123456":
         page.keyboard.press(key)
-    for number, slider in enumerate(page.locator("input[type=range]").all()):
+    first, second, *others = page.locator("input[type=range]").all()
+    for number, slider in enumerate(others, start=2):
         slider.fill(str(10 * number))
+    # A rating of 0 leaves the slider where it is.
+    assert page.is_disabled(".voicelab-next")
+    first.click(position={"x": 2, "y": 5})
+    assert page.locator("output").first.text_content() == "0"
+    second.focus()
+    assert page.is_disabled(".voicelab-next")
+    page.keyboard.press("Home")
     page.click(".voicelab-next")
     page.wait_for_function("() => document.querySelector('h2')?.textContent === '2 of 2'")
     (vote,) = ballot.votes()
-    assert dict(vote.answers) == {"A": 0, "B": 10, "C": 20, "D": 30, "E": 40}
+    assert dict(vote.answers) == {"A": 0, "B": 0, "C": 20, "D": 30, "E": 40}
+
+
+@pytest.mark.parametrize("address", ["MOS"], indirect=True)
+def test_two_on_one_page_do_not_share_their_points(page: Page, address: tuple[str, Ballot]) -> None:
+    url, ballot = address
+    page.goto(url)
+    page.evaluate(
+        """async () => {
+          const { open, overHttp } = await import("./listening.js");
+          window.second = open(document.body, overHttp());
+        }"""
+    )
+    tests = page.locator(TEST).all()
+    assert len(tests) == 2
+    for test, name in zip(tests, ("Ada", "Ben"), strict=True):
+        test.locator("input[type=text]").fill(name)
+        test.locator("button[type=submit]").click()
+        test.locator(".voicelab-sound button").first.click(timeout=30_000)
+        test.locator("input[value='4']").check()
+    for test in tests:
+        assert test.locator("input[value='4']").is_checked()
+        test.locator(".voicelab-next").click()
+    page.wait_for_function(
+        f"() => [...document.querySelectorAll('{TEST} h2')].every((h) => h.textContent.startsWith('2 '))"
+    )
+    assert sorted(vote.listener for vote in ballot.votes()) == ["Ada", "Ben"]
+    # A page has few audio contexts: a test that goes gives its own back.
+    assert page.evaluate("async () => { const { audio } = second; second.close(); await new Promise(r => setTimeout(r, 100));"
+                         " return audio.state; }") == "closed"  # fmt: skip
+
+
+@pytest.mark.parametrize("address", ["MOS"], indirect=True)
+def test_a_browser_keeps_no_sound_of_a_test(address: tuple[str, Ballot]) -> None:
+    url, _ = address
+    with httpx.Client(base_url=url) as client:
+        listener = client.post("/api/listeners", json={"name": "Ada"}).json()["listener"]
+        trial = client.get(f"/api/listeners/{listener}/trial").json()["trial"]
+        sound = client.get(f"/api/sounds/{trial['letters'][0]['sound']}")
+    assert sound.content.startswith(b"RIFF")
+    assert sound.headers["cache-control"] == "no-store"
+
+
+def test_two_views_of_one_test_in_a_notebook(page: Page, jupyter: Jupyter) -> None:
+    cell = """
+from tests.experiments.listening.test_design import listening_test
+from voicelab.experiments.listening.votes import Ballot
+from voicelab.views.listening import ListeningWidget
+ballot = Ballot(listening_test("MOS", items=1), "both.sqlite3")
+widget = ListeningWidget(ballot)
+display(widget, widget)
+"""
+    open_and_run(page, jupyter.notebook("both.ipynb", cell))
+    page.locator(f"{TEST} input[type=text]").nth(1).wait_for(timeout=60_000)
+    tests = page.locator(TEST).all()
+    for test, name in zip(tests, ("Ada", "Ben"), strict=True):
+        test.locator("input[type=text]").fill(name)
+    # Both at once, so that the answers cross.
+    page.evaluate(f"() => document.querySelectorAll('{TEST} form').forEach((form) => form.requestSubmit())")
+    for test, points in zip(tests, "24", strict=True):
+        test.locator(".voicelab-sound button").click(timeout=30_000)
+        test.locator(f"input[value='{points}']").check()
+        test.locator(".voicelab-next").click()
+        test.locator("h2", has_text="2 of 2").wait_for(timeout=30_000)
+    with Ballot(listening_test("MOS", items=1), jupyter.folder / "both.sqlite3") as ballot:
+        assert {vote.listener: vote.answers["A"] for vote in ballot.votes()} == {"Ada": 2.0, "Ben": 4.0}
 
 
 def test_in_a_notebook(page: Page, jupyter: Jupyter) -> None:

@@ -7,6 +7,7 @@ import { Switcher } from "./switcher.js";
 
 const ACR = ["Bad", "Poor", "Fair", "Good", "Excellent"];
 const CMOS = ["Much worse", "Worse", "Slightly worse", "About the same", "Slightly better", "Better", "Much better"];
+const DOWN = ["ArrowLeft", "ArrowDown", "PageDown", "Home"];
 
 function node(tag, fields = {}, ...children) {
   const made = Object.assign(document.createElement(tag), fields);
@@ -144,7 +145,10 @@ class Test {
       const slider = node("input", { type: "range", min: scale[0], max: scale[1], step: 1, value: 0 });
       slider.setAttribute("aria-label", `Rating of ${name}`);
       const value = node("output", {}, "–");
-      slider.oninput = () => this.answer(name, Number(slider.value), () => (value.textContent = slider.value));
+      const rate = () => this.answer(name, Number(slider.value), () => (value.textContent = slider.value));
+      // Who clicks at 0 or steps down from it rates with 0, though the slider does not move.
+      slider.oninput = slider.onclick = rate;
+      slider.onkeyup = ({ key }) => DOWN.includes(key) && rate();
       return [slider, value];
     }
     if (kind === "MOS") return [this.points(name, ACR.map((label, i) => [i + 1, `${i + 1} ${label}`]))];
