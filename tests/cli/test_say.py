@@ -74,6 +74,15 @@ def test_a_name_without_a_known_suffix_takes_format(run: Any, service: str) -> N
 def test_the_text_comes_from_stdin(run: Any, service: str, tones: Any) -> None:
     assert run("say", "-", "--base-url", service, stdin="from a pipe").exit_code == 0
     assert tones.asked[0][0].text == "from a pipe"
+    assert run("say", "-", "--base-url", service, stdin=b"\xef\xbb\xbfcaf\xc3\xa9").exit_code == 0
+    assert tones.asked[1][0].text == "café"
+
+
+def test_a_text_that_is_no_utf_8_is_refused(run: Any) -> None:
+    done = run("say", "-", stdin=b"caf\xe9")
+    assert done.exit_code == 2
+    assert "text: " in done.stderr
+    assert "byte 3" in done.stderr
 
 
 def test_stdout_carries_audio_and_nothing_else(run: Any, service: str) -> None:

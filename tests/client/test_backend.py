@@ -230,6 +230,25 @@ def test_what_is_no_address_is_refused(url: str, connect: Connect) -> None:
         connect(url)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ALL_PROXY", "socks://user:secret@127.0.0.1:1080/"),
+        ("ALL_PROXY", "socks5://user:secret@127.0.0.1:1080"),
+        ("NO_PROXY", "localhost,fd00::/8"),
+        ("SSL_CERT_FILE", "/nowhere/secret.pem"),
+    ],
+)
+def test_an_environment_that_does_not_do_is_named(
+    name: str, value: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(RequestInvalid, match=f"base_url: .*{name}") as caught:
+        connect("https://voice.example")
+    assert "secret" not in str(caught.value)
+
+
 def test_certificates_are_checked_wherever_there_are_any() -> None:
     # With no authority loaded, nobody would be believed.
     for url, wanted in (("https://voice.example", True), ("http://voice.example", ssl.CERT_REQUIRED)):

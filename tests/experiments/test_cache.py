@@ -143,6 +143,25 @@ def test_a_take_larger_than_the_bound_is_said_all_the_same(tmp_path: Path, tones
     assert len(cache) == 1
 
 
+def test_what_may_not_be_removed_costs_nobody_a_take(
+    tmp_path: Path, tones: ToneBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = Path.unlink
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        if not path.name.startswith("unfinished-"):
+            raise PermissionError(13, "somebody else's", str(path))
+        really(path)
+
+    cache = Cache(tmp_path, max_bytes=10)
+    monkeypatch.setattr(Path, "unlink", refused)
+    for seed in range(3):
+        assert cache.keep(render(tones, ask(), seed=seed)).notes == ()
+    assert len(cache) == 3
+    with pytest.raises(StoreError, match="somebody else's"):
+        cache.clear()
+
+
 def test_removing(cache: Cache, tones: ToneBackend) -> None:
     made = cache.take(tones, ask(), seed=0)
     cache.take(tones, ask(), seed=1)

@@ -14,6 +14,8 @@ from voicelab.audio.analysis import digest
 from voicelab.backend import SeedSupport
 from voicelab.engine.local import LocalBackend
 from voicelab.errors import EngineError, RequestInvalid, StoreError
+from voicelab.experiments.cache import Cache
+from voicelab.experiments.cached import CachedBackend
 from voicelab.experiments.failure import Failure
 from voicelab.experiments.journal import Journal
 from voicelab.experiments.manifest import Failed, Manifest, load
@@ -201,6 +203,12 @@ def test_two_silences_are_the_same_and_silence_is_not_speech(tones: ToneBackend)
 def test_the_claim_about_seeds_is_checked(backend: ToneBackend, observed: str, honest: bool) -> None:
     check = check_seed_claim(backend, request=ask("A claim is checked", temperature=1))
     assert (check.observed, check.honest) == (observed, honest)
+
+
+def test_a_cache_does_not_vouch_for_the_backend_behind_it(tmp_path: Path) -> None:
+    backend = CachedBackend(Wavering(noise=0.3), Cache(tmp_path / "cache"))
+    check = check_seed_claim(backend, request=ask("A claim is checked", temperature=1))
+    assert not check.honest
 
 
 def test_a_seed_that_changes_nothing_is_none() -> None:

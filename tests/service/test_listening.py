@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import io
+import json
+import socket
+import time
 import wave
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,15 +79,30 @@ def test_nothing_that_is_told_says_which_sound_is_which(page: httpx.Client) -> N
         ("POST", "/api/listeners/0/votes", {"trial": "0-0", "answers": {}, "seconds": "long"}, 422),
         ("POST", "/api/listeners/0/votes", {"trial": "0-0", "answers": {}, "plays": -1}, 422),
         ("GET", "/../votes", None, 404),
+        # What the file of votes has no room for.
+        ("GET", "/api/listeners/100000000000000000000/trial", None, 404),
+        ("POST", "/api/listeners", {"name": "Ada \ud800"}, 422),
+        ("POST", "/api/listeners/0/votes", {"trial": "0-0", "answers": {}, "seconds": 10**400}, 422),
+        ("POST", "/api/listeners/0/votes", {"trial": "0-0", "answers": {}, "plays": 10**30}, 422),
     ],
 )
 def test_what_is_refused(page: httpx.Client, method: str, path: str, body: object, status: int) -> None:
     page.post("/api/listeners", json={"name": "Ada"})
-    answer = page.request(method, path, json=body)
+    answer = page.request(method, path, content=json.dumps(body))
     assert answer.status_code == status
     if path.startswith("/api"):
         assert answer.json()["status"] == status
         assert answer.json()["message"]
+
+
+def test_a_listener_who_hangs_does_not_hold_the_page_open(ballot: Ballot) -> None:
+    with socket.socket() as caller:
+        with listening_page(ballot) as address:
+            caller.connect((httpx.URL(address).host, httpx.URL(address).port or 80))
+            caller.sendall(b"POST /api/listeners HTTP/1.1\r\nhost: here\r\ncontent-length: 50\r\n\r\n")
+            assert httpx.get(address).status_code == 200
+            begun = time.monotonic()
+        assert time.monotonic() - begun < 15
 
 
 def test_a_vote_as_large_as_a_book(page: httpx.Client) -> None:

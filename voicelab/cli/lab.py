@@ -104,7 +104,7 @@ def _answers(server: int) -> str | None:
     with suppress(OSError, ValueError, KeyError, httpx.HTTPError):
         record = json.loads(Path(jupyter_runtime_dir(), f"jpserver-{server}.json").read_text(encoding="utf-8"))
         # Any answer will do: it may want a token, which is not ours to know.
-        httpx.head(record["url"], timeout=_ASK_S)
+        httpx.head(record["url"], timeout=_ASK_S, trust_env=False)
         return str(record["url"])
     return None
 

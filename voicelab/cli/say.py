@@ -79,7 +79,7 @@ def say(
     fields: dict[str, Any],
 ) -> None:
     """Say TEXT. Prints the file, its seconds of audio, the seconds it took and the device."""
-    spoken = sys.stdin.read() if text == "-" else text
+    spoken = _stdin() if text == "-" else text
     fields["format"] = audio_format = _format(output, fields.get("format"))
     if reference or reference_text:
         fields["references"] = _references(reference or [], reference_text or [])
@@ -149,3 +149,12 @@ def _bar(text: str, fields: dict[str, Any], *, shown: bool | None) -> Iterator[A
         yield advance
         finished = progress.tasks[task].completed
         progress.update(task, total=finished)
+
+
+def _stdin() -> str:
+    """Return the text on stdin, with or without a mark of its order of bytes. Raises RequestInvalid unless it is UTF-8."""
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"stdin is no UTF-8, from byte {error.start} on; convert it, as with: iconv -f LATIN1 -t UTF-8"
+        raise RequestInvalid.of("text", message, type="string_unicode") from None

@@ -13,7 +13,7 @@ import httpx
 
 from voicelab.backend import Arriving, Capabilities, Epilogue, SpeechStream, check_seed
 from voicelab.client import wire
-from voicelab.client.caller import Audio, Caller, Timeouts
+from voicelab.client.caller import Audio, Caller, Timeouts, opened
 from voicelab.client.line import Line
 from voicelab.client.retry import RetryPolicy
 from voicelab.client.streams import AsyncSpeechStream
@@ -38,7 +38,8 @@ class ServiceBackend:
 
     A service of ours declares itself at ``/health``, which is asked once; of any other one only the
     interface is assumed, and its Capabilities say that it takes no seed. Nothing is sent until the
-    first call. Raises RequestInvalid for an address or a key that HTTP cannot carry.
+    first call. Raises RequestInvalid for an address or a key that HTTP cannot carry, and for proxies or
+    certificates of the environment (``HTTPS_PROXY``, ``SSL_CERT_FILE`` …) that cannot be used.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class ServiceBackend:
         self._lines: weakref.WeakSet[Line] = weakref.WeakSet()
         self._lines_lock = threading.Lock()
         self._shut = threading.Event()
-        self._client = httpx.Client(**self._caller.http)
+        self._client = opened(httpx.Client, self._caller.http)
 
     @property
     def base_url(self) -> str:
@@ -175,7 +176,7 @@ class AsyncServiceBackend:
         self._upload = _checked_upload(upload)
         self._probing = asyncio.Lock()
         self._streams: weakref.WeakSet[AsyncSpeechStream] = weakref.WeakSet()
-        self._client = httpx.AsyncClient(**self._caller.http)
+        self._client = opened(httpx.AsyncClient, self._caller.http)
         self._transport = AsyncTransport(self._client)
 
     @property

@@ -6,9 +6,10 @@ AsyncServiceBackend are the same client twice, not two that resemble each other.
 
 from __future__ import annotations
 
+import os
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -29,15 +30,18 @@ from voicelab.errors import (
 )
 from voicelab.schema import VoiceModel
 
-__all__ = ["Audio", "Caller", "Timeouts"]
+__all__ = ["Audio", "Caller", "Timeouts", "opened"]
 
 _T = TypeVar("_T")
+_Client = TypeVar("_Client", httpx.Client, httpx.AsyncClient)
 
 # Of an answer that is no audio; a voice model record has a few KiB.
 _LONGEST_ANSWER = 4 * 1024 * 1024
 _PROBE_SECONDS = 3.0
 # A service that lets the probe hang is not asked again before this has passed.
 _PROBE_PAUSE_SECONDS = 60.0
+# What httpx reads of the environment.
+_SURROUNDINGS = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 # What httpx raises when an answer cannot be read to its end.
 _BROKEN = (httpx.TransportError, httpx.DecodingError, httpx.StreamError)
@@ -97,6 +101,20 @@ class Audio:
         message = f"the audio broke off after {len(partial)} bytes; the error's .partial holds them"
         answer = self.answer
         return StreamTruncated(message, partial=partial, status=answer.status, request_id=answer.request_id)
+
+
+def opened(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _Client:
+    """Return a client of httpx. Raises RequestInvalid where the environment names proxies or certificates that do not do."""
+    try:
+        return kind(**settings)
+    except (ImportError, ValueError, httpx.InvalidURL, OSError) as error:
+        # The address of a proxy may hold a password, and the error the address.
+        names = [name for name in _SURROUNDINGS if os.environ.get(name) or os.environ.get(name.lower())]
+        why = f" ({error})" if isinstance(error, ImportError) else ""
+        raise RequestInvalid.of(
+            "base_url",
+            f"it cannot be called with what the environment says in {', '.join(names) or 'its settings'}{why}",
+        ) from None
 
 
 class Caller:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from voicelab.backend import Backend, check_seed
 from voicelab.errors import RequestInvalid, StoreError
-from voicelab.experiments.entries import DamagedEntry, Entries, EntryFile
+from voicelab.experiments.entries import DamagedEntry, Entries, EntryFile, disk_failure
 from voicelab.experiments.take import Take, render, take_key
 from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest
 from voicelab.voices.home import data_home
@@ -197,7 +198,10 @@ class Cache:
         """Remove all takes, what was set aside, and reference audio; return how many takes. Raises StoreError."""
         count = sum(self.entries.remove(key) for key in list(self.entries))
         for file in self.entries.files():
-            file.path.unlink(missing_ok=True)
+            try:
+                file.path.unlink(missing_ok=True)
+            except OSError as error:
+                raise disk_failure(error, file.path) from error
         with self._lock:
             self._bytes = None
         return count
@@ -238,6 +242,8 @@ class Cache:
         for file in files[:-1]:
             if total <= limit * _ROOM:
                 break
-            file.path.unlink(missing_ok=True)
-            total -= file.size
+            # One that may not be removed, somebody else's or one that is being read, stays.
+            with suppress(OSError):
+                file.path.unlink(missing_ok=True)
+                total -= file.size
         return total

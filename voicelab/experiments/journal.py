@@ -73,7 +73,7 @@ class Journal:
             else:
                 self.manifest = self._gone_on(session, cache)
         except BaseException:
-            self._file.close()
+            _shut(self._file)
             raise
         # Audio that was lost since then, or changed, is made again like a take that never was.
         held = zip(self.manifest.takes, self.manifest.labels, strict=True)
@@ -134,7 +134,7 @@ class Journal:
                 try:
                     self.sync()
                 finally:
-                    self._file.close()
+                    _shut(self._file)
 
     def __enter__(self) -> Self:
         return self
@@ -220,3 +220,12 @@ def _opened(path: Path) -> BinaryIO:
     except OSError:
         return file  # a disk that knows no locks
     return file
+
+
+def _shut(file: BinaryIO) -> None:
+    """Close a file and give its lock back: a process that was forked meanwhile has the file too, and would keep it."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_UN)
+    file.close()

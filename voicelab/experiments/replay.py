@@ -17,6 +17,7 @@ from voicelab.audio.analysis import Digest, digest, mel
 from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, SeedSupport
 from voicelab.errors import AudioError, RequestInvalid, StoreError, VoicelabError
+from voicelab.experiments.cached import CachedBackend
 from voicelab.experiments.manifest import Manifest, load
 from voicelab.experiments.take import Take, render
 from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest, check_model
@@ -172,11 +173,13 @@ def check_seed_claim(
     """Check what a backend declares of its seeds by speaking the same ``times`` times, and once with another seed.
 
     Seeds are exact when all audio of one seed is the same to the byte, and best-effort when it is within
-    the Tolerance; a seed that changes nothing is none at all. Raises what the backend raises, and
-    RequestInvalid for fewer than 2 times.
+    the Tolerance; a seed that changes nothing is none at all. A cache is passed by: it would agree with itself.
+    Raises what the backend raises, and RequestInvalid for fewer than 2 times.
     """
     if times < 2:
         raise RequestInvalid.of("times", "Input should be 2 or more", in_="query")
+    while isinstance(backend, CachedBackend):
+        backend = backend.backend
     declared = backend.capabilities.seed
     if declared == "none":
         return SeedCheck(declared, "none", "it takes no seed")

@@ -30,6 +30,8 @@ __all__ = ["listening_app", "serving"]
 
 _LARGEST_VOTE: Final = 64 * 1024
 _START_SECONDS: Final = 30.0
+# For answers that are on their way when the page is closed; a browser that is gone takes for ever.
+_GRACE_SECONDS: Final = 3
 _PAGE: Final = """<!doctype html>
 <html lang="en">
 <head>
@@ -98,7 +100,13 @@ def serving(ballot: Ballot, static: Path, *, host: str = LOOPBACK, port: int = 0
     """
     listener = listen(host, port)
     config = uvicorn.Config(
-        listening_app(ballot, static), ws="none", lifespan="off", log_config=None, access_log=False, server_header=False
+        listening_app(ballot, static),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="voicelab-listening", daemon=True)

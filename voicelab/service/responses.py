@@ -78,7 +78,7 @@ def failed(error: Exception) -> Response:
     """Return what a backend's error means to a caller, and log what went wrong on our side.
 
     A backend may itself call a service. That service's 401, 402 or 404 concerns our key there, not the
-    caller's key here, and is passed on as unavailability.
+    caller's key here: to the caller it is a failure of this service, which no waiting mends.
     """
     if isinstance(error, RequestInvalid):
         return invalid(error)

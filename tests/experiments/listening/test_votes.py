@@ -259,6 +259,23 @@ def test_comparisons_are_turned_the_same_way_round(tmp_path: Path) -> None:
     assert found.tests["a", "b"].estimate.value == -2.0
 
 
+def test_a_vote_that_could_not_be_committed_is_not_counted_and_the_next_is(
+    tmp_path: Path,
+) -> None:
+    with Ballot(listening_test("AB"), tmp_path / "votes") as ballot:
+        ballot.join("Ada")
+        ballot._store.execute("PRAGMA busy_timeout=50")
+        with closing(sqlite3.connect(tmp_path / "votes", isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT * FROM listener").fetchall()
+            with pytest.raises(StoreError, match="locked"):
+                ballot.join("Ben")
+        assert ballot.listeners == ("Ada",)
+        assert ballot.join("Cy") == 1
+    with Ballot(listening_test("AB"), tmp_path / "votes") as ballot:
+        assert ballot.listeners == ("Ada", "Cy")
+
+
 def mushra(reference: int) -> Voter:
     level = {REFERENCE: reference, "anchor35": 20, "anchor70": 50, "a": 80, "b": 60}
     return lambda trial: {letter: level[slot.system] for letter, slot in trial.slots.items()}

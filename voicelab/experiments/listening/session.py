@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from voicelab.errors import NotFound, RequestInvalid
 from voicelab.experiments.listening.design import SCALES
 from voicelab.experiments.listening.votes import Ballot
 
 __all__ = ["Session"]
+
+_MOST: Final = 2**31
+"""More than anybody counts, and few enough for the file of votes."""
 
 
 class Session:
@@ -62,15 +65,15 @@ class Session:
         if not isinstance(answers, Mapping):
             raise RequestInvalid.of("answers", "Input should be an object", type="model_type")
         seconds, plays = body.get("seconds", 0.0), body.get("plays", 0)
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            raise RequestInvalid.of("seconds", "Input should be a number", type="float_type")
-        if type(plays) is not int or plays < 0:
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < _MOST:
+            raise RequestInvalid.of("seconds", "Input should be a number, 0 or more", type="float_type")
+        if type(plays) is not int or not 0 <= plays < _MOST:
             raise RequestInvalid.of("plays", "Input should be a whole number from 0", type="int_type")
         self.ballot.vote(_number(listener), trial, answers, seconds=seconds, plays=plays)
         return {"kept": True}
 
 
 def _number(listener: object) -> int:
-    if type(listener) is not int:
-        raise NotFound(f"nobody has the number {listener!r}")
+    if type(listener) is not int or not 0 <= listener < _MOST:
+        raise NotFound("nobody has this number; join first")
     return listener

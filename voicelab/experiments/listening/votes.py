@@ -87,6 +87,8 @@ class Ballot:
         name = name.strip()
         if not 0 < len(name) <= 100:
             raise RequestInvalid.of("listener", "a listener needs a name of at most 100 characters")
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            raise RequestInvalid.of("listener", "a name needs whole characters, and here is half of one")
         with self._writing() as store:
             known = store.execute("SELECT number FROM listener WHERE name = ?", (name,)).fetchone()
             if known is not None:
@@ -212,10 +214,12 @@ class Ballot:
                 self._store.execute("BEGIN IMMEDIATE")
                 try:
                     yield self._store
+                    self._store.execute("COMMIT")
                 except BaseException:
-                    self._store.execute("ROLLBACK")
+                    # Also where the commit failed: an open transaction would swallow all that comes after it.
+                    if self._store.in_transaction:
+                        self._store.execute("ROLLBACK")
                     raise
-                self._store.execute("COMMIT")
             except sqlite3.Error as error:
                 raise StoreError(f"the vote cannot be kept in {self.path}: {error}") from error
 

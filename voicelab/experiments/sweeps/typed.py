@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final
@@ -21,15 +22,21 @@ _REST: Final = [name for name in TTSRequest.model_fields if name not in {*_FIRST
 AXES: Final = (*_FIRST, "prosody.speed", "prosody.volume", *_REST, "model", "seed", "backend")
 """Everything that can be varied by typing its values, by the names of the interface."""
 
+# What a line of texts cannot hold as it is.
+_ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
+_READ: Final = {escape: character for character, escape in _ESCAPES.items()}
+_WRITTEN: Final = re.compile(r"[\\\n\r]")
+_TYPED: Final = re.compile(r"\\[\\nr]")
+
 CAPS: Final = tuple(item.name for item in fields(Budget))
 """What can be capped."""
 
 
 def texts_of(sweep: Sweep) -> str:
-    r"""Return the texts of a sweep, one a line; a line break within a text is written as ``\n``."""
+    r"""Return the texts of a sweep, one a line; a line break within a text is written as ``\n``, a backslash as ``\\``."""
     axis = next((axis for axis in sweep.axes if axis.name == "text"), None)
     texts = axis.values if axis is not None else (sweep.base.text,)
-    return "\n".join(text.replace("\n", "\\n") for text in texts)
+    return "\n".join(_WRITTEN.sub(lambda match: _ESCAPES[match.group()], text) for text in texts)
 
 
 def typed_axes(sweep: Sweep) -> list[tuple[str, str]]:
@@ -50,13 +57,14 @@ def retyped(
     troubles: list[FieldError] = []
     made: list[Axis] = []
     base = sweep.base
-    lines = [line.replace("\\n", "\n") for line in texts.splitlines() if line.strip()]
     try:
-        if texts == texts_of(sweep) and "text" in before:
+        if texts != texts_of(sweep):
+            lines = [_TYPED.sub(lambda match: _READ[match.group()], line) for line in texts.split("\n") if line.strip()]
+            base = base.replace(text=lines[0] if lines else "")
+            if len(lines) > 1:
+                made.append(Axis.of("text", lines))
+        elif "text" in before:
             made.append(before["text"])
-        elif len(lines) > 1:
-            made.append(Axis.of("text", lines))
-        base = base.replace(text=lines[0] if lines else "")
     except RequestInvalid as error:
         troubles += error.errors
     for name, typed in axes:
