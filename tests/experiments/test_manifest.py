@@ -249,30 +249,6 @@ def test_two_cannot_write_one_manifest_at_once(path: Path, tones: ToneBackend) -
     Journal(path, [tones.capabilities]).close()
 
 
-FORKED = """
-import os, signal, sys, time
-from tests.tones import ToneBackend
-from voicelab.experiments.journal import Journal
-tones = ToneBackend()
-journal = Journal(sys.argv[1], [tones.capabilities])
-worker = os.fork()
-if worker == 0:
-    time.sleep(60)
-    os._exit(0)
-try:
-    journal.close()
-    Journal(sys.argv[1], [tones.capabilities]).close()
-finally:
-    os.kill(worker, signal.SIGKILL)
-    os.waitpid(worker, 0)
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_pool_that_was_forked_meanwhile_does_not_keep_the_lock(path: Path) -> None:
-    subprocess.run([sys.executable, "-c", FORKED, str(path)], check=True, timeout=120)
-
-
 FULL = """
 import resource, sys
 from tests.tones import ToneBackend

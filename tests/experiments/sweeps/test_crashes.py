@@ -208,3 +208,27 @@ except StoreError as error:
     # A take or two more may have been kept than were written down.
     assert 48 - len(kept) - 8 <= len(rest.asked) <= 48 - len(kept)
     assert len(load(tmp_path / "run.jsonl")) == 48
+
+
+_FORKED = """
+import os, signal, sys, time
+from tests.tones import ToneBackend
+from voicelab.experiments.journal import Journal
+tones = ToneBackend()
+journal = Journal(sys.argv[1], [tones.capabilities])
+worker = os.fork()
+if worker == 0:
+    time.sleep(60)
+    os._exit(0)
+try:
+    journal.close()
+    Journal(sys.argv[1], [tones.capabilities]).close()
+finally:
+    os.kill(worker, signal.SIGKILL)
+    os.waitpid(worker, 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_pool_that_was_forked_meanwhile_does_not_keep_the_lock(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", _FORKED, str(tmp_path / "run.jsonl")], check=True, timeout=120)
