@@ -8,8 +8,6 @@ first: the model hears its sentences once as they are and once over the same ban
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,10 +15,10 @@ import torch
 from torch import Tensor
 
 from voicelab.engine.channel import Band, through
+from voicelab.engine.latest import Latest
 from voicelab.engine.lm import STATISTICS, speaker_statistics
 from voicelab.engine.pipeline import Parts
 from voicelab.engine.sampling import Settings
-from voicelab.engine.scheduler import Scheduler
 from voicelab.engine.sequence import Sequence
 from voicelab.engine.speakers import Speaker, hear, level
 from voicelab.errors import AudioError
@@ -57,8 +55,7 @@ class Fitting:
     """Fits speakers, and remembers the latest."""
 
     def __init__(self) -> None:
-        self._fitted: OrderedDict[tuple[Scheduler, bytes, Band | None], Fitted] = OrderedDict()
-        self._lock = threading.Lock()
+        self._fitted: Latest[Fitted] = Latest(_REMEMBERED)
 
     def __call__(self, speaker: Speaker, parts: Parts) -> Fitted:
         """What to tell the model of a `speaker`; the same for the same weights.
@@ -67,18 +64,12 @@ class Fitting:
             EngineError: the engine is closed, or failed.
         """
         key = (parts.scheduler, speaker.statistics.numpy().tobytes(), speaker.band)
-        with self._lock:
-            if key in self._fitted:
-                self._fitted.move_to_end(key)
-                return self._fitted[key]
-        wanted = _as_heard_here(speaker, parts)  # two callers may do the same at once: no harm
-        told = _valid(wanted + SHARE * (wanted - _statistics(_say(wanted, parts), parts)))
-        fitted = Fitted(wanted, told)
-        with self._lock:
-            self._fitted[key] = fitted
-            while len(self._fitted) > _REMEMBERED:
-                self._fitted.popitem(last=False)
-        return fitted
+        return self._fitted.get(key, partial(_fitted, speaker, parts))
+
+
+def _fitted(speaker: Speaker, parts: Parts) -> Fitted:
+    wanted = _as_heard_here(speaker, parts)
+    return Fitted(wanted, _valid(wanted + SHARE * (wanted - _statistics(_say(wanted, parts), parts))))
 
 
 def as_it_is(speaker: Speaker) -> Fitted:

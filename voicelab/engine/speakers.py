@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +15,7 @@ from voicelab.audio.samples import resample
 from voicelab.audio.sandbox import decode_apart
 from voicelab.engine.channel import Band, telephone
 from voicelab.engine.codec import Codec
+from voicelab.engine.latest import Latest
 from voicelab.engine.likeness import doubts, kept
 from voicelab.engine.lm import speaker_statistics
 from voicelab.errors import AudioError, RequestInvalid
@@ -58,8 +57,7 @@ class References:
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
-        self._heard: OrderedDict[str, Heard] = OrderedDict()
-        self._lock = threading.Lock()
+        self._heard: Latest[Heard] = Latest(_REMEMBERED)
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> Speaker:
         """Who speaks in all references together, in whatever order.
@@ -92,18 +90,7 @@ class References:
         return found
 
     def _of(self, audio: bytes) -> Heard:
-        key = hashlib.sha256(audio).hexdigest()
-        with self._lock:
-            found = self._heard.get(key)
-            if found is not None:
-                self._heard.move_to_end(key)
-                return found
-        found = self._encode(audio)  # two callers may do the same at once: no harm
-        with self._lock:
-            self._heard[key] = found
-            while len(self._heard) > _REMEMBERED:
-                self._heard.popitem(last=False)
-        return found
+        return self._heard.get(hashlib.sha256(audio).hexdigest(), lambda: self._encode(audio))
 
     def _encode(self, audio: bytes) -> Heard:
         rate = self._codec.config.sample_rate
