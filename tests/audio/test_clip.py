@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile  # type: ignore[import-untyped]
 
 from voicelab import outputs
 from voicelab.audio.clip import Clip, Provenance, Timing, WordTime
@@ -174,6 +175,15 @@ def test_what_is_saved_can_be_loaded(suffix: str, clip: Clip, tmp_path: Path) ->
     assert loaded.duration == pytest.approx(clip.duration, abs=1e-9)
     if suffix.lower() == ".wav":
         assert np.abs(loaded.samples - clip.samples).max() <= 0.5 / 32768 + 1e-9
+
+
+def test_a_file_that_is_louder_than_full_scale_says_what_was_clipped() -> None:
+    file = io.BytesIO()
+    soundfile.write(file, np.array([0.5, 2.0, -1.5, 1.0]), 44100, format="WAV", subtype="FLOAT")
+    loaded = Clip.load(file.getvalue())
+    assert loaded.samples.tolist() == [0.5, 1.0, -1.0, 1.0]
+    assert loaded.notes == ("The file is louder than full scale, by 6.0 dB at its peak: 2 of 4 samples were clipped.",)
+    assert Clip.load(loaded.to_bytes("wav")).notes == ()
 
 
 def test_a_saved_wav_has_exact_sizes_and_the_clips_own_rate(clip: Clip, tmp_path: Path) -> None:

@@ -194,6 +194,15 @@ def test_loud_samples_clip_instead_of_wrapping() -> None:
         assert encoded(4 * square, kind, rate) == encoded(square, kind, rate)
 
 
+@pytest.mark.parametrize("rate", RATES["mp3"])
+@pytest.mark.parametrize("bitrate", MP3_BITRATES)
+def test_an_mp3_is_as_loud_as_what_was_fed(rate: int, bitrate: int, vowel: Callable[..., Samples]) -> None:
+    samples = vowel(120, rate, 1.0)
+    heard, _ = soundfile.read(io.BytesIO(encoded(samples, "mp3", rate, sample_rate=rate, mp3_bitrate=bitrate)))
+    gain = float(heard[1105:][: samples.size] @ samples) / float(samples @ samples)
+    assert abs(20 * np.log10(gain)) < 0.05
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [

@@ -216,6 +216,17 @@ def test_tags_after_an_mp3_are_left_out(vowel: Callable[..., Samples]) -> None:
         assert np.array_equal(decode(data + tail)[0], expected)
 
 
+def test_what_tools_leave_after_an_mp3_is_left_out_and_other_bytes_are_damage(vowel: Callable[..., Samples]) -> None:
+    data = encode(vowel(120, 44100, 0.3), "mp3", 44100)
+    expected = decode(data)[0]
+    lyrics = b"LYRICSBEGININD0000200" + b"000021LYRICS200"
+    for tail in (b"\0", bytes(3000), b"\r\n", bytes(100) + b"TAG" + bytes(125), lyrics, b"3DI\4" + bytes(6)):
+        assert np.array_equal(decode(data + tail)[0], expected)
+    for tail in (b"and a sentence", bytes(range(1, 255)), data[500:700], data[:3]):
+        with pytest.raises(AudioError, match="damaged or cut off"):
+            decode(data + tail)
+
+
 def test_an_unknown_codec_is_an_error() -> None:
     data = bytearray(written(np.zeros(1000), 16000, "WAV", "PCM_24"))
     data[34] = 0

@@ -118,6 +118,28 @@ def test_another_thread_can_close_a_stream_that_waits_for_audio(served: Serve) -
         assert len(b"".join(backend.synthesize(REQUEST))) == 5 * 2400
 
 
+@pytest.mark.parametrize("used", [False, True])
+def test_another_thread_can_close_a_stream_that_waits_for_an_answer(served: Serve, used: bool) -> None:
+    go = threading.Event()
+    voice = ToneBackend(lambda _: go.wait(10) if waits else None)
+    with served(voice) as backend:
+        waits = False
+        if used:  # so that the connection is not a new one
+            b"".join(backend.synthesize(REQUEST))
+        waits = True
+        stream = backend.synthesize(REQUEST)
+        threading.Timer(0.2, stream.close).start()
+        before = time.monotonic()
+        with pytest.raises(Cancelled):
+            list(stream)
+        assert time.monotonic() - before < 2
+        waits = False
+        go.set()
+        assert len(b"".join(backend.synthesize(REQUEST))) == 5 * 2400
+        _until(lambda: voice.open == 0)
+        _until(lambda: not any(thread.name == "voicelab-head" for thread in threading.enumerate()))
+
+
 def test_closing_the_backend_ends_its_streams(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     go, cut = threading.Event(), Line.cut
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -101,6 +102,25 @@ def test_a_health_page_that_hangs_is_waited_for_once(
         assert b"".join(backend.synthesize(REQUEST)) == b"ab"
         assert b"".join(backend.synthesize(REQUEST)) == b"cd"
     assert script.probes == 1
+
+
+def test_an_address_that_swallows_calls_is_not_waited_for_at_each_look(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("voicelab.client.caller._PROBE_SECONDS", 0.3)
+    with socket.socket() as deaf, contextlib.ExitStack() as waiting:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        for _ in range(4):  # Linux drops what comes when the queue is full
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(deaf.getsockname())
+        with connect(f"http://127.0.0.1:{deaf.getsockname()[1]}") as backend:
+            before = time.monotonic()
+            assert backend.capabilities.seed == "unknown"
+            first = time.monotonic() - before
+            assert backend.capabilities.seed == "unknown"
+            assert time.monotonic() - before - first < 0.1 < first
 
 
 def test_a_seed_for_a_service_that_could_not_be_asked_is_sent_and_not_taken_for_used(

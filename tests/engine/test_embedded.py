@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +31,23 @@ def test_batched_is_single() -> None:
             assert float(np.abs(samples).max()) > 0.05
     finally:
         backend.close()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"max_new_tokens": 14, "chunk_length": 100},
+        {"condition_on_previous_chunks": False, "chunk_length": 100, "early_stop_threshold": 0.1},
+    ],
+)
+def test_speech_that_is_cut_ends_without_a_click(fields: dict[str, Any]) -> None:
+    longer = "These days a chicken leg is a rare dish, and nobody in the whole of this long street knows why."
+    request = TTSRequest(text=f"{TEXTS[0]} {TEXTS[1]} {longer}", format="wav", **fields)
+    with LocalBackend() as backend:
+        clip = backend.synthesize(request, seed=3).clip()
+    assert "segment 2 was cut off" in " ".join(clip.notes)
+    assert float(np.abs(clip.samples[-4410:-441]).max()) > 0.02  # in the middle of speech
+    assert float(np.abs(clip.samples[-11:]).max()) < 1e-3  # the last quarter of a millisecond
 
 
 def test_who_is_forgotten_speaks_to_the_end_and_leaves_no_thread_and_no_model() -> None:

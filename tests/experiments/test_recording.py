@@ -293,6 +293,17 @@ def test_the_recording_of_another_backend_is_not_mixed_in(folder: Path, tones: T
         RecordingBackend(ToneBackend(fingerprint="tones-2"), folder)
 
 
+def test_a_service_that_could_not_be_asked_what_it_is(folder: Path, tones: ToneBackend) -> None:
+    busy = ToneBackend(seed="unknown", fingerprint="http://tones")
+    RecordingBackend(busy, folder)
+    _chunks(RecordingBackend(busy, folder), ask("One"))
+    recorder = RecordingBackend(tones, folder)
+    said = _chunks(recorder, ask("One"), seed=1)
+    assert _chunks(ReplayBackend(folder, "at once"), ask("One"), seed=1) == said
+    with pytest.raises(StoreError, match=r"holds a recording of tones .*tones-1.* it is busy"):
+        RecordingBackend(busy, folder)
+
+
 def test_a_folder_without_a_recording(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no recording"):
         ReplayBackend(tmp_path)

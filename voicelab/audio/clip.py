@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from voicelab.audio.formats import decode, encode
+from voicelab.audio.formats import encode, read
 from voicelab.audio.samples import SILENT, Samples, as_samples, check_rate, dbfs, resample
 from voicelab.errors import AudioError, MissingExtra
 from voicelab.outputs import bundle, registered
@@ -214,12 +214,20 @@ class Clip:
     def load(cls, source: str | Path | bytes, *, max_seconds: float | None = _LOAD_SECONDS) -> Self:
         """Read a WAV, MP3, FLAC or Ogg file, given by path or as bytes; several channels are averaged.
 
-        Raises AudioError when it is none of these, damaged, cut off or longer than ``max_seconds``, and
-        OSError when it cannot be read.
+        Samples beyond full scale, as a file in floats can have, are clipped, and ``notes`` say so. Raises AudioError when
+        it is none of these, damaged, cut off or longer than ``max_seconds``, and OSError when it cannot be read.
         """
         data = source if isinstance(source, bytes) else Path(source).read_bytes()
-        samples, rate = decode(data, max_seconds=max_seconds, max_bytes=None)
-        return cls(samples, rate)
+        samples, rate = read(data, max_seconds=max_seconds, max_bytes=None)
+        peak = float(np.abs(samples).max(initial=0.0))
+        if peak <= 1.0:
+            return cls(samples, rate)
+        loud = int((np.abs(samples) > 1.0).sum())
+        over = f"{20 * math.log10(peak):.1f} dB"
+        note = (
+            f"The file is louder than full scale, by {over} at its peak: {loud} of {samples.size} samples were clipped."
+        )
+        return cls(np.clip(samples, np.float32(-1.0), np.float32(1.0)), rate, notes=(note,))
 
     def plot(self, **options: Any) -> Any:
         """Plot waveform, spectrogram and pitch; the options are those of voicelab.views.

@@ -21,6 +21,8 @@ __all__ = ["StreamDecoder", "mono"]
 # A size at or above this in a WAV header was written before the length was known.
 _UNKNOWN_FROM = 0x7FFFF000
 _OPUS_RATE = 48_000
+# Of ID3 (1, 2, and where an ID3v2 at the end is), APE and Lyrics3.
+_TAIL_TAGS = (b"TAG", b"ID3", b"3DI", b"APETAGEX", b"LYRICSBEGIN")
 # FFmpeg's names of what numpy can hold and a file may reasonably have.
 _SAMPLE_KINDS = ("u8", "s16", "s32", "flt", "dbl")
 
@@ -167,6 +169,12 @@ class _Wav:
         return _Pcm(self.rate, channels)
 
 
+def _after_the_end(data: bytes) -> bool:
+    """Whether bytes after the last frame of an MP3 are what tools leave there: padding, lines, tags."""
+    rest = data.lstrip(b"\0 \t\r\n")
+    return not rest or rest.startswith(_TAIL_TAGS)
+
+
 class _Mp3:
     """Frames of MPEG layer III, past ID3 tags, without the encoder's delay where the stream tells it.
 
@@ -190,7 +198,7 @@ class _Mp3:
         return self._decode(self._context.parse(data)) if data else SILENT
 
     def finish(self) -> Samples:
-        packets = self._context.parse(b"")
+        packets = [packet for packet in self._context.parse(b"") if not _after_the_end(bytes(packet))]
         for packet in packets:
             # FFmpeg would make up the rest of a frame that is cut off.
             if packet.size < (frame_length(bytes(packet)[:4]) or 0):

@@ -34,6 +34,9 @@ __all__ = ["StreamEncoder", "wav_header"]
 UNKNOWN_SIZE = 0xFFFFFFFF
 """What both size fields of a streamed WAV say: the length is not known yet."""
 
+_MP3_SCALE = {64: 0.95, 128: 0.95, 192: 0.97}
+"""What LAME multiplies its input by at each bitrate, in kbit/s: its presets leave room for overshoots."""
+
 # libopus' own choice (OPUS_AUTO, which is -1000) for one channel at 48 kHz in 20 ms frames:
 # 60 * frames per second + rate * channels. FFmpeg refuses the constant itself.
 _OPUS_AUTOMATIC = 60 * 50 + 48_000
@@ -72,11 +75,12 @@ class _Pcm:
 
 
 class _Framed:
-    """Cuts samples into the frames that a codec wants, at the sample."""
+    """Clips samples, multiplies them by ``gain``, and cuts them into the frames that a codec wants, at the sample."""
 
-    def __init__(self, context: av.AudioCodecContext, layout: str) -> None:
+    def __init__(self, context: av.AudioCodecContext, layout: str, gain: float = 1.0) -> None:
         self._context = context
         self._layout = layout
+        self._gain = np.float32(gain)
         self._rest = SILENT
         self.fed = 0
 
@@ -85,7 +89,7 @@ class _Framed:
         return not self.fed and not self._rest.size
 
     def feed(self, samples: Samples) -> list[Packet[Any]]:
-        waiting = np.concatenate((self._rest, np.clip(samples, np.float32(-1.0), np.float32(1.0))))
+        waiting = np.concatenate((self._rest, np.clip(samples, np.float32(-1.0), np.float32(1.0)) * self._gain))
         size = self._context.frame_size
         whole = waiting.size - waiting.size % size
         self._rest = waiting[whole:]
@@ -105,7 +109,10 @@ class _Framed:
 
 
 class _Mp3:
-    """Constant bitrate. Every frame stands alone (no bit reservoir), so the first one leaves at once."""
+    """Constant bitrate, as loud as what was fed.
+
+    Every frame stands alone (no bit reservoir), so the first one leaves at once.
+    """
 
     def __init__(self, rate: int, bitrate: int) -> None:
         context = av.AudioCodecContext.create("libmp3lame", "w")
@@ -116,7 +123,8 @@ class _Mp3:
         context.time_base = Fraction(1, rate)
         context.options = {"reservoir": "0"}
         context.open()
-        self._frames = _Framed(context, "fltp")
+        # LAME itself does not clip: what is beyond ±1 after this comes back within.
+        self._frames = _Framed(context, "fltp", 1 / _MP3_SCALE[bitrate])
         self._written = 0
 
     def feed(self, samples: Samples) -> bytes:

@@ -14,7 +14,7 @@ from voicelab.audio.samples import Samples, check_rate
 from voicelab.errors import AudioError
 from voicelab.schema import DEFAULT_RATES, AudioFormat
 
-__all__ = ["MAX_BYTES", "MAX_SAMPLES_PER_SECOND", "MAX_SECONDS", "Container", "decode", "sniff"]
+__all__ = ["MAX_BYTES", "MAX_SAMPLES_PER_SECOND", "MAX_SECONDS", "Container", "decode", "read", "sniff"]
 
 Container = Literal["wav", "mp3", "flac", "ogg"]
 
@@ -43,7 +43,7 @@ def sniff(data: bytes) -> Container:
     raise AudioError("the bytes are no WAV, MP3, FLAC or Ogg audio")
 
 
-def decode(
+def read(
     data: bytes,
     format: AudioFormat | None = None,
     *,
@@ -63,7 +63,8 @@ def decode(
         max_bytes: larger files are refused. None is no limit.
 
     Returns:
-        The samples, float32 of shape (n,) within ±1, and their rate in Hz.
+        The samples, float32 of shape (n,), and their rate in Hz. Those of a file in floats, or of a lossy one, may be
+        beyond ±1.
 
     Raises AudioError for other bytes, damaged or cut off audio, samples that are not finite, and files
     beyond the limits.
@@ -84,6 +85,19 @@ def decode(
     if container == "wav":
         _check_complete_wav(data)
     return _decode_container(data, container, _Limit(max_seconds))
+
+
+def decode(
+    data: bytes,
+    format: AudioFormat | None = None,
+    *,
+    sample_rate: int | None = None,
+    max_seconds: float | None = MAX_SECONDS,
+    max_bytes: int | None = MAX_BYTES,
+) -> tuple[Samples, int]:
+    """Decode a whole file like ``read``; samples beyond ±1 are clipped."""
+    samples, rate = read(data, format, sample_rate=sample_rate, max_seconds=max_seconds, max_bytes=max_bytes)
+    return np.clip(samples, np.float32(-1.0), np.float32(1.0)), rate
 
 
 class _Limit:
@@ -174,4 +188,4 @@ def _decode_container(data: bytes, container: Container, limit: _Limit) -> tuple
         if container == "wav":
             return np.zeros(0, np.float32), rate
         raise AudioError(f"{container}: there is no audio in it")
-    return np.clip(np.concatenate(parts), np.float32(-1.0), np.float32(1.0)), rate
+    return np.concatenate(parts), rate

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from voicelab.audio.decoders import StreamDecoder
 from voicelab.audio.encoders import StreamEncoder, wav_header
-from voicelab.audio.files import MAX_BYTES, MAX_SECONDS, decode, sniff
+from voicelab.audio.files import MAX_BYTES, MAX_SECONDS, decode, read, sniff
 from voicelab.audio.mp3 import with_exact_info
 from voicelab.audio.samples import Samples, as_samples, resample, to_int16
 from voicelab.schema import AudioFormat
 
-__all__ = ["MAX_BYTES", "MAX_SECONDS", "StreamDecoder", "StreamEncoder", "decode", "encode", "sniff"]
+__all__ = ["MAX_BYTES", "MAX_SECONDS", "StreamDecoder", "StreamEncoder", "decode", "encode", "read", "sniff"]
 
 
 def encode(

@@ -38,8 +38,9 @@ _Client = TypeVar("_Client", httpx.Client, httpx.AsyncClient)
 # Of an answer that is no audio; a voice model record has a few KiB.
 _LONGEST_ANSWER = 4 * 1024 * 1024
 _PROBE_SECONDS = 3.0
-# A service that lets the probe hang is not asked again before this has passed.
+# A service that lets the probe hang is not asked again before this has passed, an address that swallows it not before that.
 _PROBE_PAUSE_SECONDS = 60.0
+_ABSENT_PAUSE_SECONDS = 10.0
 # What httpx reads of the environment.
 _SURROUNDINGS = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
@@ -157,8 +158,9 @@ class Caller:
         except _Failed as failed:
             if failed.status is not None and failed.status not in RETRIED:
                 self._told = wire.remote(self.base_url)
-            elif failed.status is None and not failed.unsent and isinstance(failed.error, ServiceTimeout):
-                self._quiet_until = time.monotonic() + _PROBE_PAUSE_SECONDS
+            elif failed.status is None and isinstance(failed.error, ServiceTimeout):
+                pause = _ABSENT_PAUSE_SECONDS if failed.unsent else _PROBE_PAUSE_SECONDS
+                self._quiet_until = time.monotonic() + pause
             # Otherwise it was not reached; it may be there the next time.
         return self._told or wire.remote(self.base_url, "unknown")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 
 import httpx
@@ -12,6 +14,8 @@ from voicelab.errors import Cancelled
 
 __all__ = ["Line"]
 
+_CLOSED = "the stream was closed before all audio had arrived"
+
 
 class Line:
     """Lets the thread that closes a stream wake the one that waits for its audio."""
@@ -19,16 +23,49 @@ class Line:
     def __init__(self) -> None:
         self._cut = threading.Event()
         self._response: httpx.Response | None = None
+        self._head: Future[httpx.Response] | None = None
 
     def check(self) -> None:
         """Raise Cancelled after ``cut()``."""
         if self._cut.is_set():
-            raise Cancelled("the stream was closed before all audio had arrived")
+            raise Cancelled(_CLOSED)
 
     def wait(self, seconds: float) -> None:
         """Sleep. Raises Cancelled as soon as the line is cut."""
         self._cut.wait(seconds)
         self.check()
+
+    def first(self, send: Callable[[], httpx.Response]) -> httpx.Response:
+        """Return what ``send`` returns, or raise what it raises; raise Cancelled as soon as the line is cut.
+
+        A thread that waits for the head of an answer cannot be woken: on a connection that was used before, nobody
+        can tell which one it is. So another one waits, and closes the answer that nobody wants any more.
+        """
+        head: Future[httpx.Response] = Future()
+
+        def wait() -> None:
+            try:
+                response = send()
+            except BaseException as error:  # noqa: BLE001 - raised where the answer is awaited
+                if head.set_running_or_notify_cancel():
+                    head.set_exception(error)
+            else:
+                if head.set_running_or_notify_cancel():
+                    head.set_result(response)
+                else:
+                    response.close()
+
+        self._head = head
+        self.check()
+        threading.Thread(target=wait, name="voicelab-head", daemon=True).start()
+        try:
+            return head.result()
+        except CancelledError:
+            raise Cancelled(_CLOSED) from None
+        except BaseException:
+            if not head.cancel() and head.exception() is None:  # interrupted just when the answer came
+                head.result().close()
+            raise
 
     def hold(self, response: httpx.Response) -> None:
         """Note the answer that is being read; it can be cut from now on. To be followed by ``check()``."""
@@ -37,6 +74,8 @@ class Line:
     def cut(self) -> None:
         """End whatever waits on this line, now or later. May be called twice, from any thread."""
         self._cut.set()
+        if self._head is not None:
+            self._head.cancel()
         response = self._response
         # The connection of an answer that is read may already serve another call.
         if response is None or response.is_closed:

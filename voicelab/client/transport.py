@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import httpx
@@ -78,8 +79,9 @@ class BlockingTransport:
         self._line.check()
 
     async def send(self, request: httpx.Request, auth: httpx.Auth | None) -> Reply:
-        """Send, and block until the head of the answer is there."""
-        return _BlockingReply(self._client.send(request, stream=True, auth=auth), self._line)
+        """Send, and block until the head of the answer is there, or the line is cut."""
+        send = partial(self._client.send, request, stream=True, auth=auth)
+        return _BlockingReply(self._line.first(send), self._line)
 
     async def sleep(self, seconds: float) -> None:
         """Block, until the line is cut at the latest."""

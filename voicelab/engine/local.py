@@ -28,7 +28,7 @@ from voicelab.backend import (
 from voicelab.engine import checkpoint
 from voicelab.engine.fit import Fitted, Fitting, as_it_is
 from voicelab.engine.likeness import similarity
-from voicelab.engine.pipeline import Parts, Speech
+from voicelab.engine.pipeline import BATCH, Parts, Speech
 from voicelab.engine.scheduler import ROWS, Scheduler
 from voicelab.engine.speakers import References, Speaker
 from voicelab.engine.text.front import FrontEnd
@@ -40,7 +40,7 @@ from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
 from voicelab.voices.store import LOCAL_OWNER, VoiceStore
 
-REVISION = 9
+REVISION = 10
 """To be raised whenever the same weights, request and seed give other samples than before: caches then ask anew."""
 _ONE_VOICE = "model s1: this voice is one model, which speaks the same as s1 and as s2-pro"
 _SMALL: Model = "s1"
@@ -101,7 +101,7 @@ class LocalBackend:
             models=("s1", "s2-pro"),
             device=_describe(self._device),
             seed="exact",
-            fingerprint=_fingerprint(self._checkpoint, self._device),
+            fingerprint=_fingerprint(self._checkpoint, self._device, self._scheduler.rows),
             languages=self._checkpoint.languages,
             voices=self._checkpoint.presets,
             max_text=DEFAULT_MAX_TEXT,
@@ -308,11 +308,16 @@ def _encoded(speech: Speech, prosody: ProsodyProcessor, encoder: StreamEncoder) 
     yield encoder.feed(prosody.finish()) + encoder.finish()
 
 
-def _fingerprint(found: checkpoint.Checkpoint, device: torch.device) -> str:
-    """Other weights, another revision or another kind of device, another fingerprint: each has samples of its own."""
+def _fingerprint(found: checkpoint.Checkpoint, device: torch.device, rows: int) -> str:
+    """Other weights, another revision or another kind of device, another fingerprint: each has samples of its own.
+
+    So have fewer rows than segments begin together, since early_stop_threshold is a share of these.
+    """
     known = [str(REVISION), found.digest, *([found.small_digest] if found.small_digest else [])]
     if device.type != "cpu":
         known.append(device.type)
+    if rows < BATCH:
+        known.append(f"{rows} rows")
     return hashlib.sha256(":".join(known).encode()).hexdigest()[:16]
 
 

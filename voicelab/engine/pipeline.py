@@ -36,6 +36,8 @@ BATCH = 8
 """Segments that are spoken side by side when each is to be independent of those before it."""
 _QUIET = 5e-3
 """Peak of the codec's output below which a segment is no speech: the codec speaks at peaks of 0.2 and more."""
+_FADE_S = 0.008
+"""Over which speech that is cut in the middle of a sound goes to zero, so that it ends without a click."""
 _LONGEST_READ = 600
 """Characters of normalized text that are read at once; said, they fit the default max_new_tokens."""
 _LONGEST_CHINESE = 160
@@ -136,7 +138,7 @@ class Speech:
                 raise EngineError("the voice made nothing but silence of this text; please report the text")
             if length + made.size != (len(self._said) - begun) * hop:
                 raise EngineError("the codec made more or less audio than its codes stand for")
-            yield made
+            yield self._faded(made) if self._cut else made
 
     def _streams(self) -> Iterator[tuple[int, Sequence]]:
         """The sequences in order, each with the number of its first segment; the engine is one batch ahead."""
@@ -154,6 +156,12 @@ class Speech:
             lambda: decoder.feed(given, last)[0].cpu().numpy(), len(frames)
         )
         return made
+
+    def _faded(self, made: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The end of speech that was cut."""
+        size = min(made.size, round(_FADE_S * self._parts.codec.config.sample_rate))
+        fade = np.cos(np.linspace(0, np.pi / 2, size, dtype=np.float32)) ** 2
+        return np.concatenate((made[: made.size - size], made[made.size - size :] * fade))
 
     def _follow(self, sequence: Sequence, offset: int) -> Iterator[Tensor]:
         """Codes of a sequence's frames; meanwhile gives it the next segment, and notes words and endings."""

@@ -27,6 +27,7 @@ __all__ = ["Journal"]
 _SYNC_SECONDS: Final = 1.0
 # How every manifest begins.
 _HEADER: Final = b'{"manifest": '
+_NEVER: Final = object()
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -77,7 +78,7 @@ class Journal:
             raise
         # Audio that was lost since then, or changed, is made again like a take that never was.
         held = zip(self.manifest.takes, self.manifest.labels, strict=True)
-        self._written = {line_of(take.key, labels) for take, labels in held if self._whole(take)}
+        self._written = {line_of(take.key, labels): labels.get("cell") for take, labels in held if self._whole(take)}
 
     @property
     def keys(self) -> frozenset[str]:
@@ -89,16 +90,16 @@ class Journal:
         """Keep a take's audio, then write it down with ``labels`` (JSON-able) beside it; return the take kept.
 
         A take that is written down already is not written again, but for other labels: several cells of a sweep may
-        share one take. Raises StoreError when the disk fails or
+        share one take, and a sweep that has grown counts its cells anew. Raises StoreError when the disk fails or
         is full; all that was written before stays.
         """
         kept = self.cache.put(take)
-        key = kept.key
+        key, cell = kept.key, labels.get("cell")
         line = {"line": "take", "key": key, "labels": labels, "take": kept.record()}
         with self._lock:
-            if line_of(key, labels) not in self._written:
+            if self._written.get(line_of(key, labels), _NEVER) != cell:
                 self._write(line)
-                self._written.add(line_of(key, labels))
+                self._written[line_of(key, labels)] = cell
         return kept
 
     def fail(self, failed: Failed) -> None:

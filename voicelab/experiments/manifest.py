@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -107,7 +107,7 @@ class Manifest:
         ``metrics`` are further columns, the last ones: names or Metric objects, as for ``vl.measure``, which says what
         ``options`` there are and what it raises.
         """
-        table = takes_frame(self.takes, self.labels)
+        table = takes_frame(self.takes, _numbered(self.labels) if "sweep" in self.about else self.labels)
         return table.assign(**dict(measure(self.takes, metrics, **options))) if metrics else table
 
 
@@ -140,7 +140,8 @@ def load(path: str | Path, *, folder: str | Path | None = None) -> Manifest:
     had = {key for key, _ in reader.takes}
     if "sweep" in header["about"] and all(isinstance(labels.get("cell"), int) for _, labels in found):
         # Which of several ended first is chance, and must not show in a table.
-        found.sort(key=lambda one: (one[1]["cell"], one[0].repeat))
+        first = {line_of("", labels): at for at, (_, labels) in reversed(list(enumerate(found)))}
+        found.sort(key=lambda one: (one[1]["cell"], first[line_of("", one[1])], one[0].repeat))
     return Manifest(
         path=path,
         folder=where,
@@ -152,6 +153,18 @@ def load(path: str | Path, *, folder: str | Path | None = None) -> Manifest:
         failures=tuple(failed for key, failed in reader.failures.items() if key not in had),
         notes=tuple(reader.notes),
     )
+
+
+def _numbered(labels: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The labels with a number for each cell, where a sweep has lost cells that another sweep of the file had.
+
+    What is left of those has the number that it had, which may be another cell's by now.
+    """
+    cells = {line_of("", each): each.get("cell") for each in labels}
+    if len(set(cells.values())) == len(cells):
+        return list(labels)
+    number = {cell: at for at, cell in enumerate(cells)}  # takes are in the order of their cells
+    return [{**each, "cell": number[line_of("", each)]} for each in labels]
 
 
 def line_of(key: str, labels: Mapping[str, Any]) -> tuple[str, str]:

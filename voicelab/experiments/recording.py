@@ -48,7 +48,7 @@ class RecordingBackend:
 
     Kept are finished streams and those that ended with an error; not those whose reader left. A take
     that cannot be kept is spoken all the same, with a note. Raises StoreError when nothing can be written
-    to the folder, or when it holds the recording of another backend.
+    to the folder, when it holds the recording of another backend, or of one while this one cannot be asked what it is.
     """
 
     def __init__(self, backend: Backend, folder: str | Path) -> None:
@@ -251,7 +251,11 @@ def _declare(folder: Path, capabilities: Capabilities) -> None:
     path = folder / _BACKEND
     if path.is_file():
         before = _declared(folder)
-        if before.fingerprint != capabilities.fingerprint:
+        if before.seed != "unknown" and capabilities.seed == "unknown":
+            message = f"{folder} holds a recording of {before.name} ({before.fingerprint[:40]}), and what answers now"
+            raise StoreError(f"{message} could not be asked what it is: it is busy, or out of reach; try again")
+        # One that could not be asked when it was recorded first may be anyone.
+        if before.seed != "unknown" and before.fingerprint != capabilities.fingerprint:
             message = f"{folder} holds a recording of another backend ({before.name}, {before.fingerprint[:40]})"
             raise StoreError(f"{message}; give another folder, or remove it")
     record = {"version": _VERSION, "capabilities": capabilities_record(capabilities)}
