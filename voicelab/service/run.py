@@ -142,7 +142,7 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as uvicorn has it
         if self._stop_by is not None:
-            # From Python 3.12 on, a server that is forced to end still waits for its connections, for this long.
+            # From Python 3.12.1 on, a server that is forced to end still waits for its connections, for this long.
             self.config.timeout_graceful_shutdown = 0
             self.should_exit = self.force_exit = True
             return
