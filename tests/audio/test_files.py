@@ -222,6 +222,9 @@ def test_what_tools_leave_after_an_mp3_is_left_out_and_other_bytes_are_damage(vo
     lyrics = b"LYRICSBEGININD0000200" + b"000021LYRICS200"
     for tail in (b"\0", bytes(3000), b"\r\n", bytes(100) + b"TAG" + bytes(125), lyrics, b"3DI\4" + bytes(6)):
         assert np.array_equal(decode(data + tail)[0], expected)
+    for cut in range(1500, len(data) - 500, 97):  # as a download that was broken off leaves it
+        with pytest.raises(AudioError, match="cut off"):
+            decode(data[:cut] + bytes(len(data) - cut))
     for tail in (b"and a sentence", bytes(range(1, 255)), data[500:700], data[:3]):
         with pytest.raises(AudioError, match="damaged or cut off"):
             decode(data + tail)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
+import signal
 import ssl
 import threading
 import time
@@ -118,26 +119,39 @@ def test_another_thread_can_close_a_stream_that_waits_for_audio(served: Serve) -
         assert len(b"".join(backend.synthesize(REQUEST))) == 5 * 2400
 
 
-@pytest.mark.parametrize("used", [False, True])
-def test_another_thread_can_close_a_stream_that_waits_for_an_answer(served: Serve, used: bool) -> None:
+def test_another_thread_can_close_a_stream_that_waits_for_an_answer(served: Serve) -> None:
     go = threading.Event()
-    voice = ToneBackend(lambda _: go.wait(10) if waits else None)
-    with served(voice) as backend:
-        waits = False
-        if used:  # so that the connection is not a new one
-            b"".join(backend.synthesize(REQUEST))
-        waits = True
-        stream = backend.synthesize(REQUEST)
-        threading.Timer(0.2, stream.close).start()
+    voice = ToneBackend(lambda _: go.wait(10))
+    with served(voice) as backend, ThreadPoolExecutor(1) as pool:
+        stream = backend.synthesize(REQUEST)  # the connection is that of the first question, and no new one
+        reading = pool.submit(list, stream)
+        _until(lambda: voice.open == 1)
         before = time.monotonic()
+        stream.close()
         with pytest.raises(Cancelled):
-            list(stream)
+            reading.result(20)
         assert time.monotonic() - before < 2
-        waits = False
         go.set()
         assert len(b"".join(backend.synthesize(REQUEST))) == 5 * 2400
         _until(lambda: voice.open == 0)
         _until(lambda: not any(thread.name == "voicelab-head" for thread in threading.enumerate()))
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signal can be sent to a thread here")
+def test_an_interrupt_while_waiting_for_an_answer_ends_the_work_at_once(served: Serve) -> None:
+    go = threading.Event()
+    voice = ToneBackend(lambda _: go.wait(10))
+    with served(voice) as backend:
+        if not isinstance(backend, ServiceBackend):
+            pytest.skip("on a loop an interrupt is asyncio's, which cancels the task")
+        main = threading.get_ident()
+        timer = threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            list(backend.synthesize(REQUEST))
+        timer.join()
+        _until(lambda: voice.open == 0)
+        go.set()
 
 
 def test_closing_the_backend_ends_its_streams(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -300,8 +300,22 @@ def test_a_service_that_could_not_be_asked_what_it_is(folder: Path, tones: ToneB
     recorder = RecordingBackend(tones, folder)
     said = _chunks(recorder, ask("One"), seed=1)
     assert _chunks(ReplayBackend(folder, "at once"), ask("One"), seed=1) == said
-    with pytest.raises(StoreError, match=r"holds a recording of tones .*tones-1.* it is busy"):
+    with pytest.raises(StoreError, match=r"holds a recording of another backend .*tones-1.* is busy"):
         RecordingBackend(busy, folder)
+
+
+def test_one_service_that_could_not_be_asked_is_not_another(folder: Path) -> None:
+    RecordingBackend(ToneBackend(seed="unknown", fingerprint="http://tones"), folder)
+    with pytest.raises(StoreError, match="another backend"):
+        RecordingBackend(ToneBackend(seed="unknown", fingerprint="http://others"), folder)
+
+
+def test_a_service_that_says_nothing_of_itself_goes_on_while_it_is_busy(folder: Path) -> None:
+    RecordingBackend(ToneBackend(seed="none", fingerprint="http://tones"), folder)
+    said = _chunks(RecordingBackend(ToneBackend(seed="unknown", fingerprint="http://tones"), folder), ask("One"))
+    player = ReplayBackend(folder, "at once")
+    assert _chunks(player, ask("One")) == said
+    assert player.capabilities.seed == "none"
 
 
 def test_a_folder_without_a_recording(tmp_path: Path) -> None:

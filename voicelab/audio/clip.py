@@ -29,6 +29,8 @@ _FORMAT_OF_SUFFIX: dict[str, AudioFormat] = {
 }
 # A recording of one's own may be long; this only stops a file that unpacks without end.
 _LOAD_SECONDS = 4 * 3600.0
+# Of what is clipped: less is rounding.
+_AUDIBLE_DB = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,7 @@ class Clip:
     def load(cls, source: str | Path | bytes, *, max_seconds: float | None = _LOAD_SECONDS) -> Self:
         """Read a WAV, MP3, FLAC or Ogg file, given by path or as bytes; several channels are averaged.
 
-        Samples beyond full scale, as a file in floats can have, are clipped, and ``notes`` say so. Raises AudioError when
+        Samples beyond full scale, as a WAV in floats can have, are clipped, and ``notes`` say so. Raises AudioError when
         it is none of these, damaged, cut off or longer than ``max_seconds``, and OSError when it cannot be read.
         """
         data = source if isinstance(source, bytes) else Path(source).read_bytes()

@@ -198,7 +198,8 @@ class _Mp3:
         return self._decode(self._context.parse(data)) if data else SILENT
 
     def finish(self) -> Samples:
-        packets = [packet for packet in self._context.parse(b"") if not _after_the_end(bytes(packet))]
+        rest = self._context.parse(b"")
+        packets = [packet for packet in rest if not _after_the_end(bytes(packet))]
         for packet in packets:
             # FFmpeg would make up the rest of a frame that is cut off.
             if packet.size < (frame_length(bytes(packet)[:4]) or 0):
@@ -207,6 +208,8 @@ class _Mp3:
         parts = [tail, *(self._take(frame) for frame in self._context.decode(None))]
         if self.rate is None:
             raise AudioError("mp3: there is no audio in it")
+        if len(packets) < len(rest) and self._left:
+            raise AudioError(f"mp3: the audio is cut off, {self._left} samples are missing")
         return _join(parts)
 
     def _past_tags(self, data: bytes) -> bytes:

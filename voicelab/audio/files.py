@@ -63,8 +63,7 @@ def read(
         max_bytes: larger files are refused. None is no limit.
 
     Returns:
-        The samples, float32 of shape (n,), and their rate in Hz. Those of a file in floats, or of a lossy one, may be
-        beyond ±1.
+        The samples, float32 of shape (n,), and their rate in Hz. Those of a WAV in floats, or of Vorbis, may be beyond ±1.
 
     Raises AudioError for other bytes, damaged or cut off audio, samples that are not finite, and files
     beyond the limits.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 import time
 from collections.abc import Iterator
@@ -153,8 +154,11 @@ def _bar(text: str, fields: dict[str, Any], *, shown: bool | None) -> Iterator[A
 
 def _stdin() -> str:
     """Return the text on stdin, with or without a mark of its order of bytes. Raises RequestInvalid unless it is UTF-8."""
+    data = sys.stdin.buffer.read()
     try:
-        return sys.stdin.buffer.read().decode("utf-8-sig")
+        text = data.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
-        message = f"stdin is no UTF-8, from byte {error.start} on; convert it, as with: iconv -f LATIN1 -t UTF-8"
+        at = error.start + (len(codecs.BOM_UTF8) if data.startswith(codecs.BOM_UTF8) else 0)
+        message = f"stdin is no UTF-8, from byte {at} on; convert it, as with: iconv -f LATIN1 -t UTF-8"
         raise RequestInvalid.of("text", message, type="string_unicode") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")

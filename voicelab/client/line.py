@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from contextvars import copy_context
 
 import httpx
 
@@ -39,33 +40,27 @@ class Line:
         """Return what ``send`` returns, or raise what it raises; raise Cancelled as soon as the line is cut.
 
         A thread that waits for the head of an answer cannot be woken: on a connection that was used before, nobody
-        can tell which one it is. So another one waits, and closes the answer that nobody wants any more.
+        can tell which one it is. So another one waits, and closes the answer that nobody wants any more. The main thread
+        waits itself: an interrupt wakes it, and closes the connection at once.
         """
-        head: Future[httpx.Response] = Future()
-
-        def wait() -> None:
-            try:
-                response = send()
-            except BaseException as error:  # noqa: BLE001 - raised where the answer is awaited
-                if head.set_running_or_notify_cancel():
-                    head.set_exception(error)
-            else:
-                if head.set_running_or_notify_cancel():
-                    head.set_result(response)
-                else:
-                    response.close()
-
-        self._head = head
+        if threading.current_thread() is threading.main_thread():
+            return send()
+        head = self._head = Future[httpx.Response]()
         self.check()
-        threading.Thread(target=wait, name="voicelab-head", daemon=True).start()
+        waiter = threading.Thread(
+            target=copy_context().run, args=(_answer, head, send), name="voicelab-head", daemon=True
+        )
+        try:
+            waiter.start()
+        except RuntimeError:  # Python 3.12, while it ends
+            return send()
         try:
             return head.result()
         except CancelledError:
             raise Cancelled(_CLOSED) from None
-        except BaseException:
-            if not head.cancel() and head.exception() is None:  # interrupted just when the answer came
-                head.result().close()
-            raise
+        finally:
+            self._head = None
+            del head  # an error that it holds would hold all of this
 
     def hold(self, response: httpx.Response) -> None:
         """Note the answer that is being read; it can be cut from now on. To be followed by ``check()``."""
@@ -74,9 +69,9 @@ class Line:
     def cut(self) -> None:
         """End whatever waits on this line, now or later. May be called twice, from any thread."""
         self._cut.set()
-        if self._head is not None:
-            self._head.cancel()
-        response = self._response
+        head, response = self._head, self._response
+        if head is not None:
+            head.cancel()
         # The connection of an answer that is read may already serve another call.
         if response is None or response.is_closed:
             return
@@ -87,3 +82,17 @@ class Line:
             # that of a TLS socket takes its state away under the reader's feet.
             with suppress(OSError):
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+def _answer(head: Future[httpx.Response], send: Callable[[], httpx.Response]) -> None:
+    """Keep what ``send`` returns or raises for who waits, and close an answer for which nobody does."""
+    try:
+        response = send()
+    except BaseException as error:  # noqa: BLE001 - raised where the answer is awaited
+        if head.set_running_or_notify_cancel():
+            head.set_exception(error)
+        return
+    if head.set_running_or_notify_cancel():
+        head.set_result(response)
+    else:
+        response.close()

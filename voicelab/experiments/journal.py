@@ -63,7 +63,7 @@ class Journal:
             "hardware": hardware(),
             "backends": [capabilities_record(each) for each in backends],
         }
-        self._file = _opened(self.path)
+        self._file, self._process = _opened(self.path), os.getpid()
         try:
             if self._unbegun():
                 beside = self.path.with_name(f"{self.path.stem}.takes")
@@ -74,11 +74,11 @@ class Journal:
             else:
                 self.manifest = self._gone_on(session, cache)
         except BaseException:
-            _shut(self._file)
+            self._shut()
             raise
         # Audio that was lost since then, or changed, is made again like a take that never was.
-        held = zip(self.manifest.takes, self.manifest.labels, strict=True)
-        self._written = {line_of(take.key, labels): labels.get("cell") for take, labels in held if self._whole(take)}
+        held = zip(self.manifest.takes, self.manifest.labels, self.manifest.numbers, strict=True)
+        self._written = {line_of(take.key, labels): number for take, labels, number in held if self._whole(take)}
 
     @property
     def keys(self) -> frozenset[str]:
@@ -135,7 +135,7 @@ class Journal:
                 try:
                     self.sync()
                 finally:
-                    _shut(self._file)
+                    self._shut()
 
     def __enter__(self) -> Self:
         return self
@@ -144,6 +144,15 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _shut(self) -> None:
+        """Close the file and give its lock back: a process that was forked meanwhile has the file too, and would keep it."""
+        if os.getpid() == self._process:  # the lock is not such a process's own
+            with suppress(ImportError, OSError):
+                import fcntl
+
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+        self._file.close()
 
     @staticmethod
     def _whole(take: Take) -> bool:
@@ -221,12 +230,3 @@ def _opened(path: Path) -> BinaryIO:
     except OSError:
         return file  # a disk that knows no locks
     return file
-
-
-def _shut(file: BinaryIO) -> None:
-    """Close a file and give its lock back: a process that was forked meanwhile has the file too, and would keep it."""
-    with suppress(ImportError, OSError):
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_UN)
-    file.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,7 +62,8 @@ class Manifest:
 
     ``path`` is the file; ``about`` what its writer said about the run; ``labels`` has a mapping for each
     take, what the writer said beside it (the cell of a sweep). The takes of a sweep are in the order of its grid,
-    others in that in which they ended. ``notes`` tell of lines that could not be
+    others in that in which they ended. Where a sweep was changed and a number would stand for two cells, all are numbered
+    anew; ``numbers`` are those that each take was written down with. ``notes`` tell of lines that could not be
     read; ``sessions`` are the circumstances: versions, hardware, backends.
     """
 
@@ -73,6 +74,7 @@ class Manifest:
     sessions: tuple[Mapping[str, Any], ...]
     takes: tuple[Take, ...]
     labels: tuple[Mapping[str, Any], ...]
+    numbers: tuple[object, ...]
     failures: tuple[Failed, ...]
     notes: tuple[str, ...]
 
@@ -107,7 +109,7 @@ class Manifest:
         ``metrics`` are further columns, the last ones: names or Metric objects, as for ``vl.measure``, which says what
         ``options`` there are and what it raises.
         """
-        table = takes_frame(self.takes, _numbered(self.labels) if "sweep" in self.about else self.labels)
+        table = takes_frame(self.takes, self.labels)
         return table.assign(**dict(measure(self.takes, metrics, **options))) if metrics else table
 
 
@@ -138,10 +140,9 @@ def load(path: str | Path, *, folder: str | Path | None = None) -> Manifest:
         reader.read(number, line)
     found = list(reader.takes.values())
     had = {key for key, _ in reader.takes}
-    if "sweep" in header["about"] and all(isinstance(labels.get("cell"), int) for _, labels in found):
-        # Which of several ended first is chance, and must not show in a table.
-        first = {line_of("", labels): at for at, (_, labels) in reversed(list(enumerate(found)))}
-        found.sort(key=lambda one: (one[1]["cell"], first[line_of("", one[1])], one[0].repeat))
+    numbers = [labels.get("cell") for _, labels in found]
+    if "sweep" in header["about"] and all(isinstance(number, int) for number in numbers):
+        found, numbers = _in_order(found, reader.cells)
     return Manifest(
         path=path,
         folder=where,
@@ -150,21 +151,27 @@ def load(path: str | Path, *, folder: str | Path | None = None) -> Manifest:
         sessions=(header["session"], *reader.sessions),
         takes=tuple(take for take, _ in found),
         labels=tuple(labels for _, labels in found),
+        numbers=tuple(numbers),
         failures=tuple(failed for key, failed in reader.failures.items() if key not in had),
         notes=tuple(reader.notes),
     )
 
 
-def _numbered(labels: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The labels with a number for each cell, where a sweep has lost cells that another sweep of the file had.
+def _in_order(
+    found: list[tuple[Take, Mapping[str, Any]]], cells: Mapping[tuple[str, str], int]
+) -> tuple[list[tuple[Take, Mapping[str, Any]]], list[object]]:
+    """The takes of a sweep in the order of its grid, each cell with one number, and the numbers that were written.
 
-    What is left of those has the number that it had, which may be another cell's by now.
+    ``cells`` are those that were written last. Which of several takes ended first is chance, and does not show.
     """
-    cells = {line_of("", each): each.get("cell") for each in labels}
-    if len(set(cells.values())) == len(cells):
-        return list(labels)
-    number = {cell: at for at, cell in enumerate(cells)}  # takes are in the order of their cells
-    return [{**each, "cell": number[line_of("", each)]} for each in labels]
+    ranks = cells
+    if len(set(cells.values())) < len(cells):  # what is left of an earlier grid has its numbers
+        order = sorted(cells, key=lambda said: (cells[said], said))
+        ranks = {said: rank for rank, said in enumerate(order)}
+    placed = [(ranks[line_of("", labels)], take, labels) for take, labels in found]
+    placed.sort(key=lambda one: (one[0], one[1].repeat))
+    again: list[tuple[Take, Mapping[str, Any]]] = [(take, {**labels, "cell": rank}) for rank, take, labels in placed]
+    return again, [labels["cell"] for _, _, labels in placed]
 
 
 def line_of(key: str, labels: Mapping[str, Any]) -> tuple[str, str]:
@@ -200,6 +207,7 @@ class _Reader:
         self._path = path
         self._entries = entries
         self.takes: dict[tuple[str, str], tuple[Take, Mapping[str, Any]]] = {}
+        self.cells: dict[tuple[str, str], Any] = {}
         self.failures: dict[str, Failed] = {}
         self.sessions: list[Mapping[str, Any]] = []
         self.notes: list[str] = []
@@ -229,6 +237,7 @@ class _Reader:
         if take.key != key:
             return False
         self.takes[line_of(key, record["labels"])] = (take, record["labels"])
+        self.cells[line_of("", record["labels"])] = record["labels"].get("cell")
         return True
 
     def _failed(self, record: Mapping[str, Any]) -> bool:

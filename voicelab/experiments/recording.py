@@ -251,12 +251,14 @@ def _declare(folder: Path, capabilities: Capabilities) -> None:
     path = folder / _BACKEND
     if path.is_file():
         before = _declared(folder)
-        if before.seed != "unknown" and capabilities.seed == "unknown":
-            message = f"{folder} holds a recording of {before.name} ({before.fingerprint[:40]}), and what answers now"
-            raise StoreError(f"{message} could not be asked what it is: it is busy, or out of reach; try again")
-        # One that could not be asked when it was recorded first may be anyone.
-        if before.seed != "unknown" and before.fingerprint != capabilities.fingerprint:
+        asked = capabilities.seed != "unknown"
+        if before.fingerprint == capabilities.fingerprint and not asked:
+            return
+        # One that could not be asked when it was recorded first may be this one.
+        if before.fingerprint != capabilities.fingerprint and not (before.seed == "unknown" and asked):
             message = f"{folder} holds a recording of another backend ({before.name}, {before.fingerprint[:40]})"
+            if not asked:
+                message += ", or what answers now is busy or out of reach, and could not be asked what it is: try again"
             raise StoreError(f"{message}; give another folder, or remove it")
     record = {"version": _VERSION, "capabilities": capabilities_record(capabilities)}
     write_file(path, json.dumps(record, indent=2, ensure_ascii=False).encode() + b"\n", replace=True)

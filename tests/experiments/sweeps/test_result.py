@@ -72,20 +72,25 @@ def test_the_table_of_a_manifest_is_in_the_order_of_the_grid(tmp_path: Path) -> 
     assert table.columns[-1] == "undefined"
 
 
-@pytest.mark.parametrize("then", [[0.5, 0.9, 1], [0.7, 1]])
-def test_a_cell_of_a_sweep_that_was_changed_has_a_number_of_its_own(then: list[float], tmp_path: Path) -> None:
+@pytest.mark.parametrize("then", [[0.5, 0.9, 1], [0.7, 1], [0.5, 0.7]])
+@pytest.mark.parametrize("repeats", [1, 2, 3])
+def test_a_cell_of_a_sweep_that_was_changed_has_a_number_of_its_own(
+    then: list[float], repeats: int, tmp_path: Path
+) -> None:
     path = tmp_path / "run.jsonl"
     sweep(ToneBackend(), {"temperature": [0.5, 1]}, repeats=2).run(manifest=path)
-    sweep(ToneBackend(), {"temperature": then}, repeats=2).run(manifest=path)
+    sweep(ToneBackend(), {"temperature": then}, repeats=repeats).run(manifest=path)
     run = load(path)
     table = run.frame()
-    assert len(table) == 6
+    assert len(table) == sum(max(2 * (value in (0.5, 1)), repeats * (value in then)) for value in {0.5, 1, *then})
     assert (table.groupby("cell").temperature.nunique() == 1).all()
     assert (table.groupby("temperature").cell.nunique() == 1).all()
-    if then[0] == 0.5:  # grown: the numbers and the order are those of the last sweep
-        assert table.temperature.tolist() == [value for value in then for _ in range(2)]
+    assert table.cell.is_monotonic_increasing
+    assert [labels["cell"] for labels in run.labels] == table.cell.tolist()
+    if then == [0.5, 0.9, 1]:  # grown: the numbers and the order are those of the last sweep
+        assert table.temperature.drop_duplicates().tolist() == then
     written = path.read_bytes()
-    sweep(ToneBackend(), {"temperature": then}, repeats=2).run(manifest=path)
+    sweep(ToneBackend(), {"temperature": then}, repeats=repeats).run(manifest=path)
     assert path.read_bytes() == written
     pd.testing.assert_frame_equal(load(path).frame(), table)
 
