@@ -33,6 +33,7 @@ import systems
 from machine import machine, report
 from numpy.typing import NDArray
 from recognise import recognise, words
+from scipy.signal import fftconvolve
 
 from voicelab.audio.analysis import f0, mel
 from voicelab.audio.clip import Clip
@@ -55,6 +56,16 @@ def noisy(samples: Samples, rate: int, snr_db: float = 10.0) -> Samples:
     return (samples + noise).astype(np.float32)
 
 
+def roomy(samples: Samples, rate: int, seconds: float = 0.5) -> Samples:
+    """Add a tail as loud as the voice itself, which falls by 60 dB in `seconds`: a living room from two metres away."""
+    time = np.arange(round(seconds * rate)) / rate
+    tail = np.random.default_rng(0).standard_normal(time.size) * 10 ** (-3 * time / seconds)
+    wet = fftconvolve(samples, tail)[: samples.size]
+    wet *= np.sqrt(np.mean(np.square(samples)) / np.mean(np.square(wet)))
+    heard = samples + wet
+    return (heard * np.abs(samples).max() / np.abs(heard).max()).astype(np.float32)
+
+
 def telephone(samples: Samples, rate: int) -> Samples:
     """Keep 300 to 3,400 Hz and go through 8 kHz and the 8 bits of mu-law."""
     narrow = np.clip(soxr.resample(samples, rate, 8000), -1, 1)
@@ -68,6 +79,7 @@ def telephone(samples: Samples, rate: int) -> Samples:
 CONDITIONS: dict[str, tuple[float, Callable[[Samples, int], Samples] | None]] = {
     "clean": (REFERENCE_S, None),
     "noise": (REFERENCE_S, noisy),
+    "room": (REFERENCE_S, roomy),
     "telephone": (REFERENCE_S, telephone),
     "short": (3.0, None),
     "long": (60.0, None),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from clone import follows, likeness, noisy, pitch_error, portrait, ranks, spectrum_distance, telephone
+from clone import follows, likeness, noisy, pitch_error, portrait, ranks, roomy, spectrum_distance, telephone
 
 from voicelab.audio.clip import Clip
 
@@ -53,6 +53,17 @@ def test_noise_lies_ten_decibels_below() -> None:
     clean = _voice(120, 6).samples
     added = noisy(clean, RATE) - clean
     assert 10 * np.log10(np.mean(clean**2) / np.mean(added**2)) == pytest.approx(10, abs=0.01)
+
+
+def test_a_room_goes_on_after_the_sound_and_falls_by_sixty_decibels_in_half_a_second() -> None:
+    click = np.zeros(RATE, np.float32)
+    click[0] = 1
+    heard = roomy(click, RATE)
+    power = [float(np.mean(np.square(heard[int(at * RATE) :][: RATE // 50]))) for at in (0.05, 0.25, 0.45)]
+    assert 10 * np.log10(power[0] / power[1]) == pytest.approx(24, abs=2)
+    assert 10 * np.log10(power[1] / power[2]) == pytest.approx(24, abs=2)
+    assert not heard[RATE // 2 + 1 :].any() or np.abs(heard[RATE // 2 + 1 :]).max() < 1e-6
+    assert float(np.sum(np.square(heard[1:]))) == pytest.approx(float(np.square(heard[0])), rel=0.2)
 
 
 def test_a_telephone_keeps_three_hundred_to_three_thousand_four_hundred_hertz() -> None:
