@@ -138,12 +138,11 @@ def test_another_thread_can_close_a_stream_that_waits_for_an_answer(served: Serv
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signal can be sent to a thread here")
+@pytest.mark.parametrize("connect", [ServiceBackend], ids=["blocking"])  # on a loop an interrupt cancels the task
 def test_an_interrupt_while_waiting_for_an_answer_ends_the_work_at_once(served: Serve) -> None:
     go = threading.Event()
     voice = ToneBackend(lambda _: go.wait(10))
     with served(voice) as backend:
-        if not isinstance(backend, ServiceBackend):
-            pytest.skip("on a loop an interrupt is asyncio's, which cancels the task")
         main = threading.get_ident()
         timer = threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT))
         timer.start()
