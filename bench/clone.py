@@ -63,7 +63,7 @@ def roomy(samples: Samples, rate: int, seconds: float = 0.5) -> Samples:
     wet = fftconvolve(samples, tail)[: samples.size]
     wet *= np.sqrt(np.mean(np.square(samples)) / np.mean(np.square(wet)))
     heard = samples + wet
-    return (heard * np.abs(samples).max() / np.abs(heard).max()).astype(np.float32)
+    return np.asarray(heard * np.abs(samples).max() / np.abs(heard).max(), np.float32)
 
 
 def telephone(samples: Samples, rate: int) -> Samples:

@@ -76,6 +76,8 @@ def test_the_text_comes_from_stdin(run: Any, service: str, tones: Any) -> None:
     assert tones.asked[0][0].text == "from a pipe"
     assert run("say", "-", "--base-url", service, stdin=b"\xef\xbb\xbfcaf\xc3\xa9").exit_code == 0
     assert tones.asked[1][0].text == "café"
+    assert run("say", "-", "--base-url", service, stdin=b"one\r\ntwo\rthree\n").exit_code == 0
+    assert tones.asked[2][0].text == "one\ntwo\nthree\n"
 
 
 def test_a_text_that_is_no_utf_8_is_refused(run: Any) -> None:
@@ -83,6 +85,7 @@ def test_a_text_that_is_no_utf_8_is_refused(run: Any) -> None:
     assert done.exit_code == 2
     assert "text: " in done.stderr
     assert "byte 3" in done.stderr
+    assert "byte 6" in run("say", "-", stdin=b"\xef\xbb\xbfcaf\xe9").stderr
 
 
 def test_stdout_carries_audio_and_nothing_else(run: Any, service: str) -> None:
