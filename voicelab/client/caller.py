@@ -38,8 +38,9 @@ _Client = TypeVar("_Client", httpx.Client, httpx.AsyncClient)
 # Of an answer that is no audio; a voice model record has a few KiB.
 _LONGEST_ANSWER = 4 * 1024 * 1024
 _PROBE_SECONDS = 3.0
-# A service that lets the probe hang is not asked again before this has passed, an address that swallows it not before that.
+# A service that lets the probe hang is not asked again before this has passed.
 _PROBE_PAUSE_SECONDS = 60.0
+# The same for an address that swallows it: there may be a service soon.
 _ABSENT_PAUSE_SECONDS = 10.0
 # What httpx reads of the environment.
 _SURROUNDINGS = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
