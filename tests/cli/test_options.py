@@ -108,3 +108,8 @@ def test_a_bad_value_is_one_line_that_names_the_field(run: Any, name: str, writt
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert f"{name}: " in line
+
+
+def test_a_whole_number_that_is_no_choice_is_told_the_choices(run: Any) -> None:
+    assert "mp3_bitrate: Input should be 64, 128 or 192" in run("say", "one", "--mp3-bitrate", "100").stderr
+    assert "mp3_bitrate: should be a whole number, not 'many'" in run("say", "one", "--mp3-bitrate", "many").stderr

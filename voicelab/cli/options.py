@@ -142,8 +142,11 @@ def _convert(raw: Mapping[str, Any], known: Mapping[str, FieldInfo]) -> dict[str
 def _value(name: str, text: Any, field: FieldInfo) -> Any:
     kind = _kind(field.annotation)
     if get_origin(kind) is Literal:
-        # The value that is written so; anything else goes on as it is, for the schema to refuse.
-        return next((choice for choice in get_args(kind) if str(choice) == text), text)
+        # The value that is written so; anything else goes on, as a number where the choices are, for the schema to refuse.
+        written = {str(choice): choice for choice in get_args(kind)}
+        if text not in written and all(isinstance(choice, int) for choice in written.values()):
+            return whole_number(name, text)
+        return written.get(text, text)
     if kind is bytes:
         return Path(text).read_bytes()
     if kind not in {int, float}:
