@@ -1,7 +1,9 @@
-"""Notebooks that are run: what moved is told in words, and nothing reaches a network."""
+"""Notebooks that are run: what moved is said in words, and nothing reaches a network."""
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import os
 import re
@@ -12,10 +14,11 @@ from pathlib import Path
 import pytest
 from nbformat.v4 import new_output
 from nbval.plugin import get_sanitize_patterns
+from PIL import Image
 
 from tests.checks.conftest import Write, displayed, printed, shown
-from voicelab.checks import MASKS, Limits, check, update
-from voicelab.checks.compare import Comparing, Masks
+from voicelab.checks import MASKS, NotebookLimits, check, update
+from voicelab.checks.compare import Masks, OutputComparison
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.replay import Tolerance
 
@@ -23,6 +26,13 @@ CLIP = "Clip(2.88 s, 44100 Hz, -26 dBFS, F0 102 Hz, mel -26 -39 -48 dB)"
 # What a cell shows as its last value, whatever its text.
 SHOW = "class Shown(str):\n    def __repr__(self):\n        return str(self)\n"
 MOVED = SHOW + f"\nShown({CLIP.replace('102', '110')!r})"
+
+# The picture that is committed, and code that draws a larger one.
+DRAWN = (
+    "import base64, io\nfrom PIL import Image\ndata = io.BytesIO()\nImage.new('L', (32, 32)).save(data, 'PNG')"
+    "\nfrom IPython.display import publish_display_data\n"
+    "publish_display_data({'image/png': base64.b64encode(data.getvalue()).decode(), 'text/plain': 'a picture'})"
+)
 
 AWAY = "import socket\ntry:\n    socket.create_connection(('192.0.2.1', 9))\nexcept OSError as error:\n    print(error)"
 CHILD = (
@@ -51,8 +61,19 @@ HERE = (
 )
 
 
-def told(was: str, now: str, masks: Masks | None = None) -> list[str]:
-    return [item.words for item in Comparing(masks or Masks(), Tolerance()).differences([shown(was)], [shown(now)])]
+def _square(side: int) -> str:
+    data = io.BytesIO()
+    Image.new("L", (side, side)).save(data, "PNG")
+    return base64.b64encode(data.getvalue()).decode()
+
+
+PICTURE = _square(16)
+
+
+def words_of(was: str, now: str, masks: Masks | None = None) -> list[str]:
+    return [
+        item.words for item in OutputComparison(masks or Masks(), Tolerance()).differences([shown(was)], [shown(now)])
+    ]
 
 
 def test_one_output_value_that_was_changed_is_found(write: Write) -> None:
@@ -107,6 +128,7 @@ def test_everything_that_happens_when_cells_run(write: Write, monkeypatch: pytes
         ("# NBVAL_RAISES_EXCEPTION\n1 / 0", new_output("error", ename="ZeroDivisionError", evalue="division by zero")),
         ("print(1)", printed("1\n"), shown("gone")),
         (MOVED, shown(CLIP)),
+        (DRAWN, new_output("display_data", {"image/png": PICTURE, "text/plain": "a picture"})),
         ("# NBVAL_IGNORE_OUTPUT\nobject()", shown("<object at 0x7f0000000000>")),
         ("object()", shown("<object at 0x7f0000000000>")),
         ("1 / 0", shown("inf")),
@@ -119,18 +141,19 @@ def test_everything_that_happens_when_cells_run(write: Write, monkeypatch: pytes
             "difference",
             "output 1 (text/plain): the clip moved: F0 +131 cents (tolerance 50): beyond tolerance",
         ),
+        (14, "difference", "output 1 (image/png): 32 × 32 pixels where it was 16 × 16"),
         (
-            15,
+            16,
             "difference",
             "output 1 (text/plain): only addresses in memory differ: show something that has a name of its own",
         ),
-        (16, "error", "the cell failed: ZeroDivisionError: division by zero"),
+        (17, "error", "the cell failed: ZeroDivisionError: division by zero"),
     ]
 
 
 def test_a_cell_that_does_not_end_and_a_kernel_that_dies(write: Write) -> None:
     hangs = write(("import time\nwhile True:\n    time.sleep(0.1)",))
-    (finding,) = check(hangs, limits=Limits(timeout_s=2)).findings
+    (finding,) = check(hangs, limits=NotebookLimits(timeout_s=2)).findings
     assert (finding.cell, finding.kind) == (1, "timeout")
     dies = write(("x = 1",), ("import os\nos._exit(1)",), name="dies.ipynb")
     before = dies.read_bytes()
@@ -140,18 +163,18 @@ def test_a_cell_that_does_not_end_and_a_kernel_that_dies(write: Write) -> None:
     assert "kernel died" in finding.message
 
 
-def test_sound_and_pictures_are_masked_and_what_is_told_of_them_is_not() -> None:
+def test_sound_and_pictures_are_masked_and_their_figures_are_not() -> None:
     page = '<audio src="data:audio/mpeg;base64,{}"><img src="data:image/png;base64,{}"><p>{}</p>'
-    assert told(page.format("AAAA", "BBBB", CLIP), page.format("CCCC", "DDDD", CLIP)) == []
-    (words,) = told(page.format("AAAA", "BBBB", CLIP), page.format("CCCC", "DDDD", CLIP.replace("2.88", "3.00")))
+    assert words_of(page.format("AAAA", "BBBB", CLIP), page.format("CCCC", "DDDD", CLIP)) == []
+    (words,) = words_of(page.format("AAAA", "BBBB", CLIP), page.format("CCCC", "DDDD", CLIP.replace("2.88", "3.00")))
     assert "duration +0.12 s" in words
 
 
 def test_masks_of_ones_own(tmp_path: Path) -> None:
     own = tmp_path / "own.cfg"
     own.write_text("[date]\nregex: \\d{4}-\\d\\d-\\d\\d\nreplace: DATE\n")
-    assert told("on 2026-01-01", "on 2026-02-02", Masks([own])) == []
-    assert told("on 2026-01-01", "on 2026-02-02") != []
+    assert words_of("on 2026-01-01", "on 2026-02-02", Masks([own])) == []
+    assert words_of("on 2026-01-01", "on 2026-02-02") != []
     for wrong in ("no section", "[x]\nregex: (", "[x]\nregex: a"):
         own.write_text(wrong)
         with pytest.raises(RequestInvalid, match="masks"):
@@ -168,7 +191,7 @@ def test_masks_of_ones_own(tmp_path: Path) -> None:
     ],
 )
 def test_differences_in_words(was: str, now: str, words: str) -> None:
-    (said,) = told(was, now)
+    (said,) = words_of(was, now)
     assert words in said
     assert len(said) < 300
 
@@ -177,12 +200,12 @@ def test_nbval_reads_the_masks_too() -> None:
     rules = list(get_sanitize_patterns(MASKS.read_text(encoding="utf-8")))
     assert len(rules) == MASKS.read_text(encoding="utf-8").count("[e") + 3
     svg = '<path id="{0}{1}"/><use href="#{0}{1}"/><g clip-path="url(#p{1})"/><dc:date>{2}</dc:date>'
-    assert told(svg.format("m", "0123456789", "2026-01-01"), svg.format("m", "abcdef0123", "2026-01-02")) == []
-    assert told(svg.format("m", "0123456789", "1"), svg.format("x", "0123456789", "1")) != []
+    assert words_of(svg.format("m", "0123456789", "2026-01-01"), svg.format("m", "abcdef0123", "2026-01-02")) == []
+    assert words_of(svg.format("m", "0123456789", "1"), svg.format("x", "0123456789", "1")) != []
 
 
 def test_only_the_figures_of_clips_are_let_pass_and_only_within_tolerance() -> None:
-    compare = Comparing(Masks(), Tolerance())
+    compare = OutputComparison(Masks(), Tolerance())
     near, far = CLIP.replace("2.88", "2.90"), CLIP.replace("2.88", "2.99")
     for was, now, tolerable in ((CLIP, near, True), (CLIP, far, False), (f"{CLIP} a", f"{near} b", False)):
         (difference,) = compare.differences([shown(was)], [shown(now)])
@@ -197,7 +220,7 @@ def test_a_notebook_for_a_kernel_that_is_not_here(write: Write) -> None:
 
 
 def test_another_kind_of_output() -> None:
-    (said,) = Comparing(Masks(), Tolerance()).differences([shown("1")], [shown("1", "<b>1</b>")])
+    (said,) = OutputComparison(Masks(), Tolerance()).differences([shown("1")], [shown("1", "<b>1</b>")])
     assert said.words == "output 1 is text/html and text/plain where it was text/plain"
 
 

@@ -9,22 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from voicelab.checks.compare import Comparing, Masks
+from voicelab.checks.compare import Masks, OutputComparison, processor
 from voicelab.checks.execute import Execution, execute, read
-from voicelab.checks.finding import Finding, asks, code_cells, outputs_of
-from voicelab.checks.lint import lint, source_digest
-from voicelab.checks.preview import invisible
-from voicelab.checks.processor import processor
+from voicelab.checks.lint import Finding, code_cells, invisible, lint, outputs_of, requests, source_digest
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.replay import Tolerance
 
-__all__ = ["Limits", "Report", "check", "update"]
+__all__ = ["NotebookLimits", "NotebookReport", "check", "update"]
 
 _ELSEWHERE = "its figures are from another kind of processor ({}; here {}), so they and its pictures are not compared"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class NotebookLimits:
     """What a notebook may take: bytes of an output, of the file and of memory (None: any), seconds of a cell."""
 
     output_bytes: int = 2**20
@@ -34,8 +31,8 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What came of a notebook: what is wrong, in the order of its cells, and what is only good to know.
+class NotebookReport:
+    """What checking a notebook gave: ``findings`` in the order of its cells, and ``notes`` that do not fail it.
 
     ``seconds`` and ``memory`` (the peak of the kernel and what it started, in bytes) are None when it was not run.
     """
@@ -56,21 +53,21 @@ class Report:
 def check(
     path: str | Path,
     *,
-    limits: Limits | None = None,
+    limits: NotebookLimits | None = None,
     masks: Iterable[Path] = (),
     run: bool = True,
     recordings_only: bool = False,
     tolerant: bool = False,
     pictures: bool = True,
     tolerance: Tolerance | None = None,
-) -> Report:
+) -> NotebookReport:
     """Return what is wrong with a notebook; its file is left as it is.
 
     Where its outputs were made on another kind of processor, which its metadata tell, figures and pictures are not
     compared, and a note says so: the same voice rounds otherwise there, so that some takes come out otherwise.
 
     Args:
-        path: the notebook, with the outputs it is known to give.
+        path: the notebook, executed, with its outputs.
         limits: sizes, memory and times; the defaults when None.
         masks: further files of masks, in nbval's format.
         run: execute it, offline, and compare its outputs; without, only what the file itself tells.
@@ -83,63 +80,65 @@ def check(
     Raises MissingExtra when Jupyter's parts are not installed, RequestInvalid for masks that are none, OSError for a
     file that cannot be read.
     """
-    path, bounds, told = Path(path), limits or Limits(), Masks(masks)
+    path, bounds, all_masks = Path(path), limits or NotebookLimits(), Masks(masks)
     try:
         notebook = read(path)
     except RequestInvalid as error:
-        return Report(path, (Finding(path, None, "not-a-notebook", error.errors[0].msg),))
-    found = list(lint(path, notebook, output_bytes=bounds.output_bytes, notebook_bytes=bounds.notebook_bytes))
+        return NotebookReport(path, (Finding(path, None, "not-a-notebook", error.errors[0].msg),))
+    findings = list(lint(path, notebook, output_bytes=bounds.output_bytes, notebook_bytes=bounds.notebook_bytes))
     notes = [Finding(path, *hit) for hit in invisible(notebook)]
     cells = len(list(code_cells(notebook)))
     if not run:
-        return Report(path, tuple(found), tuple(notes), cells)
+        return NotebookReport(path, tuple(findings), tuple(notes), cells)
     elsewhere = notebook.metadata.get("voicelab", {}).get("processor", processor())
     same = elsewhere == processor()
     if not same:
         notes.append(Finding(path, None, "processor", _ELSEWHERE.format(elsewhere, processor())))
-    compare = Comparing(told, tolerance or Tolerance(), pictures=pictures and same, figures=same)
+    compare = OutputComparison(all_masks, tolerance or Tolerance(), pictures=pictures and same, figures=same)
     done = execute(path, notebook, timeout=bounds.timeout_s, recordings_only=recordings_only)
     for finding, tolerable in _differences(path, notebook, done, compare):
-        (notes if tolerable and tolerant else found).append(finding)
-    found += _stopped(path, done, bounds)
-    found.sort(key=lambda finding: finding.cell or 0)
-    return Report(path, tuple(found), tuple(notes), cells, done.seconds, done.memory)
+        (notes if tolerable and tolerant else findings).append(finding)
+    findings += _stopped(path, done, bounds)
+    findings.sort(key=lambda finding: finding.cell or 0)
+    return NotebookReport(path, tuple(findings), tuple(notes), cells, done.seconds, done.memory)
 
 
-def update(path: str | Path, *, limits: Limits | None = None, recordings_only: bool = False) -> Report:
+def update(path: str | Path, *, limits: NotebookLimits | None = None, recordings_only: bool = False) -> NotebookReport:
     """Execute a notebook offline and write what it shows now into its file, without times, states or what else changes.
 
     The file is replaced whole, and only when every cell ran and nothing that ``check`` finds in a file is wrong with
     it. Arguments and errors are those of ``check``.
     """
-    path, bounds = Path(path), limits or Limits()
+    path, bounds = Path(path), limits or NotebookLimits()
     try:
         notebook = read(path)
     except RequestInvalid as error:
-        return Report(path, (Finding(path, None, "not-a-notebook", error.errors[0].msg),))
+        return NotebookReport(path, (Finding(path, None, "not-a-notebook", error.errors[0].msg),))
     done = execute(path, notebook, timeout=bounds.timeout_s, recordings_only=recordings_only)
     cells = len(list(code_cells(notebook)))
-    found = list(_stopped(path, done, bounds))
-    if not found:
-        found = _write(path, _normalised(done.notebook, notebook), bounds)
-    return Report(path, tuple(found), (), cells, done.seconds, done.memory)
+    findings = list(_stopped(path, done, bounds))
+    if not findings:
+        findings = _write(path, _normalised(done.notebook, notebook), bounds)
+    return NotebookReport(path, tuple(findings), (), cells, done.seconds, done.memory)
 
 
-def _differences(path: Path, notebook: Any, done: Execution, compare: Comparing) -> Iterable[tuple[Finding, bool]]:
+def _differences(
+    path: Path, notebook: Any, done: Execution, compare: OutputComparison
+) -> Iterable[tuple[Finding, bool]]:
     for (number, cell), (_, now) in zip(code_cells(notebook), code_cells(done.notebook), strict=True):
         if done.stopped is not None and number >= (done.stopped.cell or 0):
             return
-        if not asks(cell, "nbval-ignore-output", "nbval-skip"):
+        if not requests(cell, "nbval-ignore-output", "nbval-skip"):
             for difference in compare.differences(outputs_of(cell), outputs_of(now)):
                 yield Finding(path, number, "difference", difference.words), difference.tolerable
 
 
-def _stopped(path: Path, done: Execution, bounds: Limits) -> Iterable[Finding]:
+def _stopped(path: Path, done: Execution, bounds: NotebookLimits) -> Iterable[Finding]:
     if done.stopped is not None:
         yield done.stopped
     if bounds.memory_bytes is not None and done.memory is not None and done.memory > bounds.memory_bytes:
-        told = f"{done.memory / 2**20:.0f} MiB at most; it may have {bounds.memory_bytes / 2**20:.0f} MiB"
-        yield Finding(path, None, "memory", told)
+        message = f"{done.memory / 2**20:.0f} MiB at most; it may have {bounds.memory_bytes / 2**20:.0f} MiB"
+        yield Finding(path, None, "memory", message)
 
 
 def _normalised(fresh: Any, was: Any) -> Any:
@@ -156,7 +155,7 @@ def _normalised(fresh: Any, was: Any) -> Any:
     return fresh
 
 
-def _write(path: Path, notebook: Any, bounds: Limits) -> list[Finding]:
+def _write(path: Path, notebook: Any, bounds: NotebookLimits) -> list[Finding]:
     import nbformat
 
     descriptor, name = tempfile.mkstemp(suffix=".ipynb", dir=path.parent)
@@ -164,10 +163,10 @@ def _write(path: Path, notebook: Any, bounds: Limits) -> list[Finding]:
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             nbformat.write(notebook, file)
-        found = list(lint(new, notebook, output_bytes=bounds.output_bytes, notebook_bytes=bounds.notebook_bytes))
-        if not found:
+        findings = list(lint(new, notebook, output_bytes=bounds.output_bytes, notebook_bytes=bounds.notebook_bytes))
+        if not findings:
             new.chmod(path.stat().st_mode & 0o777)
             new.replace(path)
-        return [Finding(path, item.cell, item.kind, f"{item.message}; nothing was written") for item in found]
+        return [Finding(path, item.cell, item.kind, f"{item.message}; nothing was written") for item in findings]
     finally:
         new.unlink(missing_ok=True)

@@ -1,24 +1,197 @@
-"""What a notebook shows compared with what it showed: strictly, but for sound and pictures that differ by processor."""
+"""What a notebook shows now, compared with what it showed.
+
+Strict, except for clips (by their printed figures, within tolerances where asked for), for pictures (coarsely) and for
+figures made on another kind of processor, where floating-point sums round differently. nbval's own comparison is not used:
+it knows equal or not equal, so it can neither say how far a clip moved nor tolerate it, and it compares pictures byte by
+byte. ``pytest --nbval notebooks/`` works beside it with the same masks.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+import io
+import math
+import platform
 import re
 from collections.abc import Iterable, Iterator
 from configparser import ConfigParser
 from configparser import Error as ConfigError
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from voicelab.checks.digests import digests_in, moved, without_digests
-from voicelab.checks.finding import mime_texts
-from voicelab.checks.lint import WIDGET
-from voicelab.checks.pictures import moved_picture
-from voicelab.checks.processor import without_figures
+import numpy as np
+
+from voicelab.audio.analysis import Digest
+from voicelab.checks.lint import WIDGET, mime_texts
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.replay import Tolerance
 
-__all__ = ["MASKS", "Comparing", "Difference", "Masks"]
+__all__ = [
+    "MASKS",
+    "Masks",
+    "Move",
+    "OutputComparison",
+    "OutputDifference",
+    "digests_in",
+    "moved",
+    "moved_picture",
+    "processor",
+    "without_digests",
+    "without_figures",
+]
+
+
+_NUMBER: Final = r"-?(?:\d+(?:\.\d+)?|inf)"
+_CLIP: Final = re.compile(
+    rf"Clip\((?P<duration>{_NUMBER}) s, \d+ Hz, (?P<level>{_NUMBER}) dBFS, "
+    rf"(?:unvoiced|F0 (?P<f0>{_NUMBER}) Hz), mel (?P<mel>{_NUMBER}(?: {_NUMBER})*) dB"
+)
+
+
+def digests_in(text: str) -> list[Digest]:
+    """Return the figures of every ``Clip(…)`` in a text, in order, as they were rounded there."""
+    return [
+        Digest(
+            duration=float(match["duration"]),
+            level=float(match["level"]),
+            f0=None if match["f0"] is None else float(match["f0"]),
+            mel=tuple(map(float, match["mel"].split())),
+        )
+        for match in _CLIP.finditer(text)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What moved between two clips, in words, and whether any of it is beyond what is tolerated."""
+
+    words: str
+    beyond: bool
+
+    def __str__(self) -> str:
+        return self.words
+
+
+def without_digests(text: str) -> str:
+    """Return a text with the figures of its clips left out."""
+    return _CLIP.sub("Clip(", text)
+
+
+def moved(was: Digest, now: Digest, tolerance: Tolerance) -> Move:
+    """Say which figures differ and by how much, each against what is tolerated: "level +2 dB (tolerance 1.5)"."""
+    differences = list(_differences(was, now, tolerance))
+    if not differences:
+        return Move("the figures are the same", beyond=False)
+    # The figures are rounded; what is just at a bound may be over it or under it.
+    beyond = any(over for _, over in differences)
+    verdict = "beyond" if beyond else "within"
+    return Move(f"{', '.join(words for words, _ in differences)}: {verdict} tolerance", beyond)
+
+
+def _differences(was: Digest, now: Digest, tolerance: Tolerance) -> Iterator[tuple[str, bool]]:
+    def compared(name: str, difference: float, unit: str, bound: float, digits: int = 0) -> tuple[str, bool]:
+        return f"{name} {difference:+.{digits}f} {unit} (tolerance {bound:g})", abs(difference) > bound + 1e-9
+
+    if was.duration != now.duration:
+        yield compared("duration", now.duration - was.duration, "s", tolerance.seconds, 2)
+    if was.level != now.level:
+        yield compared("level", now.level - was.level, "dB", tolerance.db)
+    if (was.f0 is None) != (now.f0 is None):
+        yield f"F0 {'gone' if now.f0 is None else 'where there was none'}", True
+    elif was.f0 and now.f0 and was.f0 != now.f0:
+        yield compared("F0", 1200.0 * math.log2(now.f0 / was.f0), "cents", tolerance.cents)
+    if len(was.mel) != len(now.mel):
+        yield f"{len(now.mel)} mel bands instead of {len(was.mel)}", True
+    elif was.mel != now.mel:
+        band, largest = max(
+            enumerate(b - a for a, b in zip(was.mel, now.mel, strict=True)), key=lambda item: abs(item[1])
+        )
+        yield compared(f"mel band {band + 1} of {len(now.mel)}", largest, "dB", tolerance.mel_db)
+
+
+# A picture is looked at in this many fields a side; what is drawn alike differs by a few grey levels in none of them.
+_FIELDS: Final = 64
+_GREY: Final = 0.12
+_MOST: Final = 2
+
+
+def moved_picture(was: str, now: str) -> str | None:
+    """Say in what two pictures (base64 of PNG or JPEG) differ; None when they show the same.
+
+    They differ when their sizes do, or when more than 2 of 64 × 64 fields differ by more than 12% of the range from
+    black to white in their mean.
+    """
+    if was == now:
+        return None
+    import numpy as np
+
+    try:
+        old, new = _opened(was), _opened(now)
+    except (OSError, binascii.Error) as error:
+        return f"a picture that cannot be read: {error}"
+    if old.size != new.size:
+        return "{} × {} pixels where it was {} × {}".format(*new.size, *old.size)
+    fields = [np.asarray(image.resize((_FIELDS, _FIELDS), _box()), dtype=np.float64) / 255.0 for image in (old, new)]
+    apart = np.abs(fields[0] - fields[1]).max(axis=2) > _GREY
+    if apart.sum() <= _MOST:
+        return None
+    rows, columns = np.nonzero(apart)
+    place = f"{_third(rows.mean(), 'top', 'middle', 'bottom')} {_third(columns.mean(), 'left', 'centre', 'right')}"
+    return f"the picture shows something else: {apart.mean():.1%} of it differs, around the {place}"
+
+
+def _opened(data: str) -> Any:
+    """Return a picture on white, as RGB."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(base64.b64decode(data))).convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+
+
+def _box() -> Any:
+    from PIL import Image
+
+    return Image.Resampling.BOX
+
+
+def _third(place: float, first: str, second: str, third: str) -> str:
+    return (first, second, third)[min(2, int(3 * place / _FIELDS))]
+
+
+# The first is how a recording is named where it has no other name: by its bytes.
+_FIGURE: Final = re.compile(r"#[0-9a-f]{4}\b|[-+−]?\b\d+(?:[.,]\d+)*(?:e[-+]?\d+)?|\bnan\b|\binf\b", re.IGNORECASE)
+_SPACE: Final = re.compile(r"[ \t]+")
+
+
+@cache
+def processor() -> str:
+    """Name the kind of processor here, "x86_64 AuthenticAMD 5f3a9c01".
+
+    The last part is a digest of a product of two matrices. It tells how the libraries round here, which the name alone
+    does not: they choose their arithmetic by what else the processor can.
+    """
+    # So small that BLAS takes one thread for it, however many it may have.
+    left, right = np.random.default_rng(0).standard_normal((2, 32, 256), dtype=np.float32)
+    products = (left @ right.T).tobytes() + (left @ right[0]).tobytes()
+    return f"{platform.machine()} {_vendor()} {hashlib.sha256(products).hexdigest()[:8]}"
+
+
+def without_figures(text: str) -> str:
+    """Return a text with every number in it as ``#``, and every gap one space wide: columns are as wide as their figures."""
+    return _SPACE.sub(" ", _FIGURE.sub("#", without_digests(text)))
+
+
+def _vendor() -> str:
+    try:
+        vendor = re.search(r"^vendor_id\s*:\s*(\S+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        vendor = None
+    return vendor[1] if vendor else platform.processor() or "unknown"
+
 
 MASKS: Final = Path(__file__).with_name("masks.cfg")
 """The masks that always apply, in nbval's format (``--nbval-sanitize-with`` takes the file as it is)."""
@@ -31,7 +204,7 @@ _Shown = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class OutputDifference:
     """What differs, in words; ``tolerable`` when it is only the figures of clips, and all are within tolerance."""
 
     words: str
@@ -68,47 +241,47 @@ class Masks:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparing:
-    """How outputs are compared: behind which masks, with which tolerance told; pictures and figures too or not."""
+class OutputComparison:
+    """How outputs are compared: after which masks, within which tolerance, and whether pictures and figures count."""
 
     masks: Masks
     tolerance: Tolerance
     pictures: bool = True
     figures: bool = True
 
-    def differences(self, was: list[Any], now: list[Any]) -> Iterator[Difference]:
+    def differences(self, was: list[Any], now: list[Any]) -> Iterator[OutputDifference]:
         """Yield what differs between the outputs of a cell, as committed and as they are now."""
         before, after = _merged(was), _merged(now)
         if [place for place, _ in before] != [place for place, _ in after]:
             gone = [f"{place} ({_kinds(shown)})" for place, shown in before if place not in dict(after)]
             new = [f"{place} ({_kinds(shown)})" for place, shown in after if place not in dict(before)]
-            told = [f"{word}: {', '.join(places)}" for word, places in (("missing", gone), ("new", new)) if places]
-            yield Difference("; ".join(told))
+            changes = [f"{word}: {', '.join(places)}" for word, places in (("missing", gone), ("new", new)) if places]
+            yield OutputDifference("; ".join(changes))
         for place, old in before:
             new_one = dict(after).get(place)
             if new_one is None:
                 continue
             if [mime for mime, _ in old] != [mime for mime, _ in new_one]:
-                yield Difference(f"{place} is {_kinds(new_one)} where it was {_kinds(old)}")
+                yield OutputDifference(f"{place} is {_kinds(new_one)} where it was {_kinds(old)}")
                 continue
             yield from self._in_one(place, old, new_one)
 
-    def _in_one(self, place: str, old: _Shown, new: _Shown) -> Iterator[Difference]:
+    def _in_one(self, place: str, old: _Shown, new: _Shown) -> Iterator[OutputDifference]:
         pairs = [(mime, a, b) for (mime, a), (_, b) in zip(old, new, strict=True) if mime != WIDGET]
-        texts = [(mime, self._told(a), self._told(b)) for mime, a, b in pairs if mime not in _PICTURES]
+        texts = [(mime, self._comparable(a), self._comparable(b)) for mime, a, b in pairs if mime not in _PICTURES]
         changed = [(mime, a, b) for mime, a, b in texts if a != b]
         if changed:
             # What is plain comes first: the same figures stand in the HTML beside it.
             mime, a, b = min(changed, key=lambda item: item[0] != "text/plain")
             tolerable = all(self._tolerable(a, b) for _, a, b in changed)
             name = place if mime == place else f"{place} ({mime})"
-            yield Difference(f"{name}: {self._explained(a, b)}", tolerable)
+            yield OutputDifference(f"{name}: {self._explained(a, b)}", tolerable)
             return
         for mime, a, b in pairs if self.pictures else ():
-            if mime in _PICTURES and (said := moved_picture(a, b)):
-                yield Difference(f"{place} ({mime}): {said}")
+            if mime in _PICTURES and (message := moved_picture(a, b)):
+                yield OutputDifference(f"{place} ({mime}): {message}")
 
-    def _told(self, text: str) -> str:
+    def _comparable(self, text: str) -> str:
         masked = self.masks(text)
         return masked if self.figures else without_figures(masked)
 

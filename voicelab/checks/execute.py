@@ -1,4 +1,4 @@
-"""A notebook executed from its beginning in a kernel of its own, without network, key, or anybody's settings."""
+"""A notebook executed from its beginning in its own kernel: no network, no key, no personal settings; its peak of memory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,72 @@ import time
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, Final
 
-from voicelab.checks.finding import Finding, asks, code_cells
-from voicelab.checks.memory import MemoryPeak
+from voicelab.checks.lint import Finding, code_cells, requests
 from voicelab.errors import MissingExtra, RequestInvalid
 
-__all__ = ["Execution", "execute", "read"]
+__all__ = ["Execution", "MemoryPeak", "execute", "read"]
+
+
+# The system keeps the peak of the main process itself; what its children hold is sampled.
+_INTERVAL_S: Final = 0.1
+
+
+class MemoryPeak:
+    """Watches a process and its descendants until ``stop()``, which returns the most that they held together, in bytes.
+
+    Several processes are counted by their proportional share (PSS), where the system tells it, so that a library that
+    they share counts once; a single one by its resident size.
+    """
+
+    def __init__(self, pid: int) -> None:
+        import psutil
+
+        self._main = psutil.Process(pid)
+        self._most = 0
+        self._ended = Event()
+        # At once: a notebook may end before the first interval has passed.
+        self._look()
+        self._thread = Thread(target=self._watch, name="voicelab-memory", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> int:
+        """Stop watching; return the peak. The process may have ended."""
+        self._ended.set()
+        self._thread.join()
+        self._look()
+        return self._most
+
+    def _watch(self) -> None:
+        while not self._ended.wait(_INTERVAL_S):
+            self._look()
+
+    def _look(self) -> None:
+        import psutil
+
+        try:
+            children = self._main.children(recursive=True)
+            held = sum(map(_share, (self._main, *children))) if children else self._main.memory_info().rss
+            self._most = max(self._most, held, _high_water(self._main))
+        except (psutil.Error, OSError):
+            return  # it has ended, or a child between two looks
+
+
+def _share(process: Any) -> int:
+    info = process.memory_full_info()
+    return int(getattr(info, "pss", info.rss))
+
+
+def _high_water(process: Any) -> int:
+    """Return the most that Linux has seen a process hold, in bytes; 0 elsewhere. No peak is too short for it."""
+    try:
+        with open(f"/proc/{process.pid}/status", encoding="ascii") as status:  # noqa: PTH123 - no file of ours
+            return next((int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:")), 0)
+    except OSError:
+        return 0
+
 
 _GUARD: Final = Path(__file__).with_name("guard")
 # Recordings need neither; an address or a key from outside would make the check depend on who runs it.
@@ -100,7 +159,10 @@ def _emptied(notebook: Any) -> Any:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     for _, cell in code_cells(fresh):
-        tags = {"raises-exception": asks(cell, "nbval-raises-exception"), "nbval-skip": asks(cell, "nbval-skip")}
+        tags = {
+            "raises-exception": requests(cell, "nbval-raises-exception"),
+            "nbval-skip": requests(cell, "nbval-skip"),
+        }
         if any(tags.values()):
             added = [tag for tag, wished in tags.items() if wished]
             cell.metadata["tags"] = [*cell.metadata.get("tags", ()), *added]
@@ -126,9 +188,9 @@ def _outcome(
     except CellTimeoutError:
         return Finding(path, place[0], "timeout", f"the cell was still running after {timeout:g} s")
     except CellExecutionError as error:
-        said = " ".join(_COLOURS.sub("", f"{error.ename}: {error.evalue}").split())
+        message = " ".join(_COLOURS.sub("", f"{error.ename}: {error.evalue}").split())
         lines = _COLOURS.sub("", error.traceback).splitlines()[-_LAST_LINES:]
-        return Finding(path, place[0], "error", f"the cell failed: {said}", "\n".join(lines))
+        return Finding(path, place[0], "error", f"the cell failed: {message}", "\n".join(lines))
     except DeadKernelError:
         return Finding(path, place[0] or None, "error", "the kernel died in this cell; was its memory enough?")
     except RuntimeError as error:
@@ -140,7 +202,7 @@ def _outcome(
 def _environment(folder: Path, recordings_only: bool) -> dict[str, str]:
     environment = {name: value for name, value in os.environ.items() if name not in _TAKEN_AWAY}
     inherited = environment.get("PYTHONPATH")
-    # One thread, unless told otherwise: sums in the same order on machines of any size.
+    # One thread unless the caller sets another number: sums in the same order on machines of any size.
     environment.setdefault("OMP_NUM_THREADS", "1")
     environment |= {case(name): _NOWHERE for name in _PROXIES for case in (str.lower, str.upper)}
     environment |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")

@@ -1,4 +1,4 @@
-"""What can be told of a notebook without running it: sizes, secrets, order, paths, widgets."""
+"""What a notebook's file says without running it: sizes, secrets, order, paths, widgets, what a code host would show."""
 
 from __future__ import annotations
 
@@ -8,12 +8,160 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
 
-from voicelab.checks.finding import Finding, asks, code_cells, mime_texts, outputs_of
+__all__ = [
+    "WIDGET",
+    "Finding",
+    "Hits",
+    "code_cells",
+    "empty",
+    "invisible",
+    "lint",
+    "mime_texts",
+    "outputs_of",
+    "paths",
+    "requests",
+    "secrets",
+    "source_digest",
+    "visible",
+]
 
-__all__ = ["Hits", "lint", "paths", "secrets", "source_digest"]
+
+_COMMENTS: Final = {
+    "NBVAL_IGNORE_OUTPUT": "nbval-ignore-output",
+    "NBVAL_SKIP": "nbval-skip",
+    "NBVAL_RAISES_EXCEPTION": "nbval-raises-exception",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong: in which notebook, in which cell (from 1, as they stand; None: the whole), and what.
+
+    ``kind`` is one of not-a-notebook, size, secret, stale, times, path, widget, preview, kernel, error, timeout, memory,
+    processor, difference. ``detail`` is what a reader may want to see besides, in lines: the traceback of an error.
+    """
+
+    notebook: Path
+    cell: int | None
+    kind: str
+    message: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.notebook}:{self.cell}" if self.cell is not None else str(self.notebook)
+        return f"{place}: {self.kind}: {self.message}"
+
+
+def code_cells(notebook: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the code cells that say something, each with its place among all cells, from 1."""
+    for number, cell in enumerate(notebook.cells, start=1):
+        if cell.cell_type == "code" and cell.source.strip():
+            yield number, cell
+
+
+def requests(cell: Any, *wishes: str) -> bool:
+    """Say whether a cell has one of these tags, or the comment that nbval takes for it ("nbval-skip": # NBVAL_SKIP)."""
+    wished = {str(tag).lower().replace("_", "-") for tag in cell.metadata.get("tags", ())}
+    for line in cell.source.splitlines():
+        if line.lstrip().startswith("#"):
+            wished.add(_COMMENTS.get(line.strip().lstrip("#").strip(), ""))
+    return not wished.isdisjoint(wishes)
+
+
+def outputs_of(cell: Any) -> list[Any]:
+    """Return a cell's outputs; those of other cells than code are none."""
+    return list(cell.get("outputs", ()))
+
+
+def mime_texts(output: Any) -> Iterator[tuple[str, str]]:
+    """Yield what an output shows as (media type, text); a stream and an error are text/plain."""
+    if output.output_type == "stream":
+        yield "text/plain", output.text
+    elif output.output_type == "error":
+        yield "text/plain", "\n".join([f"{output.ename}: {output.evalue}", *output.traceback])
+    else:
+        for mime, value in output.get("data", {}).items():
+            yield mime, value if isinstance(value, str) else repr(value)
+
+
+# Taken out with all that is in them; what is in a template is shown by scripts only.
+_STRIPPED: Final = frozenset({"audio", "canvas", "iframe", "object", "script", "style", "svg", "template", "video"})
+_PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/svg+xml")
+
+
+class _Reader(HTMLParser):
+    """Collects the words that a page shows when what hosts strip is gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.pictures = 0
+        self.lost = False
+        self._inside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in _STRIPPED:
+            self._inside.append(tag)
+            self.lost |= tag != "style"
+        elif tag == "img" and not self._inside:
+            attributes = dict(attrs)
+            inline = (attributes.get("src") or "").startswith("data:image/")
+            self.pictures += inline
+            self.lost |= not inline
+            self.words.append(attributes.get("alt") or "")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in _STRIPPED:
+            self.handle_starttag(tag, attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._inside:
+            del self._inside[self._inside.index(tag) :]
+
+    def handle_data(self, data: str) -> None:
+        if not self._inside:
+            self.words.append(data)
+
+
+def _read(html: str) -> _Reader:
+    reader = _Reader()
+    reader.feed(html)
+    reader.close()
+    return reader
+
+
+def visible(html: str) -> tuple[str, int]:
+    """Return the words that a code host shows of some HTML, those in place of pictures too, and how many pictures."""
+    reader = _read(html)
+    return " ".join(" ".join(reader.words).split()), reader.pictures
+
+
+def empty(html: str) -> bool:
+    """Say whether some HTML shows nothing, sounds nothing and runs nothing anywhere: a place kept for later."""
+    reader = _read(html)
+    return not reader.lost and not reader.pictures and not any(word.strip() for word in reader.words)
+
+
+def invisible(notebook: Any) -> Iterator[tuple[int, str, str]]:
+    """Yield outputs of which nothing is seen on a code host: no picture, and no word of HTML, where that comes first."""
+    for number, cell in code_cells(notebook):
+        for place, output in enumerate(outputs_of(cell), start=1):
+            data = output.get("data", {})
+            page = data.get("text/html")
+            if page is None or empty(page) or any(mime in data for mime in _PICTURES):
+                continue
+            words, pictures = visible(page)
+            if not words and not pictures:
+                message = (
+                    f"output {place} is scripts or sound alone: a code host shows nothing of it; add words or a PNG"
+                )
+                yield number, "preview", message
+
 
 Hits = Iterator[tuple[int | None, str, str]]
 """What is found: the cell's place (None: the notebook's own metadata), its kind, what is said."""
@@ -41,7 +189,7 @@ _SECRETS: Final = {
         r"[0-9A-Za-z._~+/=-]{16,}['\"]"
     ),
 }
-# Variables whose values are secrets; an output that holds one has told it.
+# Variables whose values are secrets; an output that holds one has leaked it.
 _NAMES: Final = re.compile(r"(?i)(?:^|_)(?:api_?key|key|token|secret|password|passwd|credentials?)$")
 _SHORTEST: Final = 12
 # Sound and pictures are long runs of letters, in which anything could be seen.
@@ -58,15 +206,15 @@ def lint(path: Path, notebook: Any, *, output_bytes: int, notebook_bytes: int) -
     size = path.stat().st_size
     if size > notebook_bytes:
         yield Finding(path, None, "size", f"{_mib(size)}; a notebook has at most {_mib(notebook_bytes)}")
-    found = [
+    hits = [
         *_sizes(notebook, output_bytes),
         *secrets(notebook),
         *_order(notebook),
         *_changed(notebook),
         *paths(notebook, path.parent),
     ]
-    found += [*_times(notebook), *_widgets(notebook)]
-    for cell, kind, message in sorted(found, key=lambda hit: hit[0] or 0):
+    hits += [*_times(notebook), *_widgets(notebook)]
+    for cell, kind, message in sorted(hits, key=lambda hit: hit[0] or 0):
         yield Finding(path, cell, kind, message)
 
 
@@ -129,13 +277,13 @@ def _order(notebook: Any) -> Hits:
     expected = 1
     for number, cell in code_cells(notebook):
         count = cell.execution_count
-        if asks(cell, "nbval-skip"):
+        if requests(cell, "nbval-skip"):
             # Whoever ran the notebook by hand may have run it.
             expected += count == expected
             continue
         if count is None:
-            said = "has outputs, but was changed or cleared since" if outputs_of(cell) else "was not executed"
-            yield number, "stale", f"the cell {said}; run the notebook from its beginning"
+            state = "has outputs, but was changed or cleared since" if outputs_of(cell) else "was not executed"
+            yield number, "stale", f"the cell {state}; run the notebook from its beginning"
         elif count != expected:
             message = f"the cell was executed as number {count} where {expected} was its turn; run from the beginning"
             yield number, "stale", message
@@ -151,11 +299,11 @@ def source_digest(cell: Any) -> str:
 
 def _changed(notebook: Any) -> Hits:
     """Yield cells whose source is not among those that ``update`` ran: an editor keeps old outputs under new sources."""
-    known = notebook.metadata.get("voicelab", {}).get("sources")
-    if not isinstance(known, list):
+    sources = notebook.metadata.get("voicelab", {}).get("sources")
+    if not isinstance(sources, list):
         return
     for number, cell in code_cells(notebook):
-        if source_digest(cell) not in known:
+        if source_digest(cell) not in sources:
             yield number, "stale", "the source was changed since the outputs were made; run voicelab check --update"
 
 

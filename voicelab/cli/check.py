@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from voicelab.checks import Finding, Limits, Report
+from voicelab.checks import Finding, NotebookLimits, NotebookReport
 from voicelab.checks import check as look
 from voicelab.checks import update as renew
 from voicelab.cli.console import say_line
@@ -71,7 +71,7 @@ def check(
     """
     if update and not execute:
         raise RequestInvalid.of("update", "--update runs the notebooks; leave --no-execute out", in_="query")
-    limits = Limits(
+    limits = NotebookLimits(
         round(max_output * _MIB),
         round(max_notebook * _MIB),
         None if max_memory is None else round(max_memory * _MIB),
@@ -115,7 +115,7 @@ def _files(named: list[Path]) -> list[Path]:
     return found
 
 
-def _tell(report: Report, well: str) -> None:
+def _tell(report: NotebookReport, well: str) -> None:
     for finding in report.findings:
         say_line(str(finding))
         for line in finding.detail.splitlines():
@@ -127,7 +127,7 @@ def _tell(report: Report, well: str) -> None:
         say_line(f"{report.notebook}: {well} ({_measured(report)})")
 
 
-def _measured(report: Report) -> str:
+def _measured(report: NotebookReport) -> str:
     told = [f"{report.cells} cells", f"{report.size / _MIB:.2f} MiB"]
     if report.seconds is not None:
         told.append(f"{report.seconds:.0f} s")
@@ -144,7 +144,7 @@ def _annotate(finding: Finding) -> None:
         say_line(f"::error file={finding.notebook},title={finding.kind}::{message}")
 
 
-def _summary(reports: list[Report], seconds: float) -> str:
+def _summary(reports: list[NotebookReport], seconds: float) -> str:
     kinds = Counter(finding.kind for report in reports for finding in report.findings)
     wrong = sum(bool(report.findings) for report in reports)
     told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())

@@ -3,7 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from voicelab.checks.memory import MemoryPeak
+from voicelab.checks.execute import MemoryPeak
 
 # Says that it holds the memory, and lets it go when it is told to.
 HOLD = "import sys; held = bytearray(b'x') * (80 * 2**20); print('ready', flush=True); sys.stdin.readline(); del held; "
@@ -37,3 +37,15 @@ def test_the_peak_stays_after_the_memory_was_let_go() -> None:
 
 def test_what_a_process_started_counts() -> None:
     assert 160 * 2**20 < _peak(PARENT, lets_go=False) < 280 * 2**20
+
+
+def test_a_process_that_ended_before_the_first_interval_counts() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        peak = MemoryPeak(process.pid)
+        process.kill()
+        process.wait()
+    assert peak.stop() > 80 * 2**20
