@@ -19,9 +19,27 @@ from pathlib import Path
 
 import torch
 
-from training import codec, codes, export, features, guess, lexicon, listen, lm, mandarin, mixed, polish, render, treble
+from training import (
+    codec,
+    codes,
+    export,
+    features,
+    guess,
+    lexicon,
+    listen,
+    lm,
+    mandarin,
+    mandarin_text,
+    mixed,
+    natural,
+    polish,
+    render,
+    treble,
+)
 
 BENCH = Path(__file__).parent.parent / "bench"
+APART = ("natural",)
+"""Stages of the natural voice, which is not trained yet: run only where they are named."""
 
 
 def evaluate(weights: Path, sentences: int, jobs: int) -> str:
@@ -74,6 +92,10 @@ def _asked() -> argparse.Namespace:
         "--utterances", type=int, default=48_000, help="how many the teachers speak (48,000 are 55 hours)"
     )
     parser.add_argument("--mandarin", type=int, default=8_250, help="how many are Mandarin (8,250 are 7 hours)")
+    parser.add_argument(
+        "--natural-scale", type=float, default=1.0, help="share of the natural corpus (1 is 24 hours); read once"
+    )
+    parser.add_argument("--natural-shards", type=int, help="of 100 utterances, at most so many now")
     parser.add_argument("--guess-steps", type=int, default=2000, help="of the letter-to-sound model")
     parser.add_argument("--codec-steps", type=int, default=10_700, help="of the codec, more than 250")
     parser.add_argument(
@@ -100,7 +122,7 @@ def main() -> None:
     log = folder / "stages.jsonl"
 
     def stage(name: str, work: Callable[[], object]) -> None:
-        if options.stages and name not in options.stages.split(","):
+        if name not in options.stages.split(",") if options.stages else name in APART:
             return
         started = time.time()
         print(f"== {name}", flush=True)
@@ -114,6 +136,17 @@ def main() -> None:
         with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**line, "result": str(result)}) + "\n")
 
+    stage(
+        "natural",
+        lambda: natural.render(
+            folder,
+            natural.fetch_voices(folder),
+            lambda: mandarin_text.unpack(folder),
+            jobs=options.jobs,
+            scale=options.natural_scale,
+            most=options.natural_shards,
+        ),
+    )
     stage("render", lambda: render.render(folder, options.utterances, options.jobs))
     stage("mandarin", lambda: mandarin.render(folder, options.mandarin, options.jobs))
     stage("lexicon", lambda: lexicon.write(lexicon.build(folder), options.out))

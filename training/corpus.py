@@ -24,11 +24,11 @@ _UNWANTED = re.compile(
     r"abort|uterus|uterine|murder|corpse|cocaine|heroin|testic|bowel|offensive|derogat|disparag|ethnic slur|\bnaked\b|\bnude",
     re.IGNORECASE,
 )
-_ONES = "zero one two three four five six seven eight nine ten eleven twelve".split()
-_ONES += "thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
+ONES = "zero one two three four five six seven eight nine ten eleven twelve".split()
+ONES += "thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _MONTHS = "January February March April May June July August September October November December".split()
-_DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
+DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 _UNITS = "dollars euros percent miles kilometers degrees minutes hours seconds pounds people years days points".split()
 _OPENINGS = (
     "What is",
@@ -92,26 +92,33 @@ def _usable(text: str, words: set[str], shortest: int, longest: int) -> str | No
     return text if text[-1] in ".?!" else text + "."
 
 
+def vocabulary(words: set[str]) -> list[str]:
+    """Words that templates are filled with."""
+    return sorted(w for w in words if len(w) > 2 and w.isalpha() and not _UNWANTED.search(w))
+
+
 def _number(rng: np.random.Generator) -> str:
     def below_hundred(n: int) -> str:
-        return _ONES[n] if n < 20 else _TENS[n // 10 - 2] + ("" if n % 10 == 0 else " " + _ONES[n % 10])
+        return ONES[n] if n < 20 else _TENS[n // 10 - 2] + ("" if n % 10 == 0 else " " + ONES[n % 10])
 
     n = int(10 ** rng.uniform(0, 5))
     words = []
     if n >= 1000:
         thousands, n = divmod(n, 1000)
         words.append(
-            (below_hundred(thousands) if thousands < 100 else _ONES[thousands // 100] + " hundred") + " thousand"
+            (below_hundred(thousands) if thousands < 100 else ONES[thousands // 100] + " hundred") + " thousand"
         )
     if n >= 100:
         hundreds, n = divmod(n, 100)
-        words.append(_ONES[hundreds] + " hundred")
+        words.append(ONES[hundreds] + " hundred")
     if n or not words:
         words.append(below_hundred(n))
     return " ".join(words)
 
 
-def _template(rng: np.random.Generator, vocabulary: list[str]) -> str:
+def template(rng: np.random.Generator, vocabulary: list[str]) -> str:
+    """A question, a number, a date, letters, names or a list, of words drawn from `vocabulary`."""
+
     def pick(values: list[str] | tuple[str, ...]) -> str:
         return values[int(rng.integers(len(values)))]
 
@@ -119,9 +126,9 @@ def _template(rng: np.random.Generator, vocabulary: list[str]) -> str:
     if kind < 0.25:
         return f"{pick(_OPENINGS)} the {pick(vocabulary)}{' ' + pick(vocabulary) if rng.random() < 0.5 else ''}?"
     if kind < 0.40:
-        return f"{_number(rng).capitalize()} {pick(_UNITS)}, {_number(rng)} point {pick(_ONES[:10])} {pick(_UNITS)}."
+        return f"{_number(rng).capitalize()} {pick(_UNITS)}, {_number(rng)} point {pick(ONES[:10])} {pick(_UNITS)}."
     if kind < 0.50:
-        return f"{pick(_DAYS)}, {pick(_MONTHS)} {_number(rng)}, {_number(rng)} {pick(_TENS)} {pick(_ONES[1:10])}."
+        return f"{pick(DAYS)}, {pick(_MONTHS)} {_number(rng)}, {_number(rng)} {pick(_TENS)} {pick(ONES[1:10])}."
     if kind < 0.60:  # letters, so that acronyms can be spelled
         return (
             " ".join(chr(65 + int(rng.integers(26))) + "." for _ in range(int(rng.integers(2, 6))))
@@ -135,7 +142,7 @@ def _template(rng: np.random.Generator, vocabulary: list[str]) -> str:
     return f"{pick(vocabulary).capitalize()} {pick(vocabulary)}{pick(('!', '.'))}"
 
 
-def _asked(text: str, rng: np.random.Generator) -> str:
+def asked(text: str, rng: np.random.Generator) -> str:
     """A sentence as a question or an exclamation."""
     if rng.random() < 0.4:
         return text[:-1] + "!"
@@ -151,7 +158,7 @@ def sentences(count: int, seed: int = 1) -> Iterator[str]:
     glosses, examples = wordnet(words)
     held = set(HELDOUT.read_text(encoding="utf-8").splitlines())
     pool = [s for s in (*examples, *glosses) if s not in held]
-    vocabulary = sorted(w for w in words if len(w) > 2 and w.isalpha() and not _UNWANTED.search(w))
+    known = vocabulary(words)
     rng = np.random.default_rng(seed)
     weights = np.array([2.0] * (len(pool) - len(glosses)) + [1.0] * len(glosses))
     order = rng.choice(len(pool), size=count * 2 + 8, p=weights / weights.sum())
@@ -159,11 +166,11 @@ def sentences(count: int, seed: int = 1) -> Iterator[str]:
     for _ in range(count):
         kind = rng.random()
         if kind < 1 / 6:
-            yield _template(rng, vocabulary)
+            yield template(rng, known)
         else:
             text = next(drawn)
             if kind < 0.25:
-                yield _asked(text, rng)
+                yield asked(text, rng)
             elif kind < 0.33:
                 more = [next(drawn) for _ in range(int(rng.integers(1, 4)))]
                 yield " ".join(t[0].upper() + t[1:] for t in [text, *more])

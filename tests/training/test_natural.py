@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from training import corpus, natural, natural_corpus
+from training.kokoro import FRAME, Kokoro, Spoken
+from training.natural_corpus import HELD_OUT_STOCK, PARTS, Part, Request, normalised, speakers
+
+
+@pytest.fixture
+def wordnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A small WordNet whose examples are the held-out sentences and as many others; returns the others."""
+    held = corpus.HELDOUT.read_text(encoding="utf-8").splitlines()
+    others = [" ".join(["the", *line.rstrip(".!?").split()[::-1]]) for line in held if len(line.split()) < 12]
+    for part in ("noun", "verb", "adj", "adv"):
+        said = "; ".join(f'"{s}"' for s in (*held, *others))
+        (tmp_path / f"data.{part}").write_text(f"0 n 1 | a small plain thing; {said}\n", encoding="latin-1")
+    monkeypatch.setattr(corpus, "WORDNET", tmp_path)
+    return others
+
+
+def planned(part: Part, texts: list[str], scale: float = 1.0) -> list[Request]:
+    drawn = iter(texts * 10_000)
+    return list(natural_corpus.requests(part, lambda: next(drawn), 7, scale))
+
+
+def test_held_out_sentences_are_in_no_text(wordnet: list[str]) -> None:
+    english = natural_corpus.English(1)
+    said = [normalised(english.one()) for _ in range(150)]
+    held = {s for s in natural_corpus.held_out() if len(s.split()) > 3}
+    assert not [(h, s) for h in held for s in said if h in s]
+    assert sum(normalised(s) in " ".join(said) for s in wordnet) > 30
+
+
+def test_the_same_seed_draws_the_same_texts(wordnet: list[str]) -> None:
+    one, again, other = (natural_corpus.English(seed) for seed in (1, 1, 2))
+    texts = [one.one() for _ in range(40)]
+    assert [again.one() for _ in range(40)] == texts
+    assert [other.one() for _ in range(40)] != texts
+    assert max(map(len, texts)) <= natural_corpus.LONGEST_TEXT
+
+
+def test_held_out_speakers_have_no_part_in_the_plan() -> None:
+    trained = {name: recipe for part in PARTS for name, recipe in speakers(part.name)}
+    assert not set(HELD_OUT_STOCK) & {name for recipe in trained.values() for name, _ in recipe}
+    every = natural_corpus.blends()
+    assert len(every) == natural_corpus.BLENDS + natural_corpus.HELD_OUT_BLENDS
+    assert not set(every[natural_corpus.BLENDS :]) & set(trained.values())
+    assert every == natural_corpus.blends()
+
+
+def test_blends_are_inside_the_hull_and_of_all_kinds() -> None:
+    every = natural_corpus.blends()
+    assert all(abs(sum(w for _, w in recipe) - 1) < 1e-9 and min(w for _, w in recipe) > 0 for recipe in every)
+    assert all(len({name for name, _ in recipe}) == len(recipe) for recipe in every)
+    pairs = [recipe for recipe in every if len(recipe) == 2]
+    across = sum(recipe[0][0][1] != recipe[1][0][1] for recipe in pairs)
+    assert 40 < across < len(pairs) - 40
+    assert len(every) - len(pairs) > 40
+
+
+def test_every_speaker_says_his_minutes_in_moods(wordnet: list[str]) -> None:
+    part = Part("stock", 2, "en", 5)
+    plan = planned(part, ["One two three four five six seven eight nine ten."])
+    assert plan == planned(part, ["One two three four five six seven eight nine ten."])
+    assert [r.number for r in plan] == list(range(7, 7 + len(plan)))
+    for name, recipe in speakers("stock"):
+        his = [r for r in plan if r.speaker == name]
+        assert {r.recipe for r in his} == {recipe}
+        assert 1.9 < sum(len(r.text) / 14.5 / r.speed for r in his) / 60 < 2.2
+    slowest, fastest = min(r.speed for r in plan), max(r.speed for r in plan)
+    assert 0.9 <= slowest < 0.92
+    assert 1.08 < fastest <= 1.1
+    assert {r.offset for r in plan} <= set(range(-20, 21))
+    # Any beginning of the plan is even: a round takes everybody once.
+    assert len({r.speaker for r in plan[:10]}) == 10
+
+
+class Toy:
+    """A teacher that says noise."""
+
+    said = 0
+
+    def unknown(self, symbols: str) -> set[str]:
+        return set(symbols) & {"é"}
+
+    def speak(self, symbols: str, recipe: object, speed: float, offset: int) -> Spoken:
+        Toy.said += 1
+        rng = np.random.default_rng([ord(s) for s in symbols])
+        durations = rng.integers(1, 5, len(symbols) + 2).astype(np.uint8)
+        frames = int(durations.sum())
+        audio = rng.uniform(-1.5, 1.5, frames * FRAME).astype(np.float32)
+        return Spoken(audio, durations, rng.random(2 * frames, np.float32), rng.random(2 * frames, np.float32))
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> type[Toy]:
+    monkeypatch.setattr(natural, "_teacher", lambda voices: Toy())
+    monkeypatch.setattr(natural, "phonemes", lambda text, language: text.lower())
+    monkeypatch.setattr(natural, "PER_SHARD", 4)
+    Toy.said = 0
+    return Toy
+
+
+def request(number: int, text: str) -> Request:
+    return Request(number, "blend", "blend003", (("af_sky", 0.4), ("am_adam", 0.6)), "en", text, 1.02, -7)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    plan = [request(i, "abc" * (i + 1)) for i in range(9)]
+    monkeypatch.setattr(natural, "PARTS", (Part("stock", 1, "en", 1),))
+    monkeypatch.setattr(natural, "texts", lambda part, chinese: lambda: "x")
+    monkeypatch.setattr(natural, "requests", lambda part, draw, first, scale: iter(plan))
+    return tmp_path / "natural-voice"
+
+
+def test_a_shard_comes_back_as_it_was_written(tmp_path: Path, toy: type[Toy]) -> None:
+    teacher: Kokoro = toy()  # type: ignore[assignment]
+    made = [natural.render_one(teacher, request(i, text)) for i, text in enumerate(("a “b”, c?", "ˈu"))]
+    renderings = [r for r in made if isinstance(r, natural.Rendering)]
+    path = tmp_path / "00000.npz"
+    natural.save_shard(path, renderings)
+    for before, after in zip(renderings, natural.load_shard(path), strict=True):
+        assert after.request == before.request
+        assert (after.symbols, after.gain) == (before.symbols, before.gain)
+        for name in ("durations", "f0", "energy", "samples"):
+            assert np.array_equal(getattr(after, name), getattr(before, name)), name
+        assert after.samples.size == FRAME * int(after.durations.sum())
+        assert after.phones[-1].end <= after.seconds
+        assert np.abs(after.audio()).max() == pytest.approx(1.5, abs=0.01)  # the gain against clipping is undone
+    assert [p.name for p in tmp_path.iterdir()] == ["00000.npz"]
+
+
+def test_what_cannot_be_said_is_left_out_with_its_reason(toy: type[Toy]) -> None:
+    teacher: Kokoro = toy()  # type: ignore[assignment]
+    assert natural.render_one(teacher, request(0, "café")) == "no token for é"
+    assert natural.render_one(teacher, request(0, "a" * 500)) == "500 tokens"
+
+
+def test_a_run_that_was_cut_off_goes_on_where_it_was(folder: Path, toy: type[Toy], tmp_path: Path) -> None:
+    def chinese() -> Path:
+        raise AssertionError
+
+    natural.render(folder, tmp_path, chinese, most=1)
+    assert toy.said == 4
+    first = (folder / "natural" / "00000.npz").read_bytes()
+    kept = (folder / "plan.jsonl").read_text(encoding="utf-8")
+    # Cut off between the shard and its line, and in the middle of the next shard.
+    (folder / "natural" / "index.jsonl").unlink()
+    (folder / "natural" / "00001.part.npz").write_bytes(b"half")
+    found = natural.render(folder, tmp_path, chinese)
+    assert toy.said == 9
+    assert found.endswith("hours in 3 shards")
+    assert (folder / "natural" / "00000.npz").read_bytes() == first
+    assert (folder / "plan.jsonl").read_text(encoding="utf-8") == kept
+    lines = (folder / "natural" / "index.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["utterances"] for line in lines] == [4, 4, 1]
+    numbers = [r.request.number for p in sorted((folder / "natural").glob("?????.npz")) for r in natural.load_shard(p)]
+    assert numbers == list(range(9))
+    natural.render(folder, tmp_path, chinese)
+    assert toy.said == 9
