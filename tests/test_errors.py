@@ -94,4 +94,4 @@ def test_errors_cross_a_process_boundary_whole(error: Exception) -> None:
 
 
 def test_missing_extra_says_what_to_install() -> None:
-    assert "pip install 'voicelab[local]'" in str(errors.MissingExtra.of("local", "the embedded voice"))
+    assert "pip install 'jupyter-voicelab[local]'" in str(errors.MissingExtra.of("local", "the embedded voice"))

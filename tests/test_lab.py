@@ -247,7 +247,7 @@ def test_without_torch_connect_says_what_to_install() -> None:
         [sys.executable, "-c", _WITHOUT_TORCH], capture_output=True, text=True, check=True, timeout=120
     )
     assert done.stdout.startswith("local ")
-    assert "pip install 'voicelab[local]'" in done.stdout
+    assert "pip install 'jupyter-voicelab[local]'" in done.stdout
 
 
 def test_missing_extra_is_also_an_import_error() -> None:

@@ -25,11 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from voicelab.outputs import bundle
 
 __all__ = [
+    "DISTRIBUTION",
     "AudioError",
     "AuthenticationError",
     "Cancelled",
@@ -47,7 +48,16 @@ __all__ = [
     "StreamTruncated",
     "VoicelabError",
     "WeightsError",
+    "install_command",
 ]
+
+DISTRIBUTION: Final = "jupyter-voicelab"
+"""The name that pip knows; ``voicelab`` on PyPI is another project (acoustic analysis)."""
+
+
+def install_command(extra: str = "") -> str:
+    """Return the command that installs this package, or one of its extras."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {DISTRIBUTION}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,4 +224,4 @@ class MissingExtra(EngineError, ImportError):
     @classmethod
     def of(cls, extra: str, purpose: str) -> Self:
         """Build the error that says what to install: ``MissingExtra.of("local", "the embedded voice")``."""
-        return cls(f"{purpose} needs an optional part: pip install 'voicelab[{extra}]'", extra=extra)
+        return cls(f"{purpose} needs an optional part: {install_command(extra)}", extra=extra)

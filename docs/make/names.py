@@ -45,7 +45,7 @@ def unplaced() -> list[str]:
 def _metrics() -> str:
     lines = ["", "## All metrics", "", "| name | unit | better | needs | what it is |", "|---|---|---|---|---|"]
     for metric in METRICS.values():
-        needs = ", ".join([*metric.needs, *([f"`voicelab[{metric.extra}]`"] if metric.extra else [])])
+        needs = ", ".join([*metric.needs, *([f"`jupyter-voicelab[{metric.extra}]`"] if metric.extra else [])])
         first = " ".join(metric.doc.partition("\n\n")[0].split()).replace("|", "\\|")
         lines.append(f"| `{metric.name}` | {metric.unit} | {metric.better or ''} | {needs} | {first} |")
     return "\n".join([*lines, ""])

@@ -16,7 +16,7 @@ import pytest
 
 import voicelab
 from voicelab.cli import symptoms
-from voicelab.cli.symptoms import wal_reset_risk
+from voicelab.cli.doctor import wal_reset_risk
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_the_versions_with_the_wal_reset_defect(version: tuple[int, ...], risk: 
 def _report(run: Any) -> dict[str, dict[str, str]]:
     done = run("doctor", "--json")
     report: dict[str, dict[str, str]] = json.loads(done.stdout)
-    assert [name for name, item in report.items() if item.get("trouble") and not item.get("mend")] == []
+    assert [name for name, item in report.items() if item.get("problem") and not item.get("fix")] == []
     return report
 
 
@@ -84,14 +84,14 @@ def test_without_torch_it_says_what_to_install(tmp_path: Path) -> None:
     _without(tmp_path, "torch")
     status, report = _elsewhere(tmp_path)
     assert status == 1
-    assert report["voice"]["mend"] == "pip install 'voicelab[local]'"
+    assert report["voice"]["fix"] == "pip install 'jupyter-voicelab[local]'"
 
 
 def test_with_a_service_it_does_without_torch(tmp_path: Path, service: str) -> None:
     _without(tmp_path, "torch")
     status, report = _elsewhere(tmp_path, VOICELAB_BASE_URL=service)
     assert status == 0
-    assert "pip install 'voicelab[local]'" in report["voice"]["note"]
+    assert "pip install 'jupyter-voicelab[local]'" in report["voice"]["note"]
     assert report["VOICELAB_BASE_URL"] == {"value": service, "note": "it answers, and takes the key"}
 
 
@@ -101,7 +101,7 @@ def test_a_service_that_refuses_the_key(run: Any, service: str, monkeypatch: pyt
     done = run("doctor")
     assert done.exit_code == 1
     assert "another key in VOICELAB_API_KEY: this one is not accepted" in done.stdout
-    assert done.stdout.splitlines()[-1] == "in trouble: VOICELAB_BASE_URL"
+    assert done.stdout.splitlines()[-1] == "problems: VOICELAB_BASE_URL"
 
 
 def test_an_address_that_is_none_of_the_interface(run: Any, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_an_address_that_is_none_of_the_interface(run: Any, service: str, monkey
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a folder is made unusable with a file in its way")
-def test_all_that_can_be_wrong_at_once_and_how_to_mend_each(tmp_path: Path) -> None:
+def test_all_that_can_be_wrong_at_once_and_how_to_fix_each(tmp_path: Path) -> None:
     # A copy of the package with one bit of the weights turned, packages that are missing or too old, no
     # Jupyter, a file where the data folder should be, and nobody at the service's address.
     copy = tmp_path / "voicelab"
@@ -121,34 +121,40 @@ def test_all_that_can_be_wrong_at_once_and_how_to_mend_each(tmp_path: Path) -> N
     weights[-1] ^= 1
     (copy / "engine" / "weights" / "voice.safetensors").write_bytes(weights)
     (copy / "engine" / "weights" / "guess.safetensors").unlink()
-    metadata = tmp_path / "voicelab-9.0.dist-info" / "METADATA"
+    metadata = tmp_path / "jupyter_voicelab-9.0.dist-info" / "METADATA"
     metadata.parent.mkdir()
     wanted = ["numpy>=99", "not-there-at-all>=1", "torch>=99; extra == 'local'", "also-not-there; extra == 'whisper'"]
     wanted += [f"{name}; extra == 'mos'" for name in ("numpy", "one-not-there", "two-not-there")]
     required = "".join(f"Requires-Dist: {item}\n" for item in wanted)
-    metadata.write_text(f"Metadata-Version: 2.1\nName: voicelab\nVersion: 9.0\nProvides-Extra: local\n{required}")
+    metadata.write_text(
+        f"Metadata-Version: 2.1\nName: jupyter-voicelab\nVersion: 9.0\nProvides-Extra: local\n{required}"
+    )
+    other = tmp_path / "voicelab-1.3.dist-info" / "METADATA"
+    other.parent.mkdir()
+    other.write_text("Metadata-Version: 2.1\nName: voicelab\nVersion: 1.3\n")
     _without(tmp_path, "jupyter_client")
     (tmp_path / "file").write_text("in the way")
     with socket.create_server(("127.0.0.1", 0)) as free:
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
     status, report = _elsewhere(tmp_path, VOICELAB_HOME=str(tmp_path / "file" / "home"), VOICELAB_BASE_URL=nobody)
     assert status == 1
-    for name, trouble, mend in (
-        ("dependencies", "missing: not-there-at-all; numpy", "pip install voicelab"),
-        ("extra local", "(>=99 is wanted)", "pip install 'voicelab[local]'"),
+    for name, problem, fix in (
+        ("voicelab", "acoustic analysis", "pip uninstall voicelab && pip install jupyter-voicelab"),
+        ("dependencies", "missing: not-there-at-all; numpy", "pip install jupyter-voicelab"),
+        ("extra local", "(>=99 is wanted)", "pip install 'jupyter-voicelab[local]'"),
         ("weights files", "voice.safetensors is damaged", "git checkout voicelab/engine/weights"),
         ("weights files", "guess.safetensors: No such file", "git checkout voicelab/engine/weights"),
         ("voice", "", "pip install"),
         ("VOICELAB_HOME", "cannot be written to", "chmod u+rwx"),
         ("VOICELAB_BASE_URL", "", "see that the address is right"),
     ):
-        assert trouble in report[name]["trouble"]
-        assert mend in report[name]["mend"]
-    assert report["voicelab"]["value"] == "9.0"
-    assert report["extra whisper"]["note"] == "to have it: pip install 'voicelab[whisper]'"
+        assert problem in report[name]["problem"]
+        assert fix in report[name]["fix"]
+    assert report["jupyter-voicelab"]["value"] == "9.0"
+    assert report["extra whisper"]["note"] == "to have it: pip install 'jupyter-voicelab[whisper]'"
     # What others brought is not yet the extra.
-    assert report["extra mos"] == {"value": "not installed", "note": "to have it: pip install 'voicelab[mos]'"}
-    assert report["jupyter"]["note"] == "to have it: pip install 'voicelab[notebook]'"
+    assert report["extra mos"] == {"value": "not installed", "note": "to have it: pip install 'jupyter-voicelab[mos]'"}
+    assert report["jupyter"]["note"] == "to have it: pip install 'jupyter-voicelab[notebook]'"
 
 
 def test_a_kernel_of_another_python_and_widgets_that_jupyterlab_does_not_find(
@@ -156,7 +162,7 @@ def test_a_kernel_of_another_python_and_widgets_that_jupyterlab_does_not_find(
 ) -> None:
     from jupyter_client.kernelspec import KernelSpecManager
 
-    from voicelab.cli.symptoms import CHECKS
+    from voicelab.cli.doctor import CHECKS
 
     (jupyter,) = (check for check in CHECKS if check.__name__ == "_jupyter")
     assert not any(symptom.trouble for symptom in jupyter())
@@ -198,8 +204,8 @@ def test_a_data_folder_that_cannot_be_used_is_trouble(
     monkeypatch.setenv("VOICELAB_HOME", str(tmp_path / "file" / "home"))
     done = run("doctor")
     assert done.exit_code == 1
-    assert "TROUBLE" in done.stdout
-    assert "\n                      to mend it: " in done.stdout
+    assert "PROBLEM" in done.stdout
+    assert "\n                      to fix it: " in done.stdout
 
 
 @pytest.mark.parametrize(

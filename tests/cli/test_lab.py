@@ -21,7 +21,7 @@ import nbformat
 import numpy as np
 import pytest
 
-from voicelab.cli.lab import _execute, _jupyterlab, somebody_looks_on
+from voicelab.cli.lab import _execute, _jupyterlab, is_interactive
 from voicelab.errors import EngineError
 
 VOICELAB = str(Path(sys.executable).with_name("voicelab"))
@@ -142,7 +142,7 @@ def test_headless_in_the_environment(monkeypatch: pytest.MonkeyPatch, value: str
     with os.fdopen(master), os.fdopen(slave) as terminal:
         monkeypatch.setattr(sys, "stdin", terminal)
         monkeypatch.setattr(sys, "stdout", terminal)
-        assert somebody_looks_on() is looks_on
+        assert is_interactive() is looks_on
 
 
 @pytest.mark.skipif(sys.platform in {"darwin", "win32"}, reason="these always have a display")
@@ -153,12 +153,12 @@ def test_a_terminal_without_a_display_is_headless(monkeypatch: pytest.MonkeyPatc
     with os.fdopen(master), os.fdopen(slave) as terminal:
         monkeypatch.setattr(sys, "stdin", terminal)
         monkeypatch.setattr(sys, "stdout", terminal)
-        assert somebody_looks_on() is False
+        assert is_interactive() is False
         monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
-        assert somebody_looks_on() is True
+        assert is_interactive() is True
 
 
 def test_no_terminal_is_headless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HEADLESS", raising=False)
     monkeypatch.setenv("DISPLAY", ":0")
-    assert somebody_looks_on() is False
+    assert is_interactive() is False

@@ -78,7 +78,7 @@ def test_other_errors_say_their_sentence_and_what_to_do() -> None:
     said = html(ServiceError("out of <order>", status=503, request_id="r-17"))
     for part in ("ServiceError", "out of &lt;order&gt;", "503", "r-17"):
         assert part in said
-    assert "pip install 'voicelab[local]'" in html(MissingExtra.of("local", "the embedded voice"))
+    assert "pip install 'jupyter-voicelab[local]'" in html(MissingExtra.of("local", "the embedded voice"))
     assert "EngineError" in html(EngineError("it broke"))
 
 

@@ -105,7 +105,7 @@ def test_no_more_than_a_minute_is_listened_to() -> None:
     assert "of its first 60 s" in sample.title
 
 
-@pytest.mark.parametrize(("recognizer", "why"), [(lambda: None, "voicelab[recognition]"), (Deaf, "no word")])
+@pytest.mark.parametrize(("recognizer", "why"), [(lambda: None, "jupyter-voicelab[recognition]"), (Deaf, "no word")])
 def test_without_a_transcript_the_text_stays_empty_and_that_is_told(
     recognizer: Callable[[], Recognizer | None], why: str
 ) -> None:

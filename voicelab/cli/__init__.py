@@ -11,13 +11,11 @@ import typer
 from voicelab.cli.check import check
 from voicelab.cli.console import HouseGroup, show_version
 from voicelab.cli.doctor import doctor
-from voicelab.cli.keys import keys
 from voicelab.cli.lab import lab
-from voicelab.cli.replay import replay
 from voicelab.cli.say import say
-from voicelab.cli.serve import serve
-from voicelab.cli.sweep import sweep
-from voicelab.cli.voices import voices
+from voicelab.cli.serve import keys, serve
+from voicelab.cli.stored_voices import voices
+from voicelab.cli.study import replay, sweep
 
 __all__ = ["app"]
 

@@ -102,17 +102,19 @@ def check(
 
 def _files(named: list[Path]) -> list[Path]:
     """Return the notebooks named, and those in folders named. Raises OSError, RequestInvalid when there are none."""
-    found: list[Path] = []
+    notebooks: list[Path] = []
     for path in named:
         if path.is_dir():
             inside = sorted(path.rglob("*.ipynb"))
-            found += [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+            notebooks += [
+                file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)
+            ]
         else:
             path.stat()
-            found.append(path)
-    if not found:
+            notebooks.append(path)
+    if not notebooks:
         raise RequestInvalid.of("notebooks", f"no notebook in {', '.join(map(str, named))}", in_="query")
-    return found
+    return notebooks
 
 
 def _tell(report: NotebookReport, well: str) -> None:
@@ -128,12 +130,12 @@ def _tell(report: NotebookReport, well: str) -> None:
 
 
 def _measured(report: NotebookReport) -> str:
-    told = [f"{report.cells} cells", f"{report.size / _MIB:.2f} MiB"]
+    parts = [f"{report.cells} cells", f"{report.size / _MIB:.2f} MiB"]
     if report.seconds is not None:
-        told.append(f"{report.seconds:.0f} s")
+        parts.append(f"{report.seconds:.0f} s")
     if report.memory is not None:
-        told.append(f"at most {report.memory / _MIB:.0f} MiB of memory")
-    return ", ".join(told)
+        parts.append(f"at most {report.memory / _MIB:.0f} MiB of memory")
+    return ", ".join(parts)
 
 
 def _annotate(finding: Finding) -> None:
@@ -147,7 +149,7 @@ def _annotate(finding: Finding) -> None:
 def _summary(reports: list[NotebookReport], seconds: float) -> str:
     kinds = Counter(finding.kind for report in reports for finding in report.findings)
     wrong = sum(bool(report.findings) for report in reports)
-    told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     name = "notebook" if len(reports) == 1 else "notebooks"
-    verdict = f"{wrong} with findings ({told})" if wrong else "nothing found"
+    verdict = f"{wrong} with findings ({counts})" if wrong else "nothing found"
     return f"{len(reports)} {name} in {seconds:.0f} s: {verdict}"

@@ -1,16 +1,325 @@
-"""``voicelab doctor``: what is installed here, what stands in the way, and how to mend it."""
+"""``voicelab doctor``: what is installed here, what is wrong with it, and how to fix that."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import platform
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.resources import files
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from packaging.requirements import Requirement
 
 from voicelab.cli.console import say_line
-from voicelab.cli.symptoms import CHECKS, Symptom
+from voicelab.errors import (
+    DISTRIBUTION,
+    AuthenticationError,
+    MissingExtra,
+    RequestInvalid,
+    ServiceError,
+    VoicelabError,
+    install_command,
+)
+from voicelab.schema import FORMATS
 
-__all__ = ["doctor"]
+__all__ = ["CHECKS", "Diagnosis", "doctor", "wal_reset_risk"]
+
+
+# Extras that whoever uses voicelab can want; the others are for those who work on it.
+_EXTRAS = (
+    "local",
+    "notebook",
+    "metrics",
+    "recognition",
+    "whisper",
+    "mos",
+    "pesq",
+    "speaker",
+    "cluster",
+    "mandarin",
+)
+# Two connections that write and checkpoint at once can corrupt a write-ahead log in these versions.
+_WAL_RESET = ((3, 7, 0), (3, 51, 2))
+_REINSTALL = (
+    f"pip install --force-reinstall --no-deps {DISTRIBUTION}, or in a clone: git checkout voicelab/engine/weights"
+)
+# Below this, a voice and a few takes do not fit.
+_FREE_BYTES = 200 * 2**20
+_ASK_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One line of the report: ``note`` is good to know, ``problem`` says what is wrong, ``fix`` what to do about it."""
+
+    name: str
+    value: str
+    note: str = ""
+    problem: str = ""
+    fix: str = ""
+
+
+def wal_reset_risk(sqlite: tuple[int, ...]) -> bool:
+    """Say whether an SQLite of this version can corrupt a write-ahead log that two connections write."""
+    return _WAL_RESET[0] <= sqlite <= _WAL_RESET[1]
+
+
+def _system() -> Iterator[Diagnosis]:
+    old = sys.version_info < (3, 11)
+    problem = "voicelab needs Python 3.11 or newer" if old else ""
+    fix = "make a new environment with a newer Python: python3.11 -m venv .venv" if old else ""
+    yield Diagnosis("python", platform.python_version(), sys.executable, problem, fix)
+    yield Diagnosis("platform", platform.platform(), f"{os.cpu_count()} CPUs")
+    note = ""
+    if wal_reset_risk(sqlite3.sqlite_version_info):
+        note = "has the WAL-reset defect of 3.7.0 to 3.51.2: voicelab keeps to one writer; so should other programs"
+    yield Diagnosis("sqlite", sqlite3.sqlite_version, note)
+
+
+def _packages() -> Iterator[Diagnosis]:
+    """What voicelab needs, in the versions that it needs; and its extras, each with what it lacks."""
+    try:
+        yield Diagnosis(DISTRIBUTION, version(DISTRIBUTION))
+        wanted = [Requirement(line) for line in requires(DISTRIBUTION) or ()]
+    except PackageNotFoundError:
+        fix = "in a clone: pip install -e . -c constraints.txt"
+        yield Diagnosis(DISTRIBUTION, "not installed", problem="it runs from a folder, not from a package", fix=fix)
+        return
+    if (other := _installed("voicelab")) is not None:
+        problem = "the acoustic analysis package of this name has the same import name; only one of them can work here"
+        yield Diagnosis("voicelab", other, problem=problem, fix=f"pip uninstall voicelab && {install_command()}")
+    for extra in ("", *_EXTRAS):
+        needed = [item for item in wanted if (item.marker is None) == (not extra) and _belongs(item, extra)]
+        yield _extra(extra, {item.name: (_installed(item.name), item) for item in needed})
+
+
+def _belongs(requirement: Requirement, extra: str) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _extra(extra: str, needed: dict[str, tuple[str | None, Requirement]]) -> Diagnosis:
+    name = f"extra {extra}" if extra else "dependencies"
+    install = install_command(extra)
+    absent = [package for package, (installed, _) in needed.items() if installed is None]
+    old = [
+        f"{package} {installed} ({wanted.specifier} is wanted)"
+        for package, (installed, wanted) in needed.items()
+        if installed and not wanted.specifier.contains(installed, prereleases=True)
+    ]
+    versions = ", ".join(f"{package} {installed}" for package, (installed, _) in needed.items() if installed)
+    if extra and 2 * len(absent) > len(needed):  # what others brought is not yet the extra
+        return Diagnosis(name, "not installed", f"to have it: {install}")
+    if absent or old:
+        wrong = "; ".join(filter(None, (f"missing: {', '.join(absent)}" if absent else "", *old)))
+        return Diagnosis(name, versions, problem=wrong, fix=install)
+    return Diagnosis(name, versions)
+
+
+def _encoders() -> Iterator[Diagnosis]:
+    import av
+    import numpy as np
+
+    from voicelab.audio.formats import encode
+
+    libraries = sorted(av.library_versions.items())
+    yield Diagnosis("ffmpeg", ", ".join(f"{name} {'.'.join(map(str, number))}" for name, number in libraries))
+    works, fails = [], []
+    tone = np.sin(np.arange(4410, dtype=np.float32) / 16)
+    for format in FORMATS:  # noqa: A001 - the interface's name
+        try:
+            encode(tone, format, 44_100)
+            works.append(format)
+        except VoicelabError as error:
+            fails.append(f"{format}: {error}")
+    yield Diagnosis(
+        "encoders", ", ".join(works), problem="; ".join(fails), fix="pip install --force-reinstall av" if fails else ""
+    )
+
+
+def _weights() -> Iterator[Diagnosis]:
+    """The embedded voice's files against the digests that were written down when they were made."""
+    folder = files("voicelab") / "engine" / "weights"
+    listed = [line.split(maxsplit=1) for line in (folder / "SHA256SUMS").read_text(encoding="ascii").splitlines()]
+    wrong = []
+    for digest, name in listed:
+        try:
+            actual = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        except OSError as error:
+            wrong.append(f"{name}: {error.strerror}")
+        else:
+            wrong += [f"{name} is damaged: it is {actual[:16]}…, not {digest[:16]}…"] if actual != digest else []
+    digests = ", ".join(f"{name} {digest[:16]}" for digest, name in listed)
+    yield Diagnosis("weights files", digests, problem="; ".join(wrong), fix=_REINSTALL if wrong else "")
+
+
+def _voice() -> Iterator[Diagnosis]:
+    # The embedded voice itself, loaded: whether it speaks is what the doctor is asked about.
+    import voicelab
+
+    try:
+        backend = voicelab.LocalBackend()
+    except MissingExtra as error:
+        # Who speaks through a service does well without.
+        needed = not os.environ.get("VOICELAB_BASE_URL")
+        details = {"problem": str(error), "fix": install_command("local")} if needed else {"note": str(error)}
+        yield Diagnosis("voice", "not installed", **details)
+        return
+    except (VoicelabError, ImportError, OSError) as error:
+        fix = f"{install_command('local')} --force-reinstall -c constraints.txt"
+        yield Diagnosis("voice", "not available", problem=" ".join(str(error).split()), fix=fix)
+        return
+    try:
+        can = backend.capabilities
+        yield Diagnosis("device", can.device)
+        yield Diagnosis("weights", can.fingerprint)
+        yield Diagnosis("voices", str(len(can.voices)), ", ".join(voice.id for voice in can.voices))
+    finally:
+        backend.close()
+
+
+def _recognizer() -> Iterator[Diagnosis]:
+    """Who writes down what is said in recordings that come without a transcript."""
+    from voicelab.voices.recognise import WhisperRecognizer, default_recognizer
+
+    name = "VOICELAB_RECOGNIZER"
+    wanted = os.environ.get(name, "")
+    try:
+        installed = default_recognizer()
+    except RequestInvalid as error:
+        yield Diagnosis(name, wanted, problem=error.errors[0].msg, fix=f"correct {name}, or unset it")
+        return
+    heard = (
+        "none"
+        if installed is None
+        else "faster-whisper"
+        if isinstance(installed, WhisperRecognizer)
+        else "pocketsphinx"
+    )
+    if wanted.partition(":")[0] not in {"", heard}:
+        extra = "whisper" if wanted.startswith("faster-whisper") else "recognition"
+        fix = install_command(extra) + (", and put its weights on this machine" if extra == "whisper" else "")
+        yield Diagnosis(name, heard, problem=f"{wanted} was asked for, and cannot be had", fix=fix)
+    elif heard == wanted == "none":
+        yield Diagnosis(name, heard, "as asked for: transcripts that are missing stay empty")
+    elif heard == "none":
+        yield Diagnosis(name, heard, f"transcripts that are missing stay empty; {install_command('recognition')}")
+    else:
+        yield Diagnosis(name, heard, "it writes transcripts that are missing")
+
+
+def _home() -> Iterator[Diagnosis]:
+    from voicelab.voices.home import data_home
+
+    home = data_home()
+    origin = "from the environment" if os.environ.get("VOICELAB_HOME") else "the platform's default"
+    existing = next(folder for folder in (home, *home.parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
+    note = f"{origin}; {free / 2**30:.1f} GiB free"
+    elsewhere = "or name another folder in VOICELAB_HOME"
+    if problem := _unwritable(existing):
+        yield Diagnosis("VOICELAB_HOME", str(home), note, problem, f"chown or chmod u+rwx {existing}, {elsewhere}")
+    elif free < _FREE_BYTES:
+        problem = f"only {free / 2**20:.0f} MiB are free; voices and takes need some"
+        yield Diagnosis("VOICELAB_HOME", str(home), note, problem, f"make room, {elsewhere}")
+    else:
+        yield Diagnosis("VOICELAB_HOME", str(home), note)
+
+
+def _unwritable(folder: Path) -> str:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        return f"{folder} cannot be written to: {error.strerror}"
+
+
+def _jupyter() -> Iterator[Diagnosis]:
+    """Whether a notebook would run in this Python, and whether JupyterLab would find the scripts of the widgets."""
+    try:
+        from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+        from jupyter_core.paths import jupyter_path
+    except ImportError:
+        yield Diagnosis("jupyter", "not installed", f"to have it: {install_command('notebook')}")
+        return
+    try:
+        program = KernelSpecManager().get_kernel_spec("python3").argv[0]
+    except NoSuchKernel:
+        yield Diagnosis("kernel", "none", problem="no kernel python3 is known", fix="pip install ipykernel")
+    else:
+        # A bare name is the Python that runs Jupyter.
+        other = Path(program).is_absolute() and Path(program) != Path(sys.executable)
+        problem = "notebooks run in another Python than this" if other else ""
+        fix = f"{sys.executable} -m ipykernel install --sys-prefix" if other else ""
+        yield Diagnosis("kernel", program, problem=problem, fix=fix)
+    for name, where in (("ipywidgets", "@jupyter-widgets/jupyterlab-manager"), ("anywidget", "anywidget")):
+        folders = [Path(folder, where) for folder in jupyter_path("labextensions")]
+        seen = any((folder / "package.json").is_file() for folder in folders)
+        problem = "" if seen else "JupyterLab does not find its scripts: widgets would not show"
+        fix = "" if seen else "pip install --force-reinstall --no-deps jupyterlab_widgets anywidget"
+        yield Diagnosis(name, _installed(name) or "not installed", problem=problem, fix=fix)
+
+
+def _service() -> Iterator[Diagnosis]:
+    address, key = os.environ.get("VOICELAB_BASE_URL"), os.environ.get("VOICELAB_API_KEY")
+    if not address:
+        yield Diagnosis("VOICELAB_BASE_URL", "not set: the embedded voice speaks")
+    else:
+        problem, fix = _service_problem(address, key)
+        yield Diagnosis("VOICELAB_BASE_URL", address, "" if problem else "it answers, and takes the key", problem, fix)
+    # Whether there is a key, never the key, nor any part of it.
+    yield Diagnosis("VOICELAB_API_KEY", "set" if key else "not set")
+
+
+def _service_problem(address: str, key: str | None) -> tuple[str, str]:
+    """Ask a service for nothing, which costs nothing; return what is wrong, and what to do."""
+    from voicelab.client import RetryPolicy, ServiceBackend
+
+    try:
+        with ServiceBackend(address, key, timeout=_ASK_S, retry=RetryPolicy(attempts=1)) as service:
+            service.check()
+    except AuthenticationError as error:
+        fix = (
+            "a key in VOICELAB_API_KEY" if key is None else "another key in VOICELAB_API_KEY: this one is not accepted"
+        )
+        return str(error), f"put {fix}"
+    except ServiceError as error:
+        return str(
+            error
+        ), "see that the address is right and the service runs; unset VOICELAB_BASE_URL for the embedded voice"
+    except VoicelabError as error:
+        return str(error), "correct VOICELAB_BASE_URL (https://host) or VOICELAB_API_KEY"
+    return "", ""
+
+
+CHECKS: tuple[Callable[[], Iterator[Diagnosis]], ...] = (
+    _system,
+    _packages,
+    _encoders,
+    _weights,
+    _voice,
+    _recognizer,
+    _home,
+    _jupyter,
+    _service,
+)
+"""The checks, in the order in which they are reported."""
 
 
 def doctor(
@@ -26,19 +335,19 @@ def doctor(
     else:
         for item in report:
             _tell(item)
-        wrong = [item.name for item in report if item.trouble]
-        say_line(f"in trouble: {', '.join(wrong)}" if wrong else "all is well")
-    if any(item.trouble for item in report):
+        wrong = [item.name for item in report if item.problem]
+        say_line(f"in problem: {', '.join(wrong)}" if wrong else "all is well")
+    if any(item.problem for item in report):
         raise typer.Exit(1)
 
 
-def _tell(item: Symptom) -> None:
-    remark = f"TROUBLE: {item.trouble}" if item.trouble else item.note
+def _tell(item: Diagnosis) -> None:
+    remark = f"PROBLEM: {item.problem}" if item.problem else item.note
     say_line(f"{item.name:<22}{item.value}" + (f"  ({remark})" if remark else ""))
-    if item.mend:
-        say_line(f"{'':<22}to mend it: {item.mend}")
+    if item.fix:
+        say_line(f"{'':<22}to fix it: {item.fix}")
 
 
-def _as_json(item: Symptom) -> dict[str, str]:
-    parts = {"value": item.value, "note": item.note, "trouble": item.trouble, "mend": item.mend}
+def _as_json(item: Diagnosis) -> dict[str, str]:
+    parts = {"value": item.value, "note": item.note, "problem": item.problem, "fix": item.fix}
     return {name: text for name, text in parts.items() if text or name == "value"}

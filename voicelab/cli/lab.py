@@ -19,7 +19,7 @@ import typer
 from voicelab.cli.console import say_line
 from voicelab.errors import EngineError, MissingExtra, RequestInvalid
 
-__all__ = ["SENTENCE", "lab", "somebody_looks_on"]
+__all__ = ["SENTENCE", "is_interactive", "lab"]
 
 SENTENCE = "The birch canoe slid on the smooth planks."
 _QUICKSTART = Path("notebooks/01_quickstart.ipynb")
@@ -51,7 +51,9 @@ def lab(
     since: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", help="When what led here began, since 1970; the whole time is told.", show_default=False
+            metavar="SECONDS",
+            help="When the whole command began, in seconds since 1970.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -59,7 +61,7 @@ def lab(
     if not notebook.is_file():
         raise RequestInvalid.of("notebook", f"{notebook} is not here; run this in a clone, or name a notebook")
     if headless is None:
-        headless = not somebody_looks_on()
+        headless = not is_interactive()
     _need("nbconvert" if headless else "jupyterlab")
     out.mkdir(parents=True, exist_ok=True)
     _self_check(out)
@@ -109,7 +111,7 @@ def _answers(server: int) -> str | None:
     return None
 
 
-def somebody_looks_on() -> bool:
+def is_interactive() -> bool:
     """Say whether there is a person to open a browser for: a terminal, and a display to draw on."""
     if os.environ.get("HEADLESS", "0").lower() not in {"", "0", "false", "no"}:
         return False
@@ -132,7 +134,7 @@ def _self_check(out: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "VOICELAB_BASE_URL"}
     done = subprocess.run([*command, "-o", str(out / "self-check.wav")], env=environment, check=False)
     if done.returncode:
-        raise EngineError("the voice did not speak; voicelab doctor says how to mend what is wrong")
+        raise EngineError("the voice did not speak; voicelab doctor says how to fix what is wrong")
 
 
 def _execute(notebook: Path, out: Path) -> Path:

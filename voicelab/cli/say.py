@@ -1,25 +1,31 @@
-"""``voicelab say``: speak a text into a file, or onto stdout as the audio comes."""
+"""``voicelab say``: speak a text into a file, which is complete or not there, or onto stdout as the audio comes."""
 
 from __future__ import annotations
 
 import codecs
+import os
+import struct
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from voicelab.cli.console import say_line
+from voicelab.audio.formats import StreamDecoder
+from voicelab.backend import SpeechStream
+from voicelab.cli.console import say_line, write_bytes
 from voicelab.cli.options import BaseUrl, Device, request_options, whole_number
-from voicelab.cli.output import Advance, Report, speak_to_file, speak_to_stdout
 from voicelab.errors import RequestInvalid
 from voicelab.lab import connect
 from voicelab.schema import AudioFormat, ReferenceAudio, TTSRequest, check_model
 
-__all__ = ["say"]
+__all__ = ["Advance", "SpokenFile", "complete_wav", "say", "speak_to_file", "speak_to_stdout"]
+
 
 _SUFFIXES: dict[str, AudioFormat] = {
     ".wav": "wav",
@@ -96,7 +102,7 @@ def say(
             seconds = (
                 speak_to_stdout(stream, advance) if target == "-" else speak_to_file(stream, Path(target), advance)
             )
-        report = Report(target, seconds, time.perf_counter() - started, stream.backend.device)
+        report = SpokenFile(target, seconds, time.perf_counter() - started, stream.backend.device)
     for note in stream.epilogue.notes:
         say_line(f"note: {note}", to_stderr=True)
     say_line(report.line(), to_stderr=target == "-")
@@ -162,3 +168,100 @@ def _stdin() -> str:
         message = f"stdin is no UTF-8, from byte {at} on; convert it, as with: iconv -f LATIN1 -t UTF-8"
         raise RequestInvalid.of("text", message, type="string_unicode") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+Advance = Callable[[float], None]
+"""Called with the seconds of audio so far after every chunk."""
+
+_RIFF_HEADER = 12
+_CHUNK_HEADER = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenFile:
+    """What a command says about audio it made; times in seconds."""
+
+    file: str
+    audio_s: float
+    taken_s: float
+    device: str
+
+    def line(self) -> str:
+        """Return the report as one line."""
+        return f"{self.file}: {self.audio_s:.2f} s of audio in {self.taken_s:.2f} s on {self.device}"
+
+
+def speak_to_file(stream: SpeechStream, path: Path, advance: Advance) -> float:
+    """Write a stream's bytes as they are, and return the seconds of audio.
+
+    The sizes in a WAV are made exact. When anything fails, an older file of this name stays as it was.
+    Raises OSError when the file cannot be written, and whatever the stream raises.
+    """
+    with _whole_or_not_at_all(path) as file:
+        seconds = _copy(stream, file.write, advance)
+        if stream.request.format == "wav" and file.readable():
+            complete_wav(file)
+    return seconds
+
+
+def speak_to_stdout(stream: SpeechStream, advance: Advance) -> float:
+    """Write a stream's bytes to stdout, each chunk when it comes, and return the seconds of audio."""
+    return _copy(stream, write_bytes, advance)
+
+
+def complete_wav(file: BinaryIO) -> None:
+    """Put the true sizes into a WAV whose length was not known when it began.
+
+    A file that is no RIFF WAVE, or whose data chunk has its size, stays as it is.
+    """
+    length = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    head = file.read(_RIFF_HEADER)
+    if head[:4] != b"RIFF" or head[8:] != b"WAVE":
+        return
+    at = _RIFF_HEADER
+    while at + _CHUNK_HEADER <= length:
+        file.seek(at)
+        name, size = struct.unpack("<4sI", file.read(_CHUNK_HEADER))
+        if name == b"data":
+            if at + _CHUNK_HEADER + size > length:
+                file.seek(at + 4)
+                file.write(struct.pack("<I", length - at - _CHUNK_HEADER))
+                file.seek(4)
+                file.write(struct.pack("<I", length - 8))
+            return
+        at += _CHUNK_HEADER + size + size % 2
+
+
+def _copy(stream: SpeechStream, write: Callable[[bytes], object], advance: Advance) -> float:
+    samples = 0
+    # Decoding along the way is what tells the seconds, in every format.
+    decoder = StreamDecoder(stream.request.format, stream.rate)
+    for chunk in stream:
+        write(chunk)
+        samples += decoder.feed(chunk).size
+        advance(samples / stream.rate)
+    samples += decoder.finish().size
+    advance(samples / stream.rate)
+    return samples / stream.rate
+
+
+@contextmanager
+def _whole_or_not_at_all(path: Path) -> Iterator[BinaryIO]:
+    if path.exists() and not path.is_file():
+        # A device or a pipe cannot be replaced, and must not be.
+        with path.open("wb") as file:
+            yield file
+        return
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    part = Path(name)
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            yield file
+        # mkstemp makes a file for its owner alone; this one is as any other of theirs.
+        umask = os.umask(0)
+        os.umask(umask)
+        part.chmod(0o666 & ~umask)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

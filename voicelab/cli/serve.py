@@ -1,7 +1,8 @@
-"""``voicelab serve``: put the embedded voice behind the interface's HTTP."""
+"""``voicelab serve``: put the embedded voice behind the interface's HTTP; ``voicelab keys``: the keys of its callers."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
 
@@ -11,12 +12,12 @@ import voicelab
 from voicelab.cli.console import say_line
 from voicelab.cli.options import whole_number
 from voicelab.errors import RequestInvalid
-from voicelab.service.keys import KeyStore
+from voicelab.service.keys import ApiKey, KeyStore, lifetime
 from voicelab.service.run import LOOPBACK, PORT
 from voicelab.service.run import serve as run
 from voicelab.voices.store import VoiceStore
 
-__all__ = ["serve"]
+__all__ = ["keys", "serve"]
 
 
 def serve(
@@ -38,3 +39,57 @@ def serve(
             run(backend, host, number, keys=keys, say=partial(say_line, to_stderr=True))
         finally:
             backend.close()
+
+
+keys = typer.Typer(help="Make, list and revoke the keys of the service.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@keys.command()
+def create(
+    name: Annotated[str, typer.Argument(help="Who uses the key.", show_default=False)],
+    *,
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Lifetime: 90m, 12h, 30d, 4w.", show_default=False)
+    ] = None,
+    credit: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Characters it may speak (default: not counted).", show_default=False),
+    ] = None,
+) -> None:
+    """Make a key and print its secret once, last on stdout. It is kept nowhere."""
+    expires_in = lifetime(expires) if expires is not None else None
+    characters = whole_number("credit", credit)
+    with KeyStore() as store:
+        created = store.create(name, expires_in=expires_in, credit=characters)
+    say_line(f"{_describe(created.key)}; this is its secret, shown once:", to_stderr=True)
+    say_line(created.secret)
+
+
+@keys.command("list")
+def list_keys() -> None:
+    """List the keys, the oldest first, by the beginning of their secrets."""
+    with KeyStore() as store:
+        listed = store.list()
+    if not listed:
+        say_line("there are no keys; voicelab keys create NAME makes one", to_stderr=True)
+    for key in listed:
+        say_line(_describe(key))
+
+
+@keys.command()
+def revoke(
+    key: Annotated[str, typer.Argument(help="The key's name, or the beginning of its secret.", show_default=False)],
+) -> None:
+    """Refuse a key from now on, for good."""
+    with KeyStore() as store:
+        revoked = store.revoke(key)
+    say_line(_describe(revoked))
+
+
+def _describe(key: ApiKey) -> str:
+    parts = [f"{key.prefix}…", key.name, key.state(datetime.now(UTC)), f"made {key.created_at:%Y-%m-%d}"]
+    if key.expires_at is not None:
+        parts.append(f"expires {key.expires_at:%Y-%m-%d %H:%M} UTC")
+    if key.credit is not None:
+        parts.append(f"{key.credit} characters left")
+    return "  ".join(parts)

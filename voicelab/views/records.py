@@ -11,7 +11,7 @@ from html import escape
 from typing import Any
 
 from voicelab.backend import Capabilities
-from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError
+from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError, install_command
 from voicelab.schema import VoiceModel
 from voicelab.views.display import INK
 
@@ -81,7 +81,7 @@ def error_bundle(error: VoicelabError) -> dict[str, str]:
         known = (("status", error.status), ("request", error.request_id))
         html += _pairs([(label, "" if value is None else str(value)) for label, value in known])
     if isinstance(error, MissingExtra):
-        html += f"<pre>pip install 'voicelab[{escape(error.extra)}]'</pre>"
+        html += f"<pre>{escape(install_command(error.extra), quote=False)}</pre>"
     return {"text/html": _page(f'<div role="alert">{html}</div>'), "text/plain": repr(error)}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples, resample
 from voicelab.audio.sandbox import decode_apart
-from voicelab.errors import AudioError, FieldError, RequestInvalid
+from voicelab.errors import AudioError, FieldError, RequestInvalid, install_command
 from voicelab.schema import VoiceCreate
 from voicelab.voices.align import Aligner, default_aligner
 from voicelab.voices.cover import check_cover
@@ -155,7 +155,7 @@ def _listen(data: bytes, *, enhanced: bool) -> _Heard:
 
 def _transcript(sound: Samples, listener: Recognizer | None) -> tuple[str, list[str]]:
     if listener is None:
-        return "", ["no transcript: no recognizer is installed (pip install 'voicelab[recognition]')"]
+        return "", [f"no transcript: no recognizer is installed ({install_command('recognition')})"]
     text = listener.recognise(sound[: int(_HEARD * RATE)], RATE)
     if not text:
         return "", ["no transcript: no word was recognised"]

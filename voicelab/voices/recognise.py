@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.audio.samples import Samples, resample
-from voicelab.errors import RequestInvalid
+from voicelab.errors import RequestInvalid, install_command
 
 __all__ = ["PRONOUNCED", "PocketRecognizer", "Recognizer", "WhisperRecognizer", "as_heard", "default_recognizer"]
 
@@ -104,7 +104,7 @@ def default_recognizer() -> Recognizer | None:
             missing = isinstance(error, ImportError)
             # One who did not ask for it need not know that it is not there.
             level = logging.WARNING if name else logging.DEBUG if missing else logging.INFO
-            why = "it is not installed (pip install 'voicelab[whisper]')" if missing else str(error)
+            why = f"it is not installed ({install_command('whisper')})" if missing else str(error)
             _LOG.log(level, "faster-whisper is not used, but pocketsphinx: %s", why)
     try:
         return PocketRecognizer()

@@ -263,7 +263,7 @@ def test_a_missing_recognizer_says_what_to_install(clips: list[Clip]) -> None:
         "except MissingExtra as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
-    assert "voicelab[recognition]" in done.stdout, done.stderr
+    assert "jupyter-voicelab[recognition]" in done.stdout, done.stderr
 
 
 def test_measuring_loads_no_torch_and_importing_nothing_heavy() -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from voicelab.audio.analysis import mel
 from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples, resample
-from voicelab.errors import MissingExtra, RequestInvalid
+from voicelab.errors import MissingExtra, RequestInvalid, install_command
 from voicelab.experiments.metrics.metric import MosPredictor, SpeakerEncoder, Subject, Tools, Undefined
 
 __all__ = [
@@ -73,7 +73,7 @@ class Resemblyzer:
         except ImportError as error:
             raise MissingExtra(
                 "telling speakers apart by Resemblyzer needs it installed: "
-                f"pip install 'voicelab[speaker]', or without a compiler: pip install webrtcvad-wheels && "
+                f"{install_command('speaker')}, or without a compiler: pip install webrtcvad-wheels && "
                 f"pip install --no-deps resemblyzer ({error})",
                 extra="speaker",
             ) from error
@@ -117,7 +117,7 @@ class Dnsmos:
             from speechmos import dnsmos
         except ImportError as error:
             raise MissingExtra(
-                f"predicted_mos by DNSMOS needs it installed: pip install 'voicelab[mos]' ({error})", extra="mos"
+                f"predicted_mos by DNSMOS needs it installed: {install_command('mos')} ({error})", extra="mos"
             ) from error
         self._scale: Scale = scale
         options = onnxruntime.SessionOptions()

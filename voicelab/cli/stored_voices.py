@@ -41,8 +41,8 @@ def create(
     with connect(base_url or None, device=device) as lab:
         voice = lab.create_voice(title, recordings, **fields)
     samples = len(voice.samples)
-    said = f"{voice.title}: {voice.state}, {voice.visibility}, {samples} recording{'s' if samples != 1 else ''}"
-    say_line(f"{said}; this is its id:", to_stderr=True)
+    summary = f"{voice.title}: {voice.state}, {voice.visibility}, {samples} recording{'s' if samples != 1 else ''}"
+    say_line(f"{summary}; this is its id:", to_stderr=True)
     say_line(voice.id)
 
 

@@ -1,0 +1,199 @@
+"""``voicelab sweep`` and ``voicelab replay``: run a grid of requests out of a file, go on with it, and run it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from voicelab.cli.console import say_line
+from voicelab.cli.options import BaseUrl, Device
+from voicelab.errors import MissingExtra, RequestInvalid
+from voicelab.experiments.cache import Cache
+from voicelab.experiments.sweeps.run import Run
+from voicelab.experiments.sweeps.spec import read_spec
+from voicelab.lab import connect
+
+__all__ = ["replay", "sweep"]
+
+
+SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file: text, [fields], [axes], [budget].")]
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="FOLDER",
+        help="Where manifest.jsonl, takes.csv and audio/ go; the file's name without .toml when not given. "
+        "With what is there already the sweep goes on.",
+        show_default=False,
+    ),
+]
+EstimateOnly = Annotated[bool, typer.Option("--estimate", help="Say what it would take, and make nothing.")]
+Cluster = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Dask scheduler to work on, such as tcp://host:8786.", show_default=False),
+]
+
+
+def sweep(
+    spec: SpecFile,
+    *,
+    output: Folder = None,
+    estimate: EstimateOnly = False,
+    dask: Cluster = None,
+    base_url: BaseUrl = None,
+    device: Device = None,
+) -> None:
+    """Make every take of SPEC that is not there yet; Ctrl-C stops, the same command goes on."""
+    spec_file = read_spec(spec)
+    folder = output if output is not None else spec.with_suffix("")
+    if folder == spec:
+        raise RequestInvalid.of(
+            "output", f"{spec} has no suffix to leave out; name a folder with --output", in_="query"
+        )
+    manifest = folder / "manifest.jsonl"
+    takes = Cache(manifest.with_name("manifest.takes"), max_bytes=None)
+    with connect(base_url or None, device=device) as lab:
+        work = lab.sweep(spec_file.text, cache=takes, **spec_file.asked)
+        needed = work.estimate()
+        say_line(str(needed))
+        if estimate:
+            return
+        spec_file.budget.check(needed)
+        folder.mkdir(parents=True, exist_ok=True)
+        with _cluster(dask) as executor:
+            run = work.start(manifest=manifest, executor=executor, budget=spec_file.budget, **spec_file.run)
+            _watch(run)
+        made = work.result(run)
+        made.export(folder)
+    say_line(f"{folder}: {run.progress}")
+    for outcome in made.failures:
+        say_line(
+            f"failed: {dict(outcome.job.cell.labels)} repeat {outcome.job.repeat}: {outcome.error}", to_stderr=True
+        )
+    if made.state != "done" or made.failures:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _cluster(address: str | None) -> Iterator[Any]:
+    if address is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ModuleNotFoundError as error:
+        raise MissingExtra.of("cluster", "a sweep on a Dask cluster") from error
+    try:
+        client = Client(address, timeout="10s")  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise RequestInvalid.of("dask", f"there is no scheduler at {address}: {error}", in_="query") from None
+    with client:
+        yield client
+
+
+def _watch(run: Run) -> None:
+    """Show how far it is on stderr until it is over; a keyboard interrupt stops it, and keeps what is made."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("takes", total=run.progress.total)
+        try:
+            while not run.wait(0.2):
+                bar.update(task, completed=run.progress.done)
+        except KeyboardInterrupt:
+            run.cancel()
+            run.wait()
+        bar.update(task, completed=run.progress.done)
+
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from voicelab.experiments.replay import Comparison, ReplayReport
+
+
+_LONGEST_TEXT = 40
+# In a file or a log no line needs to be broken.
+_FILE_COLUMNS = 240
+
+ManifestFile = Annotated[Path, typer.Argument(metavar="MANIFEST", help="What the run wrote.", show_default=False)]
+Takes = Annotated[
+    Path | None,
+    typer.Option(metavar="FOLDER", help="Where the takes' audio is, if no longer beside the run.", show_default=False),
+]
+Threads = Annotated[int, typer.Option(metavar="INTEGER", min=1, help="Takes asked for at once.")]
+CheckSeeds = Annotated[
+    bool, typer.Option("--check-seeds", help="Also check what the backend declares of its seeds, by speaking anew.")
+]
+
+
+def replay(
+    manifest: ManifestFile,
+    *,
+    base_url: BaseUrl = None,
+    device: Device = None,
+    takes: Takes = None,
+    threads: Threads = 4,
+    check_seeds: CheckSeeds = False,
+) -> None:
+    """Do the run of MANIFEST again; say of each take whether it is identical, within tolerance or different.
+
+    The exit status is 0 when every take is identical or within tolerance, 1 when one is not, 2 when the
+    run cannot be done again.
+    """
+    from rich.console import Console
+
+    from voicelab.experiments.manifest import load
+    from voicelab.experiments.replay import check_seed_claim
+    from voicelab.experiments.replay import replay as again
+
+    run = load(manifest, folder=takes)
+    with connect(base_url or None, device=device) as lab:
+        say_line(f"{manifest}: {len(run)} takes, again by {lab.capabilities.name} on {lab.capabilities.device}")
+        report = again(run, lab.backend, threads=threads)
+        honest = True
+        if check_seeds:
+            checked = check_seed_claim(lab.backend)
+            honest = checked.honest
+            reason = f" ({checked.reason})" if checked.reason else ""
+            say_line(f"seeds: declared {checked.declared}, observed {checked.observed}{reason}")
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_FILE_COLUMNS)
+    console.print(_table(report))
+    for note in report.notes:
+        say_line(f"note: {note}", to_stderr=True)
+    say_line(str(report))
+    if not (report.same and honest):
+        raise typer.Exit(1)
+
+
+def _table(report: ReplayReport) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("take", "text", "seed", "repeat", "verdict", "s", "dB", "cents", "mel dB", "", box=None)
+    for number, item in enumerate(report.comparisons, start=1):
+        take = item.before
+        words = " ".join(take.request.text.split())
+        short = words if len(words) <= _LONGEST_TEXT else words[: _LONGEST_TEXT - 1] + "…"
+        seed = "" if take.provenance.seed is None else str(take.provenance.seed)
+        # Text, because what people say may look like markup.
+        cells = (str(number), short, seed, str(take.repeat), item.verdict, *_differences(item), item.reason)
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _differences(item: Comparison) -> tuple[str, ...]:
+    values = ((item.duration, 3), (item.level, 1), (item.f0, 0), (item.mel, 1))
+    return tuple(
+        "" if value is None or item.verdict == "identical" else f"{value:+.{digits}f}" for value, digits in values
+    )
