@@ -15,8 +15,7 @@ import jupyter_core.paths
 import pytest
 
 import voicelab
-from voicelab.cli import symptoms
-from voicelab.cli.doctor import wal_reset_risk
+from voicelab.cli.doctor import _recognizer, wal_reset_risk
 
 
 @pytest.mark.parametrize(
@@ -165,7 +164,7 @@ def test_a_kernel_of_another_python_and_widgets_that_jupyterlab_does_not_find(
     from voicelab.cli.doctor import CHECKS
 
     (jupyter,) = (check for check in CHECKS if check.__name__ == "_jupyter")
-    assert not any(symptom.trouble for symptom in jupyter())
+    assert not any(diagnosis.problem for diagnosis in jupyter())
     spec = tmp_path / "kernels" / "python3" / "kernel.json"
     spec.parent.mkdir(parents=True)
     spec.write_text(json.dumps({"argv": ["/usr/bin/other", "-f"], "display_name": "x", "language": "python"}))
@@ -176,11 +175,11 @@ def test_a_kernel_of_another_python_and_widgets_that_jupyterlab_does_not_find(
     monkeypatch.setattr(jupyter_core.paths, "SYSTEM_JUPYTER_PATH", [])
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
     kernel, ipywidgets, anywidget = jupyter()
-    assert kernel.trouble == "notebooks run in another Python than this"
-    assert kernel.mend.endswith("-m ipykernel install --sys-prefix")
-    for symptom in (ipywidgets, anywidget):
-        assert "widgets would not show" in symptom.trouble
-        assert "pip install" in symptom.mend
+    assert kernel.problem == "notebooks run in another Python than this"
+    assert kernel.fix.endswith("-m ipykernel install --sys-prefix")
+    for diagnosis in (ipywidgets, anywidget):
+        assert "widgets would not show" in diagnosis.problem
+        assert "pip install" in diagnosis.fix
 
 
 def test_the_written_digests_are_those_of_the_weights() -> None:
@@ -220,7 +219,7 @@ def test_a_data_folder_that_cannot_be_used_is_trouble(
 def test_who_writes_transcripts(asked: str, heard: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pocketsphinx")
     monkeypatch.setenv("VOICELAB_RECOGNIZER", asked)
-    (told,) = symptoms._recognizer()
-    assert told.value == heard
-    assert words in told.note + told.trouble
-    assert bool(told.trouble) is bool(told.mend)
+    (diagnosis,) = _recognizer()
+    assert diagnosis.value == heard
+    assert words in diagnosis.note + diagnosis.problem
+    assert bool(diagnosis.problem) is bool(diagnosis.fix)

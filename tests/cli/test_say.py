@@ -17,7 +17,7 @@ import pytest
 
 from tests.tones import ToneBackend
 from voicelab.audio.formats import decode
-from voicelab.cli.say import Report, complete_wav
+from voicelab.cli.say import SpokenFile, complete_wav
 from voicelab.schema import AudioFormat, ReferenceAudio
 from voicelab.service.keys import KeyStore
 from voicelab.service.run import running
@@ -246,4 +246,4 @@ def test_anything_else_stays_as_it_is(content: bytes) -> None:
 
 
 def test_a_report_is_one_line() -> None:
-    assert Report("a.wav", 2.346, 0.5, "cpu").line() == "a.wav: 2.35 s of audio in 0.50 s on cpu"
+    assert SpokenFile("a.wav", 2.346, 0.5, "cpu").line() == "a.wav: 2.35 s of audio in 0.50 s on cpu"
