@@ -28,8 +28,8 @@ from machine import machine, report
 from voicelab.backend import Capabilities, SpeechStream
 from voicelab.errors import NotFound
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
-from voicelab.service.app import Limits
 from voicelab.service.keys import KeyStore
+from voicelab.service.requests import Limits
 from voicelab.service.run import serve
 
 CHUNK = bytes(8820)

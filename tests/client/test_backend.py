@@ -21,7 +21,7 @@ from tests.tones import ToneBackend
 from voicelab.backend import Backend
 from voicelab.client import RetryPolicy, ServiceBackend
 from voicelab.client.caller import Caller
-from voicelab.client.line import Line
+from voicelab.client.transport import Cancellation
 from voicelab.errors import (
     AuthenticationError,
     Cancelled,
@@ -154,14 +154,14 @@ def test_an_interrupt_while_waiting_for_an_answer_ends_the_work_at_once(served: 
 
 
 def test_closing_the_backend_ends_its_streams(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    go, cut = threading.Event(), Line.cut
+    go, cut = threading.Event(), Cancellation.cancel
 
-    def linger(line: Line) -> None:
+    def linger(line: Cancellation) -> None:
         cut(line)
         if threading.current_thread() is not threading.main_thread():
             time.sleep(0.5)  # who was cut off asks again before all is closed
 
-    monkeypatch.setattr(Line, "cut", linger)
+    monkeypatch.setattr(Cancellation, "cancel", linger)
     voice = ToneBackend(lambda number: number < 1 or go.wait(10))
     with served(voice) as backend:
         stream = backend.synthesize(REQUEST)

@@ -5,7 +5,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from voicelab.client.retry import RetryPolicy, retry_after
+from voicelab.client.caller import RetryPolicy, retry_after
 
 
 def test_waits_grow_and_vary_within_bounds() -> None:
@@ -20,17 +20,17 @@ def test_waits_grow_and_vary_within_bounds() -> None:
 
 def test_one_attempt_never_tries_again() -> None:
     assert RetryPolicy(attempts=1).wait(1) is None
-    assert RetryPolicy(attempts=1).wait(1, told=0.0) is None
+    assert RetryPolicy(attempts=1).wait(1, retry_after=0.0) is None
 
 
 def test_what_the_service_says_is_believed_within_reason() -> None:
     policy = RetryPolicy(attempts=3, longest_s=10.0)
     for _ in range(50):
-        wait = policy.wait(1, told=3.0)
+        wait = policy.wait(1, retry_after=3.0)
         assert wait is not None
         assert 3.0 <= wait <= 3.25
-    assert policy.wait(1, told=10.0) == 10.0
-    assert policy.wait(1, told=10.5) is None
+    assert policy.wait(1, retry_after=10.0) == 10.0
+    assert policy.wait(1, retry_after=10.5) is None
 
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from tests.tones import ToneBackend
-from voicelab.service.app import Limits
 from voicelab.service.keys import KeyStore
+from voicelab.service.requests import Limits
 from voicelab.service.run import running
 
 

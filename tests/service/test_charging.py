@@ -16,7 +16,7 @@ from tests.service.test_speech import NOTE_BYTES, Held, call, read, until
 from tests.tones import ToneBackend
 from voicelab.errors import EngineError
 from voicelab.schema import TTSRequest
-from voicelab.service.credit import cost, delivered_cost
+from voicelab.service.speech import cost, delivered_cost
 
 
 def credit(service: Service) -> int:

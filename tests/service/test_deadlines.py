@@ -17,7 +17,7 @@ from tests.service.host import ToneHost
 from tests.service.test_speech import Held, call, read, until
 from tests.tones import ToneBackend
 from voicelab.schema import TTSRequest
-from voicelab.service.credit import played_seconds
+from voicelab.service.speech import played_seconds
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from tests.speechlike import speech_file
 from tests.tones import ToneBackend
 from voicelab.backend import SpeechStream
 from voicelab.schema import TTSRequest
-from voicelab.service.bodies import decode
+from voicelab.service.requests import decode
 
 WAV = speech_file(1.2)
 PACKED = {"content-type": "application/msgpack"}

@@ -29,8 +29,8 @@ from voicelab.engine.local import LocalBackend
 from voicelab.errors import NotFound, RequestInvalid
 from voicelab.schema import TTSRequest, VoiceCreate
 from voicelab.service.keys import KeyStore
-from voicelab.service.limits import Limits
 from voicelab.service.models import owner_of
+from voicelab.service.requests import Limits
 from voicelab.service.run import running
 from voicelab.voices.store import VoiceStore
 

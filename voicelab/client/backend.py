@@ -13,11 +13,9 @@ import httpx
 
 from voicelab.backend import Arriving, Capabilities, Epilogue, SpeechStream, check_seed
 from voicelab.client import wire
-from voicelab.client.caller import Audio, Caller, Timeouts, opened
-from voicelab.client.line import Line
-from voicelab.client.retry import RetryPolicy
+from voicelab.client.caller import Audio, Caller, RetryPolicy, Timeouts, open_client
 from voicelab.client.streams import AsyncSpeechStream
-from voicelab.client.transport import AsyncTransport, BlockingTransport, at_once
+from voicelab.client.transport import AsyncTransport, BlockingTransport, Cancellation, run_blocking
 from voicelab.client.wire import Upload
 from voicelab.errors import RequestInvalid
 from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest, VoiceCreate, VoiceModel
@@ -52,12 +50,12 @@ class ServiceBackend:
         upload: Upload = "msgpack",
     ) -> None:
         self._caller = Caller(base_url, api_key, timeout, retry)
-        self._upload = _checked_upload(upload)
+        self._upload = _check_upload(upload)
         self._probing = threading.Lock()
-        self._lines: weakref.WeakSet[Line] = weakref.WeakSet()
-        self._lines_lock = threading.Lock()
+        self._calls: weakref.WeakSet[Cancellation] = weakref.WeakSet()
+        self._calls_lock = threading.Lock()
         self._shut = threading.Event()
-        self._client = opened(httpx.Client, self._caller.http)
+        self._client = open_client(httpx.Client, self._caller.http)
 
     @property
     def base_url(self) -> str:
@@ -75,9 +73,9 @@ class ServiceBackend:
 
     def close(self) -> None:
         """Close all connections; who still reads a stream gets Cancelled. May be called twice."""
-        with self._lines_lock:  # a new stream waits, and then finds it shut
-            for line in list(self._lines):
-                line.cut()
+        with self._calls_lock:  # a new stream waits, and then finds it shut
+            for call in list(self._calls):
+                call.cancel()
             self._shut.set()
         self._client.close()
 
@@ -85,7 +83,7 @@ class ServiceBackend:
     def capabilities(self) -> Capabilities:
         """What the service declares about itself; the first look asks it, and never fails."""
         with self._probing:
-            return self._caller.known or at_once(self._caller.capabilities(self._transport(Line())))
+            return self._caller.known or run_blocking(self._caller.capabilities(self._transport(Cancellation())))
 
     def synthesize(self, request: TTSRequest, *, model: Model = DEFAULT_MODEL, seed: int | None = None) -> SpeechStream:
         """Return the audio as it will arrive; the request is sent when the stream is first read.
@@ -98,16 +96,16 @@ class ServiceBackend:
         capabilities = self.capabilities
         seed = check_seed(seed, capabilities)
         speech = _Speech(wire.speech_call(request, model, seed))
-        line = Line()
-        with self._lines_lock:
-            self._lines.add(line)
+        cancellation = Cancellation()
+        with self._calls_lock:
+            self._calls.add(cancellation)
         stream = SpeechStream(
-            self._audio(speech, line),
+            self._audio(speech, cancellation),
             request=request,
             model=model,
             backend=capabilities,
             seed=seed,
-            on_close=line.cut,
+            on_close=cancellation.cancel,
             epilogue=speech.epilogue,
             started=started,
         )
@@ -133,22 +131,22 @@ class ServiceBackend:
 
         Raises AuthenticationError, NotFound when there is no such service there, ServiceError and its kinds.
         """
-        at_once(self._caller.check(self._transport(Line())))
+        run_blocking(self._caller.check(self._transport(Cancellation())))
 
-    def _transport(self, line: Line) -> BlockingTransport:
-        return BlockingTransport(self._client, line, self._shut)
+    def _transport(self, cancellation: Cancellation) -> BlockingTransport:
+        return BlockingTransport(self._client, cancellation, self._shut)
 
     def _record(self, call: wire.Call) -> VoiceModel:
-        return at_once(self._caller.record(call, self._transport(Line())))
+        return run_blocking(self._caller.record(call, self._transport(Cancellation())))
 
-    def _audio(self, speech: _Speech, line: Line) -> Generator[bytes, None, None]:
-        audio = at_once(self._caller.speak(speech.call, self._transport(line)))
+    def _audio(self, speech: _Speech, cancellation: Cancellation) -> Generator[bytes, None, None]:
+        audio = run_blocking(self._caller.speak(speech.call, self._transport(cancellation)))
         try:
             speech.begun(audio)
-            while chunk := at_once(audio.chunk()):
+            while chunk := run_blocking(audio.chunk()):
                 yield chunk
         finally:
-            at_once(audio.close())
+            run_blocking(audio.close())
 
 
 class AsyncServiceBackend:
@@ -173,10 +171,10 @@ class AsyncServiceBackend:
         upload: Upload = "msgpack",
     ) -> None:
         self._caller = Caller(base_url, api_key, timeout, retry)
-        self._upload = _checked_upload(upload)
+        self._upload = _check_upload(upload)
         self._probing = asyncio.Lock()
         self._streams: weakref.WeakSet[AsyncSpeechStream] = weakref.WeakSet()
-        self._client = opened(httpx.AsyncClient, self._caller.http)
+        self._client = open_client(httpx.AsyncClient, self._caller.http)
         self._transport = AsyncTransport(self._client)
 
     @property
@@ -282,7 +280,7 @@ class _Speech:
         return Epilogue(notes=self._notes)
 
 
-def _checked_upload(upload: Upload) -> Upload:
+def _check_upload(upload: Upload) -> Upload:
     if upload not in get_args(Upload):
         raise RequestInvalid.of("upload", f"Input should be {' or '.join(get_args(Upload))}")
     return upload

@@ -1,4 +1,4 @@
-"""What becomes of a call, whichever way it travels: the waits, the tries, and what each failure means.
+"""What becomes of a call, over either transport: address and key, waits, retries, and what each failure means.
 
 Nothing here blocks or knows an event loop; a Transport does the waiting. So ServiceBackend and
 AsyncServiceBackend are the same client twice, not two that resemble each other.
@@ -7,18 +7,20 @@ AsyncServiceBackend are the same client twice, not two that resemble each other.
 from __future__ import annotations
 
 import os
+import random
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
 from typing import Any, TypeVar
 
 import httpx
 
 from voicelab.backend import Capabilities
 from voicelab.client import wire
-from voicelab.client.address import Bearer, checked_url, is_loopback
-from voicelab.client.retry import RETRIED, RetryPolicy, retry_after
 from voicelab.client.transport import Reply, Transport
 from voicelab.errors import (
     RequestInvalid,
@@ -30,7 +32,7 @@ from voicelab.errors import (
 )
 from voicelab.schema import VoiceModel
 
-__all__ = ["Audio", "Caller", "Timeouts", "opened"]
+__all__ = ["Audio", "Caller", "RetryPolicy", "Timeouts", "open_client"]
 
 _T = TypeVar("_T")
 _Client = TypeVar("_Client", httpx.Client, httpx.AsyncClient)
@@ -43,10 +45,14 @@ _PROBE_PAUSE_SECONDS = 60.0
 # The same for an address that swallows it: there may be a service soon.
 _ABSENT_PAUSE_SECONDS = 10.0
 # What httpx reads of the environment.
-_SURROUNDINGS = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_ENVIRONMENT = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 # What httpx raises when an answer cannot be read to its end.
 _BROKEN = (httpx.TransportError, httpx.DecodingError, httpx.StreamError)
+
+
+RETRIED = frozenset({429, 502, 503, 504})
+"""Statuses that say the request was not worked on, or that another try may succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +67,91 @@ class Timeouts:
     send: float | None = 60.0
     first_audio: float | None = 120.0
     stall: float | None = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a call is tried, and how long is waited in between.
+
+    The wait before try ``n`` is random between 0 and ``base_s * 2 ** (n - 1)`` seconds, at most
+    ``longest_s``: callers that failed together do not come back together. A service that says when
+    (Retry-After) is believed up to ``longest_s``; if it says longer, the call fails at once.
+    ``attempts`` 1 never tries again.
+    """
+
+    attempts: int = 3
+    base_s: float = 0.5
+    longest_s: float = 20.0
+
+    def wait(self, failures: int, retry_after: float | None = None) -> float | None:
+        """Return the seconds to wait after ``failures`` failed tries; None to give up."""
+        if failures >= self.attempts or (retry_after is not None and retry_after > self.longest_s):
+            return None
+        span = min(self.longest_s, self.base_s * 2.0 ** (failures - 1))
+        if retry_after is None:
+            return random.uniform(0.0, span)
+        # Never earlier than the service says, and not all at the same moment.
+        return min(self.longest_s, retry_after + random.uniform(0.0, min(span, 0.25)))
+
+
+def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Return the seconds that a Retry-After header asks for, as a number or a date; None without one."""
+    value = headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdigit() and len(value) < 10:
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+    except (ValueError, TypeError):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
+
+
+class Bearer(httpx.Auth):
+    """Adds the key to a request as late as can be, and keeps it out of every repr.
+
+    Raises RequestInvalid, without repeating it, for a key that no header can carry.
+    """
+
+    def __init__(self, api_key: str) -> None:
+        key = api_key.strip()
+        # Checked here, because the errors of the layers below repeat the header.
+        if not key or not key.isascii() or not key.isprintable() or " " in key:
+            message = "The API key is empty, or has characters that no key has"
+            raise RequestInvalid.of("authorization", message, in_="header")
+        self.secret = key
+
+    def __repr__(self) -> str:
+        return "Bearer(…)"
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Put the key into the header."""
+        request.headers["authorization"] = f"Bearer {self.secret}"
+        yield request
+
+
+def parse_base_url(base_url: str) -> httpx.URL:
+    """Return an address as a URL. Raises RequestInvalid for what is none, or has a secret in it."""
+    try:
+        url = httpx.URL(base_url.strip())
+    except (httpx.InvalidURL, AttributeError, TypeError):
+        url = httpx.URL("")
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise RequestInvalid.of("base_url", "Input should be an address such as https://voice.example", in_="path")
+    if url.userinfo or url.query or url.fragment:
+        # Addresses are shown and written into provenance; what is secret in one would be too.
+        message = "The address must be without user, password, query and fragment; a key is passed as api_key"
+        raise RequestInvalid.of("base_url", message, in_="path")
+    return url
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine itself."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Audio:
@@ -105,13 +196,13 @@ class Audio:
         return StreamTruncated(message, partial=partial, status=answer.status, request_id=answer.request_id)
 
 
-def opened(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _Client:
+def open_client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _Client:
     """Return a client of httpx. Raises RequestInvalid where the environment names proxies or certificates that do not do."""
     try:
         return kind(**settings)
     except (ImportError, ValueError, httpx.InvalidURL, OSError) as error:
         # The address of a proxy may hold a password, and the error the address.
-        names = [name for name in _SURROUNDINGS if os.environ.get(name) or os.environ.get(name.lower())]
+        names = [name for name in _ENVIRONMENT if os.environ.get(name) or os.environ.get(name.lower())]
         why = f" ({error})" if isinstance(error, ImportError) else ""
         raise RequestInvalid.of(
             "base_url",
@@ -125,7 +216,7 @@ class Caller:
     def __init__(
         self, base_url: str, api_key: str | None, timeout: Timeouts | float | None, retry: RetryPolicy | None
     ) -> None:
-        url = checked_url(base_url)
+        url = parse_base_url(base_url)
         self.base_url = str(url).rstrip("/")
         self.http: dict[str, Any] = {
             # A proxy of the environment cannot reach this machine's own loopback.
@@ -139,15 +230,15 @@ class Caller:
         self._timeouts = timeout or Timeouts()
         self._retry = retry or RetryPolicy()
         self._auth = Bearer(api_key) if api_key is not None else None
-        self._told: Capabilities | None = None
+        self._declared: Capabilities | None = None
         self._quiet_until = 0.0
 
     @property
     def known(self) -> Capabilities | None:
         """What the service declared, or what is assumed of it for now; None when it is to be asked."""
-        if self._told is None and time.monotonic() < self._quiet_until:
+        if self._declared is None and time.monotonic() < self._quiet_until:
             return wire.remote(self.base_url, "unknown")
-        return self._told
+        return self._declared
 
     async def capabilities(self, transport: Transport) -> Capabilities:
         """Ask the service what it is. Never fails; what is no service of ours is assumed to be the interface's."""
@@ -155,15 +246,15 @@ class Caller:
         try:
             # Without the key: this concerns anybody.
             reply = await self._open(wire.HEALTH, transport, short, auth=None)
-            self._told = wire.capabilities_of(await self._whole(reply), self.base_url)
+            self._declared = wire.capabilities_of(await self._whole(reply), self.base_url)
         except _Failed as failed:
             if failed.status is not None and failed.status not in RETRIED:
-                self._told = wire.remote(self.base_url)
+                self._declared = wire.remote(self.base_url)
             elif failed.status is None and isinstance(failed.error, ServiceTimeout):
                 pause = _ABSENT_PAUSE_SECONDS if failed.unsent else _PROBE_PAUSE_SECONDS
                 self._quiet_until = time.monotonic() + pause
             # Otherwise it was not reached; it may be there the next time.
-        return self._told or wire.remote(self.base_url, "unknown")
+        return self._declared or wire.remote(self.base_url, "unknown")
 
     async def record(self, call: wire.Call, transport: Transport) -> VoiceModel:
         """Return the voice model record that a call is answered with. Raises RequestInvalid, ServiceError."""
@@ -171,7 +262,7 @@ class Caller:
         async def once() -> wire.Answer:
             return await self._whole(await self._open(call, transport, self._timeouts, auth=self._auth))
 
-        return wire.voice_of(await self._tried(call, transport, once))
+        return wire.voice_of(await self._with_retries(call, transport, once))
 
     async def check(self, transport: Transport) -> None:
         """Ask for nothing. Raises AuthenticationError, NotFound where there is no such service, ServiceError."""
@@ -180,7 +271,7 @@ class Caller:
             return await self._whole(await self._open(wire.CHECK, transport, self._timeouts, auth=self._auth))
 
         try:
-            answer = await self._tried(wire.CHECK, transport, once)
+            answer = await self._with_retries(wire.CHECK, transport, once)
         except RequestInvalid:
             return
         message = f"{self.base_url} is no service of the interface: it takes speech without a text"
@@ -194,14 +285,14 @@ class Caller:
             reply = await self._open(call, transport, self._timeouts, auth=self._auth)
             try:
                 transport.check()
-                return await self._begun(reply, transport)
+                return await self._first_audio(reply, transport)
             except BaseException:
                 await reply.close()
                 raise
 
-        return await self._tried(call, transport, once)
+        return await self._with_retries(call, transport, once)
 
-    async def _begun(self, reply: Reply, transport: Transport) -> Audio:
+    async def _first_audio(self, reply: Reply, transport: Transport) -> Audio:
         head = _answer(reply, b"")
         if not wire.is_audio(head):
             raise _Failed(wire.no_audio(await self._whole(reply)))
@@ -217,7 +308,7 @@ class Caller:
             raise _Failed(wire.no_audio(head))
         return Audio(head, reply, first, transport, self._timeouts.stall)
 
-    async def _tried(self, call: wire.Call, transport: Transport, once: Callable[[], Awaitable[_T]]) -> _T:
+    async def _with_retries(self, call: wire.Call, transport: Transport, once: Callable[[], Awaitable[_T]]) -> _T:
         """Return what ``once`` does, tried again as the policy allows while nothing was delivered."""
         failures = 0
         while True:
@@ -227,7 +318,7 @@ class Caller:
                 transport.check()
                 failures += 1
                 again = failed.unsent or (failed.unanswered and call.repeat == "undelivered")
-                wait = self._retry.wait(failures, failed.told) if again else None
+                wait = self._retry.wait(failures, failed.retry_after) if again else None
                 if wait is None:
                     raise failed.error from failed.__cause__
             await transport.sleep(wait)
@@ -277,7 +368,7 @@ class Caller:
             wire.failure(answer),
             status=answer.status,
             unanswered=answer.status in RETRIED,
-            told=retry_after(answer.headers),
+            retry_after=retry_after(answer.headers),
         )
 
     async def _whole(self, reply: Reply) -> wire.Answer:
@@ -317,14 +408,14 @@ class _Failed(Exception):
         status: int | None = None,
         unsent: bool = False,
         unanswered: bool = False,
-        told: float | None = None,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(str(error))
         self.error = error
         self.status = status
         self.unsent = unsent
         self.unanswered = unanswered
-        self.told = told
+        self.retry_after = retry_after
 
 
 def _answer(reply: Reply, body: bytes) -> wire.Answer:

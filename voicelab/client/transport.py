@@ -1,26 +1,31 @@
 """Two ways for a call to travel: in a thread that blocks, and on an event loop.
 
 What is made of a call is written once, as coroutines over a Transport (see ``caller``). On an event loop
-they are awaited. ``BlockingTransport`` never suspends, so that ``at_once`` can run the very same coroutines
+they are awaited. ``BlockingTransport`` never suspends, so that ``run_blocking`` can run the very same coroutines
 in a thread without a loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import httpx
 
-from voicelab.client.line import Line
-from voicelab.errors import VoicelabError
+from voicelab.errors import Cancelled, VoicelabError
 
-__all__ = ["AsyncTransport", "BlockingTransport", "Reply", "Transport", "at_once"]
+__all__ = ["AsyncTransport", "BlockingTransport", "Cancellation", "Reply", "Transport", "run_blocking"]
 
 _T = TypeVar("_T")
+
+_CLOSED = "the stream was closed before all audio had arrived"
 
 
 class Reply(Protocol):
@@ -61,12 +66,95 @@ class Transport(Protocol):
         ...
 
 
-class BlockingTransport:
-    """Carries one call in the thread that makes it; another thread may cut its line."""
+class Cancellation:
+    """Lets the thread that closes a stream wake the one that waits for its audio.
 
-    def __init__(self, client: httpx.Client, line: Line, shut: threading.Event) -> None:
+    One for each call; its methods but ``cancel()`` belong to the thread that makes the call.
+    """
+
+    def __init__(self) -> None:
+        self._cancelled = threading.Event()
+        self._response: httpx.Response | None = None
+        self._head: Future[httpx.Response] | None = None
+
+    def check(self) -> None:
+        """Raise Cancelled after ``cancel()``."""
+        if self._cancelled.is_set():
+            raise Cancelled(_CLOSED)
+
+    def wait(self, seconds: float) -> None:
+        """Sleep. Raises Cancelled as soon as the call is cancelled."""
+        self._cancelled.wait(seconds)
+        self.check()
+
+    def send(self, send: Callable[[], httpx.Response]) -> httpx.Response:
+        """Return what ``send`` returns, or raise what it raises; raise Cancelled as soon as the call is cancelled.
+
+        A thread that waits for the head of an answer cannot be woken: on a connection that was used before, nothing
+        tells which socket it is. So another thread waits, and closes an answer that is no longer wanted. The main thread
+        waits itself: an interrupt wakes it, and closes the connection at once.
+        """
+        if threading.current_thread() is threading.main_thread():
+            return send()
+        head = self._head = Future[httpx.Response]()
+        self.check()
+        waiter = threading.Thread(
+            target=copy_context().run, args=(_send_for, head, send), name="voicelab-head", daemon=True
+        )
+        try:
+            waiter.start()
+        except RuntimeError:  # Python 3.12, while it ends
+            return send()
+        try:
+            return head.result()
+        except CancelledError:
+            raise Cancelled(_CLOSED) from None
+        finally:
+            self._head = None
+            del head  # an error that it holds would hold all of this
+
+    def hold(self, response: httpx.Response) -> None:
+        """Note the answer that is being read, whose connection ``cancel()`` shuts. To be followed by ``check()``."""
+        self._response = response
+
+    def cancel(self) -> None:
+        """End whatever waits in this call, now or later. May be called twice, from any thread."""
+        self._cancelled.set()
+        head, response = self._head, self._response
+        if head is not None:
+            head.cancel()
+        # The connection of an answer that is read may already serve another call.
+        if response is None or response.is_closed:
+            return
+        stream = response.extensions.get("network_stream")
+        connection = stream.get_extra_info("socket") if stream is not None else None
+        if isinstance(connection, socket.socket):
+            # Closing would not wake a thread that waits in recv(). The method of the plain socket:
+            # that of a TLS socket takes its state away under the reader's feet.
+            with suppress(OSError):
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+def _send_for(head: Future[httpx.Response], send: Callable[[], httpx.Response]) -> None:
+    """Give ``head`` what ``send`` returns or raises; close an answer that nobody waits for any more."""
+    try:
+        response = send()
+    except BaseException as error:  # noqa: BLE001 - raised where the answer is awaited
+        if head.set_running_or_notify_cancel():
+            head.set_exception(error)
+        return
+    if head.set_running_or_notify_cancel():
+        head.set_result(response)
+    else:
+        response.close()
+
+
+class BlockingTransport:
+    """Carries one call in the thread that makes it; another thread may cancel it."""
+
+    def __init__(self, client: httpx.Client, cancellation: Cancellation, shut: threading.Event) -> None:
         self._client = client
-        self._line = line
+        self._cancellation = cancellation
         self._shut = shut
 
     @property
@@ -75,24 +163,24 @@ class BlockingTransport:
         return self._shut.is_set()
 
     def check(self) -> None:
-        """Raise Cancelled when the line was cut."""
-        self._line.check()
+        """Raise Cancelled when the call was cancelled."""
+        self._cancellation.check()
 
     async def send(self, request: httpx.Request, auth: httpx.Auth | None) -> Reply:
-        """Send, and block until the head of the answer is there, or the line is cut."""
+        """Send, and block until the head of the answer is there, or the call is cancelled."""
         send = partial(self._client.send, request, stream=True, auth=auth)
-        return _BlockingReply(self._line.first(send), self._line)
+        return _BlockingReply(self._cancellation.send(send), self._cancellation)
 
     async def sleep(self, seconds: float) -> None:
-        """Block, until the line is cut at the latest."""
-        self._line.wait(seconds)
+        """Block, until the call is cancelled at the latest."""
+        self._cancellation.wait(seconds)
 
 
 class _BlockingReply:
-    def __init__(self, response: httpx.Response, line: Line) -> None:
+    def __init__(self, response: httpx.Response, cancellation: Cancellation) -> None:
         self.response = response
         self._chunks: Iterator[bytes] = response.iter_bytes()
-        line.hold(response)
+        cancellation.hold(response)
 
     async def chunk(self) -> bytes:
         return next(self._chunks, b"")
@@ -139,7 +227,7 @@ class _AsyncReply:
         await self.response.aclose()
 
 
-def at_once(work: Coroutine[Any, Any, _T]) -> _T:
+def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine that never suspends, and return its value."""
     try:
         work.send(None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import secrets
+import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -13,38 +15,37 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voicelab.backend import Backend, Capabilities, check_text_length
 from voicelab.errors import FieldError, PaymentRequired, RequestInvalid, ServiceUnavailable
 from voicelab.schema import Model, TTSRequest, check_model
-from voicelab.service.aside import aside
-from voicelab.service.auth import bearer_secret
-from voicelab.service.bodies import body_kind, decoded, read_body
-from voicelab.service.credit import cost, delivered_cost
-from voicelab.service.edge import Edge
-from voicelab.service.gate import Gate
+from voicelab.service.concurrency import FairQueue, run_in_executor
 from voicelab.service.keys import ApiKey, KeyStore
-from voicelab.service.limits import Limits
 from voicelab.service.models import Models, caller_of
 from voicelab.service.openapi import OPERATIONS, SEED_HEADER, document
-from voicelab.service.responses import HANDLERS, json_response
-from voicelab.service.speech import SpeechResponse, Stage
+from voicelab.service.requests import Limits, bearer_secret, body_kind, decode_body, read_body
+from voicelab.service.responses import HANDLERS, REQUEST_ID, json_response, refusal
+from voicelab.service.speech import SpeechResponse, SpeechServices, cost, delivered_cost
 
-__all__ = ["SEED_HEADER", "Limits", "create_app"]
+__all__ = ["SEED_HEADER", "Limits", "ServiceMiddleware", "create_app"]
 
 _LOG = logging.getLogger("voicelab.service")
 
 _STORE_SECONDS = 3.0
 _SEED = re.compile("[0-9]{1,19}", re.ASCII)
+_KEY = re.compile(r"vl_[0-9A-Za-z]+", re.ASCII)
+_LONGEST_PATH = 120
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def create_app(backend: Backend, keys: KeyStore, *, limits: Limits | None = None) -> Edge:
+def create_app(backend: Backend, keys: KeyStore, *, limits: Limits | None = None) -> ServiceMiddleware:
     """Return the ASGI application in which ``backend`` speaks for those who hold one of ``keys``.
 
     It closes neither of the two. Errors are answered as part 7 of the interface has it.
@@ -68,7 +69,7 @@ def create_app(backend: Backend, keys: KeyStore, *, limits: Limits | None = None
     # A path with one slash too many is not found, as in the interface, rather than redirected: a client
     # would repeat its body, and its key, there.
     app.router.redirect_slashes = False
-    return Edge(app)
+    return ServiceMiddleware(app)
 
 
 class _Service:
@@ -82,8 +83,8 @@ class _Service:
         # Taking in recordings is heavy work, which must not take all the threads that speak.
         self._intake = ThreadPoolExecutor(2, "voicelab-intake")
         self.models = Models(backend, self._authenticate, limits, workers=self._intake, helpers=self._helpers)
-        self._stage = Stage(
-            gate=Gate(limits.active, limits.waiting, limits.waiting_seconds),
+        self._speech = SpeechServices(
+            queue=FairQueue(limits.active, limits.waiting, limits.waiting_seconds),
             voices=ThreadPoolExecutor(limits.active, "voicelab-voice"),
             helpers=self._helpers,
             buffer=limits.buffer,
@@ -95,7 +96,7 @@ class _Service:
         try:
             yield
         finally:
-            self._stage.voices.shutdown(wait=False, cancel_futures=True)
+            self._speech.voices.shutdown(wait=False, cancel_futures=True)
             self._intake.shutdown(wait=False, cancel_futures=True)
             self._helpers.shutdown(wait=False)
 
@@ -117,7 +118,7 @@ class _Service:
         wire: object = None
         malformed: tuple[FieldError, ...] = ()
         try:
-            wire = await decoded(self._helpers, body, kind)
+            wire = await decode_body(self._helpers, body, kind)
         except RequestInvalid as error:
             malformed = error.errors
         if key.credit is not None and cost(wire) > key.credit:
@@ -132,7 +133,7 @@ class _Service:
             raise RequestInvalid(troubles)
         await self._reserve(key, len(speech.text))
         return SpeechResponse(
-            self._stage,
+            self._speech,
             speech,
             partial(caller_of(self._backend, key).synthesize, speech, model=model, seed=seed),
             owner=key.id,
@@ -144,7 +145,7 @@ class _Service:
         try:
             # Each look at the store waits for so long at most, but many callers may stand in line for theirs.
             async with asyncio.timeout(_STORE_SECONDS):
-                return await aside(self._helpers, self._keys.authenticate, secret)
+                return await run_in_executor(self._helpers, self._keys.authenticate, secret)
         except TimeoutError:
             raise ServiceUnavailable("the key store is busy", status=503) from None
 
@@ -155,7 +156,7 @@ class _Service:
 
     async def _reserve(self, key: ApiKey, characters: int) -> None:
         if key.credit is not None:
-            await aside(self._helpers, self._keys.reserve, key, characters)
+            await run_in_executor(self._helpers, self._keys.reserve, key, characters)
 
     async def _settle(self, key: ApiKey, speech: TTSRequest, sent: int, whole: bool) -> None:
         if key.credit is None or whole:
@@ -163,11 +164,70 @@ class _Service:
         owed = len(speech.text) - delivered_cost(speech, sent)
         for tries_left in (2, 1, 0):
             try:
-                await aside(self._helpers, self._keys.give_back, key, owed)
+                await run_in_executor(self._helpers, self._keys.give_back, key, owed)
                 return
             except ServiceUnavailable:
                 if not tries_left:
                     _LOG.exception("the key %s was not given back %d characters", key.prefix, owed)
+
+
+class ServiceMiddleware:
+    """Wraps an application: each answer gets an id and a line in the log; a stopping service answers 503. For one event loop.
+
+    Each answer carries an ``x-request-id``, under which a caller's report can be found in our log.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._stopping = False
+        self.active = 0
+        """Number of requests that are being answered."""
+
+    def stop(self) -> None:
+        """Answer 503 from now on; requests that are being answered go on."""
+        self._stopping = True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or pass on anything but HTTP."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id, status, began = secrets.token_hex(8), 0, time.perf_counter()
+        REQUEST_ID.set(request_id)
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["x-request-id"] = request_id
+            await send(message)
+
+        app: ASGIApp = self._app
+        if self._stopping:
+            app = refusal(503, "The service is stopping", {"retry-after": "1"})
+        self.active += 1
+        outcome = "ended"
+        try:
+            await app(scope, receive, send_with_id)
+        except asyncio.CancelledError:
+            outcome = "was cancelled"
+            raise
+        except Exception as error:
+            outcome = "broke off"
+            error.add_note(f"in request {request_id}")
+            raise
+        finally:
+            self.active -= 1
+            seconds = time.perf_counter() - began
+            _LOG.info(
+                "request %s %s: %s %s, status %d, %.3f s",
+                request_id, outcome, scope["method"], _loggable(scope["path"]), status, seconds,
+            )  # fmt: skip
+
+
+def _loggable(path: str) -> str:
+    # A path may hold anything, a key pasted in the wrong place too.
+    return _KEY.sub("vl_…", ascii(path)[1:-1])[:_LONGEST_PATH]
 
 
 def _attempt(check: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> tuple[_T | None, tuple[FieldError, ...]]:

@@ -7,9 +7,9 @@ the page is told says which sound is which.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,16 +20,16 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from voicelab.errors import EngineError, NotFound, RequestInvalid, StoreError, VoicelabError
+from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError
 from voicelab.experiments.listening.session import Session
 from voicelab.experiments.listening.votes import Ballot
 from voicelab.service.responses import json_response
-from voicelab.service.run import LOOPBACK, address_of, listen
+from voicelab.service.run import LOOPBACK, in_thread, listen
+from voicelab.service.server import ReadyServer
 
 __all__ = ["listening_app", "serving"]
 
 _LARGEST_VOTE: Final = 64 * 1024
-_START_SECONDS: Final = 30.0
 # For answers that are on their way when the page is closed; a browser that is gone takes for ever.
 _GRACE_SECONDS: Final = 3
 _PAGE: Final = """<!doctype html>
@@ -67,8 +67,7 @@ def listening_app(ballot: Ballot, static: Path) -> Starlette:
         return json_response(await run_in_threadpool(session.join, body.get("name")))
 
     async def trial(request: Request) -> Response:
-        asked = await run_in_threadpool(session.trial, request.path_params["listener"])
-        return json_response({"trial": asked})
+        return json_response({"trial": await run_in_threadpool(session.trial, request.path_params["listener"])})
 
     async def sound(request: Request) -> Response:
         data = await run_in_threadpool(session.sound, request.path_params["id"])
@@ -98,7 +97,6 @@ def serving(ballot: Ballot, static: Path, *, host: str = LOOPBACK, port: int = 0
 
     Raises RequestInvalid when the address cannot be used, EngineError when the page does not come up.
     """
-    listener = listen(host, port)
     config = uvicorn.Config(
         listening_app(ballot, static),
         ws="none",
@@ -108,22 +106,8 @@ def serving(ballot: Ballot, static: Path, *, host: str = LOOPBACK, port: int = 0
         server_header=False,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="voicelab-listening", daemon=True)
-    with listener:
-        thread.start()
-        try:
-            waiting = threading.Event()
-            for _ in range(int(_START_SECONDS / 0.02)):
-                if server.started:
-                    break
-                waiting.wait(0.02)
-            else:
-                raise EngineError("the page of the listening test did not come up")
-            yield address_of(listener)
-        finally:
-            server.should_exit = True
-            thread.join()
+    with in_thread(partial(ReadyServer, config), listen(host, port), "voicelab-listening") as url:
+        yield url
 
 
 async def _body(request: Request) -> Mapping[str, Any]:

@@ -7,23 +7,24 @@ import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
+from typing import TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from voicelab.backend import Backend, VoiceHost
-from voicelab.errors import NotFound, RequestInvalid, ServiceUnavailable
+from voicelab.errors import NotFound
 from voicelab.schema import MEDIA_TYPES, VoiceCreate, VoiceModel
-from voicelab.service.aside import aside
-from voicelab.service.bodies import decoded, media_type, read_body
-from voicelab.service.forms import as_wire, read_form
+from voicelab.service.concurrency import run_in_executor
 from voicelab.service.keys import ApiKey
-from voicelab.service.limits import Limits
-from voicelab.service.responses import failed, json_response
+from voicelab.service.requests import Limits, decode_body, form_fields, media_type, read_body, read_form
+from voicelab.service.responses import BackendFailure, json_response
 from voicelab.voices.cover import image_kind
 
 __all__ = ["Models", "caller_of", "owner_of"]
+
+_T = TypeVar("_T")
 
 # A browser that guessed another type might run what it believes to be in it.
 _FILE = {"x-content-type-options": "nosniff", "cache-control": "private"}
@@ -34,8 +35,8 @@ _BUSY = "Too many voice models are being made; try again in a moment"
 def owner_of(key: ApiKey) -> str:
     """Return the name under which a key's voice models are kept: the same for ever, and no part of the key."""
     # The number alone could come back in a key store made anew, and with it another's private voices.
-    known = f"{key.id} {key.prefix} {int(key.created_at.timestamp())}"
-    return hashlib.sha256(known.encode()).hexdigest()[:24]
+    identity = f"{key.id} {key.prefix} {int(key.created_at.timestamp())}"
+    return hashlib.sha256(identity.encode()).hexdigest()[:24]
 
 
 def caller_of(backend: Backend, key: ApiKey) -> Backend:
@@ -84,62 +85,49 @@ class Models:
 
     async def get(self, request: Request) -> Response:
         """Answer ``GET /model/{id}``."""
-        key = await self._authenticate(request)
-        try:
-            record = await aside(self._helpers, self._record, key, request.path_params["id"])
-        except (NotFound, RequestInvalid, ServiceUnavailable):
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it has a status
-            return failed(error)
-        return json_response(_wire(record, request))
+        return json_response(_wire(await self._read(request, self._record), request))
 
     async def cover(self, request: Request) -> Response:
-        """Answer ``GET /model/{id}/cover`` with the picture, to whoever may see the record."""
-        key = await self._authenticate(request)
-        try:
-            data = await aside(self._helpers, self._cover, key, request.path_params["id"])
-        except NotFound:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it has a status
-            return failed(error)
+        """Answer ``GET /model/{id}/cover`` with the picture, to a caller who may see the record."""
+        data = await self._read(request, self._cover)
         return Response(data, 200, _FILE, media_type=f"image/{image_kind(data)}")
 
     async def sample(self, request: Request) -> Response:
-        """Answer ``GET /model/{id}/samples/{number}`` with the recording, to whoever may see the record."""
-        key = await self._authenticate(request)
+        """Answer ``GET /model/{id}/samples/{number}`` with the recording, to a caller who may see the record."""
         number = request.path_params["number"]
-        which = int(number) if _NUMBER.fullmatch(number) else -1
+        index = int(number) if _NUMBER.fullmatch(number) else -1
+        data = await self._read(request, partial(self._sample, number=index))
+        return Response(data, 200, _FILE, media_type=MEDIA_TYPES["wav"])
+
+    async def _read(self, request: Request, read: Callable[[ApiKey, str], _T]) -> _T:
+        key = await self._authenticate(request)
         try:
-            data = await aside(self._helpers, self._sample, key, request.path_params["id"], which)
+            return await run_in_executor(self._helpers, read, key, request.path_params["id"])
         except NotFound:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it has a status
-            return failed(error)
-        return Response(data, 200, _FILE, media_type=MEDIA_TYPES["wav"])
+        except Exception as error:
+            raise BackendFailure from error
 
     async def _create(self, request: Request, key: ApiKey, *, form: bool) -> Response:
         limits = self._limits
         # Nothing is kept before the last byte is there: an upload that is cut off leaves no trace.
         if form:
-            parts = await read_form(request, limits.upload, limits.file, limits.upload_seconds)
-            wire: object = as_wire(parts)
+            wire: object = form_fields(await read_form(request, limits.upload, limits.file, limits.upload_seconds))
         else:
             body = await read_body(request, limits.upload, limits.upload_seconds)
-            wire = await decoded(self._workers, body, "msgpack")
+            wire = await decode_body(self._workers, body, "msgpack")
             _check_files(wire, limits.file)
         creating = VoiceCreate.from_wire(wire, form=form)
         try:
-            record = await aside(self._workers, partial(caller_of(self._backend, key).create_voice, creating))
-        except RequestInvalid:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it has a status
-            return failed(error)
+            record = await run_in_executor(self._workers, caller_of(self._backend, key).create_voice, creating)
+        except Exception as error:
+            raise BackendFailure from error
         return json_response(_wire(record, request), 201, {"location": f"/model/{record.id}"})
 
     def _record(self, key: ApiKey, id: str) -> VoiceModel:
         record = caller_of(self._backend, key).get_voice(id)
         if record.visibility == "private" and not isinstance(self._backend, VoiceHost):
-            # It is private to us, and we do not know for whom of our callers it was made.
+            # It is private to our own key there, and which of our callers it was made for is not recorded.
             raise NotFound(f"there is no voice model {id}", status=404)
         return record
 

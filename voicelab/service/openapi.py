@@ -50,7 +50,7 @@ class Operation:
     path: str
     summary: str
     success: int = 200
-    told: str
+    description: str
     answer: Mapping[str, str | None]
     body: Mapping[str, str] = field(default_factory=dict)
     parameters: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ OPERATIONS: Final = (
         summary="Speak a text.",
         parameters=("model", "seed"),
         body={_JSON: _WITHOUT_AUDIO, _MSGPACK: "TTSRequest"},
-        told="The audio in the format asked for, in chunks as it is made. A body without its last chunk is not whole.",
+        description="The audio in the format asked for, in chunks as it is made. A body without its last chunk is not whole.",
         answer=dict.fromkeys(MEDIA_TYPES.values()),
         headers=("seed",),
         errors=(*_SENDING, 402),
@@ -82,7 +82,7 @@ OPERATIONS: Final = (
         summary="Make a voice model of recordings.",
         body={"multipart/form-data": "VoiceCreate", _MSGPACK: "VoiceCreate"},
         success=201,
-        told="The voice model was made.",
+        description="The voice model was made.",
         answer={_JSON: "VoiceModel"},
         headers=("location",),
         errors=(*_SENDING, 501),
@@ -93,7 +93,7 @@ OPERATIONS: Final = (
         path="/model/{id}",
         summary="Look at a voice model.",
         parameters=("id",),
-        told="Its record.",
+        description="Its record.",
         answer={_JSON: "VoiceModel"},
         errors=_READING,
     ),
@@ -103,7 +103,7 @@ OPERATIONS: Final = (
         path="/model/{id}/cover",
         summary="Look at the cover image of a voice model.",
         parameters=("id",),
-        told="The image, as it was uploaded.",
+        description="The image, as it was uploaded.",
         answer=dict.fromkeys(_IMAGES),
         errors=_READING,
     ),
@@ -113,7 +113,7 @@ OPERATIONS: Final = (
         path="/model/{id}/samples/{number}",
         summary="Listen to a sample of a voice model.",
         parameters=("id", "number"),
-        told="The recording, as the voice was made of it.",
+        description="The recording, as the voice was made of it.",
         answer={"audio/wav": None},
         errors=_READING,
     ),
@@ -122,7 +122,7 @@ OPERATIONS: Final = (
         method="get",
         path="/health",
         summary="Ask whether the service is ready, and what speaks in it.",
-        told="It is ready.",
+        description="It is ready.",
         answer={_JSON: "Health"},
         errors=(503,),
         open=True,
@@ -132,7 +132,7 @@ OPERATIONS: Final = (
         method="get",
         path="/openapi.json",
         summary="Read this document.",
-        told="This document.",
+        description="This document.",
         answer={_JSON: "Document"},
         errors=(503,),
         open=True,
@@ -181,29 +181,33 @@ def document(capabilities: Capabilities) -> dict[str, Any]:
 
 
 def _described(operation: Operation, capabilities: Capabilities) -> dict[str, Any]:
-    told: dict[str, Any] = {"operationId": operation.name, "summary": operation.summary, "responses": {}}
-    known = _parameters(capabilities)
-    if parameters := [_ref("parameters", name) for name in operation.parameters if name in known]:
-        told["parameters"] = parameters
+    described: dict[str, Any] = {"operationId": operation.name, "summary": operation.summary, "responses": {}}
+    listed = _parameters(capabilities)
+    if parameters := [_ref("parameters", name) for name in operation.parameters if name in listed]:
+        described["parameters"] = parameters
     if operation.body:
         content = {kind: {"schema": _ref("schemas", schema)} for kind, schema in operation.body.items()}
-        told["requestBody"] = {"required": True, "content": content}
+        described["requestBody"] = {"required": True, "content": content}
     if operation.open:
-        told["security"] = []
+        described["security"] = []
     answer = {kind: {"schema": _ref("schemas", schema)} if schema else {} for kind, schema in operation.answer.items()}
-    told["responses"][str(operation.success)] = _response(operation.told, answer, operation.headers)
+    described["responses"][str(operation.success)] = _response(operation.description, answer, operation.headers)
     for status in sorted(operation.errors):
         schema = "Problems" if status == 422 else "Refusal"
         content = {_JSON: {"schema": _ref("schemas", schema)}}
         more = (_HEADERS_OF[status],) if status in _HEADERS_OF else ()
-        told["responses"][str(status)] = _response(_ERRORS[status], content, more)
-    return told
+        described["responses"][str(status)] = _response(_ERRORS[status], content, more)
+    return described
 
 
-def _response(told: str, content: dict[str, Any], headers: tuple[str, ...]) -> dict[str, Any]:
+def _response(description: str, content: dict[str, Any], headers: tuple[str, ...]) -> dict[str, Any]:
     names = {"authenticate": "WWW-Authenticate", "retry": "Retry-After", "seed": SEED_HEADER, "location": "Location"}
     listed = {names[header]: _ref("headers", header) for header in headers}
-    return {"description": told, "headers": {"x-request-id": _ref("headers", "request"), **listed}, "content": content}
+    return {
+        "description": description,
+        "headers": {"x-request-id": _ref("headers", "request"), **listed},
+        "content": content,
+    }
 
 
 def _ref(kind: str, name: str) -> dict[str, str]:
@@ -224,23 +228,23 @@ def _parameters(capabilities: Capabilities) -> dict[str, Any]:
     if capabilities.seed == "none":
         del listed["seed"]
     return {
-        key: {"name": name, "in": place, "required": place == "path", "description": told, "schema": schema}
-        for key, (place, name, told, schema) in listed.items()
+        key: {"name": name, "in": place, "required": place == "path", "description": text, "schema": schema}
+        for key, (place, name, text, schema) in listed.items()
     }
 
 
 def _headers() -> dict[str, Any]:
-    text = {"type": "string"}
+    string = {"type": "string"}
     listed = {
-        "request": ("The name of this answer.", True, text),
+        "request": ("The name of this answer.", True, string),
         "seed": ("The seed in use.", False, {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}),
-        "location": ("Where the record is.", True, text),
-        "authenticate": ("How to authenticate: Bearer.", True, text),
+        "location": ("Where the record is.", True, string),
+        "authenticate": ("How to authenticate: Bearer.", True, string),
         "retry": ("Seconds after which to try again.", True, {"type": "integer", "minimum": 0}),
     }
     return {
-        key: {"description": told, "required": required, "schema": schema}
-        for key, (told, required, schema) in listed.items()
+        key: {"description": text, "required": required, "schema": schema}
+        for key, (text, required, schema) in listed.items()
     }
 
 
@@ -248,21 +252,21 @@ def _schemas(capabilities: Capabilities) -> dict[str, Any]:
     types: tuple[Any, ...] = (TTSRequest, VoiceCreate, Refusal, Problem, Health)
     inputs = [(kind, "validation", TypeAdapter(kind)) for kind in types]
     records = [(VoiceModel, "serialization", TypeAdapter(VoiceModel))]
-    found: dict[str, Any] = {}
+    schemas: dict[str, Any] = {}
     for wanted in (inputs, records):
-        _, told = TypeAdapter.json_schemas(wanted, ref_template=_REFS + "{model}")  # type: ignore[arg-type]
-        for name, schema in told["$defs"].items():
+        _, defined = TypeAdapter.json_schemas(wanted, ref_template=_REFS + "{model}")  # type: ignore[arg-type]
+        for name, schema in defined["$defs"].items():
             # Keys that are not listed are ignored on the wire; it is our constructors that refuse them.
             schema.pop("additionalProperties", None)
             if wanted is records:
                 schema["required"] = list(schema["properties"])
-            found[name] = schema
+            schemas[name] = schema
     if capabilities.max_text is not None:
-        found["TTSRequest"]["properties"]["text"]["maxLength"] = capabilities.max_text
-    found[_WITHOUT_AUDIO] = copy.deepcopy(found["TTSRequest"])
-    found[_WITHOUT_AUDIO]["description"] = "A speech request in JSON, which carries no audio."
-    found[_WITHOUT_AUDIO]["properties"]["references"].update({"type": ["array", "null"], "maxItems": 0})
-    found[_WITHOUT_AUDIO]["properties"]["references"].pop("anyOf")
-    found["Problems"] = {"type": "array", "minItems": 1, "items": {"$ref": _REFS + "Problem"}}
-    found["Document"] = {"type": "object", "description": "An OpenAPI document.", "required": ["openapi"]}
-    return dict(sorted(found.items()))
+        schemas["TTSRequest"]["properties"]["text"]["maxLength"] = capabilities.max_text
+    schemas[_WITHOUT_AUDIO] = copy.deepcopy(schemas["TTSRequest"])
+    schemas[_WITHOUT_AUDIO]["description"] = "A speech request in JSON, which carries no audio."
+    schemas[_WITHOUT_AUDIO]["properties"]["references"].update({"type": ["array", "null"], "maxItems": 0})
+    schemas[_WITHOUT_AUDIO]["properties"]["references"].pop("anyOf")
+    schemas["Problems"] = {"type": "array", "minItems": 1, "items": {"$ref": _REFS + "Problem"}}
+    schemas["Document"] = {"type": "object", "description": "An OpenAPI document.", "required": ["openapi"]}
+    return dict(sorted(schemas.items()))

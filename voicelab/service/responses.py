@@ -25,7 +25,16 @@ from voicelab.errors import (
     StoreError,
 )
 
-__all__ = ["HANDLERS", "REQUEST_ID", "Problem", "Refusal", "failed", "invalid", "json_response", "refused"]
+__all__ = [
+    "HANDLERS",
+    "REQUEST_ID",
+    "BackendFailure",
+    "Problem",
+    "Refusal",
+    "backend_failure",
+    "json_response",
+    "refusal",
+]
 
 _LOG = logging.getLogger("voicelab.service")
 
@@ -63,83 +72,65 @@ def json_response(content: object, status: int = 200, headers: Mapping[str, str]
     return Response(body, status, headers, media_type="application/json")
 
 
-def refused(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+def refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return ``{status, message}``."""
     body: Refusal = {"status": status, "message": message}
     return json_response(body, status, headers)
 
 
-def invalid(error: RequestInvalid) -> Response:
+def _unprocessable(error: RequestInvalid) -> Response:
     """Return 422 with one item for each wrong field."""
     return json_response([item.to_wire() for item in error.errors], 422)
 
 
-def failed(error: Exception) -> Response:
+def backend_failure(error: Exception) -> Response:
     """Return what a backend's error means to a caller, and log what went wrong on our side.
 
     A backend may itself call a service. That service's 401, 402 or 404 concerns our key there, not the
-    caller's key here: to the caller it is a failure of this service, which no waiting mends.
+    caller's key here: to the caller it is a failure of this service, and trying again does not help.
     """
     if isinstance(error, RequestInvalid):
-        return invalid(error)
+        return _unprocessable(error)
     if isinstance(error, AudioError):
         # The only audio that a speech request carries.
-        return invalid(RequestInvalid.of("references", str(error), type="audio_invalid"))
+        return _unprocessable(RequestInvalid.of("references", str(error), type="audio_invalid"))
     _LOG.error("request %s: the backend failed: %s", REQUEST_ID.get(), type(error).__name__, exc_info=error)
     if isinstance(error, ServiceTimeout):
-        return refused(504, "The voice did not answer in time")
+        return refusal(504, "The voice did not answer in time")
     if isinstance(error, EngineUnavailable | ServiceUnavailable | StoreError | MemoryError):
-        return refused(503, "The voice is not available at the moment", {"retry-after": _RETRY_AFTER})
-    return refused(500, "The voice failed at this request")
+        return refusal(503, "The voice is not available at the moment", {"retry-after": _RETRY_AFTER})
+    return refusal(500, "The voice failed at this request")
 
 
-def _on_http(_: Request, error: Exception) -> Response:
-    if not isinstance(error, HTTPException):
-        raise error
-    return refused(error.status_code, error.detail, error.headers)
+class BackendFailure(Exception):
+    """Raised from an error of the backend, before an answer has begun. Never leaves the service."""
 
 
-def _on_invalid(_: Request, error: Exception) -> Response:
-    if not isinstance(error, RequestInvalid):
-        raise error
-    return invalid(error)
-
-
-def _on_unauthenticated(_: Request, error: Exception) -> Response:
-    return refused(401, str(error), {"www-authenticate": "Bearer"})
-
-
-def _on_unpaid(_: Request, error: Exception) -> Response:
-    return refused(402, str(error))
-
-
-def _on_unknown(_: Request, error: Exception) -> Response:
-    return refused(404, str(error))
-
-
-def _on_unavailable(_: Request, error: Exception) -> Response:
-    _LOG.error("request %s: %s", REQUEST_ID.get(), error)
-    return refused(503, "The service is not available at the moment", {"retry-after": _RETRY_AFTER})
-
-
-def _on_gone(_: Request, __: Exception) -> Response:
-    # The caller left before its request was complete; nobody reads this answer.
-    return refused(400, "The request was not complete")
-
-
-def _on_unexpected(_: Request, __: Exception) -> Response:
+def _handle(_: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        return refusal(error.status_code, error.detail, error.headers)
+    if isinstance(error, RequestInvalid):
+        return _unprocessable(error)
+    if isinstance(error, BackendFailure) and isinstance(error.__cause__, Exception):
+        return backend_failure(error.__cause__)
+    if isinstance(error, ServiceUnavailable):
+        _LOG.error("request %s: %s", REQUEST_ID.get(), error)
+    for kind, (status, message, headers) in _ANSWERS.items():
+        if isinstance(error, kind):
+            return refusal(status, message or str(error), headers)
     # The server logs the traceback; the caller learns nothing of our insides.
-    return refused(500, "Internal error")
+    return refusal(500, "Internal error")
 
 
-HANDLERS: dict[Any, Any] = {
-    HTTPException: _on_http,
-    RequestInvalid: _on_invalid,
-    AuthenticationError: _on_unauthenticated,
-    PaymentRequired: _on_unpaid,
-    NotFound: _on_unknown,
-    ServiceUnavailable: _on_unavailable,
-    ClientDisconnect: _on_gone,
-    Exception: _on_unexpected,
+_ANSWERS: dict[type[Exception], tuple[int, str, dict[str, str]]] = {
+    AuthenticationError: (401, "", {"www-authenticate": "Bearer"}),
+    PaymentRequired: (402, "", {}),
+    NotFound: (404, "", {}),
+    ServiceUnavailable: (503, "The service is not available at the moment", {"retry-after": _RETRY_AFTER}),
+    # The caller left before its request was complete; nobody reads this answer.
+    ClientDisconnect: (400, "The request was not complete", {}),
 }
+"""Status, message (the error's own where it is empty) and headers."""
+
+HANDLERS: dict[Any, Any] = dict.fromkeys((HTTPException, RequestInvalid, BackendFailure, *_ANSWERS, Exception), _handle)
 """What starlette calls for an error raised before an answer has begun."""

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
-from types import FrameType
-
-import uvicorn
 
 from voicelab.backend import Backend
 from voicelab.errors import EngineError, RequestInvalid
-from voicelab.service.app import Limits, create_app
-from voicelab.service.connection import connections
-from voicelab.service.edge import Edge
+from voicelab.service.app import create_app
 from voicelab.service.keys import KeyStore
+from voicelab.service.requests import Limits
+from voicelab.service.server import ReadyServer, ServiceServer
 
-__all__ = ["LOOPBACK", "PORT", "address_of", "listen", "running", "serve"]
+__all__ = ["LOOPBACK", "PORT", "in_thread", "listen", "running", "serve"]
 
 LOOPBACK = "127.0.0.1"
 """Where the service listens unless it is told otherwise: nobody but this machine can call it."""
@@ -31,9 +26,6 @@ PORT = 8707
 
 _LOG = logging.getLogger("voicelab.service")
 
-# Longer than clients keep an idle connection, so that it is they who close it: a request sent while
-# the server closes is lost.
-_KEEP_ALIVE_SECONDS = 75
 _START_SECONDS = 30.0
 _BACKLOG = 1024
 # What the kernel holds back of an answer. With its own choice, minutes of audio would count as delivered to a
@@ -61,7 +53,7 @@ def serve(
     Raises RequestInvalid when the address cannot be used.
     """
     listener = listen(host, port)
-    address = address_of(listener)
+    address = _address_of(listener)
 
     def ready() -> None:
         say(f"voicelab: {backend.capabilities.name} is ready at {address}")
@@ -71,7 +63,7 @@ def serve(
             say("voicelab: this address can be reached from other machines, and keys travel unencrypted")
 
     limits = limits or Limits()
-    server = _Server(create_app(backend, keys, limits=limits), limits, ready, grace_seconds)
+    server = ServiceServer(create_app(backend, keys, limits=limits), limits, ready, grace_seconds)
     with listener, _quiet_signals():
         server.run(sockets=[listener])
 
@@ -90,80 +82,43 @@ def running(
 
     Raises RequestInvalid when the address cannot be used, EngineError when the service does not start.
     """
-    listener = listen(host, port)
-    started = threading.Event()
     limits = limits or Limits()
-    server = _Server(create_app(backend, keys, limits=limits), limits, started.set, grace_seconds)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="voicelab-service", daemon=True)
+    app = create_app(backend, keys, limits=limits)
+    listener = listen(host, port)
+    with in_thread(lambda ready: ServiceServer(app, limits, ready, grace_seconds), listener, "voicelab-service") as url:
+        yield url
+
+
+@contextmanager
+def in_thread(make: Callable[[Callable[[], object]], ReadyServer], listener: socket.socket, name: str) -> Iterator[str]:
+    """Run a server in a thread for the length of a ``with`` block, which gets its address.
+
+    ``make`` is given what the server is to call when it is ready. Raises EngineError when it does not start. The
+    listening socket is closed at the end.
+    """
+    started = threading.Event()
+    server = make(started.set)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name=name, daemon=True)
     with listener:
         thread.start()
         try:
             if not started.wait(_START_SECONDS):
                 raise EngineError("the service did not start")
-            yield address_of(listener)
+            yield _address_of(listener)
         finally:
             server.should_exit = True
             thread.join()
 
 
-class _Server(uvicorn.Server):
-    """uvicorn, saying when it is ready, listening on while it stops, and giving in to any second signal."""
-
-    def __init__(self, app: Edge, limits: Limits, ready: Callable[[], object], grace_seconds: int) -> None:
-        config = uvicorn.Config(
-            app,
-            http=connections(head_seconds=limits.head_seconds, linger_seconds=limits.linger_seconds),
-            ws="none",
-            lifespan="on",
-            log_config=None,  # logging belongs to the program; we only write to it
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=grace_seconds,
-        )
-        super().__init__(config)
-        self._edge = app
-        self._ready = ready
-        self._grace = grace_seconds
-        self._stop_by: float | None = None
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._ready()
-
-    async def on_tick(self, counter: int) -> bool:
-        if self._stop_by is not None:
-            left = self._stop_by - time.monotonic()
-            if left <= 0 or not self._edge.inside:
-                self.config.timeout_graceful_shutdown = max(0, math.ceil(left))
-                self.should_exit = True
-        return await super().on_tick(counter)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as uvicorn has it
-        if self._stop_by is not None:
-            # From Python 3.12.1 on, a server that is forced to end still waits for its connections, for this long.
-            self.config.timeout_graceful_shutdown = 0
-            self.should_exit = self.force_exit = True
-            return
-        # uvicorn would stop listening now; a caller who is refused cannot know that it should come back.
-        self._stop_by = time.monotonic() + self._grace
-        self._edge.stop()
-
-
 @contextmanager
 def _quiet_signals() -> Iterator[None]:
     # uvicorn raises the signal again when it is done; asked to stop, we have stopped: that is success.
-    before = {number: signal.signal(number, _ignore) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _ignore(_: int, __: FrameType | None) -> None:
-    return
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -187,8 +142,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def address_of(listener: socket.socket) -> str:
-    """Return the address at which a listening socket answers."""
+def _address_of(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

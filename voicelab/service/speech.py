@@ -1,10 +1,10 @@
-"""The answer to a speech request: the status waits for the first audio, then the rest is streamed."""
+"""The answer to a speech request, and what it costs: the status waits for the first audio, then the rest is streamed."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine
+import math
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,26 +14,31 @@ from starlette.types import Receive, Scope, Send
 
 from voicelab.backend import SpeechStream
 from voicelab.errors import Cancelled, EngineError
-from voicelab.schema import MEDIA_TYPES, TTSRequest
-from voicelab.service.credit import played_seconds
-from voicelab.service.gate import Full, Gate
-from voicelab.service.relay import Relay
-from voicelab.service.responses import failed, refused
+from voicelab.schema import MEDIA_TYPES, OPUS_BITRATES, TTSRequest
+from voicelab.service.concurrency import FairQueue, QueueFull, ThreadBridge
+from voicelab.service.responses import backend_failure, refusal
 
-__all__ = ["SpeechResponse", "Stage"]
+__all__ = ["SpeechResponse", "SpeechServices", "cost", "delivered_cost", "played_seconds"]
 
-_LOG = logging.getLogger("voicelab.service")
+# Encoded speech does not say which character it has come to. Unhurried English has 12 to 15 characters
+# a second; taking the low end, a caller whose speech was cut short never pays for more than it heard.
+_CHARACTERS_PER_SECOND = 12.0
+# What automatic Opus comes to for mono speech at most, in kbit/s; and what any Opus comes to at least, as a
+# share of the bitrate in the request, which for automatic is the lowest of the list.
+_OPUS_AUTOMATIC = 51
+_OPUS_LEAST = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class SpeechServices:
     """What all speech answers of a service share.
 
-    ``voices`` are the threads in which backends speak, ``helpers`` those for short waits; ``buffer`` is
-    in bytes; ``lag_seconds`` is how far a reader may be behind the pace at which the audio plays.
+    ``queue`` decides whose turn it is; ``voices`` are the threads in which backends speak, ``helpers`` those for
+    short waits; ``buffer`` is in bytes; ``lag_seconds`` is how far a reader may be behind the pace at which the
+    audio plays.
     """
 
-    gate: Gate
+    queue: FairQueue
     voices: Executor
     helpers: Executor
     buffer: int
@@ -52,7 +57,7 @@ class SpeechResponse(Response):
 
     def __init__(
         self,
-        stage: Stage,
+        services: SpeechServices,
         request: TTSRequest,
         begin: Callable[[], SpeechStream],
         *,
@@ -62,7 +67,7 @@ class SpeechResponse(Response):
         # Response's own constructor would set a body and its length.
         self.status_code = 200
         self.background = None
-        self._stage = stage
+        self._services = services
         self._request = request
         self._begin = begin
         self._owner = owner
@@ -88,36 +93,36 @@ class SpeechResponse(Response):
             work.result()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        stage = self._stage
+        services = self._services
         try:
-            await stage.gate.enter(self._owner)
-        except Full:
+            await services.queue.enter(self._owner)
+        except QueueFull:
             message = "All voices are busy; try again in a moment"
-            await self._refuse(refused(503, message, {"retry-after": "1"}), scope, receive, send)
+            await self._refuse(refusal(503, message, {"retry-after": "1"}), scope, receive, send)
             return
-        relay = Relay(self._begin, stage.buffer)
+        bridge = ThreadBridge(self._begin, services.buffer)
         # The place is taken until the thread is back, which may be after the caller has left.
-        speaking = asyncio.get_running_loop().run_in_executor(stage.voices, relay.work)
-        speaking.add_done_callback(lambda _: stage.gate.leave())
+        speaking = asyncio.get_running_loop().run_in_executor(services.voices, bridge.run)
+        speaking.add_done_callback(lambda _: services.queue.leave())
         try:
             try:
-                audio = await relay.take()
+                audio = await bridge.read()
             except Exception as error:  # noqa: BLE001 - whatever it is, it has a status
-                await self._refuse(failed(error), scope, receive, send)
+                await self._refuse(backend_failure(error), scope, receive, send)
                 return
             if audio is None:
                 # Silence is never passed off as speech.
-                silent = failed(EngineError("the backend gave no audio"))
+                silent = backend_failure(EngineError("the backend gave no audio"))
                 await self._refuse(silent, scope, receive, send)
                 return
-            await self._stream(relay, audio, send)
+            await self._stream(bridge, audio, send)
         finally:
             if not speaking.done():
-                relay.stop()
+                bridge.stop()
                 # Closing may wait for the backend. When the service is shutting down there are no helpers
                 # any more; the thread then ends at its next chunk.
                 with suppress(RuntimeError):
-                    stage.helpers.submit(relay.close)
+                    services.helpers.submit(bridge.close)
 
     async def _refuse(self, answer: Response, scope: Scope, receive: Receive, send: Send) -> None:
         # The credit is back before the caller can know that it may ask again.
@@ -129,27 +134,27 @@ class SpeechResponse(Response):
             self._settled = True
             await self._settle(self._sent, self._whole)
 
-    async def _stream(self, relay: Relay, audio: bytes | None, send: Send) -> None:
+    async def _stream(self, bridge: ThreadBridge, audio: bytes | None, send: Send) -> None:
         headers = [(b"content-type", MEDIA_TYPES[self._request.format].encode()), (b"cache-control", b"no-store")]
-        if relay.seed is not None:
-            headers.append((b"x-voicelab-seed", str(relay.seed).encode()))
+        if bridge.seed is not None:
+            headers.append((b"x-voicelab-seed", str(bridge.seed).encode()))
         # Without a length the server uses the chunked transfer encoding.
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         # A place in the service is not for a reader who takes less than anybody listens to: patience runs out
-        # while a reader is waited for, and comes back with the audio it has taken.
+        # while a reader is waited for, and comes back with the audio that it has taken.
         clock = asyncio.get_running_loop().time
-        patience = self._stage.lag_seconds
+        patience = self._services.lag_seconds
         while audio is not None:
             before, lasts = clock(), played_seconds(self._request, len(audio))
-            await _taken(send, audio, patience + lasts)
+            await _send_part(send, audio, patience + lasts)
             patience += lasts - (clock() - before)
             self._sent += len(audio)
-            audio = await relay.take()
-        await _taken(send, b"", patience)
+            audio = await bridge.read()
+        await _send_part(send, b"", patience)
         self._whole = True
 
 
-async def _taken(send: Send, audio: bytes, seconds: float) -> None:
+async def _send_part(send: Send, audio: bytes, seconds: float) -> None:
     """Send a piece of the body, the last one when it is empty; raise Cancelled when there is no room for it in time."""
     try:
         async with asyncio.timeout(seconds):
@@ -161,3 +166,32 @@ async def _taken(send: Send, audio: bytes, seconds: float) -> None:
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def cost(wire: object) -> int:
+    """Return the characters of a decoded body that need not be valid; 0 when it has no text."""
+    text = wire.get("text") if isinstance(wire, Mapping) else None
+    return len(text) if isinstance(text, str) else 0
+
+
+def delivered_cost(request: TTSRequest, sent: int) -> int:
+    """Return the characters to charge for the first ``sent`` bytes of a speech that was cut short."""
+    speed = request.prosody.speed if request.prosody is not None else 1.0
+    said = sent / _bytes_per_second(request) * speed * _CHARACTERS_PER_SECOND
+    return min(len(request.text), math.ceil(said))
+
+
+def played_seconds(request: TTSRequest, sent: int) -> float:
+    """Return how long ``sent`` bytes of audio take to play, rather more than less."""
+    if request.format != "opus":
+        return sent / _bytes_per_second(request)
+    bitrate = min(rate for rate in OPUS_BITRATES if rate > 0) if request.opus_bitrate < 0 else request.opus_bitrate
+    return sent / (bitrate * 125.0 * _OPUS_LEAST)
+
+
+def _bytes_per_second(request: TTSRequest) -> float:
+    if request.format == "mp3":
+        return request.mp3_bitrate * 125.0
+    if request.format == "opus":
+        return (_OPUS_AUTOMATIC if request.opus_bitrate < 0 else request.opus_bitrate) * 125.0
+    return request.rate * 2.0

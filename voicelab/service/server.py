@@ -1,24 +1,46 @@
-"""HTTP/1.1 connections that no caller can hold for ever: uvicorn's own, with deadlines where it has none.
+"""uvicorn with deadlines: connections that no caller can hold for ever, and a stop that finishes what is running.
 
-uvicorn waits without end for the head of a request, for the rest of a body that nobody reads any more, and
-for a reader who takes nothing of what is left when a connection is closed. Its answer to what is no HTTP is
-text; here it is ``{status, message}`` like any other.
+The only module that builds on parts of uvicorn which are not documented. uvicorn waits without end for the head of a
+request, for the rest of a body that nobody reads any more, and for a reader who takes nothing of what is left
+when a connection is closed; it answers what is no HTTP with text rather than ``{status, message}``; and it stops
+listening before its requests have ended. No setting of it changes any of these, and other servers have the same
+gaps, so its protocol and its server are subclassed here. ``.ci/next`` runs the tests of this package against
+uvicorn's next version.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
+import socket
+import time
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import h11
+import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-__all__ = ["connections"]
+from voicelab.service.app import ServiceMiddleware
+from voicelab.service.requests import Limits
+
+__all__ = ["ReadyServer", "ServiceServer"]
+
+# Longer than clients keep an idle connection, so that it is they who close it: a request sent while
+# the server closes is lost.
+_KEEP_ALIVE_SECONDS = 75
 
 
 class _Connection(H11Protocol):
+    """A connection with deadlines.
+
+    ``head_seconds`` is how long the head of a request may take to arrive, or what is left of a body after its
+    answer; ``linger_seconds`` how long the end of a broken-off answer waits for its reader.
+    """
+
     head_seconds: float
     linger_seconds: float
 
@@ -111,10 +133,57 @@ class _Connection(H11Protocol):
         self.transport.close()
 
 
-def connections(*, head_seconds: float, linger_seconds: float) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol with deadlines.
+class ReadyServer(uvicorn.Server):
+    """uvicorn, which calls ``ready`` as soon as it answers."""
 
-    ``head_seconds`` is how long the head of a request may take to arrive, or what is left of a body after its
-    answer; ``linger_seconds`` how long the end of a broken-off answer waits for its reader.
-    """
-    return type("Connection", (_Connection,), {"head_seconds": head_seconds, "linger_seconds": linger_seconds})
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], object]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say so."""
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+
+class ServiceServer(ReadyServer):
+    """The server of the service: it listens on while it stops, and a second signal ends it at once."""
+
+    def __init__(self, app: ServiceMiddleware, limits: Limits, ready: Callable[[], object], grace_seconds: int) -> None:
+        deadlines = {"head_seconds": limits.head_seconds, "linger_seconds": limits.linger_seconds}
+        config = uvicorn.Config(
+            app,
+            http=type("Connection", (_Connection,), deadlines),
+            ws="none",
+            lifespan="on",
+            log_config=None,  # logging belongs to the program; we only write to it
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=grace_seconds,
+        )
+        super().__init__(config, ready)
+        self._app = app
+        self._grace = grace_seconds
+        self._stop_by: float | None = None
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look, ten times a second, whether the service has been told to stop and its requests have ended."""
+        if self._stop_by is not None:
+            left = self._stop_by - time.monotonic()
+            if left <= 0 or not self._app.active:
+                self.config.timeout_graceful_shutdown = max(0, math.ceil(left))
+                self.should_exit = True
+        return await super().on_tick(counter)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as uvicorn has it
+        """Begin to stop at the first signal; stop at once at the second."""
+        if self._stop_by is not None:
+            # From Python 3.12.1 on, a server that is forced to end still waits for its connections, for this long.
+            self.config.timeout_graceful_shutdown = 0
+            self.should_exit = self.force_exit = True
+            return
+        # uvicorn would stop listening now; a caller who is refused cannot know that it should come back.
+        self._stop_by = time.monotonic() + self._grace
+        self._app.stop()

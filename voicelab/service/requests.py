@@ -1,0 +1,377 @@
+"""What a request carries: its key, and its body as JSON, MessagePack or a form, read within bounds of size and time.
+
+Whatever is wrong with a body's syntax is a RequestInvalid (422) with loc ``["body"]``. The decoders bound the
+memory that a body can become: JSON by the number of its values, MessagePack by the number and the length of its
+containers, a form by its parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Literal, NoReturn
+
+import msgpack  # type: ignore[import-untyped]  # it publishes no types
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from voicelab.audio.files import MAX_BYTES
+from voicelab.errors import AuthenticationError, FieldError, RequestInvalid
+from voicelab.schema import VoiceCreate
+from voicelab.service.concurrency import run_in_executor
+
+__all__ = [
+    "MAX_PARTS",
+    "BodyKind",
+    "Limits",
+    "Part",
+    "bearer_secret",
+    "body_kind",
+    "decode",
+    "decode_body",
+    "form_fields",
+    "media_type",
+    "read_body",
+    "read_form",
+]
+
+BodyKind = Literal["json", "msgpack"]
+
+_KINDS: dict[str, BodyKind] = {"application/json": "json", "application/msgpack": "msgpack"}
+
+# A request has 18 fields and a handful of references. One more reason for a bound on each container:
+# an array may claim any length, and memory is set aside for it before its items are seen.
+_LONGEST = 64
+# Nesting multiplies: four arrays of 64 inside each other hold 16 million maps in as many bytes.
+_MOST_CONTAINERS = 1024
+_MOST_DIGITS = 400
+# Of `[{,:` in a JSON body, those in its text included: an empty array takes two bytes there and 56 in memory.
+_MOST_MARKS = 200_000
+_SHORT = 64 * 1024
+
+MAX_PARTS: Final = 128
+"""Parts of one form; a voice model has 20 recordings, as many transcripts, tags and a handful of fields."""
+
+_FILES = ("voices", "cover_image")
+_LISTED = re.compile(r"(voices|texts|tags)(?:\[([0-9]{0,4})\])?", re.ASCII)
+_LONGEST_TEXT = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a service bears. Sizes are in bytes, times in seconds.
+
+    Over ``body`` the answer to a speech request is 413. The head of a request must arrive within
+    ``head_seconds`` and a body within ``body_seconds`` (408). ``active`` requests speak at once and ``waiting``
+    queue for at most ``waiting_seconds``; beyond that the answer is 503. ``buffer`` is how much audio of one
+    request waits for its reader, who is given up when ``lag_seconds`` behind the pace at which it plays, and
+    keeps a connection for at most ``linger_seconds`` after that.
+
+    A voice model is made of at most ``upload`` bytes, each file at most ``file`` (413), sent within
+    ``upload_seconds`` (408); ``uploads`` are taken in at once (503).
+    """
+
+    body: int = 64 * 1024 * 1024
+    head_seconds: float = 20.0
+    body_seconds: float = 60.0
+    active: int = 8
+    waiting: int = 32
+    waiting_seconds: float = 60.0
+    buffer: int = 1024 * 1024
+    lag_seconds: float = 20.0
+    linger_seconds: float = 5.0
+    upload: int = 256 * 1024 * 1024
+    file: int = MAX_BYTES
+    upload_seconds: float = 300.0
+    uploads: int = 4
+
+
+def bearer_secret(request: Request) -> str:
+    """Return the secret of the ``Authorization: Bearer`` header. Raises AuthenticationError.
+
+    The message never repeats the header.
+    """
+    values = request.headers.getlist("authorization")
+    if not values:
+        raise AuthenticationError("An API key is needed: Authorization: Bearer <API key>", status=401)
+    scheme, _, secret = values[0].strip().partition(" ")
+    if len(values) > 1 or scheme.lower() != "bearer" or not secret.strip():
+        raise AuthenticationError("The Authorization header must be: Bearer <API key>", status=401)
+    return secret.strip()
+
+
+def media_type(request: Request) -> str:
+    """Return the content type without its parameters. Raises HTTPException 415 for a compressed body."""
+    if request.headers.get("content-encoding", "identity").strip().lower() not in {"", "identity"}:
+        raise HTTPException(415, "The body must not be compressed")
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def body_kind(request: Request) -> BodyKind:
+    """Return what the content type says the body is. Raises HTTPException 415."""
+    kind = _KINDS.get(media_type(request))
+    if kind is None:
+        raise HTTPException(415, "The content type must be application/json or application/msgpack")
+    return kind
+
+
+async def read_body(request: Request, limit: int, seconds: float) -> bytes:
+    """Return the body of at most ``limit`` bytes, sent within ``seconds``. Raises HTTPException 413 or 408."""
+    body = bytearray()
+    await _receive(request, limit, seconds, body.extend)
+    return bytes(body)
+
+
+async def read_form(request: Request, limit: int, file_limit: int, seconds: float) -> list[Part]:
+    """Return the parts of a form of at most ``limit`` bytes, each file at most ``file_limit``, within ``seconds``.
+
+    Raises HTTPException 413 or 408, RequestInvalid for what is no form or was cut off.
+    """
+    _, options = parse_options_header(request.headers.get("content-type"))
+    form = _Form(options.get(b"boundary", b""), file_limit)
+    await _receive(request, limit, seconds, form.feed)
+    return form.finish()
+
+
+async def _receive(request: Request, limit: int, seconds: float, feed: Callable[[bytes], object]) -> None:
+    too_large = HTTPException(413, f"The body is larger than {limit} bytes")
+    length = request.headers.get("content-length", "")
+    # The server has refused what is no number; an honest length is refused before any of the body is read.
+    if length.isdecimal() and int(length) > limit:
+        raise too_large
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for data in request.stream():
+                size += len(data)
+                if size > limit:
+                    raise too_large
+                feed(data)
+    except TimeoutError:
+        # The connection is closed: the rest of the body would be taken for the next request.
+        message = f"The body did not arrive within {seconds:g} s"
+        raise HTTPException(408, message, {"connection": "close"}) from None
+
+
+async def decode_body(executor: Executor, body: bytes, kind: BodyKind) -> object:
+    """Return what ``decode`` does; a long body is decoded in a thread of ``executor``."""
+    return decode(body, kind) if len(body) <= _SHORT else await run_in_executor(executor, decode, body, kind)
+
+
+def decode(body: bytes, kind: BodyKind) -> object:
+    """Return what a body says: a mapping if it is a request, anything else its decoder allows otherwise.
+
+    Raises RequestInvalid for syntax errors and duplicate keys, and for nesting or lengths that no request has.
+    """
+    try:
+        return _from_json(body) if kind == "json" else _from_msgpack(body)
+    except RequestInvalid:
+        raise
+    except RecursionError:
+        _refuse(kind, "nested too deeply")
+    except json.JSONDecodeError as error:
+        _refuse(kind, f"{error.msg} at character {error.pos}")
+    except UnicodeDecodeError as error:
+        _refuse(kind, f"text that is not UTF-8 at byte {error.start}")
+    except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
+        # An unhashable key; a length that lies.
+        _refuse(kind, _plain(error))
+
+
+def _from_json(body: bytes) -> object:
+    if len(body) > _MOST_MARKS and sum(map(body.count, (b"[", b"{", b",", b":"))) > _MOST_MARKS:
+        _refuse("json", "more values than any request has")
+    unique = partial(_unique, "json")
+    text = body.decode("utf-8-sig")
+    # NaN and its like are left to the schema, which names the field.
+    return json.loads(text, object_pairs_hook=unique, parse_int=_whole)
+
+
+def _from_msgpack(body: bytes) -> object:
+    count = 0
+
+    def counted(container: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count > _MOST_CONTAINERS:
+            _refuse("msgpack", f"more than {_MOST_CONTAINERS} arrays and maps")
+        return container
+
+    return msgpack.unpackb(
+        body,
+        raw=False,
+        strict_map_key=True,
+        object_pairs_hook=lambda pairs: counted(_unique("msgpack", pairs)),
+        list_hook=counted,
+        max_array_len=_LONGEST,
+        max_map_len=_LONGEST,
+        max_ext_len=0,
+    )
+
+
+def _unique(kind: BodyKind, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    # Which of two values is meant cannot be known; parsers differ, and a caller would get one unawares.
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        _refuse(kind, "the same key twice in one object")
+    return fields
+
+
+def _whole(digits: str) -> int:
+    # Reading digits takes time that grows with their square; no field takes as many as this.
+    if len(digits) > _MOST_DIGITS:
+        _refuse("json", f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _plain(error: Exception) -> str:
+    # Some of these messages quote the input, which may be long and hold anything.
+    text = str(error).encode("ascii", "backslashreplace").decode("ascii")
+    return (text[:120] + "...") if len(text) > 120 else text or type(error).__name__
+
+
+def _refuse(kind: BodyKind, what: str) -> NoReturn:
+    name = {"json": "JSON", "msgpack": "MessagePack"}[kind]
+    message = f"The body is not {name} that a request can be: {what}"
+    raise RequestInvalid((FieldError(("body",), f"{kind}_invalid", message),)) from None
+
+
+@dataclass(slots=True)
+class Part:
+    """One part of a form: the name of its field, and its bytes as they were sent."""
+
+    name: str = ""
+    data: bytearray = field(default_factory=bytearray)
+
+
+class _Form:
+    def __init__(self, boundary: bytes, file_limit: int) -> None:
+        if not boundary:
+            raise _invalid_form("its content type names no boundary")
+        self._file_limit = file_limit
+        self._parts: list[Part] = []
+        self._header, self._value = bytearray(), bytearray()
+        self._limit = 0
+        self._named = self._ended = False
+        try:
+            self._parser = MultipartParser(
+                boundary,
+                {
+                    "on_part_begin": self._begin,
+                    "on_header_field": lambda data, start, end: self._header.extend(data[start:end]),
+                    "on_header_value": lambda data, start, end: self._value.extend(data[start:end]),
+                    "on_header_end": self._header_end,
+                    "on_headers_finished": self._headers_finished,
+                    "on_part_data": self._data,
+                    "on_end": self._end,
+                },
+            )
+        except FormParserError as error:
+            raise _invalid_form(str(error)) from None
+
+    def feed(self, data: bytes) -> None:
+        try:
+            self._parser.write(data)
+        except FormParserError:
+            raise _invalid_form("it does not follow its boundary") from None
+
+    def finish(self) -> list[Part]:
+        if not self._ended:
+            raise _invalid_form("it is cut off")
+        return self._parts
+
+    def _begin(self) -> None:
+        if len(self._parts) == MAX_PARTS:
+            raise _invalid_form(f"it has more than {MAX_PARTS} parts")
+        self._parts.append(Part())
+        self._named = False
+
+    def _header_end(self) -> None:
+        if bytes(self._header).lower() == b"content-disposition":
+            _, options = parse_options_header(bytes(self._value))
+            if b"name" in options:
+                self._parts[-1].name = options[b"name"].decode("utf-8", "replace")
+                self._named = True
+        self._header.clear()
+        self._value.clear()
+
+    def _headers_finished(self) -> None:
+        if not self._named:
+            raise _invalid_form("a part has no name")
+        base = _base(self._parts[-1].name)
+        self._limit = self._file_limit if base in _FILES else _LONGEST_TEXT
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        part = self._parts[-1]
+        if len(part.data) + end - start > self._limit:
+            raise HTTPException(413, f"A part of the form is larger than {self._limit} bytes")
+        part.data += data[start:end]
+
+    def _end(self) -> None:
+        self._ended = True
+
+
+def form_fields(parts: list[Part]) -> dict[str, object]:
+    """Return a form's parts as the fields of a request: files as bytes, the rest as text, lists in their order.
+
+    Clients call every part a file, or index their lists, or repeat a name: ``voices``, ``voices[]`` and
+    ``voices[0]`` all mean the same field, and a text may come as a file. So only a part's field name counts.
+    Parts that are no field of a request are left out.
+
+    Raises RequestInvalid for text that is not UTF-8, and for two values where one is meant.
+    """
+    wire: dict[str, object] = {}
+    lists: dict[str, list[tuple[int, object]]] = {}
+    for part in parts:
+        match = _LISTED.fullmatch(part.name)
+        if match is None and part.name not in VoiceCreate.model_fields:
+            continue  # whatever it holds, and however often it comes
+        value = _value(_base(part.name), bytes(part.data))
+        if match is None:
+            if part.name in wire:
+                raise _given_twice(part.name)
+            wire[part.name] = value
+            continue
+        entries = lists.setdefault(match[1], [])
+        # Numbered ones by their numbers, before those that are not, which keep the order of their arrival.
+        number = int(match[2]) if match[2] else 10_000 + len(entries)
+        if any(number == other for other, _ in entries):
+            raise _given_twice(part.name)
+        entries.append((number, value))
+    for name, entries in lists.items():
+        values = [value for _, value in sorted(entries, key=lambda entry: entry[0])]
+        # An empty field of a form is one that was left out.
+        if name == "voices" or any(values):
+            wire[name] = values
+    return wire
+
+
+def _base(name: str) -> str:
+    match = _LISTED.fullmatch(name)
+    return match[1] if match else name
+
+
+def _value(name: str, data: bytes) -> object:
+    if name in _FILES:
+        return data
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise RequestInvalid.of(name, "Input should be UTF-8 text", type="string_unicode") from None
+
+
+def _given_twice(name: str) -> RequestInvalid:
+    return RequestInvalid.of(_base(name), f"The field {_base(name)} is given twice", type="duplicate")
+
+
+def _invalid_form(what: str) -> RequestInvalid:
+    return RequestInvalid(
+        (FieldError(("body",), "multipart_invalid", f"The body is no form that can be read: {what}"),)
+    )
