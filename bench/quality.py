@@ -47,6 +47,11 @@ def levelled(samples: NDArray[np.float32]) -> NDArray[np.float32]:
     return even
 
 
+def opinion(even: NDArray[np.float32], rate: int) -> float:
+    """Return the rating of levelled samples as a whole."""
+    return float(_predictor("ovrl").predict(resample(even, rate, _RATE), _RATE))
+
+
 def rated(name: str, texts: Sequence[str]) -> dict[str, NDArray[np.float64]]:
     """Return (sentences,) ratings of a system on each scale."""
     said = [systems.speak(name, text) for text in texts]

@@ -10,6 +10,7 @@ voice                  the embedded voice's default speaker
 voice:PRESET           one of its presets
 teacher:PRESET         the speaker whom that preset was taught by: a voice of flite or espeak-ng, warped (see training/)
 s1                     the default speaker by the small model
+kokoro:VOICE           a stock voice of Kokoro-82M, the natural teacher (its packages: training/README.md), such as am_michael
 """
 
 from __future__ import annotations
@@ -44,9 +45,11 @@ OTHERS = {
     "festival-hts": ("text2wave", "-eval", "(voice_cmu_us_slt_arctic_hts)", "-o", "{out}"),
 }
 """Other programs, each with how it is told to read from its input and where to write."""
-NAMES = (*TEACHERS, *OTHERS, "world", "codec", "voice", "voice:PRESET", "teacher:PRESET", "s1")
+NAMES = (*TEACHERS, *OTHERS, "world", "codec", "voice", "voice:PRESET", "teacher:PRESET", "s1", "kokoro:VOICE")
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTS, RUN = "VOICELAB_BENCH_WEIGHTS", "VOICELAB_BENCH_CODEC_RUN"
+KOKORO = "VOICELAB_BENCH_KOKORO"
+"""Where the natural teacher's voices are, if not where training puts them."""
 HELDOUT = ROOT / "training" / "data" / "heldout.txt"
 SEED = 0
 
@@ -178,6 +181,20 @@ def codec(text: str) -> tuple[NDArray[np.float32], int]:
     return decoded.reshape(-1).numpy(), model.config.sample_rate
 
 
+@lru_cache(maxsize=1)
+def _kokoro() -> Any:
+    folder = os.environ.get(KOKORO, ROOT / "build" / "natural" / "kokoro-js" / "package")
+    return training("kokoro").Kokoro(Path(folder))
+
+
+def kokoro(voice: str, text: str) -> tuple[NDArray[np.float32], int]:
+    """Speak with a stock voice of the natural teacher, in its own style and at its own pace."""
+    module = training("kokoro")
+    # As a sentence is written: the test sentences begin with small letters.
+    symbols = module.phonemes(text[0].upper() + text[1:], "en")
+    return _kokoro().speak(symbols, [(voice, 1.0)]).audio, module.RATE
+
+
 def speak(name: str, text: str) -> tuple[NDArray[np.float32], int]:
     """Speak `text` with the system of that name."""
     if name in TEACHERS:
@@ -197,4 +214,6 @@ def speak(name: str, text: str) -> tuple[NDArray[np.float32], int]:
         return voice(text, preset)
     if kind == "teacher" and preset:
         return teacher_of(preset, text)
+    if kind == "kokoro" and preset:
+        return kokoro(preset, text)
     raise SystemExit(f"unknown system {name!r}; the systems are {', '.join(NAMES)}")

@@ -26,6 +26,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import judges
 import numpy as np
 import stats
 import systems
@@ -148,6 +149,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sentences", type=int, default=300)
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
     parser.add_argument(
+        "--judges", action="store_true", help="also by Whisper base and DistillMOS: see bench/judges.py"
+    )
+    parser.add_argument(
         "--heard", type=Path, help="keep what was heard, sentence by sentence, and go on from there (JSON)"
     )
     systems.add_options(parser)
@@ -190,6 +194,8 @@ def main() -> None:
             ),
             "takes": takes(texts, options.takes, options.jobs),
         }
+    if options.judges:
+        besides["judges"] = judges.table(names, texts, judges.Judges(older=False))
     report(
         {
             "figure": "word error on held-out sentences",

@@ -35,10 +35,11 @@ from training import (
     polish,
     render,
     treble,
+    understood,
 )
 
 BENCH = Path(__file__).parent.parent / "bench"
-APART = ("natural",)
+APART = ("natural", "understood")
 """Stages of the natural voice, which is not trained yet: run only where they are named."""
 
 
@@ -96,6 +97,7 @@ def _asked() -> argparse.Namespace:
         "--natural-scale", type=float, default=1.0, help="share of the natural corpus (1 is 24 hours); read once"
     )
     parser.add_argument("--natural-shards", type=int, help="of 100 utterances, at most so many now")
+    parser.add_argument("--judges", type=Path, help="the interpreter of the judges' environment: see training/ears.py")
     parser.add_argument("--guess-steps", type=int, default=2000, help="of the letter-to-sound model")
     parser.add_argument("--codec-steps", type=int, default=10_700, help="of the codec, more than 250")
     parser.add_argument(
@@ -147,6 +149,7 @@ def main() -> None:
             most=options.natural_shards,
         ),
     )
+    stage("understood", lambda: understood.listen(folder, options.judges, options.natural_shards))
     stage("render", lambda: render.render(folder, options.utterances, options.jobs))
     stage("mandarin", lambda: mandarin.render(folder, options.mandarin, options.jobs))
     stage("lexicon", lambda: lexicon.write(lexicon.build(folder), options.out))
