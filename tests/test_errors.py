@@ -33,6 +33,7 @@ def test_all_lists_every_error() -> None:
     ("error", "builtin"),
     [
         (errors.RequestInvalid.of("text", "is empty"), ValueError),
+        (errors.ArgumentError.of("p_values", "there are none"), ValueError),
         (errors.NotFound("no such voice", status=404), LookupError),
         (errors.ServiceTimeout("no answer in 3 s"), TimeoutError),
         (errors.AudioError("truncated"), ValueError),
@@ -53,6 +54,12 @@ def test_request_invalid_names_every_field() -> None:
         )
     )
     assert str(error) == "prosody.speed: must be 2.0 or less; model: must be s1 or s2-pro"
+
+
+def test_an_argument_is_named_and_is_no_field_of_a_request() -> None:
+    error = errors.ArgumentError.of("p_values", "there are none")
+    assert (str(error), error.argument) == ("p_values: there are none", "p_values")
+    assert not isinstance(error, errors.RequestInvalid)
 
 
 def test_a_refusal_that_never_left_has_no_answer() -> None:
@@ -81,6 +88,7 @@ def test_a_field_error_on_the_wire() -> None:
     [
         errors.RequestInvalid.of("text", "is empty"),
         errors.RequestInvalid((errors.FieldError(("body",), "t", "m"),), status=422, body=b"[]", request_id="r1"),
+        errors.ArgumentError.of("p_values", "there are none"),
         errors.StreamTruncated("cut", partial=b"RIFF", status=200, request_id="r1"),
         errors.ServiceTimeout("late", status=None),
         errors.MissingExtra.of("local", "the voice"),

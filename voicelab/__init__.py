@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from voicelab.client import AsyncServiceBackend, AsyncSpeechStream, ServiceBackend
     from voicelab.engine.local import LocalBackend
     from voicelab.errors import (
+        ArgumentError,
         AudioError,
         AuthenticationError,
         Cancelled,
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "ArgumentError",
     "AsyncServiceBackend",
     "AsyncSpeechStream",
     "AudioError",

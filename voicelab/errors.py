@@ -2,6 +2,7 @@
 
     VoicelabError
     ├── RequestInvalid (ValueError)        a request breaks a rule; ``.errors`` names every field
+    ├── ArgumentError (ValueError)         an argument of a function is wrong; ``.argument`` names it
     ├── ServiceError                       a service answered with an error, or not at all
     │   ├── AuthenticationError            401: no key, or one that is not accepted
     │   ├── PaymentRequired                402: a charging condition is not met
@@ -31,6 +32,7 @@ from voicelab.outputs import bundle
 
 __all__ = [
     "DISTRIBUTION",
+    "ArgumentError",
     "AudioError",
     "AuthenticationError",
     "Cancelled",
@@ -131,6 +133,22 @@ class RequestInvalid(VoicelabError, ValueError):
 
     def __str__(self) -> str:
         return "; ".join(f"{error.field}: {error.msg}" for error in self.errors)
+
+
+class ArgumentError(VoicelabError, ValueError):
+    """A function was called with a wrong argument; ``argument`` is its name.
+
+    Fields of a request, and of a voice to be made, are RequestInvalid instead, wherever they are checked.
+    """
+
+    def __init__(self, message: str, *, argument: str = "") -> None:
+        super().__init__(message)
+        self.argument = argument
+
+    @classmethod
+    def of(cls, argument: str, msg: str) -> Self:
+        """Build the error for one argument: ``ArgumentError.of("p_values", "there are none")``."""
+        return cls(f"{argument}: {msg}", argument=argument)
 
 
 class ServiceError(VoicelabError):

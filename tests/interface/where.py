@@ -54,7 +54,7 @@ WHERE: dict[str, tuple[str, ...]] = {
     "2.3/volume:quieter": ("audio/prosody.py",),
     "2.4": (VOICES, STORE),
     "2.4-": (STORE, MODELS),
-    "3-1": (VOICES, "voices/database.py"),
+    "3-1": (VOICES, "voices/store.py"),
     "3-2": ("engine/voices.py",),
     "4.1-1": (SERVED,),
     "4.1-2": ("service/requests.py", CLIENT),

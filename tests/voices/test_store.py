@@ -311,7 +311,7 @@ def test_a_later_version_is_left_alone(store: VoiceStore, make: Make) -> None:
     with sqlite3.connect(store.folder / "voices.sqlite3") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    with VoiceStore(store.folder) as again, pytest.raises(StoreError, match="later version"):
+    with VoiceStore(store.folder) as again, pytest.raises(StoreError, match="newer voicelab"):
         again.get("0" * 32, "ann")
 
 
@@ -362,7 +362,7 @@ def test_a_full_disk_acknowledges_nothing(store: VoiceStore, make: Make, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(StoreError, match="No space left"):
+        with pytest.raises(StoreError, match="no room left"):
             store.begin(REQUEST, (Sample(b"more", "", ""),), "ann")
     assert len(_files(store.folder)) == 2
     assert store.get(made.id, "ann") == made

@@ -225,7 +225,7 @@ def _recognizer() -> Iterator[Diagnosis]:
 
 
 def _home() -> Iterator[Diagnosis]:
-    from voicelab.voices.home import data_home
+    from voicelab.storage import data_home
 
     home = data_home()
     origin = "from the environment" if os.environ.get("VOICELAB_HOME") else "the platform's default"

@@ -13,7 +13,7 @@ from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.entries import DamagedEntry, Entries, EntryFile, disk_failure
 from voicelab.experiments.take import Take, render, take_key
 from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest
-from voicelab.voices.home import data_home
+from voicelab.storage import data_home
 
 __all__ = ["DEFAULT_MAX_BYTES", "Cache", "CacheStats"]
 

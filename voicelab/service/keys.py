@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import re
 import secrets
 import sqlite3
-import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,8 +21,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from voicelab.errors import AuthenticationError, NotFound, PaymentRequired, RequestInvalid, ServiceUnavailable
-from voicelab.voices.home import data_home
+from voicelab.errors import (
+    AuthenticationError,
+    NotFound,
+    PaymentRequired,
+    RequestInvalid,
+    ServiceUnavailable,
+    StoreError,
+)
+from voicelab.storage import Database, data_home
 
 __all__ = ["ApiKey", "KeyStore", "NewKey", "lifetime", "well_formed"]
 
@@ -38,8 +43,8 @@ _SECRET = re.compile(rf"{_MARK}[0-9A-Za-z]{{{_RANDOM_DIGITS + _CHECK_DIGITS}}}",
 _PREFIX = len(_MARK) + 8
 _SALT_BYTES = 16
 
-_VERSION = 1
-_SCHEMA = """
+_MIGRATIONS = (
+    """
 CREATE TABLE keys (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   name TEXT NOT NULL,
@@ -52,7 +57,8 @@ CREATE TABLE keys (
   credit INTEGER CHECK (credit >= 0)
 );
 CREATE INDEX keys_prefix ON keys (prefix);
-"""
+""",
+)
 _ALL = "SELECT id, name, prefix, created_at, expires_at, revoked_at, credit FROM keys"
 _WITH_DIGEST = "SELECT id, name, prefix, created_at, expires_at, revoked_at, credit, salt, digest FROM keys"
 _LARGEST = 2**63 - 1  # what an SQLite integer holds
@@ -119,16 +125,9 @@ class KeyStore:
 
     def __init__(self, path: Path | str | None = None, *, busy_s: float = 2.0) -> None:
         self.path = Path(path) if path is not None else data_home() / "keys.sqlite3"
-        self._lock = threading.Lock()
-        with self._telling():
-            _make_private(self.path)
-            # Transactions are begun by hand: a write must hold the lock from its first read on.
-            self._db = sqlite3.connect(self.path, timeout=busy_s, isolation_level=None, check_same_thread=False)
-        try:
-            self._prepare()
-        except BaseException:
-            self._db.close()
-            raise
+        self._database = Database(self.path, "key store", _MIGRATIONS, busy_s=busy_s)
+        with _unavailable():
+            self._database.open()
 
     def __repr__(self) -> str:
         return f"KeyStore({str(self.path)!r})"
@@ -140,9 +139,8 @@ class KeyStore:
         self.close()
 
     def close(self) -> None:
-        """Close the file. Closing twice is fine."""
-        with self._lock:
-            self._db.close()
+        """Close the file; it is opened again when it is needed again."""
+        self._database.close()
 
     def create(self, name: str, *, expires_in: timedelta | None = None, credit: int | None = None) -> NewKey:
         """Make a key that may speak ``credit`` characters (None: not counted) until ``expires_in`` from now.
@@ -243,46 +241,23 @@ class KeyStore:
         with self._writing() as db:
             db.execute("UPDATE keys SET credit = credit + ? WHERE id = ?", (characters, key.id))
 
-    def _prepare(self) -> None:
-        with self._reading() as db:
-            # With less, a commit that was acknowledged can be rolled back by a loss of power.
-            db.execute("PRAGMA synchronous = EXTRA")
-        with self._writing() as db:
-            version = db.execute("PRAGMA user_version").fetchone()[0]
-            if version > _VERSION:
-                message = f"the key store {self.path} was made by a later version of voicelab"
-                raise ServiceUnavailable(message)
-            if version == 0:
-                for statement in _SCHEMA.strip().split(";\n"):
-                    db.execute(statement)
-                db.execute(f"PRAGMA user_version = {_VERSION}")
-
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._telling():
-            yield self._db
+        with _unavailable(), self._database.reading() as db:
+            yield db
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._telling():
-            # The default rollback journal is kept: SQLite before 3.51.3 can corrupt a WAL that two
-            # processes write, and `voicelab keys` writes beside a running service.
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+        with _unavailable(), self._database.writing() as db:
+            yield db
 
-    @contextmanager
-    def _telling(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            message = f"the key store {self.path} cannot be used: {error}"
-            raise ServiceUnavailable(message, status=503) from error
+
+@contextmanager
+def _unavailable() -> Iterator[None]:
+    try:
+        yield
+    except StoreError as error:
+        raise ServiceUnavailable(str(error), status=503) from error
 
 
 def _check_new(name: str, expires_in: timedelta | None, credit: int | None) -> None:
@@ -294,12 +269,6 @@ def _check_new(name: str, expires_in: timedelta | None, credit: int | None) -> N
         raise RequestInvalid.of("expires", "the lifetime of a key must be positive")
     if credit is not None and not 0 <= credit <= _LARGEST:
         raise RequestInvalid.of("credit", "the credit is a number of characters, 0 or more")
-
-
-def _make_private(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # SQLite would make it readable for all; its journals take the permissions of the file.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 
 
 def _new_secret() -> str:

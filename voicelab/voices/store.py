@@ -23,9 +23,7 @@ from typing import Any, Final, Self
 
 from voicelab.errors import NotFound, StoreError
 from voicelab.schema import Author, SampleEntity, VoiceCreate, VoiceModel
-from voicelab.voices.blobs import Blobs
-from voicelab.voices.database import Database, ServerLock
-from voicelab.voices.home import data_home
+from voicelab.storage import BlobFolder, Database, FileLock, data_home
 
 __all__ = ["LOCAL_OWNER", "Sample", "VoiceStore"]
 
@@ -36,7 +34,39 @@ _LOG = logging.getLogger("voicelab.voices")
 _ID = re.compile("[0-9a-f]{32}", re.ASCII)
 _STALE_SECONDS = 3600.0
 _STATES = ("created", "training", "trained", "failed")
+# ``told`` holds what the creator wrote: title, description, tags, languages.
 _COLUMNS = "id, owner, visibility, state, created_at, updated_at, task_count, told, cover, digest"
+_MIGRATIONS: Final = (
+    """
+    CREATE TABLE voices (
+      id TEXT PRIMARY KEY,
+      owner TEXT NOT NULL,
+      visibility TEXT NOT NULL CHECK (visibility IN ('public', 'unlist', 'private')),
+      state TEXT NOT NULL CHECK (state IN ('created', 'training', 'trained', 'failed')),
+      created_at REAL NOT NULL,
+      updated_at REAL NOT NULL,
+      task_count INTEGER NOT NULL DEFAULT 0 CHECK (task_count >= 0),
+      told TEXT NOT NULL,
+      cover TEXT,
+      digest TEXT NOT NULL
+    );
+    CREATE TABLE samples (
+      voice TEXT NOT NULL REFERENCES voices (id) ON DELETE CASCADE,
+      number INTEGER NOT NULL,
+      title TEXT NOT NULL,
+      text TEXT NOT NULL,
+      audio TEXT NOT NULL,
+      PRIMARY KEY (voice, number)
+    );
+    CREATE TABLE embeddings (
+      voice TEXT NOT NULL REFERENCES voices (id) ON DELETE CASCADE,
+      fingerprint TEXT NOT NULL,
+      data BLOB NOT NULL,
+      digest TEXT NOT NULL,
+      PRIMARY KEY (voice, fingerprint)
+    );
+    """,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +101,10 @@ class VoiceStore:
     ) -> None:
         self.folder = Path(folder) if folder is not None else data_home() / "voices"
         self._stale_s = stale_s
-        self._blobs = Blobs(self.folder / "files")
-        self._database = Database(self.folder / "voices.sqlite3", busy_s)
-        self._server = ServerLock(self.folder / "server.lock") if exclusive else None
+        self._blobs = BlobFolder(self.folder / "files", private=True)
+        self._database = Database(self.folder / "voices.sqlite3", "voice store", _MIGRATIONS, busy_s=busy_s)
+        refused = f"another server uses the voice store {self.folder}"
+        self._server = FileLock(self.folder / "server.lock", refused) if exclusive else None
         self._swept = False
 
     def __repr__(self) -> str:
@@ -94,8 +125,8 @@ class VoiceStore:
     def begin(self, request: VoiceCreate, samples: Sequence[Sample], owner: str, languages: Sequence[str] = ()) -> str:
         """Keep what a voice will be made of, and return its id. Nobody can see it yet."""
         self._ready(make=True)
-        made = secrets.token_hex(16)
-        told = json.dumps(
+        voice = secrets.token_hex(16)
+        described = json.dumps(
             {
                 "title": request.title,
                 "description": request.description or "",
@@ -112,15 +143,15 @@ class VoiceStore:
         with self._database.writing() as db:
             cover = self._blobs.put(request.cover_image) if request.cover_image else None
             kept = [(i, one.title, one.text, self._blobs.put(one.audio)) for i, one in enumerate(samples)]
-            digest = _digest(made, owner, request.visibility, now, told, cover, kept)
-            row = (made, owner, request.visibility, "created", now, now, 0, told, cover, digest)
+            digest = _digest(voice, owner, request.visibility, now, described, cover, kept)
+            row = (voice, owner, request.visibility, "created", now, now, 0, described, cover, digest)
             db.execute(f"INSERT INTO voices ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)  # noqa: S608 - a constant
-            db.executemany("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", [(made, *sample) for sample in kept])
-        return made
+            db.executemany("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", [(voice, *sample) for sample in kept])
+        return voice
 
     def train(self, id: str) -> None:
         """Say that the engine has begun."""
-        self._turn(id, "created", "training")
+        self._change_state(id, "created", "training")
 
     def finish(self, id: str, fingerprint: str, embedding: bytes) -> VoiceModel:
         """Keep what the engine made of the voice, let it be seen, and return its record.
@@ -135,12 +166,11 @@ class VoiceStore:
 
     def fail(self, id: str) -> None:
         """Say that the engine could not make it. Its creator can still look at the record."""
-        self._turn(id, "training", "failed")
+        self._change_state(id, "training", "failed")
 
     def get(self, id: str, owner: str) -> VoiceModel:
         """Return the record of a voice. Raises NotFound, the same for an unknown one and one private to another."""
-        if not self._known(id):
-            raise _unknown(id)
+        self._look_up(id)
         with self._database.reading() as db:
             return _record(db, _visible(db, id, owner))
 
@@ -148,12 +178,12 @@ class VoiceStore:
         """Return the records of the voices that ``owner`` made, the newest first; the log names a damaged one."""
         if not self._ready(make=False):
             return ()
-        made = f"SELECT {_COLUMNS} FROM voices WHERE owner = ? AND state IN ('trained', 'failed')"  # noqa: S608 - a constant
+        select = f"SELECT {_COLUMNS} FROM voices WHERE owner = ? AND state IN ('trained', 'failed')"  # noqa: S608 - a constant
         records = []
         with self._database.reading() as db:
             cursor = db.cursor()
             cursor.row_factory = sqlite3.Row
-            for row in cursor.execute(f"{made} ORDER BY created_at DESC, id", (owner,)).fetchall():
+            for row in cursor.execute(f"{select} ORDER BY created_at DESC, id", (owner,)).fetchall():
                 try:
                     records.append(_record(db, row))
                 except StoreError as error:
@@ -163,37 +193,35 @@ class VoiceStore:
 
     def remove(self, id: str, owner: str) -> None:
         """Forget a voice that ``owner`` made, and the files that no other voice has. Raises NotFound."""
-        if not self._known(id):
-            raise _unknown(id)
+        self._look_up(id)
         mine = "SELECT cover FROM voices WHERE id = ? AND owner = ? AND state IN ('trained', 'failed')"
         with self._database.writing() as db:
-            found = db.execute(mine, (id, owner)).fetchone()
-            if found is None:
+            voice = db.execute(mine, (id, owner)).fetchone()
+            if voice is None:
                 raise _unknown(id)
             samples = db.execute("SELECT audio FROM samples WHERE voice = ?", (id,)).fetchall()
             db.execute("DELETE FROM voices WHERE id = ?", (id,))
-        # Not before it is certain that the voice is gone. A transaction again: whoever makes a voice of the same
-        # recordings looks at them in one.
+        # Not before it is certain that the voice is gone, and in a transaction again, like the one in which another
+        # process that makes a voice of the same recordings checks that they are there.
         with self._database.writing() as db:
-            names = {name for (name,) in (found, *samples) if name is not None}
+            names = {name for (name,) in (voice, *samples) if name is not None}
             self._blobs.remove(names - _in_use(db))
 
     def embedding(self, id: str, owner: str, fingerprint: str) -> bytes | None:
         """Return what the engine with these weights made of a voice; None when only others have. Raises NotFound."""
-        if not self._known(id):
-            raise _unknown(id)
+        self._look_up(id)
         with self._database.reading() as db:
             row = _visible(db, id, owner)
             if row["state"] != "trained":
                 raise _unknown(id)
-            found = db.execute(
+            entry = db.execute(
                 "SELECT data, digest FROM embeddings WHERE voice = ? AND fingerprint = ?", (id, fingerprint)
             ).fetchone()
-        if found is None:
+        if entry is None:
             return None
-        data = bytes(found[0])
-        # What is damaged here can be made again of the samples.
-        return data if hashlib.sha256(data).hexdigest() == found[1] else None
+        data = bytes(entry[0])
+        # A damaged one can be made again from the samples.
+        return data if hashlib.sha256(data).hexdigest() == entry[1] else None
 
     def keep_embedding(self, id: str, fingerprint: str, embedding: bytes) -> None:
         """Keep what an engine with other weights made of a voice."""
@@ -202,8 +230,7 @@ class VoiceStore:
 
     def samples(self, id: str, owner: str) -> tuple[Sample, ...]:
         """Return the recordings of a voice, in order. Raises NotFound."""
-        if not self._known(id):
-            raise _unknown(id)
+        self._look_up(id)
         with self._database.reading() as db:
             _visible(db, id, owner)
             rows = db.execute(
@@ -213,8 +240,7 @@ class VoiceStore:
 
     def sample(self, id: str, owner: str, number: int) -> bytes:
         """Return one recording of a voice, a WAV file; they count from 0. Raises NotFound."""
-        if not self._known(id):
-            raise _unknown(id)
+        self._look_up(id)
         with self._database.reading() as db:
             _visible(db, id, owner)
             row = db.execute("SELECT audio FROM samples WHERE voice = ? AND number = ?", (id, number)).fetchone()
@@ -224,8 +250,7 @@ class VoiceStore:
 
     def cover(self, id: str, owner: str) -> bytes:
         """Return the cover picture of a voice. Raises NotFound, also when it has none."""
-        if not self._known(id):
-            raise _unknown(id)
+        self._look_up(id)
         with self._database.reading() as db:
             cover = _visible(db, id, owner)["cover"]
         if cover is None:
@@ -237,13 +262,14 @@ class VoiceStore:
         with self._database.writing() as db:
             db.execute("UPDATE voices SET task_count = task_count + 1 WHERE id = ?", (id,))
 
-    def _turn(self, id: str, before: str, after: str) -> None:
+    def _change_state(self, id: str, before: str, after: str) -> None:
         with self._database.writing() as db:
             _set_state(db, id, before, after)
 
-    def _known(self, id: str) -> bool:
-        """Whether it is worth a look: no disk is touched for an id that was never given out."""
-        return _ID.fullmatch(id) is not None and self._ready(make=False)
+    def _look_up(self, id: str) -> None:
+        """Open the store for an id. Raises NotFound when it has none, or, without a look at the disk, for no id at all."""
+        if _ID.fullmatch(id) is None or not self._ready(make=False):
+            raise _unknown(id)
 
     def _ready(self, *, make: bool) -> bool:
         if self._database.opened:
@@ -266,7 +292,7 @@ class VoiceStore:
                 "DELETE FROM voices WHERE state IN ('created', 'training') AND updated_at <= ?",
                 (time.time() - self._stale_s,),
             )
-            self._blobs.sweep(_in_use(db), self._stale_s)
+            self._blobs.remove_unused(_in_use(db), self._stale_s)
         self._swept = True
 
 
@@ -300,8 +326,8 @@ def _kept(db: sqlite3.Connection, row: sqlite3.Row) -> list[tuple[int, str, str,
     kept = db.execute(
         "SELECT number, title, text, audio FROM samples WHERE voice = ? ORDER BY number", (row["id"],)
     ).fetchall()
-    made = _digest(row["id"], row["owner"], row["visibility"], row["created_at"], row["told"], row["cover"], kept)
-    if made != row["digest"]:
+    digest = _digest(row["id"], row["owner"], row["visibility"], row["created_at"], row["told"], row["cover"], kept)
+    if digest != row["digest"]:
         raise _damaged(row["id"])
     return kept
 
@@ -314,15 +340,15 @@ def _record(db: sqlite3.Connection, row: sqlite3.Row) -> VoiceModel:
         raise _damaged(row["id"]) from error
 
 
-def _as_model(row: sqlite3.Row, told: dict[str, Any], kept: list[tuple[int, str, str, str]]) -> VoiceModel:
+def _as_model(row: sqlite3.Row, described: dict[str, Any], kept: list[tuple[int, str, str, str]]) -> VoiceModel:
     return VoiceModel(
         id=row["id"],
         type="tts",
-        title=told["title"],
-        description=told["description"],
+        title=described["title"],
+        description=described["description"],
         cover_image=f"/model/{row['id']}/cover" if row["cover"] else "",
         state=row["state"],
-        tags=tuple(told["tags"]),
+        tags=tuple(described["tags"]),
         created_at=datetime.fromtimestamp(row["created_at"], UTC),
         updated_at=datetime.fromtimestamp(row["updated_at"], UTC),
         visibility=row["visibility"],
@@ -333,7 +359,7 @@ def _as_model(row: sqlite3.Row, told: dict[str, Any], kept: list[tuple[int, str,
             SampleEntity(title=title, text=text, audio=f"/model/{row['id']}/samples/{number}")
             for number, title, text, _ in kept
         ),
-        languages=tuple(told["languages"]),
+        languages=tuple(described["languages"]),
     )
 
 

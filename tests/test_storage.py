@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import sqlite3
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from voicelab.errors import StoreError
+from voicelab.storage import (
+    BlobFolder,
+    DamagedFile,
+    Database,
+    FileLock,
+    data_home,
+    make_folder,
+    open_atomic,
+    write_atomic,
+)
+
+TABLE = "CREATE TABLE word (text TEXT NOT NULL)"
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_environment_names_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICELAB_HOME", str(tmp_path / "data"))
+    assert data_home() == tmp_path / "data"
+    monkeypatch.setenv("VOICELAB_HOME", "")
+    assert data_home().name == "voicelab"
+
+
+# Files written whole or not at all.
+
+
+def test_a_file_is_replaced_at_once_or_stays(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file"
+    assert write_atomic(path, b"first")
+    assert not write_atomic(path, b"second", replace=False)
+    assert path.read_bytes() == b"first"
+    with pytest.raises(TypeError), open_atomic(path) as file:
+        file.writelines([b"half", None])  # type: ignore[list-item]  # to fail in between
+    assert path.read_bytes() == b"first"
+    with open_atomic(path) as file:
+        file.write(b"second")
+        assert path.read_bytes() == b"first"
+    assert path.read_bytes() == b"second"
+    assert _names(path.parent) == ["file"]
+
+
+def test_of_several_writers_that_do_not_replace_one_wins(tmp_path: Path) -> None:
+    start = threading.Barrier(8)
+
+    def write(number: int) -> bool:
+        start.wait()
+        return write_atomic(tmp_path / "file", b"%d" % number * 1000, replace=False)
+
+    with ThreadPoolExecutor(8) as pool:
+        wrote = list(pool.map(write, range(8)))
+    assert wrote.count(True) == 1
+    assert (tmp_path / "file").read_bytes() == b"%d" % wrote.index(True) * 1000
+    assert _names(tmp_path) == ["file"]
+
+
+def test_a_disk_without_links_keeps_the_older_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refused)
+    assert write_atomic(tmp_path / "file", b"first", replace=False)
+    assert not write_atomic(tmp_path / "file", b"second", replace=False)
+    assert (tmp_path / "file").read_bytes() == b"first"
+
+
+def test_a_private_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        write_atomic(tmp_path / "own" / "file", b"x", private=True)
+        write_atomic(tmp_path / "all" / "file", b"x")
+    finally:
+        os.umask(before)
+    assert (_mode(tmp_path / "own"), _mode(tmp_path / "own" / "file")) == (0o700, 0o600)
+    assert (_mode(tmp_path / "all"), _mode(tmp_path / "all" / "file")) == (0o755, 0o644)
+
+
+def test_the_folder_is_synced_after_the_name_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    real_sync, real_replace = os.fsync, Path.replace
+
+    def sync(handle: int) -> None:
+        done.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
+        real_sync(handle)
+
+    def replace(path: Path, target: Path) -> Path:
+        done.append("rename")
+        return real_replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(Path, "replace", replace)
+    write_atomic(tmp_path / "file", b"sound")
+    assert done == ["file", "rename", "folder"]
+    write_atomic(tmp_path / "file", b"sound", sync=False)
+    assert done[3:] == ["rename"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize(("number", "words"), [(errno.ENOSPC, "no room left"), (errno.EIO, os.strerror(errno.EIO))])
+def test_a_disk_that_fails_leaves_nothing(
+    tmp_path: Path, call: str, number: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_atomic(tmp_path / "file", b"before")
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os if call == "fsync" else Path, call, fail)
+    with pytest.raises(StoreError, match=words) as caught:
+        write_atomic(tmp_path / "file", b"after")
+    assert caught.value.errno == number
+    assert _names(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"before"
+
+
+def test_a_file_where_a_folder_should_be_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "folder").write_bytes(b"")
+    for replace in (True, False):
+        with pytest.raises(StoreError, match="folder"):
+            write_atomic(tmp_path / "folder" / "file", b"x", replace=replace)
+    with pytest.raises(OSError, match="folder"):
+        make_folder(tmp_path / "folder" / "below")
+
+
+# Files named by their digest.
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> BlobFolder:
+    return BlobFolder(tmp_path / "files", private=True)
+
+
+def test_bytes_come_back_under_their_hash(blobs: BlobFolder) -> None:
+    assert blobs.empty()
+    digest = blobs.put(b"sound")
+    assert digest == hashlib.sha256(b"sound").hexdigest()
+    assert blobs.get(digest) == b"sound"
+    assert blobs.put(b"sound") == digest
+    assert _names(blobs.folder) == [digest]
+    assert not blobs.empty()
+    assert _mode(blobs.folder / digest) == 0o600
+
+
+@pytest.mark.parametrize("name", ["../keys.sqlite3", "/etc/passwd", "", "A" * 64, "0" * 63 + "\n", "0" * 64 + "\x00"])
+def test_only_a_digest_is_a_way_in(blobs: BlobFolder, name: str) -> None:
+    (blobs.folder.parent / "keys.sqlite3").write_bytes(b"secret")
+    with pytest.raises(StoreError, match="no SHA-256"):
+        blobs.get(name)
+    with pytest.raises(StoreError, match="no SHA-256"):
+        blobs.remove([name])
+
+
+def test_every_flipped_byte_is_noticed_set_aside_and_repaired_by_the_next_put(blobs: BlobFolder) -> None:
+    data = bytes(range(64))
+    for at in range(64):
+        digest = blobs.put(data)
+        broken = bytearray(data)
+        broken[at] ^= 1
+        (blobs.folder / digest).write_bytes(broken)
+        with pytest.raises(DamagedFile, match="set aside as"):
+            blobs.get(digest)
+        assert _names(blobs.folder) == []
+    assert len(_names(blobs.damaged)) == 64
+    (blobs.folder / blobs.put(data)).write_bytes(b"other")
+    assert blobs.get(blobs.put(data)) == data
+
+
+def test_a_missing_file_is_named(blobs: BlobFolder) -> None:
+    digest = blobs.put(b"sound")
+    blobs.remove([digest, digest])
+    with pytest.raises(StoreError, match=digest):
+        blobs.get(digest)
+
+
+def test_what_is_old_and_unused_is_removed(blobs: BlobFolder) -> None:
+    kept, old, young = blobs.put(b"kept"), blobs.put(b"old"), blobs.put(b"young")
+    half = blobs.folder / "unfinished-0"
+    half.write_bytes(b"ha")
+    stranger = blobs.folder / "README"
+    stranger.write_bytes(b"not ours")
+    for path in (blobs.folder / kept, blobs.folder / old, half, stranger):
+        os.utime(path, (1, 1))
+    assert blobs.remove_unused({kept}, 3600) == 2
+    assert _names(blobs.folder) == sorted([kept, young, "README"])
+    os.utime(blobs.folder / young, (1, 1))
+    blobs.put(b"young")  # which makes it young again
+    assert blobs.remove_unused(set(), 3600) == 1
+
+
+# SQLite. More of it, with damage and loss of power, is tested in tests/voices on the store that is kept in it.
+
+
+def test_a_database_is_made_when_it_is_needed_and_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "home" / "words"
+    database = Database(path, "list of words", [TABLE])
+    assert not path.parent.exists()
+    with database.writing() as db:
+        db.execute("INSERT INTO word VALUES ('ah')")
+    database.close()
+    assert (_mode(path.parent), _mode(path)) == (0o700, 0o600)
+    later = Database(path, "list of words", [TABLE, "ALTER TABLE word ADD COLUMN language TEXT DEFAULT 'en'"])
+    with later.reading() as db:
+        assert db.execute("SELECT * FROM word").fetchall() == [("ah", "en")]
+        # Kept so: a write-ahead log can be corrupted by two writers, and less than EXTRA (3) can undo a commit.
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        assert db.execute("PRAGMA synchronous").fetchone() == (3,)
+    later.close()
+    with pytest.raises(StoreError, match=r"list of words .* newer voicelab"):
+        database.open()
+
+
+def test_a_transaction_that_fails_is_undone(tmp_path: Path) -> None:
+    database = Database(tmp_path / "words", "list of words", [TABLE])
+    with pytest.raises(StoreError, match="NOT NULL"), database.writing() as db:
+        db.executemany("INSERT INTO word VALUES (?)", [("ah",), (None,)])
+    with database.writing() as db:
+        assert db.execute("SELECT * FROM word").fetchall() == []
+    database.close()
+
+
+def test_a_file_for_all_is_as_any_other(tmp_path: Path) -> None:
+    database = Database(tmp_path / "words", "list of words", [TABLE], private=False)
+    database.open()
+    (tmp_path / "other").touch()
+    assert _mode(tmp_path / "words") == _mode(tmp_path / "other")
+    database.close()
+
+
+@pytest.mark.parametrize("damage", [b"no database, but long enough to look at" * 30, None])
+def test_a_database_that_cannot_be_used_is_an_error(tmp_path: Path, damage: bytes | None) -> None:
+    path = tmp_path / "words"
+    if damage is None:
+        path.mkdir()
+    else:
+        path.write_bytes(damage)
+    with pytest.raises(StoreError, match="words"):
+        Database(path, "list of words", [TABLE]).open()
+
+
+def test_a_busy_or_deleted_database_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "words"
+    database = Database(path, "list of words", [TABLE], busy_s=0.05)
+    database.open()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="at the moment: database is locked"), database.writing():
+        pass
+    other.close()
+    path.unlink()
+    with pytest.raises(StoreError, match="deleted or replaced"), database.reading():
+        pass
+    database.close()
+
+
+def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+    with FileLock(tmp_path / "new" / "lock", "taken"), pytest.raises(StoreError, match="taken"):
+        FileLock(tmp_path / "new" / "lock", "taken")
+    FileLock(tmp_path / "new" / "lock", "taken").close()
+    with pytest.raises(StoreError):
+        FileLock(tmp_path, "taken")

@@ -1,0 +1,403 @@
+"""Files and databases on disk: written whole or not at all, set aside when damaged, SQLite opened safely.
+
+A file is written under another name and renamed when it is complete, so that readers and other writers see the old
+file or the new one, never a part. All errors are StoreErrors, except where a docstring says OSError.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+import os
+import re
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final, Self
+
+import platformdirs
+
+from voicelab.errors import StoreError
+
+__all__ = [
+    "UNFINISHED",
+    "BlobFolder",
+    "DamagedFile",
+    "Database",
+    "FileLock",
+    "data_home",
+    "disk_error",
+    "make_folder",
+    "open_atomic",
+    "set_aside",
+    "sync_folder",
+    "write_atomic",
+]
+
+UNFINISHED: Final = "unfinished-"
+"""How the name of a file begins that is being written, or whose writer was killed; 16 hexadecimal digits follow."""
+
+_LOG = logging.getLogger("voicelab.storage")
+_DIGEST = re.compile("[0-9a-f]{64}", re.ASCII)
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class DamagedFile(StoreError):
+    """A file does not fit its digest; it was set aside as the message says."""
+
+
+def data_home() -> Path:
+    """Return the folder of voicelab's data: ``VOICELAB_HOME``, or the platform's user data folder."""
+    chosen = os.environ.get("VOICELAB_HOME")
+    return Path(chosen) if chosen else Path(platformdirs.user_data_dir("voicelab", appauthor=False))
+
+
+def disk_error(error: OSError, path: Path) -> StoreError:
+    """Return the StoreError for an OSError: it names the path and keeps ``errno``."""
+    why = "there is no room left on the disk" if error.errno in _FULL else error.strerror or str(error)
+    failure = StoreError(f"{path}: {why}")
+    failure.errno = error.errno
+    return failure
+
+
+def make_folder(path: Path, *, private: bool = False) -> None:
+    """Make a folder and its missing parents, which survive a loss of power when this returns. Raises OSError.
+
+    With ``private`` only the owner may enter the new ones.
+    """
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700 if private else 0o777, exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk: a new file is safe only when its name is. Raises OSError."""
+    # Windows has no such call and keeps names by itself.
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def open_atomic(path: Path, *, replace: bool = True, sync: bool = True, private: bool = False) -> Iterator[BinaryIO]:
+    """Yield a new file, open for reading and writing, that becomes ``path`` when the block ends without an error.
+
+    Without ``replace`` an existing file stays, and FileExistsError is raised. With ``sync`` the file survives a loss of
+    power; with ``private`` only the owner may read it. Raises OSError.
+    """
+    unfinished = path.parent / f"{UNFINISHED}{secrets.token_hex(8)}"
+    try:
+        with open(unfinished, "x+b", opener=_private_file if private else None) as file:
+            yield file
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        if replace or not _link(unfinished, path):
+            unfinished.replace(path)
+    finally:
+        with suppress(OSError):
+            unfinished.unlink()
+    if sync:
+        sync_folder(path.parent)
+
+
+def write_atomic(path: Path, data: bytes, *, replace: bool = True, sync: bool = True, private: bool = False) -> bool:
+    """Write a file whole or not at all; its folder is made. Return whether ``data`` was written.
+
+    Options as in ``open_atomic``, but without ``replace`` an existing file makes the answer False.
+    """
+    try:
+        make_folder(path.parent, private=private)
+        with open_atomic(path, replace=replace, sync=sync, private=private) as file:
+            file.write(data)
+    except OSError as error:
+        if not replace and isinstance(error, FileExistsError) and path.is_file():
+            return False
+        raise disk_error(error, path) from error
+    return True
+
+
+def set_aside(path: Path, why: str, folder: Path) -> DamagedFile:
+    """Move a damaged file into ``folder``, log it, and return the error to raise."""
+    aside = folder / f"{path.name}-{secrets.token_hex(4)}"
+    try:
+        folder.mkdir(mode=path.parent.stat().st_mode & 0o777, exist_ok=True)
+        path.replace(aside)
+    except OSError:
+        aside = path  # a disk that takes no changes; the error is the same
+    _LOG.warning("%s is damaged (%s); it was set aside as %s", path, why, aside)
+    return DamagedFile(f"{path.name} is damaged ({why}); it was set aside as {aside}")
+
+
+class BlobFolder:
+    """A folder of files named by the SHA-256 of their bytes, which is checked whenever one is read.
+
+    Damaged files are moved to ``damaged`` beside the folder. With ``private`` only the owner may read what is written.
+    Safe to use from several threads and processes.
+    """
+
+    def __init__(self, folder: Path, *, private: bool = False) -> None:
+        self.folder = folder
+        self.damaged = folder.parent / "damaged"
+        self._private = private
+
+    def put(self, data: bytes) -> str:
+        """Keep ``data`` and return its digest. When this returns, the bytes survive a loss of power."""
+        digest = hashlib.sha256(data).hexdigest()
+        path = self.folder / digest
+        try:
+            if path.is_file() and path.read_bytes() == data:
+                os.utime(path)  # as young as if it were written now, for ``remove_unused``
+                return digest
+        except OSError as error:
+            raise disk_error(error, path) from error
+        write_atomic(path, data, private=self._private)
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        """Return the bytes of a digest. A file whose bytes have changed is set aside, and never returned."""
+        path = self._path(digest)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise StoreError(f"a file is missing: {path}") from None
+        except OSError as error:
+            raise disk_error(error, path) from error
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise set_aside(path, "its bytes have changed", self.damaged)
+        with suppress(OSError):
+            os.utime(path)
+        return data
+
+    def remove(self, digests: Iterable[str]) -> None:
+        """Remove files; those that are gone already are no error."""
+        for digest in digests:
+            path = self._path(digest)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise disk_error(error, path) from error
+
+    def remove_unused(self, keep: Container[str], older_than: float) -> int:
+        """Remove files not in ``keep`` and unfinished ones, if older than ``older_than`` seconds; return how many."""
+        before = time.time() - older_than
+        removed = 0
+        with suppress(OSError):
+            for path in list(self.folder.iterdir()):
+                ours = path.name.startswith(UNFINISHED) or _DIGEST.fullmatch(path.name) is not None
+                if ours and path.name not in keep and path.stat().st_mtime <= before:
+                    path.unlink()
+                    removed += 1
+        return removed
+
+    def empty(self) -> bool:
+        """Say whether the folder holds no file of ours."""
+        return not self.folder.is_dir() or not any(_DIGEST.fullmatch(path.name) for path in self.folder.iterdir())
+
+    def _path(self, digest: str) -> Path:
+        if _DIGEST.fullmatch(digest) is None:
+            raise StoreError(f"{digest[:80]!r} is no SHA-256, and names no file in {self.folder}")
+        return self.folder / digest
+
+
+class Database:
+    """One SQLite file and one connection to it, which threads use in turn.
+
+    It is opened when it is first needed: made with its folder, checked for damage and migrated. Other processes may use
+    the file at the same time; a write waits for them.
+
+    Args:
+        path: the file.
+        name: what it is called in messages, such as ``voice store``.
+        migrations: the SQL statements (separated by semicolons) that lead from each version of the file to the next;
+            ``user_version`` counts those done.
+        busy_s: seconds for which a write waits for another process.
+        private: whether only the owner may read the file, and enter its folder if that is made.
+    """
+
+    def __init__(
+        self, path: Path, name: str, migrations: Sequence[str], *, busy_s: float = 2.0, private: bool = True
+    ) -> None:
+        self.path = path
+        self._name = f"{name} {path}"
+        self._migrations = migrations
+        self._busy_s = busy_s
+        self._private = private
+        self._lock = threading.RLock()
+        self._db: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+
+    @property
+    def opened(self) -> bool:
+        """Whether the file has been opened."""
+        return self._db is not None
+
+    def open(self) -> None:
+        """Open the file now, to learn at once whether it can be used."""
+        with self._lock, self._store_errors():
+            self._connection()
+
+    def close(self) -> None:
+        """Close the file; it is opened again when it is needed again."""
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+            self._db = None
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Yield the connection for SELECTs that see one state."""
+        with self._lock, self._store_errors():
+            db = self._connection()
+            db.execute("BEGIN")
+            try:
+                yield db
+            finally:
+                with suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Yield the connection for one transaction, which survives a loss of power when the block has ended."""
+        with self._lock, self._store_errors():
+            db = self._connection()
+            with _transaction(db):
+                yield db
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._db is not None:
+            # An open file that was deleted goes on working, and is lost with the process.
+            if _identity(self.path) != self._file:
+                raise StoreError(f"the {self._name} was deleted or replaced")
+            return self._db
+        make_folder(self.path.parent, private=self._private)
+        # SQLite would make the file readable for all; its journals take the permissions of the file.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600 if self._private else 0o666))
+        # Transactions are begun by hand: a write must hold the lock from its first read on. The rollback journal is
+        # kept: SQLite before 3.51.3 can corrupt a write-ahead log that two connections write.
+        db = sqlite3.connect(self.path, timeout=self._busy_s, isolation_level=None, check_same_thread=False)
+        try:
+            db.execute("PRAGMA foreign_keys = ON")
+            # FULL, the default, does not sync the folder once the journal is gone: after a loss of power the
+            # journal could be back, and would roll back what was acknowledged.
+            db.execute("PRAGMA synchronous = EXTRA")
+            self._check(db)
+            self._migrate(db)
+        except BaseException:
+            db.close()
+            raise
+        self._db, self._file = db, _identity(self.path)
+        return db
+
+    def _check(self, db: sqlite3.Connection) -> None:
+        (result,) = db.execute("PRAGMA integrity_check(1)").fetchone()
+        if result != "ok":
+            raise StoreError(f"the {self._name} is damaged: {result}")
+
+    def _migrate(self, db: sqlite3.Connection) -> None:
+        with _transaction(db):
+            version = int(db.execute("PRAGMA user_version").fetchone()[0])
+            if version > len(self._migrations):
+                raise StoreError(f"the {self._name} was written by a newer voicelab (version {version})")
+            for migration in self._migrations[version:]:
+                for statement in migration.split(";"):
+                    db.execute(statement)
+            if version < len(self._migrations):
+                db.execute(f"PRAGMA user_version = {len(self._migrations)}")
+
+    @contextmanager
+    def _store_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"the {self._name} cannot be used at the moment: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise StoreError(f"the {self._name} is damaged: {error}") from error
+        except OSError as error:
+            if isinstance(error, StoreError):
+                raise
+            raise disk_error(error, self.path) from error
+
+
+class FileLock:
+    """Held by one process until it is closed, or the process ends however it ends. Raises StoreError when it is held.
+
+    An SQLite file serves as the lock, because its locks are the same on every platform. ``refused`` is the message when
+    another holds it.
+    """
+
+    def __init__(self, path: Path, refused: str) -> None:
+        try:
+            make_folder(path.parent, private=True)
+            self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise StoreError(f"{path}: {error}") from error
+        except OSError as error:
+            raise disk_error(error, path) from error
+        try:
+            self._db.execute("BEGIN EXCLUSIVE")
+        except sqlite3.Error as error:
+            self._db.close()
+            raise StoreError(refused) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let another process have the lock."""
+        self._db.close()
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        # Also when the commit failed: an open transaction would swallow all that comes after it.
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _link(unfinished: Path, path: Path) -> bool:
+    """Give a file its name unless another has it (FileExistsError); False where the disk has no links."""
+    try:
+        # Unlike a rename, a link never replaces: of several writers the first wins.
+        os.link(unfinished, path)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if path.is_file():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
+        return False  # of several writers at the very same time the last wins
+    return True
+
+
+def _private_file(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
