@@ -336,7 +336,7 @@ def doctor(
         for item in report:
             _tell(item)
         wrong = [item.name for item in report if item.problem]
-        say_line(f"in problem: {', '.join(wrong)}" if wrong else "all is well")
+        say_line(f"problems: {', '.join(wrong)}" if wrong else "all is well")
     if any(item.problem for item in report):
         raise typer.Exit(1)
 
