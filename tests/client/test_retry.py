@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -57,5 +58,18 @@ def test_retry_after_is_read_as_seconds_or_a_date(value: str, seconds: float | N
     assert retry_after({"retry-after": value}, NOW) == seconds
 
 
-def test_without_the_header_nothing_is_told() -> None:
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the time zone of a process cannot be changed here")
+@pytest.mark.parametrize("zone", ["JST-9", "PST8PDT"])
+@pytest.mark.parametrize("value", ["Thu, 01 Jan 2026 12:00:05 -0000", "Thu, 01 Jan 2026 12:00:05"])
+def test_a_date_without_a_zone_is_utc_wherever_it_is_read(
+    value: str, zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        assert retry_after({"retry-after": value}, NOW) == 5.0
+    time.tzset()
+
+
+def test_without_the_header_there_is_no_time() -> None:
     assert retry_after({}) is None

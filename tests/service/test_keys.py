@@ -5,7 +5,7 @@ import sqlite3
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -92,15 +92,21 @@ def test_a_wrong_secret_is_refused(store: KeyStore) -> None:
         assert not wrong or wrong not in str(caught.value)
 
 
-def test_an_expired_key_is_refused(store: KeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = store.create("a", expires_in=timedelta(days=30))
-    start = datetime.now(UTC)
-    monkeypatch.setattr(module, "_now", lambda: start + timedelta(days=29))
-    assert store.authenticate(made.secret).name == "a"
-    monkeypatch.setattr(module, "_now", lambda: start + timedelta(days=30, seconds=1))
-    with pytest.raises(AuthenticationError, match="expired"):
-        store.authenticate(made.secret)
-    assert not store.usable()
+@pytest.mark.parametrize(("after", "state"), [(-1.0, "active"), (-0.001, "active"), (0.0, "expired"), (1.0, "expired")])
+def test_a_key_expires_at_its_very_second(
+    store: KeyStore, monkeypatch: pytest.MonkeyPatch, after: float, state: str
+) -> None:
+    created = store.create("a", expires_in=timedelta(days=30))
+    assert created.key.expires_at is not None
+    now = created.key.expires_at + timedelta(seconds=after)
+    monkeypatch.setattr(module, "_now", lambda: now)
+    assert created.key.state(now) == state
+    assert store.usable() == (state == "active")
+    if state == "active":
+        assert store.authenticate(created.secret) == created.key
+    else:
+        with pytest.raises(AuthenticationError, match="expired"):
+            store.authenticate(created.secret)
 
 
 @pytest.mark.parametrize("how", ["name", "prefix", "secret"])
