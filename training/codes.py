@@ -19,7 +19,7 @@ from training.spoil import spoil
 from voicelab.engine.codec import Codec
 from voicelab.engine.lm import speaker_statistics
 from voicelab.engine.text.front import flags_of
-from voicelab.engine.text.mandarin import ALL_PHONES
+from voicelab.engine.text.phones import ALL_PHONES
 
 GROUP = 8
 """Utterances encoded at once, after sorting by length."""

@@ -20,7 +20,7 @@ from voicelab.engine import checkpoint
 from voicelab.engine.codec import Codec
 from voicelab.engine.config import LMConfig
 from voicelab.engine.lm import LM, speaker_statistics
-from voicelab.engine.text.mandarin import ALL_PHONES
+from voicelab.engine.text.phones import ALL_PHONES
 
 
 @dataclass(frozen=True)

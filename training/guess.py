@@ -14,8 +14,7 @@ from torch.nn import functional as F
 
 from training import common
 from training.lexicon import OUT
-from voicelab.engine.text.guess import LETTER_IDS, PER_LETTER, Guesser
-from voicelab.engine.text.lexicon import load_lexicon
+from voicelab.engine.text.english.pronunciation import LETTER_IDS, PER_LETTER, Guesser, load_lexicon
 from voicelab.engine.text.phones import PHONES
 
 HELD = 2000

@@ -22,8 +22,7 @@ from training.codes import Encoded
 from voicelab.engine.codec import Codec
 from voicelab.engine.config import LMConfig, StackConfig
 from voicelab.engine.lm import LM, STATISTICS
-from voicelab.engine.text.mandarin import MANDARIN_PHONES
-from voicelab.engine.text.phones import PHONES
+from voicelab.engine.text.phones import MANDARIN_PHONES, PHONES
 
 SIZES: dict[str, dict[str, Any]] = {
     "s1": {

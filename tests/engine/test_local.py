@@ -23,7 +23,7 @@ from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, SpeechStream, VoicePreset
 from voicelab.engine import checkpoint
 from voicelab.engine.local import LocalBackend, _fingerprint
-from voicelab.engine.text.mandarin import ALL_PHONES
+from voicelab.engine.text.phones import ALL_PHONES
 from voicelab.errors import Cancelled, EngineError, MissingExtra, RequestInvalid, WeightsError
 from voicelab.schema import ReferenceAudio, TTSRequest
 

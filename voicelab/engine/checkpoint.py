@@ -24,8 +24,7 @@ from voicelab.backend import VoicePreset
 from voicelab.engine.codec import Codec
 from voicelab.engine.config import CodecConfig, LMConfig
 from voicelab.engine.lm import LM, STATISTICS
-from voicelab.engine.text.mandarin import ALL_PHONES
-from voicelab.engine.text.phones import LANGUAGES, PHONES
+from voicelab.engine.text.phones import ALL_PHONES, LANGUAGES, PHONES
 from voicelab.errors import WeightsError
 
 EMBEDDED = "voice.safetensors"

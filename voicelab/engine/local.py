@@ -31,9 +31,8 @@ from voicelab.engine.likeness import similarity
 from voicelab.engine.pipeline import BATCH, Parts, Speech
 from voicelab.engine.scheduler import ROWS, Scheduler
 from voicelab.engine.speakers import References, Speaker
+from voicelab.engine.text.english.pronunciation import Lexicon, load_guess
 from voicelab.engine.text.front import FrontEnd
-from voicelab.engine.text.guess import load_guess
-from voicelab.engine.text.lexicon import Lexicon
 from voicelab.engine.threads import OneThread
 from voicelab.engine.voices import StoredVoices
 from voicelab.errors import EngineError, RequestInvalid

@@ -8,8 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from voicelab.engine.text.guess import LONGEST, PER_LETTER, Guesser, load_guess
-from voicelab.engine.text.lexicon import LETTERS, load_lexicon
+from voicelab.engine.text.english.pronunciation import LETTERS, LONGEST, PER_LETTER, Guesser, load_guess, load_lexicon
 from voicelab.engine.text.phones import PAUSES, PHONES
 from voicelab.errors import WeightsError
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from voicelab.engine.text.english.pronunciation import _HOMOGRAPHS, Lexicon, homograph
 from voicelab.engine.text.front import FrontEnd
-from voicelab.engine.text.homographs import _STRESSED, homograph
-from voicelab.engine.text.lexicon import Lexicon
 from voicelab.engine.text.phones import PHONES
 
 FRONT = FrontEnd(Lexicon(lambda _: ("z", "oy1", "b")))
@@ -97,4 +96,4 @@ def test_other_words_are_the_lexicons() -> None:
 
 
 def test_every_sound_is_in_the_inventory() -> None:
-    assert {phone for pair in _STRESSED.values() for said in pair for phone in said.split(" ")} <= set(PHONES)
+    assert {phone for pair in _HOMOGRAPHS.values() for said in pair for phone in said.split(" ")} <= set(PHONES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from voicelab.engine.text.lexicon import LETTERS, Lexicon, load_lexicon, plural
+from voicelab.engine.text.english.pronunciation import LETTERS, Lexicon, load_lexicon, plural
 from voicelab.engine.text.phones import PAUSES, PHONES
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.engine.text.normalize.tables import each_row
-from voicelab.engine.text.lexicon import Lexicon
+from voicelab.engine.text.english.pronunciation import Lexicon
 from voicelab.engine.text.normalize import as_written, normalize
 from voicelab.engine.text.normalize.vocabulary import vocabulary
 

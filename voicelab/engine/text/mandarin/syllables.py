@@ -1,10 +1,11 @@
 """Mandarin characters to syllables and phones, for a voice that has learned them.
 
-The readings are pypinyin's (MIT, in the extra ``mandarin``), word by word, mended by `heteronyms`. Tone sandhi, neutral
-tones and erhua are done here, since pypinyin's own sandhi (0.55) leaves 不去, 一天 and 很好 as the dictionary has them. Rules
-as in Chao, A Grammar of Spoken Chinese (1968), 1.3: a third tone before a third tone is a second; 不 is second before a
-fourth; 一 is second before a fourth, fourth before the others, first where it is a digit or ends a word. pypinyin's segmenter
-knows only words whose reading is not plain, so three third tones in another word (展览馆) are paired from the right.
+The readings are pypinyin's (MIT, in the extra ``mandarin``), word by word, corrected by the table ``polyphones.tsv``. Tone
+sandhi, neutral tones and erhua are done here, since pypinyin's own sandhi (0.55) leaves 不去, 一天 and 很好 as the dictionary
+has them. Rules as in Chao, A Grammar of Spoken Chinese (1968), 1.3: a third tone before a third tone is a second; 不 is
+second before a fourth; 一 is second before a fourth, fourth before the others, first where it is a digit or ends a word.
+pypinyin's segmenter knows only words whose reading is not plain, so three third tones in another word (展览馆) are paired
+from the right.
 """
 
 from __future__ import annotations
@@ -15,30 +16,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from voicelab.engine.text.heteronyms import READINGS
 from voicelab.engine.text.normalize.hanzi import HAN
-from voicelab.engine.text.phones import PHONES
+from voicelab.engine.text.phones import ALL_PHONES, FINALS
+from voicelab.engine.text.tables import rows
 from voicelab.errors import MissingExtra
 
-__all__ = ["ALL_PHONES", "MANDARIN_PHONES", "Syllable", "check", "read"]
-
-_INITIALS: Final = tuple("b p m f d t n l g k h j q x zh ch sh r z c s".split())
-_FINALS: Final = tuple(
-    (
-        "a o e ai ei ao ou an en ang eng er i ir iz ia ie iao iou ian in iang ing iong u ua uo uai uei uan uen uang ueng "
-        "ong v ve van vn ng"
-    ).split()
-)
-"""In pinyin's full spelling; ``ir`` is the vowel of zhi, ``iz`` that of zi, ``v`` is ü."""
-
-MANDARIN_PHONES: Final = tuple(
-    [f"zh_{name}" for name in _INITIALS] + [f"zh_{name}{tone}" for name in _FINALS for tone in "12345"] + ["zh_rr"]
-)
-"""Follow `PHONES` in the inventory of a voice that speaks Mandarin, so that the ids of the English ones stay. Finals carry
-the tone, 5 the neutral one; ``zh_rr`` is the r of erhua."""
-
-ALL_PHONES: Final = PHONES + MANDARIN_PHONES
-"""The inventory of a voice that speaks both; position is id."""
+__all__ = ["Syllable", "check", "read"]
 
 _RUN = re.compile(f"[{HAN}]+")
 _DIGIT: Final = "零一二三四五六七八九十两幺"
@@ -63,17 +46,20 @@ _OBTAINING: Final = re.compile(
 )
 """Where 得 is no particle."""
 _KIN: Final = re.compile(r"([妈媽爸哥姐弟妹爷爺奶叔伯姑舅婆公宝寶])\1")
-_LIGHT: Final = frozenset(
-    (
-        "葡萄 东西 朋友 先生 衣服 眼睛 耳朵 头发 窗户 告诉 知道 觉得 喜欢 漂亮 便宜 舒服 明白 "
-        "清楚 时候 意思 事情 学生 大夫 护士 豆腐 萝卜 骆驼 玻璃 麻烦 客气 休息 认识 打听 商量 "
-        "收拾 打扮 热闹 凉快 暖和 聪明 糊涂 老实 石榴 蘑菇 月亮 云彩 钥匙 嘴巴 尾巴 胳膊 消息 "
-        "故事 名字 部分 多少 我们 你们 他们 什么 怎么 这么 那么 晚上 早上 行李 关系 力气 精神 "
-        "师傅 太阳 棉花 黄瓜 太太 谢谢"
-    ).split()
-)
+_LIGHT_WORD: Final = re.compile("|".join(word for (word,) in rows("mandarin/neutral")))
 """Words whose second syllable has the neutral tone."""
-_LIGHT_WORD: Final = re.compile("|".join(sorted(_LIGHT)))
+
+
+def _polyphones() -> tuple[tuple[re.Pattern[str], str], ...]:
+    """(where, how it is read): the character is the last group, or the whole match where there is none."""
+    table = rows("mandarin/polyphones")
+    named = {name: pattern.replace(" ", "|") for name, pattern in table if name[1:-1].isidentifier()}
+    name = re.compile("|".join(named))
+    rules = [(name.sub(lambda m: named[m.group()], pattern), said) for pattern, said in table if pattern not in named]
+    return tuple((re.compile(pattern), said) for pattern, said in rules)
+
+
+_POLYPHONES: Final = _polyphones()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +83,8 @@ class Syllable:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """Ids in an inventory of `PHONES` and `MANDARIN_PHONES`."""
-        return tuple(len(PHONES) + MANDARIN_PHONES.index(name) for name in self.phones)
+        """Ids in `ALL_PHONES`."""
+        return tuple(map(ALL_PHONES.index, self.phones))
 
 
 def check(text: str) -> None:
@@ -181,13 +167,13 @@ def _syllable(character: str, spelled: str) -> Syllable | None:
         initial, final = "", "ng"
     # The dictionary has some sandhi of its own.
     said = {"一": 1, "不": 4}.get(character, int(tone)) if tone != "5" else 5
-    return Syllable(character, initial, final, said) if final in _FINALS else None
+    return Syllable(character, initial, final, said) if final in FINALS else None
 
 
 def _by_neighbours(run: list[Syllable], words: list[list[Syllable]]) -> None:
     """Gives the readings that the words of the dictionary do not tell."""
     text = "".join(s.character for s in run)
-    for where, spelled in READINGS:
+    for where, spelled in _POLYPHONES:
         for match in where.finditer(text):
             at = match.start(match.lastindex or 0)
             run[at] = _syllable(text[at], spelled) or run[at]

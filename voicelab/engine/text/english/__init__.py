@@ -1,0 +1,1 @@
+"""English: from written text to words, and from words to phones."""

@@ -1,0 +1,259 @@
+"""How an English word is said: homographs by their neighbours, the lexicon, letters by name, and a learned guess.
+
+Homographs are told apart without a tagger: a word after "to", "will" or "they" is taken for a verb, one after "the" or "my"
+for a noun. That is wrong now and then, but less often than one pronunciation for both.
+
+The guess is a small transformer with a CTC output: every letter gets `PER_LETTER` output positions, each a phone or nothing,
+aligned in training by connectionist temporal classification (Graves et al., 2006); reading them off is one pass, without a
+search.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from voicelab.engine.config import StackConfig
+from voicelab.engine.text.phones import PHONES
+from voicelab.engine.text.tables import pairs, rows, word_lists
+from voicelab.engine.transformer import Stack
+from voicelab.errors import WeightsError
+
+Guess = Callable[[str], tuple[str, ...]]
+"""A word of letters and apostrophes, lower case → phones."""
+
+LETTERS: Final = {letter: tuple(phones.split(" ")) for letter, phones in pairs("english/letters").items()}
+"""The names of the letters."""
+_EXCEPTIONS: Final = pairs("english/exceptions")
+_HOMOGRAPHS: Final = {word: (noun, verb) for word, noun, verb in rows("english/homographs")}
+_NEIGHBOURS: Final = word_lists("english/neighbours")
+
+_VOWEL_LETTERS = frozenset("aeiouy")
+_SIBILANTS = frozenset(("s", "z", "sh", "zh", "ch", "jh"))
+_VOICELESS = frozenset(("p", "t", "k", "f", "th"))
+_WITHOUT_VOWEL = frozenset(("hm", "hmm", "hmmm", "mm", "mhm", "sh", "shh"))
+"""What people say without a vowel. Other entries that have none are the lexicon's failures at "tv", "pdf" or "skein"."""
+_LETTERS_WITH_S = re.compile(r"([A-Z]{2,}|[A-Z][a-z]*[A-Z])'?s|([A-Za-z])'s")
+_LONGEST_SPELLED = 12
+_SAID = frozenset("ram rom pin sim zip gif lan dos cad jpeg yolo uefa fomo gan wav".split())
+"""Short acronyms that are words; what is as short and not here is spelled."""
+_SPELLED = frozenset(("espn", "ussr", "ieee", "ioc", "adhd"))
+"""Spelled, though the lexicon has them as words."""
+_HUMP = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z]?[a-z']+|[A-Z]+")
+_CAMEL = re.compile(r"(?!Mc|Mac)[A-Z]?[a-z']+[A-Z][A-Za-z']*")
+
+
+class Lexicon:
+    """Pronounces one word at a time.
+
+    Args:
+        guess: called for words that are neither known, nor letters to be spelled, nor a known word with an ending.
+        known: word → phones; by default those inside the package.
+    """
+
+    def __init__(self, guess: Guess, known: Mapping[str, str] | None = None) -> None:
+        self._guess = guess
+        self._known = load_lexicon() if known is None else known
+
+    def pronounce(self, word: str, after: str = "") -> tuple[str, ...]:
+        """Phones of `word`, a token of letters and apostrophes as written.
+
+        Args:
+            word: capitals matter: ``US`` is spelled, ``us`` is not.
+            after: the first phone of the next word, for "the" and "a".
+        """
+        word = word.strip("'")
+        lower = word.lower()
+        if lower == "the":
+            return ("dh", "iy0" if after[-1:] in ("0", "1") else "ax0")
+        if lower == "a":
+            return ("ey1",) if word == "A" and after == "" else ("ax0",)
+        if letters := _LETTERS_WITH_S.fullmatch(word):
+            stem = self.pronounce(letters[1]) if letters[1] else LETTERS[letters[2].lower()]
+            return (*stem, *plural(stem[-1]))
+        if _is_spelled(word, self.known(lower) is not None) or (len(lower) == 1 and lower != "i"):
+            return _spell(lower)
+        if word.startswith("O'") and word[2:3].isupper():
+            return ("ow0", *self.pronounce(word[2:], after))
+        if lower not in _EXCEPTIONS and _CAMEL.fullmatch(word) and (word[1].isupper() or self.known(lower) is None):
+            parts = _HUMP.findall(word)
+            return tuple(phone for part in parts for phone in self.pronounce(part, after if part is parts[-1] else "k"))
+        return self._word(lower)
+
+    def known(self, word: str) -> tuple[str, ...] | None:
+        """Phones of a word that the lexicon holds."""
+        found = _EXCEPTIONS.get(word) or self._known.get(word)
+        phones = tuple(found.split(" ")) if found else None
+        if phones and word not in _WITHOUT_VOWEL and not any(p[-1] in "01" for p in phones):
+            return None
+        return phones
+
+    def _word(self, word: str) -> tuple[str, ...]:
+        # The lexicon has possessives too, but reads many from their letters alone: "boss's" without its second syllable.
+        if word.endswith("'s") and (stem := self._word(word[:-2])):
+            return (*stem, *plural(stem[-1]))
+        if word.endswith("'m") and (stem := self._word(word[:-2])):
+            return (*stem, "m")
+        found = self.known(word) or self._with_ending(word)
+        if found is None and _unsayable(word):
+            found = _spell(word)
+        return found or self._guess(word)
+
+    def _with_ending(self, word: str) -> tuple[str, ...] | None:
+        """A known word in the plural, or a word with an apostrophe that is known without it."""
+        if word.endswith("s") and not word.endswith("ss") and (stem := self.known(word[:-1])):
+            return (*stem, *plural(stem[-1]))
+        return self.known(word.replace("'", "")) if "'" in word else None
+
+
+def _is_spelled(word: str, known: bool) -> bool:
+    """Whether a word in capitals is read letter by letter, as short ones are: FBI but not RAM, UCLA but not NASA."""
+    lower = word.lower()
+    if not (word.isupper() and word.isalpha() and len(word) > 1) or lower in _SAID:
+        return False
+    return len(word) <= 3 or lower in _SPELLED or (len(word) == 4 and not known) or _unsayable(lower)
+
+
+def _unsayable(word: str) -> bool:
+    """Whether a word can only be spelled; what is longer than any abbreviation is noise, to be guessed at in short."""
+    return len(word) <= _LONGEST_SPELLED and not _VOWEL_LETTERS & set(word)
+
+
+def _spell(letters: str) -> tuple[str, ...]:
+    return tuple(p for letter in letters for p in LETTERS.get(letter, ()))
+
+
+def plural(last: str) -> tuple[str, ...]:
+    """The sound of an s after the phone `last`."""
+    if last in _SIBILANTS:
+        return ("ax0", "z")
+    return ("s",) if last in _VOICELESS else ("z",)
+
+
+@lru_cache(maxsize=2)
+def load_lexicon(path: Path | None = None) -> Mapping[str, str]:
+    """Word → phones with spaces between; by default of the weights inside the package.
+
+    Raises:
+        WeightsError: it is missing or damaged.
+    """
+    found = path or files("voicelab.engine") / "weights" / "lexicon.txt.gz"
+    try:
+        text = gzip.decompress(found.read_bytes()).decode("ascii")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise WeightsError(f"the pronunciation lexicon cannot be read: {error}") from error
+    return {word: phones for word, _, phones in (line.partition("\t") for line in text.splitlines())}
+
+
+def homograph(word: str, before: str, after: str) -> tuple[str, ...] | None:
+    """The phones of `word` between its neighbours, or None where the lexicon decides.
+
+    Args:
+        word: in lower case, as are the others.
+        before: the word before it in the same clause, "" at its beginning.
+        after: the word after it in the same clause, "" at its end.
+    """
+    said = _said(word, before, after)
+    return tuple(said.split(" ")) if said else None
+
+
+def _said(word: str, before: str, after: str) -> str | None:
+    near = _NEIGHBOURS
+    a_verb, a_noun, has_object = before in near["verb"], before in near["noun"], after in near["object"]
+    if word in _HOMOGRAPHS:
+        return _noun_or_verb(word, before, after)
+    if word == "read":
+        return "r iy1 d" if a_verb or (not before and has_object) else None
+    if word == "lead":
+        return "l eh1 d" if after in near["metal"] or before == "of" else "l iy1 d"
+    if word == "live":
+        shown = before in near["goes_live"] or (before in near["be"] and not after)
+        return "l ay1 v" if shown or (after in near["live_shows"] and not a_verb) else "l ih1 v"
+    if word == "lives":
+        of_someone = a_noun or before in near["saved"] or before.endswith("'s")
+        verb = before in near["who_lives"] or (after in near["place"] and not of_someone)
+        return "l ih1 v z" if verb else "l ay1 v z"
+    if word == "bass":
+        return "b ae1 s" if before in near["fish"] or after in near["fishing"] else "b ey1 s"
+    if word == "wind":
+        turned = after in ("up", "down", "back", "around", "through") or (before == "to" and has_object)
+        return "w ay1 n d" if turned else None
+    if word == "wound":
+        return "w aw1 n d" if after in ("up", "down", "around") else "w uw1 n d"
+    return None
+
+
+def _noun_or_verb(word: str, before: str, after: str) -> str | None:
+    """The sound of a word whose stress or last consonant tells a noun from a verb."""
+    near = _NEIGHBOURS
+    noun, verb = _HOMOGRAPHS[word]
+    a_noun, adjective = before in near["noun"], word in ("close", "separate", "present", "subject")
+    if before in near["verb"] and not (adjective and before in ("not", "who")):
+        return verb
+    if after in near["object"] and (not before or (word == "use" and not a_noun)):
+        return verb
+    many = before in near["users"] or before.endswith("s")
+    if word == "use" and many and after and after not in near["after_noun"]:
+        return verb
+    if word in ("convert", "converts"):
+        return noun if a_noun else verb
+    return noun if a_noun or word in ("use", "house", "close") else None
+
+
+LETTER_IDS = {letter: i for i, letter in enumerate("\0abcdefghijklmnopqrstuvwxyz'")}
+PER_LETTER = 3
+LONGEST = 40
+"""Letters of a word that are looked at; what is longer is no word."""
+_CONFIG = StackConfig(width=128, layers=3, heads=4, hidden=320, window=64)
+
+
+class Guesser(nn.Module):
+    """Letters → log probabilities of phones; id 0, the padding of the inventory, is CTC's blank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.letter = nn.Embedding(len(LETTER_IDS), _CONFIG.width)
+        self.stack = Stack(_CONFIG, causal=False)
+        self.out = nn.Linear(_CONFIG.width, PER_LETTER * len(PHONES))
+
+    def forward(self, letters: Tensor) -> Tensor:
+        """(batch, letters) ids, 0 where padded → (batch, PER_LETTER * letters, phones)."""
+        y = self.out(self.stack(self.letter(letters), letters > 0))
+        return torch.log_softmax(y.reshape(y.shape[0], -1, len(PHONES)), dim=-1)
+
+    @torch.inference_mode()
+    def guess(self, word: str) -> tuple[str, ...]:
+        """Phones of a lower-case word; a word that gives none is spelled."""
+        letters = [LETTER_IDS[c] for c in word[:LONGEST] if c in LETTER_IDS]
+        if not letters:
+            return ()
+        best = self(torch.tensor([letters]))[0].argmax(-1).tolist()
+        ids = [p for i, p in enumerate(best) if p and (i == 0 or best[i - 1] != p)]
+        return tuple(PHONES[p] for p in ids) or tuple(p for c in word[:LONGEST] for p in LETTERS.get(c, ()))
+
+
+def load_guess(path: Path | None = None) -> Callable[[str], tuple[str, ...]]:
+    """The guess, with a memory; by default of the weights inside the package.
+
+    Raises:
+        WeightsError: the weights are missing or damaged.
+    """
+    if path is None:
+        with as_file(files("voicelab.engine") / "weights" / "guess.safetensors") as embedded:
+            return load_guess(embedded)
+    model = Guesser()
+    try:
+        model.load_state_dict({k: v.float() for k, v in load_file(path).items()})
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise WeightsError(f"the weights {path.name} cannot be read: {error}") from error
+    return lru_cache(maxsize=4096)(model.eval().requires_grad_(False).guess)

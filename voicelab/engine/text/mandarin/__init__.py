@@ -1,0 +1,1 @@
+"""Mandarin: from written text to words, and from characters to syllables and phones."""
