@@ -26,7 +26,7 @@ def test_the_docstring_draws_the_tree_as_it_is() -> None:
 
 
 def test_all_lists_every_error() -> None:
-    assert set(errors.__all__) == {*_classes(), "DISTRIBUTION", "FieldError"}
+    assert set(errors.__all__) == {*_classes(), "DISTRIBUTION", "FieldError", "install_command"}
 
 
 @pytest.mark.parametrize(

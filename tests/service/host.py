@@ -10,7 +10,7 @@ from tests.tones import VOICES, ToneBackend
 from voicelab.backend import SpeechStream
 from voicelab.errors import NotFound, RequestInvalid
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
-from voicelab.voices.intake import take_in
+from voicelab.voices.intake import prepare_samples
 from voicelab.voices.store import LOCAL_OWNER, VoiceStore
 
 
@@ -38,7 +38,7 @@ class ToneHost(ToneBackend):
         return super().synthesize(request, model=model, seed=seed)
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
-        voice = self.store.begin(request, take_in(request, lambda: None), self._owner, ("en",))
+        voice = self.store.begin(request, prepare_samples(request, lambda: None), self._owner, ("en",))
         self.store.train(voice)
         return self.store.finish(voice, self.capabilities.fingerprint, b"")
 

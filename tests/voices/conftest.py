@@ -59,7 +59,8 @@ def spoken() -> tuple[Spoken, ...]:
     try:
         wanted = [(text, voice.id) for text in SENTENCES for voice in engine.capabilities.voices[:2]]
         requests = [TTSRequest(text=text, reference_id=voice, format="wav") for text, voice in wanted]
-        clips = [engine.synthesize(request, seed=1).clip() for request in requests]
+        streams = [engine.synthesize(request, seed=1) for request in requests]  # all in one batch
+        clips = [stream.clip() for stream in streams]
     finally:
         engine.close()
-    return tuple(Spoken(*told, clip.samples, clip.rate) for told, clip in zip(wanted, clips, strict=True))
+    return tuple(Spoken(*names, clip.samples, clip.rate) for names, clip in zip(wanted, clips, strict=True))

@@ -15,10 +15,10 @@ from voicelab.audio.samples import Samples, dbfs
 from voicelab.errors import RequestInvalid
 from voicelab.schema import VoiceCreate
 from voicelab.voices.intake import RATE as KEPT_RATE
-from voicelab.voices.intake import take_in
-from voicelab.voices.recognise import Recognizer
-from voicelab.voices.speech import survey
+from voicelab.voices.intake import prepare_samples
+from voicelab.voices.recordings import survey
 from voicelab.voices.store import Sample
+from voicelab.voices.transcripts import Recognizer
 
 
 class Ear:
@@ -61,10 +61,12 @@ def _stereo() -> bytes:
 
 
 @pytest.mark.parametrize(
-    "data", [speech_file(2), speech_file(2, format="mp3"), speech_file(2, format="opus"), _stereo()], ids=str
+    "data",
+    [speech_file(2), speech_file(2, format="mp3"), speech_file(2, format="opus"), _stereo()],
+    ids=["wav", "mp3", "opus", "stereo"],
 )
 def test_recordings_are_kept_as_mono_wav_at_one_rate(data: bytes) -> None:
-    (sample,) = take_in(_request(data, texts="said"), _never)
+    (sample,) = prepare_samples(_request(data, texts="said"), _never)
     with wave.open(io.BytesIO(sample.audio)) as file:
         assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, KEPT_RATE)
     assert _heard(sample).duration == pytest.approx(1.8, abs=0.3)
@@ -74,33 +76,33 @@ def test_recordings_are_kept_as_mono_wav_at_one_rate(data: bytes) -> None:
 @pytest.mark.parametrize("gain", [0.02, 0.3, 2.0])
 def test_silence_is_trimmed_and_the_level_set(gain: float) -> None:
     sound = np.clip(speechlike(3, silence=2) * gain, -1, 1).astype(np.float32)
-    (sample,) = take_in(_request(_file(sound), texts="said"), _never)
+    (sample,) = prepare_samples(_request(_file(sound), texts="said"), _never)
     clip = _heard(sample)
     assert clip.duration == pytest.approx(3.2, abs=0.35)
     active = clip.samples[np.abs(clip.samples) > 0.005]
     assert dbfs(active) == pytest.approx(-22, abs=2.5)
     assert clip.peak < 0.9
-    reference = take_in(_request(_file(speechlike(3, silence=2)), texts="said"), _never)[0]
+    reference = prepare_samples(_request(_file(speechlike(3, silence=2)), texts="said"), _never)[0]
     if gain < 1:
         assert clip.level == pytest.approx(_heard(reference).level, abs=0.5)
 
 
 def test_transcripts_are_kept_in_order() -> None:
     files = [speech_file(2, pitch) for pitch in (100, 200, 300)]
-    samples = take_in(_request(*files, texts=("one", "two", "three")), _never)
+    samples = prepare_samples(_request(*files, texts=("one", "two", "three")), _never)
     assert [sample.text for sample in samples] == ["one", "two", "three"]
     assert len({sample.audio for sample in samples}) == 3
     assert [sample.title.partition(",")[0] for sample in samples] == ["Sample 1", "Sample 2", "Sample 3"]
 
 
 def test_missing_transcripts_are_recognised() -> None:
-    (sample,) = take_in(_request(speech_file(5)), Ear)
+    (sample,) = prepare_samples(_request(speech_file(5)), Ear)
     assert sample.text == "5 seconds"
     assert "recognised" in sample.title
 
 
 def test_no_more_than_a_minute_is_listened_to() -> None:
-    (sample,) = take_in(_request(speech_file(70)), Ear)
+    (sample,) = prepare_samples(_request(speech_file(70)), Ear)
     assert sample.text == "60 seconds"
     assert "of its first 60 s" in sample.title
 
@@ -109,7 +111,7 @@ def test_no_more_than_a_minute_is_listened_to() -> None:
 def test_without_a_transcript_the_text_stays_empty_and_that_is_told(
     recognizer: Callable[[], Recognizer | None], why: str
 ) -> None:
-    (sample,) = take_in(_request(speech_file(2)), recognizer)
+    (sample,) = prepare_samples(_request(speech_file(2)), recognizer)
     assert sample.text == ""
     assert why in sample.title
 
@@ -118,14 +120,14 @@ def test_without_a_transcript_the_text_stays_empty_and_that_is_told(
     ("seconds", "note"), [(4.0, "shorter than the 10"), (15.0, ""), (40.0, "longer than the 10 to 30")]
 )
 def test_lengths_that_clone_badly_are_noted(seconds: float, note: str) -> None:
-    (sample,) = take_in(_request(speech_file(seconds), texts="x"), _never, lambda: None)
+    (sample,) = prepare_samples(_request(speech_file(seconds), texts="x"), _never, lambda: None)
     assert note in sample.title
     assert (";" in sample.title) == bool(note)
 
 
 def test_noise_is_noted() -> None:
     clean, noisy = _file(speechlike(12)), _file(speechlike(12, noise=0.05))
-    first, second = take_in(_request(clean, noisy, texts=("a", "b")), _never)
+    first, second = prepare_samples(_request(clean, noisy, texts=("a", "b")), _never)
     assert "noisy" not in first.title
     assert "noisy" in second.title
 
@@ -147,7 +149,7 @@ def test_noise_is_noted() -> None:
 )
 def test_what_is_no_speech_is_refused_by_position(bad: bytes, why: str) -> None:
     with pytest.raises(RequestInvalid) as caught:
-        take_in(_request(speech_file(2), bad), _never)
+        prepare_samples(_request(speech_file(2), bad), _never)
     (error,) = caught.value.errors
     assert error.loc == ("body", "voices")
     assert error.ctx == "index: 1"
@@ -157,14 +159,14 @@ def test_what_is_no_speech_is_refused_by_position(bad: bytes, why: str) -> None:
 
 def test_all_that_is_wrong_with_files_is_told_at_once() -> None:
     with pytest.raises(RequestInvalid) as caught:
-        take_in(_request(b"one", speech_file(2), b"three"), _never)
+        prepare_samples(_request(b"one", speech_file(2), b"three"), _never)
     assert [error.ctx for error in caught.value.errors] == ["index: 0", "index: 2"]
 
 
 def test_enhancing_takes_noise_out_and_says_so() -> None:
     noisy = _file(speechlike(12, noise=0.02))
-    (plain,) = take_in(_request(noisy, texts="x"), _never)
-    (enhanced,) = take_in(_request(noisy, texts="x", enhance_audio_quality=True), _never)
+    (plain,) = prepare_samples(_request(noisy, texts="x"), _never)
+    (enhanced,) = prepare_samples(_request(noisy, texts="x", enhance_audio_quality=True), _never)
     assert "enhanced" not in plain.title
     assert "enhanced from" in enhanced.title
     before, after = (survey(_heard(one).samples, KEPT_RATE).snr for one in (plain, enhanced))
@@ -176,13 +178,15 @@ def test_enhancing_takes_noise_out_and_says_so() -> None:
 def test_noise_alone_is_no_speech_however_it_is_enhanced() -> None:
     noise = (0.1 * np.random.default_rng(4).standard_normal(3 * RATE)).astype(np.float32)
     with pytest.raises(RequestInvalid, match="no speech"):
-        take_in(_request(_file(noise), enhance_audio_quality=True), _never)
+        prepare_samples(_request(_file(noise), enhance_audio_quality=True), _never)
 
 
 def test_a_text_that_is_not_heard_is_noted_and_kept(spoken: tuple[Spoken, ...]) -> None:
     first, second = spoken[0], spoken[-1]
     files = [Clip(one.samples, one.rate).to_bytes("wav") for one in (first, second, first)]
-    samples = take_in(_request(*files, texts=(first.text, first.text, "Das weiß der Kuckuck, glaube ich.")), _never)
+    samples = prepare_samples(
+        _request(*files, texts=(first.text, first.text, "Das weiß der Kuckuck, glaube ich.")), _never
+    )
     assert "text" not in samples[0].title
     assert "its text does not match" in samples[1].title
     assert "its text " in samples[2].title
@@ -190,16 +194,16 @@ def test_a_text_that_is_not_heard_is_noted_and_kept(spoken: tuple[Spoken, ...]) 
 
 
 def test_without_an_aligner_nothing_is_said_of_texts() -> None:
-    (sample,) = take_in(_request(speech_file(12), texts="this is no word of it"), _never, lambda: None)
+    (sample,) = prepare_samples(_request(speech_file(12), texts="this is no word of it"), _never, lambda: None)
     assert "text" not in sample.title
 
 
 def test_too_many_files_are_refused() -> None:
     with pytest.raises(RequestInvalid, match="21 voice files"):
-        take_in(_request(*[b"x"] * 21), _never)
+        prepare_samples(_request(*[b"x"] * 21), _never)
 
 
 def test_a_cover_that_is_no_picture_is_refused() -> None:
     with pytest.raises(RequestInvalid, match="cover_image"):
-        take_in(_request(speech_file(2), cover_image=b"no picture"), _never)
-    take_in(_request(speech_file(2), texts="x", cover_image=picture()), _never)
+        prepare_samples(_request(speech_file(2), cover_image=b"no picture"), _never)
+    prepare_samples(_request(speech_file(2), texts="x", cover_image=picture()), _never)

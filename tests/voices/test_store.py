@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import itertools
 import os
-import random
 import sqlite3
 import stat
 import subprocess
@@ -366,32 +364,3 @@ def test_a_full_disk_acknowledges_nothing(store: VoiceStore, make: Make, monkeyp
             store.begin(REQUEST, (Sample(b"more", "", ""),), "ann")
     assert len(_files(store.folder)) == 2
     assert store.get(made.id, "ann") == made
-
-
-def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
-    folder = tmp_path / "voices"
-    acknowledged: dict[str, str] = {}
-    wait = random.Random(1)
-    for _ in range(20):
-        command = [sys.executable, str(Path(__file__).with_name("killed.py")), str(folder)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as maker:
-            assert maker.stdout is not None
-            line = maker.stdout.readline()
-            time.sleep(wait.uniform(0, 0.03))
-            maker.kill()
-            for told in itertools.chain([line], maker.stdout):
-                if told.endswith("\n"):
-                    voice, number = told.split()
-                    acknowledged[voice] = number
-    assert len(acknowledged) >= 20
-    with VoiceStore(folder, stale_s=-1) as store:
-        for voice, number in acknowledged.items():
-            assert store.get(voice, "ann").title == number
-            assert store.embedding(voice, "ann", "weights") == number.encode()
-            assert store.samples(voice, "ann")[0].audio == number.encode() * 50_000
-    with sqlite3.connect(folder / "voices.sqlite3") as db:
-        rows = db.execute("SELECT state, COUNT(*) FROM voices GROUP BY state").fetchall()
-        kept = {name for (name,) in db.execute("SELECT audio FROM samples")}
-    db.close()
-    assert [state for state, _ in rows] == ["trained"]
-    assert _files(folder) == kept

@@ -19,13 +19,13 @@ from tests.voices.test_cover import picture
 from voicelab.engine.checkpoint import load
 from voicelab.errors import RequestInvalid, VoicelabError, WeightsError
 from voicelab.schema import VoiceCreate
-from voicelab.voices.intake import take_in
+from voicelab.voices.intake import prepare_samples
 from voicelab.voices.store import Sample, VoiceStore
 
 
 def _take(voice: bytes, cover: bytes | None = None) -> tuple[Sample, ...]:
     request = VoiceCreate.build(title="Ada", voices=(voice,), texts="x", visibility="private", cover_image=cover)
-    return take_in(request, lambda: None, lambda: None)
+    return prepare_samples(request, lambda: None, lambda: None)
 
 
 def _written(kind: str, subtype: str, seconds: float = 1.0) -> bytes:

@@ -23,9 +23,9 @@ from packaging.requirements import Requirement
 from voicelab.cli.console import say_line
 from voicelab.errors import (
     DISTRIBUTION,
+    ArgumentError,
     AuthenticationError,
     MissingExtra,
-    RequestInvalid,
     ServiceError,
     VoicelabError,
     install_command,
@@ -196,14 +196,14 @@ def _voice() -> Iterator[Diagnosis]:
 
 def _recognizer() -> Iterator[Diagnosis]:
     """Who writes down what is said in recordings that come without a transcript."""
-    from voicelab.voices.recognise import WhisperRecognizer, default_recognizer
+    from voicelab.voices.transcripts import WhisperRecognizer, default_recognizer
 
     name = "VOICELAB_RECOGNIZER"
     wanted = os.environ.get(name, "")
     try:
         installed = default_recognizer()
-    except RequestInvalid as error:
-        yield Diagnosis(name, wanted, problem=error.errors[0].msg, fix=f"correct {name}, or unset it")
+    except ArgumentError as error:
+        yield Diagnosis(name, wanted, problem=str(error), fix=f"correct {name}, or unset it")
         return
     heard = (
         "none"

@@ -14,9 +14,9 @@ from voicelab.engine.channel import Band
 from voicelab.engine.speakers import References, Speaker
 from voicelab.errors import NotFound, RequestInvalid, StoreError
 from voicelab.schema import ReferenceAudio, VoiceCreate, VoiceModel
-from voicelab.voices.intake import take_in
-from voicelab.voices.recognise import Recognizer, default_recognizer
+from voicelab.voices.intake import prepare_samples
 from voicelab.voices.store import Sample, VoiceStore
+from voicelab.voices.transcripts import Recognizer, default_recognizer
 
 _LOG = logging.getLogger("voicelab.engine")
 
@@ -50,7 +50,7 @@ class StoredVoices:
             RequestInvalid: what is given is no speech, or no picture.
             StoreError: it cannot be kept.
         """
-        samples = take_in(request, self._listener)
+        samples = prepare_samples(request, self._listener)
         voice = self.store.begin(request, samples, owner, self._languages)
         self.store.train(voice)
         try:

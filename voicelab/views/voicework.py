@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, Protocol
 from voicelab.audio.clip import Clip
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.schema import VoiceCreate, VoiceModel
-from voicelab.voices.intake import MAX_FILES, take_in
-from voicelab.voices.recognise import Recognizer, default_recognizer
+from voicelab.voices.intake import MAX_FILES, prepare_samples
+from voicelab.voices.transcripts import Recognizer, default_recognizer
 
 __all__ = ["Recording", "VoiceMaker", "VoiceWork"]
 
@@ -180,7 +180,7 @@ class VoiceWork:
             request = VoiceCreate.build(
                 title="x", voices=(one.data,), texts=texts, visibility="private", enhance_audio_quality=enhanced
             )
-            (sample,) = take_in(request, self._listener)
+            (sample,) = prepare_samples(request, self._listener)
             clip = Clip.load(sample.audio)
         except RequestInvalid as error:
             return {"state": "refused", "trouble": error.errors[0].msg.removeprefix(_BEFORE)}

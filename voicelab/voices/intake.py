@@ -1,4 +1,4 @@
-"""What uploaded recordings go through before they are a voice: decoded, made mono, trimmed, levelled, listened to."""
+"""Uploaded recordings become the samples of a voice: decoded, made mono, trimmed, levelled, transcribed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from voicelab.audio.samples import Samples, resample
 from voicelab.audio.sandbox import decode_apart
 from voicelab.errors import AudioError, FieldError, RequestInvalid, install_command
 from voicelab.schema import VoiceCreate
-from voicelab.voices.align import Aligner, default_aligner
 from voicelab.voices.cover import check_cover
-from voicelab.voices.enhance import enhance
-from voicelab.voices.recognise import Recognizer
-from voicelab.voices.speech import Survey, survey
+from voicelab.voices.recordings import Survey, enhance, survey
 from voicelab.voices.store import Sample
+from voicelab.voices.transcripts import Aligner, Recognizer, default_aligner
 
-__all__ = ["MAX_FILES", "MAX_TAGS", "RATE", "take_in"]
+__all__ = ["MAX_FILES", "MAX_TAGS", "RATE", "prepare_samples"]
 
 MAX_FILES = 20
 """Voice files in one voice model."""
@@ -37,53 +35,53 @@ _MARGIN = 0.2
 _SHORT, _LONG = 10.0, 30.0
 _NOISY, _CLEAN = 15.0, 60.0
 _MATCHING = 0.7
-"""Of text and sound, what must explain each other (docs/decisions/2026-11-21-transcripts.md)."""
-_HEARD = 60.0
-"""Seconds of each recording that are listened to for its transcript."""
+"""Least share of text and sound that explain each other (docs/decisions/2026-11-21-transcripts.md)."""
+_TRANSCRIBED = 60.0
+"""Seconds of each recording that its transcript is recognised from."""
 
 
-def take_in(
+def prepare_samples(
     request: VoiceCreate,
     recognizer: Callable[[], Recognizer | None],
     aligner: Callable[[], Aligner | None] = default_aligner,
 ) -> tuple[Sample, ...]:
     """Return the recordings of a request as they are kept, in order.
 
-    ``recognizer`` is asked for only when transcripts are missing, and when it gives none they stay empty; ``aligner``
-    only when they are given. What is noticed (too short or long for a good clone, noisy, enhanced, no transcript or
-    one that does not match) stands in the sample's title.
+    ``recognizer`` is called only when transcripts are missing, which stay empty when it returns None; ``aligner`` only
+    when they are given. Notes (too short or long for a good clone, noisy, enhanced, no transcript or one that does not
+    match) stand in the sample's title.
 
     Raises RequestInvalid: what is no audio, too large, too long or no speech, with its position; too many
     files or tags, or too long ones; a cover image that is none.
     """
-    troubles = _words(request)
+    errors = _text_errors(request)
     if len(request.voices) > MAX_FILES:
         message = f"There are {len(request.voices)} voice files; at most {MAX_FILES} are taken"
-        troubles.append(FieldError(("body", "voices"), "too_long", message, ctx=f"max_length: {MAX_FILES}"))
+        errors.append(FieldError(("body", "voices"), "too_long", message, ctx=f"max_length: {MAX_FILES}"))
     if request.cover_image:
         try:
             check_cover(request.cover_image)
         except RequestInvalid as error:
-            troubles.extend(error.errors)
-    if troubles:
-        raise RequestInvalid(troubles)
-    heard: list[_Heard] = []
+            errors.extend(error.errors)
+    if errors:
+        raise RequestInvalid(errors)
+    recordings: list[_Recording] = []
     for number, data in enumerate(request.voices):
         try:
-            heard.append(_listen(data, enhanced=request.enhance_audio_quality))
+            recordings.append(_prepare(data, enhanced=request.enhance_audio_quality))
         except AudioError as error:
             message = f"Voice file {number + 1}: {error}"
-            troubles.append(FieldError(("body", "voices"), "audio_invalid", message, ctx=f"index: {number}"))
-    if troubles:
-        raise RequestInvalid(troubles)
+            errors.append(FieldError(("body", "voices"), "audio_invalid", message, ctx=f"index: {number}"))
+    if errors:
+        raise RequestInvalid(errors)
     listener = None if request.texts else recognizer()
     checker = aligner() if request.texts else None
     samples = []
-    for number, one in enumerate(heard):
+    for number, one in enumerate(recordings):
         sound, notes = one.sound, one.notes()
         if request.texts:
             text = request.texts[number]
-            notes += _doubts(sound, text, checker)
+            notes += _match_notes(sound, text, checker)
         else:
             text, more = _transcript(sound, listener)
             notes += more
@@ -92,36 +90,36 @@ def take_in(
     return tuple(samples)
 
 
-def _words(request: VoiceCreate) -> list[FieldError]:
+def _text_errors(request: VoiceCreate) -> list[FieldError]:
     given = {
         "title": (request.title,),
         "description": (request.description or "",),
         "texts": request.texts,
         "tags": request.tags,
     }
-    troubles = []
+    errors = []
     for name, values in given.items():
         limit = _LONGEST[name]
         if any(len(value) > limit for value in values):
             message = f"Input should have at most {limit} characters"
-            troubles.append(FieldError(("body", name), "string_too_long", message, ctx=f"max_length: {limit}"))
+            errors.append(FieldError(("body", name), "string_too_long", message, ctx=f"max_length: {limit}"))
     if len(request.tags) > MAX_TAGS:
         message = f"There are {len(request.tags)} tags; at most {MAX_TAGS} are taken"
-        troubles.append(FieldError(("body", "tags"), "too_long", message, ctx=f"max_length: {MAX_TAGS}"))
-    return troubles
+        errors.append(FieldError(("body", "tags"), "too_long", message, ctx=f"max_length: {MAX_TAGS}"))
+    return errors
 
 
 @dataclass(frozen=True, slots=True)
-class _Heard:
-    """A recording after intake at ``RATE``, what is in it, and its SNR in dB before it was enhanced, if it was."""
+class _Recording:
+    """A prepared recording at ``RATE``, what is in it, and its SNR in dB before it was enhanced, if it was."""
 
     sound: Samples
-    found: Survey
+    survey: Survey
     before: float | None
 
     def notes(self) -> list[str]:
-        """What its record should say."""
-        seconds, snr = self.sound.size / RATE, self.found.snr
+        """Return what the sample's title should say."""
+        seconds, snr = self.sound.size / RATE, self.survey.snr
         notes = []
         if seconds < _SHORT:
             notes.append(f"shorter than the {_SHORT:g} to {_LONG:g} s that clone best")
@@ -134,43 +132,43 @@ class _Heard:
         return notes
 
 
-def _listen(data: bytes, *, enhanced: bool) -> _Heard:
+def _prepare(data: bytes, *, enhanced: bool) -> _Recording:
     samples, rate = decode_apart(data)
-    found = survey(samples, rate)
-    if found.trouble:
-        raise AudioError(f"there is no speech in it: {found.trouble}")
+    result = survey(samples, rate)
+    if result.problem:
+        raise AudioError(f"there is no speech in it: {result.problem}")
     before = None
     if enhanced:
         # Before anything is cut off: pauses tell what the noise is.
-        before, samples = found.snr, enhance(samples, rate)
-        found = survey(samples, rate)
-    first = max(0, int((found.start - _MARGIN) * rate))
-    cut = samples[first : int((found.end + _MARGIN) * rate)]
+        before, samples = result.snr, enhance(samples, rate)
+        result = survey(samples, rate)
+    first = max(0, int((result.start - _MARGIN) * rate))
+    cut = samples[first : int((result.end + _MARGIN) * rate)]
     cut = resample(cut - np.float32(cut.mean()), rate, RATE)
-    gain = 10 ** ((_LEVEL - found.level) / 20)
+    gain = 10 ** ((_LEVEL - result.level) / 20)
     # Turned down rather than limited: a limiter would change the voice.
     gain = min(gain, _HEADROOM / max(float(np.abs(cut).max()), 1e-9))
-    return _Heard((cut * np.float32(gain)).astype(np.float32), found, before)
+    return _Recording((cut * np.float32(gain)).astype(np.float32), result, before)
 
 
 def _transcript(sound: Samples, listener: Recognizer | None) -> tuple[str, list[str]]:
     if listener is None:
         return "", [f"no transcript: no recognizer is installed ({install_command('recognition')})"]
-    text = listener.recognise(sound[: int(_HEARD * RATE)], RATE)
+    text = listener.recognise(sound[: int(_TRANSCRIBED * RATE)], RATE)
     if not text:
         return "", ["no transcript: no word was recognised"]
     notes = ["its transcript was recognised"]
-    if sound.size > _HEARD * RATE:
-        notes.append(f"of its first {_HEARD:g} s")
+    if sound.size > _TRANSCRIBED * RATE:
+        notes.append(f"of its first {_TRANSCRIBED:g} s")
     return text, notes
 
 
-def _doubts(sound: Samples, text: str, aligner: Aligner | None) -> list[str]:
+def _match_notes(sound: Samples, text: str, aligner: Aligner | None) -> list[str]:
     if aligner is None:
         return []
     match = aligner.match(sound, RATE, text)
     if match is None:
         return ["its text was not compared with the sound: too few of its words are known"]
-    return (
-        [f"its text does not match: {match:.0%} of it is heard, or of the sound is text"] if match < _MATCHING else []
-    )
+    if match >= _MATCHING:
+        return []
+    return [f"its text does not match: {match:.0%} of it is heard, or of the sound is text"]

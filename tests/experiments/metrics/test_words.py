@@ -12,7 +12,7 @@ import voicelab as vl
 from voicelab.audio.samples import Samples
 from voicelab.experiments.metrics import Tools, measure
 from voicelab.experiments.metrics.words import split_words
-from voicelab.voices.recognise import PocketRecognizer
+from voicelab.voices.transcripts import PocketRecognizer
 
 Figure = Callable[..., tuple[float, str]]
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples
 from voicelab.errors import MissingExtra, RequestInvalid, VoicelabError
-from voicelab.voices.recognise import Recognizer
+from voicelab.voices.transcripts import Recognizer
 
 __all__ = ["Metric", "MosPredictor", "Need", "SpeakerEncoder", "Subject", "Tools", "Undefined"]
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from voicelab.audio.clip import Clip
 from voicelab.errors import MissingExtra
 from voicelab.experiments.metrics.metric import Subject, Tools, Undefined
-from voicelab.voices.recognise import PocketRecognizer, Recognizer, default_recognizer
+from voicelab.voices.transcripts import PocketRecognizer, Recognizer, default_recognizer
 
 __all__ = ["cer", "heard", "other_words", "recognizer_of", "split_words", "wer", "words"]
 

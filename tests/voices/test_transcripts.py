@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import logging
+import sys
+import time
+import types
+
+import numpy as np
+import pytest
+
+from tests.noises import noisy
+from tests.speechlike import RATE, speechlike
+from tests.voices.conftest import SENTENCES, Spoken
+from voicelab.errors import ArgumentError
+from voicelab.voices.transcripts import (
+    Aligner,
+    PocketRecognizer,
+    Recognizer,
+    WhisperRecognizer,
+    default_aligner,
+    default_recognizer,
+)
+
+LIMIT = 0.7
+OTHER = (
+    "We were sweltering at the beach all day.",
+    "Der Mann hat das Haus in der Stadt gesehen, und die Frau war nicht da.",
+    "No me gusta la comida que hay en la mesa.",
+)
+
+
+@pytest.fixture(scope="module")
+def aligner() -> Aligner:
+    return Aligner()
+
+
+def test_what_is_said_matches(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
+    for one in spoken:
+        assert (aligner.match(one.samples, one.rate, one.text) or 0) > LIMIT, one
+
+
+def test_it_matches_in_noise(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
+    for one in spoken:
+        sound = noisy(one.samples, one.rate, "pink", 15)
+        assert (aligner.match(sound, one.rate, one.text) or 0) > LIMIT, one
+
+
+def test_how_it_is_written_does_not_matter(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
+    one = spoken[0]
+    for text in (one.text.upper(), one.text.replace(" ", ",\n"), f"\u201c{one.text}\u201d", f"{one.text} (Xylqzt)"):
+        assert (aligner.match(one.samples, one.rate, text) or 0) > LIMIT, text
+
+
+def test_other_words_do_not_match(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
+    for one in spoken:
+        others = [*OTHER, *(text for text in SENTENCES if text != one.text)]
+        for text in others:
+            assert (aligner.match(one.samples, one.rate, text) or 0) < LIMIT, (one, text)
+
+
+def test_half_of_the_words_or_half_of_the_sound_match_less(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
+    """A half may last longer than the other, so that most of the sound is in it: less than the whole, by a margin."""
+    for one in spoken:
+        less = (aligner.match(one.samples, one.rate, one.text) or 0) - 0.15
+        words = one.text.split()
+        for half in (words[: len(words) // 2], words[len(words) // 2 :]):
+            assert (aligner.match(one.samples, one.rate, " ".join(half)) or 0) < less, (one, half)
+        assert (aligner.match(one.samples[: one.samples.size // 2], one.rate, one.text) or 0) < less, one
+
+
+@pytest.mark.parametrize("text", ["", "...", "猫が好きです", "qwrtz pflmx", "1984", "💥"], ids=ascii)
+def test_what_the_dictionary_lacks_is_not_compared(aligner: Aligner, spoken: tuple[Spoken, ...], text: str) -> None:
+    assert aligner.match(spoken[0].samples, spoken[0].rate, text) is None
+
+
+def test_a_long_text_takes_no_long_time(aligner: Aligner) -> None:
+    began = time.process_time()
+    assert aligner.match(speechlike(2), RATE, "the quick brown fox " * 1000) == 0
+    assert time.process_time() - began < 10
+
+
+def test_the_order_of_alignments_does_not_matter(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
+    one, other = spoken[0], spoken[-1]
+    first = aligner.match(one.samples, one.rate, one.text)
+    aligner.match(other.samples, other.rate, one.text)
+    assert aligner.match(one.samples, one.rate, one.text) == first
+
+
+def test_no_word_matches_silence(aligner: Aligner) -> None:
+    assert aligner.match(np.zeros(RATE, np.float32), RATE, "a word") == 0
+
+
+def test_without_pocketsphinx_there_is_no_aligner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pocketsphinx", None)
+    default_aligner.cache_clear()
+    assert default_aligner() is None
+    default_aligner.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def recognizer() -> PocketRecognizer:
+    return PocketRecognizer()
+
+
+def test_pocketsphinx_is_the_default(recognizer: PocketRecognizer) -> None:
+    assert isinstance(recognizer, Recognizer)
+    assert isinstance(default_recognizer(), PocketRecognizer)
+
+
+def test_the_order_of_recordings_does_not_matter(recognizer: PocketRecognizer) -> None:
+    one, two = speechlike(2, 100), speechlike(2, 220)
+    first = recognizer.recognise(one, RATE)
+    recognizer.recognise(two, RATE)
+    assert recognizer.recognise(one, RATE) == first
+
+
+def test_nothing_is_recognised_in_silence(recognizer: PocketRecognizer) -> None:
+    assert recognizer.recognise(np.zeros(RATE, np.float32), RATE) == ""
+    assert recognizer.recognise(np.zeros(0, np.float32), RATE) == ""
+
+
+def test_without_pocketsphinx_there_is_no_recognizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pocketsphinx", None)
+    assert default_recognizer() is None
+
+
+def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICELAB_RECOGNIZER", "pocketsphinx")
+    assert isinstance(default_recognizer(), PocketRecognizer)
+    monkeypatch.setenv("VOICELAB_RECOGNIZER", "none")
+    assert default_recognizer() is None
+    for wrong in ("whisper", "pocketsphinx:small", ":base"):
+        monkeypatch.setenv("VOICELAB_RECOGNIZER", wrong)
+        with pytest.raises(ArgumentError, match="VOICELAB_RECOGNIZER"):
+            default_recognizer()
+
+
+def test_whisper_that_is_not_installed_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "faster_whisper", None)
+    with pytest.raises(ImportError):
+        WhisperRecognizer()
+    assert isinstance(default_recognizer(), PocketRecognizer)
+    assert caplog.text == ""
+    monkeypatch.setenv("VOICELAB_RECOGNIZER", "faster-whisper")
+    assert isinstance(default_recognizer(), PocketRecognizer)
+    assert "jupyter-voicelab[whisper]" in caplog.text
+
+
+def test_whisper_without_weights_is_left_out_and_nothing_is_downloaded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Weights cannot be had here: this stands for the library as it is without them.
+    asked: list[dict[str, object]] = []
+
+    class WhisperModel:
+        def __init__(self, model: str, **options: object) -> None:
+            asked.append({"model": model, **options})
+            raise OSError("an appropriate snapshot folder was not found on the local disk")
+
+    module = types.ModuleType("faster_whisper")
+    module.WhisperModel = WhisperModel  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "faster_whisper", module)
+    caplog.set_level(logging.INFO)
+    monkeypatch.setenv("VOICELAB_RECOGNIZER", "faster-whisper:/my/weights")
+    assert isinstance(default_recognizer(), PocketRecognizer)
+    assert asked == [{"model": "/my/weights", "device": "cpu", "compute_type": "int8", "local_files_only": True}]
+    assert "snapshot folder was not found" in caplog.text

@@ -1,0 +1,212 @@
+"""What is said in a recording: recognizers write it down, and an aligner checks what somebody wrote.
+
+``VOICELAB_RECOGNIZER`` chooses the recognizer: ``pocketsphinx``, ``faster-whisper`` or ``faster-whisper:MODEL`` (a name
+such as ``small.en``, whose weights must be on this machine already, or a folder that holds them), ``none``; without it
+the best that is there.
+
+Alignment is pocketsphinx's. Each word gets the stretch of sound that fits it best, and with it a likelihood: how much
+worse its phones explain the frames than the best of all phones would. A word that is said gets about -1 (natural
+logarithm for each 10 ms), one that is not some -5. How well this separates wrong texts from right ones:
+docs/decisions/2026-11-21-transcripts.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any, Final, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from voicelab.audio.samples import Samples, resample
+from voicelab.errors import ArgumentError, install_command
+from voicelab.voices.recordings import enhance
+
+__all__ = ["Aligner", "PocketRecognizer", "Recognizer", "WhisperRecognizer", "default_aligner", "default_recognizer"]
+
+_RATE: Final = 16_000
+"""Sample rate in Hz that recognizers listen at."""
+
+_LOG = logging.getLogger("voicelab.voices")
+_PAD = 0.2
+_VARIABLE = "VOICELAB_RECOGNIZER"
+_WHISPER = "base.en"
+
+# Of the aligner.
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_VARIANT = re.compile(r"\(\d+\)$")
+_SAID = -3.0
+_LEAST_SHARE = 0.5
+"""Share of a text that must be words of the dictionary; with less, a match means nothing."""
+_LOUD_DB = 25.0
+_FRAME, _HOP = 400, 160
+_SPELLED = 4.0
+"""Letters of a digit when it is said: "seven" has five, the "7" of 17 four."""
+
+
+@runtime_checkable
+class Recognizer(Protocol):
+    """Hears words in speech."""
+
+    def recognise(self, samples: Samples, rate: int) -> str:
+        """Return what is said in mono ``samples`` in [-1, 1] at ``rate`` Hz; empty when no word is heard."""
+        ...
+
+
+class PocketRecognizer:
+    """pocketsphinx with the US English model inside its wheel: small, quick, and often wrong.
+
+    Safe to use from several threads, which take turns.
+    """
+
+    def __init__(self) -> None:
+        """Load the model. Raises ImportError when pocketsphinx is not installed."""
+        from pocketsphinx import Decoder
+
+        # cmn=batch: each recording is normalised by itself, so that their order cannot matter.
+        self._decoder: Any = Decoder(samprate=_RATE, cmn="batch", loglevel="FATAL")
+        self._lock = threading.Lock()
+
+    def recognise(self, samples: Samples, rate: int) -> str:
+        """Return what is heard, in lower case and without punctuation."""
+        if not samples.any():
+            return ""
+        sound = _pocketsphinx_input(samples, rate)
+        with self._lock:
+            self._decoder.start_utt()
+            self._decoder.process_raw(sound.tobytes(), full_utt=True)
+            self._decoder.end_utt()
+            result = self._decoder.hyp()
+        return str(result.hypstr) if result is not None else ""
+
+
+class WhisperRecognizer:
+    """faster-whisper (the extra ``whisper``) with weights that are on this machine; it downloads none.
+
+    Args:
+        model: a name, or a folder with weights for CTranslate2.
+    """
+
+    def __init__(self, model: str = _WHISPER) -> None:
+        """Load the weights. Raises ImportError when faster-whisper is not installed; without weights what it raises."""
+        from faster_whisper import WhisperModel
+
+        self._model: Any = WhisperModel(model, device="cpu", compute_type="int8", local_files_only=True)
+
+    def recognise(self, samples: Samples, rate: int) -> str:
+        """Return what is heard, with punctuation."""
+        segments, _ = self._model.transcribe(resample(samples, rate, _RATE), beam_size=5)
+        return " ".join(str(segment.text).strip() for segment in segments)
+
+
+def default_recognizer() -> Recognizer | None:
+    """Return the recognizer that ``VOICELAB_RECOGNIZER`` chooses, None for none.
+
+    One that is not available is replaced by the next, and the log says why. Raises ArgumentError for another word.
+    """
+    chosen = os.environ.get(_VARIABLE, "")
+    name, _, model = chosen.partition(":")
+    if name not in {"", "pocketsphinx", "faster-whisper", "none"} or (model and name != "faster-whisper"):
+        message = f"{_VARIABLE} should be pocketsphinx, faster-whisper, faster-whisper:MODEL or none, not {chosen!r}"
+        raise ArgumentError(message, argument=_VARIABLE)
+    if name == "none":
+        return None
+    if name != "pocketsphinx":
+        try:
+            return WhisperRecognizer(model or _WHISPER)
+        except Exception as error:  # noqa: BLE001 - what it raises for missing or broken weights is its own affair
+            missing = isinstance(error, ImportError)
+            # Who did not choose it need not be told that it is missing.
+            level = logging.WARNING if name else logging.DEBUG if missing else logging.INFO
+            why = f"it is not installed ({install_command('whisper')})" if missing else str(error)
+            _LOG.log(level, "faster-whisper is not used, but pocketsphinx: %s", why)
+    try:
+        return PocketRecognizer()
+    except ImportError:
+        return None
+
+
+class Aligner:
+    """Compares texts with sound. Safe to use from several threads, which take turns."""
+
+    def __init__(self) -> None:
+        """Load the model. Raises ImportError when pocketsphinx is not installed."""
+        from pocketsphinx import Decoder
+
+        self._decoder: Any = Decoder(samprate=_RATE, cmn="batch", lm=None, loglevel="FATAL")
+        self._lock = threading.Lock()
+
+    def match(self, samples: Samples, rate: int, text: str) -> float | None:
+        """Return how much of the text is heard, or of the sound is text, whichever is less: 0 to 1.
+
+        None when most words of the text are not in the dictionary, which is English.
+        """
+        # Noise would lower the likelihoods of the words.
+        sound = _pocketsphinx_input(samples, rate, enhance)
+        with self._lock:
+            words = _WORD.findall(text.lower().replace("\u2019", "'"))
+            listed = [word for word in words if self._decoder.lookup_word(word)]
+            share = _letters(listed) / max(1.0, _letters(words))
+            if share < _LEAST_SHARE:
+                return None
+            said = self._said(listed, sound)
+        frames = np.lib.stride_tricks.sliding_window_view(sound.astype(np.float64), _FRAME)[::_HOP]
+        power = np.square(frames).mean(axis=1)
+        loud = power > np.percentile(power, 95) * 10 ** (-_LOUD_DB / 10)
+        explained = np.zeros(len(power) + 8, bool)
+        for _, first, last in said:
+            explained[first : last + 1] = True
+        # Words that the dictionary lacks were left out, and the sound that they explain with them.
+        explained_share = float((explained[: len(power)] & loud).sum() / max(1, loud.sum())) / share
+        return min(1.0, explained_share, _letters(word for word, _, _ in said) / _letters(listed))
+
+    def _said(self, words: list[str], sound: npt.NDArray[np.int16]) -> list[tuple[str, int, int]]:
+        """The words that are there, with their first and last frames of 10 ms."""
+        decoder = self._decoder
+        decoder.set_align_text(" ".join(words))
+        decoder.start_utt()
+        decoder.process_raw(sound.tobytes(), full_utt=True)
+        decoder.end_utt()
+        if decoder.hyp() is None:
+            return []
+        said = []
+        for one in decoder.seg():
+            length = one.end_frame - one.start_frame + 1
+            silent = one.word[0] in "<[+"
+            if not silent and math.log(max(one.ascore, 1e-300)) > _SAID * length:
+                said.append((_VARIANT.sub("", one.word), one.start_frame, one.end_frame))
+        return said
+
+
+@cache
+def default_aligner() -> Aligner | None:
+    """Return the one aligner of this process, or None without the extra ``recognition``."""
+    try:
+        return Aligner()
+    except ImportError:
+        return None
+
+
+def _pocketsphinx_input(
+    samples: Samples, rate: int, change: Callable[[Samples, int], Samples] | None = None
+) -> npt.NDArray[np.int16]:
+    """Return 16-bit samples at ``_RATE`` Hz as pocketsphinx likes them, at one level, with quiet around them."""
+    sound = resample(samples, rate, _RATE)
+    if change is not None:
+        sound = change(sound, _RATE)
+    peak = float(np.abs(sound).max(initial=0.0))
+    # It loses words at a hard edge, and digital silence has no logarithm.
+    quiet = np.zeros(int(_PAD * _RATE), np.float32)
+    sound = np.concatenate([quiet, sound * np.float32(0.5 / max(peak, 1e-9)), quiet])
+    sound += (np.random.default_rng(0).uniform(-2, 2, sound.size) / 32768).astype(np.float32)
+    return (np.clip(sound, -1, 1) * 32767).astype("<i2")
+
+
+def _letters(words: Iterable[str]) -> float:
+    return sum(_SPELLED if letter.isdigit() else 1.0 for word in words for letter in word)
