@@ -15,7 +15,7 @@ import numpy as np
 from machine import machine, report
 
 from voicelab.audio.clip import Clip
-from voicelab.audio.files import decode
+from voicelab.audio.formats import decode
 from voicelab.audio.sandbox import decode_apart
 from voicelab.schema import AudioFormat
 

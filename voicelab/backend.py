@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 import numpy as np
 
 from voicelab.audio.clip import Clip, Provenance, Samples, Timing, WordTime
-from voicelab.audio.formats import StreamDecoder
+from voicelab.audio.formats import StreamDecoder, header_bytes
 from voicelab.errors import AudioError, Cancelled, FieldError, RequestInvalid
 from voicelab.outputs import bundle
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
@@ -39,9 +39,6 @@ SeedSupport = Literal["exact", "best-effort", "none", "unknown"]
 
 DEFAULT_MAX_TEXT = 20_000
 """Characters of text that a backend of ours takes in one request, unless it is configured otherwise."""
-
-# Bytes before the audio begins in a streamed WAV.
-_WAV_HEADER = 44
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +198,7 @@ class Arriving:
     @property
     def first_audio_s(self) -> float | None:
         """Seconds from the call to the first audio; None before it. A WAV's header is not audio."""
-        silent = _WAV_HEADER if self.request.format == "wav" else 0
+        silent = header_bytes(self.request.format)
         total = 0
         for seconds, size in self._arrivals:
             total += size

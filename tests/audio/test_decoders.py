@@ -12,8 +12,9 @@ import soundfile  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voicelab.audio.decoders import StreamDecoder
+from voicelab.audio.decoders import OggPage, OggReader, StreamDecoder
 from voicelab.audio.encoders import StreamEncoder
+from voicelab.audio.formats import encode
 from voicelab.audio.samples import SILENT, Samples, resample, to_int16
 from voicelab.errors import AudioError
 from voicelab.schema import FORMATS, RATES, AudioFormat
@@ -263,3 +264,76 @@ def test_nothing_comes_of_nothing() -> None:
     assert decoder.feed(b"").size == 0
     assert decoded(b"", "pcm").size == 0
     assert decoded(encoded(SILENT, "wav", 44100), "wav").size == 0
+
+
+# Ogg pages.
+
+
+@pytest.fixture(scope="module")
+def opus_data(babble: Callable[..., Samples]) -> bytes:
+    return encode(babble(48000, 0.5), "opus", 48000)
+
+
+def starts(data: bytes) -> list[int]:
+    found = [0]
+    while (at := data.find(b"OggS", found[-1] + 1)) >= 0:
+        found.append(at)
+    return found
+
+
+def test_pages_come_out_the_same_however_the_bytes_are_cut(
+    opus_data: bytes, pieces: Callable[..., Iterator[tuple[int, int]]]
+) -> None:
+    whole = OggReader().feed(opus_data)
+    for seed, longest in ((1, 1), (2, 50), (3, 5000)):
+        reader = OggReader()
+        parts: list[OggPage] = []
+        for begin, end in pieces(len(opus_data), seed, longest):
+            parts += reader.feed(opus_data[begin:end])
+        assert parts == whole
+        assert not reader.within_page
+    assert [page.last for page in whole] == [False] * (len(whole) - 1) + [True]
+
+
+def test_every_flipped_byte_of_a_page_is_noticed(opus_data: bytes) -> None:
+    first, second = starts(opus_data)[2:4]
+    for at in range(first, second, 7):
+        damaged = opus_data[:at] + bytes((opus_data[at] ^ 0x10,)) + opus_data[at + 1 :]
+        with pytest.raises(AudioError, match="opus: "):
+            OggReader().feed(damaged)
+
+
+def test_a_missing_page_is_noticed(opus_data: bytes) -> None:
+    first, second = starts(opus_data)[3:5]
+    with pytest.raises(AudioError, match="missing"):
+        OggReader().feed(opus_data[:first] + opus_data[second:])
+
+
+def test_a_part_of_a_page_is_told(opus_data: bytes) -> None:
+    reader = OggReader()
+    reader.feed(opus_data[:-1])
+    assert reader.within_page
+
+
+def test_a_packet_over_several_pages_is_put_together() -> None:
+    packet = np.random.default_rng(0).integers(0, 256, 255 * 3 + 10, np.uint8).tobytes()
+    pages = [page_of(0, 0, bytes((255, 255)), packet[:510]), page_of(1, 1, bytes((255, 10)), packet[510:])]
+    reader = OggReader()
+    assert [page.packets for page in reader.feed(pages[0])] == [()]
+    assert reader.within_page
+    assert [page.packets for page in reader.feed(pages[1])] == [(packet,)]
+    lonely = OggReader()
+    with pytest.raises(AudioError, match="broken off"):
+        lonely.feed(page_of(0, 1, bytes((10,)), packet[:10]))
+
+
+def page_of(number: int, flags: int, lengths: bytes, body: bytes) -> bytes:
+    """Build a page by the RFC, with a checksum computed bit by bit."""
+    page = struct.pack("<4sBBqIIIB", b"OggS", 0, flags, 0, 7, number, 0, len(lengths)) + lengths + body
+    value = 0
+    for byte in page:
+        value ^= byte << 24
+        for _ in range(8):
+            value = (value << 1) ^ (0x04C11DB7 if value & 0x80000000 else 0)
+        value &= 0xFFFFFFFF
+    return page[:22] + struct.pack("<I", value) + page[26:]

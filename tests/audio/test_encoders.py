@@ -11,8 +11,8 @@ import soundfile  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from voicelab.audio.decoders import OggReader
 from voicelab.audio.encoders import StreamEncoder, wav_header
-from voicelab.audio.ogg import OggReader
 from voicelab.audio.samples import SILENT, Samples, resample
 from voicelab.errors import AudioError
 from voicelab.schema import FORMATS, MP3_BITRATES, OPUS_BITRATES, RATES, AudioFormat, TTSRequest

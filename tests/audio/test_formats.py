@@ -1,15 +1,260 @@
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import av
 import numpy as np
 import pytest
+import soundfile  # type: ignore[import-untyped]
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from voicelab.audio.formats import StreamDecoder, StreamEncoder, decode, encode
+from voicelab.audio.formats import StreamDecoder, StreamEncoder, decode, encode, sniff
 from voicelab.audio.samples import SILENT, Samples, resample
 from voicelab.errors import AudioError
 from voicelab.schema import FORMATS, AudioFormat
+
+
+def written(samples: np.ndarray[tuple[int, ...], np.dtype[np.floating]], rate: int, kind: str, subtype: str) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format=kind, subtype=subtype)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "subtype", "tolerance"),
+    [
+        ("WAV", "PCM_U8", 1 / 127),
+        ("WAV", "PCM_16", 1.1 / 32768),
+        ("WAV", "PCM_24", 1e-6),
+        ("WAV", "PCM_32", 1e-6),
+        ("WAV", "FLOAT", 1e-7),
+        ("WAV", "DOUBLE", 1e-7),
+        ("WAVEX", "PCM_16", 1.1 / 32768),
+        ("FLAC", "PCM_16", 1.1 / 32768),
+        ("FLAC", "PCM_24", 1e-6),
+    ],
+)
+@pytest.mark.parametrize("rate", [8000, 44100, 96000])
+def test_files_of_another_writer_are_read(
+    kind: str, subtype: str, tolerance: float, rate: int, babble: Callable[..., Samples]
+) -> None:
+    samples = babble(rate, 0.3)
+    heard, heard_rate = decode(written(samples, rate, kind, subtype))
+    assert heard_rate == rate
+    assert heard.shape == samples.shape
+    assert np.abs(heard - samples).max() <= tolerance
+
+
+@pytest.mark.parametrize(("kind", "subtype"), [("MP3", "MPEG_LAYER_III"), ("OGG", "VORBIS"), ("OGG", "OPUS")])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_lossy_files_of_another_writer_are_read(
+    kind: str, subtype: str, channels: int, vowel: Callable[..., Samples]
+) -> None:
+    samples = vowel(120, 48000, 1.0)
+    data = written(np.stack((samples,) * channels, axis=1), 48000, kind, subtype)
+    heard, rate = decode(data)
+    assert rate == 48000
+    expected, _ = soundfile.read(io.BytesIO(data))
+    expected = expected if channels == 1 else expected.mean(axis=1)
+    assert abs(heard.size - expected.size) <= 1152
+    size = min(heard.size, expected.size)
+    assert np.corrcoef(heard[:size], expected[:size])[0, 1] > 0.98
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC"])
+@pytest.mark.parametrize("channels", [2, 3, 6])
+def test_channels_are_averaged(kind: str, channels: int, babble: Callable[..., Samples]) -> None:
+    samples = np.stack([babble(44100, 0.2, seed) for seed in range(channels)], axis=1)
+    heard, _ = decode(written(samples, 44100, kind, "PCM_24"))
+    assert np.abs(heard - samples.mean(axis=1)).max() < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["wav", "mp3", "opus"])
+def test_a_stream_of_ours_is_read_as_a_file(kind: AudioFormat, vowel: Callable[..., Samples]) -> None:
+    rate = 48000 if kind == "opus" else 44100
+    samples = vowel(120, rate, 0.5)
+    encoder = StreamEncoder(kind, rate)
+    heard, heard_rate = decode(encoder.feed(samples) + encoder.finish(), kind)
+    assert heard_rate == rate
+    assert 0 <= heard.size - samples.size < 1152
+
+
+def test_pcm_must_be_named() -> None:
+    data = np.array([0, 16384], "<i2").tobytes()
+    assert decode(data, "pcm")[1] == 44100
+    heard, rate = decode(data, "pcm", sample_rate=8000)
+    assert (heard.tolist(), rate) == ([0.0, 0.5], 8000)
+    with pytest.raises(AudioError):
+        decode(data)
+
+
+def test_the_content_decides_and_the_name_must_agree() -> None:
+    wav = encode(np.zeros(100, np.float32), "wav", 44100)
+    mp3 = encode(np.zeros(5000, np.float32), "mp3", 44100)
+    opus = encode(np.zeros(5000, np.float32), "opus", 48000)
+    flac = written(np.zeros(100), 44100, "FLAC", "PCM_16")
+    assert [sniff(data) for data in (wav, mp3, opus, flac)] == ["wav", "mp3", "ogg", "flac"]
+    assert sniff(b"ID3\4\0\0\0\0\0\0" + mp3) == "mp3"
+    for named, data in (("mp3", wav), ("wav", mp3), ("opus", flac), ("wav", opus)):
+        with pytest.raises(AudioError, match=f"expected {named}"):
+            decode(data, named)  # type: ignore[arg-type]
+
+
+def test_a_script_that_names_another_file_is_refused(tmp_path: Path, vowel: Callable[..., Samples]) -> None:
+    canary = tmp_path / "canary.wav"
+    canary.write_bytes(encode(vowel(120, 44100, 0.1), "wav", 44100))
+    scripts = [
+        f"ffconcat version 1.0\nfile '{canary}'\n",
+        f"#EXTM3U\n#EXTINF:1,\n{canary}\n",
+        f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfile://{canary}\n#EXT-X-ENDLIST\n",
+        f"[playlist]\nFile1={canary}\n",
+        f"concat:{canary}",
+        f"v=0\nm=audio 1 RTP/AVP 0\na=file:{canary}\n",
+    ]
+    for script in scripts:
+        for kind in (None, "wav", "mp3", "opus"):
+            with pytest.raises(AudioError):
+                decode(script.encode(), kind)
+        # … nor behind the beginning of something else.
+        for head in (b"RIFF\0\0\0\0WAVE", b"fLaC", b"OggS", b"ID3\4\0\0\0\0\0\0", b"\xff\xfb\x90\xc4"):
+            with pytest.raises(AudioError):
+                decode(head + script.encode())
+
+
+def test_no_demuxer_is_ever_guessed(monkeypatch: pytest.MonkeyPatch, babble: Callable[..., Samples]) -> None:
+    opened: list[Any] = []
+    really = av.open
+
+    def watched(*args: Any, **options: Any) -> Any:
+        opened.append(options.get("format"))
+        return really(*args, **options)
+
+    monkeypatch.setattr("voicelab.audio.formats.av.open", watched)
+    samples = babble(44100, 0.1)
+    for kind, subtype in (("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("OGG", "VORBIS")):
+        decode(written(samples, 44100, kind, subtype))
+    assert opened == ["wav", "flac", "ogg"]
+
+
+def test_a_flac_that_is_cut_off_anywhere_is_an_error(babble: Callable[..., Samples]) -> None:
+    data = written(babble(16000, 1.0), 16000, "FLAC", "PCM_16")
+    for cut in range(0, len(data), 61):
+        with pytest.raises(AudioError):
+            decode(data[:cut])
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3"])
+def test_a_file_that_is_cut_off_is_an_error(kind: str, babble: Callable[..., Samples]) -> None:
+    subtypes = {"OGG": "OPUS", "MP3": "MPEG_LAYER_III"}
+    data = written(babble(48000, 0.5), 48000, kind, subtypes.get(kind, "PCM_16"))
+    for share in (0.0, 0.01, 0.3, 0.6, 0.95):
+        # Not at a frame's end, where an MP3 cannot tell.
+        cut = int(len(data) * share) | 1
+        with pytest.raises(AudioError):
+            decode(data[:cut])
+
+
+def test_silence_that_unpacks_into_too_much_is_refused_before_it_has() -> None:
+    bomb = written(np.zeros(48000 * 400), 48000, "FLAC", "PCM_16")
+    assert len(bomb) < 300_000
+    with pytest.raises(AudioError, match="300 seconds"):
+        decode(bomb)
+    assert decode(bomb, max_seconds=None)[0].size == 48000 * 400
+    assert decode(bomb, max_seconds=400)[0].size == 48000 * 400
+    with pytest.raises(AudioError, match="399 seconds"):
+        decode(bomb, max_seconds=399)
+
+
+def test_the_limit_holds_for_every_format() -> None:
+    second = np.zeros(48000, np.float32)
+    for kind in ("wav", "mp3", "opus"):
+        data = encode(np.tile(second, 3), kind, 48000)
+        assert decode(data, max_seconds=3.1)[0].size
+        with pytest.raises(AudioError, match="2 seconds"):
+            decode(data, max_seconds=2)
+    with pytest.raises(AudioError, match="2 seconds"):
+        decode(bytes(6 * 44100), "pcm", max_seconds=2)
+
+
+def test_a_forged_rate_does_not_stretch_the_limit() -> None:
+    data = bytearray(encode(np.zeros(96_000 * 3, np.float32), "wav", 48000, 48000))
+    data[24:28] = struct.pack("<I", 700_000)
+    with pytest.raises(AudioError, match="2 seconds"):
+        decode(bytes(data), max_seconds=2)
+    data[24:28] = struct.pack("<I", 4_000_000_000)
+    with pytest.raises(AudioError):
+        decode(bytes(data))
+
+
+def test_large_files_are_refused_unread() -> None:
+    with pytest.raises(AudioError, match="at most 10"):
+        decode(b"RIFF" + bytes(20), max_bytes=10)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_samples_that_are_not_finite_are_refused(value: float) -> None:
+    with pytest.raises(AudioError, match="finite"):
+        decode(written(np.array([0.0, value, 0.0]), 44100, "WAV", "FLOAT"))
+
+
+def test_samples_beyond_full_scale_are_clipped() -> None:
+    heard, _ = decode(written(np.array([0.5, 3.0, -3.0]), 44100, "WAV", "FLOAT"))
+    assert heard.tolist() == [0.5, 1.0, -1.0]
+
+
+def test_tags_after_an_mp3_are_left_out(vowel: Callable[..., Samples]) -> None:
+    data = encode(vowel(120, 44100, 0.3), "mp3", 44100)
+    ape = b"APETAGEX" + struct.pack("<IIII", 2000, 32 + 10, 1, 0) + bytes(8)
+    expected = decode(data)[0]
+    for tail in (b"TAG" + bytes(125), bytes(10) + ape, bytes(10) + ape + b"TAG" + bytes(125)):
+        assert np.array_equal(decode(data + tail)[0], expected)
+
+
+def test_what_tools_leave_after_an_mp3_is_left_out_and_other_bytes_are_damage(vowel: Callable[..., Samples]) -> None:
+    data = encode(vowel(120, 44100, 0.3), "mp3", 44100)
+    expected = decode(data)[0]
+    lyrics = b"LYRICSBEGININD0000200" + b"000021LYRICS200"
+    for tail in (b"\0", bytes(3000), b"\r\n", bytes(100) + b"TAG" + bytes(125), lyrics, b"3DI\4" + bytes(6)):
+        assert np.array_equal(decode(data + tail)[0], expected)
+    for cut in range(1500, len(data) - 500, 97):  # as a download that was broken off leaves it
+        with pytest.raises(AudioError, match="cut off"):
+            decode(data[:cut] + bytes(len(data) - cut))
+    for tail in (b"and a sentence", bytes(range(1, 255)), data[500:700], data[:3]):
+        with pytest.raises(AudioError, match="damaged or cut off"):
+            decode(data + tail)
+
+
+def test_an_unknown_codec_is_an_error() -> None:
+    data = bytearray(written(np.zeros(1000), 16000, "WAV", "PCM_24"))
+    data[34] = 0
+    with pytest.raises(AudioError, match="wav: "):
+        decode(bytes(data))
+
+
+@settings(deadline=None, max_examples=300)
+@given(data=st.data())
+def test_damage_gives_audio_or_an_audio_error(data: st.DataObject, babble: Callable[..., Samples]) -> None:
+    kind, subtype = data.draw(
+        st.sampled_from([("WAV", "PCM_24"), ("FLAC", "PCM_16"), ("OGG", "VORBIS"), ("MP3", "MPEG_LAYER_III")])
+    )
+    audio = bytearray(written(babble(16000, 0.1), 16000, kind, subtype))
+    # Headers are where damage does most.
+    places = st.integers(0, min(200, len(audio) - 1)) | st.integers(0, len(audio) - 1)
+    for at, value in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=8)):
+        audio[at] = value
+    try:
+        heard, rate = decode(bytes(audio))
+    except AudioError as error:
+        str(error).encode()
+    else:
+        assert rate > 0
+        assert np.isfinite(heard).all()
+        assert np.abs(heard).max(initial=0) <= 1.0
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -15,7 +15,7 @@ import pytest
 from tests.audio import untrusted
 from tests.speechlike import speech_file
 from voicelab.audio import sandbox
-from voicelab.audio.files import decode
+from voicelab.audio.formats import decode
 from voicelab.audio.sandbox import Sandbox, decode_apart
 from voicelab.errors import AudioError
 

@@ -11,8 +11,8 @@ import soundfile  # type: ignore[import-untyped]
 
 from tests.effects.measure import Floats, Voice
 from voicelab.audio.clip import Clip
+from voicelab.audio.decoders import OggReader
 from voicelab.audio.mp3 import frame_length
-from voicelab.audio.ogg import OggReader
 from voicelab.schema import MP3_BITRATES, OPUS_BITRATES, RATES, Mp3Bitrate, OpusBitrate
 
 TEXT = "Rice is served."

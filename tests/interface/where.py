@@ -45,7 +45,7 @@ WHERE: dict[str, tuple[str, ...]] = {
     "2.1/condition_on_previous_chunks:meaning": (PIPELINE,),
     "2.1/early_stop_threshold:meaning": ("engine/worker.py",),
     "2.2": (SPEECH,),
-    "2.2/audio=": ("audio/files.py",),
+    "2.2/audio=": ("audio/formats.py",),
     "2.2/audio:meaning": ("engine/speakers.py",),
     "2.2/text:meaning": ("service/requests.py", "backend.py"),
     "2.3": (SPEECH,),

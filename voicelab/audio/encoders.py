@@ -29,7 +29,9 @@ from voicelab.schema import (
     TTSRequest,
 )
 
-__all__ = ["StreamEncoder", "wav_header"]
+__all__ = ["StreamEncoder", "header_bytes", "wav_header"]
+
+_WAV_HEADER_BYTES = 44
 
 UNKNOWN_SIZE = 0xFFFFFFFF
 """What both size fields of a streamed WAV say: the length is not known yet."""
@@ -46,6 +48,11 @@ class _Codec(Protocol):
     def feed(self, samples: Samples) -> bytes: ...
 
     def finish(self) -> bytes: ...
+
+
+def header_bytes(format: AudioFormat) -> int:
+    """Return how many bytes a stream of ``format`` has before its audio: a WAV's header, 0 for all others."""
+    return _WAV_HEADER_BYTES if format == "wav" else 0
 
 
 def wav_header(rate: int, size: int | None = None) -> bytes:

@@ -1,19 +1,50 @@
-"""The audio formats of the interface: wav, pcm, mp3 and opus, as streams and as whole files.
+"""The audio formats of the interface (wav, pcm, mp3, opus), as streams and as whole files; FLAC and Vorbis are read too.
 
-``StreamEncoder`` and ``StreamDecoder`` work while the audio is still being made or received;
-``encode`` and ``decode`` do the same with what is there as a whole, and give the same result.
+``StreamEncoder`` and ``StreamDecoder`` work while the audio is still being made or received; ``encode`` and ``decode``
+do the same with what is there as a whole, and give the same result.
 """
 
 from __future__ import annotations
 
-from voicelab.audio.decoders import StreamDecoder
-from voicelab.audio.encoders import StreamEncoder, wav_header
-from voicelab.audio.files import MAX_BYTES, MAX_SECONDS, decode, read, sniff
-from voicelab.audio.mp3 import with_exact_info
-from voicelab.audio.samples import Samples, as_samples, resample, to_int16
-from voicelab.schema import AudioFormat
+import io
+import struct
+from typing import Literal
 
-__all__ = ["MAX_BYTES", "MAX_SECONDS", "StreamDecoder", "StreamEncoder", "decode", "encode", "read", "sniff"]
+import av
+import numpy as np
+
+from voicelab.audio.decoders import UNKNOWN_FROM, StreamDecoder, mono
+from voicelab.audio.encoders import StreamEncoder, header_bytes, wav_header
+from voicelab.audio.mp3 import with_exact_info
+from voicelab.audio.samples import Samples, as_samples, check_rate, resample, to_int16
+from voicelab.errors import AudioError
+from voicelab.schema import DEFAULT_RATES, AudioFormat
+
+__all__ = [
+    "MAX_BYTES",
+    "MAX_SAMPLES_PER_SECOND",
+    "MAX_SECONDS",
+    "Container",
+    "StreamDecoder",
+    "StreamEncoder",
+    "decode",
+    "encode",
+    "header_bytes",
+    "read",
+    "sniff",
+]
+
+Container = Literal["wav", "mp3", "flac", "ogg"]
+
+MAX_SECONDS = 300.0
+"""Seconds of audio that decode() takes unless told otherwise."""
+MAX_BYTES = 50 * 2**20
+"""Bytes that decode() takes unless told otherwise."""
+
+# A forged rate would let millions of samples pass as seconds, so they are counted too.
+MAX_SAMPLES_PER_SECOND = 96_000
+"""However high a rate the file claims."""
+_CONTAINER: dict[str, Container] = {"wav": "wav", "mp3": "mp3", "opus": "ogg"}
 
 
 def encode(
@@ -35,3 +66,163 @@ def encode(
         return wav_header(encoder.rate, len(data)) + data
     data = encoder.feed(samples) + encoder.finish()
     return with_exact_info(data, encoder.samples) if format == "mp3" and data else data
+
+
+def sniff(data: bytes) -> Container:
+    """Tell wav, mp3, flac and ogg apart by their first bytes. Raises AudioError for anything else."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
+        return "wav"
+    if data[:4] == b"fLaC":
+        return "flac"
+    if data[:4] == b"OggS":
+        return "ogg"
+    if data[:3] == b"ID3" or (len(data) > 1 and data[0] == 0xFF and data[1] & 0xE6 == 0xE2):
+        return "mp3"
+    raise AudioError("the bytes are no WAV, MP3, FLAC or Ogg audio")
+
+
+def read(
+    data: bytes,
+    format: AudioFormat | None = None,
+    *,
+    sample_rate: int | None = None,
+    max_seconds: float | None = MAX_SECONDS,
+    max_bytes: int | None = MAX_BYTES,
+) -> tuple[Samples, int]:
+    """Decode a whole file: WAV, MP3, FLAC or Ogg; several channels are averaged.
+
+    Args:
+        data: the file. Its first bytes tell what it is, and it is read as that and nothing else: a
+            playlist or a concat script, which could name other files, is refused.
+        format: what it must be; None takes any. pcm cannot be told by its bytes and must be named.
+        sample_rate: only for pcm, its rate in Hz; None is 44100.
+        max_seconds: longer audio is refused, and so are more than 96,000 samples for each such second,
+            whatever rate the file claims. None is no limit.
+        max_bytes: larger files are refused. None is no limit.
+
+    Returns:
+        The samples, float32 of shape (n,), and their rate in Hz. Those of a WAV in floats, or of Vorbis, may be beyond ±1.
+
+    Raises AudioError for other bytes, damaged or cut off audio, samples that are not finite, and files
+    beyond the limits.
+    """
+    if max_bytes is not None and len(data) > max_bytes:
+        raise AudioError(f"the audio file has {len(data)} bytes; at most {max_bytes} are read")
+    if format == "pcm":
+        rate = DEFAULT_RATES["pcm"] if sample_rate is None else check_rate(sample_rate, "sample_rate")
+        return _decode_stream(data, "pcm", rate, _Limit(max_seconds))
+    container = sniff(data)
+    if format is not None and container != _CONTAINER.get(format):
+        raise AudioError(f"expected {format} audio, but the bytes are {container}")
+    if container == "mp3":
+        data = _without_tail_tags(data)
+        return _decode_stream(data, "mp3", _mp3_rate(data), _Limit(max_seconds))
+    if container == "ogg" and b"OpusHead" in data[:64]:
+        return _decode_stream(data, "opus", DEFAULT_RATES["opus"], _Limit(max_seconds))
+    if container == "wav":
+        _check_complete_wav(data)
+    return _decode_container(data, container, _Limit(max_seconds))
+
+
+def decode(
+    data: bytes,
+    format: AudioFormat | None = None,
+    *,
+    sample_rate: int | None = None,
+    max_seconds: float | None = MAX_SECONDS,
+    max_bytes: int | None = MAX_BYTES,
+) -> tuple[Samples, int]:
+    """Decode a whole file like ``read``; samples beyond ±1 are clipped."""
+    samples, rate = read(data, format, sample_rate=sample_rate, max_seconds=max_seconds, max_bytes=max_bytes)
+    return np.clip(samples, np.float32(-1.0), np.float32(1.0)), rate
+
+
+class _Limit:
+    """Counts decoded samples and stops a file that unpacks into too many."""
+
+    def __init__(self, max_seconds: float | None) -> None:
+        self._max_seconds = max_seconds
+        self._count = 0
+
+    def add(self, count: int, rate: int) -> None:
+        self._count += count
+        if self._max_seconds is None:
+            return
+        if self._count > self._max_seconds * min(rate, MAX_SAMPLES_PER_SECOND):
+            raise AudioError(f"the audio lasts longer than {self._max_seconds:g} seconds, the most that is read")
+
+
+def _decode_stream(data: bytes, format: AudioFormat, rate: int, limit: _Limit) -> tuple[Samples, int]:
+    decoder = StreamDecoder(format, rate)
+    parts: list[Samples] = []
+    # In pieces, so that what unpacks into too much is stopped before it has done so.
+    for start in range(0, len(data), 1 << 16):
+        parts.append(decoder.feed(data[start : start + (1 << 16)]))
+        limit.add(parts[-1].size, rate)
+    parts.append(decoder.finish())
+    limit.add(parts[-1].size, rate)
+    return np.concatenate(parts), rate
+
+
+def _mp3_rate(data: bytes) -> int:
+    probe = StreamDecoder("mp3")
+    for start in range(0, len(data), 4096):
+        probe.feed(data[start : start + 4096])
+        if probe.source_rate is not None:
+            return probe.source_rate
+    probe.finish()
+    if probe.source_rate is None:
+        raise AudioError("mp3: there is no audio in it")
+    return probe.source_rate
+
+
+def _without_tail_tags(data: bytes) -> bytes:
+    if data[-128:-125] == b"TAG":
+        data = data[:-128]
+    if data[-32:-24] == b"APETAGEX":
+        (size,) = struct.unpack_from("<I", data, len(data) - 20)
+        data = data[: -min(len(data), size + 32 * bool(data[-9] & 0x80))]
+    return data
+
+
+def _check_complete_wav(data: bytes) -> None:
+    # FFmpeg reads a file that is cut off without a word.
+    at = 12
+    while at + 8 <= len(data):
+        name, size = struct.unpack_from("<4sI", data, at)
+        if name == b"data":
+            if size < UNKNOWN_FROM and at + 8 + size > len(data):
+                raise AudioError(f"wav: the audio is cut off, {at + 8 + size - len(data)} bytes are missing")
+            return
+        at += 8 + size + size % 2
+    raise AudioError("wav: the audio is cut off before its samples")
+
+
+def _decode_container(data: bytes, container: Container, limit: _Limit) -> tuple[Samples, int]:
+    parts: list[Samples] = []
+    try:
+        with av.open(io.BytesIO(data), "r", format=container) as source:
+            if len(source.streams.audio) != 1:
+                raise AudioError(f"{container}: expected one audio stream, found {len(source.streams.audio)}")
+            stream = source.streams.audio[0]
+            # PyAV's types leave out that a codec which it does not know has no context.
+            if getattr(stream, "codec_context", None) is None:
+                raise AudioError(f"{container}: the audio is of a kind that cannot be read")
+            rate = check_rate(stream.codec_context.sample_rate, f"{container}: sample rate")
+            declared = stream.duration if container == "flac" and stream.duration else None
+            for frame in source.decode(stream):
+                if frame.sample_rate != rate:
+                    raise AudioError(f"{container}: the sample rate changes in the middle")
+                limit.add(frame.samples, rate)
+                parts.append(mono(frame))
+            if declared is not None and stream.time_base is not None:
+                missing = round(declared * float(stream.time_base) * rate) - sum(part.size for part in parts)
+                if missing > 0:
+                    raise AudioError(f"{container}: the audio is cut off, {missing} samples are missing")
+    except av.FFmpegError as error:
+        raise AudioError(f"{container}: the audio is damaged: {error}") from error
+    if not parts:
+        if container == "wav":
+            return np.zeros(0, np.float32), rate
+        raise AudioError(f"{container}: there is no audio in it")
+    return np.concatenate(parts), rate

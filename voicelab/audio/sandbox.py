@@ -2,37 +2,46 @@
 
 A decoder that is made to crash, to hang or to eat all memory takes nothing down with it; one that is taken over finds
 no file to open, no folder to write to and nothing of the environment. Where the platform has no such limits
-(Windows) it is a process of its own all the same.
+(Windows) it is a process of its own all the same. That process runs
+
+    python -m voicelab.audio.sandbox MODULE:FUNCTION MEMORY CPU_SECONDS
+
+Calls come on its standard input, answers leave on its standard output.
 """
 
 from __future__ import annotations
 
 import atexit
+import importlib
 import json
 import os
+import pkgutil
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import IO
+from pathlib import Path
+from typing import IO, Any, BinaryIO
 
+import av
 import numpy as np
 
-from voicelab.audio.files import MAX_BYTES, MAX_SAMPLES_PER_SECOND, MAX_SECONDS, decode
+from voicelab.audio.formats import MAX_BYTES, MAX_SAMPLES_PER_SECOND, MAX_SECONDS, decode
 from voicelab.audio.samples import Samples, as_samples, check_rate
-from voicelab.errors import AudioError
+from voicelab.errors import AudioError, VoicelabError
 
-__all__ = ["ANSWER", "CALL", "LONGEST_REASON", "OK", "REFUSED", "Sandbox", "decode_apart"]
+__all__ = ["Sandbox", "decode_apart"]
 
-CALL = struct.Struct("<QI")
+_CALL = struct.Struct("<QI")
 """How a call begins: bytes of data, then bytes of the options in JSON. The options follow, then the data."""
-ANSWER = struct.Struct("<BQ")
-"""How an answer begins: ``OK`` or ``REFUSED``, then how many bytes of result, or of the reason, follow."""
-OK, REFUSED = 0, 1
+_ANSWER = struct.Struct("<BQ")
+"""How an answer begins: ``_OK`` or ``_REFUSED``, then how many bytes of result, or of the reason, follow."""
+_OK, _REFUSED = 0, 1
 
-LONGEST_REASON = 2000
+_LONGEST_REASON = 2000
 """Bytes."""
 _IDLE = 2
 """Processes that are kept for the next call."""
@@ -85,7 +94,7 @@ class Sandbox:
         finally:
             timer.cancel()
         self._give_back(worker)
-        if status != OK:
+        if status != _OK:
             raise AudioError(answer.decode(errors="replace"))
         return answer
 
@@ -101,11 +110,11 @@ class Sandbox:
         calls, answers = worker.stdin, worker.stdout
         if calls is None or answers is None:
             raise EOFError
-        calls.write(CALL.pack(len(data), len(options)) + options)
+        calls.write(_CALL.pack(len(data), len(options)) + options)
         calls.write(data)
         calls.flush()
-        status, size = ANSWER.unpack(_read(answers, ANSWER.size))
-        if size > (self._most if status == OK else LONGEST_REASON):
+        status, size = _ANSWER.unpack(_read(answers, _ANSWER.size))
+        if size > (self._most if status == _OK else _LONGEST_REASON):
             raise AudioError("the decoder answered with more than it should")
         return status, _read(answers, size)
 
@@ -133,7 +142,7 @@ class Sandbox:
         # The same modules as ours, wherever they were found; and no threads, each of which maps much memory.
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if os.path.isabs(path))  # noqa: PTH117 - a string
         environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        program = [sys.executable, "-P", "-m", "voicelab.audio.sandboxed"]
+        program = [sys.executable, "-P", "-m", "voicelab.audio.sandbox"]
         limits = [str(self._memory), str(self._seconds)]
         try:
             return subprocess.Popen(
@@ -192,5 +201,80 @@ def _ending(status: int | None) -> str:
     return "stopped" if status is None or status >= 0 else f"was ended by signal {-status}"
 
 
+def main(arguments: list[str]) -> None:
+    """Be the other side of a Sandbox: give up all rights, then answer calls until there are no more."""
+    module, _, name = arguments[0].partition(":")
+    function: Callable[..., bytes] = getattr(importlib.import_module(module), name)
+    # PyAV loads some of its modules when they are first needed; by then no file can be opened.
+    for part in pkgutil.walk_packages(av.__path__, "av."):
+        if not part.name.endswith("__main__"):
+            importlib.import_module(part.name)
+    # What a library prints must not be taken for an answer.
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    renew = _give_up_rights(int(arguments[1]), float(arguments[2]), answers.fileno() + 1)
+    calls = sys.stdin.buffer
+    while header := calls.read(_CALL.size):
+        size, more = _CALL.unpack(header)
+        options = json.loads(calls.read(more))
+        renew()
+        status, answer = _serve_one(function, calls.read(size), options)
+        _write(answers, _ANSWER.pack(status, len(answer)))
+        _write(answers, answer)
+
+
+def _serve_one(function: Callable[..., bytes], data: bytes, options: dict[str, Any]) -> tuple[int, bytes]:
+    try:
+        return _OK, function(data, **options)
+    except VoicelabError as error:
+        return _REFUSED, str(error).encode(errors="replace")[:_LONGEST_REASON]
+    except MemoryError:
+        return _REFUSED, b"it takes too much memory"
+
+
+def _write(file: BinaryIO, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
+
+
+def _give_up_rights(memory: int, cpu_seconds: float, files: int) -> Callable[[], None]:
+    """Leave no folder to write to, no file to open and no more memory; return what grants a call its CPU time."""
+    here = tempfile.mkdtemp(prefix="voicelab-")
+    os.chdir(here)
+    with suppress(OSError):  # Windows keeps the folder of a process
+        os.rmdir(here)  # noqa: PTH106 - nothing can be made in a folder that is gone
+    try:
+        import resource
+    except ImportError:
+        return lambda: None
+
+    def limit(kind: int, soft: int, hard: int) -> None:
+        with suppress(OSError, ValueError):  # not every system has every limit
+            resource.setrlimit(kind, (soft, hard))
+
+    def renew() -> None:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime + cpu_seconds) + 1, resource.RLIM_INFINITY)
+
+    limit(resource.RLIMIT_CORE, 0, 0)
+    limit(resource.RLIMIT_FSIZE, 0, 0)
+    limit(resource.RLIMIT_AS, memory + _mapped(), memory + _mapped())
+    # As many as are open: input, output, errors, answers. No other can be opened, not even to be read.
+    limit(resource.RLIMIT_NOFILE, files, files)
+    return renew
+
+
+def _mapped() -> int:
+    """Bytes of address space in use; as many as they can be where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 8 * 2**30
+
+
 _RATE = struct.Struct("<I")
 _AUDIO = Sandbox(decode_to_bytes)
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

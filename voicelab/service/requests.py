@@ -22,7 +22,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from voicelab.audio.files import MAX_BYTES
+from voicelab.audio.formats import MAX_BYTES
 from voicelab.errors import AuthenticationError, FieldError, RequestInvalid
 from voicelab.schema import VoiceCreate
 from voicelab.service.concurrency import run_in_executor

@@ -16,6 +16,7 @@ import traitlets
 
 from voicelab.audio.analysis import Spectrum, mel, spectrogram
 from voicelab.audio.clip import Clip
+from voicelab.audio.formats import header_bytes
 from voicelab.audio.samples import Samples, as_samples, check_rate, to_int16
 from voicelab.errors import VoicelabError
 from voicelab.schema.speech import MEDIA_TYPES
@@ -31,7 +32,6 @@ Scale = Literal["mel", "linear"]
 # Audio contexts of browsers must take 8 to 96 kHz (Web Audio specification, section 1.2).
 _LOWEST_RATE, _HIGHEST_RATE = 8_000, 96_000
 _COMMON_RATE = 44_100
-_WAV_HEADER: Final = 44
 # One column each 5 ms, as the static picture has; of long clips fewer, a canvas has its limits.
 _HOP_S: Final = 0.005
 _MOST_COLUMNS: Final = 8_000
@@ -87,7 +87,7 @@ def clip_arrivals(clip: Clip) -> list[Arrival]:
     known = clip.provenance
     if known is None or not known.timing.arrivals:
         return []
-    header = _WAV_HEADER if known.request.format == "wav" else 0
+    header = header_bytes(known.request.format)
     ends = np.maximum(np.cumsum([size for _, size in known.timing.arrivals]) - header, 0)
     if ends[-1] == 0:
         return []

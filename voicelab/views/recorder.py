@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import anywidget
 
-from voicelab.audio.files import MAX_BYTES
+from voicelab.audio.formats import MAX_BYTES
 from voicelab.views.modules import STATIC, inlined
 
 __all__ = ["Recorder"]

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.audio.clip import Provenance
+from voicelab.audio.formats import header_bytes
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.metrics.metric import Metric, Subject, Undefined
 
 __all__ = ["buffer_needed", "first_audio", "rtf", "stalled", "underruns", "underruns_at"]
 
 _Floats = npt.NDArray[np.float64]
-_WAV_HEADER = 44
 _BUFFER_S = 0.2
 
 
@@ -42,7 +42,7 @@ def _received(subject: Subject) -> tuple[_Floats, _Floats]:
     """Return when each chunk came, and the seconds of audio there were with it, both (chunks,)."""
     provenance = _provenance(subject)
     arrivals = np.array(provenance.timing.arrivals, np.float64).reshape(-1, 2)
-    header = _WAV_HEADER if provenance.request.format == "wav" else 0
+    header = header_bytes(provenance.request.format)
     sizes = np.maximum(np.cumsum(arrivals[:, 1]) - header, 0.0)
     if not sizes.size or sizes[-1] <= 0.0:
         raise Undefined("the provenance has no arrivals")

@@ -10,6 +10,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from voicelab.audio.formats import header_bytes
 from voicelab.backend import Capabilities
 from voicelab.errors import Cancelled, VoicelabError
 from voicelab.experiments.cache import Cache
@@ -332,6 +333,6 @@ def seconds_of(take: Take) -> float:
     """Return how long a take's audio is, in seconds; decoded only where the bytes do not tell."""
     request = take.request
     if request.format in {"wav", "pcm"}:
-        header = 44 if request.format == "wav" else 0
-        return max(sum(size for _, size in take.timing.arrivals) - header, 0) / 2 / request.rate
+        size = sum(size for _, size in take.timing.arrivals)
+        return max(size - header_bytes(request.format), 0) / 2 / request.rate
     return take.clip().duration
