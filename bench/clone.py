@@ -37,7 +37,7 @@ from scipy.signal import fftconvolve
 
 from voicelab.audio.analysis import f0, mel
 from voicelab.audio.clip import Clip
-from voicelab.experiments.metrics.listeners import Resemblyzer
+from voicelab.experiments.metrics.models import Resemblyzer
 
 BANDS, TOP_HZ = 40, 7600.0
 """Mel bands of the long-term spectrum, up to what the 16 kHz teachers can say."""

@@ -5,7 +5,7 @@
 
 Takes are speech of the embedded voice, cut to the length and moved in level, so that no two are the same. "encoded"
 begins with the bytes of WAV files, as a cache keeps them, and "memory" with clips; both end with a DataFrame. The slow
-ones are pitch (pyin), jitter and shimmer, and distances from a reference (MCD, log-F0); the start of the processes, some
+ones are pitch (pyin), jitter and shimmer, and distances from a reference (MFCC, log-F0); the start of the processes, some
 seconds, is part of their time, so that more than one pays for dozens of clips.
 """
 
@@ -23,7 +23,7 @@ from voicelab.audio.clip import Clip
 from voicelab.audio.formats import StreamDecoder
 from voicelab.experiments.metrics import BASIC, measure
 
-SLOW = ("f0_median", "f0_sd", "f0_range", "voiced_share", "jitter", "shimmer", "mcd", "log_f0_rmse")
+SLOW = ("f0_median", "f0_sd", "f0_range", "voiced_share", "jitter", "shimmer_rms", "mfcc_distance", "log_f0_rmse")
 TEXT = "The birch canoe slid on the smooth planks. Glue the sheet to the dark blue background."
 
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from voicelab.audio.samples import resample
 from voicelab.engine.speakers import LEVEL
-from voicelab.experiments.metrics.listeners import Dnsmos, Scale
+from voicelab.experiments.metrics.models import Dnsmos, Scale
 
 SCALES: dict[str, Scale] = {"mos": "ovrl", "speech": "sig"}
 _FAINT = 0.01

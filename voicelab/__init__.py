@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         WeightsError,
     )
     from voicelab.experiments.cache import Cache
-    from voicelab.experiments.comparison.comparison import Comparison, compare
+    from voicelab.experiments.comparison import Comparison, compare
     from voicelab.experiments.listening.design import ListeningTest
     from voicelab.experiments.listening.results import analyse
     from voicelab.experiments.listening.votes import Ballot
@@ -137,7 +137,7 @@ _HOME = {
     "Ballot": "voicelab.experiments.listening.votes",
     "Budget": "voicelab.experiments.sweeps.budget",
     "Cache": "voicelab.experiments.cache",
-    **dict.fromkeys(("Comparison", "compare"), "voicelab.experiments.comparison.comparison"),
+    **dict.fromkeys(("Comparison", "compare"), "voicelab.experiments.comparison"),
     "ListeningTest": "voicelab.experiments.listening.design",
     "Sweep": "voicelab.experiments.sweeps.sweep",
     "SweepResult": "voicelab.experiments.sweeps.result",

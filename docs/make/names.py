@@ -83,7 +83,7 @@ PAGES: Mapping[str, Names] = {
             "Metrics",
             "Figures of clips. [How to add one](../../how-to/add-a-metric.md).",
             ("voicelab.experiments.metrics.",),
-            ("voicelab.experiments.metrics.metric", "voicelab.experiments.metrics.listeners"),
+            ("voicelab.experiments.metrics.metric", "voicelab.experiments.metrics.models"),
             _metrics,
         ),
         "statistics": Names(

@@ -14,7 +14,7 @@ import pytest
 from ipywidgets.widgets import widget as registry
 
 from tests.tones import ToneBackend
-from voicelab.errors import RequestInvalid, StoreError
+from voicelab.errors import ArgumentError, StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.listening.results import analyse
 from voicelab.lab import Lab
@@ -264,7 +264,7 @@ def test_a_selection_goes_into_a_comparison_and_a_blind_test(result: ResultPanel
     ballot = result.ballot
     assert ballot is not None
     assert ballot is asking.ballot
-    with pytest.raises(RequestInvalid, match="nobody has voted"):
+    with pytest.raises(ArgumentError, match="there are no votes yet"):
         analyse(ballot.test, ballot)
     result.grid.selected = [0]
     result.kind.value = "AB"

@@ -21,8 +21,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError
-from voicelab.experiments.listening.session import Session
-from voicelab.experiments.listening.votes import Ballot
+from voicelab.experiments.listening.votes import Ballot, Session
 from voicelab.service.responses import json_response
 from voicelab.service.run import LOOPBACK, in_thread, listen
 from voicelab.service.server import ReadyServer

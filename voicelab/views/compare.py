@@ -15,10 +15,10 @@ import numpy as np
 from voicelab.audio.analysis import mel
 from voicelab.audio.clip import Clip
 from voicelab.audio.samples import to_int16
-from voicelab.errors import RequestInvalid
-from voicelab.experiments.comparison.comparison import Comparison
+from voicelab.errors import ArgumentError
+from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.metrics import BASIC, METRICS
-from voicelab.experiments.metrics.activity import HOP_S
+from voicelab.experiments.metrics.level import HOP_S
 from voicelab.experiments.sweeps.axes import short_name
 from voicelab.views.display import INK, embedded_audio
 from voicelab.views.lasting import Lasting
@@ -156,7 +156,7 @@ def _gains(comparison: Comparison) -> tuple[dict[str, float], str] | None:
     """Return decibels by name, and to how many LUFS they bring; None where a clip has no loudness."""
     try:
         matched = comparison.matched
-    except RequestInvalid:
+    except ArgumentError:
         # It is heard as it is, and so are the others.
         return None
     return {name: round(gain, 2) for name, gain in matched.gains.items()}, f"{matched.lufs:.1f}"

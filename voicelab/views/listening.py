@@ -9,8 +9,7 @@ from typing import Any
 import anywidget
 
 from voicelab.errors import VoicelabError
-from voicelab.experiments.listening.session import Session
-from voicelab.experiments.listening.votes import Ballot
+from voicelab.experiments.listening.votes import Ballot, Session
 from voicelab.service.listening import serving
 from voicelab.service.run import LOOPBACK
 from voicelab.views.lasting import Lasting

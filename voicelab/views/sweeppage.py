@@ -10,7 +10,7 @@ from typing import Final, TextIO
 
 from voicelab.errors import StoreError, VoicelabError
 from voicelab.experiments.metrics import Metric, measure_rows
-from voicelab.experiments.metrics.catalogue import resolve
+from voicelab.experiments.metrics.measure import resolve
 from voicelab.experiments.sweeps.axes import short_name
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.rows import row_of

@@ -18,7 +18,7 @@ import numpy as np
 from voicelab.audio.clip import Clip
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.metrics import Metric, measure_rows
-from voicelab.experiments.metrics.catalogue import resolve
+from voicelab.experiments.metrics.measure import resolve
 from voicelab.experiments.sweeps.axes import short_name
 from voicelab.experiments.sweeps.rows import Row, RowState, matching, ordered
 from voicelab.experiments.telling import told

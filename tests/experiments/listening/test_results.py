@@ -10,9 +10,8 @@ import pytest
 from scipy import stats
 
 from tests.experiments.listening.test_design import listening_test
-from voicelab.experiments.listening.design import REFERENCE
+from voicelab.experiments.listening.design import ANCHORS, REFERENCE
 from voicelab.experiments.listening.results import analyse
-from voicelab.experiments.listening.stimuli import ANCHORS
 from voicelab.experiments.statistics import binomial
 
 

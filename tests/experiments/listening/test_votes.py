@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from tests.experiments.listening.test_design import listening_test
-from voicelab.errors import NotFound, RequestInvalid, StoreError
-from voicelab.experiments.listening.design import KINDS, REFERENCE, SCALES, Kind, ListeningTest, Trial
+from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError
+from voicelab.experiments.listening.design import ANCHORS, KINDS, REFERENCE, SCALES, Kind, ListeningTest, Trial
 from voicelab.experiments.listening.results import analyse
-from voicelab.experiments.listening.stimuli import ANCHORS
 from voicelab.experiments.listening.votes import Ballot
 from voicelab.experiments.statistics import binomial, wilcoxon
 
@@ -140,7 +139,7 @@ def test_a_vote_that_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
     program = """
 import os, signal, sys
 from tests.experiments.listening.test_votes import anything, listening_test
-from voicelab.experiments.listening.stimuli import ANCHORS
+from voicelab.experiments.listening.design import ANCHORS
 from voicelab.experiments.listening.votes import Ballot
 ballot = Ballot(listening_test("AB"), sys.argv[1])
 number = ballot.join("Ada")
@@ -253,7 +252,7 @@ def test_comparisons_are_turned_the_same_way_round(tmp_path: Path) -> None:
             # b is always better by 2, whichever comes first.
             vote_all(ballot, str(number), lambda trial: {"B": 2 if trial.slots["B"].system == "b" else -2})
         found = analyse(test, ballot)
-    with pytest.raises(RequestInvalid, match="CMOS has no ratings of single systems"):
+    with pytest.raises(ArgumentError, match="CMOS has no ratings of single systems"):
         found.mixed_model()
     assert found.scores["b against a"].value == 2.0
     assert found.tests["a", "b"].estimate.value == -2.0
@@ -300,5 +299,5 @@ def test_mushra_leaves_out_who_does_not_hear_the_reference(tmp_path: Path) -> No
 
 def test_no_votes(tmp_path: Path) -> None:
     test: ListeningTest = listening_test("AB")
-    with Ballot(test, tmp_path / "votes") as ballot, pytest.raises(RequestInvalid, match="nobody has voted"):
+    with Ballot(test, tmp_path / "votes") as ballot, pytest.raises(ArgumentError, match="there are no votes yet"):
         analyse(test, ballot)

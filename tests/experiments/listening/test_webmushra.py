@@ -11,7 +11,7 @@ import yaml
 
 from tests.experiments.listening.test_design import listening_test
 from voicelab.audio.clip import Clip
-from voicelab.errors import RequestInvalid, StoreError
+from voicelab.errors import ArgumentError, StoreError
 from voicelab.experiments.listening.design import REFERENCE, Kind, ListeningTest
 from voicelab.experiments.listening.results import analyse
 from voicelab.experiments.listening.webmushra import export_webmushra, import_webmushra, read_results
@@ -159,7 +159,7 @@ def test_mos_results(tmp_path: Path) -> None:
 def test_a_row_that_is_no_vote_is_named(tmp_path: Path, row: list[object]) -> None:
     test = listening_test("MOS", items=2)
     path = write(tmp_path / "lss.csv", LIKERT, [["trial", "Ada", "s0", 3, "a", 700], row])
-    with pytest.raises(RequestInvalid, match="line 3"):
+    with pytest.raises(ArgumentError, match="line 3"):
         read_results(test, path)
 
 
@@ -195,7 +195,7 @@ pages:
     # Who was undecided, or answered nothing, has not voted.
     assert frame["right"].tolist() == [True, True, False]
     others = write(tmp_path / "other.csv", PAIRED, [["another", "Ada", "trial1", "reference", "C1", "correct", 900]])
-    with pytest.raises(RequestInvalid, match="results of another, and none of 'abx_noloop'"):
+    with pytest.raises(ArgumentError, match="results of another, and none of 'abx_noloop'"):
         read_results(test, others)
     rated = listening_test("MOS", items=1)
     left = write(
@@ -210,13 +210,13 @@ def test_points_that_are_no_mos_are_refused(tmp_path: Path) -> None:
     seven = [{"value": str(point)} for point in range(1, 8)]
     for points in ([{"value": "much"}, {"value": "little"}], seven, [seven[:5], seven[:5]]):
         (tmp_path / "c.yaml").write_text(yaml.safe_dump({"pages": [{**page, "response": points}]}))
-        with pytest.raises(RequestInvalid, match="a MOS is of 1, 2, 3, 4, 5"):
+        with pytest.raises(ArgumentError, match="a MOS is of 1, 2, 3, 4, 5"):
             import_webmushra(tmp_path / "c.yaml", tmp_path)
 
 
 def test_what_webmushra_has_not(tmp_path: Path) -> None:
     for kind in ("AB", "CMOS"):
-        with pytest.raises(RequestInvalid, match="webMUSHRA has no"):
+        with pytest.raises(ArgumentError, match="webMUSHRA has no"):
             export_webmushra(listening_test(kind), tmp_path)
 
 
@@ -224,9 +224,9 @@ def test_what_webmushra_has_not(tmp_path: Path) -> None:
     ("text", "error", "match"),
     [
         ("pages: [", StoreError, "YAML"),
-        ("just text", RequestInvalid, "no pages"),
-        ("pages: [{type: generic}]", RequestInvalid, "of one type"),
-        ("pages: [{type: mushra, id: a, reference: r.wav}]", RequestInvalid, "a page has no 'stimuli'"),
+        ("just text", ArgumentError, "no pages"),
+        ("pages: [{type: generic}]", ArgumentError, "of one type"),
+        ("pages: [{type: mushra, id: a, reference: r.wav}]", ArgumentError, "a page has no 'stimuli'"),
         ("pages: [{type: mushra, id: a, reference: r.wav, stimuli: {a: none.wav}}]", StoreError, "cannot be read"),
         ("pages: [!!python/object/apply:os.getcwd []]", StoreError, "YAML"),
     ],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from voicelab.errors import RequestInvalid
+from voicelab.errors import ArgumentError
 from voicelab.experiments.metrics import measure, underruns_at
 
 Figure = Callable[..., tuple[float, str]]
@@ -53,5 +53,5 @@ def test_a_clip_from_nowhere_never_arrived(sounds: Any, figure: Figure) -> None:
 
 
 def test_a_buffer_is_a_number_of_seconds() -> None:
-    with pytest.raises(RequestInvalid, match="buffer_s"):
+    with pytest.raises(ArgumentError, match="buffer_s"):
         underruns_at(-0.1)

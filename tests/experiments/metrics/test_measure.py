@@ -14,7 +14,7 @@ import pytest
 
 from tests.speechlike import RATE, speechlike
 from voicelab.audio.clip import Clip
-from voicelab.errors import MissingExtra, RequestInvalid
+from voicelab.errors import ArgumentError, MissingExtra
 from voicelab.experiments.metrics import BASIC, METRICS, Metric, Subject, Tools, Undefined, available, measure
 
 Figure = Callable[..., tuple[float, str]]
@@ -94,7 +94,8 @@ def test_every_metric_says_what_it_is_and_by_whom() -> None:
         assert metric.extra or not metric.module
     sources = {
         "true_peak": "BS.1770-4", "loudness": "BS.1770-4", "pauses": "Goldman-Eisler", "f0_sd": "Nolan", "jitter": "Praat",
-        "mcd": "Kubichek", "stoi": "Taal", "pesq": "P.862.2", "wer": "Levenshtein", "spectral_tilt": "Fant",
+        "mfcc_distance": "Kubichek", "shimmer_local": "Praat", "stoi": "Taal", "pesq": "P.862.2", "wer": "Levenshtein",
+        "spectral_tilt": "Fant",
     }  # fmt: skip
     for name, source in sources.items():
         assert source in METRICS[name].doc
@@ -157,7 +158,7 @@ def test_a_package_that_registers_nonsense_is_named(
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n")
     (info / "entry_points.txt").write_text(f"[voicelab.metrics]\nbad = {module}:METRIC\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(RequestInvalid, match=why) as caught:
+    with pytest.raises(ArgumentError, match=why) as caught:
         available()
     assert module in str(caught.value)
     # It does not stand in the way of what needs none of it.
@@ -165,10 +166,10 @@ def test_a_package_that_registers_nonsense_is_named(
 
 
 def test_each_clip_has_its_own_text_and_reference(clips: list[Clip]) -> None:
-    frame = measure(clips[:2], ["words", "mcd"], text=["one", "one two"], reference=[clips[0], None])
+    frame = measure(clips[:2], ["words", "mfcc_distance"], text=["one", "one two"], reference=[clips[0], None])
     assert frame.words.tolist() == [1.0, 2.0]
-    assert frame.mcd[0] == 0.0
-    assert frame.undefined[1] == "mcd: there is no reference for this clip"
+    assert frame.mfcc_distance[0] == 0.0
+    assert frame.undefined[1] == "mfcc_distance: there is no reference for this clip"
 
 
 def test_a_clips_own_request_says_its_text(sounds: Any) -> None:
@@ -210,7 +211,7 @@ def test_several_processes_measure_the_same(clips: list[Clip]) -> None:
 
 @pytest.mark.thorough
 def test_several_processes_measure_slow_metrics_the_same(clips: list[Clip]) -> None:
-    metrics = ["f0_median", "mcd", "log_f0_rmse", "jitter", "stoi"]
+    metrics = ["f0_median", "mfcc_distance", "log_f0_rmse", "jitter", "stoi"]
     pd.testing.assert_frame_equal(
         measure(clips * 5, metrics, reference=clips[0]), measure(clips * 5, metrics, reference=clips[0], jobs=2)
     )
@@ -223,7 +224,7 @@ def test_several_processes_measure_slow_metrics_the_same(clips: list[Clip]) -> N
         ({"metrics": ["loudness", "loudness"]}, "metrics"),
         ({"metrics": []}, "metrics"),
         ({"metrics": [3]}, "metrics"),
-        ({"metrics": ["mcd"]}, "reference"),
+        ({"metrics": ["mfcc_distance"]}, "reference"),
         ({"reference": []}, "reference"),
         ({"reference": ["a.wav"] * 4}, "reference"),
         ({"text": ["a"]}, "text"),
@@ -235,13 +236,19 @@ def test_several_processes_measure_slow_metrics_the_same(clips: list[Clip]) -> N
     ],
 )
 def test_what_cannot_be_measured_is_refused(options: dict[str, Any], field: str, clips: list[Clip]) -> None:
-    with pytest.raises(RequestInvalid) as caught:
+    with pytest.raises(ArgumentError) as caught:
         measure(**{"clips": clips, "metrics": BASIC, **options})
-    assert caught.value.errors[0].field == field
+    assert caught.value.argument == field
+
+
+def test_a_name_that_changed_says_what_it_is_called_now() -> None:
+    for old, new in (("mcd", "mfcc_distance"), ("shimmer", "shimmer_rms"), ("f0_mean", "f0_geometric_mean")):
+        with pytest.raises(ArgumentError, match=f"it is called '{new}' now"):
+            measure([], [old])
 
 
 def test_a_metric_has_a_name_that_can_be_a_column() -> None:
-    with pytest.raises(RequestInvalid, match="name"):
+    with pytest.raises(ArgumentError, match="name"):
         Metric("F0 (Hz)", "Hz", brightest)
 
 

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jiwer
 import numpy as np
 import pytest
+from pocketsphinx import get_model_path
 
 import voicelab as vl
+from voicelab.audio.clip import Clip, WordTime
 from voicelab.audio.samples import Samples
 from voicelab.experiments.metrics import Tools, measure
-from voicelab.experiments.metrics.words import split_words
+from voicelab.experiments.metrics.words import _syllables, split_words
 from voicelab.voices.transcripts import PocketRecognizer
 
 Figure = Callable[..., tuple[float, str]]
@@ -81,7 +85,7 @@ def test_chinese_is_counted_by_its_characters(sounds: Any, figure: Figure) -> No
 
 def test_without_a_text_there_is_no_error(sounds: Any, figure: Figure) -> None:
     tools = Tools(Hears("one"))
-    assert "nobody says" in figure(sounds.noise(1, 0.1), "wer", tools=tools)[1]
+    assert "text is unknown" in figure(sounds.noise(1, 0.1), "wer", tools=tools)[1]
     assert "no word" in figure(sounds.noise(1, 0.1), "wer", text="?!", tools=tools)[1]
 
 
@@ -94,3 +98,103 @@ def test_the_embedded_voice_is_understood() -> None:
     assert right.wer < 0.7 < wrong.wer
     assert right.cer < right.wer + 0.2
     assert np.isfinite(right.cer)
+
+
+HELDOUT = Path(__file__).parents[3] / "training" / "data" / "heldout.txt"
+
+
+@pytest.fixture(scope="module")
+def spoken(sounds: Any) -> Clip:
+    """Silence 0.3, speech 1.0, pause 0.5, speech 0.6, gap 0.15, speech 0.75, pause 0.8, speech 0.4, silence 0.2."""
+    parts = [(0.3, 0), (1.0, 1), (0.5, 0), (0.6, 1), (0.15, 0), (0.75, 1), (0.8, 0), (0.4, 1), (0.2, 0)]
+    clip: Clip = sounds.join(
+        *(sounds.noise(seconds, 0.1 if loud else 0.0001, seed=n) for n, (seconds, loud) in enumerate(parts))
+    )
+    return clip
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"), [("pauses", 2), ("pause_time", 1.3), ("longest_pause", 0.8), ("speech_time", 4.2)]
+)
+def test_pauses_are_counted(metric: str, expected: float, spoken: Clip, figure: Figure) -> None:
+    assert figure(spoken, metric)[0] == pytest.approx(expected, abs=0.05)
+
+
+@pytest.mark.parametrize("gain", [1.0, 0.01])
+@pytest.mark.parametrize("noise_db", [-60, -20])
+def test_neither_level_nor_noise_moves_the_pauses(
+    gain: float, noise_db: float, spoken: Clip, sounds: Any, figure: Figure
+) -> None:
+    noise = sounds.noise(spoken.duration, 0.1 * 10 ** (noise_db / 20), seed=99)
+    clip = sounds.clip(gain * (spoken.samples + noise.samples))
+    assert figure(clip, "pauses")[0] == 2
+    assert figure(clip, "pause_time")[0] == pytest.approx(1.3, abs=0.08)
+
+
+@pytest.mark.parametrize("rate", [11_025, 22_050, 44_100])
+def test_frames_keep_the_time_where_10_ms_are_no_whole_number_of_samples(
+    rate: int, sounds: Any, figure: Figure
+) -> None:
+    loud, quiet = sounds.noise(14.0, 0.1, rate), sounds.noise(2.0, 0.0001, rate)
+    clip = sounds.join(loud, quiet, loud)
+    assert figure(clip, "speech_time")[0] == pytest.approx(30.0, abs=0.011)
+    assert figure(clip, "longest_pause")[0] == pytest.approx(2.0, abs=0.03)
+
+
+def test_a_click_is_no_speech(spoken: Clip, sounds: Any, figure: Figure) -> None:
+    samples = np.array(spoken.samples)
+    samples[round(1.55 * 48_000) :][:200] = 0.3  # 4 ms in the middle of the first pause
+    assert figure(sounds.clip(samples), "pause_time")[0] == pytest.approx(1.3, abs=0.05)
+
+
+def test_the_rate_is_of_words_over_the_time_of_speech(spoken: Clip, figure: Figure) -> None:
+    text = "Don't stop: the birch canoe slid on the smooth-planed planks, twelve."
+    assert figure(spoken, "word_rate", text=text)[0] == pytest.approx(12 / 4.2, rel=0.02)
+    timed = Clip(spoken.samples, spoken.rate, words=(WordTime("one", 0.3, 1.0), WordTime("two", 2.0, 3.0)))
+    assert figure(timed, "word_rate")[0] == pytest.approx(2 / 4.2, rel=0.02)
+
+
+def test_the_articulation_rate_leaves_pauses_out(spoken: Clip, figure: Figure) -> None:
+    # Seven words of one syllable each, and one of three.
+    text = "The birch bark slid on the lake yesterday"
+    assert figure(spoken, "syllable_rate", text=text)[0] == pytest.approx(10 / 2.9, rel=0.03)
+    assert figure(spoken, "syllable_rate", text="今天天气很好。")[0] == pytest.approx(6 / 2.9, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("word", "count"),
+    [
+        *[("the", 1), ("planks", 1), ("canoe", 2), ("smooth", 1), ("table", 2), ("wanted", 2), ("walked", 1)],
+        *[("rhythm", 2), ("boxes", 2), ("makes", 1), ("syllable", 3), ("b", 1), ("yesterday", 3), ("sunset", 2)],
+        *[("cities", 2), ("series", 2), ("agreed", 2), ("proceed", 2), ("watches", 2), ("hundred", 2), ("tables", 2)],
+        *[("settled", 2), ("called", 1), ("while", 1), ("going", 2), ("radio", 3), ("nation", 2), ("usual", 3)],
+        *[("didnt", 2), ("marriage", 2), ("special", 2), ("guard", 1), ("prism", 2)],
+    ],
+)
+def test_syllables_of_english_spelling(word: str, count: int) -> None:
+    assert _syllables(word) == count
+
+
+def test_syllables_are_those_of_the_cmu_dictionary() -> None:
+    spoken: dict[str, set[int]] = {}
+    for line in Path(get_model_path("en-us/cmudict-en-us.dict")).read_text(encoding="utf-8").splitlines():
+        entry, *phones = line.split()
+        word = re.sub(r"\(\d+\)$", "", entry).replace("'", "")
+        if word.isalpha():
+            spoken.setdefault(word, set()).add(sum(phone[0] in "AEIOU" for phone in phones))
+    assert len(spoken) > 120_000
+    right = [_syllables(word) in spoken[word] for word in sorted(spoken)[::4]]
+    assert np.mean(right) > 0.91
+    words = [word for word in split_words(HELDOUT.read_text(encoding="utf-8"), None) if word in spoken]
+    ours = sum(map(_syllables, words))
+    theirs = sum(min(spoken[word], key=lambda count: abs(count - _syllables(word))) for word in words)
+    assert ours / theirs == pytest.approx(1.0, abs=0.005)
+
+
+def test_what_is_not_known_says_so(spoken: Clip, sounds: Any, figure: Figure) -> None:
+    assert "words are unknown" in figure(spoken, "word_rate")[1]
+    assert "text is unknown" in figure(spoken, "syllable_rate")[1]
+    assert "figures" in figure(spoken, "syllable_rate", text="In 1984")[1]
+    value, reason = figure(sounds.clip(np.zeros(48_000)), "pauses")
+    assert math.isnan(value)
+    assert reason == "pauses: the clip is silent"

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 from statsmodels.regression.mixed_linear_model import MixedLM, VCSpec
 
-from voicelab.errors import RequestInvalid
+from voicelab.errors import ArgumentError
 from voicelab.experiments.statistics import holm, mixed_model
 
 # J. C. Pinheiro & D. M. Bates, "Mixed-Effects Models in S and S-PLUS" (2000), section 1.2: the effort of rising from
@@ -196,9 +196,9 @@ def test_sentences_of_one_system_each_are_what_it_is_judged_by() -> None:
     # By listeners (12 - 1)(3 - 1), by items 8 - 3.
     assert found.df == (2, 5)
     assert set(found.sd) == {"listener", "item", "listener x system", "residual"}
-    with pytest.raises(RequestInvalid, match="a sentence of its own") as caught:
+    with pytest.raises(ArgumentError, match="a sentence of its own") as caught:
         mixed_model(own[own.item.isin([f"sentence {number}" for number in range(3)])], **NAMES)
-    assert caught.value.errors[0].field == "item"
+    assert caught.value.argument == "item"
 
 
 def test_what_is_not_there_is_told() -> None:
@@ -226,16 +226,16 @@ def test_what_is_not_there_is_told() -> None:
     ],
 )
 def test_a_table_that_is_none_is_refused(change: dict[str, Any], field: str) -> None:
-    with pytest.raises(RequestInvalid) as caught:
+    with pytest.raises(ArgumentError) as caught:
         mixed_model(ratings(0), **{**NAMES, **change})
-    assert caught.value.errors[0].field == field
+    assert caught.value.argument == field
 
 
 def test_too_little_is_refused() -> None:
     table = ratings(0)
-    with pytest.raises(RequestInvalid, match="one listener stands for nobody else"):
+    with pytest.raises(ArgumentError, match="one listener is no sample of listeners"):
         mixed_model(table[table.who == "listener 0"], **NAMES)
-    with pytest.raises(RequestInvalid, match="all ratings are equal"):
+    with pytest.raises(ArgumentError, match="all ratings are equal"):
         mixed_model(table.assign(score=4.0), **NAMES)
 
 
@@ -247,9 +247,9 @@ def test_systems_that_nobody_rated_beside_another_are_refused(each: int) -> None
     apart = table[(number % 2 == 0) == (table.voice == "voice 0")]
     bridged = table[(number == 0) | ((number % 2 == 0) == (table.voice == "voice 0"))]
     for rows in (apart, bridged):
-        with pytest.raises(RequestInvalid) as caught:
+        with pytest.raises(ArgumentError) as caught:
             mixed_model(rows, **NAMES)
-        assert caught.value.errors[0].field in {"listener", "frame"}
+        assert caught.value.argument in {"listener", "frame"}
     found = mixed_model(table[(number < 2) | ((number % 2 == 0) == (table.voice == "voice 0"))], **NAMES)
     assert found.df[1] >= 1
     assert math.isfinite(found.p)
@@ -261,6 +261,6 @@ def test_ratings_without_chance_in_them_are_refused(column: str | None) -> None:
     score = table.voice.map({"voice 0": 3.0, "voice 1": 4.0, "voice 2": 5.0})
     if column is not None:
         score = score + table[column].str.split().str[-1].astype(float)
-    with pytest.raises(RequestInvalid, match="nothing is left to weigh differences by") as caught:
+    with pytest.raises(ArgumentError, match="nothing is left to weigh differences by") as caught:
         mixed_model(table.assign(score=score), **NAMES)
-    assert caught.value.errors[0].field == "rating"
+    assert caught.value.argument == "rating"

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom, binomtest
 from statsmodels.stats.power import TTestIndPower, TTestPower
 
-from voicelab.errors import RequestInvalid
+from voicelab.errors import ArgumentError
 from voicelab.experiments.statistics import Sprt, choice_power, rating_power, ratings_needed, trials_needed
 
 
@@ -37,7 +37,7 @@ def test_enough_trials_stay_enough(share: float, alternative: Any) -> None:
 
 def test_fewer_than_chance_counts_two_sided_only() -> None:
     assert trials_needed(0.3) == trials_needed(0.7)
-    with pytest.raises(RequestInvalid, match="share"):
+    with pytest.raises(ArgumentError, match="share"):
         trials_needed(0.3, alternative="greater")
 
 
@@ -77,7 +77,7 @@ def test_cohens_table_of_sample_sizes() -> None:
     ],
 )
 def test_impossible_plans_are_refused(call: Any) -> None:
-    with pytest.raises(RequestInvalid):
+    with pytest.raises(ArgumentError):
         call()
 
 

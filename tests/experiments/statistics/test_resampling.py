@@ -18,12 +18,12 @@ def test_few_arrangements_are_told() -> None:
     frame = pd.DataFrame({"voice": ["a", "a", "b", "b"], "level": [1.0, 1.1, 5.0, 5.1]})
     found = effects(frame, "voice")
     assert found.frame.p[0] == pytest.approx(1 / 3, abs=0.03)
-    assert found.notes == ("voice has only 3 arrangements of level: no p can be below 0.33.",)
+    assert found.notes == ("voice has only 3 arrangements of level: with so few takes p cannot go below 0.33.",)
     # 20 ways to choose three of six, two of them for each difference: no p below a tenth.
     three = pd.DataFrame({"voice": ["a"] * 3 + ["b"] * 3, "level": [1.0, 1.1, 1.2, 5.0, 5.1, 5.3]})
     found = effects(three, "voice")
     assert found.frame.p[0] == pytest.approx(0.1, abs=0.02)
-    assert "no p can be below 0.1." in found.notes[0]
+    assert "p cannot go below 0.1." in found.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,30 @@ def test_arrangements_are_those_with_a_statistic_of_their_own(strata: str) -> No
     ]
     table = effects(pd.DataFrame(rows), "voice", "level", blocks="text", permutations=99, resamples=99).frame
     assert table.arrangements[0] == len(found)
+
+
+def test_levels_are_exchanged_around_each_stratums_mean() -> None:
+    # Levels in other proportions in texts that are far apart: without the texts' means taken out, those would decide.
+    strata, rng = ("aaab", "abbb", "aabb"), np.random.default_rng(9)
+    values = [
+        100.0 * place + rng.normal(size=4) + 1.2 * (np.array(list(own)) == "b") for place, own in enumerate(strata)
+    ]
+    centred = np.concatenate([own - own.mean() for own in values])
+
+    def between(labels: str) -> float:
+        one = np.array(list(labels)) == "a"
+        return float(centred[one].sum() ** 2 / one.sum() + centred[~one].sum() ** 2 / (~one).sum())
+
+    orders = itertools.product(*(itertools.permutations(own) for own in strata))
+    statistics = [between("".join("".join(own) for own in order)) for order in orders]
+    exact = float(np.mean(np.array(statistics) >= between("".join(strata)) - 1e-9))
+    rows = [
+        {"text": place, "voice": level, "level": value}
+        for place, own in enumerate(strata)
+        for level, value in zip(own, values[place], strict=True)
+    ]
+    frame = effects(pd.DataFrame(rows), "voice", "level", blocks="text", permutations=9999, resamples=99).frame
+    assert frame.p[0] == pytest.approx(exact, abs=4 * math.sqrt(exact / 9999))
 
 
 def test_several_blocks_are_one_factor() -> None:
@@ -80,8 +104,8 @@ def test_what_differs_with_another_factor_is_not_told() -> None:
     alone = effects(frame[frame.voice != "c"], "voice", blocks="text", permutations=99)
     assert alone.contrasts[["estimate", "low", "high", "in_sd"]].isna().all(axis=None)
     assert "voice b cannot be compared with a in level: another axis or the blocks differ with it." in alone.notes
-    assert "a → b: cannot be told" in str(alone)
-    assert "cannot be told" in alone.plot().get_yticklabels()[0].get_text()
+    assert "a → b: cannot be estimated" in str(alone)
+    assert "cannot be estimated" in alone.plot().get_yticklabels()[0].get_text()
     plt.close("all")
     joined = effects(frame, "voice", blocks="text", permutations=99).contrasts.set_index("level")
     cell = frame.groupby(["voice", "text"])["level"].mean()

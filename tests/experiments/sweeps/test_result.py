@@ -9,7 +9,7 @@ import pytest
 
 from tests.experiments.sweeps.test_sweep import sweep
 from tests.tones import ToneBackend
-from voicelab.errors import RequestInvalid
+from voicelab.errors import ArgumentError, RequestInvalid
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.listening.design import REFERENCE, Trial
 from voicelab.experiments.listening.results import analyse
@@ -38,10 +38,10 @@ def test_metrics_are_named_and_measured_take_by_take(made: SweepResult) -> None:
     assert both.samples.tolist() == [len(clip) for clip in clips]
     assert both.duration.tolist() == plain.duration.tolist()
     pd.testing.assert_frame_equal(made.frame(measure_rows), made.frame(*BASIC))
-    nearness = made.frame("speaker_similarity", reference=clips[0]).speaker_similarity
+    nearness = made.frame("spectral_similarity", reference=clips[0]).spectral_similarity
     assert nearness[0] == pytest.approx(1.0)
     assert (nearness[1:] < 1.0).all()
-    with pytest.raises(RequestInvalid, match="there is no metric 'loud'"):
+    with pytest.raises(ArgumentError, match="there is no metric 'loud'"):
         made.frame("loud")
 
 

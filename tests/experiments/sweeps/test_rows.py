@@ -9,7 +9,7 @@ import pytest
 from tests.experiments.sweeps.test_sweep import sweep
 from tests.tones import ToneBackend
 from voicelab.audio.clip import Clip
-from voicelab.errors import NotFound, RequestInvalid
+from voicelab.errors import ArgumentError, NotFound, RequestInvalid
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.sweeps.rows import Row, comparison_of, matching, odd_one_out, ordered, row_of, waiting_rows
 
@@ -109,5 +109,5 @@ def test_a_comparison_is_named_by_what_differs() -> None:
     assert comparison_of([rows[0], rows[2]]).names == ("temperature=0.5", "temperature=1")
     assert comparison_of(rows[:2]).names == ("temperature=0.5, voice=Ben", "temperature=0.25, voice=Ada")
     assert comparison_of([rows[0], rows[0]]).names == ("take 1", "take 2")
-    with pytest.raises(RequestInvalid, match="2 to 8"):
+    with pytest.raises(ArgumentError, match="2 to 8"):
         comparison_of([*rows, *rows, *rows])

@@ -1,4 +1,4 @@
-"""ListeningTest: who is asked what about which sounds, in which order; blinded, balanced, and fixed by a seed."""
+"""ListeningTest: trials, their order and their sounds at one loudness; blinded, balanced, fixed by a seed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,25 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from voicelab.audio.clip import Clip
-from voicelab.errors import FieldError, RequestInvalid
-from voicelab.experiments.listening.stimuli import ANCHORS, TARGET_LUFS, anchor, match_loudness
+from voicelab.errors import ArgumentError
+from voicelab.experiments.metrics.level import loudness, true_peak
+from voicelab.experiments.metrics.metric import Subject, Undefined
 
-__all__ = ["KINDS", "REFERENCE", "SCALES", "SPOILED", "Kind", "ListeningTest", "Stimulus", "Trial"]
+__all__ = [
+    "ANCHORS",
+    "KINDS",
+    "REFERENCE",
+    "SCALES",
+    "SPOILED",
+    "TARGET_LUFS",
+    "Kind",
+    "ListeningTest",
+    "MatchedClips",
+    "Stimulus",
+    "Trial",
+    "anchor",
+    "match_loudness",
+]
 
 Kind = Literal["AB", "ABX", "MOS", "CMOS", "MUSHRA"]
 KINDS: Final[tuple[Kind, ...]] = ("AB", "ABX", "MOS", "CMOS", "MUSHRA")
@@ -23,7 +38,7 @@ REFERENCE: Final = "reference"
 """Name of the hidden reference of a MUSHRA test among the systems."""
 
 SPOILED: Final = "buried in noise"
-"""Name of the sound of an attention check that nobody who listens takes for good."""
+"""Name of the sound of an attention check, which an attentive listener rates as bad."""
 
 SCALES: Final[Mapping[Kind, tuple[int, int]]] = MappingProxyType({"MOS": (1, 5), "CMOS": (-3, 3), "MUSHRA": (0, 100)})
 """Lowest and highest rating: ITU-T P.800 annexes B and E, ITU-R BS.1534."""
@@ -41,6 +56,15 @@ _QUESTIONS: Final[Mapping[Kind, str]] = MappingProxyType(
 _MOST_IN_A_TRIAL: Final = 12
 _LETTERS: Final = "ABCDEFGHIJKL"
 _SPOILED_MOS: Final = 2
+
+TARGET_LUFS: Final = -23.0
+"""Loudness that clips are brought to where their peaks allow: EBU R 128's."""
+
+ANCHORS: Final = {"anchor35": 3500.0, "anchor70": 7000.0}
+"""The anchors of Recommendation ITU-R BS.1534-3: names, and the ends of their pass-bands in Hz."""
+
+_CEILING: Final = -1.0
+"""dBTP that no clip is raised above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +103,7 @@ class Trial:
         return None
 
     def passed(self, answer: str | float) -> bool:
-        """Whether a check was answered as by somebody who listens; of other trials always."""
+        """Whether a check was answered as an attentive listener would; of other trials always."""
         if not self.check:
             return True
         if self.answer is not None:
@@ -93,7 +117,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class ListeningTest:
-    """A listening test, complete before anybody is asked.
+    """A listening test, complete before the first listener.
 
     Args:
         name: what it is called.
@@ -106,7 +130,7 @@ class ListeningTest:
         checks: attention checks for each listener, spread over the test: one of the sounds is buried in noise, so
             that the answer is plain. MUSHRA has none: there the hidden reference and the anchors tell.
 
-    Raises RequestInvalid: an item without one of the systems, fewer systems than the kind needs, no reference
+    Raises ArgumentError: an item without one of the systems, fewer systems than the kind needs, no reference
     where it is needed, sounds whose loudness cannot be matched.
     """
 
@@ -125,14 +149,14 @@ class ListeningTest:
         self._check()
         sounds, gains = {}, {}
         for item, clips in self.items.items():
-            heard = dict(clips)
+            all_clips = dict(clips)
             if self.kind == "MUSHRA":
-                heard[REFERENCE] = self.references[item]
-                heard |= _anchors(item, heard[REFERENCE])
+                all_clips[REFERENCE] = self.references[item]
+                all_clips |= _anchors(item, all_clips[REFERENCE])
             if self.lufs is not None:
-                matched = _matched(item, heard, self.lufs)
-                heard, gains[item] = dict(matched.clips), matched.gains
-            for system, clip in heard.items():
+                matched = _matched(item, all_clips, self.lufs)
+                all_clips, gains[item] = dict(matched.clips), matched.gains
+            for system, clip in all_clips.items():
                 sounds[item, system] = Stimulus(self._blind(item, system), system, item, clip)
         object.__setattr__(self, "question", self.question or _QUESTIONS[self.kind])
         object.__setattr__(self, "gains", MappingProxyType(gains))
@@ -169,10 +193,10 @@ class ListeningTest:
         Orders are drawn for each listener; which of a pair comes first alternates over listeners, items and pairs:
         every two listeners in a row are balanced, and a listener hears each pair either way round, as often as the
         number of items allows. The systems of MOS follow a Latin square over listeners.
-        Raises RequestInvalid when ``listener`` is no whole number from 0.
+        Raises ArgumentError when ``listener`` is no whole number from 0.
         """
         if type(listener) is not int or listener < 0:
-            raise RequestInvalid.of("listener", "Input should be a whole number from 0")
+            raise ArgumentError.of("listener", "Input should be a whole number from 0")
         draw = np.random.default_rng((self.seed, listener))
         if self.kind == "MOS":
             order = self._single(listener, draw)
@@ -215,14 +239,14 @@ class ListeningTest:
         for place, item in enumerate(self.items):
             shift = (listener + place) % len(systems)
             rows.append([(item, systems[(step + shift) % len(systems)]) for step in range(len(systems))])
-        # A round has every item once: the same sentence never comes twice in a row, as P.800 asks.
-        asked: list[tuple[str, str]] = []
+        # A round has every item once: the same sentence never comes twice in a row, as P.800 demands.
+        sequence: list[tuple[str, str]] = []
         for step in range(len(systems)):
             order = draw.permutation(len(rows))
-            if asked and len(rows) > 1 and rows[order[0]][0][0] == asked[-1][0]:
+            if sequence and len(rows) > 1 and rows[order[0]][0][0] == sequence[-1][0]:
                 order = np.roll(order, 1)
-            asked += [rows[place][step] for place in order]
-        return [Trial("", "MOS", item, {"A": self._stimuli[item, system]}) for item, system in asked]
+            sequence += [rows[place][step] for place in order]
+        return [Trial("", "MOS", item, {"A": self._stimuli[item, system]}) for item, system in sequence]
 
     def _mushra(self, draw: np.random.Generator) -> list[Trial]:
         trials = []
@@ -267,51 +291,99 @@ class ListeningTest:
 
     def _check(self) -> None:
         if self.kind not in KINDS:
-            raise RequestInvalid.of("kind", f"{self.kind!r} is none of {', '.join(KINDS)}", type="literal_error")
+            raise ArgumentError.of("kind", f"{self.kind!r} is none of {', '.join(KINDS)}")
         if not self.items:
-            raise RequestInvalid.of("items", "there is nothing to listen to", type="too_short")
+            raise ArgumentError.of("items", "there is nothing to listen to")
         systems = list(self.systems)
         least = 1 if self.kind in {"MOS", "MUSHRA"} else 2
         if len(systems) < least:
-            raise RequestInvalid.of("items", f"{self.kind} compares {least} systems or more", type="too_short")
-        troubles = []
+            raise ArgumentError.of("items", f"{self.kind} compares {least} systems or more")
         for item, clips in self.items.items():
             if set(clips) != set(systems):
-                message = (
-                    f"item {item!r} has {', '.join(sorted(clips)) or 'nothing'}; the first has {', '.join(systems)}"
-                )
-                troubles.append(FieldError(("body", "items"), "systems_differ", message))
+                names = ", ".join(sorted(clips)) or "nothing"
+                raise ArgumentError.of("items", f"item {item!r} has {names}; the first has {', '.join(systems)}")
             if self.kind == "MUSHRA" and item not in self.references:
-                message = f"item {item!r} has no reference, which MUSHRA rates against"
-                troubles.append(FieldError(("body", "references"), "missing", message))
+                raise ArgumentError.of("references", f"item {item!r} has no reference, which MUSHRA rates against")
         if self.kind == "MUSHRA":
             taken = sorted({REFERENCE, *ANCHORS} & set(systems))
             if taken:
-                troubles.append(FieldError(("body", "items"), "name_taken", f"{taken[0]!r} is added by itself"))
+                raise ArgumentError.of("items", f"MUSHRA adds {taken[0]!r} itself: no system can have that name")
             if len(systems) + 1 + len(ANCHORS) > _MOST_IN_A_TRIAL:
                 message = f"a trial has at most {_MOST_IN_A_TRIAL} sounds, the reference and two anchors among them"
-                troubles.append(FieldError(("body", "items"), "too_long", message))
-        if self.checks and self.kind == "MUSHRA":
-            message = "a MUSHRA test has its hidden reference and anchors to tell who listens"
-            troubles.append(FieldError(("body", "checks"), "unsupported", message))
-        if type(self.checks) is not int or self.checks < 0:
-            troubles.append(FieldError(("body", "checks"), "int_type", "Input should be a whole number from 0"))
-        if type(self.seed) is not int or self.seed < 0:
-            troubles.append(FieldError(("body", "seed"), "int_type", "Input should be a whole number from 0"))
-        if troubles:
-            raise RequestInvalid(troubles)
+                raise ArgumentError.of("items", message)
+            if self.checks:
+                raise ArgumentError.of("checks", "MUSHRA has its hidden reference and anchors to show who listens")
+        for name, value in (("checks", self.checks), ("seed", self.seed)):
+            if type(value) is not int or value < 0:
+                raise ArgumentError.of(name, "Input should be a whole number from 0")
 
 
 def _anchors(item: str, reference: Clip) -> dict[str, Clip]:
     try:
         return {name: anchor(reference, cutoff) for name, cutoff in ANCHORS.items()}
-    except RequestInvalid as error:
-        raise RequestInvalid.of("references", f"{item!r}: {error.errors[0].msg}") from error
+    except ArgumentError as error:
+        raise ArgumentError.of("references", f"{item!r}: {error}") from error
 
 
-def _matched(item: str, clips: Mapping[str, Clip], lufs: float) -> Any:
+def _matched(item: str, clips: Mapping[str, Clip], lufs: float) -> MatchedClips:
     try:
         return match_loudness(clips, lufs)
-    except RequestInvalid as error:
-        (first,) = error.errors
-        raise RequestInvalid.of("items", f"{item!r} by {first.field!r}: {first.msg}") from error
+    except ArgumentError as error:
+        raise ArgumentError.of("items", f"{item!r} by {error.argument!r}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedClips:
+    """Clips at one loudness: ``gains`` in dB say what was done to each, ``lufs`` what they have now."""
+
+    clips: Mapping[str, Clip]
+    gains: Mapping[str, float]
+    lufs: float
+
+
+def match_loudness(clips: Mapping[str, Clip], lufs: float = TARGET_LUFS) -> MatchedClips:
+    """Bring clips to the same integrated loudness (ITU-R BS.1770-4) by one gain each.
+
+    To ``lufs``, or lower where a clip's true peak would rise above -1 dBTP: all go down together, nothing is
+    limited. Raises ArgumentError naming a clip whose loudness is not defined (shorter than 0.4 s, or silent).
+    """
+    measured: dict[str, float] = {}
+    rooms: list[float] = [lufs]
+    for name, clip in clips.items():
+        subject = Subject(clip)
+        try:
+            measured[name] = loudness(subject)
+            rooms.append(measured[name] + _CEILING - true_peak(subject))
+        except Undefined as error:
+            raise ArgumentError.of(name, f"its loudness cannot be matched: {error}") from error
+    target = min(rooms)
+    gains = {name: target - level for name, level in measured.items()}
+    amplified = {name: _amplified(clip, gains[name]) for name, clip in clips.items()}
+    return MatchedClips(amplified, gains, target)
+
+
+def anchor(clip: Clip, cutoff: float) -> Clip:
+    """Return the clip low-passed for use as an anchor: Recommendation ITU-R BS.1534-3 (2015), section 5.1.
+
+    Pass-band to ``cutoff`` Hz with at most 0.1 dB of ripple; at 8/7 of it at least 25 dB down, at 9/7 at least 50
+    (for 3.5 kHz: at 4 and 4.5 kHz). A linear-phase filter whose delay is taken out. Raises ArgumentError when
+    the clip's rate leaves nothing to take away.
+    """
+    from scipy.signal import fftconvolve, firwin, kaiserord
+
+    if cutoff * 9 / 7 >= clip.rate / 2:
+        message = f"a clip of {clip.rate} Hz has nothing above {cutoff * 9 / 7:.0f} Hz to take away"
+        raise ArgumentError.of("clip", message)
+    # 60 dB at the end of the transition, which ends where 25 dB are asked for; its ripple is then far below 0.1 dB.
+    width = cutoff / 7
+    taps, beta = kaiserord(60.0, 2 * width / clip.rate)
+    taps |= 1  # odd: a whole number of samples of delay
+    kernel = firwin(taps, cutoff + width / 2, window=("kaiser", beta), fs=clip.rate)
+    filtered = fftconvolve(clip.samples.astype(np.float64), kernel, mode="full")
+    half = taps // 2
+    return replace(clip, samples=np.clip(filtered[half : half + len(clip)], -1.0, 1.0).astype(np.float32))
+
+
+def _amplified(clip: Clip, gain: float) -> Clip:
+    factor = 10.0 ** (gain / 20.0)
+    return replace(clip, samples=(clip.samples * np.float32(factor)).clip(-1.0, 1.0).astype(np.float32))

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from voicelab.errors import RequestInvalid
-from voicelab.experiments.listening.design import REFERENCE, SCALES, ListeningTest
-from voicelab.experiments.listening.stimuli import ANCHORS
+from voicelab.errors import ArgumentError
+from voicelab.experiments.listening.design import ANCHORS, REFERENCE, SCALES, ListeningTest
 from voicelab.experiments.listening.votes import Ballot
 from voicelab.experiments.statistics import (
     BradleyTerry,
@@ -45,7 +44,7 @@ class ListeningResult:
     over the second, ``p_holm`` their p-values corrected together; ``ranking`` is Bradley and Terry's (AB, three systems
     or more), which takes all votes for independent, ``overall`` Friedman's (MOS and MUSHRA, three systems or more).
     ``mixed_model()`` fits a model in which listeners and items are random.
-    ``excluded`` says who does not count, and why; ``notes`` what could not be worked out, and what these votes cannot
+    ``excluded`` says who does not count, and why; ``notes`` what could not be computed, and what these votes cannot
     show; ``frame`` are the rows that count.
     """
 
@@ -64,10 +63,10 @@ class ListeningResult:
         """Fit a linear mixed model to the ratings that count, with listeners and items as random effects.
 
         Of MOS and MUSHRA, there of the systems alone; see ``voicelab.experiments.statistics.mixed_model``, which says
-        when to prefer it to Friedman's test, and what it raises. RequestInvalid for a test without ratings of systems.
+        when to prefer it to Friedman's test, and what it raises. ArgumentError for a test without ratings of systems.
         """
         if self.kind not in {"MOS", "MUSHRA"}:
-            raise RequestInvalid.of("kind", f"{self.kind} has no ratings of single systems; MOS and MUSHRA have")
+            raise ArgumentError.of("kind", f"{self.kind} has no ratings of single systems; MOS and MUSHRA have")
         # Only a MUSHRA test has these names to itself.
         added = self.frame["system"].isin([REFERENCE, *ANCHORS]) & (self.kind == "MUSHRA")
         return mixed_model(self.frame[~added], confidence=confidence)
@@ -99,11 +98,11 @@ def analyse(test: ListeningTest, votes: Ballot | pd.DataFrame, *, confidence: fl
     - ABX: the exact binomial test of right answers against chance, one-sided. Who guesses is right by chance in every
       trial, so that all trials are independent, whoever answers; the share's interval speaks of these listeners.
 
-    A note says where so few listeners cannot give a p-value below 0.05. Raises RequestInvalid when there are no votes.
+    A note says where so few listeners cannot give a p-value below 0.05. Raises ArgumentError when there are no votes.
     """
     frame = votes.frame() if isinstance(votes, Ballot) else votes
     if frame.empty:
-        raise RequestInvalid.of("votes", "nobody has voted yet", type="too_short")
+        raise ArgumentError.of("votes", "there are no votes yet")
     # A table that was read from a file may have numbers for names.
     frame = frame.assign(listener=frame["listener"].map(str))
     excluded = _inattentive(frame)
@@ -114,15 +113,15 @@ def analyse(test: ListeningTest, votes: Ballot | pd.DataFrame, *, confidence: fl
         excluded |= screened.excluded
         frame = screened.frame
     if frame.empty:
-        work.notes.append("Nobody is left whose votes count.")
+        work.notes.append("No listener is left whose votes count.")
     elif test.kind in {"AB", "ABX"}:
         work.choices(frame)
     elif test.kind == "CMOS":
         work.comparisons(frame)
     else:
         work.ratings(frame)
-    corrected = list(holm([found.p for found in work.tests.values()])) if work.tests else []
-    work.tell_too_few()
+    corrected = list(holm([test.p for test in work.tests.values()])) if work.tests else []
+    work.note_too_few()
     return ListeningResult(
         kind=test.kind,
         listeners=int(frame["listener"].nunique()),
@@ -139,16 +138,16 @@ def analyse(test: ListeningTest, votes: Ballot | pd.DataFrame, *, confidence: fl
 
 def _inattentive(frame: pd.DataFrame) -> dict[str, str]:
     checks = frame[frame["check"]].drop_duplicates(["listener", "trial"])
-    found = {}
+    excluded = {}
     for name, rows in checks.groupby("listener"):
         failed = int((~rows["passed"].astype(bool)).sum())
         if failed > _FAILED_CHECKS * len(rows):
-            found[str(name)] = f"failed {failed} of {len(rows)} attention checks"
-    return found
+            excluded[str(name)] = f"failed {failed} of {len(rows)} attention checks"
+    return excluded
 
 
 class _Work:
-    """Collects what can be worked out of the votes that count."""
+    """Collects what can be computed of the votes that count."""
 
     def __init__(self, test: ListeningTest, confidence: float) -> None:
         self.test = test
@@ -176,7 +175,7 @@ class _Work:
             wins = [[int(((frame["chosen"] == one) & (frame["other"] == two)).sum()) for two in names] for one in names]
             try:
                 self.ranking = bradley_terry(wins, names)
-            except RequestInvalid as error:
+            except ArgumentError as error:
                 self.notes.append(f"No ranking: {error}")
 
     def _preference(self, pair: tuple[str, str], rows: pd.DataFrame) -> None:
@@ -189,22 +188,22 @@ class _Work:
             )
         elif len(shares) < len(rows):
             self._signed_rank(pair, list(shares), [0.5] * len(shares))
-            found = self.tests[pair]
+            ranks = self.tests[pair]
             # Shares that are all alike have no spread of their own; that of the votes within them is there all the same.
-            low = max(0.0, min(found.estimate.low + 0.5, votes.estimate.low))
-            high = min(1.0, max(found.estimate.high + 0.5, votes.estimate.high))
-            share = replace(found.estimate, value=found.estimate.value + 0.5, low=low, high=high)
-            self.tests[pair] = replace(found, name=f"{found.name}, of listeners' shares", estimate=share)
+            low = max(0.0, min(ranks.estimate.low + 0.5, votes.estimate.low))
+            high = min(1.0, max(ranks.estimate.high + 0.5, votes.estimate.high))
+            share = replace(ranks.estimate, value=ranks.estimate.value + 0.5, low=low, high=high)
+            self.tests[pair] = replace(ranks, name=f"{ranks.name}, of listeners' shares", estimate=share)
 
     def comparisons(self, frame: pd.DataFrame) -> None:
         """CMOS: every rating is turned so that it is of the pair's second against its first."""
         for one, two in self.test.pairs:
-            asked = frame[frame[["system", "against"]].isin([one, two]).all(axis=1)]
-            if asked.empty:
+            rows = frame[frame[["system", "against"]].isin([one, two]).all(axis=1)]
+            if rows.empty:
                 continue
-            ratings = asked["rating"].where(asked["system"] == two, -asked["rating"])
-            self._score(f"{two} against {one}", list(ratings), list(asked["listener"]))
-            means = ratings.groupby(asked["listener"]).mean()
+            ratings = rows["rating"].where(rows["system"] == two, -rows["rating"])
+            self._score(f"{two} against {one}", list(ratings), list(rows["listener"]))
+            means = ratings.groupby(rows["listener"]).mean()
             self._signed_rank((one, two), [0.0] * len(means), list(means))
 
     def ratings(self, frame: pd.DataFrame) -> None:
@@ -222,10 +221,10 @@ class _Work:
         if len(named) > 2 and len(means) > 1:
             try:
                 self.overall = friedman(means[named].to_numpy(), named)
-            except RequestInvalid as error:
+            except ArgumentError as error:
                 self.notes.append(f"No Friedman test: {error}")
 
-    def tell_too_few(self) -> None:
+    def note_too_few(self) -> None:
         """Say so when no votes whatever of so few listeners could give a small p."""
         # The signs of n differences fall in 2^n ways, of which the two outermost are the furthest out.
         least = [2.0 ** (1 - self._listeners[pair]) if pair in self._listeners else 0.0 for pair in self.tests]

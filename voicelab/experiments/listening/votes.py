@@ -1,4 +1,4 @@
-"""Votes: what listeners answered, checked against their trials, in one SQLite file that several may write."""
+"""Votes: what listeners are shown and what they answered, in one SQLite file that several may write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from voicelab.experiments.listening.design import SCALES, ListeningTest, Trial
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Ballot", "Vote"]
+__all__ = ["Ballot", "Session", "Vote"]
 
 _VERSION: Final = 1
 _TABLES: Final = """
@@ -36,6 +36,8 @@ CREATE TABLE vote (
     PRIMARY KEY (listener, place)
 );
 """
+_MOST: Final = 2**31
+"""Above every count that occurs, and small enough for an integer of SQLite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Vote:
 
     @property
     def passed(self) -> bool:
-        """Whether a check was answered as by somebody who listens; of other trials always."""
+        """Whether a check was answered as an attentive listener would; of other trials always."""
         return self.trial.passed(next(iter(self.answers.values())))
 
 
@@ -90,9 +92,9 @@ class Ballot:
         if any("\ud800" <= character <= "\udfff" for character in name):
             raise RequestInvalid.of("listener", "a name needs whole characters, and here is half of one")
         with self._writing() as store:
-            known = store.execute("SELECT number FROM listener WHERE name = ?", (name,)).fetchone()
-            if known is not None:
-                return int(known[0])
+            row = store.execute("SELECT number FROM listener WHERE name = ?", (name,)).fetchone()
+            if row is not None:
+                return int(row[0])
             number = int(store.execute("SELECT COUNT(*) FROM listener").fetchone()[0])
             store.execute("INSERT INTO listener VALUES (?, ?, ?)", (number, name, _now()))
             return number
@@ -103,8 +105,8 @@ class Ballot:
         return tuple(name for (name,) in self._read("SELECT name FROM listener ORDER BY number"))
 
     def next_trial(self, listener: int) -> Trial | None:
-        """Return what the listener is asked next; None when all is answered. Raises NotFound for nobody's number."""
-        self._known(listener)
+        """Return what the listener is asked next; None when all is answered. Raises NotFound for an unknown number."""
+        self._name_of(listener)
         done = {place for (place,) in self._read("SELECT place FROM vote WHERE listener = ?", listener)}
         trials = self.test.trials(listener)
         return next((trial for place, trial in enumerate(trials) if place not in done), None)
@@ -116,9 +118,9 @@ class Ballot:
 
         Raises RequestInvalid for an answer that the trial has not, NotFound for a trial that the listener has not.
         """
-        name = self._known(listener)
-        place, asked = self._trial(listener, trial)
-        given = checked(asked, answers)
+        name = self._name_of(listener)
+        place, question = self._trial(listener, trial)
+        given = checked(question, answers)
         if not (math.isfinite(seconds) and seconds >= 0):
             raise RequestInvalid.of("seconds", "Input should be a number, 0 or more")
         with self._writing() as store:
@@ -129,20 +131,20 @@ class Ballot:
                 )
             except sqlite3.IntegrityError:
                 raise RequestInvalid.of("trial", "this trial was answered before", type="duplicate") from None
-        return Vote(name, asked, given, float(seconds), int(plays))
+        return Vote(name, question, given, float(seconds), int(plays))
 
     def votes(self) -> tuple[Vote, ...]:
-        """Return all votes, listener by listener, in the order in which they were asked."""
+        """Return all votes, listener by listener, in the order in which they were trial."""
         query = """
             SELECT number, name, place, answers, seconds, plays FROM vote JOIN listener ON listener = number
             ORDER BY number, place
         """
         trials: dict[int, tuple[Trial, ...]] = {}
-        found = []
+        votes = []
         for number, name, place, answers, seconds, plays in self._read(query):
-            asked = trials.setdefault(number, self.test.trials(number))
-            found.append(Vote(name, asked[place], json.loads(answers), seconds, plays))
-        return tuple(found)
+            own = trials.setdefault(number, self.test.trials(number))
+            votes.append(Vote(name, own[place], json.loads(answers), seconds, plays))
+        return tuple(votes)
 
     def frame(self) -> pd.DataFrame:
         """Return the votes as a tidy table, unblinded: one row for each rating, or for each choice.
@@ -188,11 +190,11 @@ class Ballot:
                     raise StoreError(f"{self.path} {message}, or begin anew in another file")
                 raise StoreError(f"{self.path} holds the votes of another test; give each its own file")
 
-    def _known(self, listener: int) -> str:
-        found = self._read("SELECT name FROM listener WHERE number = ?", listener)
-        if not found:
-            raise NotFound(f"nobody has the number {listener}; join first")
-        return str(found[0][0])
+    def _name_of(self, listener: int) -> str:
+        rows = self._read("SELECT name FROM listener WHERE number = ?", listener)
+        if not rows:
+            raise NotFound(f"no listener has the number {listener}; join first")
+        return str(rows[0][0])
 
     def _trial(self, listener: int, id: str) -> tuple[int, Trial]:
         for place, trial in enumerate(self.test.trials(listener)):
@@ -275,3 +277,67 @@ def _rows(vote: Vote) -> Iterator[dict[str, Any]]:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class Session:
+    """A Ballot as its listeners see it: nothing here says which sound is which."""
+
+    def __init__(self, ballot: Ballot) -> None:
+        self.ballot = ballot
+        self._stimuli = ballot.test.stimuli
+
+    def join(self, name: object) -> dict[str, Any]:
+        """Return ``{"listener": number}``. Raises RequestInvalid for a name that is none."""
+        if not isinstance(name, str):
+            raise RequestInvalid.of("name", "a listener needs a name", type="string_type")
+        return {"listener": self.ballot.join(name)}
+
+    def trial(self, listener: object) -> dict[str, Any] | None:
+        """Return what the listener is asked next, None at the end. Raises NotFound for an unknown number."""
+        trial = self.ballot.next_trial(_number(listener))
+        if trial is None:
+            return None
+        place = int(trial.id.partition("-")[2])
+        return {
+            "id": trial.id,
+            "kind": trial.kind,
+            "question": self.ballot.test.question,
+            "place": place,
+            "total": len(self.ballot.test.trials(_number(listener))),
+            "letters": [{"letter": letter, "sound": sound.id} for letter, sound in trial.slots.items()],
+            "reference": trial.reference.id if trial.reference is not None else None,
+            "scale": SCALES.get(trial.kind),
+        }
+
+    def sound(self, id: object) -> bytes:
+        """Return a sound as a WAV file, by its blind id. Raises NotFound for any other."""
+        stimulus = self._stimuli.get(id) if isinstance(id, str) else None
+        if stimulus is None:
+            raise NotFound("there is no such sound")
+        clip = stimulus.clip
+        # A browser's decoder takes any rate; the file formats of the service only some.
+        return clip.to_bytes("wav") if clip.rate == 44_100 else clip.resample(44_100).to_bytes("wav")
+
+    def vote(self, listener: object, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Keep an answer: ``{"trial": …, "answers": {…}, "seconds": …, "plays": …}``.
+
+        Raises RequestInvalid, which names what is wrong, and NotFound.
+        """
+        trial, answers = body.get("trial"), body.get("answers")
+        if not isinstance(trial, str):
+            raise RequestInvalid.of("trial", "Input should be the id of a trial", type="string_type")
+        if not isinstance(answers, Mapping):
+            raise RequestInvalid.of("answers", "Input should be an object", type="model_type")
+        seconds, plays = body.get("seconds", 0.0), body.get("plays", 0)
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < _MOST:
+            raise RequestInvalid.of("seconds", "Input should be a number, 0 or more", type="float_type")
+        if type(plays) is not int or not 0 <= plays < _MOST:
+            raise RequestInvalid.of("plays", "Input should be a whole number from 0", type="int_type")
+        self.ballot.vote(_number(listener), trial, answers, seconds=seconds, plays=plays)
+        return {"kept": True}
+
+
+def _number(listener: object) -> int:
+    if type(listener) is not int or not 0 <= listener < _MOST:
+        raise NotFound("no listener has this number; join first")
+    return listener

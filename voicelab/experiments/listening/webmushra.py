@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from voicelab.audio.clip import Clip
-from voicelab.errors import RequestInvalid, StoreError
-from voicelab.experiments.listening.design import REFERENCE, Kind, ListeningTest
-from voicelab.experiments.listening.stimuli import ANCHORS
+from voicelab.errors import ArgumentError, StoreError
+from voicelab.experiments.listening.design import ANCHORS, REFERENCE, Kind, ListeningTest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +44,7 @@ def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_
     """Write the test as webMUSHRA's files: ``<name>.yaml`` and a folder of WAV files; return the YAML's path.
 
     ``root`` is where the files will be below webMUSHRA's own folder, such as ``"configs/resources/mytest"``. The pages
-    are in random order, drawn there. Raises RequestInvalid for AB and CMOS, which webMUSHRA has not, and
+    are in random order, drawn there. Raises ArgumentError for AB and CMOS, which webMUSHRA has not, and
     StoreError when the disk fails.
     """
     import yaml
@@ -53,7 +52,7 @@ def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_
     kind = _TYPES.get(test.kind)
     if kind is None:
         message = f"webMUSHRA has no {test.kind} test; it has {', '.join(_TYPES)}"
-        raise RequestInvalid.of("kind", message, type="unsupported")
+        raise ArgumentError.of("kind", message)
     folder = Path(folder)
     name = _file_name(test.name)
     sounds = _Sounds(folder / f"{name}-audio", f"{root.rstrip('/')}/{name}-audio".lstrip("/"), rate)
@@ -96,18 +95,18 @@ def import_webmushra(path: str | Path, root: str | Path, **options: Any) -> List
 
     The test is called by its testId, which its results name. An item is a page by its id, a system a stimulus by its
     name. ABX compares every stimulus with the reference. ``options`` go to ListeningTest. Raises StoreError when a file
-    cannot be read, RequestInvalid for pages that are no listening test of ours: of likert_single_stimulus, those whose
+    cannot be read, ArgumentError for pages that are no listening test of ours: of likert_single_stimulus, those whose
     points are not 1 to 5.
     """
     path, root = Path(path), Path(root)
     config = _read(path)
     if not isinstance(config, Mapping) or not isinstance(config.get("pages"), list):
-        raise RequestInvalid.of("pages", "this is no configuration of webMUSHRA: it has no pages", type="missing")
+        raise ArgumentError.of("pages", "this is no configuration of webMUSHRA: it has no pages")
     pages = [page for page in _flat(config["pages"]) if page.get("type") in _TYPES.values()]
     types = {page["type"] for page in pages}
     if len(types) != 1:
         message = f"all pages that ask for a rating should be of one type; there are {sorted(types) or 'none'}"
-        raise RequestInvalid.of("pages", message, type="pages_differ")
+        raise ArgumentError.of("pages", message)
     kind = next(ours for ours, theirs in _TYPES.items() if theirs == types.copy().pop())
     items: dict[str, dict[str, Clip]] = {}
     references: dict[str, Clip] = {}
@@ -126,9 +125,9 @@ def import_webmushra(path: str | Path, root: str | Path, **options: Any) -> List
                 ]
             ) != [*"12345"]:
                 message = f"page {item!r} asks for {', '.join(points)}; a MOS is of 1, 2, 3, 4, 5"
-                raise RequestInvalid.of("pages", message, type="unsupported")
+                raise ArgumentError.of("pages", message)
         except (KeyError, AttributeError, TypeError) as error:
-            raise RequestInvalid.of("pages", f"a page has no {error}", type="missing") from error
+            raise ArgumentError.of("pages", f"a page has no {error}") from error
         except OSError as error:
             raise StoreError(f"a sound cannot be read: {error}") from error
         items[item] = clips
@@ -141,7 +140,7 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
 
     The table has the columns of ``Ballot.frame()``, so that ``analyse`` takes it. A listener is the participant's name,
     or else the session. Rows of other tests in the same file are left out, and those of who was undecided or answered
-    nothing. Raises StoreError when the file cannot be read, RequestInvalid when a row does not belong to the test
+    nothing. Raises StoreError when the file cannot be read, ArgumentError when a row does not belong to the test
     or is no rating, or all rows are of other tests.
     """
     import pandas as pd
@@ -158,24 +157,24 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
     }
     reader = readers.get(test.kind)
     if reader is None:
-        raise RequestInvalid.of("kind", f"webMUSHRA has no {test.kind} test", type="unsupported")
-    names, found = {_file_name(test.name), test.name}, []
+        raise ArgumentError.of("kind", f"webMUSHRA has no {test.kind} test")
+    names, votes = {_file_name(test.name), test.name}, []
     others = {str(row.get("session_test_id")) for row in rows} - names
     if rows and len(others) == len({row.get("session_test_id") for row in rows}):
         message = f"{path} has results of {', '.join(sorted(others))}, and none of {test.name!r}"
-        raise RequestInvalid.of("results", message, type="not_found")
+        raise ArgumentError.of("results", message)
     for number, row in enumerate(rows, start=2):
         if row.get("session_test_id") not in names:
             continue
         if row.get("choice_answer", row.get("stimuli_rating")) in _UNANSWERED:
             continue
         try:
-            found.append({"kind": test.kind, "check": False, "passed": True, "plays": 0, **reader(test, row)})
+            votes.append({"kind": test.kind, "check": False, "passed": True, "plays": 0, **reader(test, row)})
         except (KeyError, ValueError, TypeError) as error:
-            raise RequestInvalid.of(
+            raise ArgumentError.of(
                 "results", f"line {number} of {path} is no vote of {test.name!r}: {error}"
             ) from error
-    return pd.DataFrame(found)
+    return pd.DataFrame(votes)
 
 
 def _read(path: Path) -> Any:
@@ -186,7 +185,7 @@ def _read(path: Path) -> Any:
         try:
             return yaml.safe_load(text)
         except yaml.YAMLError:
-            return yaml.safe_load(_LOOSE.sub(lambda found: f"{found[1]} {json.dumps(found[2])}", text))
+            return yaml.safe_load(_LOOSE.sub(lambda line: f"{line[1]} {json.dumps(line[2])}", text))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise StoreError(f"{path} cannot be read as YAML: {error}") from error
 
@@ -194,7 +193,7 @@ def _read(path: Path) -> Any:
 def _mushra_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
     system, score = row["rating_stimulus"], float(row["rating_score"])
     if system not in {*test.systems, REFERENCE, *ANCHORS} or not 0 <= score <= 100:
-        raise RequestInvalid.of("rating", f"{system!r} rated {score:g}")
+        raise ArgumentError.of("rating", f"{system!r} rated {score:g}")
     return {**_common(test, row, "rating_time", row["trial_id"]), "system": system, "rating": score}
 
 
@@ -203,7 +202,7 @@ def _abx_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
     item, one, two = pages.get(row["trial_id"], (row["trial_id"], REFERENCE, row["choice_non_reference"]))
     answer = row["choice_answer"]
     if answer not in {"correct", "incorrect"} or not {one, two} <= set(test.systems):
-        raise RequestInvalid.of("choice", f"{one!r} and {two!r}: {answer!r}")
+        raise ArgumentError.of("choice", f"{one!r} and {two!r}: {answer!r}")
     chosen, other = (one, two) if answer == "correct" else (two, one)
     common = _common(test, row, "choice_time", item)
     return {**common, "chosen": chosen, "other": other, "right": answer == "correct"}
@@ -212,13 +211,13 @@ def _abx_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
 def _mos_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
     system, rating = row["stimuli"], float(row["stimuli_rating"])
     if system not in test.systems or not 1 <= rating <= 5:
-        raise RequestInvalid.of("rating", f"{system!r} rated {rating:g}")
+        raise ArgumentError.of("rating", f"{system!r} rated {rating:g}")
     return {**_common(test, row, "rating_time", row["trial_id"]), "system": system, "rating": rating}
 
 
 def _common(test: ListeningTest, row: Mapping[str, str], time: str, item: str) -> dict[str, Any]:
     if item not in test.items:
-        raise RequestInvalid.of("trial_id", f"there is no item {item!r}")
+        raise ArgumentError.of("trial_id", f"there is no item {item!r}")
     listener = row.get("name") or row.get("email") or row.get("session_uuid") or "anonymous"
     # webMUSHRA counts milliseconds.
     return {"listener": listener, "trial": row["trial_id"], "item": item, "seconds": float(row[time] or 0) / 1e3}
@@ -239,10 +238,10 @@ class _Sounds:
 
     def write(self, item: str, clips: Mapping[str, Clip]) -> dict[str, str]:
         """Return where each clip is, as webMUSHRA will find it."""
-        made = {name: clip.resample(self._rate) for name, clip in clips.items()}
-        longest = max(len(clip) for clip in made.values())
+        resampled = {name: clip.resample(self._rate) for name, clip in clips.items()}
+        longest = max(len(clip) for clip in resampled.values())
         files = {}
-        for name, clip in made.items():
+        for name, clip in resampled.items():
             padded = replace(clip, samples=np.pad(clip.samples, (0, longest - len(clip))))
             file = self._free(f"{_file_name(item)}--{_file_name(name)}")
             # Written by the standard library: rates that the service's formats have not are welcome here.

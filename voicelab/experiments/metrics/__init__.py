@@ -1,10 +1,9 @@
 """Figures of clips: what is measured, on what definition, and how to add one's own."""
 
-from voicelab.experiments.metrics.catalogue import BASIC, METRICS, available
 from voicelab.experiments.metrics.latency import underruns_at
-from voicelab.experiments.metrics.listeners import Dnsmos, Resemblyzer
-from voicelab.experiments.metrics.measure import measure, measure_rows
+from voicelab.experiments.metrics.measure import BASIC, METRICS, available, measure, measure_rows
 from voicelab.experiments.metrics.metric import Metric, MosPredictor, SpeakerEncoder, Subject, Tools, Undefined
+from voicelab.experiments.metrics.models import Dnsmos, Resemblyzer
 
 __all__ = [
     "BASIC",

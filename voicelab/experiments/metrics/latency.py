@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from voicelab.audio.clip import Provenance
 from voicelab.audio.formats import header_bytes
-from voicelab.errors import RequestInvalid
+from voicelab.errors import ArgumentError
 from voicelab.experiments.metrics.metric import Metric, Subject, Undefined
 
 __all__ = ["buffer_needed", "first_audio", "rtf", "stalled", "underruns", "underruns_at"]
@@ -21,7 +21,7 @@ _BUFFER_S = 0.2
 
 def _provenance(subject: Subject) -> Provenance:
     if subject.clip.provenance is None:
-        raise Undefined("the clip has no provenance, so nobody knows when it arrived")
+        raise Undefined("the clip has no provenance, and so no arrival times")
     return subject.clip.provenance
 
 
@@ -81,10 +81,10 @@ def stalled(subject: Subject) -> float:
 def underruns_at(buffer_s: float) -> Metric:
     """Return the metric that counts underruns when playback begins with ``buffer_s`` seconds received.
 
-    Raises RequestInvalid unless it is a number from 0.
+    Raises ArgumentError unless it is a number from 0.
     """
     if not (math.isfinite(buffer_s) and buffer_s >= 0.0):
-        raise RequestInvalid.of("buffer_s", "Input should be a number of seconds from 0")
+        raise ArgumentError.of("buffer_s", "Input should be a number of seconds from 0")
 
     return Metric(f"underruns_{round(buffer_s * 1000)}ms", "", partial(_underruns, buffer_s=buffer_s), better="lower")
 

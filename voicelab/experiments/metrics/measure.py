@@ -1,4 +1,4 @@
-"""Measure clips: one row a clip, one column a metric."""
+"""All metrics by name, and measuring by them: one row a clip, one column a metric."""
 
 from __future__ import annotations
 
@@ -7,21 +7,142 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
+from importlib.metadata import entry_points
 from multiprocessing import get_context
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, Protocol
 
 from voicelab.audio.clip import Clip
-from voicelab.errors import RequestInvalid
-from voicelab.experiments.metrics.catalogue import BASIC, resolve
-from voicelab.experiments.metrics.listeners import encoder_of, predictor_of
-from voicelab.experiments.metrics.metric import Metric, Subject, Tools, Undefined
-from voicelab.experiments.metrics.words import recognizer_of
+from voicelab.errors import ArgumentError
+from voicelab.experiments.metrics import distances, latency, level, models, pitch, words
+from voicelab.experiments.metrics.metric import Metric, Need, Subject, Tools, Undefined
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Audible", "measure", "measure_rows"]
+__all__ = ["BASIC", "GROUP", "METRICS", "Audible", "available", "measure", "measure_rows", "resolve"]
+
+GROUP = "voicelab.metrics"
+"""Entry points of this group add metrics: each names a Metric, or several in a list or tuple."""
+
+_TEXT: tuple[Need, ...] = ("text",)
+_REFERENCE: tuple[Need, ...] = ("reference",)
+
+_OWN = (
+    Metric("duration", "s", level.duration),
+    Metric("level", "dBFS", level.level),
+    Metric("peak", "dBFS", level.peak),
+    Metric("true_peak", "dBTP", level.true_peak),
+    Metric("loudness", "LUFS", level.loudness),
+    Metric("snr", "dB", level.snr, better="higher"),
+    Metric("speech_time", "s", words.speech_time),
+    Metric("pauses", "", words.pauses),
+    Metric("pause_time", "s", words.pause_time),
+    Metric("longest_pause", "s", words.longest_pause),
+    Metric("word_rate", "1/s", words.word_rate),
+    Metric("syllable_rate", "1/s", words.syllable_rate, needs=_TEXT),
+    Metric("spectral_tilt", "dB/octave", pitch.spectral_tilt),
+    Metric("f0_median", "Hz", pitch.f0_median, slow=True),
+    Metric("f0_geometric_mean", "Hz", pitch.f0_geometric_mean, slow=True),
+    Metric("f0_sd", "semitones", pitch.f0_sd, slow=True),
+    Metric("f0_range", "semitones", pitch.f0_range, slow=True),
+    Metric("voiced_share", "", pitch.voiced_share, slow=True),
+    Metric("jitter", "%", pitch.jitter, better="lower", slow=True),
+    Metric("shimmer_local", "%", pitch.shimmer_local, better="lower", slow=True),
+    Metric("shimmer_rms", "%", pitch.shimmer_rms, better="lower", slow=True),
+    Metric("mfcc_distance", "dB", distances.mfcc_distance, better="lower", needs=_REFERENCE, slow=True),
+    Metric("log_f0_rmse", "semitones", distances.log_f0_rmse, better="lower", needs=_REFERENCE, slow=True),
+    Metric("stoi", "", distances.stoi, "higher", _REFERENCE, module="pystoi", extra="metrics", slow=True),
+    Metric("pesq", "MOS-LQO", distances.pesq, "higher", _REFERENCE, module="pesq", extra="pesq", slow=True),
+    Metric("words", "", words.words, needs=_TEXT),
+    Metric("wer", "", words.wer, "lower", ("text", "recognizer"), module="jiwer", extra="metrics", slow=True),
+    Metric("cer", "", words.cer, "lower", ("text", "recognizer"), module="jiwer", extra="metrics", slow=True),
+    Metric("spectral_similarity", "", models.spectral_similarity, "higher", _REFERENCE, slow=True),
+    Metric(
+        "speaker_similarity",
+        "",
+        models.speaker_similarity,
+        "higher",
+        ("reference", "encoder"),
+        extra="speaker",
+        slow=True,
+    ),
+    Metric("predicted_mos", "MOS", models.predicted_mos, "higher", ("predictor",), extra="mos", slow=True),
+    Metric("first_audio_s", "s", latency.first_audio, better="lower"),
+    Metric("rtf", "", latency.rtf, better="lower"),
+    Metric("underruns", "", latency.underruns, better="lower"),
+    Metric("stalled_s", "s", latency.stalled, better="lower"),
+    Metric("buffer_needed_s", "s", latency.buffer_needed, better="lower"),
+)
+
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _OWN}
+"""voicelab's own metrics by name."""
+
+BASIC = (
+    "duration",
+    "level",
+    "peak",
+    "true_peak",
+    "loudness",
+    "snr",
+    "speech_time",
+    "pauses",
+    "pause_time",
+    "longest_pause",
+    "word_rate",
+)
+"""What ``measure`` measures by default: figures of the clip alone, a millisecond or two for each second of it."""
+
+_RENAMED = {"f0_mean": "f0_geometric_mean", "mcd": "mfcc_distance", "shimmer": "shimmer_rms"}
+
+
+def available() -> dict[str, Metric]:
+    """Return all metrics by name, those of other packages included.
+
+    A registered metric cannot take the name of one of voicelab's own. Raises ArgumentError, which names the
+    entry point, for one that cannot be loaded or is no Metric.
+    """
+    metrics = dict(METRICS)
+    for entry in entry_points(group=GROUP):
+        try:
+            loaded = entry.load()
+        except Exception as error:
+            raise ArgumentError.of("metrics", f"the entry point {entry.value} cannot be loaded: {error}") from error
+        for metric in (loaded,) if isinstance(loaded, Metric) else tuple(loaded):
+            if not isinstance(metric, Metric):
+                raise ArgumentError.of("metrics", f"the entry point {entry.value} is no Metric: {metric!r}")
+            if metric.name in METRICS:
+                raise ArgumentError.of("metrics", f"{entry.value} takes the name of voicelab's own {metric.name!r}")
+            metrics[metric.name] = metric
+    return metrics
+
+
+def resolve(metrics: Iterable[str | Metric]) -> tuple[Metric, ...]:
+    """Return the metrics that are named or given, in order, each once.
+
+    Raises ArgumentError for an unknown or repeated name, MissingExtra for one that is not installed.
+    """
+    if isinstance(metrics, str):
+        metrics = (metrics,)
+    chosen: dict[str, Metric] = {}
+    for item in metrics:
+        metric = item if isinstance(item, Metric) else METRICS.get(item)
+        if metric is None:
+            everything = available()
+            if item not in everything:
+                now = (
+                    f"it is called {_RENAMED[item]!r} now" if item in _RENAMED else f"there are {', '.join(everything)}"
+                )
+                raise ArgumentError.of("metrics", f"there is no metric {item!r}; {now}")
+            metric = everything[str(item)]
+        if metric.name in chosen:
+            raise ArgumentError.of("metrics", f"{metric.name!r} is there twice")
+        metric.check_installed()
+        chosen[metric.name] = metric
+    if not chosen:
+        raise ArgumentError.of("metrics", "name at least one")
+    return tuple(chosen.values())
+
 
 _CHUNKS_EACH = 4
 
@@ -57,12 +178,12 @@ def measure(
         text: what the clips should say: one text for all, or one for each; None, and where it is not given, is the
             text of a clip's own request.
         tools: recognizer, speaker encoder, MOS predictor and reader of figures, where the defaults do not do.
-        jobs: number of processes. More than one pays for slow metrics (pitch, MCD, words) on some dozens of
+        jobs: number of processes. More than one pays for slow metrics (pitch, MFCC distance, words) on some dozens of
             clips; a script must then guard its beginning with ``if __name__ == "__main__":``, and what is given
             as ``tools`` and ``metrics`` must be picklable.
 
     Raises:
-        RequestInvalid: a metric is unknown, the numbers of clips and references or texts differ, a metric that
+        ArgumentError: a metric is unknown, the numbers of clips and references or texts differ, a metric that
             compares was asked for without a reference, or something cannot be sent to the processes.
         MissingExtra: a metric needs something that is not installed; it says what.
     """
@@ -85,23 +206,23 @@ def measure_rows(
 ) -> list[dict[str, Any]]:
     """Return what ``measure`` does, as dictionaries and without pandas."""
     chosen = resolve(metrics)
-    found = [clips] if isinstance(clips, Clip) else list(clips)
-    for number, clip in enumerate(found):
+    items = [clips] if isinstance(clips, Clip) else list(clips)
+    for number, clip in enumerate(items):
         if not isinstance(clip, Clip) and not callable(getattr(clip, "clip", None)):
-            raise RequestInvalid.of("clips", f"number {number} is a {type(clip).__name__}, not a Clip or a Take")
-    references = _each(reference, len(found), "reference", Clip)
-    texts = _each(text, len(found), "text", str)
+            raise ArgumentError.of("clips", f"number {number} is a {type(clip).__name__}, not a Clip or a Take")
+    references = _each(reference, len(items), "reference", Clip)
+    texts = _each(text, len(items), "text", str)
     if type(jobs) is not int or jobs < 1:
-        raise RequestInvalid.of("jobs", "Input should be a whole number from 1")
+        raise ArgumentError.of("jobs", "Input should be a whole number from 1")
     for metric in chosen:
         if "reference" in metric.needs and reference is None:
-            raise RequestInvalid.of("reference", f"{metric.name} compares clips with a reference, and there is none")
-    work = list(zip(found, references, texts, strict=True))
-    given = tools or Tools()
-    _ready(given, chosen)
+            raise ArgumentError.of("reference", f"{metric.name} compares clips with a reference, and there is none")
+    work = list(zip(items, references, texts, strict=True))
+    tools = tools or Tools()
+    _check_tools(tools, chosen)
     if jobs == 1 or len(work) < 2:
-        return _rows(work, chosen, given)
-    return _in_processes(work, chosen, given, min(jobs, len(work)))
+        return _rows(work, chosen, tools)
+    return _in_processes(work, chosen, tools, min(jobs, len(work)))
 
 
 _Work = list[tuple[Clip | Audible, Clip | None, str | None]]
@@ -112,17 +233,21 @@ def _each(value: Any, count: int, name: str, kind: type) -> list[Any]:
         return [value] * count
     several = list(value)
     if len(several) != count:
-        raise RequestInvalid.of(name, f"there are {len(several)} for {count} clips")
+        raise ArgumentError.of(name, f"there are {len(several)} for {count} clips")
     for number, item in enumerate(several):
         if item is not None and not isinstance(item, kind):
-            raise RequestInvalid.of(name, f"number {number} is a {type(item).__name__}, not a {kind.__name__}")
+            raise ArgumentError.of(name, f"number {number} is a {type(item).__name__}, not a {kind.__name__}")
     return several
 
 
-def _ready(tools: Tools, metrics: Sequence[Metric]) -> None:
+def _check_tools(tools: Tools, metrics: Sequence[Metric]) -> None:
     """Fail before the work starts where a tool is missing."""
     needs = {need for metric in metrics for need in metric.needs}
-    for need, find in (("encoder", encoder_of), ("predictor", predictor_of), ("recognizer", recognizer_of)):
+    for need, find in (
+        ("encoder", models.encoder_of),
+        ("predictor", models.predictor_of),
+        ("recognizer", words.recognizer_of),
+    ):
         if need in needs:
             find(tools)
 
@@ -165,7 +290,7 @@ def _in_processes(work: _Work, metrics: Sequence[Metric], tools: Tools, jobs: in
     try:
         ForkingPickler.dumps((metrics, tools))
     except Exception as error:
-        raise RequestInvalid.of("jobs", f"metrics and tools cannot be sent to other processes: {error}") from error
+        raise ArgumentError.of("jobs", f"metrics and tools cannot be sent to other processes: {error}") from error
     size = -(-len(work) // (jobs * _CHUNKS_EACH))
     chunks = [work[begin : begin + size] for begin in range(0, len(work), size)]
     # spawn: threads, torch's among them, do not survive a fork.
@@ -174,5 +299,5 @@ def _in_processes(work: _Work, metrics: Sequence[Metric], tools: Tools, jobs: in
             done = list(pool.map(partial(_rows, metrics=metrics, tools=tools), chunks))
         except BrokenProcessPool as error:
             reason = 'the processes ended early; does the script guard itself with if __name__ == "__main__":?'
-            raise RequestInvalid.of("jobs", reason) from error
+            raise ArgumentError.of("jobs", reason) from error
     return [row for rows in done for row in rows]

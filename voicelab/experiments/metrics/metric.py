@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples
-from voicelab.errors import MissingExtra, RequestInvalid, VoicelabError
+from voicelab.errors import ArgumentError, MissingExtra, VoicelabError
 from voicelab.voices.transcripts import Recognizer
 
 __all__ = ["Metric", "MosPredictor", "Need", "SpeakerEncoder", "Subject", "Tools", "Undefined"]
@@ -51,7 +51,7 @@ class Tools:
 
     ``recognizer`` hears words (default: voicelab's own, from the extra ``recognition``). ``encoder`` tells
     speakers apart: an object, or the name of an entry point in the group ``voicelab.speaker_encoders``
-    (default "long-term-spectrum"). ``predictor`` predicts a MOS: an object, or a name in the group
+    (default "resemblyzer", from the extra ``speaker``). ``predictor`` predicts a MOS: an object, or a name in the group
     ``voicelab.mos_predictors`` (default: "dnsmos"). ``spoken`` writes a text as it is read aloud, "1984" as
     "nineteen eighty four"; without it, texts with figures in them have no word error.
     """
@@ -64,37 +64,37 @@ class Tools:
 
 @dataclass(eq=False)
 class Subject:
-    """A clip while it is measured: with what it is compared to, and what was already worked out about it.
+    """A clip while it is measured: with what it is compared to, and what was already computed of it.
 
-    ``text`` is what it should say, None when nobody knows.
+    ``text`` is what it should say, None when that is unknown.
     """
 
     clip: Clip
     reference: Subject | None = None
     text: str | None = None
     tools: Tools = field(default_factory=Tools)
-    _known: dict[Callable[[Subject], Any], Any] = field(default_factory=dict, repr=False)
+    _results: dict[Callable[[Subject], Any], Any] = field(default_factory=dict, repr=False)
 
     def once(self, work: Callable[[Subject], _Result]) -> _Result:
-        """Return ``work(self)``, worked out the first time only, so that metrics share what is costly.
+        """Return ``work(self)``, computed the first time only, so that metrics share what is costly.
 
         Undefined is remembered as well, and raised again.
         """
-        if work not in self._known:
+        if work not in self._results:
             try:
-                self._known[work] = work(self)
+                self._results[work] = work(self)
             except Undefined as error:
-                self._known[work] = error
-        found = self._known[work]
-        if isinstance(found, Undefined):
-            raise Undefined(str(found))
-        return cast(_Result, found)
+                self._results[work] = error
+        result = self._results[work]
+        if isinstance(result, Undefined):
+            raise Undefined(str(result))
+        return cast(_Result, result)
 
     @property
     def said(self) -> str:
-        """What the clip should say. Raises Undefined when nobody knows."""
+        """What the clip should say. Raises Undefined when that is unknown."""
         if self.text is None or not self.text.strip():
-            raise Undefined("nobody says what the clip's text is")
+            raise Undefined("the clip's text is unknown")
         return self.text
 
     @property
@@ -115,7 +115,7 @@ class Metric:
     must be given besides the clip. ``module`` is what must be installed and ``extra`` the extra of voicelab
     that brings it. ``slow`` metrics take tens of milliseconds or more for a second of audio.
 
-    Raises RequestInvalid for a name that is no identifier.
+    Raises ArgumentError for a name that is no identifier.
     """
 
     name: str
@@ -129,7 +129,7 @@ class Metric:
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
-            raise RequestInvalid.of("name", f"{self.name!r} cannot name a column: letters, digits and underscores")
+            raise ArgumentError.of("name", f"{self.name!r} cannot name a column: letters, digits and underscores")
 
     @property
     def doc(self) -> str:

@@ -1,20 +1,22 @@
 """Statistics of experiments: effects beside sampling noise, and what listening tests need."""
 
-from voicelab.experiments.statistics.agreement import intraclass_correlation, krippendorff_alpha
-from voicelab.experiments.statistics.choices import BradleyTerry, binomial, bradley_terry
 from voicelab.experiments.statistics.effects import Effects, effects
-from voicelab.experiments.statistics.mixed import MixedModel, mixed_model
-from voicelab.experiments.statistics.multiple import benjamini_hochberg, holm
-from voicelab.experiments.statistics.planning import Sprt, choice_power, rating_power, ratings_needed, trials_needed
-from voicelab.experiments.statistics.ratings import (
+from voicelab.experiments.statistics.estimate import Estimate, Test, benjamini_hochberg, holm
+from voicelab.experiments.statistics.judgements import (
+    BradleyTerry,
     Friedman,
     Screening,
+    binomial,
+    bradley_terry,
     friedman,
+    intraclass_correlation,
+    krippendorff_alpha,
     mean_opinion_score,
     screen_mushra,
     wilcoxon,
 )
-from voicelab.experiments.statistics.result import Estimate, Test
+from voicelab.experiments.statistics.mixed import MixedModel, mixed_model
+from voicelab.experiments.statistics.planning import Sprt, choice_power, rating_power, ratings_needed, trials_needed
 
 __all__ = [
     "BradleyTerry",

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voicelab.errors import RequestInvalid
-from voicelab.experiments.metrics.catalogue import available
-from voicelab.experiments.statistics.design import Design, build, columns_of
-from voicelab.experiments.statistics.multiple import benjamini_hochberg, holm
+from voicelab.errors import ArgumentError
+from voicelab.experiments.metrics.measure import available
+from voicelab.experiments.statistics.estimate import benjamini_hochberg, holm, percent, whole
 from voicelab.experiments.statistics.resampling import (
+    Contrasts,
+    Design,
     Noise,
     bootstrap_contrasts,
+    build,
+    columns_of,
     noise_of,
     permutation_p,
     without_rounding,
 )
-from voicelab.experiments.statistics.result import percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,10 +34,13 @@ __all__ = ["Effects", "effects"]
 # A sweep's table has them of every take, and each test more makes the correction of the others stricter.
 _ALWAYS_THERE = ("first_audio_s", "rtf")
 
+_NOISE = {"sampling": "repeated takes", "residual": "takes beside what axes and blocks explain"}
+_BAND, _EFFECT, _NOTHING = "0.9", "tab:blue", "0.45"
+
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """What was found; three tidy tables, a text form and a plot.
+    """Effects of axes on metrics: three tidy tables, a text form and a plot.
 
     ``frame``: a row for each metric and axis. ``p`` of the permutation test, ``p_holm`` and ``p_bh`` corrected for
     all rows, ``eta_sq`` and ``omega_sq`` the axis' share of the variance, ``levels``, ``takes``, ``arrangements``
@@ -93,9 +98,7 @@ class Effects:
         leaves out 0, of effects whose p, corrected by Holm, is at most ``alpha``. ``axes`` is where to draw, a new
         figure when not given.
         """
-        from voicelab.experiments.statistics.picture import draw_effects
-
-        return draw_effects(self, axes, alpha)
+        return _draw(self, axes, alpha)
 
 
 def effects(
@@ -133,19 +136,19 @@ def effects(
     has none, and shows among the interactions. With no repeats the interactions are taken for noise, and a note
     says so.
 
-    Raises RequestInvalid for an unknown column, an axis with one level, or fewer than two takes.
+    Raises ArgumentError for an unknown column, an axis with one level, or fewer than two takes.
     """
     names = columns_of(frame, axes, "axes")
     held = columns_of(frame, blocks, "blocks")
     if not names:
-        raise RequestInvalid.of("axes", "name at least one")
+        raise ArgumentError.of("axes", "name at least one")
     if set(names) & set(held):
-        raise RequestInvalid.of("blocks", "a column is both axis and block")
+        raise ArgumentError.of("blocks", "a column is both axis and block")
     if metrics is None:
         metrics = _measured_columns(frame, {*names, *held})
     measured = columns_of(frame, metrics, "metrics")
     if not measured:
-        raise RequestInvalid.of("metrics", "there is no column with numbers besides axes and blocks")
+        raise ArgumentError.of("metrics", "there is no column with numbers besides axes and blocks")
     _check_numbers(confidence, permutations, resamples, seed)
     tables = _Tables()
     for metric in measured:
@@ -160,8 +163,8 @@ def effects(
 def _measured_columns(frame: pd.DataFrame, others: set[str]) -> list[str]:
     numeric = [str(name) for name in frame.select_dtypes("number") if name not in others]
     registered = set(available())
-    found = [name for name in numeric if name in registered]
-    return [name for name in found if name not in _ALWAYS_THERE] or found or numeric
+    metrics = [name for name in numeric if name in registered]
+    return [name for name in metrics if name not in _ALWAYS_THERE] or metrics or numeric
 
 
 def _p(value: float) -> str:
@@ -170,23 +173,21 @@ def _p(value: float) -> str:
 
 def _difference(contrast: dict[Any, Any]) -> str:
     if math.isnan(contrast["estimate"]):
-        return "cannot be told"
+        return "cannot be estimated"
     within = f"{contrast['low']:+.4g}, {contrast['high']:+.4g}"
     return f"{contrast['estimate']:+.4g} [{'no interval' if math.isnan(contrast['low']) else within}]"
 
 
 def _check_numbers(confidence: float, permutations: int, resamples: int, seed: int) -> None:
     if not 0.5 <= confidence < 1.0:
-        raise RequestInvalid.of("confidence", "Input should be from 0.5 to below 1")
-    for name, value in (("permutations", permutations), ("resamples", resamples)):
-        if type(value) is not int or value < 99:
-            raise RequestInvalid.of(name, "Input should be a whole number from 99")
-    if type(seed) is not int or seed < 0:
-        raise RequestInvalid.of("seed", "Input should be a whole number from 0")
+        raise ArgumentError.of("confidence", "Input should be from 0.5 to below 1")
+    whole(permutations, "permutations", 99)
+    whole(resamples, "resamples", 99)
+    whole(seed, "seed", 0)
 
 
 class _Tables:
-    """Rows as they are found."""
+    """Rows of the three tables, collected metric by metric."""
 
     def __init__(self) -> None:
         self.frame: list[dict[str, Any]] = []
@@ -211,20 +212,21 @@ def _one_metric(
 ) -> None:
     confidence, permutations, resamples, seed = how
     if design.values.size < 2:
-        raise RequestInvalid.of("metrics", f"{metric!r} has {design.values.size} values, too few to compare")
+        raise ArgumentError.of("metrics", f"{metric!r} has {design.values.size} values, too few to compare")
     noise = noise_of(design)
     if not noise.repeats:
-        tables.notes.append("No cell has two takes: interactions cannot be told from sampling, and count as it.")
+        tables.notes.append(
+            "No cell has two takes: interactions cannot be separated from sampling, and count as sampling."
+        )
     tables.notes += _still(design, metric, names, noise)
-    constant = float(np.ptp(design.values)) == 0.0
-    if constant:
-        tables.notes.append(f"{metric} is the same in all {design.values.size} takes: there is nothing to tell apart.")
+    if float(np.ptp(design.values)) == 0.0:
+        tables.notes.append(f"{metric} is the same in all {design.values.size} takes: there is nothing to compare.")
     shares = _variance(design, metric, names, noise)
     tables.variance += shares
     for number, axis in enumerate(names):
         present = np.unique(design.codes[number])
         if present.size < 2:
-            raise RequestInvalid.of("axes", f"{axis!r} has one level where {metric!r} is known: nothing to compare")
+            raise ArgumentError.of("axes", f"{axis!r} has one level where {metric!r} has values: nothing to compare")
         stream = (seed, zlib.crc32(str(metric).encode()), zlib.crc32(str(axis).encode()))
         p, arrangements = permutation_p(design, number, permutations, np.random.default_rng((*stream, 0)))
         tables.frame.append(
@@ -241,31 +243,40 @@ def _one_metric(
         )
         if arrangements < 20.0:
             many = f"{arrangements:.0f} arrangement{'s' if arrangements > 1.0 else ''}"
-            tables.notes.append(f"{axis} has only {many} of {metric}: no p can be below {1 / arrangements:.2g}.")
-        found = bootstrap_contrasts(design, number, noise, confidence, resamples, np.random.default_rng((*stream, 1)))
-        level = design.levels[number]
-        for row, code in enumerate(present[1:]):
-            told = (found.estimate[row], found.low[row], found.high[row])
-            unknown = math.isnan(told[0])
-            if unknown:
-                tables.notes.append(
-                    f"{axis} {level[code]} cannot be compared with {level[present[0]]} in {metric}: "
-                    "another axis or the blocks differ with it."
-                )
-            # Means of equal numbers differ by their rounding.
-            estimate, low, high = (0.0, 0.0, 0.0) if constant and not unknown else map(float, told)
-            tables.contrasts.append(
-                {
-                    "metric": metric,
-                    "axis": axis,
-                    "baseline": level[present[0]],
-                    "level": level[code],
-                    "estimate": estimate,
-                    "low": low,
-                    "high": high,
-                    "in_sd": estimate / noise.sd if noise.sd > 0.0 else math.nan,
-                }
+            tables.notes.append(
+                f"{axis} has only {many} of {metric}: with so few takes p cannot go below {1 / arrangements:.2g}."
             )
+        rng = np.random.default_rng((*stream, 1))
+        contrasts = bootstrap_contrasts(design, number, noise, confidence, resamples, rng)
+        _contrast_rows(tables, design, (metric, axis, number), contrasts, noise)
+
+
+def _contrast_rows(
+    tables: _Tables, design: Design, of: tuple[str, str, int], contrasts: Contrasts, noise: Noise
+) -> None:
+    """Add the contrasts of a metric and an axis, the axis also by its number."""
+    metric, axis, number = of
+    level, (first, *others) = design.levels[number], np.unique(design.codes[number])
+    constant = float(np.ptp(design.values)) == 0.0
+    for row, code in enumerate(others):
+        interval = [float(values[row]) for values in (contrasts.estimate, contrasts.low, contrasts.high)]
+        if math.isnan(interval[0]):
+            tables.notes.append(
+                f"{axis} {level[code]} cannot be compared with {level[first]} in {metric}: "
+                "another axis or the blocks differ with it."
+            )
+        elif constant:  # means of equal numbers differ by their rounding
+            interval = [0.0, 0.0, 0.0]
+        tables.contrasts.append(
+            {
+                "metric": metric,
+                "axis": axis,
+                "baseline": level[first],
+                "level": level[code],
+                **dict(zip(("estimate", "low", "high"), interval, strict=True)),
+                "in_sd": interval[0] / noise.sd if noise.sd > 0.0 else math.nan,
+            }
+        )
 
 
 def _still(design: Design, metric: str, names: Sequence[str], noise: Noise) -> list[str]:
@@ -274,16 +285,16 @@ def _still(design: Design, metric: str, names: Sequence[str], noise: Noise) -> l
         return []
     cells = design.cells
     several = (np.bincount(cells) > 1)[cells]
-    found = []
+    notes = []
     for number, axis in enumerate(names):
         codes = design.codes[number]
         for code in np.unique(codes[several]):
             if not noise.residuals[several & (codes == code)].any():
                 level = design.levels[number][code]
-                found.append(
+                notes.append(
                     f"At {axis} {level} repeated takes have the same {metric}; that spread of 0 is part of the sd given."
                 )
-    return found
+    return notes
 
 
 def _variance(design: Design, metric: str, names: Sequence[str], noise: Noise) -> list[dict[str, Any]]:
@@ -294,14 +305,14 @@ def _variance(design: Design, metric: str, names: Sequence[str], noise: Noise) -
     mean_noise = noise.sum_sq / noise.df if noise.df > 0 else math.nan
 
     def row(source: str, df: int, sum_sq: float) -> dict[str, Any]:
-        known = total > 0.0
+        varies = total > 0.0
         return {
             "metric": metric,
             "source": source,
             "df": df,
             "sum_sq": sum_sq,
-            "eta_sq": sum_sq / total if known else math.nan,
-            "omega_sq": (sum_sq - df * mean_noise) / (total + mean_noise) if known else math.nan,
+            "eta_sq": sum_sq / total if varies else math.nan,
+            "omega_sq": (sum_sq - df * mean_noise) / (total + mean_noise) if varies else math.nan,
             "sd": math.nan,
         }
 
@@ -325,3 +336,42 @@ def _residual(design: Design, factors: Sequence[int]) -> tuple[float, int]:
     model = design.dummies(factors)
     solution, _, rank, _ = np.linalg.lstsq(model, design.values, rcond=None)
     return float(np.square(design.values - model @ solution).sum()), int(rank)
+
+
+def _draw(result: Effects, axes: Axes | None, alpha: float) -> Axes:
+
+    table = result.contrasts.merge(result.frame[["metric", "axis", "p_holm"]], on=["metric", "axis"], sort=False)
+    noise = result.variance[result.variance.source.isin(list(_NOISE))]
+    spread = noise.set_index("metric")["sd"]
+    noises = " or ".join(_NOISE[source] for source in noise.source.unique())
+    table = table.assign(unit=table.metric.map(spread))
+    if axes is None:
+        import matplotlib.pyplot as plt
+
+        _, axes = plt.subplots(figsize=(7.0, 1.2 + 0.35 * len(table)), layout="constrained")
+    axes.axvspan(-1.0, 1.0, color=_BAND, lw=0, label=f"±1 sd of {noises}")
+    axes.axvline(0.0, color=_NOTHING, lw=0.8)
+    for place, row in enumerate(table.to_dict("records")):
+        if not row["unit"] > 0.0:
+            continue
+        low, middle, high = np.array([row["low"], row["estimate"], row["high"]]) / row["unit"]
+        # An axis may do something while this level does not.
+        sure = row["p_holm"] <= alpha and (low > 0.0 or high < 0.0)
+        color = _EFFECT if sure else _NOTHING
+        axes.plot([low, high], [place, place], color=color, lw=1.5, solid_capstyle="butt")
+        axes.plot(middle, place, "o", color=color, mfc=color if sure else "white")
+    names = [
+        f"{row['metric']} · {row['axis']} {row['baseline']} → {row['level']}"
+        + ("\ncannot be estimated" if np.isnan(row["estimate"]) else "")
+        + ("" if row["unit"] > 0.0 else f"\n{row['estimate']:+.3g}, {noises} never differ")
+        for row in table.to_dict("records")
+    ]
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlabel(
+        f"difference in sd of {noises}, {percent(result.confidence)} interval\n"
+        f"filled: the interval leaves out 0, and p ≤ {alpha:g}, corrected by Holm"
+    )
+    # Above the axes: inside, it would lie on an interval.
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2, frameon=False, fontsize="small")
+    return axes

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from voicelab.errors import RequestInvalid
-from voicelab.experiments.statistics.multiple import holm
-from voicelab.experiments.statistics.result import Estimate, between
+from voicelab.errors import ArgumentError
+from voicelab.experiments.statistics.estimate import Estimate, between, holm
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +75,7 @@ def mixed_model(
     would be judged, by listeners (L - 1)(S - 1) and by items (I - 1)(S - 1), the smaller (H. H. Clark, "The
     language-as-fixed-effect fallacy", Journal of Verbal Learning and Verbal Behavior 12, 1973); a table with gaps has
     what is left when systems and listeners, or systems and items, are taken out of its cells. Intervals of ``scores`` have
-    the smaller of L and I less 1. So with few items little can be shown, whoever and how many rate them.
+    the smaller of L and I less 1. So with few items little can be shown, however many listeners rate them.
 
     Unlike Friedman's test it takes gaps, several ratings of one cell, and each listener's use of the scale; it takes a
     rating for a number with even steps and normal noise.
@@ -89,9 +88,9 @@ def mixed_model(
         item: column of the sentence (or the like) it was rated on; None when there is but one.
         confidence: of the intervals.
 
-    Raises RequestInvalid for a missing column; ratings that are no numbers, or that systems, listeners and items explain
+    Raises ArgumentError for a missing column; ratings that are no numbers, or that systems, listeners and items explain
     without rest, such as when all are equal; fewer than two listeners, or two who rated the same systems; systems that
-    nobody rated beside the others, or that each have a sentence of their own.
+    no listener rated beside the others, or that each have a sentence of their own.
     """
     import pandas as pd
 
@@ -99,15 +98,15 @@ def mixed_model(
     given = {"rating": rating, "system": system, "listener": listener, **({"item": item} if item is not None else {})}
     for argument, column in given.items():
         if column not in frame.columns:
-            raise RequestInvalid.of(argument, f"there is no column {column!r}")
+            raise ArgumentError.of(argument, f"there is no column {column!r}")
     table = pd.DataFrame({name: frame[column].to_numpy() for name, column in given.items()})
     table["rating"] = pd.to_numeric(table["rating"], errors="coerce")
     if not np.isfinite(table["rating"]).all():
-        raise RequestInvalid.of("rating", "there are ratings that are no numbers")
+        raise ArgumentError.of("rating", "there are ratings that are no numbers")
     if table["listener"].nunique() < 2:
-        raise RequestInvalid.of("listener", "one listener stands for nobody else; two or more are needed")
+        raise ArgumentError.of("listener", "one listener is no sample of listeners; two or more are needed")
     if table["rating"].nunique() < 2:
-        raise RequestInvalid.of("rating", "all ratings are equal: there is nothing to explain")
+        raise ArgumentError.of("rating", "all ratings are equal: there is nothing to explain")
     return _Fit(table).result(confidence)
 
 
@@ -125,30 +124,32 @@ class _Fit:
         additive = np.hstack([_indicators(code) for code in (systems, *groups.values())])
         self.inner = len(table) - int(np.linalg.matrix_rank(additive.T @ additive))
         if self.inner < 1:
-            raise RequestInvalid.of("frame", "too few ratings: what is a listener's cannot be told from chance")
+            raise ArgumentError.of(
+                "frame", "too few ratings: listeners' own differences cannot be separated from chance"
+            )
         if len(self.names) > 1:
             groups |= self._own_preferences(groups, systems)
         self.mean, self.covariance, self.sd = self._fitted(table["rating"].to_numpy(np.float64), systems, groups)
 
     def _own_preferences(self, groups: Mapping[str, _Codes], systems: _Codes) -> dict[str, _Codes]:
-        """Return the interactions with systems that can be told from the rest, and bring ``inner`` down to what they have."""
-        found = {}
+        """Return the interactions with systems that can be estimated, and lower ``inner`` to their degrees of freedom."""
+        interactions = {}
         for name, code in groups.items():
             cells = _codes(code * len(self.names) + systems)
             parts, left = _overlap(code, systems)
             if name == "listener" and (parts > 1 or left < 1):
                 message = "too few rated the same systems: what differs may be the listeners"
-                raise RequestInvalid.of("listener", message)
+                raise ArgumentError.of("listener", message)
             # Items that each have one system only are what that system is judged by.
             free = max(left, _count(code) - len(self.names))
             if free < 1:
-                raise RequestInvalid.of(
+                raise ArgumentError.of(
                     "item", "each system has a sentence of its own: what differs may be the sentences"
                 )
             self.inner = min(self.inner, free)
             if left and _count(cells) < cells.size:
-                found[f"{name} x system"] = cells
-        return found
+                interactions[f"{name} x system"] = cells
+        return interactions
 
     def _fitted(
         self, values: _Floats, systems: _Codes, groups: Mapping[str, _Codes]
@@ -168,13 +169,13 @@ class _Fit:
         if not best.success:
             self.notes.append("The fit did not settle: take these figures with care.")
         _, _, mean, covariance, residual = likelihood.deviance(best.x)
-        found = {name: math.sqrt(ratio * residual) for name, ratio in zip(groups, best.x, strict=True)}
+        sd = {name: math.sqrt(ratio * residual) for name, ratio in zip(groups, best.x, strict=True)}
         self.notes += [
             f"Nothing is left for {name}: its sd is at the bound of 0."
             for name, ratio in zip(groups, best.x, strict=True)
             if ratio < 1e-6
         ]
-        return mean + middle, covariance, {**found, "residual": math.sqrt(residual)}
+        return mean + middle, covariance, {**sd, "residual": math.sqrt(residual)}
 
     def result(self, confidence: float) -> MixedModel:
         """Return means, tests and what differs."""
@@ -233,7 +234,7 @@ class _Likelihood:
         # Without anything left the likelihood has no greatest value.
         if rank < values.size and left < 1e-9 * self.products[-1, -1]:
             message = "systems, listeners and items explain every rating: nothing is left to weigh differences by"
-            raise RequestInvalid.of("rating", message)
+            raise ArgumentError.of("rating", message)
 
     def deviance(self, ratios: _Floats) -> tuple[float, _Floats, _Floats, _Floats, float]:
         """Return the deviance and its slopes; then the systems' means, their covariance, and the residual variance."""
@@ -269,8 +270,8 @@ def _count(codes: _Codes) -> int:
 
 
 def _indicators(codes: _Codes) -> _Floats:
-    found: _Floats = (codes[:, None] == np.arange(_count(codes))[None]).astype(np.float64)
-    return found
+    columns: _Floats = (codes[:, None] == np.arange(_count(codes))[None]).astype(np.float64)
+    return columns
 
 
 def _overlap(group: _Codes, systems: _Codes) -> tuple[int, int]:

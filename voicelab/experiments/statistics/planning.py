@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from voicelab.errors import RequestInvalid
-from voicelab.experiments.statistics.result import between, whole
+from voicelab.errors import ArgumentError
+from voicelab.experiments.statistics.estimate import between, whole
 
 __all__ = ["Sprt", "choice_power", "rating_power", "ratings_needed", "trials_needed"]
 
@@ -29,7 +29,7 @@ def choice_power(
 
     AB: ``share`` prefer A, two-sided. ABX: alternative "greater", and ``share`` = 0.5 + d / 2 when a share d of the
     answers is heard and the rest guessed. Two-sided is alpha / 2 on either side, which is what "two-sided" means where
-    chance is 0.5. Answers are taken as independent: of AB, one from each listener. Raises RequestInvalid.
+    chance is 0.5. Answers are taken as independent: of AB, one from each listener. Raises ArgumentError.
     """
     whole(trials, "trials", 1)
     _check(share, chance, alpha, alternative)
@@ -54,12 +54,12 @@ def trials_needed(
     difference is ``share`` less one half, and ``sd`` that of the listeners' shares: about the root of t² + s (1 - s) / n,
     where listeners' preferences spread by t around the share s, and each answers n times.
 
-    Raises RequestInvalid, also when more than a million are needed.
+    Raises ArgumentError, also when more than a million are needed.
     """
     _check(share, chance, alpha, alternative)
     between(power, "power", 0.0, 1.0)
     if share == chance or (alternative == "greater" and share < chance):
-        raise RequestInvalid.of("share", "Input should differ from chance, or no number of trials shows it")
+        raise ArgumentError.of("share", "Input should differ from chance, or no number of trials shows it")
     from scipy.stats import norm
 
     tail = alpha / 2.0 if alternative == "two-sided" else alpha
@@ -67,7 +67,7 @@ def trials_needed(
     reach += max(0.0, float(norm.ppf(power))) * math.sqrt(share * (1 - share))
     about = int((reach / (share - chance)) ** 2)
     if about > _MOST:
-        raise RequestInvalid.of("share", f"about {about} trials would be needed")
+        raise ArgumentError.of("share", f"about {about} trials would be needed")
     counts = np.arange(1, 2 * about + 100)
     short = np.flatnonzero(_powers(counts, share, chance, alpha, alternative) < power)
     return int(counts[short[-1]] + 1) if short.size else 1
@@ -78,7 +78,7 @@ def _check(share: float, chance: float, alpha: float, alternative: str) -> None:
     between(chance, "chance", 0.0, 1.0)
     between(alpha, "alpha", 0.0, 1.0)
     if alternative not in ("two-sided", "greater"):
-        raise RequestInvalid.of("alternative", f"{alternative!r} is not 'two-sided' or 'greater'")
+        raise ArgumentError.of("alternative", f"{alternative!r} is not 'two-sided' or 'greater'")
 
 
 def _powers(
@@ -88,12 +88,12 @@ def _powers(
 
     tail = alpha / 2.0 if alternative == "two-sided" else alpha
     above = binom.isf(tail, trials, chance)
-    found = binom.sf(above, trials, share)
+    power = binom.sf(above, trials, share)
     if alternative == "two-sided":
         below = binom.ppf(tail, trials, chance)
         below = below - (binom.cdf(below, trials, chance) > tail)
-        found = found + np.where(below >= 0, binom.cdf(below, trials, share), 0.0)
-    return np.asarray(found, np.float64)
+        power = power + np.where(below >= 0, binom.cdf(below, trials, share), 0.0)
+    return np.asarray(power, np.float64)
 
 
 def rating_power(listeners: int, difference: float, sd: float, *, paired: bool = True, alpha: float = 0.05) -> float:
@@ -101,13 +101,13 @@ def rating_power(listeners: int, difference: float, sd: float, *, paired: bool =
 
     ``paired``: every listener rates both, and ``sd`` is of the differences between a listener's two means; else two
     groups of ``listeners`` each, and ``sd`` is of the listeners' means in each. By the noncentral t distribution (J.
-    Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988, chapter 2). Raises RequestInvalid.
+    Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988, chapter 2). Raises ArgumentError.
     """
     from scipy.stats import nct, t
 
     count = whole(listeners, "listeners", 2)
     if not (math.isfinite(difference) and math.isfinite(sd) and sd > 0.0):
-        raise RequestInvalid.of("sd", "Input should be a number above 0, and difference a number")
+        raise ArgumentError.of("sd", "Input should be a number above 0, and difference a number")
     df = count - 1 if paired else 2 * (count - 1)
     away = abs(difference) / sd * math.sqrt(count if paired else count / 2.0)
     limit = float(t.isf(between(alpha, "alpha", 0.0, 1.0) / 2.0, df))
@@ -120,16 +120,16 @@ def ratings_needed(
 ) -> int:
     """Return the least number of listeners (in each group, unless paired) with ``rating_power`` of ``power``.
 
-    Raises RequestInvalid, also when more than a million are needed.
+    Raises ArgumentError, also when more than a million are needed.
     """
     between(power, "power", 0.0, 1.0)
     if difference == 0.0:
-        raise RequestInvalid.of("difference", "Input should not be 0, or no number of listeners shows it")
+        raise ArgumentError.of("difference", "Input should not be 0, or no number of listeners shows it")
     low, high = 1, 2
     while rating_power(high, difference, sd, paired=paired, alpha=alpha) < power:
         low, high = high, 2 * high
         if high > _MOST:
-            raise RequestInvalid.of("difference", "more than a million listeners would be needed")
+            raise ArgumentError.of("difference", "more than a million listeners would be needed")
     while high - low > 1:
         middle = (low + high) // 2
         enough = rating_power(middle, difference, sd, paired=paired, alpha=alpha) >= power
@@ -145,7 +145,7 @@ class Sprt:
     effect is found where there is none) and ``beta`` (it is missed), and gives up as "no effect" at ``most`` trials.
     Wald's limits and the cut only keep the errors near; ``operating`` says what they are exactly.
 
-    Raises RequestInvalid.
+    Raises ArgumentError.
     """
 
     share: float
@@ -161,16 +161,16 @@ class Sprt:
         between(self.beta, "beta", 0.0, 0.5)
         whole(self.most, "most", 1)
         if self.most > 10_000:
-            raise RequestInvalid.of("most", "Input should be 10000 or less")
+            raise ArgumentError.of("most", "Input should be 10000 or less")
 
     def decide(self, successes: int, trials: int) -> Literal["continue", "effect", "no effect"]:
         """Return what to do after ``trials`` answers, of which ``successes`` were right (or preferred A).
 
-        To be asked after every answer, in order: the first decision counts. Raises RequestInvalid.
+        To be asked after every answer, in order: the first decision counts. Raises ArgumentError.
         """
         whole(trials, "trials", 0)
         if whole(successes, "successes", 0) > trials:
-            raise RequestInvalid.of("successes", f"{successes} of {trials} trials cannot be")
+            raise ArgumentError.of("successes", f"{successes} of {trials} trials cannot be")
         ratio = self._ratio(successes, trials)
         if ratio >= math.log((1.0 - self.beta) / self.alpha):
             return "effect"
@@ -184,17 +184,17 @@ class Sprt:
         Exact, by following every count of successes. At ``chance`` the first is the true alpha, at ``share`` the power.
         """
         if not 0.0 <= true_share <= 1.0:
-            raise RequestInvalid.of("true_share", "Input should be from 0 to 1")
+            raise ArgumentError.of("true_share", "Input should be from 0 to 1")
         going = np.ones(1)
-        found, expected = 0.0, 0.0
+        effects, expected = 0.0, 0.0
         for trials in range(1, self.most + 1):
             expected += float(going.sum())
             going = np.concatenate((going * (1.0 - true_share), [0.0])) + np.concatenate(([0.0], going * true_share))
             ratios = self._ratio(np.arange(trials + 1), trials)
             effect = ratios >= math.log((1.0 - self.beta) / self.alpha)
-            found += float(going[effect].sum())
+            effects += float(going[effect].sum())
             going[effect | (ratios <= math.log(self.beta / (1.0 - self.alpha)))] = 0.0
-        return found, expected
+        return effects, expected
 
     def _ratio(self, successes: int | npt.NDArray[np.int_], trials: int) -> npt.NDArray[np.float64]:
         right = math.log(self.share / self.chance)

@@ -1,16 +1,31 @@
-"""The two resamplings behind an effect: permutations within strata, and a bootstrap of the sampling noise."""
+"""Takes as a design of factors, and the two resamplings behind an effect: permutation within strata, and bootstrap."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from voicelab.experiments.statistics.design import Design
+from voicelab.errors import ArgumentError
 
-__all__ = ["Contrasts", "Noise", "bootstrap_contrasts", "noise_of", "permutation_p", "without_rounding"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "Contrasts",
+    "Design",
+    "Noise",
+    "bootstrap_contrasts",
+    "build",
+    "columns_of",
+    "noise_of",
+    "permutation_p",
+    "without_rounding",
+]
 
 _Codes = npt.NDArray[np.intp]
 _Floats = npt.NDArray[np.float64]
@@ -21,14 +36,104 @@ _ROUNDING = 1e-9
 _RANK = 1e-10
 
 
+@dataclass(frozen=True, eq=False)
+class Design:
+    """Takes that have a value of one metric.
+
+    ``values`` (takes,); ``codes`` (factors, takes) the level of every factor: the axes, then, where there are blocks,
+    the block that a take is in: what all of their columns say together. ``levels`` the names of the levels of each axis.
+    """
+
+    values: _Floats
+    codes: _Codes
+    levels: tuple[tuple[Any, ...], ...]
+
+    @property
+    def factors(self) -> range:
+        """The numbers of all factors."""
+        return range(self.codes.shape[0])
+
+    @property
+    def cells(self) -> _Codes:
+        """The cell of each take: takes of one cell share all levels, and are repeats. Shape (takes,)."""
+        return _combine(self.codes)
+
+    def strata(self, axis: int) -> _Codes:
+        """Within what the takes are exchangeable when ``axis`` does nothing: all other factors' cells."""
+        return _combine(np.delete(self.codes, axis, axis=0))
+
+    def dummies(self, factors: Sequence[int]) -> _Floats:
+        """Return the additive model's columns, (takes, columns): a constant, and all levels but the first."""
+        columns = [np.ones((self.values.size, 1))]
+        for factor in factors:
+            present = np.unique(self.codes[factor])
+            columns.append((self.codes[factor][:, None] == present[None, 1:]).astype(np.float64))
+        return np.concatenate(columns, axis=1)
+
+
+def _combine(codes: _Codes) -> _Codes:
+    """Number the different columns of ``codes`` from 0 in the order in which they come first."""
+    if not codes.shape[0]:
+        return np.zeros(codes.shape[1], np.intp)
+    _, first, cells = np.unique(codes, axis=1, return_index=True, return_inverse=True)
+    return np.asarray(np.argsort(np.argsort(first))[cells.reshape(-1)], np.intp)
+
+
+def columns_of(frame: pd.DataFrame, given: Sequence[str] | str, name: str) -> list[str]:
+    """Return column names after checking them; raises ArgumentError, which names the argument."""
+    columns = [given] if isinstance(given, str) else list(given)
+    for column in columns:
+        if column not in frame.columns:
+            raise ArgumentError.of(
+                name, f"there is no column {column!r}; there are {', '.join(map(str, frame.columns))}"
+            )
+    if len(set(columns)) < len(columns):
+        raise ArgumentError.of(name, "a column is there twice")
+    return columns
+
+
+def build(frame: pd.DataFrame, axes: Sequence[str], blocks: Sequence[str], metric: str) -> Design:
+    """Return the design of the rows in which ``metric`` is a finite number, the same whatever their order.
+
+    Levels of an axis are in ascending order where they are numbers, in that of their categories where they have
+    some, else in order of appearance. Raises ArgumentError for a metric that is not numeric.
+    """
+    import pandas as pd
+
+    column = pd.to_numeric(frame[metric], errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    if frame[metric].notna().sum() > np.isfinite(column).sum() and not np.isfinite(column).any():
+        raise ArgumentError.of("metrics", f"{metric!r} has no numbers in it")
+    kept = np.isfinite(column)
+    codes, levels, places = [], [], []
+    for factor in (*axes, *blocks):
+        values = frame[factor]
+        ordered = pd.api.types.is_numeric_dtype(values) or isinstance(values.dtype, pd.CategoricalDtype)
+        if not ordered:
+            # Lists and records are levels too, and cannot be hashed.
+            values = values.map(lambda value: value if isinstance(value, str | int | float | bool) else repr(value))
+        code, names = pd.factorize(values, sort=ordered, use_na_sentinel=False)
+        codes.append(np.asarray(code, np.intp)[kept])
+        levels.append(tuple(name.item() if isinstance(name, np.generic) else name for name in names))
+        # Not the codes themselves: those of words depend on which row comes first.
+        by_name = sorted(range(len(names)), key=list(map(repr, levels[-1])).__getitem__)
+        places.append(np.argsort(by_name)[codes[-1]])
+    values = column[kept]
+    # Resampling draws by place, and the order in which takes were rendered must not decide a p-value.
+    order = np.lexsort((values, *reversed(places)))
+    together = np.stack(codes)[:, order]
+    varied, held = together[: len(axes)], together[len(axes) :]
+    block = [_combine(held)] if len(held) else []
+    return Design(values[order], np.stack([*varied, *block]), tuple(levels[: len(axes)]))
+
+
 def without_rounding(residuals: _Floats, values: _Floats) -> _Floats:
     """Return residuals of ``values`` with those that only the arithmetic made set to zero."""
-    found: _Floats = np.where(np.abs(residuals) <= 1e-12 * np.abs(values).max(initial=0.0), 0.0, residuals)
-    return found
+    cleaned: _Floats = np.where(np.abs(residuals) <= 1e-12 * np.abs(values).max(initial=0.0), 0.0, residuals)
+    return cleaned
 
 
 def permutation_p(design: Design, axis: int, permutations: int, rng: np.random.Generator) -> tuple[float, float]:
-    """Return p of the hypothesis that an axis does nothing, and the number of arrangements that can be told apart.
+    """Return p of the hypothesis that an axis does nothing, and the number of arrangements with different statistics.
 
     The levels are exchanged between the takes of each stratum, within which nothing but this axis differs; the
     statistic is the sum of squares between the levels after each stratum's mean is taken out. The observed
@@ -45,8 +150,8 @@ def permutation_p(design: Design, axis: int, permutations: int, rng: np.random.G
     sizes = member.sum(axis=0)
 
     def statistic(rows: _Floats) -> _Floats:
-        found: _Floats = (np.square(rows @ member) / sizes).sum(axis=-1)
-        return found
+        between: _Floats = (np.square(rows @ member) / sizes).sum(axis=-1)
+        return between
 
     observed = float(statistic(centred))
     # Ties in exact arithmetic must stay ties.
@@ -143,8 +248,8 @@ def bootstrap_contrasts(
     model = design.dummies(factors)
     weights = np.linalg.pinv(model, rcond=_RANK)[1 : names.size]
     # Where factors are confounded, the shortest of the least squares' solutions estimates something else.
-    told = np.einsum("ij,ji->i", weights, model[:, 1 : names.size]) > 1.0 - _ROUNDING
-    estimate = np.where(told, weights @ design.values, np.nan)
+    estimable = np.einsum("ij,ji->i", weights, model[:, 1 : names.size]) > 1.0 - _ROUNDING
+    estimate = np.where(estimable, weights @ design.values, np.nan)
     unknown = np.full(estimate.size, np.nan)
     if noise.df < 1:
         return Contrasts(estimate, unknown, unknown)
@@ -160,8 +265,8 @@ def bootstrap_contrasts(
         return np.where(free >= 1.0 - 1e-6, own, pooled)
 
     def errors(by_level: _Floats) -> _Floats:
-        found: _Floats = np.sqrt(by_level @ (np.square(weights) @ member).T)
-        return found
+        standard: _Floats = np.sqrt(by_level @ (np.square(weights) @ member).T)
+        return standard
 
     spread = variances(noise.residuals)
     error = errors(spread)

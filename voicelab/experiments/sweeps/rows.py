@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from voicelab.audio.clip import Clip
 from voicelab.errors import NotFound, RequestInvalid
-from voicelab.experiments.comparison.comparison import Comparison
+from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.sweeps.axes import field_name, short_name
 from voicelab.experiments.sweeps.grid import Grid, Job
 from voicelab.experiments.sweeps.run import Outcome

@@ -1,4 +1,4 @@
-"""What a listener might say, by models that are plugged in: who speaks, and how good it sounds."""
+"""Who speaks, and how good it sounds: by trained models that are plugged in, and by the long-term spectrum."""
 
 from __future__ import annotations
 
@@ -12,48 +12,24 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.audio.analysis import mel
-from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples, resample
-from voicelab.errors import MissingExtra, RequestInvalid, install_command
+from voicelab.errors import ArgumentError, MissingExtra, install_command
 from voicelab.experiments.metrics.metric import MosPredictor, SpeakerEncoder, Subject, Tools, Undefined
 
 __all__ = [
     "Dnsmos",
-    "LongTermSpectrum",
     "Resemblyzer",
     "encoder_of",
     "predicted_mos",
     "predictor_of",
     "speaker_similarity",
+    "spectral_similarity",
 ]
 
 ENCODERS, PREDICTORS = "voicelab.speaker_encoders", "voicelab.mos_predictors"
 _LOUD_DB = 30.0
 _SHORTEST_S = 0.5
 _DNSMOS_HZ = 16_000
-
-
-class LongTermSpectrum:
-    """The encoder that needs nothing installed: mean and spread of mel levels over the loud frames.
-
-    40 bands from 60 Hz to 7.6 kHz, in dB, the mean level taken out: what F. Nolan, "The Phonetic Bases of Speaker
-    Recognition" (1983) calls the long-term spectrum. It tells voices with different vocal tracts or channels
-    apart, but not accent or manner, reacts to the recording's own spectrum, and needs a sentence or more on both
-    sides. Its cosines are high for any two voices, so they only rank; for an absolute figure plug in a trained
-    encoder.
-    """
-
-    def embed(self, samples: Samples, rate: int) -> npt.NDArray[np.floating[Any]]:
-        """Return 80 numbers. Raises Undefined for silence and for rates under 16 kHz."""
-        if rate < 16_000:
-            raise Undefined(f"voices are compared up to 7.6 kHz, and a rate of {rate} Hz ends before")
-        if not samples.any():
-            raise Undefined("the clip is silent")
-        db = mel(Clip(samples, rate).resample(16_000), bands=40, fmin=60.0, fmax=7600.0).db
-        loudness = 10.0 * np.log10(np.power(10.0, db / 10.0).sum(axis=0))
-        loud = db[:, loudness > loudness.max() - _LOUD_DB]
-        mean = loud.mean(axis=1)
-        return np.concatenate((mean - mean.mean(), loud.std(axis=1)))
 
 
 class Resemblyzer:
@@ -106,12 +82,12 @@ class Dnsmos:
     what suppressing it leaves, so it tells little of how natural a voice is. A window takes about a quarter of a second
     on one core; ``jobs`` of ``measure`` shares takes among processes. May be used by several threads at once.
 
-    Raises MissingExtra when it is not installed, RequestInvalid for another scale.
+    Raises MissingExtra when it is not installed, ArgumentError for another scale.
     """
 
     def __init__(self, scale: Scale = "ovrl") -> None:
         if scale not in get_args(Scale):
-            raise RequestInvalid.of("scale", f"{scale!r} is none of {', '.join(get_args(Scale))}")
+            raise ArgumentError.of("scale", f"{scale!r} is none of {', '.join(get_args(Scale))}")
         try:
             import onnxruntime
             from speechmos import dnsmos
@@ -143,31 +119,31 @@ class Dnsmos:
 
 
 _OWN_PREDICTORS: dict[str, type[MosPredictor]] = {"dnsmos": Dnsmos}
-_OWN_ENCODERS: dict[str, type[SpeakerEncoder]] = {"long-term-spectrum": LongTermSpectrum, "resemblyzer": Resemblyzer}
+_OWN_ENCODERS: dict[str, type[SpeakerEncoder]] = {"resemblyzer": Resemblyzer}
 
 
 def encoder_of(tools: Tools) -> SpeakerEncoder:
-    """Return the encoder that the tools give or name; "long-term-spectrum" when they do neither.
+    """Return the encoder that the tools give or name; "resemblyzer" when they do neither.
 
-    Raises RequestInvalid for an unknown name, MissingExtra for one that is not installed.
+    Raises ArgumentError for an unknown name, MissingExtra for one that is not installed.
     """
-    given = tools.encoder if tools.encoder is not None else "long-term-spectrum"
-    made = _plugged(ENCODERS, given, "encoder") if isinstance(given, str) else given
-    if not isinstance(made, SpeakerEncoder):
-        raise RequestInvalid.of("encoder", f"{given!r} has no embed(samples, rate)")
-    return made
+    given = tools.encoder if tools.encoder is not None else "resemblyzer"
+    encoder = _plugged(ENCODERS, given, "encoder") if isinstance(given, str) else given
+    if not isinstance(encoder, SpeakerEncoder):
+        raise ArgumentError.of("encoder", f"{given!r} has no embed(samples, rate)")
+    return encoder
 
 
 def predictor_of(tools: Tools) -> MosPredictor:
     """Return the MOS predictor that the tools give or name; "dnsmos" when they do neither.
 
-    Raises RequestInvalid for an unknown name, MissingExtra for one that is not installed.
+    Raises ArgumentError for an unknown name, MissingExtra for one that is not installed.
     """
     given = tools.predictor if tools.predictor is not None else "dnsmos"
-    made = _plugged(PREDICTORS, given, "predictor") if isinstance(given, str) else given
-    if not isinstance(made, MosPredictor):
-        raise RequestInvalid.of("predictor", f"{given!r} has no predict(samples, rate)")
-    return made
+    predictor = _plugged(PREDICTORS, given, "predictor") if isinstance(given, str) else given
+    if not isinstance(predictor, MosPredictor):
+        raise ArgumentError.of("predictor", f"{given!r} has no predict(samples, rate)")
+    return predictor
 
 
 @lru_cache(maxsize=8)
@@ -176,11 +152,11 @@ def _plugged(group: str, name: str, field: str) -> object:
     own = _OWN_ENCODERS if group == ENCODERS else _OWN_PREDICTORS
     if name in own:
         return own[name]()
-    found = list(entry_points(group=group, name=name))
-    if not found:
-        known = sorted({*own, *(entry.name for entry in entry_points(group=group))})
-        raise RequestInvalid.of(field, f"{name!r} is not installed; known are: {', '.join(known) or 'none'}")
-    return found[0].load()()
+    entries = list(entry_points(group=group, name=name))
+    if not entries:
+        installed = sorted({*own, *(entry.name for entry in entry_points(group=group))})
+        raise ArgumentError.of(field, f"{name!r} is not installed; there are {', '.join(installed)}")
+    return entries[0].load()()
 
 
 def _embedding(subject: Subject) -> npt.NDArray[np.floating[Any]]:
@@ -193,12 +169,43 @@ def _embedding(subject: Subject) -> npt.NDArray[np.floating[Any]]:
 def speaker_similarity(subject: Subject) -> float:
     """Cosine of the angle between the clip's and the reference's speaker vectors, -1 to 1.
 
-    ``Tools.encoder`` makes the vectors and decides what the figure means; see LongTermSpectrum, the default,
-    for how little that one knows, and Resemblyzer.
+    ``Tools.encoder`` makes the vectors and decides what the figure means; by default Resemblyzer, a trained encoder,
+    which the extra ``speaker`` brings.
     """
-    ours, theirs = subject.once(_embedding), subject.other.once(_embedding)
+    return _cosine(subject.once(_embedding), subject.other.once(_embedding))
+
+
+def spectral_similarity(subject: Subject) -> float:
+    """Cosine of the angle between the clip's and the reference's long-term spectra, -1 to 1.
+
+    Mean and spread of the mel levels of the loud frames, 40 bands from 60 Hz to 7.6 kHz, in dB, the mean level taken
+    out: what F. Nolan, "The Phonetic Bases of Speaker Recognition" (1983) calls the long-term spectrum. It separates
+    voices with different vocal tracts, but channels as well: a voice over the telephone is further from itself than
+    from another speaker. Cosines are high for any two voices, so that they only rank, and a sentence or more is needed
+    on both sides. ``speaker_similarity`` says who speaks.
+    """
+    return _cosine(subject.once(_long_term_spectrum), subject.other.once(_long_term_spectrum))
+
+
+def _long_term_spectrum(subject: Subject) -> npt.NDArray[np.floating[Any]]:
+    """Return 80 numbers. Raises Undefined for silence, a clip under 0.5 s and rates under 16 kHz."""
+    clip = subject.clip
+    if clip.duration < _SHORTEST_S:
+        raise Undefined(f"{clip.duration:.2f} s is too short for a long-term spectrum")
+    if clip.rate < 16_000:
+        raise Undefined(f"voices are compared up to 7.6 kHz, and a rate of {clip.rate} Hz ends before")
+    if not clip.samples.any():
+        raise Undefined("the clip is silent")
+    db = mel(clip.resample(16_000), bands=40, fmin=60.0, fmax=7600.0).db
+    loudness = 10.0 * np.log10(np.power(10.0, db / 10.0).sum(axis=0))
+    loud = db[:, loudness > loudness.max() - _LOUD_DB]
+    mean = loud.mean(axis=1)
+    return np.concatenate((mean - mean.mean(), loud.std(axis=1)))
+
+
+def _cosine(ours: npt.NDArray[np.floating[Any]], theirs: npt.NDArray[np.floating[Any]]) -> float:
     if ours.shape != theirs.shape or ours.ndim != 1:
-        raise RequestInvalid.of("encoder", f"its vectors have shapes {ours.shape} and {theirs.shape}, not one length")
+        raise ArgumentError.of("encoder", f"its vectors have shapes {ours.shape} and {theirs.shape}, not one length")
     scale = float(np.linalg.norm(ours) * np.linalg.norm(theirs))
     if not scale:
         raise Undefined("a speaker vector is all zeros")

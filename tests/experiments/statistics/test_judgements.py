@@ -7,9 +7,21 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from statsmodels.api import GLM, families
+from statsmodels.stats.proportion import proportion_confint
 
-from voicelab.errors import RequestInvalid
-from voicelab.experiments.statistics import friedman, holm, mean_opinion_score, screen_mushra, wilcoxon
+from voicelab.errors import ArgumentError
+from voicelab.experiments.statistics import (
+    binomial,
+    bradley_terry,
+    friedman,
+    holm,
+    intraclass_correlation,
+    krippendorff_alpha,
+    mean_opinion_score,
+    screen_mushra,
+    wilcoxon,
+)
 
 # M. Hollander & D. A. Wolfe, "Nonparametric Statistical Methods" (1973), table 3.1: depression of nine patients before
 # and after a tranquilizer.
@@ -84,7 +96,7 @@ def test_everybody_agreeing_has_no_spread() -> None:
     ],
 )
 def test_impossible_votes_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(RequestInvalid):
+    with pytest.raises(ArgumentError):
         mean_opinion_score(**wrong)
 
 
@@ -136,9 +148,9 @@ def test_the_interval_of_many_pairs_goes_on_where_the_exact_one_ends() -> None:
 
 
 def test_wilcoxon_refuses_what_is_not_paired() -> None:
-    with pytest.raises(RequestInvalid, match="second"):
+    with pytest.raises(ArgumentError, match="second"):
         wilcoxon([1, 2, 3], [1, 2])
-    with pytest.raises(RequestInvalid, match="alternative"):
+    with pytest.raises(ArgumentError, match="alternative"):
         wilcoxon([1, 2, 3], [1, 2, 4], alternative="bigger")  # type: ignore[arg-type]
 
 
@@ -166,7 +178,7 @@ def test_friedman_without_differences_finds_none() -> None:
 
 @pytest.mark.parametrize("ratings", [[[1, 2]], [[1, 2, 3]], [[1, 2], [3, 4]], [[1, 2, math.nan], [1, 2, 3]]])
 def test_friedman_refuses_too_few(ratings: Any) -> None:
-    with pytest.raises(RequestInvalid, match="ratings"):
+    with pytest.raises(ArgumentError, match="ratings"):
         friedman(ratings)
 
 
@@ -208,11 +220,184 @@ def test_an_anchor_rated_high_excludes_unless_the_item_hides_it() -> None:
 
 def test_screening_refuses_a_table_that_is_none() -> None:
     table = panel(ann=GOOD)
-    with pytest.raises(RequestInvalid, match="rating"):
+    with pytest.raises(ArgumentError, match="rating"):
         screen_mushra(table.drop(columns="rating"), reference="reference")
-    with pytest.raises(RequestInvalid, match="0 to 100"):
+    with pytest.raises(ArgumentError, match="0 to 100"):
         screen_mushra(table.assign(rating=120.0), reference="reference")
-    with pytest.raises(RequestInvalid, match="never rated 'ref'"):
+    with pytest.raises(ArgumentError, match="never rated 'ref'"):
         screen_mushra(table, reference="ref")
-    with pytest.raises(RequestInvalid, match="anchor"):
+    with pytest.raises(ArgumentError, match="anchor"):
         screen_mushra(table, reference="reference", anchor="low")
+
+
+# A. Agresti, "Categorical Data Analysis" (2002), table 10.10: the American League's eastern division in 1987, who won
+# how often against whom; the strengths that he prints are against Baltimore.
+TEAMS = ("Milwaukee", "Detroit", "Toronto", "New York", "Boston", "Cleveland", "Baltimore")
+WINS = np.array(
+    [
+        [0, 7, 9, 7, 7, 9, 11],
+        [6, 0, 7, 5, 11, 9, 9],
+        [4, 6, 0, 7, 7, 8, 12],
+        [6, 8, 6, 0, 6, 7, 10],
+        [6, 2, 6, 7, 0, 7, 12],
+        [4, 4, 5, 6, 6, 0, 6],
+        [2, 4, 1, 3, 1, 7, 0],
+    ]
+)
+PRINTED = (1.58, 1.44, 1.29, 1.25, 1.11, 0.68, 0.0)
+
+
+def test_twelve_of_sixteen_is_the_classic_abx_result() -> None:
+    # 2517 of the 65536 ways in which 16 answers can fall have 12 right or more.
+    found = binomial(12, 16, alternative="greater")
+    assert found.p == pytest.approx(2517 / 65536)
+    assert found.estimate.value == 0.75
+    assert binomial(11, 16, alternative="greater").p > 0.05
+    assert "p 0.03841" in str(found)
+
+
+@pytest.mark.parametrize(("successes", "trials"), [(0, 10), (10, 10), (7, 20), (263, 500)])
+@pytest.mark.parametrize(("interval", "theirs"), [("exact", "beta"), ("wilson", "wilson")])
+def test_intervals_agree_with_statsmodels(successes: int, trials: int, interval: Any, theirs: str) -> None:
+    found = binomial(successes, trials, interval=interval, alternative="greater", confidence=0.9).estimate
+    assert (found.low, found.high) == pytest.approx(proportion_confint(successes, trials, 0.1, theirs), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"successes": 5, "trials": 4},
+        {"successes": -1, "trials": 4},
+        {"successes": 1, "trials": 0},
+        {"successes": 1.5, "trials": 4},
+        {"successes": 1, "trials": 4, "chance": 0.0},
+        {"successes": 1, "trials": 4, "alternative": "more"},
+        {"successes": 1, "trials": 4, "interval": "wald"},
+        {"successes": 1, "trials": 4, "confidence": 95},
+    ],
+)
+def test_impossible_choices_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError):
+        binomial(**wrong)
+
+
+def test_strengths_are_those_that_agresti_prints() -> None:
+    found = bradley_terry(WINS, TEAMS)
+    assert found.strength - found.strength[-1] == pytest.approx(PRINTED, abs=0.006)
+    assert found.probability("Milwaukee", "Baltimore") == pytest.approx(1 / (1 + math.exp(-1.58)), abs=0.001)
+
+
+def test_strengths_and_errors_are_a_logistic_regressions() -> None:
+    rows, won = [], []
+    for a in range(len(WINS)):
+        for b in range(a):
+            row = np.zeros(len(WINS))
+            row[a], row[b] = 1, -1
+            rows.append(row[:-1])
+            won.append([WINS[a, b], WINS[b, a]])
+    fitted = GLM(np.array(won), np.array(rows), family=families.Binomial()).fit()
+    found = bradley_terry(WINS, TEAMS)
+    assert found.strength[:-1] - found.strength[-1] == pytest.approx(fitted.params, abs=1e-6)
+    apart = found.difference("Milwaukee", "Baltimore")
+    reach = 400 / math.log(10) * 1.959964 * fitted.bse[0]
+    assert apart.high - apart.low == pytest.approx(2 * reach, rel=1e-4)
+
+
+def test_the_table_is_on_elos_scale_and_sorted() -> None:
+    # Odds of 10 to 1 are 400 points.
+    table = bradley_terry([[0, 10], [100, 0]], ["low", "high"]).frame()
+    assert list(table.system) == ["high", "low"]
+    assert table.elo[0] - table.elo[1] == pytest.approx(400.0)
+    assert table.elo.mean() == pytest.approx(1500.0)
+    assert (table.low < table.elo).all()
+    assert (table.elo < table.high).all()
+
+
+@pytest.mark.parametrize(
+    ("wins", "why"),
+    [
+        ([[0, 3], [0, 0]], "never lose"),
+        ([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]], "never lose"),
+        ([[0, -1], [1, 0]], "counts"),
+        ([[1, 1], [1, 0]], "diagonal"),
+        ([[0, 1, 1], [1, 0, 1]], "shape"),
+        ([[0, math.nan], [1, 0]], "counts"),
+    ],
+)
+def test_wins_without_finite_strengths_are_refused(wins: Any, why: str) -> None:
+    with pytest.raises(ArgumentError, match=why):
+        bradley_terry(wins)
+
+
+@pytest.mark.thorough
+def test_intervals_of_strengths_cover_the_truth() -> None:
+    rng = np.random.default_rng(7)
+    truth = np.array([0.8, 0.3, -0.2, -0.9])
+    chance = 1 / (1 + np.exp(truth[None] - truth[:, None]))
+    covered = 0
+    for _ in range(600):
+        upper = np.triu(rng.binomial(25, chance), 1)
+        found = bradley_terry(upper + np.triu(25 - upper, 1).T, "abcd").difference("a", "c")
+        covered += found.low <= 400 / math.log(10) * 1.0 <= found.high
+    assert 0.92 <= covered / 600 <= 0.98
+
+
+# P. E. Shrout & J. L. Fleiss, Psychological Bulletin 86 (1979), table 2: six targets, four judges; results in table 4.
+JUDGES = [[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]]
+
+# K. Krippendorff, "Computing Krippendorff's alpha-reliability" (2011), section C: four observers, twelve units.
+_: float = math.nan
+OBSERVERS: list[list[float]] = [
+    [1, 2, 3, 3, 2, 1, 4, 1, 2, _, _, _],
+    [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, _, 3],
+    [_, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, _],
+    [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, _],
+]
+
+
+@pytest.mark.parametrize(
+    ("raters", "of_mean", "printed"),
+    [
+        ("nested", False, 0.17),
+        ("random", False, 0.29),
+        ("fixed", False, 0.71),
+        ("nested", True, 0.44),
+        ("random", True, 0.62),
+        ("fixed", True, 0.91),
+    ],
+)
+def test_shrout_and_fleiss(raters: Any, of_mean: bool, printed: float) -> None:
+    assert intraclass_correlation(JUDGES, raters=raters, of_mean=of_mean) == pytest.approx(printed, abs=0.0051)
+
+
+@pytest.mark.parametrize(
+    ("level", "printed"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849), ("ratio", 0.797)]
+)
+def test_krippendorffs_observers(level: Any, printed: float) -> None:
+    assert krippendorff_alpha(OBSERVERS, level=level) == pytest.approx(printed, abs=0.0006)
+
+
+def test_agreement_is_one_chance_is_zero_and_sameness_is_neither() -> None:
+    table = np.tile(np.arange(1, 6), (4, 3))
+    assert krippendorff_alpha(table) == pytest.approx(1.0)
+    assert intraclass_correlation(table.T) == pytest.approx(1.0)
+    noise = np.random.default_rng(0).integers(1, 6, (4, 3000))
+    assert krippendorff_alpha(noise) == pytest.approx(0.0, abs=0.03)
+    assert intraclass_correlation(noise.T) == pytest.approx(0.0, abs=0.03)
+    assert math.isnan(krippendorff_alpha(np.full((3, 4), 2.0)))
+    assert math.isnan(intraclass_correlation(np.full((3, 4), 2.0)))
+    # The mean of twenty times 0.7 is not 0.7.
+    assert math.isnan(intraclass_correlation(np.full((5, 4), 0.7)))
+
+
+def test_raters_that_cannot_be_compared_are_refused() -> None:
+    with pytest.raises(ArgumentError, match="two ratings"):
+        krippendorff_alpha([[1, _], [_, 2]])
+    with pytest.raises(ArgumentError, match="ratio"):
+        krippendorff_alpha([[-1, 2], [1, 2]], level="ratio")
+    with pytest.raises(ArgumentError, match="level"):
+        krippendorff_alpha([[1, 2], [1, 2]], level="cardinal")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="ratings"):
+        intraclass_correlation(np.array([[1, _], [1, 2]]))
+    with pytest.raises(ArgumentError, match="raters"):
+        intraclass_correlation(JUDGES, raters="some")  # type: ignore[arg-type]

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.audio.analysis import mel
-from voicelab.experiments.metrics.activity import HOP_S, activity
+from voicelab.experiments.metrics.level import HOP_S, activity
 from voicelab.experiments.metrics.metric import Subject, Undefined
 from voicelab.experiments.metrics.pitch import contour
 from voicelab.experiments.metrics.words import other_words
 
-__all__ = ["cepstrum", "log_f0_rmse", "mcd", "pesq", "stoi", "warped_frames"]
+__all__ = ["cepstrum", "log_f0_rmse", "mfcc_distance", "pesq", "stoi", "warped_frames"]
 
 _Floats = npt.NDArray[np.float64]
 
@@ -50,19 +50,19 @@ def _spoken_cepstrum(subject: Subject) -> tuple[_Floats, int]:
     """Return the coefficients of the frames from the first speech to the last, and the number of the first."""
     if subject.clip.rate < _RATE:
         raise Undefined(f"spectra are compared up to 8 kHz, and a rate of {subject.clip.rate} Hz ends before")
-    found = subject.once(activity)
+    speech = subject.once(activity)
     db = mel(subject.clip.resample(_RATE), bands=_BANDS, fmax=_RATE / 2, hop_s=HOP_S).db
     db = np.maximum(db, db.max() - _DYNAMIC_DB)
-    first, last = round(found.start / HOP_S), round(found.end / HOP_S)
+    first, last = round(speech.start / HOP_S), round(speech.end / HOP_S)
     return cepstrum(db[:, first:last], _ORDER), first
 
 
 def _path(subject: Subject) -> _Path:
     import librosa
 
-    told = other_words(subject.clip, subject.other.clip)
-    if told:
-        raise Undefined(f"what is said cannot be aligned: {told}")
+    reason = other_words(subject.clip, subject.other.clip)
+    if reason:
+        raise Undefined(f"what is said cannot be aligned: {reason}")
     ours, first = subject.once(_spoken_cepstrum)
     theirs, other_first = subject.other.once(_spoken_cepstrum)
     if ours.shape[1] * theirs.shape[1] > _MOST_PAIRS:
@@ -74,28 +74,28 @@ def _path(subject: Subject) -> _Path:
 
 
 def warped_frames(subject: Subject) -> npt.NDArray[np.intp]:
-    """Return the path of ``mcd``: pairs of 10 ms frames, (steps, 2), of the clip and of its reference.
+    """Return the path of ``mfcc_distance``: pairs of 10 ms frames, (steps, 2), of the clip and of its reference.
 
     Raises Undefined when they cannot be aligned.
     """
     return subject.once(_path).frames
 
 
-def mcd(subject: Subject) -> float:
-    """Mel-cepstral distortion from the reference in dB, along the path of dynamic time warping.
+def mfcc_distance(subject: Subject) -> float:
+    """Distance of mel-frequency cepstra (MFCC) from the reference in dB, along the path of dynamic time warping.
 
     10 sqrt(2) / ln 10 times the Euclidean distance of the coefficients 1 to 24, averaged over the path; c0, the
-    level, is left out. R. F. Kubichek, "Mel-cepstral distance measure for objective speech quality assessment",
-    IEEE PACRIM (1993); alignment as in H. Sakoe & S. Chiba (1978) with steps (1,1), (0,1), (1,0). The cepstra are
-    of 80 mel bands up to 8 kHz, 40 ms windows every 10 ms, levels more than 60 dB below the loudest raised to
-    there, silence at the ends left out. Figures from other analyses (STRAIGHT, WORLD) are on another scale:
-    compare within one.
+    level, is left out: the formula of R. F. Kubichek, "Mel-cepstral distance measure for objective speech quality
+    assessment", IEEE PACRIM (1993); alignment as in H. Sakoe & S. Chiba (1978) with steps (1,1), (0,1), (1,0). The
+    cepstra are of 80 mel bands up to 8 kHz, 40 ms windows every 10 ms, levels more than 60 dB below the loudest raised to
+    there, silence at the ends left out. It is not the mel-cepstral distortion (MCD) of the literature, whose cepstra are
+    a vocoder's (STRAIGHT, WORLD) and on another scale: compare within one.
     """
     return 10.0 * math.sqrt(2.0) / math.log(10.0) * float(subject.once(_path).distances.mean())
 
 
 def log_f0_rmse(subject: Subject) -> float:
-    """Root mean square difference of log-F0 from the reference, in semitones, along the path of ``mcd``.
+    """Root mean square difference of log-F0 from the reference, in semitones, along the path of ``mfcc_distance``.
 
     Over the pairs of frames that are voiced in both; pitch as in ``f0_median``. Divide by 17.31 for natural
     logarithms.
@@ -104,10 +104,10 @@ def log_f0_rmse(subject: Subject) -> float:
     ours, theirs = subject.once(contour).values, subject.other.once(contour).values
     path = path[(path[:, 0] < ours.size) & (path[:, 1] < theirs.size)]
     difference = 12.0 * np.log2(ours[path[:, 0]] / theirs[path[:, 1]])
-    known = difference[np.isfinite(difference)]
-    if not known.size:
+    voiced = difference[np.isfinite(difference)]
+    if not voiced.size:
         raise Undefined("no frame is voiced in both clips")
-    return float(np.sqrt(np.mean(np.square(known))))
+    return float(np.sqrt(np.mean(np.square(voiced))))
 
 
 def _aligned(subject: Subject) -> tuple[_Floats, _Floats]:
@@ -127,8 +127,8 @@ def _aligned(subject: Subject) -> tuple[_Floats, _Floats]:
     if not ours.any() or not theirs.any():
         raise Undefined("one of the clips is silent")
     reach = min(size - 1, round(_LAGS_SEARCHED_S * _RATE))
-    likeness = correlate(ours, theirs, "full", "fft")[size - 1 - reach : size + reach]
-    lag = int(np.argmax(np.abs(likeness))) - reach
+    similarity = correlate(ours, theirs, "full", "fft")[size - 1 - reach : size + reach]
+    lag = int(np.argmax(np.abs(similarity))) - reach
     if abs(lag) > _LAG_S * _RATE:
         raise Undefined(f"the reference is not aligned: the clip resembles it most {lag / _RATE * 1000:+.0f} ms away")
     return ours[max(0, lag) : size + min(0, lag)], theirs[max(0, -lag) : size - max(0, lag)]
@@ -137,7 +137,7 @@ def _aligned(subject: Subject) -> tuple[_Floats, _Floats]:
 def stoi(subject: Subject) -> float:
     """Short-time objective intelligibility against an aligned reference: a mean correlation, 1 for the same sound.
 
-    Around 0, and below it too, there is no likeness. A lag of up to 5 ms, as a codec leaves, is taken out first.
+    Around 0, and below it too, there is no similarity. A lag of up to 5 ms, as a codec leaves, is taken out first.
     C. H. Taal, R. C. Hendriks, R. Heusdens & J. Jensen, "An algorithm for intelligibility prediction of
     time-frequency weighted noisy speech", IEEE TASLP 19 (2011), by pystoi. Undefined when the two differ by more
     than 50 ms in length or are out of step by more than 5 ms: other takes of a text are no aligned reference.

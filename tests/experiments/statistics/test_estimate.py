@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from statsmodels.stats.multitest import multipletests
 
-from voicelab.errors import RequestInvalid
+from voicelab.errors import ArgumentError
 from voicelab.experiments.statistics import benjamini_hochberg, holm
 
 
@@ -31,5 +31,5 @@ def test_a_test_that_was_not_made_does_not_count() -> None:
 
 @pytest.mark.parametrize("p", [[1.2], [-0.1], [[0.5]]])
 def test_what_is_no_p_is_refused(p: list[float]) -> None:
-    with pytest.raises(RequestInvalid, match="p_values"):
+    with pytest.raises(ArgumentError, match="p_values"):
         holm(p)

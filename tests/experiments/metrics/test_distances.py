@@ -14,7 +14,7 @@ from tests.speechlike import RATE, speechlike
 from voicelab.audio.clip import Clip
 from voicelab.errors import MissingExtra
 from voicelab.experiments.metrics import measure
-from voicelab.experiments.metrics.compare import cepstrum
+from voicelab.experiments.metrics.distances import cepstrum
 
 Figure = Callable[..., tuple[float, str]]
 _TO_DB = 10 * math.sqrt(2) / math.log(10)
@@ -36,8 +36,10 @@ def test_the_constant_turns_a_ripple_into_its_root_mean_square() -> None:
 
 
 def test_a_clip_is_at_no_distance_from_itself_at_any_level(speech: Clip, figure: Figure) -> None:
-    assert figure(speech, "mcd", reference=speech)[0] == 0.0
-    assert figure(Clip(speech.samples * 0.25, RATE), "mcd", reference=speech)[0] == pytest.approx(0.0, abs=0.02)
+    assert figure(speech, "mfcc_distance", reference=speech)[0] == 0.0
+    assert figure(Clip(speech.samples * 0.25, RATE), "mfcc_distance", reference=speech)[0] == pytest.approx(
+        0.0, abs=0.02
+    )
 
 
 def test_a_filter_of_known_ripple_is_that_far_away(sounds: Any, figure: Figure) -> None:
@@ -50,17 +52,17 @@ def test_a_filter_of_known_ripple_is_that_far_away(sounds: Any, figure: Figure) 
     taps = firwin2(801, hertz / 8000, 10 ** (4 * np.cos(np.pi * 4 * mels) / 20))
     plain, other = sounds.noise(2.0, 0.05, 16_000, seed=1), sounds.noise(2.0, 0.05, 16_000, seed=2)
     filtered = sounds.clip(lfilter(taps, 1, other.samples), 16_000)
-    noise = figure(other, "mcd", reference=plain)[0]
-    found = figure(filtered, "mcd", reference=plain)[0]
+    noise = figure(other, "mfcc_distance", reference=plain)[0]
+    found = figure(filtered, "mfcc_distance", reference=plain)[0]
     assert math.sqrt(found**2 - noise**2) == pytest.approx(4 / math.sqrt(2), rel=0.12)
 
 
 def test_warping_makes_up_for_tempo_and_silence(speech: Clip, sounds: Any, figure: Figure) -> None:
     slower = Clip(np.repeat(speech.samples.reshape(-1, 240), 2, axis=0).reshape(-1)[: 2 * len(speech)], RATE)
     late = sounds.join(sounds.clip(np.zeros(RATE), RATE), speech, sounds.clip(np.zeros(RATE), RATE))
-    assert figure(late, "mcd", reference=speech)[0] < 0.1
+    assert figure(late, "mfcc_distance", reference=speech)[0] < 0.1
     other = Clip(speechlike(3.0, pitch=240.0, noise=0.001), RATE)
-    assert figure(slower, "mcd", reference=speech)[0] < figure(other, "mcd", reference=speech)[0]
+    assert figure(slower, "mfcc_distance", reference=speech)[0] < figure(other, "mfcc_distance", reference=speech)[0]
 
 
 @pytest.mark.parametrize("semitones", [0.0, 2.0, 5.0])
@@ -110,11 +112,11 @@ def test_a_reference_out_of_step_is_no_reference(speech: Clip, sounds: Any, figu
 
 
 def test_what_cannot_be_compared_says_why(speech: Clip, sounds: Any, figure: Figure) -> None:
-    assert "8 kHz" in figure(speech.resample(8000), "mcd", reference=speech)[1]
+    assert "8 kHz" in figure(speech.resample(8000), "mfcc_distance", reference=speech)[1]
     assert "16000 Hz" in figure(speech.resample(8000), "stoi", reference=speech)[1]
-    assert "no reference" in measure([speech, speech], ["mcd"], reference=[speech, None]).undefined[1]
+    assert "no reference" in measure([speech, speech], ["mfcc_distance"], reference=[speech, None]).undefined[1]
     hiss = sounds.noise(1.0, 0.05, RATE)
     assert "voiced in both" in figure(hiss, "log_f0_rmse", reference=speech.slice(0, 1))[1]
     long = sounds.noise(51.0, 0.05, 16_000)
-    assert "50 s each" in figure(long, "mcd", reference=long)[1]
-    assert "silent" in figure(sounds.clip(np.zeros(RATE), RATE), "mcd", reference=speech)[1]
+    assert "50 s each" in figure(long, "mfcc_distance", reference=long)[1]
+    assert "silent" in figure(sounds.clip(np.zeros(RATE), RATE), "mfcc_distance", reference=speech)[1]
