@@ -64,16 +64,14 @@ def test_chunks_come_as_they_are_with_their_times() -> None:
     run(read())
 
 
-def test_it_is_read_once_and_from_its_beginning() -> None:
-    async def read() -> None:
-        speech = stream(given(b"ab", b"cd"))
-        assert await anext(speech) == b"ab"
-        with pytest.raises(AudioError, match="from its beginning"):
-            await speech.clip()
-        with pytest.raises(AudioError, match="from its beginning"):
-            speech.pcm()
-
-    run(read())
+@on_loop
+async def test_it_is_read_once_and_from_its_beginning() -> None:
+    speech = stream(given(b"ab", b"cd"))
+    assert await anext(speech) == b"ab"
+    with pytest.raises(AudioError, match="from its beginning"):
+        await speech.clip()
+    with pytest.raises(AudioError, match="from its beginning"):
+        speech.pcm()
 
 
 @pytest.mark.parametrize("error", [EngineError("broke"), RequestInvalid.of("text", "no"), ServiceTimeout("late")])

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import email
-import email.policy
 import json
 from typing import Any
 
@@ -20,7 +18,7 @@ from voicelab.errors import (
     ServiceTimeout,
     ServiceUnavailable,
 )
-from voicelab.schema import ProsodyControl, ReferenceAudio, TTSRequest, VoiceCreate
+from voicelab.schema import ReferenceAudio, TTSRequest
 
 REFERENCE = ReferenceAudio(audio=b"\x00\xff", text="hé")
 RECORD = {
@@ -40,18 +38,6 @@ def answer(status: int, body: object, **headers: str) -> Answer:
     return Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, content)
 
 
-def test_a_speech_call_says_every_field() -> None:
-    request = TTSRequest(text="żółw", sample_rate=8000, format="wav", prosody=ProsodyControl(speed=1.5))
-    call = wire.speech_call(request, "s1", None)
-    assert (call.method, call.path) == ("POST", "/v1/tts")
-    assert call.headers["content-type"] == "application/json"
-    assert call.headers["model"] == "s1"
-    assert "x-voicelab-seed" not in call.headers
-    body = json.loads(call.content or b"")
-    assert set(body) == set(TTSRequest.model_fields) - {"references", "reference_id"}
-    assert TTSRequest.from_wire(body, binary=False) == request
-
-
 def test_references_go_in_msgpack() -> None:
     request = TTSRequest(text="a", references=(REFERENCE, REFERENCE))
     call = wire.speech_call(request, "s2-pro", 7)
@@ -68,50 +54,6 @@ def test_references_that_would_be_ignored_are_not_carried() -> None:
         call = wire.speech_call(request, "s2-pro", None)
         assert call.headers["content-type"] == "application/json"
         assert "references" not in json.loads(call.content or b"")
-
-
-def test_creating_a_voice_is_msgpack_and_repeated_only_when_unsent() -> None:
-    request = VoiceCreate(title="Ada", voices=(b"\x01", b"\x02"), texts=("a", "b"), visibility="private")
-    call = wire.create_call(request)
-    assert (call.method, call.path, call.repeat) == ("POST", "/model", "unsent")
-    body = msgpack.unpackb(call.content)
-    assert VoiceCreate.from_wire(body) == request
-    assert body["train_mode"] == "fast"
-    assert None not in body.values()
-
-
-def test_a_form_is_what_the_interface_says() -> None:
-    request = VoiceCreate(
-        title="Ada é\r\n--x", voices=(b"RIFF\x00\xff", b"fLaC\r\n--"), texts=("one", "zwei ü"), tags=("a", "b"),
-        visibility="public", cover_image=b"\x89PNG", enhance_audio_quality=True,
-    )  # fmt: skip
-    call = wire.create_call(request, "multipart")
-    assert (call.method, call.path, call.repeat) == ("POST", "/model", "unsent")
-    parts = form_parts(call)
-    files = [(name, data) for name, file, data in parts if file is not None]
-    assert files == [("voices[0]", b"RIFF\x00\xff"), ("voices[1]", b"fLaC\r\n--"), ("cover_image", b"\x89PNG")]
-    texts = [(name, data.decode()) for name, file, data in parts if file is None]
-    assert sorted(texts) == sorted(
-        [
-            ("type", "tts"), ("title", "Ada é\r\n--x"), ("train_mode", "fast"), ("visibility", "public"),
-            ("texts", "one"), ("texts", "zwei ü"), ("tags", "a"), ("tags", "b"), ("enhance_audio_quality", "true"),
-        ]
-    )  # fmt: skip
-    assert [value for name, value in texts if name == "texts"] == ["one", "zwei ü"]
-
-
-def form_parts(call: wire.Call) -> list[tuple[str, str | None, bytes]]:
-    """Read a form with the standard library's parser of messages: name, file name and content of each part."""
-    head = f"Content-Type: {call.headers['content-type']}\r\n\r\n".encode()
-    message = email.message_from_bytes(head + (call.content or b""), policy=email.policy.HTTP)
-    return [
-        (
-            str(part.get_param("name", header="content-disposition")),
-            part.get_filename(),
-            bytes(part.get_payload(decode=True) or b""),
-        )
-        for part in message.iter_parts()
-    ]
 
 
 @pytest.mark.parametrize(

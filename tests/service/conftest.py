@@ -1,66 +1,46 @@
-"""A real server over a real loopback socket, with keys of its own."""
+"""Real servers over real loopback sockets, with keys of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tests.tones import ToneBackend
-from voicelab.service.keys import KeyStore
-from voicelab.service.requests import Limits
-from voicelab.service.run import running
-
-
-@dataclass(frozen=True)
-class Service:
-    url: str
-    secret: str
-    backend: ToneBackend
-    keys: KeyStore
-    http: httpx.Client
-
-    @property
-    def port(self) -> int:
-        return int(self.url.rpartition(":")[2])
-
+from tests.served import Service, serving
 
 Start = Callable[..., Service]
 
 
 @pytest.fixture(scope="session")
-def start_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    yield from _starter(tmp_path_factory.mktemp("service"))
+def closers() -> Iterator[Callable[[ExitStack], None]]:
+    """Close services beside the tests that follow: each takes a while to notice that it is to end."""
+    closed: list[Future[None]] = []
+    with ThreadPoolExecutor(2) as pool:
+        yield lambda stack: closed.append(pool.submit(stack.close))
+    for one in closed:
+        one.result()
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a service of the test's own; stopped at its end."""
-    yield from _starter(tmp_path)
+def start(tmp_path: Path, closers: Callable[[ExitStack], None]) -> Iterator[Start]:
+    """Start a service of the test's own."""
+    stack = ExitStack()
+    yield lambda *args, **options: stack.enter_context(serving(tmp_path, *args, **options))
+    closers(stack)
+
+
+@pytest.fixture(scope="session")
+def start_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    with ExitStack() as stack:
+        folder = partial(tmp_path_factory.mktemp, "service")
+        yield lambda *args, **options: stack.enter_context(serving(folder(), *args, **options))
 
 
 @pytest.fixture(scope="session")
 def service(start_shared: Start) -> Service:
     """The service that tests share which do not look at its state."""
-    return start_shared(ToneBackend())
-
-
-def _starter(folder: Path) -> Iterator[Start]:
-    with ExitStack() as stack:
-
-        def begin(
-            backend: ToneBackend | None = None, *, credit: int | None = None, busy_s: float = 2.0, **limits: float
-        ) -> Service:
-            backend = backend or ToneBackend()
-            keys = stack.enter_context(KeyStore(folder / "keys.sqlite3", busy_s=busy_s))
-            url = stack.enter_context(running(backend, keys=keys, limits=Limits(**limits)))  # type: ignore[arg-type]
-            secret = keys.create("test", credit=credit).secret
-            headers = {"authorization": f"Bearer {secret}"}
-            http = stack.enter_context(httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=20))
-            return Service(url, secret, backend, keys, http)
-
-        yield begin
+    return start_shared()

@@ -11,18 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.service.conftest import Service, Start
-from tests.service.test_speech import NOTE_BYTES, Held, call, read, until
+from tests.served import NOTE_BYTES, Held, call, read, until
+from tests.service.conftest import Start
 from tests.tones import ToneBackend
 from voicelab.errors import EngineError
 from voicelab.schema import TTSRequest
 from voicelab.service.speech import cost, delivered_cost
-
-
-def credit(service: Service) -> int:
-    left = service.keys.list()[0].credit
-    assert left is not None
-    return left
 
 
 @pytest.mark.parametrize(
@@ -70,7 +64,7 @@ def test_a_synthesis_that_fails_costs_what_was_delivered(start: Start, notes: in
         got = read(raw, None if notes else 12)  # a 500 leaves the connection open
     assert got.startswith(b"HTTP/1.1 500 " if notes == 0 else b"HTTP/1.1 200 ")
     # A note is 50 ms, for which 0.6 characters are due, and all notes before the failure were sent.
-    until(lambda: credit(service) == 1000 - -(-notes * 6 // 10))
+    until(lambda: service.credit == 1000 - -(-notes * 6 // 10))
 
 
 def test_a_client_that_leaves_pays_no_more_than_was_sent(start: Start) -> None:
@@ -78,11 +72,11 @@ def test_a_client_that_leaves_pays_no_more_than_was_sent(start: Start) -> None:
     service = start(ToneBackend(held), credit=1000)
     with call(service, "x" * 500) as raw:
         read(raw, 20 * NOTE_BYTES)
-        assert credit(service) == 500  # all is reserved, so that nobody spends it twice
+        assert service.credit == 500  # all is reserved, so that nobody spends it twice
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     held.release()
-    until(lambda: credit(service) > 500)
-    assert 1000 - 30 <= credit(service) <= 1000 - 12  # a second was sent, and some notes until the leaving was seen
+    until(lambda: service.credit > 500)
+    assert 1000 - 30 <= service.credit <= 1000 - 12  # a second was sent, and some notes until the leaving was seen
 
 
 def test_a_reader_who_takes_nothing_pays_for_what_the_sockets_took_alone(start: Start) -> None:
@@ -97,9 +91,9 @@ def test_a_reader_who_takes_nothing_pays_for_what_the_sockets_took_alone(start: 
         )
         until(lambda: service.backend.open == 1)
         until(lambda: service.backend.open == 0, 20)
-    until(lambda: credit(service) > 0)
+    until(lambda: service.credit > 0)
     # At 88 kB a second: the kernel's and the server's buffers hold a few seconds, of 1000 that were asked for.
-    assert 20_000 - credit(service) < 12 * 10
+    assert 20_000 - service.credit < 12 * 10
 
 
 def test_one_credit_is_never_spent_twice(start: Start) -> None:
@@ -112,7 +106,7 @@ def test_one_credit_is_never_spent_twice(start: Start) -> None:
     for answer in answers:
         if answer.status_code == 402:
             assert set(answer.json()) == {"status", "message"}
-    assert credit(service) == 0
+    assert service.credit == 0
     assert len(service.backend.asked) == 5
 
 
@@ -124,7 +118,7 @@ def test_concurrent_failures_give_back_all_of_it(start: Start) -> None:
     with ThreadPoolExecutor(8) as pool:
         codes = set(pool.map(lambda _: service.http.post("/v1/tts", json={"text": "x" * 10}).status_code, range(24)))
     assert codes <= {500, 402}
-    assert credit(service) == 50
+    assert service.credit == 50
 
 
 @pytest.mark.parametrize("how", ["queue", "invalid", "voice"])
@@ -140,7 +134,7 @@ def test_what_was_never_begun_costs_nothing(start: Start, how: str) -> None:
             until(lambda: service.backend.open == 0)
         answer = service.http.post("/v1/tts", json={"text": "hello", **wrongs.get(how, {})})
         assert answer.status_code == (503 if how == "queue" else 422)
-        assert credit(service) == 100
+        assert service.credit == 100
         held.release()
 
 
@@ -162,4 +156,4 @@ def test_credit_comes_back_though_the_store_was_busy(start: Start) -> None:
         holder.execute("ROLLBACK")
         holder.close()
         read(raw)
-    until(lambda: credit(service) == 99)
+    until(lambda: service.credit == 99)

@@ -3,11 +3,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.served import on_loop, until_async
 from tests.tones import ToneBackend
 from voicelab.backend import SpeechStream
 from voicelab.errors import EngineError
@@ -25,148 +25,120 @@ def stream(chunks: Iterator[bytes], closed: Callable[[], None] | None = None) ->
     )
 
 
-def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 20))
+@on_loop
+async def test_everything_arrives_in_order() -> None:
+    parts = [bytes([number % 256]) * (number % 97 + 1) for number in range(500)]
+    bridge = ThreadBridge(lambda: stream(iter(parts)), 1000)
+    thread = asyncio.get_running_loop().run_in_executor(None, bridge.run)
+    got = []
+    while (audio := await bridge.read()) is not None:
+        got.append(audio)
+    await thread
+    assert b"".join(got) == b"".join(parts)
+    assert await bridge.read() is None
 
 
-async def _until(true: Callable[[], bool]) -> None:
-    for _ in range(2000):
-        if true():
-            return
-        await asyncio.sleep(0.001)
-    pytest.fail("it never came")
+@on_loop
+async def test_a_slow_reader_holds_up_the_voice_not_memory() -> None:
+    made = 0
+
+    def chunks() -> Iterator[bytes]:
+        nonlocal made
+        for _ in range(1000):
+            made += 1
+            yield bytes(100)
+
+    bridge = ThreadBridge(lambda: stream(chunks()), 1000)
+    thread = asyncio.get_running_loop().run_in_executor(None, bridge.run)
+    await until_async(lambda: made == 11)
+    await asyncio.sleep(0.05)
+    assert made == 11  # ten held, one in the voice's hand
+    total = 0
+    while (audio := await bridge.read()) is not None:
+        assert len(audio) <= 1000
+        total += len(audio)
+    await thread
+    assert total == 100_000
 
 
-def test_everything_arrives_in_order() -> None:
-    async def test() -> None:
-        parts = [bytes([number % 256]) * (number % 97 + 1) for number in range(500)]
-        bridge = ThreadBridge(lambda: stream(iter(parts)), 1000)
-        thread = asyncio.get_running_loop().run_in_executor(None, bridge.run)
-        got = []
-        while (audio := await bridge.read()) is not None:
-            got.append(audio)
-        await thread
-        assert b"".join(got) == b"".join(parts)
-        assert await bridge.read() is None
-
-    run(test())
+@on_loop
+async def test_one_chunk_may_be_larger_than_the_buffer() -> None:
+    bridge = ThreadBridge(lambda: stream(iter([bytes(5000), bytes(10), bytes(7000)])), 1000)
+    thread = asyncio.get_running_loop().run_in_executor(None, bridge.run)
+    total = 0
+    while (audio := await bridge.read()) is not None:
+        total += len(audio)
+    await thread
+    assert total == 12_010
 
 
-def test_a_slow_reader_holds_up_the_voice_not_memory() -> None:
-    async def test() -> None:
-        made = 0
+@on_loop
+async def test_an_error_comes_after_the_audio_before_it() -> None:
+    def chunks() -> Iterator[bytes]:
+        yield b"one"
+        raise EngineError("broke")
 
-        def chunks() -> Iterator[bytes]:
-            nonlocal made
-            for _ in range(1000):
-                made += 1
-                yield bytes(100)
-
-        bridge = ThreadBridge(lambda: stream(chunks()), 1000)
-        thread = asyncio.get_running_loop().run_in_executor(None, bridge.run)
-        await _until(lambda: made == 11)
-        await asyncio.sleep(0.05)
-        assert made == 11  # ten held, one in the voice's hand
-        total = 0
-        while (audio := await bridge.read()) is not None:
-            assert len(audio) <= 1000
-            total += len(audio)
-        await thread
-        assert total == 100_000
-
-    run(test())
+    bridge = ThreadBridge(lambda: stream(chunks()), 1000)
+    await asyncio.get_running_loop().run_in_executor(None, bridge.run)
+    assert await bridge.read() == b"one"
+    with pytest.raises(EngineError, match="broke"):
+        await bridge.read()
 
 
-def test_one_chunk_may_be_larger_than_the_buffer() -> None:
-    async def test() -> None:
-        bridge = ThreadBridge(lambda: stream(iter([bytes(5000), bytes(10), bytes(7000)])), 1000)
-        thread = asyncio.get_running_loop().run_in_executor(None, bridge.run)
-        total = 0
-        while (audio := await bridge.read()) is not None:
-            total += len(audio)
-        await thread
-        assert total == 12_010
+@on_loop
+async def test_an_error_at_the_start_arrives() -> None:
+    def begin() -> SpeechStream:
+        raise MemoryError
 
-    run(test())
-
-
-def test_an_error_comes_after_the_audio_before_it() -> None:
-    async def test() -> None:
-        def chunks() -> Iterator[bytes]:
-            yield b"one"
-            raise EngineError("broke")
-
-        bridge = ThreadBridge(lambda: stream(chunks()), 1000)
-        await asyncio.get_running_loop().run_in_executor(None, bridge.run)
-        assert await bridge.read() == b"one"
-        with pytest.raises(EngineError, match="broke"):
-            await bridge.read()
-
-    run(test())
-
-
-def test_an_error_at_the_start_arrives() -> None:
-    async def test() -> None:
-        def begin() -> SpeechStream:
-            raise MemoryError
-
-        bridge = ThreadBridge(begin, 1000)
-        await asyncio.get_running_loop().run_in_executor(None, bridge.run)
-        with pytest.raises(MemoryError):
-            await bridge.read()
-
-    run(test())
+    bridge = ThreadBridge(begin, 1000)
+    await asyncio.get_running_loop().run_in_executor(None, bridge.run)
+    with pytest.raises(MemoryError):
+        await bridge.read()
 
 
 @pytest.mark.parametrize("how", ["stop", "close"])
-def test_a_stopped_voice_that_waits_for_room_ends(how: str) -> None:
-    async def test() -> None:
-        closed = threading.Event()
-        bridge = ThreadBridge(lambda: stream(iter([bytes(900)] * 5), closed.set), 1000)
-        thread = asyncio.get_running_loop().run_in_executor(None, bridge.run)
-        await bridge.read()
-        await asyncio.sleep(0.02)
-        getattr(bridge, how)()
-        await asyncio.wait_for(thread, 2)
-        assert closed.is_set()
-
-    run(test())
+@on_loop
+async def test_a_stopped_voice_that_waits_for_room_ends(how: str) -> None:
+    closed = threading.Event()
+    bridge = ThreadBridge(lambda: stream(iter([bytes(900)] * 5), closed.set), 1000)
+    thread = asyncio.get_running_loop().run_in_executor(None, bridge.run)
+    await bridge.read()
+    await asyncio.sleep(0.02)
+    getattr(bridge, how)()
+    await asyncio.wait_for(thread, 2)
+    assert closed.is_set()
 
 
-def test_closing_cancels_work_that_is_in_the_middle_of_a_chunk() -> None:
-    async def test() -> None:
-        cancel = threading.Event()
+@on_loop
+async def test_closing_cancels_work_that_is_in_the_middle_of_a_chunk() -> None:
+    cancel = threading.Event()
 
-        def chunks() -> Iterator[bytes]:
-            yield b"one"
-            cancel.wait(10)
-            yield b"two"
+    def chunks() -> Iterator[bytes]:
+        yield b"one"
+        cancel.wait(10)
+        yield b"two"
 
-        bridge = ThreadBridge(lambda: stream(chunks(), cancel.set), 1000)
-        thread = asyncio.get_running_loop().run_in_executor(None, bridge.run)
-        assert await bridge.read() == b"one"
-        before = time.perf_counter()
-        bridge.close()
-        await asyncio.wait_for(thread, 2)
-        assert time.perf_counter() - before < 1
-
-    run(test())
+    bridge = ThreadBridge(lambda: stream(chunks(), cancel.set), 1000)
+    thread = asyncio.get_running_loop().run_in_executor(None, bridge.run)
+    assert await bridge.read() == b"one"
+    before = time.perf_counter()
+    bridge.close()
+    await asyncio.wait_for(thread, 2)
+    assert time.perf_counter() - before < 1
 
 
-def test_a_voice_stopped_before_it_began_never_begins() -> None:
-    async def test() -> None:
-        begun = threading.Event()
+@on_loop
+async def test_a_voice_stopped_before_it_began_never_begins() -> None:
+    begun = threading.Event()
 
-        def begin() -> SpeechStream:
-            begun.set()
-            return stream(iter([b"one"]))
+    def begin() -> SpeechStream:
+        begun.set()
+        return stream(iter([b"one"]))
 
-        bridge = ThreadBridge(begin, 1000)
-        bridge.stop()
-        await asyncio.get_running_loop().run_in_executor(None, bridge.run)
-        assert not begun.is_set()
-
-    run(test())
+    bridge = ThreadBridge(begin, 1000)
+    bridge.stop()
+    await asyncio.get_running_loop().run_in_executor(None, bridge.run)
+    assert not begun.is_set()
 
 
 # Turns
@@ -177,130 +149,116 @@ async def _settle() -> None:
         await asyncio.sleep(0)
 
 
-def test_only_so_many_are_in_at_once() -> None:
-    async def test() -> None:
-        queue = FairQueue(2, 10, 5)
-        inside = most = 0
+@on_loop
+async def test_only_so_many_are_in_at_once() -> None:
+    queue = FairQueue(2, 10, 5)
+    inside = most = 0
 
-        async def visit(owner: int) -> None:
-            nonlocal inside, most
-            await queue.enter(owner)
-            inside += 1
-            most = max(most, inside)
-            await asyncio.sleep(0.001)
-            inside -= 1
-            queue.leave()
-
-        await asyncio.gather(*(visit(number % 3) for number in range(12)))
-        assert most == 2
-        assert queue.waiting == 0
-
-    run(test())
-
-
-def test_a_full_queue_refuses_at_once() -> None:
-    async def test() -> None:
-        queue = FairQueue(1, 2, 5)
-        await queue.enter("a")
-        waiting = [asyncio.ensure_future(queue.enter("a")) for _ in range(2)]
-        await _settle()
-        before = time.perf_counter()
-        with pytest.raises(QueueFull):
-            await queue.enter("a")
-        assert time.perf_counter() - before < 0.05
-        assert queue.waiting == 2
-        for turn in waiting:
-            queue.leave()
-            await turn
-
-    run(test())
-
-
-def test_waiting_has_an_end() -> None:
-    async def test() -> None:
-        queue = FairQueue(1, 5, 0.02)
-        await queue.enter("a")
-        with pytest.raises(QueueFull):
-            await queue.enter("b")
-        assert queue.waiting == 0
+    async def visit(owner: int) -> None:
+        nonlocal inside, most
+        await queue.enter(owner)
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.001)
+        inside -= 1
         queue.leave()
-        await queue.enter("c")
 
-    run(test())
-
-
-def test_owners_take_turns() -> None:
-    async def test() -> None:
-        queue = FairQueue(1, 200, 5)
-        await queue.enter("flood")
-        order: list[str] = []
-
-        async def visit(owner: str) -> None:
-            await queue.enter(owner)
-            order.append(owner)
-
-        tasks = [asyncio.ensure_future(visit("flood")) for _ in range(100)]
-        await _settle()
-        tasks.append(asyncio.ensure_future(visit("other")))
-        await _settle()
-        for _ in tasks:
-            queue.leave()
-            await _settle()
-        await asyncio.gather(*tasks)
-        assert order.index("other") <= 1
-
-    run(test())
+    await asyncio.gather(*(visit(number % 3) for number in range(12)))
+    assert most == 2
+    assert queue.waiting == 0
 
 
-def test_who_fills_the_queue_makes_room_for_who_does_not() -> None:
-    async def test() -> None:
-        queue = FairQueue(1, 4, 5)
-        await queue.enter("flood")
-        flood = [asyncio.ensure_future(queue.enter("flood")) for _ in range(4)]
-        await _settle()
-        others = [asyncio.ensure_future(queue.enter("other")) for _ in range(2)]
-        await _settle()
-        # The last two of the flood have given way, and the shares are even now.
-        assert [turn.done() for turn in flood] == [False, False, True, True]
-        assert isinstance(flood[3].exception(), QueueFull)
-        assert isinstance(flood[2].exception(), QueueFull)
-        with pytest.raises(QueueFull):
-            await queue.enter("other")
-        for _ in range(4):
-            queue.leave()
-        await asyncio.gather(*others, *flood[:2])
-
-    run(test())
-
-
-def test_who_leaves_the_queue_is_never_let_in() -> None:
-    async def test() -> None:
-        queue = FairQueue(1, 5, 5)
+@on_loop
+async def test_a_full_queue_refuses_at_once() -> None:
+    queue = FairQueue(1, 2, 5)
+    await queue.enter("a")
+    waiting = [asyncio.ensure_future(queue.enter("a")) for _ in range(2)]
+    await _settle()
+    before = time.perf_counter()
+    with pytest.raises(QueueFull):
         await queue.enter("a")
-        gone = asyncio.ensure_future(queue.enter("b"))
-        stays = asyncio.ensure_future(queue.enter("b"))
-        await _settle()
-        gone.cancel()
-        await _settle()
-        assert queue.waiting == 1
+    assert time.perf_counter() - before < 0.05
+    assert queue.waiting == 2
+    for turn in waiting:
         queue.leave()
-        await stays
-        assert gone.cancelled()
-
-    run(test())
+        await turn
 
 
-def test_a_turn_that_comes_with_the_cancellation_is_the_next_ones() -> None:
-    async def test() -> None:
-        queue = FairQueue(1, 5, 5)
-        await queue.enter("a")
-        gone = asyncio.ensure_future(queue.enter("b"))
-        stays = asyncio.ensure_future(queue.enter("c"))
-        await _settle()
-        queue.leave()  # b's turn, but before b runs …
-        gone.cancel()
-        await asyncio.wait_for(stays, 1)
+@on_loop
+async def test_waiting_has_an_end() -> None:
+    queue = FairQueue(1, 5, 0.02)
+    await queue.enter("a")
+    with pytest.raises(QueueFull):
+        await queue.enter("b")
+    assert queue.waiting == 0
+    queue.leave()
+    await queue.enter("c")
+
+
+@on_loop
+async def test_owners_take_turns() -> None:
+    queue = FairQueue(1, 200, 5)
+    await queue.enter("flood")
+    order: list[str] = []
+
+    async def visit(owner: str) -> None:
+        await queue.enter(owner)
+        order.append(owner)
+
+    tasks = [asyncio.ensure_future(visit("flood")) for _ in range(100)]
+    await _settle()
+    tasks.append(asyncio.ensure_future(visit("other")))
+    await _settle()
+    for _ in tasks:
         queue.leave()
-        await asyncio.wait_for(queue.enter("d"), 1)
+        await _settle()
+    await asyncio.gather(*tasks)
+    assert order.index("other") <= 1
 
-    run(test())
+
+@on_loop
+async def test_who_fills_the_queue_makes_room_for_who_does_not() -> None:
+    queue = FairQueue(1, 4, 5)
+    await queue.enter("flood")
+    flood = [asyncio.ensure_future(queue.enter("flood")) for _ in range(4)]
+    await _settle()
+    others = [asyncio.ensure_future(queue.enter("other")) for _ in range(2)]
+    await _settle()
+    # The last two of the flood have given way, and the shares are even now.
+    assert [turn.done() for turn in flood] == [False, False, True, True]
+    assert isinstance(flood[3].exception(), QueueFull)
+    assert isinstance(flood[2].exception(), QueueFull)
+    with pytest.raises(QueueFull):
+        await queue.enter("other")
+    for _ in range(4):
+        queue.leave()
+    await asyncio.gather(*others, *flood[:2])
+
+
+@on_loop
+async def test_who_leaves_the_queue_is_never_let_in() -> None:
+    queue = FairQueue(1, 5, 5)
+    await queue.enter("a")
+    gone = asyncio.ensure_future(queue.enter("b"))
+    stays = asyncio.ensure_future(queue.enter("b"))
+    await _settle()
+    gone.cancel()
+    await _settle()
+    assert queue.waiting == 1
+    queue.leave()
+    await stays
+    assert gone.cancelled()
+
+
+@on_loop
+async def test_a_turn_that_comes_with_the_cancellation_is_the_next_ones() -> None:
+    queue = FairQueue(1, 5, 5)
+    await queue.enter("a")
+    gone = asyncio.ensure_future(queue.enter("b"))
+    stays = asyncio.ensure_future(queue.enter("c"))
+    await _settle()
+    queue.leave()  # b's turn, but before b runs …
+    gone.cancel()
+    await asyncio.wait_for(stays, 1)
+    queue.leave()
+    await asyncio.wait_for(queue.enter("d"), 1)

@@ -6,24 +6,17 @@ import json
 import select
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.service.conftest import Service, Start
+from tests.served import Held, Service, call, head, read, until
+from tests.service.conftest import Start
 from tests.service.host import ToneHost
-from tests.service.test_speech import Held, call, read, until
 from tests.tones import ToneBackend
 from voicelab.schema import TTSRequest
 from voicelab.service.speech import played_seconds
-
-
-@contextmanager
-def connect(service: Service) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", service.port), timeout=10) as raw:
-        yield raw
 
 
 def drip(raw: socket.socket, data: bytes, pause: float = 0.02) -> tuple[float, bytes]:
@@ -43,13 +36,6 @@ def drip(raw: socket.socket, data: bytes, pause: float = 0.02) -> tuple[float, b
         return took, b""
 
 
-def head(service: Service, length: int, path: str = "/v1/tts") -> bytes:
-    return (
-        f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.secret}\r\n"
-        f"Content-Type: application/{'json' if path == '/v1/tts' else 'msgpack'}\r\nContent-Length: {length}\r\n\r\n"
-    ).encode()
-
-
 def refusal(answer: bytes, status: int) -> None:
     begin, _, body = answer.partition(b"\r\n\r\n")
     assert begin.startswith(f"HTTP/1.1 {status} ".encode()), answer
@@ -60,22 +46,22 @@ def refusal(answer: bytes, status: int) -> None:
 
 def test_a_head_that_is_dripped_is_408_at_the_deadline(start: Start) -> None:
     service = start(head_seconds=0.5)
-    with connect(service) as raw:
+    with service.connect() as raw:
         took, answer = drip(raw, head(service, 10))
         assert 0.4 < took < 3
         refusal(answer, 408)
-    assert service.http.post("/v1/tts", json={"text": "a"}).status_code == 200
+    assert service.speak().status_code == 200
 
 
 def test_a_connection_that_says_nothing_is_closed(start: Start) -> None:
     service = start(head_seconds=0.3)
-    with connect(service) as raw:
+    with service.connect() as raw:
         assert read(raw) == b""  # not an answer to what was never asked
 
 
 def test_a_second_head_that_is_dripped_is_408_too(start: Start) -> None:
     service = start(head_seconds=0.5)
-    with connect(service) as raw:
+    with service.connect() as raw:
         raw.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert read(raw, 10).startswith(b"HTTP/1.1 200")
         time.sleep(0.8)  # between requests a connection may rest
@@ -89,17 +75,17 @@ def test_a_second_head_that_is_dripped_is_408_too(start: Start) -> None:
 @pytest.mark.parametrize("path", ["/v1/tts", "/model"])
 def test_a_body_that_is_dripped_is_408_at_the_deadline(start: Start, tmp_path: Path, path: str) -> None:
     service = start(ToneHost(tmp_path / "voices"), body_seconds=0.5, upload_seconds=0.5)
-    with connect(service) as raw:
+    with service.connect() as raw:
         raw.sendall(head(service, 10_000, path))
         took, answer = drip(raw, b"\x81" + b" " * 9999)
         assert 0.4 < took < 3
         refusal(answer, 408)
-    assert service.http.post("/v1/tts", json={"text": "a"}).status_code == 200
+    assert service.speak().status_code == 200
 
 
 def test_the_rest_of_a_refused_body_is_not_waited_for_without_end(start: Start) -> None:
     service = start(head_seconds=0.5)
-    with connect(service) as raw:
+    with service.connect() as raw:
         raw.sendall(head(service, 10_000).replace(service.secret.encode(), b"wrong"))
         assert read(raw, 10).startswith(b"HTTP/1.1 401")
         took, _ = drip(raw, b" " * 500)
@@ -107,7 +93,7 @@ def test_the_rest_of_a_refused_body_is_not_waited_for_without_end(start: Start) 
 
 
 def test_a_refused_body_can_be_sent_to_its_end_and_the_connection_used_again(service: Service) -> None:
-    with connect(service) as raw:
+    with service.connect() as raw:
         body = b" " * 200_000
         raw.sendall(head(service, len(body)).replace(service.secret.encode(), b"wrong") + body)
         answer = read(raw, 10)
@@ -120,18 +106,18 @@ def test_a_refused_body_can_be_sent_to_its_end_and_the_connection_used_again(ser
 
 @pytest.mark.parametrize("rubbish", [b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\nA: " + b"x" * 70_000])
 def test_what_is_no_http_is_answered_in_the_same_shape(service: Service, rubbish: bytes) -> None:
-    with connect(service) as raw:
+    with service.connect() as raw:
         raw.sendall(rubbish + b"\r\n\r\n")
         refusal(read(raw), 400)
 
 
 def test_a_body_whose_chunks_are_none_ends_the_request(start: Start) -> None:
     service = start()
-    with connect(service) as raw:
+    with service.connect() as raw:
         chunked = head(service, 0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
         raw.sendall(chunked + b'5\r\n{"tex\r\nnonsense\r\n')
         refusal(read(raw), 400)
-    assert service.http.post("/v1/tts", json={"text": "a"}).status_code == 200
+    assert service.speak().status_code == 200
 
 
 # Readers
@@ -148,7 +134,7 @@ def test_readers_who_take_nothing_do_not_keep_the_others_waiting(start: Start) -
             raw.sendall(head(service, len(body)) + body)
         until(lambda: service.backend.open == 8)
         began = time.monotonic()
-        assert service.http.post("/v1/tts", json={"text": "hello"}).status_code == 200
+        assert service.speak("hello").status_code == 200
         assert time.monotonic() - began < 8
         until(lambda: service.backend.open == 0)
 
@@ -217,7 +203,7 @@ def test_eightfold_overload_is_answered_at_once(start: Start) -> None:
         took = []
         for _ in range(28):
             began = time.perf_counter()
-            answer = service.http.post("/v1/tts", json={"text": "more"})
+            answer = service.speak("more")
             took.append(time.perf_counter() - began)
             assert answer.status_code == 503
             assert int(answer.headers["retry-after"]) > 0

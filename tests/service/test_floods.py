@@ -20,10 +20,9 @@ import httpx
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
 import pytest
 
-from tests.service.conftest import Service, Start
+from tests.served import PLAIN, Service, call, fields, message, read, until
+from tests.service.conftest import Start
 from tests.service.host import ToneHost
-from tests.service.test_app import fields, message
-from tests.service.test_speech import call, read, until
 from tests.speechlike import speech_file
 from tests.tones import ToneBackend
 from voicelab.backend import SpeechStream
@@ -46,7 +45,7 @@ class Loop:
         self.longest = 0.0
 
     def _watch(self) -> None:
-        with httpx.Client(base_url=self._service.url, trust_env=False, timeout=20) as http:
+        with httpx.Client(base_url=self._service.url, **PLAIN, timeout=20) as http:
             http.get("/health")
             while not self._over.is_set():
                 began = time.perf_counter()
@@ -227,7 +226,7 @@ def test_a_store_that_another_program_holds_is_503_after_a_bounded_wait(start: S
     assert made.status_code == 201, made.text
 
     def ask(_: int) -> httpx.Response:
-        return service.http.post("/v1/tts", json={"text": "a"})
+        return service.speak()
 
     for path, calls in (
         (service.keys.path, [ask] * 20),

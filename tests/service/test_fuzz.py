@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.service.conftest import Service
+from tests.served import Service
 from voicelab.schema import TTSRequest
 
 # The service is shared and keeps nothing of a request. Real sockets are too slow for many examples.
@@ -53,30 +53,6 @@ def post(service: Service, content: bytes, kind: str) -> httpx.Response:
 
 
 @fuzz
-@given(BODIES)
-def test_json_values(service: Service, body: dict[str, Any]) -> None:
-    # NaN and Infinity are written as Python does, which no JSON is.
-    check(post(service, json.dumps(body).encode(), "json"))
-
-
-@fuzz
-@given(BODIES)
-def test_msgpack_values(service: Service, body: dict[str, Any]) -> None:
-    try:
-        packed = msgpack.packb(body)
-    except (OverflowError, ValueError):
-        return  # MessagePack has no such integer
-    check(post(service, packed, "msgpack"))
-
-
-@fuzz
-@given(VALUES, st.sampled_from(sorted(TTSRequest.model_fields)))
-def test_any_value_in_any_field(service: Service, value: Any, field: str) -> None:
-    body = {"text": "a", "format": "pcm", "sample_rate": 8000, field: value}
-    check(post(service, json.dumps(body).encode(), "json"))
-
-
-@fuzz
 @given(
     st.lists(
         st.fixed_dictionaries({}, optional={"audio": st.binary(max_size=30) | SCALARS, "text": SCALARS}), max_size=3
@@ -88,12 +64,6 @@ def test_references(service: Service, references: list[Any]) -> None:
     except (OverflowError, ValueError):
         return
     check(post(service, packed, "msgpack"))
-
-
-@fuzz
-@given(st.binary(max_size=200), st.sampled_from(["json", "msgpack"]))
-def test_bytes(service: Service, body: bytes, kind: str) -> None:
-    check(post(service, body, kind))
 
 
 @fuzz

@@ -10,7 +10,8 @@ import httpx
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
 import pytest
 
-from tests.service.conftest import Service, Start
+from tests.served import Service
+from tests.service.conftest import Start
 from tests.service.host import ToneHost
 from tests.speechlike import speech_file
 from tests.voices.test_cover import picture

@@ -19,7 +19,8 @@ from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 from schemathesis.transport.serialization import contains_binary
 
-from tests.service.conftest import Service, Start
+from tests.served import PLAIN, Service
+from tests.service.conftest import Start
 from tests.service.host import ToneHost
 from tests.speechlike import speech_file
 from tests.tones import ToneBackend
@@ -41,7 +42,7 @@ def host(start_shared: Start, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="module")
 def told(host: Service) -> dict[str, Any]:
-    answer = httpx.get(host.url + "/openapi.json", trust_env=False)  # no key
+    answer = httpx.get(host.url + "/openapi.json", **PLAIN)  # no key
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
     return dict(answer.json())
@@ -56,7 +57,7 @@ def test_every_route_is_in_it_and_every_operation_is_a_route(told: dict[str, Any
     listed = {(path, method) for path, operations in told["paths"].items() for method in operations}
     assert listed == {(one.path, one.method) for one in OPERATIONS}
     for path, method in listed:
-        answer = httpx.request(method, host.url + path.format(id="0" * 32, number=0), trust_env=False)
+        answer = httpx.request(method, host.url + path.format(id="0" * 32, number=0), **PLAIN)
         open_ = told["paths"][path][method].get("security") == []
         assert answer.status_code == (200 if open_ else 401)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.served import PLAIN
 from tests.service.conftest import Start
 from tests.service.test_run import Program
 from tests.tones import ToneBackend
@@ -24,8 +25,8 @@ def test_a_secret_is_in_no_answer_and_no_log(start: Start, caplog: pytest.LogCap
 
     service = start(ToneBackend(step))
     answers = [
-        service.http.post("/v1/tts", json={"text": "a"}),
-        service.http.post("/v1/tts", json={"text": ""}),
+        service.speak(),
+        service.speak(""),
         service.http.post("/v1/tts", content=b"{", headers={"content-type": "application/json"}),
         service.http.post("/v1/tts", json={"text": "a"}, headers={"authorization": f"Basic {service.secret}"}),
         service.http.post("/v1/tts", json={"text": "a"}, headers={"authorization": f"Bearer {service.secret}x"}),
@@ -34,7 +35,7 @@ def test_a_secret_is_in_no_answer_and_no_log(start: Start, caplog: pytest.LogCap
     with pytest.raises(httpx.RemoteProtocolError):
         service.http.post("/v1/tts", json={"text": "hello", "format": "pcm"})
     service.keys.revoke("test")
-    answers.append(service.http.post("/v1/tts", json={"text": "a"}))
+    answers.append(service.speak())
     assert [answer.status_code for answer in answers] == [200, 422, 422, 401, 401, 404, 401]
     assert "broke" in caplog.text  # the log does tell of the failure
     hidden = service.secret[11:]
@@ -59,7 +60,7 @@ def test_a_secret_is_in_no_file_and_no_output_of_a_service(tmp_path: Path) -> No
     with KeyStore(tmp_path / "keys.sqlite3") as keys:
         secret = keys.create("canary").secret
     program = Program(tmp_path, 5)  # it logs everything
-    with httpx.Client(base_url=program.url, headers={"authorization": f"Bearer {secret}"}, trust_env=False) as http:
+    with httpx.Client(base_url=program.url, headers={"authorization": f"Bearer {secret}"}, **PLAIN) as http:
         assert http.post("/v1/tts", json={"text": "a"}).status_code == 200
         assert http.post("/v1/tts", json={"text": secret, "top_p": 2}).status_code == 422
         assert http.get(f"/model/{secret}", params={"key": secret}).status_code == 404

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.service.conftest import Service, Start
+from tests.served import NOTE_BYTES, Held, call, read, until
+from tests.service.conftest import Start
 from tests.tones import ToneBackend
 from voicelab.errors import (
     AudioError,
@@ -23,58 +23,6 @@ from voicelab.errors import (
     ServiceTimeout,
     ServiceUnavailable,
 )
-
-NOTE_BYTES = 2400  # of 24 kHz pcm
-
-
-def until(true: Callable[[], object], seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.002)
-
-
-def call(service: Service, text: str = "hello", secret: str | None = None) -> socket.socket:
-    """Send a request for pcm of 24 kHz (2400 bytes a character) and return the raw connection."""
-    body = f'{{"text": "{text}", "format": "pcm", "sample_rate": 24000}}'
-    raw = socket.create_connection(("127.0.0.1", service.port), timeout=10)
-    raw.sendall(
-        (
-            f"POST /v1/tts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {secret or service.secret}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
-        ).encode()
-    )
-    return raw
-
-
-def read(raw: socket.socket, size: int | None = None) -> bytes:
-    """Read at least ``size`` bytes, or until the service closes."""
-    got = b""
-    while size is None or len(got) < size:
-        part = raw.recv(65536)
-        if not part:
-            break
-        got += part
-    return got
-
-
-class Held:
-    """A step that lets only so many notes out, each after some seconds."""
-
-    def __init__(self, notes: int, seconds: float = 0.0) -> None:
-        self.notes = notes
-        self.seconds = seconds
-        self.said = 0
-        self._go = threading.Event()
-
-    def __call__(self, number: int) -> None:
-        time.sleep(self.seconds)
-        if number >= self.notes:
-            assert self._go.wait(20)
-        self.said += 1
-
-    def release(self) -> None:
-        self._go.set()
 
 
 def test_audio_leaves_as_it_is_made(start: Start) -> None:
@@ -120,7 +68,7 @@ def test_an_error_before_any_audio_has_its_status(start: Start, error: Callable[
         raise error()
 
     service = start(ToneBackend(step))
-    answer = service.http.post("/v1/tts", json={"text": "hello"})
+    answer = service.speak("hello")
     assert answer.status_code == status
     assert "insides" not in answer.text
     if status == 422:
@@ -137,7 +85,7 @@ def test_a_voice_that_gives_nothing_is_an_error(start: Start) -> None:
             return iter(())
 
     service = start(Mute())
-    assert service.http.post("/v1/tts", json={"text": "hello"}).status_code == 500
+    assert service.speak("hello").status_code == 500
 
 
 @pytest.mark.parametrize("note", [1, 3, 4])
@@ -156,7 +104,7 @@ def test_an_error_in_mid_audio_ends_without_the_final_chunk(start: Start, note: 
         service.http.post("/v1/tts", json={"text": "hello", "format": "wav"})
     until(lambda: service.backend.open == 0)
     # Only what was delivered is charged: at most 12 characters for a second, and here 0.05 s for each note.
-    left = service.keys.list()[0].credit
+    left = service.credit
     assert left is not None
     assert 100 - 2 * 5 < left < 100
 
@@ -194,7 +142,7 @@ def test_a_caller_that_leaves_cancels_the_work(start: Start) -> None:
     assert said < 900
     time.sleep(0.1)
     assert held.said <= said + 1  # the note that was in its mouth
-    until(lambda: (service.keys.list()[0].credit or 0) > 1000)
+    until(lambda: (service.credit or 0) > 1000)
 
 
 def test_a_caller_that_leaves_before_the_first_audio_cancels_the_work(start: Start) -> None:
@@ -207,8 +155,8 @@ def test_a_caller_that_leaves_before_the_first_audio_cancels_the_work(start: Sta
     held.release()
     until(lambda: service.backend.open == 0)
     assert held.said <= 1
-    until(lambda: service.keys.list()[0].credit == 10)
-    assert service.http.post("/v1/tts", json={"text": "hi"}).status_code == 200
+    until(lambda: service.credit == 10)
+    assert service.speak("hi").status_code == 200
 
 
 def test_a_caller_that_leaves_while_queued_is_never_begun(start: Start) -> None:
@@ -221,7 +169,7 @@ def test_a_caller_that_leaves_while_queued_is_never_begun(start: Start) -> None:
         time.sleep(0.1)
         held.release()
         read(first, 100)
-    assert service.http.post("/v1/tts", json={"text": "third"}).status_code == 200
+    assert service.speak("third").status_code == 200
     assert [request.text for request, _, _ in service.backend.asked] == ["first", "third"]
 
 
@@ -249,7 +197,7 @@ def test_a_slow_reader_holds_up_its_own_voice_only(start: Start) -> None:
             last = held.said
             time.sleep(0.2)
         assert held.said < 15_000
-        assert service.http.post("/v1/tts", json={"text": "hello"}).status_code == 200
+        assert service.speak("hello").status_code == 200
     until(lambda: service.backend.open == 0)
 
 
@@ -276,7 +224,7 @@ def test_waiting_in_the_queue_has_an_end(start: Start) -> None:
     service = start(ToneBackend(held), active=1, waiting=5, waiting_seconds=0.1)
     with call(service):
         until(lambda: service.backend.open == 1)
-        assert service.http.post("/v1/tts", json={"text": "hi"}).status_code == 503
+        assert service.speak("hi").status_code == 503
         held.release()
 
 
