@@ -11,12 +11,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.client.conftest import QUICK, REQUEST, Script, chunked, hang_up, reply
+from tests.served import until
+from tests.service.conftest import Start
 from tests.tones import ToneBackend
 from voicelab.backend import Backend
 from voicelab.client import RetryPolicy, ServiceBackend
@@ -34,27 +35,22 @@ from voicelab.errors import (
     VoicelabError,
 )
 from voicelab.schema import TTSRequest
-from voicelab.service.keys import KeyStore
-from voicelab.service.run import running
 
 Connect = Callable[..., Any]
 Serve = Callable[[ToneBackend], AbstractContextManager[Any]]
 
 
 @pytest.fixture
-def served(tmp_path: Path, connect: Connect) -> Serve:
+def served(start: Start, connect: Connect) -> Serve:
     """A service in which a voice speaks, and a client of it with a key."""
 
     @contextmanager
-    def start(voice: ToneBackend) -> Iterator[Any]:
-        with (
-            KeyStore(tmp_path / "k") as keys,
-            running(voice, keys=keys) as url,
-            connect(url, keys.create("a").secret) as backend,
-        ):
+    def serve(voice: ToneBackend) -> Iterator[Any]:
+        service = start(voice)
+        with connect(service.url, service.secret) as backend:
             yield backend
 
-    return start
+    return serve
 
 
 # Against our own service
@@ -99,7 +95,7 @@ def test_closing_the_stream_cancels_the_work(served: Serve) -> None:
     with served(voice) as backend:
         with backend.synthesize(TTSRequest(text="x" * 5000, format="pcm")) as stream:
             next(stream)
-        _until(lambda: voice.open == 0)
+        until(lambda: voice.open == 0)
         assert len(voice.asked) == 1
 
 
@@ -125,7 +121,7 @@ def test_another_thread_can_close_a_stream_that_waits_for_an_answer(served: Serv
     with served(voice) as backend, ThreadPoolExecutor(1) as pool:
         stream = backend.synthesize(REQUEST)  # the connection is that of the first question, and no new one
         reading = pool.submit(list, stream)
-        _until(lambda: voice.open == 1)
+        until(lambda: voice.open == 1)
         before = time.monotonic()
         stream.close()
         with pytest.raises(Cancelled):
@@ -133,8 +129,8 @@ def test_another_thread_can_close_a_stream_that_waits_for_an_answer(served: Serv
         assert time.monotonic() - before < 2
         go.set()
         assert len(b"".join(backend.synthesize(REQUEST))) == 5 * 2400
-        _until(lambda: voice.open == 0)
-        _until(lambda: not any(thread.name == "voicelab-head" for thread in threading.enumerate()))
+        until(lambda: voice.open == 0)
+        until(lambda: not any(thread.name == "voicelab-head" for thread in threading.enumerate()))
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signal can be sent to a thread here")
@@ -149,7 +145,7 @@ def test_an_interrupt_while_waiting_for_an_answer_ends_the_work_at_once(served: 
         with pytest.raises(KeyboardInterrupt):
             list(backend.synthesize(REQUEST))
         timer.join()
-        _until(lambda: voice.open == 0)
+        until(lambda: voice.open == 0)
         go.set()
 
 
@@ -176,23 +172,22 @@ def test_closing_the_backend_ends_its_streams(served: Serve, monkeypatch: pytest
             list(backend.synthesize(REQUEST))
 
 
-def test_errors_of_the_service_arrive_as_what_they_are(tmp_path: Path, connect: Connect) -> None:
-    voice = ToneBackend()
-    with KeyStore(tmp_path / "k") as keys, running(voice, keys=keys) as url:
-        with connect(url, "vl_wrong") as backend, pytest.raises(AuthenticationError) as refused:
-            list(backend.synthesize(REQUEST))
-        assert refused.value.status == 401
-        assert refused.value.request_id
-        with connect(url) as backend, pytest.raises(AuthenticationError):
-            list(backend.synthesize(REQUEST))
-        with connect(url, keys.create("poor", credit=2).secret) as backend, pytest.raises(PaymentRequired):
-            list(backend.synthesize(REQUEST))
-        with connect(url, keys.create("a").secret, retry=QUICK) as backend:
-            with pytest.raises(RequestInvalid) as invalid:
-                list(backend.synthesize(REQUEST.replace(reference_id="nobody")))
-            assert invalid.value.errors[0].loc == ("body", "reference_id")
-            with pytest.raises(NotFound):
-                backend.get_voice("ada")
+def test_errors_of_the_service_arrive_as_what_they_are(start: Start, connect: Connect) -> None:
+    service = start()
+    with connect(service.url, "vl_wrong") as backend, pytest.raises(AuthenticationError) as refused:
+        list(backend.synthesize(REQUEST))
+    assert refused.value.status == 401
+    assert refused.value.request_id
+    with connect(service.url) as backend, pytest.raises(AuthenticationError):
+        list(backend.synthesize(REQUEST))
+    with connect(service.url, service.keys.create("poor", credit=2).secret) as backend, pytest.raises(PaymentRequired):
+        list(backend.synthesize(REQUEST))
+    with connect(service.url, service.secret, retry=QUICK) as backend:
+        with pytest.raises(RequestInvalid) as invalid:
+            list(backend.synthesize(REQUEST.replace(reference_id="nobody")))
+        assert invalid.value.errors[0].loc == ("body", "reference_id")
+        with pytest.raises(NotFound):
+            backend.get_voice("ada")
 
 
 def test_an_engine_that_breaks_in_mid_audio_is_a_truncation(served: Serve) -> None:
@@ -210,7 +205,7 @@ def test_an_engine_that_breaks_in_mid_audio_is_a_truncation(served: Serve) -> No
 
 def test_many_threads_share_one_backend(served: Serve) -> None:
     with served(ToneBackend()) as backend, ThreadPoolExecutor(8) as pool:
-        texts = [f"text {number}" for number in range(40)]
+        texts = [f"text {number}" for number in range(12)]
         alone = [b"".join(ToneBackend().synthesize(TTSRequest(text=text))) for text in texts]
         together = list(pool.map(lambda text: b"".join(backend.synthesize(TTSRequest(text=text))), texts))
     assert together == alone
@@ -337,11 +332,3 @@ def _all_that_shows(backend: Any) -> list[str]:
         captured = traceback.TracebackException.from_exception(error, capture_locals=True)
         args = repr(pickle.dumps(error.args))
         return [repr(error), str(error), repr(vars(error)), args, "".join(captured.format())]
-
-
-def _until(true: object) -> None:
-    assert callable(true)
-    end = time.monotonic() + 5
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.005)

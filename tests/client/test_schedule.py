@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.client.conftest import WAYS
-from tests.client.foreign import SECRET, Served, serving
+from tests.interface.foreign import KEY, Foreign, record, serving
 from voicelab.client import RetryPolicy
 from voicelab.errors import ServiceError, ServiceTimeout, ServiceUnavailable, StreamTruncated, VoicelabError
 from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
@@ -53,7 +53,7 @@ SCHEDULES = st.lists(FAULTS, min_size=1, max_size=4)
 class Proxy:
     """Takes HTTP requests one at a time and does to each what the schedule says; afterwards all pass."""
 
-    served: Served
+    served: Foreign
     schedule: list[Fault] = field(default_factory=list)
     asked: int = 0
     through: list[bytes] = field(default_factory=list)
@@ -117,6 +117,8 @@ def _message(connection: socket.socket) -> bytes | None:
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[Proxy]:
     with serving() as served, socket.create_server(("127.0.0.1", 0)) as listener:
+        served.audio["pcm"] = AUDIO
+        served.records["v7"] = record(_id="v7")
         made = Proxy(served, url=f"http://127.0.0.1:{listener.getsockname()[1]}")
 
         def accept() -> None:
@@ -137,7 +139,7 @@ def proxy() -> Iterator[Proxy]:
 def _call(proxy: Proxy, way: str, call: str, schedule: list[Fault]) -> Any:
     proxy.schedule, proxy.asked, proxy.through = list(schedule), 0, []
     retry = RetryPolicy(attempts=ATTEMPTS, base_s=0.001)
-    with WAYS[way](proxy.url, SECRET, retry=retry, timeout=20) as backend:
+    with WAYS[way](proxy.url, KEY, retry=retry, timeout=20) as backend:
         try:
             if call == "speak":
                 return b"".join(backend.synthesize(SPEAK))
@@ -196,11 +198,11 @@ def _speak(proxy: Proxy, schedule: list[Fault]) -> None:
 
 def _create(proxy: Proxy, schedule: list[Fault]) -> None:
     for way in WAYS:
-        before = len(proxy.served.voices)
+        before = len(proxy.served.records)
         came = _call(proxy, way, "create", schedule)
         # The body was sent: whatever came back, or did not, there is no second time.
         assert proxy.asked == 1
-        assert len(proxy.served.voices) - before == schedule[0].forwarded
+        assert len(proxy.served.records) - before == schedule[0].forwarded
         whole = schedule[0].forwarded and len(proxy.through[0]) <= schedule[0].answer
         if schedule[0].reset and not whole:
             assert isinstance(came, ServiceError)

@@ -6,20 +6,20 @@ import asyncio
 import gc
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.client.conftest import QUICK, REQUEST
+from tests.served import on_loop, until_async
+from tests.service.conftest import Start
 from tests.tones import ToneBackend
 from voicelab.backend import Capabilities, Epilogue
 from voicelab.client import AsyncServiceBackend, AsyncSpeechStream
 from voicelab.errors import AudioError, Cancelled, EngineError, RequestInvalid, ServiceTimeout
 from voicelab.schema import FORMATS, AudioFormat, TTSRequest
-from voicelab.service.keys import KeyStore
-from voicelab.service.run import running
 
 TONES = Capabilities("tones", ("s1", "s2-pro"), "cpu", "exact", "tones-1")
 
@@ -34,34 +34,28 @@ async def given(*chunks: bytes) -> AsyncIterator[bytes]:
         yield chunk
 
 
-def run(work: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(work, 30))
-
-
 # The stream by itself
 
 
-def test_chunks_come_as_they_are_with_their_times() -> None:
+@on_loop
+async def test_chunks_come_as_they_are_with_their_times() -> None:
     async def slow() -> AsyncIterator[bytes]:
         yield b"abc"
         yield b""
         await asyncio.sleep(0.05)
         yield b"de"
 
-    async def read() -> None:
-        speech = stream(slow(), epilogue=lambda: Epilogue(notes=("n",)))
-        assert speech.epilogue == Epilogue()
-        assert [chunk async for chunk in speech] == [b"abc", b"de"]
-        assert [size for _, size in speech.arrivals] == [3, 2]
-        (first, _), (second, _) = speech.arrivals
-        assert second >= first + 0.05
-        assert speech.first_audio_s == first
-        assert speech.complete
-        assert speech.epilogue.notes == ("n",)
-        assert [chunk async for chunk in speech] == []
-        assert repr(speech) == "AsyncSpeechStream(pcm, 44100 Hz, 5 bytes, complete)"
-
-    run(read())
+    speech = stream(slow(), epilogue=lambda: Epilogue(notes=("n",)))
+    assert speech.epilogue == Epilogue()
+    assert [chunk async for chunk in speech] == [b"abc", b"de"]
+    assert [size for _, size in speech.arrivals] == [3, 2]
+    (first, _), (second, _) = speech.arrivals
+    assert second >= first + 0.05
+    assert speech.first_audio_s == first
+    assert speech.complete
+    assert speech.epilogue.notes == ("n",)
+    assert [chunk async for chunk in speech] == []
+    assert repr(speech) == "AsyncSpeechStream(pcm, 44100 Hz, 5 bytes, complete)"
 
 
 @on_loop
@@ -75,7 +69,8 @@ async def test_it_is_read_once_and_from_its_beginning() -> None:
 
 
 @pytest.mark.parametrize("error", [EngineError("broke"), RequestInvalid.of("text", "no"), ServiceTimeout("late")])
-def test_errors_of_the_source_pass_unchanged_and_close_it(error: Exception) -> None:
+@on_loop
+async def test_errors_of_the_source_pass_unchanged_and_close_it(error: Exception) -> None:
     ended: list[bool] = []
 
     async def failing() -> AsyncIterator[bytes]:
@@ -85,18 +80,16 @@ def test_errors_of_the_source_pass_unchanged_and_close_it(error: Exception) -> N
         finally:
             ended.append(True)
 
-    async def read() -> None:
-        speech = stream(failing())
-        with pytest.raises(type(error)) as caught:
-            await speech.clip()
-        assert caught.value is error
-        assert not speech.complete
-
-    run(read())
+    speech = stream(failing())
+    with pytest.raises(type(error)) as caught:
+        await speech.clip()
+    assert caught.value is error
+    assert not speech.complete
     assert ended == [True]
 
 
-def test_another_task_ends_what_the_reader_waits_for() -> None:
+@on_loop
+async def test_another_task_ends_what_the_reader_waits_for() -> None:
     ended: list[bool] = []
 
     async def endless() -> AsyncIterator[bytes]:
@@ -106,23 +99,21 @@ def test_another_task_ends_what_the_reader_waits_for() -> None:
         finally:
             ended.append(True)
 
-    async def read() -> None:
-        speech = stream(endless())
-        reader = asyncio.create_task(speech.clip())
-        await asyncio.sleep(0.05)
-        await speech.aclose()
-        await speech.aclose()
-        with pytest.raises(Cancelled):
-            await reader
-        assert ended == [True]
-        with pytest.raises(Cancelled):
-            await anext(speech)
-        assert not reader.cancelled()
-
-    run(read())
+    speech = stream(endless())
+    reader = asyncio.create_task(speech.clip())
+    await asyncio.sleep(0.05)
+    await speech.aclose()
+    await speech.aclose()
+    with pytest.raises(Cancelled):
+        await reader
+    assert ended == [True]
+    with pytest.raises(Cancelled):
+        await anext(speech)
+    assert not reader.cancelled()
 
 
-def test_leaving_the_block_closes_and_a_closed_stream_is_not_read() -> None:
+@on_loop
+async def test_leaving_the_block_closes_and_a_closed_stream_is_not_read() -> None:
     ended: list[bool] = []
 
     async def source() -> AsyncIterator[bytes]:
@@ -132,155 +123,128 @@ def test_leaving_the_block_closes_and_a_closed_stream_is_not_read() -> None:
         finally:
             ended.append(True)
 
-    async def read() -> None:
-        async with stream(source()) as speech:
-            await anext(speech)
-        assert ended == [True]
+    async with stream(source()) as speech:
+        await anext(speech)
+    assert ended == [True]
+    with pytest.raises(Cancelled):
+        await anext(speech)
+    unread = stream(source())
+    await unread.aclose()
+    for reading in (unread.clip(), anext(unread)):
         with pytest.raises(Cancelled):
-            await anext(speech)
-        unread = stream(source())
-        await unread.aclose()
-        for reading in (unread.clip(), anext(unread)):
-            with pytest.raises(Cancelled):
-                await reading
-
-    run(read())
+            await reading
 
 
 # Over a socket
 
 
-@pytest.fixture
-def hall(tmp_path: Any) -> Iterator[Callable[[ToneBackend], AsyncServiceBackend]]:
-    """Serve a voice, and return a client of it; both end with the test."""
-    with KeyStore(tmp_path / "k") as keys:
-        services = []
-
-        def serve(voice: ToneBackend) -> AsyncServiceBackend:
-            service = running(voice, keys=keys)
-            services.append(service)
-            return AsyncServiceBackend(service.__enter__(), keys.create("a").secret, retry=QUICK)
-
-        yield serve
-        for service in services:
-            service.__exit__(None, None, None)
-
-
-async def _until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 5
-    while not true():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.005)
-
-
 Hall = Callable[[ToneBackend], AsyncServiceBackend]
 
 
+@pytest.fixture
+def hall(start: Start) -> Hall:
+    """Serve a voice, and return a client of it."""
+
+    def serve(voice: ToneBackend) -> AsyncServiceBackend:
+        service = start(voice)
+        return AsyncServiceBackend(service.url, service.secret, retry=QUICK)
+
+    return serve
+
+
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_clip_is_what_the_voice_said(hall: Hall, kind: AudioFormat) -> None:
+@on_loop
+async def test_a_clip_is_what_the_voice_said(hall: Hall, kind: AudioFormat) -> None:
     request = TTSRequest(text="hello there", format=kind)
 
-    async def speak() -> None:
-        async with hall(ToneBackend()) as backend:
-            parts = [part async for part in (await backend.synthesize(request, seed=5)).pcm()]
-            clip = await (await backend.synthesize(request, seed=5)).clip()
-        direct = ToneBackend().synthesize(request, seed=5).clip()
-        np.testing.assert_array_equal(clip.samples, direct.samples)
-        np.testing.assert_array_equal(np.concatenate(parts), direct.samples)
-        assert clip.provenance is not None
-        assert clip.provenance.seed == 5
-
-    run(speak())
+    async with hall(ToneBackend()) as backend:
+        parts = [part async for part in (await backend.synthesize(request, seed=5)).pcm()]
+        clip = await (await backend.synthesize(request, seed=5)).clip()
+    direct = ToneBackend().synthesize(request, seed=5).clip()
+    np.testing.assert_array_equal(clip.samples, direct.samples)
+    np.testing.assert_array_equal(np.concatenate(parts), direct.samples)
+    assert clip.provenance is not None
+    assert clip.provenance.seed == 5
 
 
-def test_audio_arrives_while_it_is_made(hall: Hall) -> None:
+@on_loop
+async def test_audio_arrives_while_it_is_made(hall: Hall) -> None:
     go = threading.Event()
 
-    async def speak() -> None:
-        async with hall(ToneBackend(lambda number: number < 2 or go.wait(10))) as backend:
-            speech = await backend.synthesize(REQUEST)
-            got = len(await anext(speech))
-            while got < 2 * 2400:
-                got += len(await anext(speech))
-            assert not go.is_set()
-            go.set()
-            rest = [len(chunk) async for chunk in speech]
-            assert got + sum(rest) == 5 * 2400
-
-    run(speak())
+    async with hall(ToneBackend(lambda number: number < 2 or go.wait(10))) as backend:
+        speech = await backend.synthesize(REQUEST)
+        got = len(await anext(speech))
+        while got < 2 * 2400:
+            got += len(await anext(speech))
+        assert not go.is_set()
+        go.set()
+        rest = [len(chunk) async for chunk in speech]
+        assert got + sum(rest) == 5 * 2400
 
 
 @pytest.mark.parametrize("notes", [0, 1], ids=["before the answer", "in mid-audio"])
 @pytest.mark.parametrize("read", ["clip", "for"])
-def test_cancelling_the_task_ends_the_work_at_once(hall: Hall, read: str, notes: int) -> None:
+@on_loop
+async def test_cancelling_the_task_ends_the_work_at_once(hall: Hall, read: str, notes: int) -> None:
     go = threading.Event()
     voice = ToneBackend(lambda number: number < notes or go.wait(20))
 
-    async def speak() -> None:
-        async with hall(voice) as backend:
-            speech = await backend.synthesize(REQUEST)
+    async with hall(voice) as backend:
+        speech = await backend.synthesize(REQUEST)
 
-            async def listen() -> None:
-                if read == "clip":
-                    await speech.clip()
-                else:
-                    async for _ in speech:
-                        pass
+        async def listen() -> None:
+            if read == "clip":
+                await speech.clip()
+            else:
+                async for _ in speech:
+                    pass
 
-            reader = asyncio.create_task(listen())
-            await _until(lambda: voice.open == 1 and len(speech.arrivals) == notes)
-            before = time.monotonic()
-            reader.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await reader
-            assert time.monotonic() - before < 1
-            pool = backend._client._transport._pool  # type: ignore[attr-defined]
-            assert pool.connections == []
-            go.set()
-            await _until(lambda: voice.open == 0)
-            # The backend is none the worse for it.
-            assert len((await (await backend.synthesize(REQUEST)).clip()).samples) == 5 * 1200
-
-    run(speak())
+        reader = asyncio.create_task(listen())
+        await until_async(lambda: voice.open == 1 and len(speech.arrivals) == notes)
+        before = time.monotonic()
+        reader.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reader
+        assert time.monotonic() - before < 1
+        pool = backend._client._transport._pool  # type: ignore[attr-defined]
+        assert pool.connections == []
+        go.set()
+        await until_async(lambda: voice.open == 0)
+        # The backend is none the worse for it.
+        assert len((await (await backend.synthesize(REQUEST)).clip()).samples) == 5 * 1200
 
 
-def test_a_timeout_around_a_call_ends_it(hall: Hall) -> None:
+@on_loop
+async def test_a_timeout_around_a_call_ends_it(hall: Hall) -> None:
     go = threading.Event()
 
-    async def speak() -> None:
-        async with hall(ToneBackend(lambda _: go.wait(20))) as backend:
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.2):
-                    await (await backend.synthesize(REQUEST)).clip()
-            go.set()
-
-    run(speak())
+    async with hall(ToneBackend(lambda _: go.wait(20))) as backend:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await (await backend.synthesize(REQUEST)).clip()
+        go.set()
 
 
-def test_a_stream_that_nobody_holds_ends(hall: Hall) -> None:
+@on_loop
+async def test_a_stream_that_nobody_holds_ends(hall: Hall) -> None:
     voice = ToneBackend(lambda _: time.sleep(0.005))
 
-    async def speak() -> None:
-        async with hall(voice) as backend:
-            speech = await backend.synthesize(TTSRequest(text="x" * 5000, format="pcm"))
-            await anext(speech)
-            assert voice.open == 1
-            del speech
-            gc.collect()
-            await _until(lambda: voice.open == 0)
-
-    run(speak())
+    async with hall(voice) as backend:
+        speech = await backend.synthesize(TTSRequest(text="x" * 5000, format="pcm"))
+        await anext(speech)
+        assert voice.open == 1
+        del speech
+        gc.collect()
+        await until_async(lambda: voice.open == 0)
 
 
-def test_many_tasks_share_one_backend(hall: Hall) -> None:
-    texts = [f"text {number}" for number in range(30)]
-    alone = [b"".join(ToneBackend().synthesize(TTSRequest(text=text))) for text in texts]
+@on_loop
+async def test_many_tasks_share_one_backend(hall: Hall) -> None:
+    texts = [f"text {number}" for number in range(12)]
 
     async def said(backend: AsyncServiceBackend, text: str) -> bytes:
         return b"".join([chunk async for chunk in await backend.synthesize(TTSRequest(text=text))])
 
-    async def speak() -> Any:
-        async with hall(ToneBackend()) as backend:
-            return await asyncio.gather(*(said(backend, text) for text in texts))
-
-    assert run(speak()) == alone
+    async with hall(ToneBackend()) as backend:
+        together = await asyncio.gather(*(said(backend, text) for text in texts))
+    assert together == [b"".join(ToneBackend().synthesize(TTSRequest(text=text))) for text in texts]

@@ -8,17 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.engine.tiny import make_codec, make_lm, speaker
+from tests.served import serving, tiny_engine
 from tests.speechlike import speech_file
 from tests.voices.test_cover import picture
-from voicelab.backend import VoicePreset
-from voicelab.engine.checkpoint import save
-from voicelab.engine.local import LocalBackend
 from voicelab.errors import NotFound, RequestInvalid
 from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
-from voicelab.service.keys import KeyStore
-from voicelab.service.run import running
-from voicelab.voices.store import VoiceStore
 
 Connect = Callable[..., Any]
 
@@ -36,13 +30,8 @@ REQUESTS = {
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     folder = tmp_path_factory.mktemp("uploads")
-    weights = folder / "tiny.safetensors"
-    save(weights, make_codec(), make_lm(), {VoicePreset("ada", "Ada"): speaker()}, {})
-    with VoiceStore(folder / "voices", exclusive=True) as store, KeyStore(folder / "keys") as keys:
-        engine = LocalBackend("cpu", weights=weights, voices=store)
-        with running(engine, keys=keys) as url:
-            yield url, keys.create("a").secret
-        engine.close()
+    with tiny_engine(folder) as engine, serving(folder, engine) as service:
+        yield service.url, service.secret
 
 
 def _told(record: VoiceModel) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""A small service as the interface document describes it, without a line of voicelab. It writes down what arrives."""
+"""A small service as the interface document describes it, without a line of voicelab. It writes down what arrives.
+
+It answers what the document shows and nothing else: no /health, no headers of ours, another spelling of headers, chunks
+with extensions; and it notes as a fault what the document does not show.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,14 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]
 
+from tests.interface import tables
+
 KEY = "a-key-of-the-foreign-service"
+HEADERS = {
+    "host", "accept", "accept-encoding", "connection", "user-agent", "content-length", "content-type", "transfer-encoding",
+    "authorization", "model",
+}  # fmt: skip
+FIELDS = {"/v1/tts": set(tables.TTS_REQUEST), "/model": set(tables.VOICE_FORM)}
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,7 @@ class Foreign:
     answers: list[tuple[int, bytes, str]] = field(default_factory=list)
     audio: dict[str, bytes] = field(default_factory=dict)
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
 
     def answer(self, status: int, body: object, kind: str = "application/json") -> None:
         self.answers.append((status, body if isinstance(body, bytes) else json.dumps(body).encode(), kind))
@@ -86,14 +98,26 @@ def record(**fields: Any) -> dict[str, Any]:
     }
 
 
+def _faults(call: Call) -> list[str]:
+    """What the document does not show: headers, fields, references in JSON, a field without a value."""
+    strange = {name.lower() for name in call.headers} - HEADERS
+    path = call.path[call.path.rfind("/v1/tts") :] if call.path.endswith("/v1/tts") else "/model"
+    if call.method == "POST":
+        names = [name.partition("[")[0] for name, _, _ in call.parts] if "multipart" in call.kind else list(call.value)
+        strange |= set(names) - FIELDS[path]
+        if call.kind == "application/json" and call.value.get("references"):
+            strange.add("references")
+    return [f"{call.method} {call.path}: {strange}"] if strange else []
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     service: Foreign
 
     def _reply(self, status: int, body: bytes, kind: str) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("CONTENT-TYPE", kind)
+        self.send_header("cOnTeNt-LeNgTh", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
@@ -104,8 +128,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         for at in range(0, len(body), 1000):
             chunk = body[at : at + 1000]
-            self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
-        self.wfile.write(b"0\r\n\r\n")
+            # A chunk may carry an extension, and its length may be written in capitals with zeros before it.
+            self.wfile.write(b"%06X;note=1\r\n%b\r\n" % (len(chunk), chunk))
+        self.wfile.write(b"0\r\nX-Trailer: yes\r\n\r\n")
 
     def _handle(self) -> None:
         if self.headers.get("transfer-encoding", "").lower() == "chunked":
@@ -122,6 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(404, b'{"status": 404, "message": "Not found"}', "application/json")
             return
         self.service.calls.append(call)
+        self.service.faults += _faults(call)
         if self.service.answers:
             self._reply(*self.service.answers.pop(0))
         elif self.headers.get("authorization") != f"Bearer {KEY}":
@@ -129,7 +155,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path.endswith("/v1/tts"):
             self._speak(self.service.audio[call.value.get("format", "mp3")], "application/octet-stream")
         elif self.command == "POST":
-            self._reply(201, json.dumps(record()).encode(), "application/json")
+            made = record(_id=f"made-{len(self.service.records) + 1}")
+            self.service.records[made["_id"]] = made
+            self._reply(201, json.dumps(made).encode(), "application/json; charset=utf-8")
         else:
             found = self.service.records.get(self.path.rpartition("/")[2])
             self._reply(200 if found else 404, json.dumps(found or {}).encode(), "application/json")
@@ -154,3 +182,4 @@ def serving() -> Iterator[Foreign]:
         finally:
             server.shutdown()
             thread.join()
+    assert service.faults == []
