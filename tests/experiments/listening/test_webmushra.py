@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import csv
+import json
+import subprocess
 import wave
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import playwright
 import pytest
 import yaml
 
-from tests.experiments.listening.test_design import listening_test
+from tests.experiments.listening.test_design import listening_test, sound
 from voicelab.audio.clip import Clip
 from voicelab.errors import ArgumentError, StoreError
 from voicelab.experiments.listening.design import REFERENCE, Kind, ListeningTest
@@ -23,6 +26,91 @@ def pages(config: dict[str, Any]) -> list[dict[str, Any]]:
     ((mode, *drawn),) = (page for page in config["pages"] if isinstance(page, list))
     assert mode == "random"
     return drawn
+
+
+def as_webmushra_reads(path: Path) -> Any:
+    """Return what webMUSHRA's own parser makes of a configuration, in the node that comes with playwright."""
+    parser = Path(__file__).with_name("yaml.min.js")
+    script = (
+        "global.window = {}; const found = require(process.argv[1]); const parser = found.parse ? found : window.YAML;"
+        "console.log(JSON.stringify(parser.parse(require('fs').readFileSync(process.argv[2], 'utf8'))))"
+    )
+    node = Path(playwright.__file__).parent / "driver" / "node"
+    done = subprocess.run([node, "-e", script, parser, path], capture_output=True, text=True, check=True, timeout=60)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_webmushras_own_parser_reads_every_page(tmp_path: Path, kind: Kind) -> None:
+    plain = listening_test(kind, "ab", items=2)
+    names = {item: f"{item}: \"quoted\" '#' 今天" for item in plain.items}
+    items = {names[item]: clips for item, clips in plain.items.items()}
+    references = {names[item]: clip for item, clip in plain.references.items()}
+    path = export_webmushra(ListeningTest("A: test", kind, items, references), tmp_path, root="configs/x")
+    theirs = as_webmushra_reads(path)
+    assert theirs == yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert [page["id"].split("/")[0] for page in pages(theirs)] == list(items)
+    # Written as PyYAML does, no page would appear.
+    (tmp_path / "plain.yaml").write_text(yaml.safe_dump(theirs, sort_keys=False))
+    assert isinstance(as_webmushra_reads(tmp_path / "plain.yaml")["pages"][1], str)
+
+
+def test_a_long_mushra_is_not_strict(tmp_path: Path) -> None:
+    short = listening_test("MUSHRA", items=1)
+    long = {item: dict.fromkeys("ab", sound(7, 12.5)) for item in short.items}
+    test = ListeningTest("long", "MUSHRA", long, short.references)
+    strict = [
+        [page.get("strict", True) for page in pages(as_webmushra_reads(export_webmushra(each, tmp_path)))]
+        for each in (short, test)
+    ]
+    assert strict == [[True], [False]]
+
+
+def test_each_of_a_pair_is_x_and_no_file_names_its_system(tmp_path: Path) -> None:
+    clips = {
+        item: dict(zip(("marlow", "nadia"), two.values(), strict=True))
+        for item, two in listening_test("ABX").items.items()
+    }
+    test = ListeningTest("trial", "ABX", clips)
+    path = export_webmushra(test, tmp_path)
+    drawn = pages(yaml.safe_load(path.read_text()))
+    assert [list(page["stimuli"]) for page in drawn] == [["nadia"], ["marlow"]] * 2
+    assert all("X is the sound called reference" in page["content"] for page in drawn)
+    files = [file for page in drawn for file in (page["reference"], *page["stimuli"].values())]
+    assert len(set(files)) == 8
+    assert not any(name in file for file in files for name in ("marlow", "nadia", "s0"))
+    rows: list[list[object]] = [
+        ["trial", "Ada", page["id"], "reference", *page["stimuli"], "correct", 900] for page in drawn
+    ]
+    frame = read_results(test, write(tmp_path / "pc.csv", PAIRED, rows))
+    # Right is right, whichever is X, which is what was chosen.
+    assert frame["right"].all()
+    assert frame["chosen"].tolist() == ["marlow", "nadia"] * 2
+
+
+def test_listeners_of_one_name_or_none_are_sessions(tmp_path: Path) -> None:
+    test = listening_test("MOS", items=2)
+    cells = [(item, system) for item in test.items for system in "ab"]
+    rows: list[list[object]] = [
+        ["trial", name, item, rating, system, 700]
+        for name, rating in (("Ada", 5), ("Ada", 1), ("", 3), ("", 2))
+        for item, system in cells
+    ]
+    frame = read_results(test, write(tmp_path / "lss.csv", LIKERT, rows))
+    assert frame.groupby("listener", sort=False)["rating"].mean().to_dict() == {
+        "Ada (1)": 5, "Ada (2)": 1, "anonymous (3)": 3, "anonymous (4)": 2,
+    }  # fmt: skip
+    assert analyse(test, frame).listeners == 4
+
+
+def test_two_votes_of_one_session_are_refused(tmp_path: Path) -> None:
+    test = listening_test("MUSHRA", items=1)
+    rows: list[list[object]] = [
+        ["trial", "Ada", uuid, "s0", system, 50, 900] for uuid in ("u1", "u2", "u1") for system in ("a", "b")
+    ]
+    assert read_results(test, write(tmp_path / "mushra.csv", MUSHRA, rows[:4]))["listener"].nunique() == 2
+    with pytest.raises(ArgumentError, match="answered this question before"):
+        read_results(test, write(tmp_path / "mushra.csv", MUSHRA, rows))
 
 
 @pytest.mark.parametrize("kind", KINDS)

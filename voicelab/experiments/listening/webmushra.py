@@ -2,17 +2,18 @@
 
 The formats are those of webMUSHRA 1.4 (doc/experimenter.md and service/write.php of its repository): YAML pages of
 type mushra, paired_comparison (which is ABX: the reference is X) and likert_single_stimulus; CSV with a header. It
-demands that all files of a page have one rate and one length, so clips are resampled and padded with silence.
+demands that all files of a page have one rate and one length, so clips are resampled and padded with silence. Its own
+parser (yaml.js) reads a list within a list as text unless its dash stands alone on a line, so the YAML is written here.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +35,8 @@ _TYPES: Final[Mapping[Kind, str]] = {
 }
 _ACR: Final = ("Bad", "Poor", "Fair", "Good", "Excellent")
 _BETWEEN: Final = " vs "
+# Longer sounds are refused by a page of type mushra unless it is told not to be strict.
+_LONGEST_S: Final = 12.0
 # What its results say of who answered nothing: that is no vote.
 _UNANSWERED: Final = ("unknown", "undecided", "NA")
 # A line whose value has a colon, which YAML forbids without quotes; webMUSHRA reads it, and its own example has one.
@@ -43,26 +46,27 @@ _LOOSE: Final = re.compile(r"""^(\s*(?:- +)?\w+:) +([^\s'"|>&*!\[{#].*: .*)$""",
 def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_000, root: str = "") -> Path:
     """Write the test as webMUSHRA's files: ``<name>.yaml`` and a folder of WAV files; return the YAML's path.
 
-    ``root`` is where the files will be below webMUSHRA's own folder, such as ``"configs/resources/mytest"``. The pages
-    are in random order, drawn there. Raises ArgumentError for AB and CMOS, which webMUSHRA has not, and
+    ``root`` is where the files will be below webMUSHRA's own folder, such as ``"configs/resources/mytest"``; their names
+    say nothing about the systems. The pages are in random order, drawn there; X of ABX, which it calls the reference, is
+    each of a pair's two systems in turn. Raises ArgumentError for AB and CMOS, which webMUSHRA has not, and
     StoreError when the disk fails.
     """
-    import yaml
-
     kind = _TYPES.get(test.kind)
     if kind is None:
         message = f"webMUSHRA has no {test.kind} test; it has {', '.join(_TYPES)}"
         raise ArgumentError.of("kind", message)
     folder = Path(folder)
     name = _file_name(test.name)
-    sounds = _Sounds(folder / f"{name}-audio", f"{root.rstrip('/')}/{name}-audio".lstrip("/"), rate)
+    sounds = _Sounds(folder / f"{name}-audio", f"{root.rstrip('/')}/{name}-audio".lstrip("/"), rate, test.seed)
     by_item: dict[str, dict[str, Clip]] = {item: {} for item in test.items}
     for stimulus in test.sounds:
         if stimulus.system not in ANCHORS:  # webMUSHRA makes its own
             by_item[stimulus.item][stimulus.system] = stimulus.clip
     try:
         sounds.folder.mkdir(parents=True, exist_ok=True)
-        pages = [page for item, clips in by_item.items() for page in _pages(test, kind, item, clips, sounds)]
+        pages = [
+            page for place, item in enumerate(by_item) for page in _pages(test, kind, place, by_item[item], sounds)
+        ]
         config = {
             "testname": test.name,
             "testId": name,
@@ -84,7 +88,7 @@ def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_
             ],
         }
         path = folder / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        path.write_text("\n".join(_lines(config)) + "\n", encoding="utf-8")
     except OSError as error:
         raise StoreError(f"the test cannot be written to {folder}: {error.strerror or error}") from error
     return path
@@ -138,10 +142,12 @@ def import_webmushra(path: str | Path, root: str | Path, **options: Any) -> List
 def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
     """Read webMUSHRA's results (mushra.csv, paired_comparison.csv or lss.csv) as the votes of ``test``.
 
-    The table has the columns of ``Ballot.frame()``, so that ``analyse`` takes it. A listener is the participant's name,
-    or else the session. Rows of other tests in the same file are left out, and those of who was undecided or answered
-    nothing. Raises StoreError when the file cannot be read, ArgumentError when a row does not belong to the test
-    or is no rating, or all rows are of other tests.
+    The table has the columns of ``Ballot.frame()``, so that ``analyse`` takes it. A listener is a session, since names
+    may be shared or left out: by its id, where the file has one, else by its rows, which webMUSHRA writes together and
+    which have every question once. It is called by its name and the number of the session in the file. Rows of other
+    tests in the same file are left out, and those of who was undecided or answered nothing. Raises StoreError when the
+    file cannot be read, ArgumentError when a row does not belong to the test or is no rating, when a session answered a
+    question twice, or when all rows are of other tests.
     """
     import pandas as pd
 
@@ -163,17 +169,23 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
     if rows and len(others) == len({row.get("session_test_id") for row in rows}):
         message = f"{path} has results of {', '.join(sorted(others))}, and none of {test.name!r}"
         raise ArgumentError.of("results", message)
-    for number, row in enumerate(rows, start=2):
+    cells = set[tuple[str | None, ...]]()
+    for number, (row, session) in enumerate(zip(rows, _sessions(rows), strict=True), start=2):
         if row.get("session_test_id") not in names:
             continue
         if row.get("choice_answer", row.get("stimuli_rating")) in _UNANSWERED:
             continue
         try:
-            votes.append({"kind": test.kind, "check": False, "passed": True, "plays": 0, **reader(test, row)})
+            vote = {"kind": test.kind, "check": False, "passed": True, "plays": 0, **reader(test, row)}
         except (KeyError, ValueError, TypeError) as error:
             raise ArgumentError.of(
                 "results", f"line {number} of {path} is no vote of {test.name!r}: {error}"
             ) from error
+        cell = (session, *_cell(row))
+        if cell in cells:
+            raise ArgumentError.of("results", f"line {number} of {path}: {session} answered this question before")
+        cells.add(cell)
+        votes.append({"listener": session, **vote})
     return pd.DataFrame(votes)
 
 
@@ -200,6 +212,8 @@ def _mushra_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
 def _abx_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
     pages = {_page_of(item, pair): (item, *pair) for item in test.items for pair in test.pairs}
     item, one, two = pages.get(row["trial_id"], (row["trial_id"], REFERENCE, row["choice_non_reference"]))
+    if row["choice_non_reference"] == one:  # X is the second of the pair
+        one, two = two, one
     answer = row["choice_answer"]
     if answer not in {"correct", "incorrect"} or not {one, two} <= set(test.systems):
         raise ArgumentError.of("choice", f"{one!r} and {two!r}: {answer!r}")
@@ -218,9 +232,44 @@ def _mos_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
 def _common(test: ListeningTest, row: Mapping[str, str], time: str, item: str) -> dict[str, Any]:
     if item not in test.items:
         raise ArgumentError.of("trial_id", f"there is no item {item!r}")
-    listener = row.get("name") or row.get("email") or row.get("session_uuid") or "anonymous"
     # webMUSHRA counts milliseconds.
-    return {"listener": listener, "trial": row["trial_id"], "item": item, "seconds": float(row[time] or 0) / 1e3}
+    return {"trial": row["trial_id"], "item": item, "seconds": float(row[time] or 0) / 1e3}
+
+
+def _cell(row: Mapping[str, str]) -> tuple[str | None, ...]:
+    """Return what a row is an answer to."""
+    return tuple(row.get(name) for name in ("trial_id", "rating_stimulus", "choice_non_reference", "stimuli"))
+
+
+def _sessions(rows: Iterable[Mapping[str, str]]) -> list[str]:
+    """Return the name of each row's session; where there is no id, a new one begins when a name or question says so."""
+    numbers: dict[str, int] = {}
+    sessions: list[str] = []
+    name, cells = "", set[tuple[str | None, ...]]()
+    for row in rows:
+        uuid, other = row.get("session_uuid"), row.get("name") or row.get("email") or "anonymous"
+        if not uuid:
+            cell = (row.get("session_test_id"), *_cell(row))
+            if other != name or cell in cells:
+                cells.clear()
+                numbers[f" {len(numbers)}"] = len(numbers) + 1
+            cells.add(cell)
+            name = other
+            sessions.append(f"{other} ({len(numbers)})")
+        else:
+            sessions.append(f"{other} ({numbers.setdefault(uuid, len(numbers) + 1)})")
+    return sessions
+
+
+def _lines(value: Any, indent: str = "") -> Iterable[str]:
+    """Yield YAML as both yaml.js and YAML 1.2 read it: every list's dash alone on its line, every text as in JSON."""
+    for key, inner in value.items() if isinstance(value, Mapping) else (("-", inner) for inner in value):
+        head = indent + ("-" if isinstance(value, list) else f"{json.dumps(key, ensure_ascii=False)}:")
+        if isinstance(inner, Mapping | list):
+            yield head
+            yield from _lines(inner, indent + "  ")
+        else:
+            yield f"{head} {json.dumps(inner, ensure_ascii=False)}"
 
 
 def _page_of(item: str, pair: tuple[str, str]) -> str:
@@ -228,13 +277,13 @@ def _page_of(item: str, pair: tuple[str, str]) -> str:
 
 
 class _Sounds:
-    """Writes the files of a page: one rate, one length."""
+    """Writes the files of a page: one rate, one length, names that say nothing about the system."""
 
-    def __init__(self, folder: Path, place: str, rate: int) -> None:
+    def __init__(self, folder: Path, place: str, rate: int, seed: int) -> None:
         self.folder = folder
         self._place = place
         self._rate = rate
-        self._taken: set[str] = set()
+        self._seed = seed
 
     def write(self, item: str, clips: Mapping[str, Clip]) -> dict[str, str]:
         """Return where each clip is, as webMUSHRA will find it."""
@@ -243,18 +292,12 @@ class _Sounds:
         files = {}
         for name, clip in resampled.items():
             padded = replace(clip, samples=np.pad(clip.samples, (0, longest - len(clip))))
-            file = self._free(f"{_file_name(item)}--{_file_name(name)}")
+            digest = hashlib.sha256(f"{self._seed}\0{item}\0{name}".encode()).hexdigest()
+            file = f"{digest[:16]}.wav"
             # Written by the standard library: rates that the service's formats have not are welcome here.
             _write_wav(self.folder / file, padded)
             files[name] = f"{self._place}/{file}"
         return files
-
-    def _free(self, stem: str) -> str:
-        """Return a name that no other sound has: names that differ in signs only are written alike."""
-        again = (f"{stem}-{number}" for number in count(2))
-        free = next(name for name in chain([stem], again) if name not in self._taken)
-        self._taken.add(free)
-        return f"{free}.wav"
 
 
 def _write_wav(path: Path, clip: Clip) -> None:
@@ -268,17 +311,23 @@ def _write_wav(path: Path, clip: Clip) -> None:
 
 
 def _pages(
-    test: ListeningTest, kind: str, item: str, clips: Mapping[str, Clip], sounds: _Sounds
+    test: ListeningTest, kind: str, place: int, clips: Mapping[str, Clip], sounds: _Sounds
 ) -> Iterable[dict[str, Any]]:
+    """Yield the pages of the item at ``place``."""
+    item = list(test.items)[place]
     files = sounds.write(item, clips)
     page: dict[str, Any] = {"type": kind, "id": item, "name": test.name, "content": test.question}
     page |= {"showWaveform": True, "enableLooping": True}
     if kind == "mushra":
+        if max(clip.duration for clip in clips.values()) > _LONGEST_S:
+            page["strict"] = False
         reference = files.pop(REFERENCE)
         yield {**page, "reference": reference, "createAnchor35": True, "createAnchor70": True, "stimuli": files}
     elif kind == "paired_comparison":
-        for one, two in test.pairs:
-            yield {**page, "id": _page_of(item, (one, two)), "reference": files[one], "stimuli": {two: files[two]}}
+        page["content"] = f"{test.question} X is the sound called reference."
+        for number, pair in enumerate(test.pairs):
+            x, other = pair if (place + number + test.seed) % 2 == 0 else pair[::-1]
+            yield {**page, "id": _page_of(item, pair), "reference": files[x], "stimuli": {other: files[other]}}
     else:
         points = [{"value": str(value), "label": label} for value, label in enumerate(_ACR, start=1)]
         yield {**page, "mustRate": True, "stimuli": files, "response": points}
