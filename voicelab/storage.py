@@ -231,7 +231,7 @@ class Database:
     def __init__(
         self, path: Path, name: str, migrations: Sequence[str], *, busy_s: float = 2.0, private: bool = True
     ) -> None:
-        self.path = path
+        self.path = path.absolute()
         self._name = f"{name} {path}"
         self._migrations = migrations
         self._busy_s = busy_s

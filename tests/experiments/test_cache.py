@@ -15,9 +15,9 @@ from tests.tones import ToneBackend
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.cached import CachedBackend
-from voicelab.experiments.entries import DamagedEntry
 from voicelab.experiments.take import Take, render, take_key
 from voicelab.schema import ReferenceAudio
+from voicelab.storage import DamagedFile
 
 WRITER = Path(__file__).with_name("writer.py")
 
@@ -108,7 +108,7 @@ def test_a_damaged_take_is_set_aside_reported_and_made_anew(cache: Cache, tones:
     assert cache.stats().damaged == 1
     assert cache.take(tones, ask(), seed=3).cached
     _spoil(cache, made.key)
-    with pytest.raises(DamagedEntry):
+    with pytest.raises(DamagedFile):
         cache.get(made.key)
 
 

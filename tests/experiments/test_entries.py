@@ -12,9 +12,10 @@ import pytest
 
 from tests.experiments.conftest import ask
 from voicelab.errors import StoreError
-from voicelab.experiments.entries import DamagedEntry, Entries
+from voicelab.experiments.entries import Entries
 from voicelab.experiments.take import digest_of
 from voicelab.schema import ReferenceAudio
+from voicelab.storage import DamagedFile
 
 KEY = "0123456789abcdef" * 4
 OTHER = "f" * 64
@@ -117,7 +118,7 @@ def test_a_cut_or_longer_file_is_noticed(entries: Entries) -> None:
     for data in (b"", whole[:10], whole[:80], whole[:150], whole[:-1], whole + b"x"):
         for read in (entries.get, entries.record):
             _path(entries).write_bytes(data)
-            with pytest.raises(DamagedEntry, match="set aside as"):
+            with pytest.raises(DamagedFile, match="set aside as"):
                 read(KEY)
             assert entries.get(KEY) is None
 
@@ -125,7 +126,7 @@ def test_a_cut_or_longer_file_is_noticed(entries: Entries) -> None:
 def test_the_entry_of_another_key_is_noticed(entries: Entries) -> None:
     entries.put(OTHER, {}, b"audio")
     (entries.folder / f"{OTHER}.entry").rename(_path(entries))
-    with pytest.raises(DamagedEntry, match="another key"):
+    with pytest.raises(DamagedFile, match="another key"):
         entries.get(KEY)
 
 
@@ -144,9 +145,9 @@ def test_references_are_kept_once_and_checked(entries: Entries) -> None:
     assert _names(entries.references) == sorted([digest_of(b"RIFF"), digest_of(b"fLaC")])
     assert entries.reference(digest_of(b"RIFF")) == b"RIFF"
     (entries.references / digest_of(b"fLaC")).write_bytes(b"fLaD")
-    with pytest.raises(DamagedEntry):
+    with pytest.raises(DamagedFile):
         entries.reference(digest_of(b"fLaC"))
-    with pytest.raises(StoreError, match="is not in"):
+    with pytest.raises(StoreError, match="missing"):
         entries.reference(digest_of(b"fLaC"))
     for name in ("../x", OTHER):
         with pytest.raises(StoreError):

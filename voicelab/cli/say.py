@@ -6,7 +6,6 @@ import codecs
 import os
 import struct
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from voicelab.cli.options import BaseUrl, Device, request_options, whole_number
 from voicelab.errors import RequestInvalid
 from voicelab.lab import connect
 from voicelab.schema import AudioFormat, ReferenceAudio, TTSRequest, check_model
+from voicelab.storage import open_atomic
 
 __all__ = ["Advance", "SpokenFile", "complete_wav", "say", "speak_to_file", "speak_to_stdout"]
 
@@ -197,7 +197,7 @@ def speak_to_file(stream: SpeechStream, path: Path, advance: Advance) -> float:
     The sizes in a WAV are made exact. When anything fails, an older file of this name stays as it was.
     Raises OSError when the file cannot be written, and whatever the stream raises.
     """
-    with _whole_or_not_at_all(path) as file:
+    with _output_file(path) as file:
         seconds = _copy(stream, file.write, advance)
         if stream.request.format == "wav" and file.readable():
             complete_wav(file)
@@ -247,21 +247,11 @@ def _copy(stream: SpeechStream, write: Callable[[bytes], object], advance: Advan
 
 
 @contextmanager
-def _whole_or_not_at_all(path: Path) -> Iterator[BinaryIO]:
+def _output_file(path: Path) -> Iterator[BinaryIO]:
     if path.exists() and not path.is_file():
         # A device or a pipe cannot be replaced, and must not be.
         with path.open("wb") as file:
             yield file
         return
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "w+b") as file:
-            yield file
-        # mkstemp makes a file for its owner alone; this one is as any other of theirs.
-        umask = os.umask(0)
-        os.umask(umask)
-        part.chmod(0o666 & ~umask)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with open_atomic(path) as file:
+        yield file

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from voicelab.backend import Backend, check_seed
 from voicelab.errors import RequestInvalid, StoreError
-from voicelab.experiments.entries import DamagedEntry, Entries, EntryFile, disk_failure
+from voicelab.experiments.entries import Entries, EntryFile
 from voicelab.experiments.take import Take, render, take_key
 from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest
-from voicelab.storage import data_home
+from voicelab.storage import DamagedFile, data_home, disk_error
 
 __all__ = ["DEFAULT_MAX_BYTES", "Cache", "CacheStats"]
 
@@ -101,7 +101,7 @@ class Cache:
     def get(self, key: str, *, audio: bool = True) -> Take | None:
         """Return a take, or None. With ``audio=False`` its audio stays on disk until somebody asks for it.
 
-        Raises DamagedEntry (a StoreError) when it was damaged and has been set aside.
+        Raises DamagedFile (a StoreError) when it was damaged and has been set aside.
         """
         if audio:
             found = self.entries.get(key)
@@ -134,7 +134,7 @@ class Cache:
                 known = self.entries.record(key)
                 # The very same is most often there because it came from here.
                 kept = take if known is not None and known["digest"] == take.digest else self.get(key)
-            except DamagedEntry:
+            except DamagedFile:
                 continue
             if kept is not None:
                 return kept
@@ -171,7 +171,7 @@ class Cache:
         notes: tuple[str, ...] = ()
         try:
             take = self.get(key)
-        except DamagedEntry as error:
+        except DamagedFile as error:
             notes = (f"The kept take was damaged, and this one was made anew: {error}.",)
         except StoreError as error:
             notes = (f"The kept take cannot be used: {error}.",)
@@ -201,7 +201,7 @@ class Cache:
             try:
                 file.path.unlink(missing_ok=True)
             except OSError as error:
-                raise disk_failure(error, file.path) from error
+                raise disk_error(error, file.path) from error
         with self._lock:
             self._bytes = None
         return count

@@ -14,15 +14,12 @@ file named by the sha256 of its bytes.
 
 from __future__ import annotations
 
-import errno
 import json
-import logging
 import os
 import re
-import secrets
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -31,10 +28,10 @@ from typing import Any, BinaryIO
 from voicelab.errors import StoreError
 from voicelab.experiments.take import digest_of
 from voicelab.schema import TTSRequest
+from voicelab.storage import UNFINISHED, BlobFolder, disk_error, set_aside, write_atomic
 
-__all__ = ["DamagedEntry", "Entries", "EntryFile", "File", "disk_failure", "write_file"]
+__all__ = ["Entries", "EntryFile", "File"]
 
-_LOG = logging.getLogger("voicelab.experiments")
 _MAGIC = "voicelab-entry"
 _VERSION = 1
 _HEAD = re.compile(rb"voicelab-entry ([1-9][0-9]{0,5}) ([1-9][0-9]{0,9}) (0|[1-9][0-9]{0,15}) ([0-9a-f]{64})\n")
@@ -43,16 +40,11 @@ _LONGEST_HEAD = 128
 _FIRST_READ = 16 * 1024
 _SUFFIX = ".entry"
 _KEY = re.compile("[0-9a-f]{64}", re.ASCII)
-_UNFINISHED = "unfinished-"
 # What is ours in each folder: there may be files of somebody's own beside them.
-_OURS = re.compile(rf"{_KEY.pattern}{re.escape(_SUFFIX)}|{_UNFINISHED}[0-9a-f]{{16}}", re.ASCII)
-_OURS_REFERENCE = re.compile(rf"{_KEY.pattern}|{_UNFINISHED}[0-9a-f]{{16}}", re.ASCII)
+_OURS = re.compile(rf"{_KEY.pattern}{re.escape(_SUFFIX)}|{UNFINISHED}[0-9a-f]{{16}}", re.ASCII)
+_OURS_REFERENCE = re.compile(rf"{_KEY.pattern}|{UNFINISHED}[0-9a-f]{{16}}", re.ASCII)
 _OURS_DAMAGED = re.compile(rf"{_KEY.pattern}({re.escape(_SUFFIX)})?-[0-9a-f]{{8}}", re.ASCII)
 _UNFINISHED_SECONDS = 3600.0
-
-
-class DamagedEntry(StoreError):
-    """An entry does not fit its digests; it was set aside as the message says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +85,9 @@ class Entries:
         self.folder = Path(folder)
         self.references = self.folder / "references"
         self.damaged = self.folder / "damaged"
+        self._blobs = BlobFolder(self.references)
         # Many takes share one reference, and a recording of a voice is large.
-        self._remembered = lru_cache(maxsize=4)(self._reference)
+        self._remembered = lru_cache(maxsize=4)(self._blobs.get)
 
     def __contains__(self, key: str) -> bool:
         return self._path(key).is_file()
@@ -113,26 +106,26 @@ class Entries:
         named = {**record, "key": key, "digest": digest_of(audio)}
         text = json.dumps(named, ensure_ascii=False, sort_keys=True, allow_nan=False).encode() + b"\n"
         head = f"{_MAGIC} {_VERSION} {len(text)} {len(audio)} {digest_of(text)}\n".encode()
-        return write_file(self._path(key), head + text + audio, replace=replace, sync=sync)
+        return write_atomic(self._path(key), head + text + audio, replace=replace, sync=sync)
 
     def record(self, key: str) -> dict[str, Any] | None:
         """Return an entry's object without reading its audio; None when there is none.
 
-        Raises DamagedEntry when it is damaged, StoreError when it was written by a newer version.
+        Raises DamagedFile when it is damaged, StoreError when it was written by a newer version.
         """
-        with self._opened(key) as file:
+        with _opened(self._path(key)) as file:
             return None if file is None else self._object(key, file)[0]
 
     def get(self, key: str) -> tuple[dict[str, Any], bytes] | None:
         """Return an entry's object and its audio, both checked; None when there is none. Raises like ``record``."""
-        with self._opened(key) as file:
+        with _opened(self._path(key)) as file:
             if file is None:
                 return None
             record, start = self._object(key, file)
             file.seek(start)
             audio = file.read()
         if digest_of(audio) != record["digest"]:
-            raise self._set_aside(self._path(key), "its audio has changed")
+            raise set_aside(self._path(key), "its audio has changed", self.damaged)
         # The time of change says when it was last used, since many disks keep no time of access.
         with suppress(OSError):
             os.utime(self._path(key))
@@ -165,46 +158,22 @@ class Entries:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise disk_failure(error, self.folder) from error
+            raise disk_error(error, self.folder) from error
         return True
 
     def put_references(self, request: TTSRequest) -> None:
         """Keep the reference audio of a request, each piece once."""
         for item in request.references or ():
-            path = self.references / digest_of(item.audio)
-            if path.is_file() and path.stat().st_size == len(item.audio):
-                with suppress(OSError):
-                    os.utime(path)
-            else:
-                write_file(path, item.audio, replace=True)
+            self._blobs.put(item.audio)
 
     def reference(self, digest: str) -> bytes:
         """Return reference audio by its sha256. Raises StoreError when it is missing or damaged."""
-        if _KEY.fullmatch(digest) is None:
-            raise StoreError(f"{digest!r} names no reference audio")
         return self._remembered(digest)
-
-    def _reference(self, digest: str) -> bytes:
-        path = self.references / digest
-        try:
-            audio = path.read_bytes()
-        except FileNotFoundError:
-            raise StoreError(f"the reference audio {digest[:12]}… is not in {self.references}") from None
-        except OSError as error:
-            raise disk_failure(error, path) from error
-        if digest_of(audio) != digest:
-            raise self._set_aside(path, "its audio has changed")
-        with suppress(OSError):
-            os.utime(path)
-        return audio
 
     def _path(self, key: str) -> Path:
         if _KEY.fullmatch(key) is None:
             raise StoreError(f"{key!r} is no key of an entry; a key has 64 hexadecimal digits")
         return self.folder / f"{key}{_SUFFIX}"
-
-    def _opened(self, key: str) -> _Opened:
-        return _Opened(self._path(key))
 
     def _object(self, key: str, file: BinaryIO) -> tuple[dict[str, Any], int]:
         """Return the object of an open entry, checked, and where its audio begins."""
@@ -212,106 +181,41 @@ class Entries:
         data = file.read(_FIRST_READ)
         head = _HEAD.match(data[:_LONGEST_HEAD])
         if head is None:
-            raise self._set_aside(path, "its first line cannot be read")
+            raise set_aside(path, "its first line cannot be read", self.damaged)
         version, text_bytes, audio_bytes = (int(head[number]) for number in (1, 2, 3))
         if version > _VERSION:
             raise StoreError(f"{path} was written by a newer voicelab (entry version {version}, known: {_VERSION})")
         start = head.end() + text_bytes
         if os.fstat(file.fileno()).st_size != start + audio_bytes:
-            raise self._set_aside(path, "its length has changed")
+            raise set_aside(path, "its length has changed", self.damaged)
         if len(data) < start:
             data += file.read(start - len(data))
         text = data[head.end() : start]
         if version != _VERSION or digest_of(text).encode() != head[4]:
-            raise self._set_aside(path, "its description has changed")
+            raise set_aside(path, "its description has changed", self.damaged)
         record: dict[str, Any] = json.loads(text)
         if record["key"] != key:
-            raise self._set_aside(path, "it is the entry of another key")
+            raise set_aside(path, "it is the entry of another key", self.damaged)
         return record, start
 
     def tidy(self) -> None:
         """Remove what writers that were killed left unfinished an hour ago or earlier."""
         before = time.time() - _UNFINISHED_SECONDS
         for file in self.files():
-            if file.path.name.startswith(_UNFINISHED) and file.used < before:
+            if file.path.name.startswith(UNFINISHED) and file.used < before:
                 with suppress(OSError):
                     file.path.unlink()
 
-    def _set_aside(self, path: Path, why: str) -> DamagedEntry:
-        aside = self.damaged / f"{path.name}-{secrets.token_hex(4)}"
-        try:
-            self.damaged.mkdir(exist_ok=True)
-            path.replace(aside)
-        except OSError:
-            aside = path  # a disk that takes no changes; the error is the same
-        _LOG.warning("%s is damaged (%s); it was set aside as %s", path, why, aside)
-        return DamagedEntry(f"{path.name} is damaged ({why}); it was set aside as {aside}")
 
-
-class _Opened:
-    """An entry's file, or None when there is none; closed at the end of the block."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: BinaryIO | None = None
-
-    def __enter__(self) -> BinaryIO | None:
-        try:
-            self._file = self._path.open("rb")
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise disk_failure(error, self._path) from error
-        return self._file
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-
-def write_file(path: Path, data: bytes, *, replace: bool, sync: bool = True) -> bool:
-    """Write a file whole or not at all; say whether it is the one that is kept.
-
-    Without ``replace`` one that is there already stays. With ``sync`` its bytes are on disk when this
-    returns. The folder is made. Raises StoreError.
-    """
-    unfinished = path.parent / f"{_UNFINISHED}{secrets.token_hex(8)}"
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO | None]:
+    """Yield an open file, None when there is none."""
     try:
-        if not path.parent.is_dir():
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("xb") as file:
-            file.write(data)
-            if sync:
-                file.flush()
-                os.fsync(file.fileno())
-        return _place(unfinished, path, replace=replace)
+        file = path.open("rb")
+    except FileNotFoundError:
+        yield None
+        return
     except OSError as error:
-        raise disk_failure(error, path) from error
-    finally:
-        with suppress(OSError):
-            unfinished.unlink()
-
-
-def _place(unfinished: Path, path: Path, *, replace: bool) -> bool:
-    if not replace:
-        try:
-            # Unlike a rename, a link never replaces: of several writers the first wins.
-            os.link(unfinished, path)
-            return True
-        except FileExistsError:
-            return False
-        except OSError:
-            if path.is_file():
-                return False
-            # A disk that knows no links; the last of several writers at the very same time wins.
-    unfinished.replace(path)
-    return True
-
-
-def disk_failure(error: OSError, path: Path) -> StoreError:
-    """Return the error that says what a disk refused."""
-    full = error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-    why = "there is no room left on the disk" if full else error.strerror or str(error)
-    failure = StoreError(f"{path}: {why}")
-    failure.errno = error.errno
-    return failure
+        raise disk_error(error, path) from error
+    with file:
+        yield file

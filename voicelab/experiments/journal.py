@@ -17,10 +17,10 @@ from voicelab.backend import Capabilities
 from voicelab.errors import StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.declared import capabilities_record
-from voicelab.experiments.entries import disk_failure
 from voicelab.experiments.manifest import MANIFEST_VERSION, Failed, Manifest, check_header, line_of, load
 from voicelab.experiments.surroundings import hardware, libraries
 from voicelab.experiments.take import Take, request_record
+from voicelab.storage import disk_error
 
 __all__ = ["Journal"]
 
@@ -125,7 +125,7 @@ class Journal:
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise disk_failure(error, self.path) from error
+            raise disk_error(error, self.path) from error
         self._synced = time.monotonic()
 
     def close(self) -> None:
@@ -192,7 +192,7 @@ class Journal:
         except OSError as error:
             with suppress(OSError):
                 self._file.truncate(before)
-            raise disk_failure(error, self.path) from error
+            raise disk_error(error, self.path) from error
         if time.monotonic() - self._synced > _SYNC_SECONDS:
             self.sync()
 
@@ -217,7 +217,7 @@ def _opened(path: Path) -> BinaryIO:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666), "r+b", buffering=0)
     except OSError as error:
-        raise disk_failure(error, path) from error
+        raise disk_error(error, path) from error
     try:
         import fcntl
     except ImportError:  # Windows, where nobody is kept out

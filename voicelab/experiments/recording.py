@@ -22,13 +22,14 @@ from voicelab.audio.clip import Provenance, Timing
 from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed, check_text_length
 from voicelab.errors import Cancelled, RequestInvalid, StoreError, VoicelabError
 from voicelab.experiments.declared import capabilities_of, capabilities_record
-from voicelab.experiments.entries import Entries, write_file
+from voicelab.experiments.entries import Entries
 from voicelab.experiments.failure import Failure
 from voicelab.experiments.nearest import nearest
 from voicelab.experiments.streams import PlayedStream, ReplayTiming, overheard
 from voicelab.experiments.take import Take, digest_of, take_key
 from voicelab.keeper import forget_voice, voices_of
 from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.storage import write_atomic
 
 __all__ = ["RecordingBackend", "ReplayBackend"]
 
@@ -261,7 +262,7 @@ def _declare(folder: Path, capabilities: Capabilities) -> None:
                 message += ", or what answers now is busy or out of reach, and could not be asked what it is: try again"
             raise StoreError(f"{message}; give another folder, or remove it")
     record = {"version": _VERSION, "capabilities": capabilities_record(capabilities)}
-    write_file(path, json.dumps(record, indent=2, ensure_ascii=False).encode() + b"\n", replace=True)
+    write_atomic(path, json.dumps(record, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def _declared(folder: Path) -> Capabilities:

@@ -263,7 +263,8 @@ def test_a_vote_that_could_not_be_committed_is_not_counted_and_the_next_is(
 ) -> None:
     with Ballot(listening_test("AB"), tmp_path / "votes") as ballot:
         ballot.join("Ada")
-        ballot._store.execute("PRAGMA busy_timeout=50")
+        with ballot._database.reading() as store:
+            store.execute("PRAGMA busy_timeout=50")
         with closing(sqlite3.connect(tmp_path / "votes", isolation_level=None)) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT * FROM listener").fetchall()

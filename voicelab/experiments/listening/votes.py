@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from voicelab.errors import NotFound, RequestInvalid, StoreError
 from voicelab.experiments.listening.design import SCALES, ListeningTest, Trial
+from voicelab.storage import Database
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Ballot", "Session", "Vote"]
 
-_VERSION: Final = 1
 _TABLES: Final = """
 CREATE TABLE test (record TEXT NOT NULL);
 CREATE TABLE listener (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, since TEXT NOT NULL);
@@ -69,17 +67,12 @@ class Ballot:
     def __init__(self, test: ListeningTest, path: str | Path) -> None:
         self.test = test
         self.path = Path(path)
-        self._lock = threading.Lock()
+        self._database = Database(self.path, "file of votes", (_TABLES,), busy_s=10.0, private=False)
         try:
-            self._store = sqlite3.connect(self.path, timeout=10.0, isolation_level=None, check_same_thread=False)
-            # No write-ahead log: SQLite before 3.51.3 can corrupt one that two connections write. EXTRA, since with
-            # less a vote that was acknowledged can be rolled back by a loss of power.
-            self._store.execute("PRAGMA journal_mode=DELETE")
-            self._store.execute("PRAGMA synchronous=EXTRA")
-            self._store.execute("PRAGMA foreign_keys=ON")
             self._begin()
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.path} cannot be used for votes: {error}") from error
+        except BaseException:
+            self._database.close()
+            raise
 
     def join(self, name: str) -> int:
         """Return the number of the listener of this name; a new one gets the next.
@@ -91,7 +84,7 @@ class Ballot:
             raise RequestInvalid.of("listener", "a listener needs a name of at most 100 characters")
         if any("\ud800" <= character <= "\udfff" for character in name):
             raise RequestInvalid.of("listener", "a name needs whole characters, and here is half of one")
-        with self._writing() as store:
+        with self._database.writing() as store:
             row = store.execute("SELECT number FROM listener WHERE name = ?", (name,)).fetchone()
             if row is not None:
                 return int(row[0])
@@ -123,7 +116,7 @@ class Ballot:
         given = checked(question, answers)
         if not (math.isfinite(seconds) and seconds >= 0):
             raise RequestInvalid.of("seconds", "Input should be a number, 0 or more")
-        with self._writing() as store:
+        with self._database.writing() as store:
             try:
                 store.execute(
                     "INSERT INTO vote VALUES (?, ?, ?, ?, ?, ?)",
@@ -134,7 +127,7 @@ class Ballot:
         return Vote(name, question, given, float(seconds), int(plays))
 
     def votes(self) -> tuple[Vote, ...]:
-        """Return all votes, listener by listener, in the order in which they were trial."""
+        """Return all votes, listener by listener, in the order in which they were asked."""
         query = """
             SELECT number, name, place, answers, seconds, plays FROM vote JOIN listener ON listener = number
             ORDER BY number, place
@@ -158,8 +151,7 @@ class Ballot:
 
     def close(self) -> None:
         """Let go of the file. May be called twice."""
-        with self._lock:
-            self._store.close()
+        self._database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -175,17 +167,12 @@ class Ballot:
         if self.test.kind in {"AB", "ABX", "CMOS"} and len(self.test.pairs) % 2 == 0:
             # Which of such a pair comes first was once decided otherwise, and a vote is kept by its letter alone.
             record = json.dumps({**design, "order": 2}, sort_keys=True)
-        with self._writing() as store:
-            (version,) = store.execute("PRAGMA user_version").fetchone()
-            if version > _VERSION:
-                raise StoreError(f"{self.path} was written by a newer voicelab (votes version {version})")
-            if version == 0:
-                for statement in _TABLES.split(";"):
-                    store.execute(statement)
+        with self._database.writing() as store:
+            row = store.execute("SELECT record FROM test").fetchone()
+            if row is None:
                 store.execute("INSERT INTO test VALUES (?)", (record,))
-                store.execute(f"PRAGMA user_version = {_VERSION}")
-            elif (kept := store.execute("SELECT record FROM test").fetchone()[0]) != record:
-                if kept == older:
+            elif row[0] != record:
+                if row[0] == older:
                     message = "was begun by an older voicelab, which had other sounds under A and B: count it with that"
                     raise StoreError(f"{self.path} {message}, or begin anew in another file")
                 raise StoreError(f"{self.path} holds the votes of another test; give each its own file")
@@ -203,27 +190,8 @@ class Ballot:
         raise NotFound(f"listener {listener} has no trial {id!r}")
 
     def _read(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        with self._lock:
-            try:
-                return self._store.execute(query, values).fetchall()
-            except sqlite3.Error as error:
-                raise StoreError(f"the votes in {self.path} cannot be read: {error}") from error
-
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            try:
-                self._store.execute("BEGIN IMMEDIATE")
-                try:
-                    yield self._store
-                    self._store.execute("COMMIT")
-                except BaseException:
-                    # Also where the commit failed: an open transaction would swallow all that comes after it.
-                    if self._store.in_transaction:
-                        self._store.execute("ROLLBACK")
-                    raise
-            except sqlite3.Error as error:
-                raise StoreError(f"the vote cannot be kept in {self.path}: {error}") from error
+        with self._database.reading() as store:
+            return store.execute(query, values).fetchall()
 
 
 def checked(trial: Trial, answers: Mapping[str, Any]) -> dict[str, float | str]:
