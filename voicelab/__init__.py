@@ -62,7 +62,7 @@ if TYPE_CHECKING:
         VoiceCreate,
         VoiceModel,
     )
-    from voicelab.views.progress import progress
+    from voicelab.views.notebook import progress
 
 __version__ = "0.1.0.dev0"
 
@@ -160,7 +160,7 @@ _HOME = {
         ),
         "voicelab.schema",
     ),
-    "progress": "voicelab.views.progress",
+    "progress": "voicelab.views.notebook",
 }
 
 # Third-party modules that come only with an extra, so that a bare install says what to add.
@@ -199,4 +199,4 @@ def __dir__() -> list[str]:
 def load_ipython_extension(ipython: object) -> None:
     """Give IPython the magics ``%speak`` and ``%%speak``: what ``%load_ext voicelab`` calls."""
     # By name: nothing that this package holds may import what is above it, this file included.
-    import_module("voicelab.views.magics").register(ipython, import_module("voicelab.lab").connect)
+    import_module("voicelab.views.notebook").register(ipython, import_module("voicelab.lab").connect)

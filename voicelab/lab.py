@@ -18,9 +18,8 @@ from voicelab.schema import Model, ProsodyControl, TTSRequest, VoiceCreate, Voic
 if TYPE_CHECKING:
     from voicelab.experiments.cache import Cache
     from voicelab.experiments.sweeps.sweep import Sweep
-    from voicelab.views.explore import ExplorePanel
-    from voicelab.views.panel import SpeechPanel
-    from voicelab.views.voices import VoicePanel
+    from voicelab.views.explore_panel import ExplorePanel
+    from voicelab.views.voice_panel import VoicePanel
 
 __all__ = ["Lab", "Voice", "connect"]
 
@@ -286,18 +285,18 @@ class Lab:
         forget_voice(self._backend, name)
         self._met.pop(name, None)
 
-    def panel(self) -> SpeechPanel:
+    def panel(self) -> ExplorePanel:
         """Return a panel to type a text, turn the main knobs and listen; show it as a cell's last value."""
-        from voicelab.views.panel import SpeechPanel
+        from voicelab.views.explore_panel import ExplorePanel
 
-        return SpeechPanel(self)
+        return ExplorePanel(self, compact=True)
 
     def explore(self, text: str = "The birch canoe slid on the smooth planks.") -> ExplorePanel:
         """Return a panel with a control for every field: letting go of one says ``text`` again; all takes are kept.
 
         Show it as a cell's last value. Raises RequestInvalid for a text that cannot be said.
         """
-        from voicelab.views.explore import ExplorePanel
+        from voicelab.views.explore_panel import ExplorePanel
 
         return ExplorePanel(self, text)
 
@@ -307,7 +306,7 @@ class Lab:
         ``recordings`` are in it from the beginning. Show it as a cell's last value. Raises OSError for a path that
         cannot be read.
         """
-        from voicelab.views.voices import VoicePanel
+        from voicelab.views.voice_panel import VoicePanel
 
         return VoicePanel(self, recordings)
 

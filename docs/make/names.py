@@ -114,10 +114,9 @@ PAGES: Mapping[str, Names] = {
             (
                 "voicelab.views.plots.plot_clips",
                 "voicelab.views.player.Player",
-                "voicelab.views.panel.SpeechPanel",
-                "voicelab.views.explore.ExplorePanel",
-                "voicelab.views.sweeppanel.SweepPanel",
-                "voicelab.views.compare.ComparePanel",
+                "voicelab.views.explore_panel.ExplorePanel",
+                "voicelab.views.sweep_panel.SweepPanel",
+                "voicelab.views.comparison_panel.ComparePanel",
             ),
         ),
     }.items()

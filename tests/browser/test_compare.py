@@ -148,7 +148,7 @@ def test_tables_and_contours_and_nothing_of_them_blind(scratch: Scratch, tmp_pat
 def switched(page: Page) -> list[float]:
     """Switch ten times while it plays; return the milliseconds from each key to the sound of the other clip alone."""
     recording(page)
-    page.get_by_label("heard at").select_option("raw")
+    page.get_by_label("Loudness").select_option("raw")
     page.focus(PANEL)
     page.keyboard.press("Space")
     for turn, key in enumerate("2121212121"):
@@ -194,8 +194,8 @@ def test_at_the_same_time(scratch: Scratch) -> None:
     record(scratch.page)
     page = opened(scratch, TELLING, "first")
     recording(page)
-    page.get_by_label("heard at").select_option("raw")
-    page.get_by_label("switch at").select_option("time")
+    page.get_by_label("Loudness").select_option("raw")
+    page.get_by_label("Align by").select_option("time")
     page.focus(PANEL)
     page.keyboard.press("Space")
     until(page, "+d.position > 0.8")
@@ -213,10 +213,10 @@ def test_at_one_loudness_and_as_they_are(scratch: Scratch) -> None:
     page = opened(scratch, TONES, "loud")
     recording(page)
     # Nothing is made louder than it came, or it could clip.
-    assert [text.split()[2] for text in page.locator(ROWS).all_text_contents()] == ["-12.1", "+0.0"]
+    assert [text.split()[3] for text in page.locator(ROWS).all_text_contents()] == ["-12.1", "+0.0"]
 
     def heard(key: str, level: str) -> float:
-        page.get_by_label("heard at").select_option(level)
+        page.get_by_label("Loudness").select_option(level)
         page.focus(PANEL)
         page.keyboard.press(key)
         page.wait_for_timeout(150)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from voicelab.audio.clip import Clip
-from voicelab.views.modules import inlined
+from voicelab.views.player import inlined
 from voicelab.views.player import Scale, spectrum_bytes
 
 if TYPE_CHECKING:

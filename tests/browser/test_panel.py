@@ -89,9 +89,11 @@ def test_a_wrong_field_is_named_and_speak_is_disabled(scratch: Scratch) -> None:
     page = scratch.run(SETUP)
     seed = page.locator(".voicelab-panel input[type=text]").first
     seed.fill("seven")
+    seed.blur()
     page.wait_for_function("() => document.querySelector('.voicelab-message').innerText.includes('seed')")
     assert page.locator("button.voicelab-speak").is_disabled()
     seed.fill("7")
+    seed.blur()
     page.wait_for_function("() => document.querySelector('.voicelab-code').innerText.includes('seed=7')")
     assert page.locator("button.voicelab-speak").is_enabled()
 

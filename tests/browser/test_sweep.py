@@ -80,7 +80,7 @@ def test_typed_run_stopped_and_heard(scratch: Scratch) -> None:
     pause = page.locator("button.voicelab-pause")
     pause.click()
     says(page, "paused")
-    assert pause.inner_text().strip() == "Go on"
+    assert pause.inner_text().strip() == "Continue"
     pause.click()
     page.locator("button.voicelab-cancel-sweep").click()
     says(page, "of 21 takes, cancelled")
@@ -151,7 +151,7 @@ def test_sorted_filtered_and_pinned(scratch: Scratch) -> None:
     page = scratch.run(MADE)
     wait(page, "+d.all === 6 && +d.drawn === 6")
     assert shown(page) == [0, 1, 2, 3, 4, 5]
-    choose(page, "sort", "duration")
+    choose(page, "Sort by", "duration")
     page.wait_for_selector(".voicelab-take[data-id='4'][aria-posinset='1']")
     assert shown(page) == [4, 5, 0, 1, 2, 3]
     page.locator(".voicelab-takes-view .widget-toggle-button").click()
@@ -168,7 +168,7 @@ def test_sorted_filtered_and_pinned(scratch: Scratch) -> None:
     says(page, "there are text, voice, duration", ".voicelab-takes-view")
     words.fill("")
     wait(page, "+d.shown === 6")
-    choose(page, "odd one out of", "duration")
+    page.locator(".voicelab-outlier-metric select").select_option("duration")
     page.locator("button.voicelab-outlier").click()
     says(page, "robust standard deviations from the median", ".voicelab-takes-view")
     assert page.locator(".voicelab-take-odd").get_attribute("data-id") in {"2", "3"}
@@ -180,7 +180,7 @@ def test_exported_as_a_folder_a_table_and_a_page_that_needs_nothing_else(scratch
     for number in (0, 3, 4):
         page.locator(f".voicelab-take[data-id='{number}'] input[type=checkbox]").check()
     says(page, "3 selected", ".voicelab-takes-view")
-    page.locator(".widget-text", has=page.get_by_text("folder", exact=True)).locator("input").fill("exported")
+    page.locator(".widget-text", has=page.get_by_text("Folder", exact=True)).locator("input").fill("exported")
     page.locator("button.voicelab-export").click()
     says(page, "3 takes are in exported", ".voicelab-takes-view")
     folder = scratch.folder / "exported"

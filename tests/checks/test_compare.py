@@ -18,7 +18,7 @@ from voicelab.audio.clip import Clip
 from voicelab.checks import check, update
 from voicelab.checks.compare import digests_in, moved, moved_picture, processor, without_figures
 from voicelab.experiments.replay import Tolerance
-from voicelab.views.display import clip_text
+from voicelab.views.bundles import clip_text
 
 WAS = "Clip(2.88 s, 44100 Hz, -26 dBFS, F0 102 Hz, mel -26 -39 -48 dB)"
 

@@ -1,167 +1,198 @@
+"""The shell of the panels: what stays in a saved notebook, what is left when they close, how much they tell a page."""
+
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import ipywidgets as w
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from ipywidgets.widgets import widget as registry
 
+import voicelab as vl
+from tests.speechlike import speech_file
 from tests.tones import ToneBackend
-from voicelab.backend import SpeechStream
-from voicelab.errors import ServiceUnavailable
+from tests.views.test_voice_panel import Keeper
+from voicelab.audio.clip import Clip
 from voicelab.lab import Lab
-from voicelab.schema import Model, TTSRequest
-from voicelab.views.panel import SpeechPanel
+from voicelab.views.explore_panel import ExplorePanel
+from voicelab.views.player import Player
 
-TEXT = "Twelve notes"
-
-
-def panel(backend: ToneBackend | None = None, **defaults: object) -> SpeechPanel:
-    return SpeechPanel(Lab(backend or ToneBackend()).with_defaults(**defaults), TEXT)
+WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
-def test_it_begins_with_the_defaults_of_the_lab_and_says_the_plain_call() -> None:
-    form = panel(temperature=0.3, latency="low", voice="ben", seed=4)
-    assert (form.temperature.value, form.latency.value, form.voice.value, form.seed.value) == (0.3, "low", "ben", "4")
-    assert form.code == f"lab.speak({TEXT!r})"
+class Publisher:
+    """A display publisher that keeps what is published."""
+
+    def __init__(self) -> None:
+        self.outputs: list[dict[str, Any]] = []
+        self._changed = threading.Condition()
+
+    def publish(self, data: Any, metadata: Any = None, *, transient: Any = None, update: bool = False) -> None:
+        with self._changed:
+            self.outputs.append({"data": data, "transient": transient, "update": update})
+            self._changed.notify_all()
+
+    def wait(self, count: int) -> list[dict[str, Any]]:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.outputs) >= count, 120)
+            return list(self.outputs)
 
 
-def test_the_tooltips_and_bounds_are_the_schemas() -> None:
-    form = panel()
-    assert (form.temperature.min, form.temperature.max) == (0.0, 1.0)
-    assert "Nucleus" in form.top_p.tooltip
+def say(panel: ExplorePanel) -> None:
+    panel.speak()
+    assert panel.wait(60)
 
 
-def test_speak_makes_the_clip_that_the_code_makes() -> None:
-    form = panel()
-    form.temperature.value = 0.55
-    form.voice.value = "ada"
-    form.latency.value = "low"
-    form.seed.value = "7"
-    job = form.speak()
-    assert job is not None
-    assert job.wait(20)
-    assert form.code == f"lab.speak({TEXT!r}, voice='ada', temperature=0.55, latency='low', seed=7)"
-    assert form.code in form.code_view.value.replace("&#x27;", "'")
-    assert form.clip == eval(form.code, {"lab": Lab(ToneBackend())})  # noqa: S307 (the code is what is tested)
-    assert len(form.player) == len(form.clip or ())
-    assert (form.progress.value, form.progress.bar_style) == (1.0, "success")
-    assert "RTF" in form.status.value
-    assert (form.speak_button.disabled, form.cancel_button.disabled) == (False, True)
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
+    shell: Any = InteractiveShell.instance()
+    publisher = Publisher()
+    monkeypatch.setattr(shell, "display_pub", publisher)
+    yield publisher
+    InteractiveShell.clear_instance()
 
 
-def test_the_default_speaker_can_be_chosen_over_the_labs_own_voice() -> None:
-    backend = ToneBackend()
-    form = panel(backend, voice="ben")
-    form.voice.value = ""
-    job = form.speak()
-    assert job is not None
-    assert job.wait(20)
-    assert backend.asked[0][0].reference_id is None
-    assert form.code == f"lab.speak({TEXT!r}, reference_id=None)"
+def names(outputs: list[dict[str, Any]]) -> set[str]:
+    return {one["transient"]["display_id"] for one in outputs}
 
 
-@pytest.mark.parametrize(("control", "value", "field"), [("seed", "seven", "seed"), ("text", "  ", "text")])
-def test_a_wrong_field_is_named_and_nothing_runs(control: str, value: str, field: str) -> None:
-    backend = ToneBackend()
-    form = panel(backend)
-    good = getattr(form, control).value
-    getattr(form, control).value = value
-    assert f"<b>{field}</b>" in form.message.value
-    assert form.speak_button.disabled
-    assert form.speak() is None
-    assert backend.asked == []
-    getattr(form, control).value = good
-    assert form.message.value == ""
-    assert not form.speak_button.disabled
+def test_the_notebook_gets_what_was_said_last(published: Publisher) -> None:
+    panel = Lab(ToneBackend()).panel()
+    panel._ipython_display_()
+    widget, held = published.wait(2)
+    assert WIDGET in widget["data"]
+    assert "Run this cell" in widget["data"]["text/html"]
+    assert "<audio" not in held["data"]["text/html"]
+    assert not held["update"]
+    say(panel)
+    panel.text.value = "Other words."
+    say(panel)
+    after = published.wait(3)[-1]
+    assert after["update"]
+    assert names([held, after]) == names([held])
+    assert after["data"]["text/html"].count("<audio controls") == 1
+    assert {"image/png", "text/plain"} < set(after["data"])
+    panel.close()
 
 
-def test_an_error_of_the_backend_is_shown_and_escaped() -> None:
+def test_what_nobody_displays_is_not_drawn(published: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Player] = []
+    monkeypatch.setattr(Player, "saved_output", drawn.append)
+    panel = Lab(ToneBackend()).panel()
+    panel._ipython_display_()
+    say(panel)
+    published.wait(3)
+    assert drawn == []
+    assert len(published.outputs) == 3
+    panel.close()
+
+
+@pytest.mark.parametrize("kind", ["player", "comparison", "result", "explore"])
+def test_a_panel_of_sounds_leaves_sounds(kind: str, published: Publisher) -> None:
+    lab = Lab(ToneBackend())
+    clip = lab.speak("Notes", seed=1)
+    if kind == "explore":
+        panel: Any = lab.explore("Notes")
+        panel._ipython_display_()
+        panel.speak()
+        assert panel.wait()
+        held = published.wait(3)[-1]["data"]
+        assert "lab.speak(&#x27;Notes&#x27;" in held["text/html"]
+    else:
+        made: dict[str, Any] = {
+            "player": lambda: Player(clip),
+            "comparison": lambda: vl.compare(clip, clip).panel(),
+            "result": lambda: lab.sweep("Notes", temperature=[0.2, 0.8]).run().panel(),
+        }
+        panel = made[kind]()
+        panel._ipython_display_()
+        held = published.wait(2)[1]["data"]
+    assert "<audio controls" in held["text/html"]
+    panel.close()
+
+
+TEXT = "Eight notes, then some more, to hear for three seconds or so; and then as many again, and a few on top of that."
+
+
+def _left(before: set[str]) -> list[str]:
+    """Return what a page could still talk to, except how the panel itself looked."""
+    return sorted(type(one).__name__ for name, one in registry._instances.items() if name not in before)
+
+
+def _at_work(before: set[threading.Thread]) -> list[str]:
+    """Return our threads that are newer; other tests in this process may have left some."""
+    new = [thread for thread in threading.enumerate() if thread not in before and thread.name.startswith("voicelab")]
+    for thread in new:
+        thread.join(20)
+    return [thread.name for thread in new if thread.is_alive()]
+
+
+@pytest.mark.parametrize("kind", ["panel", "voice_panel"])
+def test_a_panel_that_is_closed_in_mid_speech_leaves_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICELAB_RECOGNIZER", "none")
+    before, threads = set(registry._instances), set(threading.enumerate())
+    gate, entered = threading.Event(), threading.Event()
+
     def step(number: int) -> None:
-        if number == 2:
-            raise ServiceUnavailable("the service <is> away")
+        if number == 3:
+            entered.set()
+            gate.wait(20)
 
-    form = panel(ToneBackend(step))
-    job = form.speak()
-    assert job is not None
-    assert job.wait(20)
-    assert "the service &lt;is&gt; away" in form.message.value
-    assert form.progress.bar_style == "danger"
-    assert form.clip is None
-    assert not form.speak_button.disabled
-
-
-def test_cancel_stops_and_a_second_press_while_it_runs_starts_nothing() -> None:
-    gate = threading.Event()
-    backend = ToneBackend(lambda number: gate.wait(20) if number == 2 else None)
-    form = panel(backend)
-    job = form.speak()
-    assert form.speak() is job
-    assert form.speak_button.disabled
-    form.temperature.value = 0.1
-    assert form.speak_button.disabled, "a change of a knob must not enable it"
-    form.cancel()
+    backend = ToneBackend(step)
+    lab = Lab(backend)
+    panel: Any = lab.panel() if kind == "panel" else lab.voice_panel(Clip.load(speech_file(1)))
+    speaking = panel if kind == "panel" else panel.trial
+    speaking.speak()
+    assert entered.wait(20)
+    assert len(set(registry._instances) - before) > 20
+    panel.close()
     gate.set()
-    assert job is not None
-    assert job.wait(20)
-    assert form.status.value.startswith("cancelled")
-    assert backend.open == 0
-    assert len(backend.asked) == 1
-
-
-def test_what_was_cancelled_before_it_was_accepted_has_said_nothing() -> None:
-    gate = threading.Event()
-    gate.set()
-
-    class Late(ToneBackend):
-        """Accepts a call once it may."""
-
-        def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
-            assert gate.wait(20)
-            return super().synthesize(request, model=model, seed=seed)
-
-    form = panel(Late())
-    first = form.speak()
-    assert first is not None
-    assert first.wait(20)
-    assert form.player.duration > 0
-    gate.clear()
-    second = form.speak()
-    assert second is not None
-    form.cancel()
-    gate.set()
-    assert second.wait(20)
-    assert form.status.value == "cancelled after 0.0 s"
-
-
-def test_a_form_that_went_wrong_meanwhile_stays_off() -> None:
-    gate = threading.Event()
-    form = panel(ToneBackend(lambda number: gate.wait(20) if number == 2 else None))
-    job = form.speak()
-    form.seed.value = "seven"
-    gate.set()
-    assert job is not None
-    assert job.wait(20)
-    assert form.clip is not None
-    assert form.speak_button.disabled
-
-
-def test_closing_the_panel_stops_the_work() -> None:
-    gate = threading.Event()
-    backend = ToneBackend(lambda number: gate.wait(20) if number == 2 else None)
-    form = panel(backend)
-    job = form.speak()
-    form.close()
-    gate.set()
-    assert job is not None
-    assert job.wait(20)
+    assert speaking.wait(20)
+    if kind == "voice_panel":
+        assert panel.draft.wait()
+    assert _left(before) == ["Layout"]
+    assert _at_work(threads) == []
     assert backend.open == 0
 
 
-def test_without_seeds_the_field_is_off() -> None:
-    assert panel(ToneBackend(seed="none")).seed.disabled
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When any widget said anything to the page."""
+    times: list[float] = []
+    send: Callable[..., None] = w.Widget._send
+
+    def record(self: w.Widget, *arguments: Any, **options: Any) -> None:
+        times.append(time.monotonic())
+        send(self, *arguments, **options)
+
+    monkeypatch.setattr(w.Widget, "_send", record)
+    return times
 
 
-def test_the_texts_of_the_output_are_stable_and_hold_no_ids() -> None:
-    (first, _), (second, _) = panel()._repr_mimebundle_(), panel()._repr_mimebundle_()
-    assert first["text/plain"] == "SpeechPanel(tones on cpu, 2 voices)"
-    assert [first[kind] for kind in ("text/plain", "text/html")] == [second[k] for k in ("text/plain", "text/html")]
-    assert "application/vnd.jupyter.widget-view+json" in first
+def test_a_panel_that_speaks_tells_its_page_at_most_20_things_a_second(sent: list[float]) -> None:
+    # A note of 50 ms every 5 ms: 200 chunks a second, were each sent.
+    panel = Lab(ToneBackend(lambda _: time.sleep(0.005))).panel()
+    panel.text.value = TEXT * 3
+    sent.clear()
+    panel.speak()
+    assert panel.wait(60)
+    assert sent[-1] - sent[0] > 1.2
+    assert len(panel.player) == len(panel.clip or ())
+    most = max(sum(first <= other < first + 1 for other in sent) for first in sent)
+    assert most <= 20
+    assert most > 6, "eight times a second is what sound needs"
+    panel.close()
+
+
+def test_a_trial_of_a_voice_tells_as_little(sent: list[float]) -> None:
+    panel = Lab(Keeper()).voice_panel()
+    panel.trial.text.value = TEXT
+    sent.clear()
+    panel.trial.speak()
+    assert panel.trial.wait(60)
+    assert max(sum(first <= other < first + 1 for other in sent) for first in sent) <= 20
+    panel.close()

@@ -12,14 +12,14 @@ from voicelab.errors import VoicelabError
 from voicelab.experiments.listening.votes import Ballot, Session
 from voicelab.service.listening import serving
 from voicelab.service.run import LOOPBACK
-from voicelab.views.lasting import Lasting
-from voicelab.views.modules import STATIC, inlined
+from voicelab.views.panel import SavedOutput
+from voicelab.views.player import STATIC, inlined
 
 __all__ = ["ListeningWidget", "listening_page"]
 
 
-class ListeningWidget(Lasting, anywidget.AnyWidget):
-    """The test of ``ballot`` for whoever sits before the notebook; several listeners one after another.
+class ListeningWidget(SavedOutput, anywidget.AnyWidget):
+    """The test of ``ballot`` for the reader of the notebook; several listeners one after another.
 
     Keys: 1 to 9 or the letters choose a sound, space plays and pauses, L loops, Enter goes on.
     """

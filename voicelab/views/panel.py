@@ -1,165 +1,195 @@
-"""SpeechPanel: type a text, turn the main knobs, press Speak, listen while it is being made."""
+"""The shell of all panels: buttons and lines, tasks whose errors appear in the panel, and what a saved notebook keeps.
+
+JupyterLab shows a widget that it trusts, and where the widget's kernel has gone an error: it does not go on to what
+else the output holds. So a panel that ends a cell shows a second output, which holds what can be heard and seen of it
+by then. Style in it hides it while the panel lives, and puts a sentence in place of JupyterLab's error. Elsewhere (not
+trusted, nbconvert, plain text) both outputs are read, one below the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Mapping
 from html import escape
-from typing import Any
+from typing import Any, ClassVar, Final
 
 import ipywidgets as w
 
-from voicelab.audio.clip import Clip
-from voicelab.errors import RequestInvalid
-from voicelab.views.display import clip_bundle
-from voicelab.views.form import call_code, error_html, knob, parse_seed, voice_choices
-from voicelab.views.lasting import Lasting
-from voicelab.views.speaking import Speaker, Speaking
+from voicelab.errors import VoicelabError
+from voicelab.views.background import Debouncer, Task
+from voicelab.views.bundles import error_html
 
-__all__ = ["Speaker", "SpeechPanel"]
+__all__ = ["WIDE", "Panel", "ProgressLine", "SavedOutput", "button", "close_children", "line", "mark_wrong"]
 
-_TEXT = "The birch canoe slid on the smooth planks."
+WIDE: Final = {"width": "calc(100% - 4px)"}
+"""Layout of what takes the panel's whole width."""
+
+# What is drawn for the notebook must not hold up the next take, nor what the page asks for of this one.
+_SETTLE_S: Final = 1.0
+# JupyterLab's output areas are widgets of its own, a page's are not: the rules hold in a notebook only. A panel takes a
+# moment to be drawn, in which the saved output would flash up.
+_STYLE: Final = """<style>
+@keyframes voicelab-late { from { max-height: 0; overflow: hidden } }
+.lm-Widget.jp-OutputArea .voicelab-saved { animation: voicelab-late 1.5s step-end }
+.lm-Widget.jp-OutputArea:has(> * > .lm-Panel.jp-OutputArea-output > .lm-Widget) .voicelab-saved { display: none }
+.jp-OutputArea:has(.voicelab-saved) > * > .jupyter-widgets.jp-OutputArea-output:not(:has(*)) { font-size: 0 }
+.jp-OutputArea:has(.voicelab-saved) > * > .jupyter-widgets.jp-OutputArea-output:not(:has(*))::after {
+  content: "The kernel of this panel has gone: run the cell to use it again.";
+  font-size: 13px }
+</style>"""
 
 
-class SpeechPanel(Lasting, Speaking):
-    """A form over ``lab.speak`` with a player that sounds as the audio arrives.
+def button(text: str, action: Callable[[], object], name: str, **options: Any) -> w.Button:
+    """Return a button as wide as its text, of the class ``voicelab-<name>``, that calls ``action``."""
+    widget = w.Button(description=text, layout=w.Layout(width="auto"), **options)
+    widget.add_class(f"voicelab-{name}")
+    widget.on_click(lambda _: action())
+    return widget
 
-    ``clip`` is the last Clip that was spoken in full, ``code`` the call that makes it again. The work
-    runs in a thread, the kernel stays free; ``close()`` stops it and takes the panel off the page. The notebook keeps
-    the clip.
+
+def line(*children: w.Widget) -> w.HBox:
+    """Return widgets side by side, on as many lines as they need."""
+    return w.HBox(list(children), layout=w.Layout(flex_flow="row wrap", align_items="center"))
+
+
+def close_children(box: w.Box) -> None:
+    """Close all that is in ``box`` and in the boxes in it, with what says how they look; ``box`` itself stays."""
+    for child in box.children:
+        if isinstance(child, w.Box):
+            close_children(child)
+        child.close()
+        for look in ("style", "layout"):
+            if child.has_trait(look):
+                getattr(child, look).close()
+
+
+def mark_wrong(control: w.DOMWidget, wrong: object) -> None:
+    """Put a red border round a control, or take it away."""
+    control.layout.border = "2px solid var(--jp-error-color1, #c62828)" if wrong else None
+
+
+class SavedOutput:
+    """A widget that leaves something in a saved notebook; put it before the widget's own class.
+
+    ``about`` is what the widget is for, in words that complete "X: …".
     """
 
-    about = "a panel to type a text, set voice, temperature, top_p, latency and seed, and listen"
+    about: ClassVar[str]
+    _updates: Debouncer | None = None
+    _display_id: str = ""
 
-    def __init__(self, lab: Speaker, text: str = _TEXT) -> None:
-        super().__init__(lab, "What was spoken")
-        self._base = _base(lab, text)
-        self._build(text)
-        self.children = [
-            self.text,
-            w.HBox([self.voice, self.latency, self.seed], layout=w.Layout(flex_flow="row wrap")),
-            w.HBox([self.temperature, self.top_p], layout=w.Layout(flex_flow="row wrap")),
-            w.HBox([self.speak_button, self.cancel_button, self.progress, self.status]),
-            self.message,
-            self.player,
-            self.code_view,
-        ]
-        self.add_class("voicelab-panel")
-        for control in (self.text, *self._knobs.values()):
-            control.observe(self._changed, names="value")
-        self._changed()
+    def saved_output(self) -> Mapping[str, str]:
+        """Return what there is to be heard and seen of it now, by media type; {} for nothing."""
+        return {}
+
+    def update_saved_output(self) -> None:
+        """Say that ``saved_output`` has changed: the notebook gets it a moment later, from a thread."""
+        if self._updates is not None:
+            self._updates.ask()
+
+    def close(self) -> None:
+        """Take the widget off the page; the saved output stays."""
+        if self._updates is not None:
+            self._updates.close()
+        super().close()  # type: ignore[misc]  # the widget's
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        shown: Any = super()._repr_mimebundle_(**options)  # type: ignore[misc]  # the widget's
+        if shown is None:
+            return None
+        bundle, metadata = shown if isinstance(shown, tuple) else (shown, {})
+        words = f"<p>{escape(repr(self))}: {escape(self.about)}. Run this cell to use it.</p>"
+        return {**bundle, "text/html": words, "text/plain": repr(self)}, metadata
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        shown = self._repr_mimebundle_()
+        if shown is None:
+            return
+        if self._updates is None:
+            self._updates, self._display_id = (
+                Debouncer(lambda _: self._publish(update=True), _SETTLE_S),
+                uuid.uuid4().hex,
+            )
+        display(shown[0], metadata=shown[1], raw=True)  # type: ignore[no-untyped-call]
+        self._publish(update=False)
+
+    def _publish(self, *, update: bool) -> None:
+        from IPython.display import publish_display_data
+
+        output = dict(self.saved_output())
+        html = f'{_STYLE}<div class="voicelab-saved">{output.get("text/html", "")}</div>'
+        data = {"text/plain": repr(self), **output, "text/html": html}
+        # The name of the output goes between kernel and page only: it is not in the file.
+        to = {"display_id": self._display_id}
+        publish_display_data(data, transient=to, update=update)  # type: ignore[no-untyped-call]
+
+
+class Panel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
+    """A box of widgets that says in ``message`` what goes wrong, the field named; ``name`` is its class on the page."""
+
+    def __init__(self, name: str, children: list[w.Widget]) -> None:
+        super().__init__(children)
+        self.add_class(f"voicelab-{name}")
 
     @property
-    def code(self) -> str:
-        """The call that says the panel's text with the panel's settings."""
-        return call_code(self.text.value, self._fields(), base=self._base)
+    def message(self) -> w.HTML:
+        """Where the panel speaks to its user."""
+        if not hasattr(self, "_message"):
+            self._message = w.HTML()
+            self._message.add_class("voicelab-message")
+        return self._message
 
-    def wanted(self) -> tuple[str, dict[str, Any]] | None:
-        """Return the text and the settings; what is wrong with them is named."""
+    def say(self, text: str) -> None:
+        """Say something to the user, and to a screen reader."""
+        self.message.value = f'<div role="status">{escape(text)}</div>'
+
+    def show_error(self, error: Exception | None) -> None:
+        """Say what went wrong; None takes away what was said."""
+        html = "" if error is None else error_html(error)
+        if self.message.value != html:
+            self.message.value = html
+
+    def attempt(self, action: Callable[[], object]) -> bool:
+        """Call ``action``, say what went wrong, and return whether nothing did."""
+        self.show_error(None)
         try:
-            fields = self._fields()
-            self._lab.request(self.text.value, **{name: value for name, value in fields.items() if name != "seed"})
-        except RequestInvalid as error:
-            self.message.value = error_html(error)
-            return None
-        return self.text.value, fields
+            action()
+        except VoicelabError as error:
+            self.show_error(error)
+            return False
+        return True
 
-    def _build(self, text: str) -> None:
-        lab, base = self._lab, self._base
-        self.text = w.Textarea(value=text, rows=3, layout=w.Layout(width="100%"), tooltip=knob("text").description)
-        self.text.add_class("voicelab-text")
-        self.voice = w.Dropdown(
-            # A Dropdown takes None for "nothing chosen", so the default speaker is the empty string here.
-            options=[(label, name or "") for label, name in voice_choices(lab.capabilities, base["voice"])],
-            value=base["voice"] or "",
-            description="voice",
-            tooltip=knob("reference_id").description,
-        )
-        self.latency = w.Dropdown(
-            options=knob("latency").choices,
-            value=base["latency"],
-            description="latency",
-            tooltip=knob("latency").description,
-        )
-        seed = base["seed"]
-        self.seed = w.Text(
-            value="" if seed is None else str(seed),
-            description="seed",
-            placeholder="new every time" if seed is None else f"{seed}, the lab's own",
-            continuous_update=True,
-            disabled=lab.capabilities.seed == "none",
-            tooltip="A whole number; the same seed repeats the same speech where the backend can.",
-        )
-        self.temperature = _slider("temperature", base["temperature"])
-        self.top_p = _slider("top_p", base["top_p"])
-        self._knobs = {
-            "voice": self.voice,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "latency": self.latency,
-            "seed": self.seed,
-        }
-        self.code_view = w.HTML(layout=w.Layout(width="100%"))
-        self.code_view.add_class("voicelab-code")
+    def in_background(
+        self, work: Callable[[], object], name: str, failed: Callable[[Exception], object] | None = None
+    ) -> Task:
+        """Begin ``work`` in a thread; ``failed`` gets its error, otherwise the panel shows it."""
+        return Task(work, name=name, failed=failed or self.show_error).start()
 
-    def _fields(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {name: control.value for name, control in self._knobs.items()}
-        fields["voice"] = fields["voice"] or None
-        fields["temperature"] = round(fields["temperature"], 4)
-        fields["top_p"] = round(fields["top_p"], 4)
-        fields["seed"] = parse_seed(self.seed.value, self._lab.capabilities)
-        if fields["voice"] is None and self._base["voice"] is not None:
-            # voice=None would mean the lab's own default voice, not the backend's default speaker.
-            del fields["voice"]
-            fields["reference_id"] = None
-        return fields
-
-    def _changed(self, _: object = None) -> None:
-        """Check the form, name what is wrong with it, and write the call."""
-        self.message.value = ""
-        wanted = self.wanted()
-        self.speak_button.disabled = wanted is None or self.running
-        if wanted is not None:
-            # One click selects the whole call, to copy it.
-            code = escape(call_code(*wanted, base=self._base))
-            self.code_view.value = f'<pre style="user-select:all;white-space:pre-wrap;margin:0">{code}</pre>'
-
-    def __repr__(self) -> str:
-        capabilities = self._lab.capabilities
-        return f"SpeechPanel({capabilities.name} on {capabilities.device}, {len(capabilities.voices)} voices)"
-
-    def lasting(self) -> Mapping[str, str]:
-        """Return the last clip that was spoken in full."""
-        return {} if self.clip is None else clip_bundle(self.clip)
-
-    def finished(self, clip: Clip) -> None:
-        """Keep the clip, in the notebook too."""
-        super().finished(clip)
-        self.last()
+    def close(self) -> None:
+        """Take the panel off the page, with all that is in it."""
+        # Also called for a panel that could not be made, from its ``__del__``.
+        if self.has_trait("children"):
+            close_children(self)
+        super().close()
 
 
-def _base(lab: Speaker, text: str) -> dict[str, Any]:
-    """Return what the form begins with: the lab's defaults, then the interface's."""
-    request = lab.request(text)
-    return {
-        "voice": request.reference_id,
-        "reference_id": request.reference_id,
-        "temperature": request.temperature,
-        "top_p": request.top_p,
-        "latency": request.latency,
-        "seed": lab.defaults.get("seed"),
-    }
+class ProgressLine(w.HBox):  # type: ignore[misc]  # ipywidgets publishes no types
+    """A bar and a few words beside it, in ``status``. ``share`` is how far the work is, 0 to 1."""
 
+    def __init__(self) -> None:
+        self.bar = w.FloatProgress(min=0.0, max=1.0, layout=w.Layout(width="160px"))
+        self.status = w.Label()
+        self.status.add_class("voicelab-status")
+        super().__init__([self.bar, self.status])
 
-def _slider(name: str, value: float) -> w.FloatSlider:
-    field = knob(name)
-    return w.FloatSlider(
-        value=value,
-        min=field.low,
-        max=field.high,
-        step=0.05,
-        description=name,
-        style={"description_width": "initial"},
-        readout_format=".2f",
-        continuous_update=False,
-        tooltip=field.description,
-    )
+    def show(self, status: str | None = None, share: float | None = None, style: str | None = None) -> None:
+        """Show what is given and has changed; ``style`` is one of "info", "success", "warning", "danger"."""
+        with self.bar.hold_sync():
+            if share is not None and self.bar.value != share:
+                self.bar.value = share
+            if style is not None and self.bar.bar_style != style:
+                self.bar.bar_style = style
+        if status is not None and self.status.value != status:
+            self.status.value = status

@@ -1,4 +1,4 @@
-"""Player: a widget that plays speech while it arrives, and shows it.
+"""Player: a widget that plays speech while it arrives, and shows it; and the JavaScript modules of all widgets.
 
 The sound goes to the browser as 16-bit PCM in binary messages and out through Web Audio
 (static/player.js), because an ``<audio>`` element plays a stream of unknown length only at its end.
@@ -6,8 +6,10 @@ The sound goes to the browser as 16-bit PCM in binary messages and out through W
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import anywidget
@@ -20,14 +22,18 @@ from voicelab.audio.formats import header_bytes
 from voicelab.audio.samples import Samples, as_samples, check_rate, to_int16
 from voicelab.errors import VoicelabError
 from voicelab.schema.speech import MEDIA_TYPES
-from voicelab.views.display import clip_bundle
-from voicelab.views.job import Arrival
-from voicelab.views.lasting import Lasting
-from voicelab.views.modules import STATIC, inlined
+from voicelab.views.background import Arrival, Task
+from voicelab.views.bundles import clip_bundle
+from voicelab.views.panel import SavedOutput
 
-__all__ = ["Player", "Scale", "clip_arrivals", "pcm_bytes", "spectrum_bytes"]
+__all__ = ["STATIC", "Player", "Scale", "clip_arrivals", "inlined", "pcm_bytes", "playable", "spectrum_bytes"]
+
+STATIC: Final = Path(__file__).parent / "static"
 
 Scale = Literal["mel", "linear"]
+
+_IMPORT: Final = re.compile(r'^import \{[^}]*\} from "\./([a-z-]+\.js)";\n', re.MULTILINE)
+_EXPORT: Final = re.compile(r"^export (?=class |function |const |async )", re.MULTILINE)
 
 # Audio contexts of browsers must take 8 to 96 kHz (Web Audio specification, section 1.2).
 _LOWEST_RATE, _HIGHEST_RATE = 8_000, 96_000
@@ -41,9 +47,37 @@ _FLOOR_DB: Final = -120.0
 _MEL_TICKS: Final = (200, 500, 1000, 2000, 5000, 10_000)
 
 
+def inlined(name: str) -> str:
+    """Return a module of static/ with the modules that it imports written before it, each once.
+
+    A notebook's widget is given as one text; a served page loads the same files by themselves. Modules in
+    static/ import by name only, and export no default but the last one's.
+    """
+    parts: list[str] = []
+    seen: set[str] = set()
+
+    def add(file: str, *, last: bool) -> None:
+        if file in seen:
+            return
+        seen.add(file)
+        source = (STATIC / file).read_text(encoding="utf-8")
+        for imported in _IMPORT.findall(source):
+            add(imported, last=False)
+        source = _IMPORT.sub("", source)
+        parts.append(source if last else _EXPORT.sub("", source))
+
+    add(name, last=True)
+    return "\n".join(parts)
+
+
 def pcm_bytes(samples: Samples) -> bytes:
     """Return float32 samples of shape (n,) in [-1, 1] as little-endian signed 16-bit PCM."""
     return to_int16(as_samples(samples)).tobytes()
+
+
+def playable(clip: Clip) -> Clip:
+    """Return ``clip`` at a rate that every browser plays."""
+    return clip if _LOWEST_RATE <= clip.rate <= _HIGHEST_RATE else clip.resample(_COMMON_RATE)
 
 
 def spectrum_bytes(clip: Clip, scale: Scale) -> tuple[dict[str, Any], bytes]:
@@ -65,8 +99,8 @@ def spectrum_bytes(clip: Clip, scale: Scale) -> tuple[dict[str, Any], bytes]:
         step = 2000 if top <= 12_000 else 5000
         ticks = [(_hertz(hz), hz / top) for hz in range(step, int(0.95 * top), step)]
     scaled = np.clip((db - _FLOOR_DB) * (255.0 / -_FLOOR_DB), 0.0, 255.0)
-    told = {"bands": db.shape[0], "columns": db.shape[1], "hop": round(hop * clip.rate) / clip.rate, "ticks": ticks}
-    return told, np.ascontiguousarray(np.rint(scaled).astype(np.uint8)).tobytes()
+    about = {"bands": db.shape[0], "columns": db.shape[1], "hop": round(hop * clip.rate) / clip.rate, "ticks": ticks}
+    return about, np.ascontiguousarray(np.rint(scaled).astype(np.uint8)).tobytes()
 
 
 def _thinned(spectrum: Spectrum) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -80,24 +114,24 @@ def _hertz(value: int) -> str:
 
 
 def clip_arrivals(clip: Clip) -> list[Arrival]:
-    """Return when each part of ``clip`` arrived, as its provenance tells; empty where it tells nothing.
+    """Return when each part of ``clip`` arrived; empty where that is not known.
 
-    Provenance counts bytes. Samples are taken to be spread over them evenly, which is exact for wav and pcm.
+    Arrivals count bytes. Samples are taken to be spread over them evenly, which is exact for wav and pcm.
     """
-    known = clip.provenance
-    if known is None or not known.timing.arrivals:
+    provenance = clip.provenance
+    if provenance is None or not provenance.timing.arrivals:
         return []
-    header = header_bytes(known.request.format)
-    ends = np.maximum(np.cumsum([size for _, size in known.timing.arrivals]) - header, 0)
+    header = header_bytes(provenance.request.format)
+    ends = np.maximum(np.cumsum([size for _, size in provenance.timing.arrivals]) - header, 0)
     if ends[-1] == 0:
         return []
     edges = np.rint(ends / ends[-1] * len(clip)).astype(int)
     counts = np.diff(edges, prepend=0)
-    times = (seconds for seconds, _ in known.timing.arrivals)
+    times = (seconds for seconds, _ in provenance.timing.arrivals)
     return [(seconds, int(count)) for seconds, count in zip(times, counts, strict=True) if count]
 
 
-class Player(Lasting, anywidget.AnyWidget):
+class Player(SavedOutput, anywidget.AnyWidget):
     """A player with a live waveform: hears and shows samples as they are fed.
 
     Args:
@@ -143,9 +177,9 @@ class Player(Lasting, anywidget.AnyWidget):
 
     def show(self, clip: Clip, *, autoplay: bool = False) -> None:
         """Replace what it holds by ``clip``."""
-        playable = clip if _LOWEST_RATE <= clip.rate <= _HIGHEST_RATE else clip.resample(_COMMON_RATE)
-        self.begin(playable.rate, autoplay=autoplay)
-        self.feed(playable.samples, clip_arrivals(playable))
+        clip = playable(clip)
+        self.begin(clip.rate, autoplay=autoplay)
+        self.feed(clip.samples, clip_arrivals(clip))
         self.end()
 
     def begin(self, rate: int, *, autoplay: bool = True) -> None:
@@ -160,7 +194,7 @@ class Player(Lasting, anywidget.AnyWidget):
             self._ended = False
             self._autoplay = autoplay
             self.rate = check_rate(rate)
-            self._tell("begin")
+            self._post("begin")
 
     def feed(self, samples: Samples, arrivals: Sequence[Arrival] = ()) -> None:
         """Add float32 samples of shape (n,), and which chunks brought them. Raises AudioError unless they are that."""
@@ -173,14 +207,14 @@ class Player(Lasting, anywidget.AnyWidget):
                 first += count
             self._pcm += data
             self._arrivals += new
-            self._tell("audio", data, start=start, arrivals=new)
+            self._post("audio", data, start=start, arrivals=new)
 
     def end(self) -> None:
         """Say that the speech is complete, or that no more of it will come."""
         with self._lock:
             self._ended = True
-            self._tell("end", samples=len(self))
-        self.last()
+            self._post("end", samples=len(self))
+        self.update_saved_output()
 
     def __len__(self) -> int:
         """Samples held."""
@@ -204,11 +238,11 @@ class Player(Lasting, anywidget.AnyWidget):
     def __repr__(self) -> str:
         return f"Player({self.duration:.2f} s, {self.rate} Hz)"
 
-    def lasting(self) -> Mapping[str, str]:
+    def saved_output(self) -> Mapping[str, str]:
         """Return what it holds, to be heard and seen."""
         return clip_bundle(self.clip) if len(self) else {}
 
-    def _tell(self, kind: str, data: bytes | None = None, **fields: object) -> None:
+    def _post(self, kind: str, data: bytes | None = None, **fields: object) -> None:
         message = {"kind": kind, "take": self._take, "rate": self.rate, "autoplay": self._autoplay, **fields}
         self.send(message, None if data is None else [data])
 
@@ -228,13 +262,13 @@ class Player(Lasting, anywidget.AnyWidget):
                 return
             # Only speech that is still arriving starts by itself: reloading a page must not make it talk.
             self._autoplay = self._autoplay and not self._ended
-            self._tell("begin")
-            self._tell("audio", bytes(self._pcm), start=0, arrivals=self._arrivals)
+            self._post("begin")
+            self._post("audio", bytes(self._pcm), start=0, arrivals=self._arrivals)
             if self._ended:
-                self._tell("end", samples=len(self))
+                self._post("end", samples=len(self))
 
     def _work(self, message: dict[str, Any], make: Callable[[Clip], tuple[str, bytes, dict[str, Any]]]) -> None:
-        """Answer from a thread, so that the kernel stays free; nothing is said of a take that has been replaced."""
+        """Answer from a thread, so that the kernel stays free; nothing is sent of a take that has been replaced."""
         take, clip = self._take, self.clip
 
         def run() -> None:
@@ -245,14 +279,14 @@ class Player(Lasting, anywidget.AnyWidget):
                 kind, data, fields = "problem", b"", {"message": str(error)}
             with self._lock:
                 if take == self._take and self.comm is not None:
-                    self._tell(kind, data, **fields)
+                    self._post(kind, data, **fields)
 
         if message.get("take") == take:
-            threading.Thread(target=run, name="voicelab-player", daemon=True).start()
+            Task(run, name="player").start()
 
     def _picture(self, clip: Clip, scale: Scale) -> tuple[str, bytes, dict[str, Any]]:
-        told, levels = spectrum_bytes(clip, scale)
-        return "spectrogram", levels, {**told, "scale": scale}
+        about, levels = spectrum_bytes(clip, scale)
+        return "spectrogram", levels, {**about, "scale": scale}
 
     def _file(self, clip: Clip, format: Any) -> tuple[str, bytes, dict[str, Any]]:
         data = clip.to_bytes(format)

@@ -205,16 +205,16 @@ def _families() -> list[str]:
     """Return the fonts that words are written in: the usual ones, and one with Chinese characters if there is any."""
     from matplotlib import font_manager, rcParams
 
-    known = {font.name for font in font_manager.fontManager.ttflist}
-    return [*rcParams["font.family"], *[name for name in _CHINESE if name in known][:1]]
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    return [*rcParams["font.family"], *[name for name in _CHINESE if name in installed][:1]]
 
 
 def _writable(text: str, families: Sequence[str]) -> bool:
     """Whether the fonts have every character; matplotlib would warn of the others and draw boxes."""
     from matplotlib import font_manager
 
-    asked = [font_manager.FontProperties(family=[name]) for name in families]
-    fonts = [font_manager.get_font(font_manager.findfont(one)) for one in asked]
+    wanted = [font_manager.FontProperties(family=[name]) for name in families]
+    fonts = [font_manager.get_font(font_manager.findfont(one)) for one in wanted]
     return all(any(font.get_char_index(ord(char)) for font in fonts) for char in text)
 
 

@@ -1,28 +1,324 @@
-"""TakeGrid: takes as small players with their figures, as many as there are: only those in sight are built."""
+"""Takes to look through: a grid of small players with their figures, and above it what one does to many of them.
+
+A page is told only of the takes that it shows, at most ten times a second, so that a grid of a hundred thousand costs
+it no more than one of a hundred. Figures and pictures are worked out off the kernel's main thread.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import anywidget
+import ipywidgets as w
+import numpy as np
 import traitlets
 
-from voicelab.errors import VoicelabError
-from voicelab.experiments.metrics import Metric
-from voicelab.experiments.sweeps.rows import Row
-from voicelab.views.modules import STATIC, inlined
-from voicelab.views.player import pcm_bytes
-from voicelab.views.sweep import SHOWN
-from voicelab.views.takework import TakeWork
+from voicelab.audio.clip import Clip
+from voicelab.errors import RequestInvalid, VoicelabError
+from voicelab.experiments.metrics import Metric, measure_rows
+from voicelab.experiments.metrics.measure import resolve
+from voicelab.experiments.sweeps.axes import short_name
+from voicelab.experiments.sweeps.rows import Row, RowState, comparison_of, matching, odd_one_out, ordered
+from voicelab.experiments.telling import told
+from voicelab.views.background import Task
+from voicelab.views.bundles import format_figure
+from voicelab.views.comparison_panel import ComparePanel
+from voicelab.views.panel import Panel, button, close_children, line
+from voicelab.views.player import STATIC, inlined, pcm_bytes, playable
+from voicelab.views.sweep_tables import SHOWN
 
-__all__ = ["TakeGrid"]
+__all__ = ["COLUMNS", "Send", "TakeGrid", "TakeRows", "TakesView", "outline"]
 
-# Web Audio takes 8 to 96 kHz (its specification, section 1.2); a backend of ours makes nothing else.
-_LOWEST_RATE: Final = 8_000
-_HIGHEST_RATE: Final = 96_000
-_COMMON_RATE: Final = 44_100
+COLUMNS: Final = 160
+"""Columns of the small waveform of a take."""
+
+Send = Callable[[dict[str, Any], list[bytes]], object]
+"""Sends a message with its buffers to the page."""
+
+_INTERVAL_S: Final = 0.1
+# Sorting many rows again and again, while they are measured, would be most of the work.
+_ORDER_S: Final = 0.5
+_OUTLINES: Final = 4096
+_GRID_ORDER: Final = "Grid order"
+
+
+def outline(clip: Clip) -> bytes:
+    """Return the least and the greatest sample of ``COLUMNS`` equal parts: signed bytes, 127 is full scale."""
+    if not len(clip):
+        return bytes(2 * COLUMNS)
+    edges = np.linspace(0, len(clip), COLUMNS, endpoint=False).astype(int)
+    low, high = np.minimum.reduceat(clip.samples, edges), np.maximum.reduceat(clip.samples, edges)
+    # Outwards, so that what is heard is seen.
+    columns = np.stack((np.floor(low * 127.0), np.ceil(high * 127.0)), axis=1)
+    return bytes(np.clip(columns, -127, 127).astype(np.int8))
+
+
+class TakeRows:
+    """Rows, the order in which they are shown, and a thread that is there only while there is something to do.
+
+    All calls may come from any thread. ``metrics`` are measured on each take as it comes; what the page shows first.
+    Raises RequestInvalid for a metric that there is not, MissingExtra for one that is not installed.
+    """
+
+    def __init__(self, send: Send, metrics: Iterable[str | Metric]) -> None:
+        self.metrics = resolve(metrics)
+        self._send = send
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._rows: dict[int, Row] = {}
+        self._look: tuple[str, str, bool] = ("", "", False)
+        self._pinned: frozenset[int] = frozenset()
+        self._order: list[int] = []
+        self._stale = True
+        self._sorted = 0.0
+        self._last = 0.0
+        self._outlines: OrderedDict[int, bytes] = OrderedDict()
+        self._unmeasured: deque[int] = deque()
+        self._failed: set[int] = set()
+        self._shown: tuple[int, ...] = ()
+        self._sent: dict[int, tuple[Row, bool]] = {}
+        self._counts: tuple[int, int] | None = None
+        self._pending = False
+        self._task: Task | None = None
+        self._closed = False
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All rows, measured as far as they are."""
+        with self._lock:
+            return tuple(self._rows.values())
+
+    @property
+    def shown(self) -> tuple[Row, ...]:
+        """The rows that fit the filter, in the order in which they are shown."""
+        with self._lock:
+            return tuple(self._arranged())
+
+    def row(self, id: int) -> Row | None:
+        """Return a row."""
+        return self._rows.get(id)
+
+    def put(self, rows: Iterable[Row]) -> None:
+        """Add rows, or replace those of the same ids."""
+        with self._changed:
+            for row in rows:
+                self._rows[row.id] = row
+                self._outlines.pop(row.id, None)
+                self._failed.discard(row.id)
+                if row.hear is not None:
+                    self._unmeasured.append(row.id)
+            self._stale = True
+            self._wake()
+
+    def mark(self, rows: Iterable[Row], state: RowState) -> None:
+        """Let rows that are still there be in another state; one that has been replaced meanwhile is left alone."""
+        with self._changed:
+            for row in rows:
+                if self._rows.get(row.id) is row:
+                    self._rows[row.id] = replace(row, state=state)
+            self._wake()
+
+    def drop(self, ids: Iterable[int]) -> None:
+        """Forget some rows."""
+        with self._changed:
+            for key in ids:
+                self._rows.pop(key, None)
+            self._stale = True
+            self._wake()
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        with self._changed:
+            for kept in (self._rows, self._outlines, self._unmeasured, self._failed, self._sent):
+                kept.clear()
+            self._stale = True
+            self._wake()
+
+    def arrange(self, where: str = "", by: str = "", *, descending: bool = False) -> None:
+        """Filter and sort. Raises RequestInvalid for a filter that means nothing; the one before then stays."""
+        with self._changed:
+            matching(self._rows.values(), where)
+            self._look = (where, by, descending)
+            self._stale, self._sorted = True, 0.0
+            self._wake()
+
+    def pin(self, ids: Iterable[int]) -> None:
+        """Let these come first."""
+        with self._changed:
+            self._pinned = frozenset(ids)
+            self._stale, self._sorted = True, 0.0
+            self._wake()
+
+    def measure(self, metrics: Iterable[str | Metric]) -> None:
+        """Measure these from now on, the takes that are there too. Raises like the constructor."""
+        chosen = resolve(metrics)
+        with self._changed:
+            self.metrics = chosen
+            self._rows = {key: replace(row, figures={}) for key, row in self._rows.items()}
+            self._unmeasured = deque(key for key, row in self._rows.items() if row.hear is not None)
+            self._failed.clear()
+            self._stale = True
+            self._wake()
+
+    def show(self, ids: Sequence[int]) -> None:
+        """Take it that the page shows these, in part or soon, and tell it what it does not know of them."""
+        with self._changed:
+            self._shown = tuple(ids)
+            self._wake()
+
+    def again(self) -> None:
+        """Take it that the page knows nothing: it was opened anew."""
+        with self._changed:
+            self._sent.clear()
+            self._counts = None
+            self._wake()
+
+    def settled(self, timeout: float) -> bool:
+        """Wait until all is measured and told, at most ``timeout`` seconds; returns whether it is."""
+        task = self._task
+        return task is None or task.wait(timeout)
+
+    def close(self) -> None:
+        """Do no more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _wake(self) -> None:
+        self._pending = True
+        if self._closed:
+            return
+        if self._task is None or not self._task.running:
+            self._task = Task(self._run, name="takes").start()
+        self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                wait = self._last + _INTERVAL_S - time.monotonic()
+                if self._closed:
+                    return
+                due = self._pending and wait <= 0
+                row = None if due else self._next()
+                if row is None and not due:
+                    if not self._pending:
+                        self._task = None
+                        return
+                    self._changed.wait(wait)
+                    continue
+                message = self._message() if due else None
+                self._last = time.monotonic() if due else self._last
+            if message is not None:
+                self._send(*message)
+            elif row is not None:
+                self._prepare(row)
+
+    def _next(self) -> Row | None:
+        """Return what is to be measured or drawn next: first what the page shows."""
+        for key in self._shown:
+            row = self._rows.get(key)
+            if row is None or row.hear is None or key in self._failed:
+                continue
+            if key not in self._outlines or not row.figures:
+                return row
+        while self._unmeasured:
+            row = self._rows.get(self._unmeasured.popleft())
+            if row is not None and row.hear is not None and not row.figures and row.id not in self._failed:
+                return row
+        return None
+
+    def _prepare(self, row: Row) -> None:
+        try:
+            clip = row.clip()
+            drawn = outline(clip)
+            figures: Mapping[str, float] = row.figures
+            if not figures:
+                (measured,) = measure_rows((clip,), self.metrics)
+                figures = {metric.name: measured[metric.name] for metric in self.metrics}
+            done = replace(row, figures=figures)
+        except Exception as error:  # noqa: BLE001 (audio that is gone, a user's own metric: the others go on)
+            drawn, done = b"", replace(row, error=told(error))
+        with self._changed:
+            if self._rows.get(row.id) is not row:
+                return  # another take has its place
+            self._rows[row.id] = done
+            if drawn:
+                self._outlines[row.id] = drawn
+                while len(self._outlines) > _OUTLINES:
+                    self._outlines.popitem(last=False)
+            else:
+                self._failed.add(row.id)
+            self._stale = self._stale or bool(self._look[0] or self._look[1])
+            self._pending = True
+
+    def _arranged(self) -> list[Row]:
+        """Return the rows that fit the filter, in order; holds the lock."""
+        where, by, descending = self._look
+        try:
+            rows = matching(self._rows.values(), where)
+        except RequestInvalid:  # of a metric that is no longer measured, or not yet again: nothing is hidden
+            rows = list(self._rows.values())
+        return ordered(rows, by, descending=descending, pinned=self._pinned)
+
+    def _arrange(self) -> bool:
+        """Bring the order up to date where that is due; returns whether it has changed."""
+        now = time.monotonic()
+        if not self._stale or now < self._sorted + _ORDER_S:
+            return False
+        order = [row.id for row in self._arranged()]
+        self._stale, self._sorted = False, now
+        changed = order != self._order
+        self._order = order
+        return changed
+
+    def _message(self) -> tuple[dict[str, Any], list[bytes]] | None:
+        """Return what the page does not know yet of what it shows, None where that is nothing; holds the lock."""
+        changed = self._arrange()
+        self._pending = self._stale
+        cards, drawn = [], []
+        for key in self._shown:
+            row = self._rows.get(key)
+            if row is None:
+                continue
+            outlined = key in self._outlines
+            if self._sent.get(key) == (row, outlined):
+                continue
+            self._sent[key] = (row, outlined)
+            cards.append(self._card(row, drawn=outlined))
+            if outlined:
+                drawn.append(self._outlines[key])
+        counts = (len(self._rows), len(self._order))
+        if not (cards or changed or counts != self._counts):
+            return None
+        message: dict[str, Any] = {"kind": "takes", "all": counts[0], "cards": cards}
+        buffers = [b"".join(drawn)]
+        if changed or counts != self._counts:
+            message["ordered"] = True
+            buffers.append(np.asarray(self._order, np.int32).tobytes())
+        self._counts = counts
+        return message, buffers
+
+    def _card(self, row: Row, *, drawn: bool) -> dict[str, Any]:
+        figures = [
+            (metric.name, f"{format_figure(row.figures[metric.name], metric.unit)} {metric.unit}".rstrip())
+            for metric in self.metrics
+            if metric.name in row.figures
+        ]
+        return {
+            "id": row.id,
+            "labels": [(short_name(axis), label) for axis, label in row.labels.items()],
+            "state": row.state,
+            "error": row.error,
+            "notes": list(row.notes),
+            "figures": figures,
+            "hear": row.hear is not None,
+            "drawn": drawn,
+        }
 
 
 class TakeGrid(anywidget.AnyWidget):
@@ -41,30 +337,22 @@ class TakeGrid(anywidget.AnyWidget):
     selected: traitlets.List[int] = traitlets.List(traitlets.Int()).tag(sync=True)
     pinned: traitlets.List[int] = traitlets.List(traitlets.Int()).tag(sync=True)
 
-    def __init__(
-        self,
-        rows: Iterable[Row] = (),
-        *,
-        metrics: Iterable[str | Metric] = SHOWN,
-        gone: Callable[[], object] = lambda: None,
-        **traits: Any,
-    ) -> None:
-        self.work = TakeWork(self._tell, metrics)
+    def __init__(self, metrics: Iterable[str | Metric], gone: Callable[[], object]) -> None:
+        self.work = TakeRows(self._post, metrics)
         self._gone = gone
-        super().__init__(**traits)
+        super().__init__()
         self.on_msg(self._on_message)
         self.observe(lambda change: self.work.pin(change["new"]), names="pinned")
-        self.work.put(rows)
 
     def reveal(self, id: int) -> None:
         """Bring a take into sight and mark it."""
-        self._tell({"kind": "reveal", "id": id}, [])
+        self._post({"kind": "reveal", "id": id}, [])
 
     def clear(self) -> None:
         """Forget all takes."""
         self.selected, self.pinned = [], []
         self.work.clear()
-        self._tell({"kind": "clear"}, [])
+        self._post({"kind": "clear"}, [])
 
     def close(self) -> None:
         """Stop what is being worked out and take it off the page."""
@@ -75,7 +363,7 @@ class TakeGrid(anywidget.AnyWidget):
     def __repr__(self) -> str:
         return f"TakeGrid({len(self.work.rows)} takes)"
 
-    def _tell(self, message: dict[str, Any], buffers: list[bytes]) -> None:
+    def _post(self, message: dict[str, Any], buffers: list[bytes]) -> None:
         if self.comm is not None:
             self.send(message, buffers)
 
@@ -86,8 +374,8 @@ class TakeGrid(anywidget.AnyWidget):
         elif kind == "show":
             self.work.show([key for key in message.get("ids", ()) if isinstance(key, int)])
         elif kind == "sound":
-            # Not behind the figures: somebody is waiting for it.
-            threading.Thread(target=self._sound, args=(message.get("id"),), name="voicelab-sound", daemon=True).start()
+            # Not behind the figures: the listener is waiting for it.
+            Task(lambda: self._sound(message.get("id")), name="sound").start()
         elif kind == "gone":
             self._gone()
 
@@ -96,8 +384,130 @@ class TakeGrid(anywidget.AnyWidget):
         if row is None:
             return
         try:
-            clip = row.clip()
+            clip = playable(row.clip())
         except VoicelabError:
             return  # the row says so itself, once it was tried to be measured
-        playable = clip if _LOWEST_RATE <= clip.rate <= _HIGHEST_RATE else clip.resample(_COMMON_RATE)
-        self._tell({"kind": "sound", "id": id, "rate": playable.rate}, [pcm_bytes(playable.samples)])
+        self._post({"kind": "sound", "id": id, "rate": clip.rate}, [pcm_bytes(clip.samples)])
+
+
+class TakesView(Panel):
+    """A grid of takes below a line of controls.
+
+    ``grid`` is the grid, ``stage`` the place below it where a comparison appears, ``tools`` a line for further controls.
+    """
+
+    def __init__(
+        self,
+        *,
+        axes: Sequence[str] = (),
+        metrics: Iterable[str | Metric] = SHOWN,
+        gone: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.grid = TakeGrid(metrics, gone)
+        self._axes = tuple(axes)
+        wide = {"width": "330px"}
+        self.where = w.Text(description="Filter", placeholder="temperature>=0.5, voice=ada", layout=wide)
+        self.sort = w.Dropdown(description="Sort by", layout=w.Layout(width="230px"))
+        self.descending = w.ToggleButton(description="↓", tooltip="The largest first", layout=w.Layout(width="34px"))
+        self.measured = w.Text(description="Metrics", continuous_update=False, layout=wide)
+        self.find = button("Find outlier by", self.find_outlier, "outlier", tooltip="The take farthest from the median")
+        self.metric = w.Dropdown(layout=w.Layout(width="140px"), tooltip="The metric of the outlier")
+        self.metric.add_class("voicelab-outlier-metric")
+        self.compare_button = button("Compare", self.compare, "compare-selected", icon="headphones")
+        self.select_button = button("Select all shown", self.select_shown, "select-shown")
+        self.clear_button = button("Select none", self.select_none, "select-none")
+        self.counted = w.Label()
+        self.counted.add_class("voicelab-selected")
+        self.stage = w.VBox()
+        self.tools = line()
+        self._offer()
+        super().__init__(
+            "takes-view",
+            [
+                line(self.where, self.sort, self.descending, self.measured, self.find, self.metric),
+                line(self.compare_button, self.select_button, self.clear_button, self.counted),
+                self.tools,
+                self.message,
+                self.grid,
+                self.stage,
+            ],
+        )
+        self.where.observe(self._arrange, names="value")
+        self.sort.observe(self._arrange, names="value")
+        self.descending.observe(self._arrange, names="value")
+        self.measured.observe(self._measure, names="value")
+        self.grid.observe(self._count, names="selected")
+        self._count()
+
+    @property
+    def selected(self) -> tuple[Row, ...]:
+        """The rows that are selected, in the order in which they were."""
+        return tuple(row for key in self.grid.selected if (row := self.grid.work.row(key)) is not None)
+
+    def begin(self, rows: Iterable[Row], axes: Sequence[str], columns: int = 1) -> None:
+        """Show other takes instead."""
+        self._axes = tuple(axes)
+        self.grid.clear()
+        self.grid.columns = columns
+        self.where.value = ""
+        self._offer()
+        self.grid.work.put(rows)
+
+    def find_outlier(self) -> None:
+        """Bring the take into sight whose measurement is farthest from the median of those shown."""
+        outlier = odd_one_out(self.grid.work.shown, self.metric.value)
+        if outlier is None:
+            self.say(f"{self.metric.value} does not differ, or fewer than three takes have it.")
+            return
+        row, score = outlier
+        self.grid.reveal(row.id)
+        how = "an outlier (beyond 3.5)" if abs(score) > 3.5 else "no outlier (that would be beyond 3.5)"
+        self.say(f"{row.name}: {self.metric.value} is {score:+.1f} robust standard deviations from the median, {how}.")
+
+    def compare(self) -> None:
+        """Put the selected takes side by side below the grid."""
+        self.attempt(lambda: self.put_on_stage(ComparePanel(comparison_of(self.selected))))
+
+    def select_shown(self) -> None:
+        """Select all takes that the filter leaves."""
+        self.grid.selected = [row.id for row in self.grid.work.shown]
+
+    def select_none(self) -> None:
+        """Select nothing."""
+        self.grid.selected = []
+
+    def put_on_stage(self, widget: w.Widget) -> None:
+        """Show a widget below the grid in place of the one before, which is closed."""
+        close_children(self.stage)
+        self.stage.children = (widget,)
+
+    def _offer(self) -> None:
+        metrics = [metric.name for metric in self.grid.work.metrics]
+        wanted = self.sort.value
+        offered = (_GRID_ORDER, *self._axes, *metrics)
+        self.sort.options = [(short_name(name), name) for name in offered]
+        self.sort.value = wanted if wanted in offered else _GRID_ORDER
+        self.metric.options = metrics
+        self.metric.value = metrics[0]
+        self.measured.value = ", ".join(metrics)
+
+    def _arrange(self, _: object = None) -> None:
+        by = "" if self.sort.value == _GRID_ORDER else self.sort.value
+        self.attempt(lambda: self.grid.work.arrange(self.where.value, by, descending=self.descending.value))
+
+    def _measure(self, _: object = None) -> None:
+        names = [name for name in map(str.strip, self.measured.value.split(",")) if name]
+        if names == [metric.name for metric in self.grid.work.metrics]:
+            return
+
+        def measure() -> None:
+            self.grid.work.measure(names)
+            self._offer()
+
+        self.attempt(measure)
+
+    def _count(self, _: object = None) -> None:
+        count = len(self.grid.selected)
+        self.counted.value = f"{count} selected" if count else "nothing selected"
+        self.compare_button.disabled = not 2 <= count <= 8
+        self.compare_button.tooltip = "Compare the selected takes, 2 to 8 of them"

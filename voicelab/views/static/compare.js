@@ -51,12 +51,12 @@ class Comparison {
       select.onchange = () => change(select.value);
       return node("label", {}, `${label} `, select);
     };
-    const words = [["word", "the same word"], ["time", "the same time"]];
+    const words = [["word", "word"], ["time", "time"]];
     const levels = this.matched
-      ? [["matched", `one loudness (${message.lufs} LUFS)`], ["raw", "as they are"]]
-      : [["raw", "as they are: the loudness of one is not defined"]];
-    const mode = choice("switch at", words, (value) => (this.mode = value));
-    const loudness = choice("heard at", levels, (value) => (this.setMatched(value === "matched"), this.refresh()));
+      ? [["matched", `matched to ${message.lufs} LUFS`], ["raw", "unmatched"]]
+      : [["raw", "unmatched: the loudness of one is not defined"]];
+    const mode = choice("Align by", words, (value) => (this.mode = value));
+    const loudness = choice("Loudness", levels, (value) => (this.setMatched(value === "matched"), this.refresh()));
     this.blind = node("button", { type: "button", title: "Shuffle and hide the names" }, "Blind");
     this.blind.onclick = () => this.toggleBlind();
     this.whole = node("button", { type: "button", title: "Hear all of it again (Escape)" }, "No loop");
@@ -175,7 +175,7 @@ class Comparison {
       for (const [row, { button, canvas }] of this.rows.entries()) {
         const place = this.order[row];
         const clip = this.clips[place];
-        const gain = this.matched ? ` ${signed(clip.gain)} dB` : "";
+        const gain = this.matched ? `, gain ${signed(clip.gain)} dB` : "";
         button.textContent = this.hidden ? `${row + 1}` : `${row + 1}  ${clip.name}${gain}`;
         const on = switcher.current === String(place);
         button.style.borderLeft = this.hidden || !COLOURS[place] ? "" : `5px solid ${COLOURS[place]}`;

@@ -91,7 +91,7 @@ class Test {
       throw error;
     }
     this.root.dataset.state = "done";
-    this.show(node("h2", {}, "Thank you"), node("p", {}, "That was all."));
+    this.show(node("h2", {}, "Thank you"), node("p", {}, "Your answers are saved."));
   }
 
   async load() {

@@ -1,4 +1,4 @@
-"""The exploratory panel without a page: a knob that is let go speaks, the newest counts, every take stays."""
+"""The panel that speaks, in both its forms, without a page: knobs, takes that stay, the call, what is wrong."""
 
 from __future__ import annotations
 
@@ -10,11 +10,20 @@ import pytest
 from ipywidgets.widgets import widget as registry
 
 from tests.tones import ToneBackend
-from voicelab.errors import ServiceUnavailable
+from voicelab.backend import SpeechStream
+from voicelab.errors import RequestInvalid, ServiceUnavailable
 from voicelab.lab import Lab
-from voicelab.schema import ProsodyControl
-from voicelab.views.explore import ExplorePanel
-from voicelab.views.knobs import MORE, SLIDERS
+from voicelab.schema import Model, ProsodyControl, TTSRequest
+from voicelab.views.explore_panel import (
+    MORE,
+    SLIDERS,
+    ExplorePanel,
+    call_code,
+    field_help,
+    field_label,
+    knob,
+    voice_choices,
+)
 
 TEXT = "Twelve notes"
 
@@ -23,8 +32,9 @@ TEXT = "Twelve notes"
 def explore() -> Iterator[Callable[..., ExplorePanel]]:
     made: list[ExplorePanel] = []
 
-    def make(backend: ToneBackend | None = None, **defaults: object) -> ExplorePanel:
-        panel = Lab(backend or ToneBackend()).with_defaults(**{"seed": 1, **defaults}).explore(TEXT)
+    def make(backend: ToneBackend | None = None, *, compact: bool = False, **defaults: object) -> ExplorePanel:
+        lab = Lab(backend or ToneBackend()).with_defaults(**{"seed": 1, **defaults})
+        panel = ExplorePanel(lab, TEXT, compact=compact)
         made.append(panel)
         return panel
 
@@ -147,10 +157,9 @@ def test_takes_stay_are_compared_and_called_back(explore: Callable[..., ExploreP
     assert len(panel.takes.grid.work.rows) == 4, "calling back does not speak"
 
 
-@pytest.mark.parametrize(("name", "value", "field"), [("seed", "seven", "seed"), ("seed", "-1", "seed")])
-def test_a_wrong_field_is_named_and_nothing_is_spoken(
-    explore: Callable[..., ExplorePanel], name: str, value: str, field: str
-) -> None:
+@pytest.mark.parametrize("value", ["seven", "1.5", "-1", str(2**63)])
+def test_a_wrong_seed_is_named_and_nothing_is_spoken(explore: Callable[..., ExplorePanel], value: str) -> None:
+    name = field = "seed"
     backend = ToneBackend()
     panel = explore(backend)
     turn(panel, name, value)
@@ -176,7 +185,7 @@ def test_an_empty_text_and_a_failing_backend_are_said(explore: Callable[..., Exp
     panel.text.value = TEXT + "!"
     assert panel.wait()
     until(lambda: "the service is away" in panel.message.value)
-    assert "failed" in panel.status.value
+    assert "failed" in panel.status
 
 
 def test_cancel_and_a_page_that_has_gone_stop_the_take(explore: Callable[..., ExplorePanel]) -> None:
@@ -187,14 +196,14 @@ def test_cancel_and_a_page_that_has_gone_stop_the_take(explore: Callable[..., Ex
         until(lambda: backend.open == 1)
         stop()
         until(lambda: backend.open == 0)
-        until(lambda: "cancelled" in panel.status.value)
+        until(lambda: "cancelled" in panel.status)
     assert panel.takes.grid.work.rows == ()
 
 
 def test_cancel_takes_back_what_has_not_begun(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend()
     panel = explore(backend)
-    panel.speak()
+    turn(panel, "temperature", 0.1)
     panel.cancel()
     assert panel.wait()
     assert backend.asked == []
@@ -209,17 +218,129 @@ def test_closing_leaves_nothing_running(explore: Callable[..., ExplorePanel]) ->
     panel.close()
     assert [type(one).__name__ for name, one in registry._instances.items() if name not in before] == ["Layout"]
     until(lambda: backend.open == 0)
-    names = ("voicelab-speech", "voicelab-takes", "voicelab-later")
+    names = ("voicelab-speech", "voicelab-takes", "voicelab-debouncer")
     until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith(names)])
 
 
 def test_without_speaking_at_once_only_the_button_speaks(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend()
     panel = explore(backend)
-    panel.at_once.value = False
+    panel.speak_on_change.value = False
     turn(panel, "top_p", 0.2)
     assert panel.wait()
     assert backend.asked == []
     panel.speak()
     assert panel.wait()
     assert [request.top_p for request, _, _ in backend.asked] == [0.2]
+
+
+def test_the_default_speaker_can_be_chosen_over_the_labs_own_voice(explore: Callable[..., ExplorePanel]) -> None:
+    backend = ToneBackend()
+    panel = explore(backend, voice="ben")
+    turn(panel, "voice", "")
+    assert panel.wait()
+    assert backend.asked[0][0].reference_id is None
+    assert panel.code == f"lab.speak({TEXT!r}, reference_id=None)"
+    assert panel.clip == eval(panel.code, {"lab": Lab(ToneBackend(), seed=1, voice="ben")})  # noqa: S307
+
+
+def test_the_compact_form_speaks_when_it_is_told_to_and_keeps_one_take(explore: Callable[..., ExplorePanel]) -> None:
+    backend = ToneBackend()
+    panel = explore(backend, compact=True, seed=None)
+    assert panel.takes is None
+    turn(panel, "temperature", 0.55)
+    turn(panel, "voice", "ada")
+    turn(panel, "seed", "7")
+    assert panel.wait()
+    assert backend.asked == []
+    panel.speak()
+    assert panel.wait()
+    assert panel.code == f"lab.speak({TEXT!r}, voice='ada', seed=7, temperature=0.55)"
+    assert panel.clip == Lab(ToneBackend()).speak(TEXT, voice="ada", seed=7, temperature=0.55)
+    assert len(panel.player) == len(panel.clip or ())
+    assert (panel.progress.bar.value, panel.progress.bar.bar_style) == (1.0, "success")
+    assert "RTF" in panel.status
+    assert (panel.speak_button.disabled, panel.cancel_button.disabled) == (False, True)
+    main, more = panel.children[1], panel.children[2]
+    assert [control.description for control in main.children] == ["Voice", "Latency", "Seed", "Temperature", "Top-p"]
+    assert len(main.children) + len(more.children[0].children) == len(panel.knobs.controls), "every field has its knob"
+
+
+def test_what_was_cancelled_before_it_was_accepted_has_said_nothing(explore: Callable[..., ExplorePanel]) -> None:
+    gate = threading.Event()
+    gate.set()
+
+    class Late(ToneBackend):
+        """Accepts a call once it may."""
+
+        def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
+            assert gate.wait(20)
+            return super().synthesize(request, model=model, seed=seed)
+
+    panel = explore(Late(), compact=True)
+    panel.speak()
+    assert panel.wait()
+    assert panel.player.duration > 0
+    gate.clear()
+    panel.speak()
+    panel.cancel()
+    gate.set()
+    assert panel.wait()
+    assert panel.status == "cancelled after 0.0 s"
+
+
+def test_a_form_that_went_wrong_meanwhile_stays_off(explore: Callable[..., ExplorePanel]) -> None:
+    gate = threading.Event()
+    panel = explore(ToneBackend(lambda number: gate.wait(20) if number == 2 else None), compact=True)
+    panel.speak()
+    turn(panel, "seed", "seven")
+    gate.set()
+    assert panel.wait()
+    assert panel.clip is not None
+    assert panel.speak_button.disabled
+    assert "<b>seed</b>" in panel.message.value
+
+
+def test_without_seeds_the_field_is_off(explore: Callable[..., ExplorePanel]) -> None:
+    assert explore(ToneBackend(seed="none"), seed=None).knobs.controls["seed"].disabled
+
+
+def test_the_texts_of_the_output_are_stable_and_hold_no_ids(explore: Callable[..., ExplorePanel]) -> None:
+    (first, _), (second, _) = (explore(compact=True)._repr_mimebundle_() for _ in range(2))
+    assert first["text/plain"] == "ExplorePanel(tones on cpu, 2 voices)"
+    assert [first[kind] for kind in ("text/plain", "text/html")] == [second[k] for k in ("text/plain", "text/html")]
+    assert "application/vnd.jupyter.widget-view+json" in first
+
+
+def test_bounds_choices_labels_and_texts_of_a_field() -> None:
+    temperature = knob("temperature")
+    assert (temperature.low, temperature.high, temperature.default) == (0.0, 1.0, 0.7)
+    assert knob("latency").choices == ("low", "normal", "balanced")
+    assert (knob("text").default, knob("sample_rate").low) == (None, None)
+    assert [field_label(name) for name in ("top_p", "repetition_penalty", "prosody.volume", "reference_id")] == [
+        "Top-p",
+        "Repetition penalty",
+        "Volume, dB",
+        "Voice",
+    ]
+    assert field_help("prosody.speed").startswith("speed: Speaking-rate multiplier")
+    with pytest.raises(RequestInvalid, match="temp"):
+        knob("temp")
+
+
+def test_the_voices_begin_with_the_default_speaker_and_a_stored_one_stays_selectable() -> None:
+    tones = ToneBackend().capabilities
+    presets = (("Default speaker", None), ("Ada (low and calm)", "ada"), ("Ben", "ben"))
+    assert voice_choices(tones) == voice_choices(tones, "ada") == presets
+    assert voice_choices(tones, "0123abcd") == (*presets, ("0123abcd", "0123abcd"))
+
+
+def test_the_code_says_any_text() -> None:
+    calls: list[tuple[str, dict[str, object]]] = []
+
+    class Recorder:
+        def speak(self, text: str, **fields: object) -> None:
+            calls.append((text, fields))
+
+    exec(call_code('She said "don\'t".', {"temperature": 0.55, "seed": 7}), {"lab": Recorder()})  # noqa: S102
+    assert calls == [('She said "don\'t".', {"temperature": 0.55, "seed": 7})]

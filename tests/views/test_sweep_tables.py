@@ -14,8 +14,8 @@ from voicelab.audio.clip import Clip
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.lab import Lab
-from voicelab.views.display import BUDGET
-from voicelab.views.sweep import result_bundle, sounds
+from voicelab.views.bundles import BUDGET, embedded_audios
+from voicelab.views.sweep_tables import result_bundle
 
 AUDIO = re.compile(r'src="data:audio/mpeg;base64,([0-9A-Za-z+/=]+)"')
 
@@ -53,7 +53,7 @@ def test_a_result_is_a_table_that_plays(made: SweepResult) -> None:
     )
     assert html.count("<tr>") == 1 + len(made)
     assert "a &lt;b&gt; &amp; c" in html
-    assert html.count("reference_id: There is no such voice") == 4
+    assert html.count("<b>reference_id</b>: There is no such voice") == 4
     assert "duration, s" in html
     assert f"{made.takes[0].clip().duration:.2f}" in html
 
@@ -67,13 +67,13 @@ def test_a_result_shows_nothing_that_another_run_would_change(made: SweepResult,
 
 def test_all_sounds_together_keep_to_the_budget() -> None:
     clips = [noise(2.0, seed) for seed in range(4)]
-    all_of_them, told = sounds(clips, BUDGET)
+    all_of_them, told = embedded_audios(clips, BUDGET)
     assert all(all_of_them)
     assert told.startswith("mp3, 128 kbit/s,")
-    whole, told = sounds(clips, 100_000)
+    whole, told = embedded_audios(clips, 100_000)
     assert all(whole)
     assert told.startswith("mp3, 64 kbit/s,")
-    few, told = sounds(clips, 50_000)
+    few, told = embedded_audios(clips, 50_000)
     assert [data is not None for data in few] == [True, True, False, False]
     assert sum(len(data or "") for data in few) <= 50_000
     assert "only the first 2 of 4 takes fit" in told

@@ -1,16 +1,20 @@
-"""%speak and %%speak: say a line, or a cell, with the fields of the schema as options.
+"""For code in a notebook: %speak and %%speak, which say a line or a cell; and progress(), how far a loop is.
 
-Every field of TTSRequest that a word can give is an option (``--temperature 0.4``, ``--latency low``), and so
-are ``--voice``, ``--seed``, ``--model``, ``--speed`` and ``--volume``: none is written here, all come from the
-schema, which also checks the values.
+Every field of TTSRequest that a word can give is an option of the magics (``--temperature 0.4``, ``--latency low``),
+and so are ``--voice``, ``--seed``, ``--model``, ``--speed`` and ``--volume``: all come from the schema, which also checks
+the values.
 """
 
 from __future__ import annotations
 
 import ast
+import operator
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, get_args
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
@@ -18,11 +22,16 @@ from voicelab.audio.clip import Clip
 from voicelab.errors import RequestInvalid
 from voicelab.schema import ProsodyControl, TTSRequest
 from voicelab.schema.speech import Model
-from voicelab.views.form import voice_choices
-from voicelab.views.panel import Speaker
 
-__all__ = ["OPTIONS", "SpeakMagics", "complete", "parse", "register"]
+if TYPE_CHECKING:
+    from voicelab.lab import Lab
 
+__all__ = ["OPTIONS", "SpeakMagics", "complete", "parse", "progress", "register"]
+
+_Item = TypeVar("_Item")
+
+# Ten a second look alive; more would only queue up on their way to the page.
+_INTERVAL_S: Final = 0.1
 _OPTION = re.compile(r"""\s*--(?P<name>[A-Za-z_-]+)(?:\s*=\s*|\s+)(?P<value>"[^"]*"|'[^']*'|\S+)""")
 _END = re.compile(r"\s*--(?:\s+|$)")
 # What no word on a line can say.
@@ -46,13 +55,6 @@ OPTIONS: Final = _options()
 """The options by name, each with its JSON schema."""
 
 
-class Speaking(Speaker, Protocol):
-    """What the magics ask of a Lab."""
-
-    def speak(self, text: str, **fields: Any) -> Clip:
-        """Say it."""
-
-
 def parse(line: str) -> tuple[dict[str, Any], str]:
     """Read options from the beginning of ``line``; returns them, and the text after them as it is.
 
@@ -60,12 +62,12 @@ def parse(line: str) -> tuple[dict[str, Any], str]:
     """
     given: dict[str, Any] = {}
     at = 0
-    while (end := _END.match(line, at)) is None and (found := _OPTION.match(line, at)) is not None:
-        name = found["name"].replace("-", "_")
+    while (end := _END.match(line, at)) is None and (option := _OPTION.match(line, at)) is not None:
+        name = option["name"].replace("-", "_")
         if name not in OPTIONS:
             raise RequestInvalid.of(name, f"there is no such option; there are {', '.join(OPTIONS)}", in_="query")
-        given[name] = _value(found["value"], OPTIONS[name])
-        at = found.end()
+        given[name] = _value(option["value"], OPTIONS[name])
+        at = option.end()
     if end is not None:
         at = end.end()
     elif re.match(r"\s*--", line[at:]):
@@ -107,11 +109,11 @@ def complete(line: str, voices: tuple[str, ...] = ()) -> list[str]:
 class SpeakMagics(Magics):
     """The magics, before the lab in the variable ``lab``; where there is none, one is opened when it is first needed."""
 
-    def __init__(self, shell: Any, connect: Callable[[], Speaking]) -> None:
+    def __init__(self, shell: Any, connect: Callable[[], Lab]) -> None:
         super().__init__(shell)
         self._names: dict[str, Any] = shell.user_ns
         self._connect = connect
-        self._own: Speaking | None = None
+        self._own: Lab | None = None
 
     @line_cell_magic
     def speak(self, line: str, cell: str | None = None) -> Clip:
@@ -129,11 +131,11 @@ class SpeakMagics(Magics):
             self._names[to] = clip
         return clip
 
-    def lab(self, name: str | None = None) -> Speaking:
+    def lab(self, name: str | None = None) -> Lab:
         """Return the lab that is in the variable ``name``. Raises RequestInvalid when none is there."""
-        found: Any = self._names.get(name or "lab")
-        if callable(getattr(found, "speak", None)) and hasattr(found, "capabilities"):
-            lab: Speaking = found
+        value: Any = self._names.get(name or "lab")
+        if callable(getattr(value, "speak", None)) and hasattr(value, "capabilities"):
+            lab: Lab = value
             return lab
         if name is not None:
             raise RequestInvalid.of("lab", f"the variable {name!r} holds no lab", in_="query")
@@ -143,12 +145,12 @@ class SpeakMagics(Magics):
 
     def complete(self, _: Any, event: Any) -> list[str]:
         """Answer IPython's completer. Opens no lab: without one there are no voices to choose from."""
-        found: Any = self._own or self._names.get("lab")
-        known = voice_choices(found.capabilities) if hasattr(found, "capabilities") else ()
-        return complete(event.line, tuple(identity for _, identity in known if identity))
+        lab: Any = self._own or self._names.get("lab")
+        voices = lab.capabilities.voices if hasattr(lab, "capabilities") else ()
+        return complete(event.line, tuple(voice.id for voice in voices))
 
 
-def register(shell: Any, connect: Callable[[], Speaking]) -> None:
+def register(shell: Any, connect: Callable[[], Lab]) -> None:
     """Give ``%speak`` and ``%%speak`` to an IPython ``shell``, their options to its help and its completer."""
     magics = SpeakMagics(shell, connect)
     listed = "\n".join(f"    --{name}: {schema.get('description', '')}" for name, schema in OPTIONS.items())
@@ -157,3 +159,83 @@ def register(shell: Any, connect: Callable[[], Speaking]) -> None:
     SpeakMagics.speak.__doc__ = f"{documented}Options, before the text; a single -- ends them:\n\n{listed}\n"
     for command in ("%speak", "%%speak"):
         shell.set_hook("complete_command", magics.complete, str_key=command)
+
+
+def progress(items: Iterable[_Item], about: str = "", *, total: int | None = None) -> Iterator[_Item]:
+    """Yield ``items`` and show how far they are: ``for text in vl.progress(texts): lab.speak(text)``.
+
+    Anything that can be iterated; a sweep at work too, whose outcomes come as they are made:
+    ``for outcome in vl.progress(sweep.start()): …``.
+
+    Args:
+        items: what is gone through.
+        about: a word or two before the count.
+        total: how many there are, where ``len(items)`` does not say; without it they are only counted.
+
+    At the end, and when the loop is left early, the count alone stays, no times: the same at every run.
+    """
+    total = operator.length_hint(items, 0) or None if total is None else total
+    show = _notebook() or _terminal(about)
+    began, last, done = time.monotonic(), 0.0, 0
+    show(about, 0, total, None)
+    try:
+        for item in items:
+            yield item
+            done += 1
+            now = time.monotonic()
+            if now >= last + _INTERVAL_S:
+                left = (now - began) / done * (total - done) if total else None
+                show(about, done, total, left)
+                last = now
+    finally:
+        show(about, done, total, -1.0)
+
+
+_Show = Callable[[str, int, int | None, float | None], object]
+"""Shows about what, how many are done, of how many, and the seconds left; -1 when no more will come."""
+
+
+def _notebook() -> _Show | None:
+    """Return what shows progress in a cell's output, None where there is no notebook."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if getattr(shell, "kernel", None) is None:
+        return None
+    from IPython.display import display
+
+    handles: list[Any] = []
+
+    def show(about: str, done: int, total: int | None, left: float | None) -> None:
+        text = _text(about, done, total, left)
+        bar = "" if left == -1.0 else f'<progress value="{done}" max="{total}"></progress> ' if total else ""
+        data = {"text/html": f'<div role="status">{bar}{escape(text)}</div>', "text/plain": text}
+        if handles:
+            handles[0].update(data, raw=True)
+        else:
+            handles.append(display(data, raw=True, display_id=True))  # type: ignore[no-untyped-call]
+
+    return show
+
+
+def _terminal(about: str) -> _Show:
+    """Return what shows progress in a line of the terminal; nothing where the output is none."""
+    from rich import markup
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    bar = Progress(console=console, disable=not console.is_terminal)
+    task = bar.add_task(markup.escape(about), total=None)
+    bar.start()
+
+    def show(_: str, done: int, total: int | None, left: float | None) -> None:
+        bar.update(task, completed=done, total=total)
+        if left == -1.0:
+            bar.stop()
+
+    return show
+
+
+def _text(about: str, done: int, total: int | None, left: float | None) -> str:
+    count = f"{done} of {total}" if total else str(done)
+    remaining = f", about {left:.0f} s left" if left is not None and left >= 0.5 else ""
+    return f"{about}: {count}{remaining}" if about else f"{count}{remaining}"

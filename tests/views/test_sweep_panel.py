@@ -18,7 +18,7 @@ from voicelab.errors import ArgumentError, StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.listening.results import analyse
 from voicelab.lab import Lab
-from voicelab.views.sweeppanel import ResultPanel, SweepPanel
+from voicelab.views.sweep_panel import ResultPanel, SweepPanel
 
 TEXT = "Eight notes, then some more."
 
@@ -62,7 +62,7 @@ def test_it_opens_with_what_it_was_asked_and_tells_what_that_needs(panels: Calla
         ("temperature", "0..1 step 0.5"),
         ("reference_id", "ada, ben"),
     ]
-    assert [row.field.label for row in panel.form.axes.children] == ["temperature", "voice"]
+    assert [row.field.label for row in panel.form.axes.children] == ["Temperature", "Voice"]
     assert (
         "12 cells, 24 takes: 24 requests, 96 characters, about 7 s of audio, costs 0.096." in panel.form.estimate.value
     )
@@ -73,34 +73,34 @@ def test_what_is_wrong_is_named_at_its_field_and_nothing_can_run(panels: Callabl
     backend = ToneBackend()
     panel = panels(backend, latency=["low"])
     row = typed(panel, 0, "0..2 step 0.5")
-    assert "<b>temperature</b>: Input should be less than or equal to 1" in row.trouble.value
+    assert "<b>temperature</b>: Input should be less than or equal to 1" in row.problem.value
     assert "error-color" in row.values.layout.border_top
     assert panel.run_button.disabled
     assert panel.run() is None
     other = typed(panel, 1, "quick")
-    assert "latency" in other.trouble.value
-    assert row.trouble.value, "both are told at once"
+    assert "latency" in other.problem.value
+    assert row.problem.value, "both are told at once"
     typed(panel, 0, "0.3")
-    assert row.trouble.value == ""
+    assert row.problem.value == ""
     assert row.values.layout.border_top is None
     typed(panel, 1, "low, balanced")
     assert not panel.run_button.disabled
     panel.form.texts.value = "  "
     assert panel.form.settled()
-    assert "nothing to say" in panel.form.texts_trouble.value
+    assert "nothing to say" in panel.form.texts_problem.value
     assert backend.asked == []
 
 
-def test_a_cap_is_hard(panels: Callable[..., SweepPanel]) -> None:
+def test_a_limit_is_hard(panels: Callable[..., SweepPanel]) -> None:
     panel = panels()
-    panel.form.caps["requests"].value = "2"
+    panel.form.limits["requests"].value = "2"
     assert panel.form.settled()
-    assert "the sweep would take 3, and the budget is 2" in panel.form.trouble.value
+    assert "the sweep would take 3, and the budget is 2" in panel.form.problem.value
     assert panel.run_button.disabled
-    panel.form.caps["requests"].value = "few"
+    panel.form.limits["requests"].value = "few"
     assert panel.form.settled()
-    assert "budget.requests" in panel.form.trouble.value
-    panel.form.caps["requests"].value = ""
+    assert "budget.requests" in panel.form.problem.value
+    panel.form.limits["requests"].value = ""
     assert panel.form.settled()
     assert not panel.run_button.disabled
 
@@ -115,7 +115,7 @@ def test_an_axis_is_added_and_removed(panels: Callable[..., SweepPanel]) -> None
     assert [axis.name for axis in panel.sweep.axes] == ["temperature", "prosody.speed"]
     row.field.value = "temperature"
     assert panel.form.settled()
-    assert "two axes of this name" in row.trouble.value
+    assert "two axes of this name" in row.problem.value
     panel.form.remove(row)
     assert panel.form.settled()
     assert len(panel.sweep or ()) == 3
@@ -131,8 +131,8 @@ def test_run_brings_every_take_and_a_failing_one_says_why(panels: Callable[..., 
     assert [row.state for row in rows] == ["done", "failed"] * 3
     assert rows[1].error == "reference_id: There is no such voice"
     assert rows[0].figures["duration"] == pytest.approx(1.4)
-    assert panel.status.value == "6 of 6 takes, done, 3 failed"
-    assert (panel.progress.value, panel.progress.bar_style) == (6, "danger")
+    assert panel.progress.status.value == "6 of 6 takes, done, 3 failed"
+    assert (panel.progress.bar.value, panel.progress.bar.bar_style) == (1.0, "danger")
     assert len(panel.result.takes) == 3
 
 
@@ -188,7 +188,7 @@ def test_pause_cancel_and_resume(panels: Callable[..., SweepPanel]) -> None:
     assert run is not None
     until(lambda: sum(row.state == "running" for row in panel.takes.grid.work.rows) == 8)
     panel.pause()
-    assert panel.pause_button.description == "Go on"
+    assert panel.pause_button.description == "Continue"
     panel.pause()
     assert panel.pause_button.description == "Pause"
     begun = time.monotonic()
@@ -222,7 +222,7 @@ def test_closing_leaves_nothing_running(panels: Callable[..., SweepPanel]) -> No
     assert [type(one).__name__ for name, one in registry._instances.items() if name not in before] == ["Layout"]
     assert panel.wait(5)
     until(lambda: backend.open == 0)
-    names = ("voicelab-sweep", "voicelab-take", "voicelab-panel", "voicelab-later")
+    names = ("voicelab-sweep", "voicelab-take", "voicelab-panel", "voicelab-debouncer")
     until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith(names)])
 
 
@@ -251,7 +251,7 @@ def test_a_selection_goes_into_a_comparison_and_a_blind_test(result: ResultPanel
     (compared,) = result.stage.children
     assert compared.comparison.names == ("voice=ada", "voice=ben")
     result.grid.selected = [0, 1, 2, 3]
-    assert result.over.label == result.sort.options[2][0] == "voice"
+    assert (result.over.label, result.sort.options[2][0]) == ("Voice", "voice")
     result.over.value = "reference_id"
     result.listening_test()
     (asking,) = result.stage.children
@@ -306,7 +306,7 @@ def test_at_once_all_takes_are_shown(result: ResultPanel) -> None:
 def test_it_is_exported_as_files_a_table_and_a_page(result: ResultPanel, tmp_path: Path) -> None:
     result.where.value = "temperature>0.4"
     result.folder.value = "out"
-    result.export().join(30)
+    result.export().wait(30)
     assert "8 takes are in out" in result.message.value
     assert len(list((tmp_path / "out" / "audio").iterdir())) == 8
     assert len(pd.read_csv(tmp_path / "out" / "takes.csv")) == 8
@@ -320,7 +320,7 @@ def test_it_is_exported_as_files_a_table_and_a_page(result: ResultPanel, tmp_pat
     assert "12 rows" in result.stage.children[0].value
     (tmp_path / "file").write_text("")
     result.folder.value = "file"
-    result.export().join(30)
+    result.export().wait(30)
     assert "alert" in result.message.value
 
 
@@ -328,7 +328,7 @@ def test_the_odd_one_out_is_found_and_bad_words_are_said(result: ResultPanel) ->
     told: list[dict[str, Any]] = []
     result.grid.send = lambda message, _: told.append(message)
     result.metric.value = "loudness"
-    result.find_odd()
+    result.find_outlier()
     assert told[-1]["kind"] == "reveal"
     assert "robust standard deviations" in result.message.value
     result.where.value = "nothing=1"
@@ -343,7 +343,7 @@ def test_a_result_has_a_panel_and_a_page_of_its_own(tmp_path: Path) -> None:
     made = Lab(ToneBackend()).sweep(TEXT, voice=["ada", "nobody"], cache=Cache(tmp_path / "cache")).run()
     panel = made.panel(metrics=["duration"])
     assert [row.state for row in panel.grid.work.rows] == ["done", "failed"]
-    assert panel.lasting()["text/html"].count("<audio controls") == 1
+    assert panel.saved_output()["text/html"].count("<audio controls") == 1
     panel.close()
     page = made.page(tmp_path / "deep" / "page.html").read_text()
     assert "There is no such voice" in page

@@ -14,7 +14,7 @@ from voicelab.audio.clip import Clip
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.metrics import Metric
 from voicelab.experiments.sweeps.rows import Row
-from voicelab.views.takework import COLUMNS, TakeWork, outline
+from voicelab.views.takes import COLUMNS, TakeRows, outline
 
 
 def tone(seconds: float) -> Clip:
@@ -36,7 +36,7 @@ class Page:
         self.messages: list[tuple[float, dict[str, Any], list[bytes]]] = []
         self.cards: dict[int, dict[str, Any]] = {}
         self.order: list[int] = []
-        self.work: TakeWork | None = None
+        self.work: TakeRows | None = None
 
     def __call__(self, message: dict[str, Any], buffers: list[bytes]) -> None:
         self.messages.append((time.monotonic(), message, buffers))
@@ -51,11 +51,11 @@ def page() -> Page:
 
 
 @pytest.fixture
-def make(page: Page) -> Iterator[Callable[..., TakeWork]]:
-    made: list[TakeWork] = []
+def make(page: Page) -> Iterator[Callable[..., TakeRows]]:
+    made: list[TakeRows] = []
 
-    def make(count: int = 0, metrics: tuple[str | Metric, ...] = ("duration",)) -> TakeWork:
-        work = TakeWork(page, metrics)
+    def make(count: int = 0, metrics: tuple[str | Metric, ...] = ("duration",)) -> TakeRows:
+        work = TakeRows(page, metrics)
         made.append(work)
         work.put(rows(count))
         return work
@@ -74,7 +74,7 @@ def test_an_outline_has_the_extremes_of_every_part() -> None:
     assert outline(Clip(np.zeros(0, np.float32), 8000)) == bytes(2 * COLUMNS)
 
 
-def test_only_what_is_in_sight_is_told_and_only_once(make: Callable[..., TakeWork], page: Page) -> None:
+def test_only_what_is_in_sight_is_told_and_only_once(make: Callable[..., TakeRows], page: Page) -> None:
     work = make(50)
     work.show([3, 4])
     assert work.settled(10)
@@ -97,7 +97,7 @@ def test_only_what_is_in_sight_is_told_and_only_once(make: Callable[..., TakeWor
     assert page.messages[-1][1]["ordered"]
 
 
-def test_messages_are_few_however_many_takes_come(make: Callable[..., TakeWork], page: Page) -> None:
+def test_messages_are_few_however_many_takes_come(make: Callable[..., TakeRows], page: Page) -> None:
     work = make()
     work.show(range(8))
     begun = time.monotonic()
@@ -110,7 +110,7 @@ def test_messages_are_few_however_many_takes_come(make: Callable[..., TakeWork],
     assert min(np.diff(times)) > 0.09
 
 
-def test_sorted_and_filtered(make: Callable[..., TakeWork], page: Page) -> None:
+def test_sorted_and_filtered(make: Callable[..., TakeRows], page: Page) -> None:
     work = make(6)
     work.arrange("n>1", "duration", descending=True)
     assert work.settled(10)
@@ -125,7 +125,7 @@ def test_sorted_and_filtered(make: Callable[..., TakeWork], page: Page) -> None:
 
 
 def test_a_sound_that_is_gone_and_a_metric_that_breaks_are_said_in_their_place(
-    make: Callable[..., TakeWork], page: Page
+    make: Callable[..., TakeRows], page: Page
 ) -> None:
     def gone() -> Clip:
         raise StoreError("the take was removed")
@@ -145,7 +145,7 @@ def test_a_sound_that_is_gone_and_a_metric_that_breaks_are_said_in_their_place(
     assert page.cards[1]["error"].startswith("ZeroDivisionError: oh")
 
 
-def test_other_metrics_are_measured_on_the_takes_that_are_there(make: Callable[..., TakeWork], page: Page) -> None:
+def test_other_metrics_are_measured_on_the_takes_that_are_there(make: Callable[..., TakeRows], page: Page) -> None:
     work = make(3)
     work.show([0])
     assert work.settled(10)
@@ -156,7 +156,7 @@ def test_other_metrics_are_measured_on_the_takes_that_are_there(make: Callable[.
 
 
 def test_a_filter_by_what_is_no_longer_measured_hides_nothing_and_work_goes_on(
-    make: Callable[..., TakeWork], page: Page
+    make: Callable[..., TakeRows], page: Page
 ) -> None:
     work = make(5)
     work.show(range(5))
@@ -175,7 +175,7 @@ def test_a_filter_by_what_is_no_longer_measured_hides_nothing_and_work_goes_on(
     assert page.order == [0, 1]
 
 
-def test_nothing_runs_when_there_is_nothing_to_do_or_it_is_closed(make: Callable[..., TakeWork]) -> None:
+def test_nothing_runs_when_there_is_nothing_to_do_or_it_is_closed(make: Callable[..., TakeRows]) -> None:
     def working() -> int:
         return sum(thread.name == "voicelab-takes" and thread.is_alive() for thread in threading.enumerate())
 
@@ -197,7 +197,7 @@ def test_nothing_runs_when_there_is_nothing_to_do_or_it_is_closed(make: Callable
     assert working() == 0
 
 
-def test_what_is_shown_is_told_at_once_and_to_the_page_as_well(make: Callable[..., TakeWork], page: Page) -> None:
+def test_what_is_shown_is_told_at_once_and_to_the_page_as_well(make: Callable[..., TakeRows], page: Page) -> None:
     work = make(4)
     assert [row.id for row in work.shown] == [0, 1, 2, 3]
     work.show([0, 1, 2, 3])

@@ -2,19 +2,32 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from voicelab.audio.clip import Clip
-from voicelab.errors import RequestInvalid
-from voicelab.views import display
-from voicelab.views.display import BUDGET, clip_bundle, clip_picture, clip_text
+from voicelab.backend import Capabilities, VoicePreset
+from voicelab.errors import (
+    AuthenticationError,
+    EngineError,
+    FieldError,
+    MissingExtra,
+    RequestInvalid,
+    ServiceError,
+    StreamTruncated,
+    VoicelabError,
+)
+from voicelab.schema import Author, SampleEntity, TTSRequest, VoiceModel
+from voicelab.views.bundles import BUDGET, clip_bundle, clip_picture, clip_text, embedded_audio
 
 RATE = 24_000
 
@@ -78,7 +91,7 @@ def test_audio_is_as_loud_as_the_clip_and_takes_ipythons_options() -> None:
 def test_the_same_bytes_every_time_and_in_another_process() -> None:
     code = (
         "import hashlib, json, numpy as np; from voicelab.audio.clip import Clip; "
-        "from voicelab.views.display import clip_bundle; t = np.arange(24000) / 24000; "
+        "from voicelab.views.bundles import clip_bundle; t = np.arange(24000) / 24000; "
         "c = Clip((0.1 * np.sin(2 * np.pi * 220 * t)).astype(np.float32), 24000); "
         "print(hashlib.sha256(json.dumps(clip_bundle(c)).encode()).hexdigest())"
     )
@@ -101,17 +114,17 @@ def test_nothing_in_it_needs_a_kernel_an_id_or_a_network() -> None:
 def test_the_budget_is_told_and_a_long_clip_is_cut_to_it() -> None:
     html = clip_bundle(tone(2.0))["text/html"]
     assert re.search(r"128 kbit/s, \d+ of 1024 KiB</div>", html)
-    audio, said = display.embedded_audio(tone(18.0), 200_000)
+    audio, said = embedded_audio(tone(18.0), 200_000)
     assert len(audio) <= 200_000
     assert said.startswith("mp3, 64 kbit/s")
     assert "only" not in said
-    audio, said = display.embedded_audio(tone(20.0), 50_000)
+    audio, said = embedded_audio(tone(20.0), 50_000)
     assert 45_000 < len(audio) <= 50_000
     seconds = re.search(r"only the first (\d+\.\d) s of 20\.0 s fit", said)
     assert seconds is not None
     assert Clip.load(base64.b64decode(audio)).duration == pytest.approx(float(seconds[1]), abs=0.15)
     with pytest.raises(RequestInvalid, match="budget"):
-        display.embedded_audio(tone(), 100)
+        embedded_audio(tone(), 100)
 
 
 def test_the_text_is_rounded_figures() -> None:
@@ -156,3 +169,97 @@ def test_it_leaves_no_figure_open() -> None:
 
 def test_the_budget_is_a_mebibyte() -> None:
     assert BUDGET == 1 << 20
+
+
+SECRET = "this-is-the-account's-key"
+
+
+def html(value: object) -> str:
+    outputs = value._repr_mimebundle_()  # type: ignore[attr-defined]
+    assert outputs["text/plain"] == repr(value)
+    return str(outputs["text/html"])
+
+
+def test_capabilities_are_a_table_and_list_the_voices() -> None:
+    voices = (VoicePreset("ada", "Ada", "low & calm"),)
+    known = Capabilities("tones", ("s1", "s2-pro"), "cpu", "exact", "tones-1", voices=voices, max_text=20_000)
+    said = html(known)
+    for part in ("tones on cpu", "s1, s2-pro", "exact", "20,000 characters", "low &amp; calm", "tones-1"):
+        assert part in said
+    assert "price" not in said, "what is not known is not shown"
+    assert "3.5 per million bytes" in html(
+        Capabilities("a", ("s1",), "remote", "none", "b", price_per_million_bytes=3.5)
+    )
+
+
+def test_a_voice_shows_what_to_call_it_by() -> None:
+    moment = datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC)
+    voice = VoiceModel(
+        id="0123abcd",
+        title="<Ada>",
+        state="trained",
+        visibility="private",
+        created_at=moment,
+        updated_at=moment,
+        languages=("en",),
+        author=Author(id="1", nickname="me", avatar=""),
+        samples=(SampleEntity(title="One", text="How now", task_id="t", audio="https://voice.example/one.mp3"),),
+    )
+    said = html(voice)
+    for part in ("0123abcd", "&lt;Ada&gt;", "trained", "private", "2026-11-21 01:02:03 UTC", "How now"):
+        assert part in said
+    assert "voice.example" not in said, "a page must not fetch anything"
+
+
+def test_an_invalid_request_is_a_table_of_its_fields() -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        TTSRequest.build(text="x", temperature=3, top_p=-1)
+    said = html(caught.value)
+    assert len(caught.value.errors) == 2
+    assert said.count("<tr>") == 3
+    for item in caught.value.errors:
+        assert f'<td style="text-align:left;vertical-align:top">{item.field}</td>' in said
+    trick = RequestInvalid((FieldError(("body", "<script>"), "t", "<b>bad</b>", in_="body"),))
+    assert "<script>" not in html(trick)
+    assert "<b>bad" not in html(trick)
+
+
+def test_other_errors_say_their_sentence_and_what_to_do() -> None:
+    said = html(ServiceError("out of <order>", status=503, request_id="r-17"))
+    for part in ("ServiceError", "out of &lt;order&gt;", "503", "r-17"):
+        assert part in said
+    assert "pip install 'jupyter-voicelab[local]'" in html(MissingExtra.of("local", "the embedded voice"))
+    assert "EngineError" in html(EngineError("it broke"))
+
+
+def test_no_body_of_an_answer_is_shown() -> None:
+    body = f'{{"message": "key {SECRET} is wrong"}}'.encode()
+    errors: list[VoicelabError] = [
+        AuthenticationError("the key is not accepted", status=401, body=body),
+        RequestInvalid((FieldError(("body", "text"), "t", "m", in_="body"),), body=body),
+        StreamTruncated("cut off", partial=body, body=body),
+    ]
+    for error in errors:
+        assert SECRET not in json.dumps(error._repr_mimebundle_())
+
+
+def test_a_value_says_itself_in_plain_text_where_no_view_can_be_loaded(tmp_path: Path) -> None:
+    # A real import that really fails: ipywidgets and matplotlib are found, and are not there.
+    for name in ("anywidget", "matplotlib"):
+        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('No module named {name}', name={name!r})\n")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import voicelab\n"
+        "import numpy as np; from voicelab.audio.clip import Clip; c = Clip(np.zeros(9, np.float32), 8000)\n"
+        "print(sorted(c._repr_mimebundle_()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "['text/plain']\n"
+
+
+def test_showing_an_error_loads_no_view_before_it_is_shown() -> None:
+    code = (
+        "import sys; from voicelab.errors import EngineError; e = EngineError('x')\n"
+        "print([m for m in sys.modules if m.startswith('voicelab.views')]); print('text/html' in e._repr_mimebundle_())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["[]", "True"]

@@ -18,7 +18,7 @@ from voicelab.experiments.metrics.level import loudness
 from voicelab.experiments.metrics.metric import Subject
 from voicelab.lab import Lab
 from voicelab.schema import ReferenceAudio
-from voicelab.views.compare import ComparePanel, comparison_bundle
+from voicelab.views.comparison_panel import ComparePanel, comparison_bundle
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_recordings_are_counted_and_other_texts_are_said(monkeypatch: pytest.Mon
     (recordings,) = (row for row in asked["rows"] if row[0] == "references")
     assert recordings[1].startswith("1 recording (")
     assert recordings[2] == "–"
-    assert "it runs in step: they say different texts" in figures["middles"][0]
+    assert "aligned by time: they say different texts" in figures["middles"][0]
     panel.close()
 
 
@@ -83,7 +83,7 @@ def test_a_closed_panel_is_told_nothing(comparison: Comparison, monkeypatch: pyt
 def test_without_a_kernel_it_still_plays(comparison: Comparison) -> None:
     panel = ComparePanel(comparison)
     shown, _ = panel._repr_mimebundle_()
-    assert panel.lasting()["text/html"].count("<audio controls") == 2
+    assert panel.saved_output()["text/html"].count("<audio controls") == 2
     assert "application/vnd.jupyter.widget-view+json" in shown
     assert shown["text/plain"].startswith("ComparePanel(Comparison(")
 
@@ -99,14 +99,14 @@ def test_what_stays_is_at_one_loudness_too() -> None:
     kept = [Clip.load(base64.b64decode(found)) for found in re.findall(r"data:audio/mpeg;base64,([^\"]+)", html)]
     loud, quiet = (loudness(Subject(clip)) for clip in kept)
     assert loud == pytest.approx(quiet, abs=0.2)
-    assert re.search(r"-12\.[01] dB to", html)
+    assert re.search(r"-12\.[01] dB, matched to", html)
 
 
 def test_where_a_clip_has_no_loudness_nothing_is_said_to_be_matched(monkeypatch: pytest.MonkeyPatch) -> None:
     comparison = compare(long=tone(0.4), short=tone(0.1, 0.2))
     html = comparison_bundle(comparison)["text/html"]
     assert "LUFS" not in html.partition("<img")[0]
-    assert html.count("as it is; ") == 2
+    assert html.count("level unmatched; ") == 2
     panel = ComparePanel(comparison)
     (clips, _), _ = told(panel, monkeypatch, 2)
     assert clips["lufs"] is None

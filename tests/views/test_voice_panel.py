@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.speechlike import RATE, speech_file, speechlike
+from tests.tones import VOICES, ToneBackend
+from voicelab.audio.clip import Clip
+from voicelab.backend import SpeechStream
+from voicelab.errors import RequestInvalid
+from voicelab.lab import Lab
+from voicelab.schema import Author, Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.views.voice_panel import Recorder, VoiceDraft, VoicePanel
+from voicelab.voices.intake import MAX_FILES
+
+SPEECH = speech_file(2)
+
+
+class Keeper(ToneBackend):
+    """Tones that also keep voices, and say which."""
+
+    created: VoiceCreate | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[VoiceModel] = []
+
+    def create_voice(self, request: VoiceCreate) -> VoiceModel:
+        self.created = request
+        now = datetime.now(UTC)
+        about: dict[str, Any] = {"title": request.title, "visibility": request.visibility, "author": Author(id="me")}
+        self.made.insert(
+            0, VoiceModel(id=f"{len(self.made):032x}", state="trained", created_at=now, updated_at=now, **about)
+        )
+        return self.made[0]
+
+    def list_voices(self) -> tuple[VoiceModel, ...]:
+        return tuple(self.made)
+
+    def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
+        if request.reference_id in {voice.id for voice in self.made}:
+            stream = super().synthesize(request.replace(reference_id=VOICES[0].id), model=model, seed=seed)
+            self.asked[-1] = (request, model, seed)
+            return stream
+        return super().synthesize(request, model=model, seed=seed)
+
+
+class Maker:
+    """Hears what a voice would be made of."""
+
+    def create_voice(self, title: str, voices: Sequence[bytes], *, texts: Sequence[str], **fields: Any) -> VoiceModel:
+        self.heard = (title, voices, {"texts": texts, **fields})
+        return Keeper().create_voice(VoiceCreate.build(title=title, voices=tuple(voices), visibility="private"))
+
+
+@pytest.fixture(autouse=True)
+def _nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICELAB_RECOGNIZER", "none")
+
+
+@pytest.fixture
+def told() -> list[int]:
+    return []
+
+
+@pytest.fixture
+def work(told: list[int]) -> VoiceDraft:
+    return VoiceDraft(Maker(), told.append)
+
+
+def test_what_is_added_is_listened_to(work: VoiceDraft, told: list[int]) -> None:
+    added = work.add("a.wav", SPEECH)
+    assert work.wait()
+    (one,) = work.recordings
+    assert (one.id, one.name, one.state, told) == (added, "a.wav", "ready", [added, added])
+    assert one.clip is not None
+    assert any("shorter than" in note for note in one.notes)
+    assert any("no transcript" in note for note in one.notes)
+
+
+def test_a_transcript_that_was_written_is_kept_and_goes_along(work: VoiceDraft) -> None:
+    first, second = work.add("a.wav", SPEECH), work.add("b.wav", SPEECH)
+    work.write(first, "Written before it was heard.")
+    assert work.wait()
+    work.write(second, "Corrected.")
+    assert work.wait()
+    assert [one.written for one in work.recordings] == [True, True]
+    work.create("Ada")
+    maker = work._lab
+    assert isinstance(maker, Maker)
+    title, voices, fields = maker.heard
+    assert (title, voices) == ("Ada", [SPEECH, SPEECH])
+    assert fields == {"texts": ["Written before it was heard.", "Corrected."], "enhance_audio_quality": False}
+
+
+def test_what_is_said_is_recognised_and_a_correction_compared_with_the_sound(
+    work: VoiceDraft, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VOICELAB_RECOGNIZER", "pocketsphinx")
+    added = work.add("a.wav", SPEECH)
+    assert work.wait()
+    (one,) = work.recordings
+    assert one.text
+    assert not one.written
+    assert any("its transcript was recognised" in note for note in one.notes)
+    work.write(added, "The birch canoe slid on the smooth planks. Glue the sheet to the dark blue background.")
+    assert work.recordings[0].state == "analysing"
+    assert work.wait()
+    assert any("does not match" in note for note in work.recordings[0].notes)
+    # Blank, it is recognised again.
+    work.write(added, " ")
+    assert work.wait()
+    assert (work.recordings[0].text, work.recordings[0].written) == (one.text, False)
+
+
+def test_what_was_too_large_stays_refused_when_noise_is_taken_away(work: VoiceDraft) -> None:
+    work.refuse("b.wav", "it is too large")
+    work.enhanced = True
+    assert work.wait()
+    assert work.recordings[0].problem == "it is too large"
+
+
+def test_what_cannot_be_used_is_told_and_stands_in_the_way(work: VoiceDraft) -> None:
+    bad = work.add("a.txt", b"no audio at all")
+    assert work.wait()
+    (one,) = work.recordings
+    assert one.state == "refused"
+    assert one.problem
+    assert "Voice file" not in one.problem
+    large = work.refuse("b.wav", "it is too large")
+    for unusable in (bad, large):
+        with pytest.raises(RequestInvalid, match="remove it"):
+            work.create("Ada")
+        work.drop(unusable)
+    with pytest.raises(RequestInvalid, match="voices"):
+        work.create("Ada")
+
+
+def test_too_many_are_told_before_anything_is_made(work: VoiceDraft) -> None:
+    work._listen = lambda *_, **__: {}  # type: ignore[method-assign]
+    for _ in range(MAX_FILES + 1):
+        work.add("a.wav", SPEECH)
+    assert work.wait()
+    with pytest.raises(RequestInvalid, match=f"at most {MAX_FILES}"):
+        work.check("Ada")
+
+
+def test_nothing_is_told_of_what_was_dropped_or_after_the_end(work: VoiceDraft, told: list[int]) -> None:
+    work._one_at_a_time.acquire()
+    dropped, closed = work.add("a.wav", SPEECH), work.add("b.wav", SPEECH)
+    work.drop(dropped)
+    work.close()
+    work._one_at_a_time.release()
+    assert work.wait()
+    assert told == [dropped, closed, dropped]
+
+
+class Heard(Recorder):
+    """Says what it sends."""
+
+    def __init__(self) -> None:
+        self.came: list[tuple[str, bytes]] = []
+        self.refused: list[tuple[str, str]] = []
+        self.sent: list[object] = []
+        super().__init__(lambda *file: self.came.append(file), lambda *why: self.refused.append(why))
+
+    def send(self, content: object, buffers: object = None) -> None:
+        self.sent.append(content)
+
+    def piece(self, data: bytes, **fields: object) -> None:
+        told = {"kind": "piece", "file": "f", "name": "a.wav", "size": 5, "at": 0, **fields}
+        self._on_message(self, told, [memoryview(data)])
+
+
+def test_a_file_comes_in_pieces_each_once() -> None:
+    recorder = Heard()
+    recorder.piece(b"abc")
+    recorder.piece(b"abc")
+    assert recorder.came == []
+    recorder.piece(b"de", at=3)
+    assert recorder.came == [("a.wav", b"abcde")]
+    assert recorder.sent == [{"kind": "got", "file": "f", "at": at} for at in (3, 3, 5)]
+    recorder.piece(b"", file="g", size=0)
+    assert recorder.came[-1] == ("a.wav", b"")
+
+
+@pytest.mark.parametrize("wrong", [{"file": 3}, {"size": "5"}, {"at": None}, {"kind": "other"}, {"name": None}])
+def test_a_message_that_is_none_is_passed_over(wrong: dict[str, object]) -> None:
+    recorder = Heard()
+    recorder.piece(b"abcde", **wrong)
+    assert (recorder.came, recorder.sent) == ([], [])
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_has_come() -> None:
+    recorder = Heard()
+    recorder.piece(b"abc", size=2**40)
+    assert recorder.sent == [{"kind": "got", "file": "f", "at": -1}]
+    ((name, why),) = recorder.refused
+    assert name == "a.wav"
+    assert "at most 52 MB" in why
+
+
+def press(panel: VoicePanel) -> None:
+    work = panel.make()
+    assert work is not None
+    assert work.wait(60)
+
+
+def test_a_clip_becomes_a_voice_that_can_be_tried_at_once() -> None:
+    backend = Keeper()
+    lab = Lab(backend)
+    clip = Clip.load(SPEECH)
+    panel = lab.voice_panel(clip)
+    assert panel.make_button.disabled, "before it has been listened to there is nothing to make a voice of"
+    assert panel.draft.wait()
+    (row,) = panel.list.children
+    assert f"{row.player.clip.duration:.1f} s" in row.name.value
+    assert row.player.clip.duration == pytest.approx(clip.duration, abs=1)
+    row.text.value = "As I say it."
+    assert panel.make_button.disabled, "what was written has not been compared with the sound"
+    assert panel.draft.wait()
+    assert not panel.make_button.disabled
+    panel.title.value = "Ada"
+    press(panel)
+    assert backend.created is not None
+    assert (backend.created.title, backend.created.texts) == ("Ada", ("As I say it.",))
+    assert panel.voice is not None
+    assert panel.voice.title == "Ada"
+    assert panel.voice.id in panel.record.value
+    assert panel.list.children == ()
+    assert panel.status.value == "Ada: trained"
+    panel.trial.speak()
+    assert panel.trial.wait(20)
+    assert panel.trial.clip is not None
+    assert backend.asked[-1][0].reference_id == panel.voice.id
+    panel.close()
+
+
+def test_a_blank_title_and_what_is_no_speech_are_named_and_nothing_can_be_made() -> None:
+    panel = Lab(Keeper()).voice_panel(Clip.load(SPEECH))
+    assert panel.draft.wait()
+    panel.title.value = " "
+    assert panel.make_button.disabled
+    assert "title" in panel.message.value
+    assert panel.title.layout.border_top is not None
+    panel.title.value = "Ada"
+    assert panel.message.value == ""
+    assert panel.title.layout.border_top is None
+    panel.add(Clip(np.zeros(48_000, np.float32), 24_000), "nothing.wav")
+    assert panel.draft.wait()
+    row = panel.list.children[-1]
+    assert "no speech" in row.notes.value
+    assert "nothing.wav" in panel.message.value
+    assert panel.make_button.disabled
+    row.remove.click()
+    assert not panel.make_button.disabled
+    assert len(panel.list.children) == 1
+
+
+def test_an_error_of_the_backend_is_shown_whole_and_nothing_is_lost() -> None:
+    panel = Lab(ToneBackend()).voice_panel(Clip.load(SPEECH))
+    assert panel.draft.wait()
+    press(panel)
+    assert panel.status.value == "failed"
+    assert "tones have no voice like" in panel.message.value
+    assert len(panel.list.children) == 1
+    assert not panel.make_button.disabled
+
+
+def test_a_file_names_the_voice_and_a_variable_holds_a_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ben.wav").write_bytes(SPEECH)
+    panel = Lab(Keeper()).voice_panel(tmp_path / "ben.wav")
+    assert panel.title.value == "ben"
+    monkeypatch.setattr("voicelab.views.voice_panel._clips", lambda: {"mine": Clip.load(SPEECH)})
+    for typed, said in (("yours", "yours"), ("", "name of a variable")):
+        panel.name.value = typed
+        panel.add_button.click()
+        assert said in panel.message.value
+    panel.name.value = "mine"
+    panel.add_button.click()
+    assert [one.name for one in panel.draft.recordings] == ["ben.wav", "mine"]
+    with pytest.raises(FileNotFoundError):
+        panel.add(tmp_path / "none.wav")
+    panel.draft.wait()
+
+
+def test_the_voices_of_the_lab_are_listed_also_without_a_kernel() -> None:
+    backend = Keeper()
+    lab = Lab(backend)
+    made = lab.create_voice("<Ada>", SPEECH)
+    panel = lab.voice_panel()
+    labels: list[Any] = [label for label, _ in panel.choice.options]
+    assert labels[0].startswith("<Ada> (trained")
+    assert {"Ada (low and calm)", "Ben", "Default speaker"} <= set(labels)
+    html = panel.saved_output()["text/html"]
+    assert "&lt;Ada&gt;" in html
+    assert made.id in html
+    # One that the backend brings with it is tried too.
+    panel.choice.value = "ben"
+    assert panel.voice is None
+    panel.trial.speak()
+    assert panel.trial.wait(20)
+    assert backend.asked[-1][0].reference_id == "ben"
+
+
+def test_noise_is_taken_away_when_it_is_asked_for() -> None:
+    backend = Keeper()
+    sound = speechlike(3)
+    noisy = (0.8 * sound + np.random.default_rng(1).normal(0, 0.02, sound.size)).clip(-1, 1).astype(np.float32)
+    panel = Lab(backend).voice_panel(Clip(noisy, RATE))
+    assert panel.draft.wait()
+    (row,) = panel.list.children
+    row.text.value = "kept"
+    assert panel.draft.wait()
+    panel.enhance.value = True
+    assert panel.make_button.disabled
+    assert panel.draft.wait()
+    assert "enhanced" in row.notes.value
+    assert row.text.value == "kept"
+    press(panel)
+    assert backend.created is not None
+    assert backend.created.enhance_audio_quality
+
+
+def test_what_is_added_while_a_voice_is_made_is_not_lost() -> None:
+    class Slow(Keeper):
+        """Makes a voice once it may."""
+
+        may = threading.Event()
+
+        def create_voice(self, request: VoiceCreate) -> VoiceModel:
+            assert self.may.wait(20)
+            return super().create_voice(request)
+
+    backend = Slow()
+    panel = Lab(backend).voice_panel(Clip.load(SPEECH))
+    assert panel.draft.wait()
+    panel.title.value = "Ada"
+    making = panel.make()
+    assert making is not None
+    added = panel.add(Clip.load(speech_file(3)), "meanwhile")
+    panel.title.value = "Ben"
+    backend.may.set()
+    making.wait(20)
+    assert panel.draft.wait()
+    assert [one.id for one in panel.draft.recordings] == [added]
+    assert len(panel.list.children) == 1
+    assert panel.title.value == "Ben"
+    assert panel.voice is not None
+    assert panel.voice.title == "Ada"
+    panel.close()

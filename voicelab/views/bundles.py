@@ -1,0 +1,341 @@
+"""What values show as a cell's last value: static HTML, a picture and plain text, which carry all they need.
+
+The outputs hold no widget, so that they play in a notebook that was saved and opened again, in one that is not
+trusted, and on a page made from it, and so that they are the same bytes every time (docs/decisions/2026-11-20-views.md).
+Of records and errors only the fields named here are shown: an answer's raw body, a key or a request's audio never are.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from html import escape
+from typing import Any, Final
+
+from voicelab.audio.analysis import digest
+from voicelab.audio.clip import Clip
+from voicelab.backend import Capabilities
+from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError, install_command
+from voicelab.experiments.telling import told
+from voicelab.schema import VoiceModel
+from voicelab.views.plots import plot_clips
+
+__all__ = [
+    "BUDGET",
+    "INK",
+    "Cell",
+    "audio_element",
+    "capabilities_bundle",
+    "clip_audio",
+    "clip_bundle",
+    "clip_picture",
+    "clip_text",
+    "embedded_audio",
+    "embedded_audios",
+    "error_bundle",
+    "error_html",
+    "format_figure",
+    "small_print",
+    "table",
+    "table_row",
+    "voice_bundle",
+    "voices_table",
+]
+
+BUDGET: Final = 1024 * 1024
+"""Bytes of base64 that the audio of one output may take."""
+
+# Grey that can be read on white and on JupyterLab's dark background alike (contrast 4.5 and 4.2 to 1).
+INK: Final = "#767676"
+"""Colour of text and axes in pictures that any page may have behind it."""
+
+_ERROR: Final = "color:var(--jp-error-color1,#c62828)"
+_LEFT_CELL: Final = 'style="text-align:left;vertical-align:top"'
+# kbit/s of mp3, best first. Every browser plays mp3; Opus in Ogg is newer in Safari than some macOS.
+_BITRATES: Final = (128, 64)
+_DPI: Final = 100
+_SIZE: Final = (6.4, 2.6)
+_LEFT, _WIDTH = 0.09, 0.90
+_PALETTE: Final = 128
+# Pitch takes a second for half a minute of sound: of long clips the beginning is measured.
+_MEASURED_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A table's cell that is HTML already, with attributes of its own; any other value is escaped text."""
+
+    html: str
+    attributes: str = _LEFT_CELL
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "", row_heads: bool = False) -> str:
+    """Return an HTML table; "" for one without rows.
+
+    A cell is a Cell or anything whose ``str`` is its text. The last cell of a row that is too short spans what is left.
+    With ``row_heads`` the first cell of each row is its heading.
+    """
+    width = len(heads)
+    body = "".join(table_row(row, width, row_head=row_heads) for row in rows)
+    if not body:
+        return ""
+    title = f'<caption style="text-align:left;color:{INK}">{escape(caption)}</caption>' if caption else ""
+    head = "".join(f'<th scope="col" {_LEFT_CELL}>{escape(text)}</th>' for text in heads)
+    return f"<table>{title}{f'<thead><tr>{head}</tr></thead>' if head else ''}<tbody>{body}</tbody></table>"
+
+
+def table_row(row: Sequence[object], width: int = 0, *, row_head: bool = False) -> str:
+    """Return one row of an HTML table that has ``width`` columns, as ``table`` says."""
+    cells = [cell if isinstance(cell, Cell) else Cell(escape(str(cell))) for cell in row]
+    span = f' colspan="{width - len(cells) + 1}"' if len(cells) < width else ""
+    html = ""
+    for place, cell in enumerate(cells):
+        wide = span if place == len(cells) - 1 else ""
+        if row_head and place == 0:
+            html += f'<th scope="row" {cell.attributes}>{cell.html}</th>'
+        else:
+            html += f"<td {cell.attributes}{wide}>{cell.html}</td>"
+    return f"<tr>{html}</tr>"
+
+
+def small_print(html: str) -> str:
+    """Return a part of an output in the size of its tables."""
+    return f'<div style="font-size:12px">{html}</div>'
+
+
+def audio_element(data: str, style: str, *, preload: str = "") -> str:
+    """Return a player of mp3 in base64."""
+    load = f'preload="{preload}" ' if preload else ""
+    return f'<audio controls {load}src="data:audio/mpeg;base64,{data}" style="{style}"></audio>'
+
+
+def format_figure(value: float, unit: str) -> str:
+    """Return a measurement for people, without its unit; a dash where it is not defined."""
+    if not math.isfinite(value):
+        return "–"
+    whole = unit == "Hz" or (not unit and value == int(value))
+    return f"{value:.0f}" if whole else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def clip_bundle(clip: Clip) -> dict[str, str]:
+    """Return the outputs of ``clip`` by media type: text/html, image/png (base64) and text/plain.
+
+    The HTML plays and shows by itself: ``<audio>`` with the sound inside (mp3, never normalised, within
+    ``BUDGET``, and it says how much) and the picture. Where scripts may run, the picture has a cursor and
+    a click on it plays from there.
+    """
+    text = clip_text(clip)
+    picture = base64.b64encode(clip_picture(clip)).decode("ascii")
+    return {"text/html": _clip_html(clip, text, picture), "image/png": picture, "text/plain": text}
+
+
+def clip_audio(clip: Clip, **options: Any) -> Any:
+    """Return a plain ``IPython.display.Audio``: the clip's own samples, in a WAV, never normalised.
+
+    IPython's own way from samples would make every clip as loud as it can be, unless told otherwise.
+    """
+    from IPython.display import Audio
+
+    return Audio(data=clip.to_bytes("wav"), **{"normalize": False, **options})  # type: ignore[no-untyped-call]
+
+
+def clip_text(clip: Clip) -> str:
+    """Return the clip in one line of rounded figures, the same wherever it is made."""
+    short = digest(clip if clip.duration <= _MEASURED_S else clip.slice(0.0, _MEASURED_S))
+    pitch = "unvoiced" if short.f0 is None else f"F0 {short.f0:.0f} Hz"
+    bands = " ".join(f"{level:.0f}" for level in short.mel)
+    part = f" (first {_MEASURED_S:.0f} s)" if clip.duration > _MEASURED_S else ""
+    return f"Clip({clip.duration:.2f} s, {clip.rate} Hz, {clip.level:.0f} dBFS, {pitch}, mel {bands} dB{part})"
+
+
+def clip_picture(clip: Clip) -> bytes:
+    """Return waveform over mel spectrogram as a small PNG that is readable on light and dark pages."""
+    # No pyplot: it would keep the figure, and a notebook would show it a second time.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    figure = Figure(figsize=_SIZE, dpi=_DPI)
+    canvas = FigureCanvasAgg(figure)
+    figure.patch.set_alpha(0.0)
+    axes = figure.subplots(
+        2, 1, sharex=True, gridspec_kw={"left": _LEFT, "right": _LEFT + _WIDTH, "bottom": 0.17, "top": 0.93}
+    )
+    plot_clips(clip, axes=axes)
+    for ax in axes:
+        ax.patch.set_alpha(0.0)
+        ax.tick_params(colors=INK, labelsize=7)
+        for item in (ax.xaxis.label, ax.yaxis.label):
+            item.set_color(INK)
+            item.set_fontsize(7)
+        for item in ax.texts:
+            item.set_color(INK)
+        for spine in ax.spines.values():
+            spine.set_color(INK)
+    canvas.draw()  # type: ignore[no-untyped-call]  # matplotlib's backends are not annotated
+    # A palette makes the file a third as large; it also drops the version that matplotlib writes into it.
+    drawn = Image.frombytes("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba()))  # type: ignore[no-untyped-call]
+    image = drawn.quantize(_PALETTE, method=Image.Quantize.FASTOCTREE)
+    data = io.BytesIO()
+    image.save(data, format="PNG", optimize=True)
+    return data.getvalue()
+
+
+def embedded_audio(clip: Clip, budget: int) -> tuple[str, str]:
+    """Return the sound as base64 mp3 of at most ``budget`` bytes, and the sentence that says what it is.
+
+    Raises RequestInvalid for a budget below 4096 bytes.
+    """
+    if budget < 4096:
+        raise RequestInvalid.of("budget", "an output needs 4096 bytes for its sound at least", in_="query")
+    part, note = clip, ""
+    longest = _seconds(_BITRATES[-1], budget)
+    while True:
+        if part.duration > longest:
+            part = clip.slice(0.0, longest)
+            note = f"; only the first {longest:.1f} s of {clip.duration:.1f} s fit, save() keeps all"
+        for bitrate in _BITRATES:
+            if part.duration > _seconds(bitrate, budget):
+                continue
+            data = base64.b64encode(part.to_bytes("mp3", bitrate=bitrate)).decode("ascii")
+            if len(data) <= budget:
+                return data, f"mp3, {bitrate} kbit/s, {len(data) / 1024:.0f} of {budget / 1024:.0f} KiB{note}"
+        longest *= 0.98  # headers and the last frame count too
+
+
+def embedded_audios(clips: Sequence[Clip], budget: int) -> tuple[list[str | None], str]:
+    """Return clips as base64 mp3 whose sum stays within ``budget`` bytes, and a sentence on what they are.
+
+    All have the same bitrate, the better of 128 and 64 kbit/s that lets all in; where neither does, the first that
+    fit are whole and of the others there is None.
+    """
+    seconds = sum(clip.duration for clip in clips)
+    # 4/3 for base64; a frame or two of each file, and its header, are not sound.
+    need = {rate: (seconds * rate * 125 + 1500 * len(clips)) * 4 / 3 for rate in _BITRATES}
+    bitrate = next((rate for rate in _BITRATES if need[rate] <= budget), _BITRATES[-1])
+    parts: list[str | None] = []
+    used = 0
+    for clip in clips:
+        data = base64.b64encode(clip.to_bytes("mp3", bitrate=bitrate)).decode("ascii")
+        if used + len(data) > budget:
+            # The first that does not fit ends it, or short takes would be heard and long ones not.
+            break
+        parts.append(data)
+        used += len(data)
+    note = f"mp3, {bitrate} kbit/s, {used / 1024:.0f} of {budget / 1024:.0f} KiB"
+    if len(parts) < len(clips):
+        note += f"; only the first {len(parts)} of {len(clips)} takes fit: panel() plays all, export() writes them"
+    return parts + [None] * (len(clips) - len(parts)), note
+
+
+def _seconds(bitrate: int, budget: int) -> float:
+    """Return how long an mp3 of ``bitrate`` kbit/s may be to take ``budget`` bytes of base64."""
+    return budget * 3 / 4 / (bitrate * 1000 / 8)
+
+
+def _clip_html(clip: Clip, text: str, picture: str) -> str:
+    audio, note = embedded_audio(clip, BUDGET)
+    duration = f"{max(clip.duration, 0.001):.4f}"
+    # In attributes, because an untrusted notebook loses them without harm, and they need no ids.
+    follow = (
+        "var c=this.parentNode.querySelector('i');c.style.display='block';"
+        f"c.style.left=({100 * _LEFT:.0f}+{100 * _WIDTH:.0f}*Math.min(1,this.currentTime/{duration}))+'%'"
+    )
+    seek = (
+        "var a=this.parentNode.parentNode.querySelector('audio'),r=this.getBoundingClientRect();"
+        f"a.currentTime=Math.max(0,((event.clientX-r.left)/r.width-{_LEFT})/{_WIDTH})*{duration};a.play()"
+    )
+    notes = "".join(f'<div role="note">{escape(note)}</div>' for note in clip.notes)
+    return (
+        '<div style="max-width:640px;font-size:12px">'
+        f'<audio controls src="data:audio/mpeg;base64,{audio}" style="width:100%;height:36px" '
+        f'ontimeupdate="{follow}"></audio>'
+        '<div style="position:relative;cursor:pointer">'
+        '<i style="display:none;position:absolute;top:7%;bottom:17%;width:2px;background:#D55E00;'
+        'transition:left .25s linear;pointer-events:none"></i>'
+        f'<img alt="Waveform and mel spectrogram. {escape(text)}" style="width:100%" '
+        f'src="data:image/png;base64,{picture}" onclick="{seek}"></div>'
+        f'<div style="color:{INK}">{escape(text)}; {escape(note)}</div>{notes}</div>'
+    )
+
+
+def capabilities_bundle(capabilities: Capabilities) -> dict[str, str]:
+    """Return what a backend is and can do, and its voices."""
+    price, longest = capabilities.price_per_million_bytes, capabilities.max_text
+    html = _fields(
+        ("backend", f"{capabilities.name} on {capabilities.device}"),
+        ("models", ", ".join(capabilities.models) + (" (one set of weights)" if capabilities.one_model else "")),
+        ("seed", capabilities.seed),
+        ("languages", ", ".join(capabilities.languages)),
+        ("longest text", "" if longest is None else f"{longest:,} characters"),
+        ("price", "" if price is None else f"{price:g} per million bytes of text"),
+        ("fingerprint", capabilities.fingerprint),
+    )
+    voices = [(voice.id, voice.title, voice.description) for voice in capabilities.voices]
+    html += table(("voice", "title", "description"), voices)
+    return {"text/html": small_print(html), "text/plain": repr(capabilities)}
+
+
+def voice_bundle(voice: VoiceModel) -> dict[str, str]:
+    """Return the record of a voice: its id and state, and what it was made of."""
+    html = _fields(
+        ("id", voice.id),
+        ("title", voice.title),
+        ("description", voice.description),
+        ("state", voice.state),
+        ("visibility", voice.visibility),
+        ("languages", ", ".join(voice.languages)),
+        ("tags", ", ".join(voice.tags)),
+        ("author", voice.author.nickname),
+        ("created", _moment(voice.created_at)),
+        ("changed", _moment(voice.updated_at)),
+    )
+    html += table(("sample", "text"), [(sample.title, sample.text) for sample in voice.samples])
+    return {"text/html": small_print(html), "text/plain": repr(voice)}
+
+
+def voices_table(voices: Sequence[VoiceModel]) -> str:
+    """Return a table of voices: ids and states, and of how many recordings they were made; "" for none."""
+    rows = [
+        (voice.title, voice.id, voice.state, voice.visibility, _moment(voice.created_at), len(voice.samples))
+        for voice in voices
+    ]
+    return small_print(table(("title", "voice", "state", "visibility", "created", "recordings"), rows)) if rows else ""
+
+
+def error_bundle(error: VoicelabError) -> dict[str, str]:
+    """Return an error for people: a table of the fields of a RequestInvalid, otherwise its sentence."""
+    name = f'<b style="{_ERROR}">{escape(type(error).__name__)}</b>'
+    if isinstance(error, RequestInvalid):
+        rows = [(item.field, item.in_, item.msg, item.type) for item in error.errors]
+        html = name + table(("field", "in", "problem", "type"), rows)
+    else:
+        html = f"{name}: {escape(str(error))}"
+    if isinstance(error, ServiceError | RequestInvalid):
+        html += _fields(("status", error.status or ""), ("request", error.request_id or ""))
+    if isinstance(error, MissingExtra):
+        html += f"<pre>{escape(install_command(error.extra), quote=False)}</pre>"
+    return {"text/html": small_print(f'<div role="alert">{html}</div>'), "text/plain": repr(error)}
+
+
+def error_html(error: Exception) -> str:
+    """Return an error for a panel: each field by its name, nothing of a traceback."""
+    if isinstance(error, RequestInvalid):
+        lines = [f"<b>{escape(item.field)}</b>: {escape(item.msg)}" for item in error.errors]
+    else:
+        lines = [escape(told(error))]
+    return f'<div role="alert" style="{_ERROR}">{"<br>".join(lines)}</div>'
+
+
+def _moment(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M:%S %Z").strip()
+
+
+def _fields(*rows: tuple[str, object]) -> str:
+    """Return a table of labels and values, without those that are empty."""
+    head = f'style="text-align:left;vertical-align:top;color:{INK}"'
+    return table((), [(Cell(escape(label), head), value) for label, value in rows if value], row_heads=True)

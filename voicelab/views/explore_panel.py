@@ -1,0 +1,527 @@
+"""ExplorePanel: type a text, turn the knobs, hear what they do while it is being made; takes stay to be compared.
+
+The knobs are a control for every field of a speech request, with the schema's bounds and words.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
+
+import ipywidgets as w
+
+from voicelab.audio.clip import Clip
+from voicelab.audio.samples import Samples
+from voicelab.backend import Capabilities, check_seed
+from voicelab.errors import Cancelled, RequestInvalid
+from voicelab.experiments.sweeps.axes import short_name
+from voicelab.experiments.sweeps.rows import Row
+from voicelab.schema import DEFAULT_MODEL, ProsodyControl, TTSRequest
+from voicelab.views.background import Arrival, Debouncer, SpeechTask
+from voicelab.views.bundles import clip_bundle
+from voicelab.views.panel import WIDE, Panel, ProgressLine, SavedOutput, button, line, mark_wrong
+from voicelab.views.player import Player
+from voicelab.views.takes import TakesView
+
+if TYPE_CHECKING:
+    from voicelab.lab import Lab
+
+__all__ = [
+    "MAIN",
+    "MORE",
+    "SLIDERS",
+    "TEXT",
+    "ExplorePanel",
+    "Knob",
+    "Knobs",
+    "call_code",
+    "field_help",
+    "field_label",
+    "knob",
+    "voice_choices",
+]
+
+MAIN: Final = ("voice", "latency", "seed", "temperature", "top_p")
+"""What a compact panel shows."""
+SLIDERS: Final = ("temperature", "top_p", "repetition_penalty", "prosody.speed", "prosody.volume")
+MORE: Final = (
+    "chunk_length",
+    "min_chunk_length",
+    "max_new_tokens",
+    "early_stop_threshold",
+    "normalize",
+    "condition_on_previous_chunks",
+)
+TEXT: Final = "The birch canoe slid on the smooth planks."
+"""What a panel says at first."""
+
+_MOST: Final = 500
+_SETTLE_S: Final = 0.1
+# The bar moves twice a second: with the sound, which takes 13 messages, a page gets fewer than 20 a second.
+_BAR_S: Final = 0.5
+# English read aloud; only the progress bar depends on it.
+_CHARACTERS_PER_SECOND: Final = 14.0
+
+# Where the name of a field does not say it all to a reader.
+_LABELS: Final = {
+    "reference_id": "Voice",
+    "top_p": "Top-p",
+    "prosody.volume": "Volume, dB",
+    "chunk_length": "Segment length, characters",
+    "min_chunk_length": "Shortest segment, characters",
+    "max_new_tokens": "Most tokens per segment",
+    "normalize": "Write out numbers",
+    "condition_on_previous_chunks": "Continue from audio before",
+    "sample_rate": "Sample rate, Hz",
+    "mp3_bitrate": "MP3 bitrate, kbit/s",
+    "opus_bitrate": "Opus bitrate, kbit/s",
+}
+# What stands beside a request, which the schema does not describe.
+_BESIDE: Final = {
+    "model": "The synthesis model: s1, s2-pro.",
+    "seed": "A whole number; the same seed repeats the same speech where the backend can.",
+    "backend": "Names of the labs that the sweep was given.",
+}
+# No widgets of this module's own: a notebook may close all that there are.
+_LOOK: Final[dict[str, Any]] = {"style": {"description_width": "185px"}, "layout": {"width": "430px"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One field of TTSRequest as a form shows it; ``low``, ``high`` and ``choices`` where it has them."""
+
+    name: str
+    description: str
+    default: Any
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[Any, ...] = ()
+
+
+def knob(name: str) -> Knob:
+    """Return the field ``name`` of TTSRequest, or of its prosody: ``prosody.speed``. Raises RequestInvalid."""
+    place, _, part = name.rpartition(".")
+    field = (ProsodyControl if place == "prosody" else TTSRequest).model_fields.get(part)
+    if field is None:
+        raise RequestInvalid.of(name, "there is no such field")
+    bounds = {key: getattr(item, key) for item in field.metadata for key in ("ge", "le") if hasattr(item, key)}
+    choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    default = None if field.is_required() else field.default
+    return Knob(name, field.description or "", default, bounds.get("ge"), bounds.get("le"), choices)
+
+
+def field_label(name: str) -> str:
+    """Return what a person calls a field, with its unit."""
+    return _LABELS.get(name) or name.rpartition(".")[2].replace("_", " ").capitalize()
+
+
+def field_help(name: str) -> str:
+    """Return a field's tooltip: its name in code, and what the schema says of it."""
+    name = "reference_id" if name == "voice" else name
+    return f"{short_name(name)}: {_BESIDE.get(name) or knob(name).description}"
+
+
+def voice_choices(capabilities: Capabilities, chosen: str | None = None) -> tuple[tuple[str, str | None], ...]:
+    """Return (label, reference_id) of every voice to choose from: the default speaker, then the presets.
+
+    ``chosen`` is added when it is none of them, so that a stored voice stays selectable.
+    """
+    presets = [
+        (f"{voice.title} ({voice.description})" if voice.description else voice.title, voice.id)
+        for voice in capabilities.voices
+    ]
+    if chosen is not None and chosen not in {identity for _, identity in presets}:
+        presets.append((chosen, chosen))
+    return (("Default speaker", None), *presets)
+
+
+def call_code(text: str, fields: Mapping[str, object]) -> str:
+    """Return the Python call that says ``text`` with ``fields``."""
+    return f"lab.speak({', '.join([repr(text), *(f'{name}={value!r}' for name, value in fields.items())])})"
+
+
+class Knobs:
+    """Controls by the names of their fields, begun with a lab's defaults.
+
+    ``fields()`` is what a call takes beside its text, without what it would have anyway. ``changed`` is called whenever
+    the user has let go of a control.
+    """
+
+    def __init__(self, lab: Lab, text: str, changed: Callable[[], object]) -> None:
+        self._capabilities = capabilities = lab.capabilities
+        request, seed = lab.request(text), lab.defaults.get("seed")
+        self._base = {**_settings(request), "model": lab.defaults.get("model") or DEFAULT_MODEL, "seed": seed}
+        self.controls: dict[str, Any] = {
+            # A Dropdown takes None for "nothing chosen", so the default speaker is the empty string here.
+            "voice": w.Dropdown(
+                options=[(label, name or "") for label, name in voice_choices(capabilities, request.reference_id)],
+                **_look("voice"),
+            ),
+            "model": w.Dropdown(options=capabilities.models, **_look("model")),
+            "latency": _control(knob("latency")),
+            "seed": w.Text(
+                placeholder="new every time" if seed is None else f"{seed}, the lab's own",
+                continuous_update=False,
+                disabled=capabilities.seed == "none",
+                **_look("seed"),
+            ),
+            **{name: _control(knob(name)) for name in (*SLIDERS, *MORE)},
+        }
+        for name, control in self.controls.items():
+            control.add_class(f"voicelab-knob-{name.replace('.', '-')}")
+        self._quiet = False
+        self._changed = changed
+        self.put(self._base)
+        for control in self.controls.values():
+            control.observe(self._released, names="value")
+
+    def put(self, settings: Mapping[str, Any]) -> None:
+        """Turn the knobs to ``settings``, as ``settings()`` returned them, without a call of ``changed``."""
+        self._quiet = True
+        try:
+            for name, value in settings.items():
+                self.controls[name].value = "" if value is None else str(value) if name == "seed" else value
+        finally:
+            self._quiet = False
+
+    def settings(self) -> dict[str, Any]:
+        """Return what the knobs say, every one. Raises RequestInvalid, which names ``seed``, for a bad seed."""
+        settings = {name: control.value for name, control in self.controls.items()}
+        settings = {name: round(value, 4) if isinstance(value, float) else value for name, value in settings.items()}
+        settings["voice"] = settings["voice"] or None
+        settings["seed"] = _parse_seed(settings["seed"], self._capabilities)
+        return settings
+
+    def changes(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those settings that are not what a call has anyway. No seed is the lab's own, as for ``speak``."""
+        return {
+            name: value
+            for name, value in settings.items()
+            if value != self._base[name] and (name, value) != ("seed", None)
+        }
+
+    def fields(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what ``lab.speak`` takes for them beside the text."""
+        fields = {short_name(name): value for name, value in self.changes(settings).items()}
+        if "voice" in fields and fields["voice"] is None:
+            # voice=None would mean the lab's own default voice, not the backend's default speaker.
+            del fields["voice"]
+            fields["reference_id"] = None
+        return fields
+
+    def mark_wrong(self, error: RequestInvalid | None) -> None:
+        """Put a red border round the controls that an error names, and take it from the others."""
+        names = {item.field for item in error.errors} if error is not None else set()
+        for name, control in self.controls.items():
+            mark_wrong(control, name in names or (name == "voice" and "reference_id" in names))
+
+    def _released(self, _: object) -> None:
+        if not self._quiet:
+            self._changed()
+
+
+def _settings(request: TTSRequest) -> dict[str, Any]:
+    prosody = request.prosody or ProsodyControl()
+    return {
+        "voice": request.reference_id,
+        "latency": request.latency,
+        "prosody.speed": prosody.speed,
+        "prosody.volume": prosody.volume,
+        **{name: getattr(request, name) for name in (*SLIDERS, *MORE) if "." not in name},
+    }
+
+
+def _parse_seed(text: str, capabilities: Capabilities) -> int | None:
+    """Read a typed seed; blank is none. Raises RequestInvalid, which names ``seed``."""
+    if not text.strip():
+        return None
+    try:
+        return check_seed(int(text), capabilities)
+    except ValueError as error:
+        if isinstance(error, RequestInvalid):
+            raise
+        message = "Input should be a whole number, or empty for a new one every time"
+        raise RequestInvalid.of("seed", message, type="int_type", in_="header") from None
+
+
+def _look(name: str) -> dict[str, Any]:
+    return {"description": field_label(name), "tooltip": field_help(name), **_LOOK}
+
+
+def _control(field: Knob) -> Any:
+    """Return the control that fits a field: choices, a switch, a slider between its bounds, or a number."""
+    look = _look(field.name)
+    if field.choices:
+        return w.Dropdown(options=field.choices, **look)
+    if isinstance(field.default, bool):
+        return w.Checkbox(indent=True, **look)
+    if field.name == "repetition_penalty":
+        # From a tenth to the schema's hundred, with 1 in reach of a hand.
+        return w.FloatLogSlider(min=-1, max=2, step=0.01, readout_format=".2f", continuous_update=False, **look)
+    if isinstance(field.default, float):
+        bounds = {"min": field.low, "max": field.high, "step": 1.0 if field.name == "prosody.volume" else 0.05}
+        return w.FloatSlider(readout_format=".2f", continuous_update=False, **bounds, **look)
+    if field.high is not None and field.high <= 10_000:
+        return w.IntSlider(min=int(field.low or 0), max=int(field.high), continuous_update=False, **look)
+    return w.BoundedIntText(min=int(field.low or 0), max=2**31 - 1, continuous_update=False, **look)
+
+
+class ExplorePanel(SavedOutput, Panel):
+    """A control for every field of a call; Speak, or a change of one, says the text again in place of what sounds.
+
+    ``code`` is the call that makes what the knobs say, ``clip`` the last take in full, ``takes`` the view of all of
+    them, to be heard, pinned and compared. The ``compact`` form shows the main knobs first, speaks when Speak is
+    pressed, and keeps only the last take: its ``takes`` is None. The work runs in threads; ``close()`` stops it and
+    takes the panel off the page. The notebook keeps the last take, and the call that makes it.
+    """
+
+    about = "a panel to type a text, turn the knobs of a voice and hear what each of them does"
+
+    def __init__(self, lab: Lab, text: str = TEXT, *, compact: bool = False) -> None:
+        self._lab = lab
+        self.lock = threading.RLock()
+        self._take: _Take | None = None
+        self.newest = 0
+        self._first_text = text
+        self._history: dict[int, tuple[dict[str, Any], str]] = {}
+        self.clip: Clip | None = None
+        self._clip_code = ""
+        self._debouncer = Debouncer(self._begin_if, _SETTLE_S)
+        self.knobs = Knobs(lab, text, self._released)
+        self.text = w.Textarea(value=text, rows=2, layout=WIDE, continuous_update=False, tooltip=field_help("text"))
+        self.text.add_class("voicelab-text")
+        self.speak_button = button("Speak", self.speak, "speak", button_style="primary", icon="volume-up")
+        self.cancel_button = button("Cancel", self.cancel, "cancel", icon="stop", disabled=True)
+        self.speak_on_change = w.Checkbox(value=not compact, description="Speak on change", indent=False)
+        self.progress = ProgressLine()
+        self.player = Player(label="The last take", name="take")
+        self.code_view = w.HTML(layout=WIDE)
+        self.code_view.add_class("voicelab-code")
+        self.takes = None if compact else self._takes_view()
+        shown = MAIN if compact else ("voice", "latency", "seed", "model", *SLIDERS)
+        rest = [name for name in ("model", *SLIDERS, *MORE) if name not in shown]
+        controls = self.knobs.controls
+        more = w.Accordion([line(*(controls[name] for name in rest))], titles=("More fields",), selected_index=None)
+        super().__init__(
+            "panel" if compact else "explore",
+            [
+                self.text,
+                line(*(controls[name] for name in shown)),
+                more,
+                line(self.speak_button, self.cancel_button, self.speak_on_change, self.progress),
+                self.message,
+                self.player,
+                self.code_view,
+                *([self.takes] if self.takes is not None else []),
+            ],
+        )
+        self.text.observe(lambda _: self._released(), names="value")
+        self.check()
+
+    def _takes_view(self) -> TakesView:
+        view = TakesView(axes=("text", *self.knobs.controls), gone=self.cancel)
+        view.tools.children = (button("Back to the selected take", self.recall, "recall", icon="undo"),)
+        return view
+
+    @property
+    def code(self) -> str:
+        """The call that says the text with what the knobs say. Raises RequestInvalid for a bad seed."""
+        return call_code(self.text.value, self.knobs.fields(self.knobs.settings()))
+
+    @property
+    def status(self) -> str:
+        """How far the last take is, in words."""
+        return str(self.progress.status.value)
+
+    def speak(self) -> None:
+        """Do what the Speak button does: speak with what the knobs say, in place of what is being spoken."""
+        settings = self.check()
+        if settings is not None:
+            self._debouncer.cancel()
+            self._begin(settings)
+
+    def cancel(self) -> None:
+        """Do what the Cancel button does."""
+        self._debouncer.cancel()
+        with self.lock:
+            take = self._take
+        if take is not None:
+            take.cancel()
+
+    def recall(self) -> None:
+        """Turn the knobs back to what the selected take was made with, without speaking."""
+        for row in self.takes.selected[:1] if self.takes is not None else ():
+            settings, text = self._history[row.id]
+            self.knobs.put(settings)
+            before, self.speak_on_change.value = self.speak_on_change.value, False
+            self.text.value = text
+            self.speak_on_change.value = before
+            self.check()
+
+    def wait(self, timeout: float = 30.0) -> bool:
+        """Wait until what was asked for is spoken; returns whether it is."""
+        if not self._debouncer.settled(timeout):
+            return False
+        take = self._take
+        return take is None or take.wait(timeout)
+
+    def check(self) -> dict[str, Any] | None:
+        """Check the knobs and write the call; returns what they say, None where something is wrong with it."""
+        wrong: RequestInvalid | None = None
+        try:
+            settings = self.knobs.settings()
+            fields = self.knobs.fields(settings)
+            self._lab.request(
+                self.text.value, **{name: value for name, value in fields.items() if name not in {"seed", "model"}}
+            )
+        except RequestInvalid as error:
+            wrong = error
+        self.knobs.mark_wrong(wrong)
+        self.show_error(wrong)
+        self.speak_button.disabled = wrong is not None
+        if wrong is not None:
+            return None
+        code = escape(call_code(self.text.value, fields))
+        # One click selects the whole call, another one copies it.
+        self.code_view.value = (
+            f'<pre style="user-select:all;white-space:pre-wrap;margin:0">{code}</pre>'
+            f'<button class="jupyter-button" data-code="{code}" title="Copy the call" '
+            "onclick=\"navigator.clipboard.writeText(this.dataset.code);this.textContent='Copied'\">Copy</button>"
+        )
+        return settings
+
+    def close(self) -> None:
+        """Stop the work and take the panel off the page."""
+        if hasattr(self, "_debouncer"):
+            self._debouncer.close()
+            self.cancel()
+        super().close()
+
+    def _released(self) -> None:
+        if self.check() is not None and self.speak_on_change.value:
+            self._debouncer.ask()
+
+    def _begin_if(self, wanted: Callable[[], bool]) -> None:
+        """Begin a take, a moment after the last release of a knob; called in a thread."""
+        try:
+            settings = self.knobs.settings()
+        except RequestInvalid:
+            return
+        if wanted():
+            self._begin(settings)
+
+    def _begin(self, settings: dict[str, Any]) -> None:
+        """Begin a take in place of the one before."""
+        text = self.text.value
+        with self.lock:
+            before, self.newest = self._take, self.newest + 1
+            # Begun under the lock, so that ``cancel`` finds it.
+            self._take = _Take(self, self._lab, self.newest, text, settings).start()
+            if before is not None:
+                before.cancel()
+
+    def keep(self, take: _Take, clip: Clip) -> None:
+        """Put a finished take among the others."""
+        if self.takes is None:
+            return
+        labels = {"take": str(take.number)}
+        if take.text != self._first_text:
+            labels["text"] = take.text
+        changes = self.knobs.changes(take.settings)
+        labels |= {name.removeprefix("prosody."): str(value) for name, value in changes.items()}
+        values = {"take": take.number, "text": take.text, **take.settings}
+        with self.lock:
+            self._history[take.number] = (take.settings, take.text)
+            if len(self._history) > _MOST:
+                # The oldest that is not pinned makes room.
+                free = next((key for key in self._history if key not in self.takes.grid.pinned), take.number)
+                del self._history[free]
+                self.takes.grid.work.drop([free])
+        self.takes.grid.work.put([Row(take.number, labels, values, "done", notes=clip.notes, hear=lambda: clip)])
+
+    def show_finished(self, take: _Take, clip: Clip) -> None:
+        """Show the last take, and leave it in the notebook."""
+        self.clip, self._clip_code = clip, take.code
+        if clip.notes and not self.speak_button.disabled:
+            self.message.value = "<br>".join(map(escape, clip.notes))
+        self.update_saved_output()
+
+    def __repr__(self) -> str:
+        capabilities = self._lab.capabilities
+        return f"ExplorePanel({capabilities.name} on {capabilities.device}, {len(capabilities.voices)} voices)"
+
+    def saved_output(self) -> Mapping[str, str]:
+        """Return the last take, below the call that makes it."""
+        if self.clip is None:
+            return {}
+        output = clip_bundle(self.clip)
+        return {**output, "text/html": f"<pre>{escape(self._clip_code)}</pre>{output['text/html']}"}
+
+
+class _Take(SpeechTask):
+    """One take on its way; only the panel's newest shows itself."""
+
+    def __init__(self, panel: ExplorePanel, lab: Lab, number: int, text: str, settings: dict[str, Any]) -> None:
+        fields = panel.knobs.fields(settings)
+        super().__init__(lambda: lab.stream(text, **fields))
+        self.number = number
+        self.text = text
+        self.settings = settings
+        self.code = call_code(text, fields)
+        self._panel = panel
+        self._title = f"take {number}: " if panel.takes is not None else ""
+        self._expected_s = max(len(text) / _CHARACTERS_PER_SECOND, 0.5)
+        self._moved = time.monotonic()
+        self._seconds = 0.0
+        panel.cancel_button.disabled = False
+        panel.progress.show(f"{self._title}waiting for the first audio…", 0.0, "info")
+
+    @property
+    def newest(self) -> bool:
+        """Whether no other take has begun since."""
+        return self._panel.newest == self.number
+
+    def began(self, rate: int) -> None:
+        with self._panel.lock:
+            if self.newest:
+                self._panel.player.begin(rate)
+                self._panel.progress.show(f"{self._title}speaking…")
+
+    def arrived(self, samples: Samples, arrivals: Sequence[Arrival]) -> None:
+        with self._panel.lock:
+            if not self.newest:
+                return
+            self._panel.player.feed(samples, arrivals)
+            self._seconds = self._panel.player.duration
+            now = time.monotonic()
+            if now - self._moved >= _BAR_S:
+                self._moved = now
+                # How long a text takes is known only at its end: the bar never says that it is over before.
+                self._panel.progress.show(share=min(self._seconds / self._expected_s, 0.95))
+
+    def finished(self, clip: Clip) -> None:
+        # Kept, whether or not another has begun: it is whole.
+        self._panel.keep(self, clip)
+        timing = clip.provenance.timing if clip.provenance else None
+        details = f", first audio {timing.first_audio_s:.2f} s, RTF {timing.rtf(clip.duration):.2f}" if timing else ""
+        if self.newest:
+            self._over(f"{clip.duration:.1f} s{details}", "success", 1.0)
+            self._panel.show_finished(self, clip)
+
+    def failed(self, error: Exception) -> None:
+        if not self.newest:
+            return  # it was broken off for the next one
+        if isinstance(error, Cancelled):
+            self._over(f"cancelled after {self._seconds:.1f} s", "warning")
+        else:
+            self._over("failed", "danger")
+            self._panel.show_error(error)
+
+    def _over(self, status: str, style: str, share: float | None = None) -> None:
+        self._panel.player.end()
+        self._panel.cancel_button.disabled = True
+        self._panel.progress.show(f"{self._title}{status}", share, style)

@@ -1,0 +1,534 @@
+"""SweepPanel: type texts and axes, see what they need, run, pause, cancel, listen; and ResultPanel, what came of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import ipywidgets as w
+
+from voicelab.errors import RequestInvalid, VoicelabError
+from voicelab.experiments.listening.design import KINDS
+from voicelab.experiments.listening.votes import Ballot
+from voicelab.experiments.metrics import Metric
+from voicelab.experiments.sweeps.budget import Budget
+from voicelab.experiments.sweeps.grid import Grid
+from voicelab.experiments.sweeps.result import SweepResult
+from voicelab.experiments.sweeps.rows import RowState, place, row_of, waiting_rows
+from voicelab.experiments.sweeps.run import Outcome, Run
+from voicelab.experiments.sweeps.sweep import Sweep
+from voicelab.experiments.sweeps.typed import AXES, CAPS, budget_of, retyped, texts_of, typed_axes
+from voicelab.views.background import Debouncer, Task
+from voicelab.views.bundles import error_html, table
+from voicelab.views.explore_panel import field_help, field_label
+from voicelab.views.listening import ListeningWidget
+from voicelab.views.panel import WIDE, Panel, ProgressLine, SavedOutput, button, close_children, line, mark_wrong
+from voicelab.views.sweep_tables import SHOWN, result_bundle, write_page
+from voicelab.views.takes import TakesView
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ResultPanel", "SweepPanel"]
+
+_TICK_S: Final = 0.25
+_ROWS: Final = 200
+_MOST: Final = 1000
+"""Requests that a panel makes at most, unless another limit is typed."""
+_LIMITS: Final = {
+    "requests": "Requests",
+    "characters": "Characters",
+    "audio_s": "Audio, s",
+    "compute_s": "Compute, s",
+    "cost": "Cost",
+}
+
+
+class _AxisRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
+    """One axis: which field, its values, and below what is wrong with them."""
+
+    def __init__(self, form: _SweepForm, name: str, typed: str) -> None:
+        self._voices = form.voices
+        self.field = w.Dropdown(
+            options=[(field_label(axis), axis) for axis in AXES], value=name, layout=w.Layout(width="180px")
+        )
+        self.field.tooltip = "The field that is varied"
+        self.values = w.Text(value=typed, placeholder="0.2..1.0 step 0.2, or values with commas between")
+        self.values.layout.width = "420px"
+        self.values.add_class("voicelab-axis")
+        self.remove = button("", lambda: form.remove(self), "remove-axis", icon="times", tooltip="Remove this axis")
+        self.problem = w.HTML()
+        super().__init__([line(self.field, self.values, self.remove), self.problem])
+        self.field.observe(self._named, names="value")
+        self._named()
+        for control in (self.field, self.values):
+            control.observe(form.changed, names="value")
+
+    def _named(self, _: object = None) -> None:
+        name = self.field.value
+        voices = f" There are {', '.join(self._voices)}." if name == "reference_id" and self._voices else ""
+        self.values.tooltip = field_help(name) + voices
+
+    @property
+    def typed(self) -> tuple[str, str]:
+        """The name of the field and what is typed."""
+        return self.field.value, self.values.value
+
+
+class _SweepForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
+    """What to sweep. ``sweep`` and ``budget`` are what is typed; ``sweep`` is None while something is wrong with it.
+
+    ``changed`` is called, from a thread, whenever that may have changed. Everything is checked by the schema before
+    anything runs; what is wrong stands in red at its field.
+    """
+
+    def __init__(self, sweep: Sweep, changed: Callable[[], object]) -> None:
+        self._given = sweep
+        self._changed = changed
+        several = (voice.id for backend in sweep.backends.values() for voice in backend.capabilities.voices)
+        self.voices = tuple(dict.fromkeys(several))
+        self.sweep: Sweep | None = None
+        self.budget = Budget()
+        self._debouncer = Debouncer(self._check)
+        self.texts = w.Textarea(value=texts_of(sweep), rows=2, layout=WIDE, placeholder="One text a line")
+        self.texts.tooltip = field_help("text")
+        self.texts.add_class("voicelab-sweep-texts")
+        self.texts_problem = w.HTML()
+        self.axes = w.VBox()
+        self.add = button("Add an axis", self.add_axis, "add-axis", icon="plus")
+        number = {"width": "150px"}
+        self.repeats = w.BoundedIntText(
+            value=sweep.repeats,
+            min=1,
+            max=10_000,
+            description="Takes of each",
+            layout=number,
+            style={"description_width": "initial"},
+        )
+        self.seed = w.Text(
+            value=str(sweep.seed), description="Seed", layout=number, style={"description_width": "40px"}
+        )
+        self.seed.tooltip = "What the seeds of the takes are drawn from, the same in every cell"
+        self.limits = {name: _limit(name) for name in CAPS}
+        self.estimate = w.HTML()
+        self.estimate.add_class("voicelab-estimate")
+        self.problem = w.HTML()
+        self.problem.add_class("voicelab-sweep-problem")
+        limits = w.Accordion(
+            [line(*self.limits.values())], titles=("Limits: stop before exceeding them",), selected_index=None
+        )
+        super().__init__(
+            [
+                w.Label("Texts, one a line"),
+                self.texts,
+                self.texts_problem,
+                self.axes,
+                line(self.add, self.repeats, self.seed),
+                limits,
+                self.estimate,
+                self.problem,
+            ]
+        )
+        self.axes.children = tuple(_AxisRow(self, name, typed) for name, typed in typed_axes(sweep))
+        for control in (self.texts, self.repeats, self.seed, *self.limits.values()):
+            control.observe(self.changed, names="value")
+        self.changed()
+
+    def add_axis(self) -> None:
+        """Add a line for the next field that is not varied yet."""
+        taken = {row.field.value for row in self.axes.children}
+        free = next((name for name in AXES if name not in taken), None)
+        if free is not None:
+            self.axes.children = (*self.axes.children, _AxisRow(self, free, ""))
+            self.changed()
+
+    def remove(self, row: _AxisRow) -> None:
+        """Take an axis away."""
+        self.axes.children = tuple(other for other in self.axes.children if other is not row)
+        close_children(row)
+        row.close()
+        row.layout.close()
+        self.changed()
+
+    def changed(self, _: object = None) -> None:
+        """Take note that something was typed: until it is checked, nothing can run."""
+        self.sweep = None
+        self._changed()
+        self._debouncer.ask()
+
+    def settled(self, timeout: float = 10.0) -> bool:
+        """Wait until what was typed is checked and estimated; returns whether it is."""
+        return bool(self._debouncer.settled(timeout))
+
+    def close(self) -> None:
+        """Stop checking and take it off the page."""
+        if hasattr(self, "_debouncer"):
+            self._debouncer.close()
+            close_children(self)
+        super().close()
+
+    def _check(self, wanted: Callable[[], bool]) -> None:
+        """Read everything; called in a thread, some moments after the last change."""
+        sweep: Sweep | None = None
+        problem: Exception | None = None
+        needs = ""
+        try:
+            budget = budget_of({name: control.value for name, control in self.limits.items()})
+            sweep = retyped(
+                self._given,
+                self.texts.value,
+                [row.typed for row in self.axes.children],
+                repeats=self.repeats.value,
+                seed=_whole(self.seed.value),
+            )
+            estimate = sweep.estimate()
+            needs = f"{len(sweep.grid.cells)} cells, {len(sweep)} takes: {estimate}."
+            budget.check(estimate)
+        except VoicelabError as error:
+            problem = error
+        if not wanted():
+            return
+        self._show(problem, needs)
+        if problem is None:
+            self.sweep, self.budget = sweep, budget
+        self._changed()
+
+    def _show(self, problem: Exception | None, needs: str) -> None:
+        """Put what is wrong to its field, the rest below."""
+        left = list(problem.errors) if isinstance(problem, RequestInvalid) else []
+
+        def mark(control: w.DOMWidget, name: str, where: w.HTML | None = None) -> None:
+            mine = [item for item in left if item.field == name]
+            mark_wrong(control, mine)
+            if where is not None:
+                left[:] = [item for item in left if item not in mine]
+                _set(where, error_html(RequestInvalid(mine)) if mine else "")
+
+        # Of two axes of one name the later one is too many.
+        for row in reversed(self.axes.children):
+            mark(row.values, row.field.value, row.problem)
+        mark(self.texts, "text", self.texts_problem)
+        for name, control in self.limits.items():
+            mark(control, f"budget.{name}")
+        mark(self.seed, "seed")
+        rest = RequestInvalid(left) if left else None if isinstance(problem, RequestInvalid) else problem
+        _set(self.problem, error_html(rest) if rest is not None else "")
+        _set(self.estimate, f'<div role="status">{escape(needs)}</div>' if needs else "")
+
+
+def _set(place: w.HTML, html: str) -> None:
+    if place.value != html:
+        place.value = html
+
+
+def _limit(name: str) -> w.Text:
+    control = w.Text(
+        value=f"{_MOST}" if name == "requests" else "",
+        placeholder="no limit",
+        description=_LIMITS[name],
+        layout=w.Layout(width="210px"),
+        style={"description_width": "90px"},
+    )
+    control.add_class(f"voicelab-limit-{name}")
+    return control
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise RequestInvalid.of("seed", "Input should be a whole number, 0 or more", type="int_type") from None
+
+
+class ResultPanel(SavedOutput, TakesView):
+    """What a sweep has brought, to hear, look through and send on. ``result`` is the SweepResult it shows.
+
+    What is done with a selection is done with all takes that are shown where nothing is selected. ``frame()`` is the
+    table, measurements included. ``ballot`` has the votes of the blind test that was begun last. The notebook keeps
+    the table of takes that the result itself shows.
+    """
+
+    about = "a panel to hear, sort and compare its takes"
+
+    def __init__(
+        self,
+        result: SweepResult,
+        *,
+        metrics: Iterable[str | Metric] = SHOWN,
+        gone: Callable[[], object] = lambda: None,
+    ) -> None:
+        super().__init__(metrics=metrics, gone=gone)
+        self.ballot: Ballot | None = None
+        self.kind = w.Dropdown(options=[kind for kind in KINDS if kind != "MUSHRA"], layout={"width": "110px"})
+        self.kind.tooltip = "Kind of listening test"
+        self.over = w.Dropdown(description="over", layout=w.Layout(width="200px"), style={"description_width": "40px"})
+        self.test_button = button("Blind test", self.listening_test, "blind-test", icon="eye-slash")
+        self.folder = w.Text(
+            value="sweep", description="Folder", layout={"width": "240px"}, style={"description_width": "50px"}
+        )
+        self.export_button = button("Export", self.export, "export", icon="save")
+        self.export_button.tooltip = "Write the takes as they came, takes.csv and takes.html"
+        self.table_button = button("Table", self.show_table, "table", icon="table")
+        test = line(self.test_button, self.kind, self.over)
+        self.tools.children = (test, line(self.folder, self.export_button, self.table_button))
+        self.fill(result)
+
+    @property
+    def result(self) -> SweepResult:
+        """What there is so far."""
+        return self._live()
+
+    @property
+    def selection(self) -> SweepResult:
+        """The result with those takes only that are selected, or shown where none is, in the order of the grid."""
+        rows = self.selected or self.grid.work.shown
+        result, chosen = self.result, {row.id for row in rows}
+        return replace(result, outcomes=tuple(one for one in result.outcomes if _id(result.grid, one) in chosen))
+
+    def fill_from(self, live: Callable[[], SweepResult]) -> None:
+        """Use ``live``, which returns what has come so far, as the result."""
+        self._live = live
+
+    def fill(self, result: SweepResult) -> None:
+        """Show a result; takes that are not there yet wait."""
+        self.fill_from(lambda: result)
+        axes = result.grid.axes
+        names = [*(axis.name for axis in axes), *(("take",) if result.grid.repeats > 1 else ())]
+        rows = {row.id: row for row in waiting_rows(result.grid)}
+        rows |= {row.id: row for row in (row_of(outcome, result.grid) for outcome in result.outcomes)}
+        columns = (len(axes[-1]) if axes else 1) * result.grid.repeats
+        self.begin(rows.values(), names, columns)
+        self.over.options = [(field_label(axis.name), axis.name) for axis in axes]
+        self.over.value = axes[-1].name if axes else None
+        self.test_button.disabled = not axes
+
+    def listening_test(self) -> None:
+        """Ask about the selected takes blindly, below the grid; the votes go into a file beside the notebook."""
+
+        def ask() -> None:
+            test = self.selection.listening_test(self.kind.value, self.over.value)
+            path = Path(f"votes-{datetime.now(UTC):%Y%m%d-%H%M%S}.sqlite3")
+            ballot = Ballot(test, path)
+            # After the new one is there: if it cannot be made, the test on the page goes on.
+            self._close_ballot()
+            self.ballot = ballot
+            self.put_on_stage(ListeningWidget(self.ballot))
+            self.say(f"The votes go into {path}; analyse(ballot.test, ballot) unblinds them, with this panel's ballot.")
+
+        self.attempt(ask)
+
+    def close(self) -> None:
+        """Close the file of votes, and take everything off the page."""
+        self._close_ballot()
+        super().close()
+
+    def _close_ballot(self) -> None:
+        # Also called for a panel that could not be made.
+        ballot: Ballot | None = getattr(self, "ballot", None)
+        if ballot is not None:
+            ballot.close()
+
+    def export(self) -> Task:
+        """Write the selected takes into the folder, in a thread."""
+        folder, selection, metrics = Path(self.folder.value), self.selection, self.grid.work.metrics
+        self.export_button.disabled = True
+        self.say(f"Writing {len(selection.takes)} takes to {folder} …")
+
+        def write() -> None:
+            try:
+                selection.export(folder)
+                write_page(selection, folder / "takes.html", metrics)
+                self.say(f"{len(selection.takes)} takes are in {folder}: audio, takes.csv and takes.html.")
+            finally:
+                self.export_button.disabled = False
+
+        return self.in_background(write, "export")
+
+    def frame(self) -> pd.DataFrame:
+        """Return the table of all takes with their measurements, those that are made; ``frame`` of a result has more."""
+        # Of a sweep that runs, each look at the result is another one.
+        result = self.result
+        frame = result.frame()
+        figures = {row.id: row.figures for row in self.grid.work.rows}
+        ids = [_id(result.grid, outcome) for outcome in result.outcomes]
+        for metric in self.grid.work.metrics:
+            frame[metric.name] = [figures.get(key, {}).get(metric.name, float("nan")) for key in ids]
+        return frame
+
+    def show_table(self) -> None:
+        """Show the table below the grid; ``frame()`` returns it."""
+
+        def show() -> None:
+            frame = self.frame().drop(columns=["key", "digest"])
+            note = f"<p>{len(frame)} rows, the first {_ROWS} are here; <code>panel.frame()</code> is the DataFrame.</p>"
+            rows = frame.head(_ROWS).astype(object).itertuples(index=False)
+            html = table(list(frame.columns), ([_plain(value) for value in row] for row in rows))
+            box = w.HTML(f'<div style="overflow:auto;max-height:420px">{note}{html}</div>')
+            box.add_class("voicelab-table")
+            self.put_on_stage(box)
+
+        self.attempt(show)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.result!r})"
+
+    def saved_output(self) -> Mapping[str, str]:
+        """Return the table of the takes that there are."""
+        return result_bundle(self.result) if self.result.outcomes else {}
+
+
+class SweepPanel(SavedOutput, Panel):
+    """A sweep to be typed, estimated, run and heard. The work is done in threads, the kernel stays free.
+
+    ``sweep`` is what is typed (None while it is wrong), ``result`` what has come. What is made is kept: a run that was
+    cancelled goes on where it was. ``close()`` stops all and takes the panel off the page; the run stops too when
+    no page has shown the panel for some seconds. Once a run is over the notebook keeps the table of its takes.
+    """
+
+    about = "a panel to type the axes of a sweep, see what it needs, run it and hear its takes"
+
+    def __init__(self, sweep: Sweep, *, metrics: Iterable[str | Metric] = SHOWN) -> None:
+        self._run: Run | None = None
+        self._follower: Task | None = None
+        self.run_button = button("Run", self.run, "run", button_style="primary", icon="play", disabled=True)
+        self.pause_button = button("Pause", self.pause, "pause", icon="pause", disabled=True)
+        self.cancel_button = button("Cancel", self.cancel, "cancel-sweep", icon="stop", disabled=True)
+        self.progress = ProgressLine()
+        self.takes = ResultPanel(SweepResult(sweep.grid, (), "cancelled"), metrics=metrics, gone=self.cancel)
+        self.takes.layout.display = "none"
+        self.form = _SweepForm(sweep, self._form_changed)
+        controls = line(self.run_button, self.pause_button, self.cancel_button, self.progress)
+        super().__init__("sweep-panel", [self.form, controls, self.message, self.takes])
+
+    @property
+    def sweep(self) -> Sweep | None:
+        """The sweep that is typed; None while something is wrong with it."""
+        return self.form.sweep
+
+    @property
+    def result(self) -> SweepResult:
+        """What has come so far."""
+        return self.takes.result
+
+    @property
+    def ballot(self) -> Ballot | None:
+        """The votes of the blind test that was begun last."""
+        return self.takes.ballot
+
+    def run(self) -> Run | None:
+        """Do what the Run button does; returns the work, or None when the form has an error."""
+        sweep = self.form.sweep
+        if self._run is not None and self._run.state in {"running", "paused"}:
+            return self._run
+        if sweep is None:
+            return None
+        grid, work = sweep.grid, self.takes.grid.work
+        self.show_error(None)
+        self.takes.fill(SweepResult(grid, (), "running"))
+        try:
+            run = sweep.start(budget=self.form.budget, listener=lambda one: work.put([row_of(one, grid)]))
+        except VoicelabError as error:
+            self.show_error(error)
+            return None
+        self.takes.fill_from(lambda: sweep.result(run))
+        self.takes.layout.display = None
+        self._run = run
+        self._follower = self.in_background(lambda: self._follow(run, sweep), "panel")
+        return run
+
+    def pause(self) -> None:
+        """Do what the Pause button does: start no more takes, or go on."""
+        if self._run is not None:
+            if self._run.state == "paused":
+                self._run.unpause()
+            else:
+                self._run.pause()
+            self._update_buttons()
+
+    def cancel(self) -> None:
+        """Do what the Cancel button does: break off what runs, keep what is made."""
+        if self._run is not None:
+            self._run.cancel()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until a run is over and shown, at most ``timeout`` seconds; returns whether it is."""
+        return self._follower is None or self._follower.wait(timeout)
+
+    def close(self) -> None:
+        """Stop the work and take the panel off the page."""
+        if hasattr(self, "form"):
+            self.cancel()
+        super().close()
+
+    def _form_changed(self) -> None:
+        # The form calls it while it is being made, too.
+        if hasattr(self, "form"):
+            self._update_buttons()
+        else:
+            self.run_button.disabled = True
+
+    def _update_buttons(self) -> None:
+        state = self._run.state if self._run is not None else ""
+        active = state in {"running", "paused"}
+        wanted = {
+            (self.run_button, "disabled"): active or self.form.sweep is None,
+            (self.run_button, "description"): "Resume" if state in {"cancelled", "over budget"} else "Run",
+            (self.pause_button, "disabled"): not active,
+            (self.pause_button, "description"): "Continue" if state == "paused" else "Pause",
+            (self.cancel_button, "disabled"): not active,
+        }
+        for (control, trait), value in wanted.items():
+            if getattr(control, trait) != value:
+                setattr(control, trait, value)
+
+    def _follow(self, run: Run, sweep: Sweep) -> None:
+        """Show how far a run is, until it is over; in a thread of its own."""
+        over, begun = False, set[int]()
+        while not over:
+            try:
+                over = run.wait(_TICK_S)
+            except Exception as error:  # noqa: BLE001 (the run itself failed: the user is told)
+                over = True
+                self.show_error(error)
+            begun = self._mark_running(run, sweep.grid, begun)
+            self._update_buttons()
+            progress = run.progress
+            left = f", about {progress.remaining_s:.0f} s left" if progress.remaining_s else ""
+            self.progress.show(f"{progress}{left}", progress.done / max(len(sweep), 1), "info")
+        styles = {"done": "success", "cancelled": "warning", "over budget": "warning"}
+        self.progress.show(style="danger" if run.progress.failed else styles.get(run.state, "danger"))
+        self.update_saved_output()
+
+    def _mark_running(self, run: Run, grid: Grid, before: set[int]) -> set[int]:
+        """Let the takes that are being made say so, and those wait again that were broken off."""
+        work = self.takes.grid.work
+        now = {place(grid, job.cell.index, job.repeat) for job in run.running}
+        states: tuple[tuple[set[int], RowState], ...] = ((now - before, "running"), (before - now, "waiting"))
+        for keys, state in states:
+            rows = [row for key in keys if (row := work.row(key)) is not None]
+            # One that has come meanwhile is left as it is.
+            work.mark([row for row in rows if row.state in {"waiting", "running"}], state)
+        return now
+
+    def __repr__(self) -> str:
+        return f"SweepPanel({self.form.sweep or self.result!r})"
+
+    def saved_output(self) -> Mapping[str, str]:
+        """Return the table of the takes that there are."""
+        return self.takes.saved_output()
+
+
+def _id(grid: Grid, outcome: Outcome) -> int:
+    return place(grid, outcome.job.cell.index, outcome.job.repeat)
+
+
+def _plain(value: object) -> str:
+    """Return a value of a DataFrame in a few characters; "" for what is missing."""
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.4g}"
+    return "" if value is None else str(value)

@@ -1,0 +1,207 @@
+"""A Sweep and its result without widgets: tables for a notebook, and one HTML page that needs nothing else.
+
+In a notebook's tables there are no figures of time (real-time factor, first audio), nor whether a take came from the
+cache: they differ from one run to the next, and a committed notebook is compared with a new one.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import Final, TextIO
+
+from voicelab.audio.clip import Clip
+from voicelab.errors import StoreError, VoicelabError
+from voicelab.experiments.metrics import METRICS, Metric, measure_rows
+from voicelab.experiments.metrics.measure import resolve
+from voicelab.experiments.sweeps.axes import short_name
+from voicelab.experiments.sweeps.budget import estimate
+from voicelab.experiments.sweeps.result import SweepResult
+from voicelab.experiments.sweeps.rows import row_of
+from voicelab.experiments.sweeps.run import Outcome
+from voicelab.experiments.sweeps.sweep import Sweep
+from voicelab.views.bundles import (
+    BUDGET,
+    INK,
+    Cell,
+    audio_element,
+    embedded_audios,
+    error_html,
+    format_figure,
+    small_print,
+    table,
+    table_row,
+)
+
+__all__ = ["SHOWN", "result_bundle", "sweep_bundle", "write_page"]
+
+SHOWN: Final = ("duration", "loudness", "word_rate")
+"""Metrics under each take, when none are named."""
+
+_ROWS: Final = 60
+_VALUES: Final = 8
+_PAGE_BITRATE: Final = 64
+_STYLE: Final = """
+:root { color-scheme: light dark; }
+body { font: 14px system-ui, sans-serif; margin: 1.5rem; }
+table { border-collapse: collapse; }
+th, td { padding: 4px 10px; text-align: left; border-bottom: 1px solid #8886; }
+th { position: sticky; top: 0; background: Canvas; }
+th button { all: unset; cursor: pointer; font-weight: 600; }
+th button:focus-visible { outline: 2px solid #d55e00; }
+td.number { font-variant-numeric: tabular-nums; text-align: right; }
+.trouble { color: light-dark(#b71c1c, #ff8a80); }
+"""
+# By numbers where both cells have one; what has no value goes last either way.
+_SCRIPT: Final = """
+for (const [column, head] of document.querySelectorAll("th").entries()) {
+  const button = head.querySelector("button");
+  if (button) button.onclick = () => {
+    const down = head.getAttribute("aria-sort") === "ascending";
+    for (const other of document.querySelectorAll("th")) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const body = document.querySelector("tbody");
+    const key = (row) => row.cells[column]?.dataset.value ?? "";
+    const rows = [...body.rows].sort((a, b) => {
+      const [x, y] = [key(a), key(b)];
+      if (x === "" || y === "") return (x === "") - (y === "");
+      const order = isNaN(x) || isNaN(y) ? x.localeCompare(y) : x - y;
+      return down ? -order : order;
+    });
+    body.append(...rows);
+  };
+}
+"""
+
+
+def sweep_bundle(sweep: Sweep) -> dict[str, str]:
+    """Return what a sweep will do: its axes, how many takes, and what all of them need. Nothing runs."""
+    jobs = sweep.jobs()
+    needed = estimate(jobs, {name: backend.capabilities for name, backend in sweep.backends.items()})
+    rows = [(short_name(axis.name), len(axis), _some(axis.labels)) for axis in sweep.axes]
+    if sweep.repeats > 1:
+        rows.append(("takes of each", sweep.repeats, f"seeds drawn from {sweep.seed}"))
+    axes = table(("axis", "values", ""), rows)
+    html = f"<div>{escape(repr(sweep))}</div>{axes}<div>In all: {escape(str(needed))}.</div>"
+    note = f'<div style="color:{INK}">Nothing has run: <code>run()</code> does, <code>panel()</code> shows it.</div>'
+    return {"text/html": small_print(html + note), "text/plain": f"{sweep!r}\nIn all: {needed}."}
+
+
+def result_bundle(result: SweepResult) -> dict[str, str]:
+    """Return a table of the takes: a player and a few figures for each, errors where they happened.
+
+    The sound of all players together stays within ``BUDGET``; where it bites, the table says for how many.
+    """
+    outcomes = result.outcomes[:_ROWS]
+    clips, problems = _clips(outcomes)
+    sounds, note = embedded_audios(list(clips.values()), BUDGET)
+    audio = dict(zip(clips, sounds, strict=True))
+    figures = dict(zip(clips, measure_rows(clips.values(), SHOWN), strict=True)) if clips else {}
+    axes = [axis.name for axis in result.grid.axes]
+    several = result.grid.repeats > 1
+    units = {name: METRICS[name].unit for name in SHOWN}
+    heads = [*map(short_name, axes), *(("take",) if several else ()), ""]
+    heads += [f"{name}, {unit}".rstrip(", ") for name, unit in units.items()]
+    rows = []
+    for place, outcome in enumerate(outcomes):
+        row: list[object] = [_short(outcome.job.cell.labels[name]) for name in axes]
+        row += [outcome.job.repeat + 1] if several else []
+        if place in clips:
+            row.append(
+                Cell(
+                    audio_element(data, "height:30px;width:220px", preload="metadata") if (data := audio[place]) else ""
+                )
+            )
+            row += [format_figure(figures[place][name], unit) for name, unit in units.items()]
+        else:
+            row.append(Cell(error_html(problems[place])))
+        rows.append(row)
+    left = len(result.outcomes) - len(outcomes)
+    if left > 0:
+        note += f"; {left} more takes are not shown: panel() shows all, export() writes them"
+    html = f'<div>{escape(repr(result))}</div>{table(heads, rows)}<div role="note" style="color:{INK}">'
+    return {"text/html": small_print(f"{html}{escape(note)}</div>"), "text/plain": repr(result)}
+
+
+def _clips(outcomes: Iterable[Outcome]) -> tuple[dict[int, Clip], dict[int, Exception]]:
+    """Return the clips by their places, and what went wrong in the other places."""
+    clips: dict[int, Clip] = {}
+    problems: dict[int, Exception] = {}
+    for place, outcome in enumerate(outcomes):
+        if outcome.error is not None:
+            problems[place] = outcome.error
+        elif outcome.take is not None:
+            try:
+                clips[place] = outcome.take.clip()
+            except VoicelabError as error:
+                problems[place] = error
+    return clips, problems
+
+
+def _some(labels: Sequence[str]) -> str:
+    shown = " · ".join(_short(label) for label in labels[:_VALUES])
+    return shown if len(labels) <= _VALUES else f"{shown} · … · {_short(labels[-1])}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def write_page(result: SweepResult, path: str | Path, metrics: Iterable[str | Metric] = SHOWN) -> Path:
+    """Write all takes of a result, with their sound, axes and measurements, into one HTML file; return its path.
+
+    The sound is mp3 of 64 kbit/s, so that a page of a hundred sentences is some 4 MB; ``export`` has the originals.
+    Raises StoreError when it cannot be written, RequestInvalid for an unknown metric.
+    """
+    path, chosen = Path(path), resolve(metrics)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", encoding="utf-8") as file:
+            _write(result, file, chosen)
+    except OSError as error:
+        if isinstance(error, VoicelabError):
+            raise
+        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
+    return path
+
+
+def _write(result: SweepResult, file: TextIO, metrics: tuple[Metric, ...]) -> None:
+    axes = [axis.name for axis in result.grid.axes]
+    heads = [*map(short_name, axes), "take", "", *(f"{metric.name} {metric.unit}".strip() for metric in metrics)]
+    cells = "".join(
+        f'<th scope="col"><button>{escape(head)}</button></th>' if head else '<th scope="col">sound</th>'
+        for head in heads
+    )
+    title = escape(repr(result))
+    file.write(
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>"
+        f"<p>Sound: mp3, {_PAGE_BITRATE} kbit/s, as loud as it was made. A click on a heading sorts.</p>"
+        f"<table><thead><tr>{cells}</tr></thead><tbody>\n"
+    )
+    # Row by row: a page of thousands of takes would not fit into memory.
+    for outcome in result.outcomes:
+        row = row_of(outcome, result.grid)
+        labels = [row.labels[name] for name in axes] + [str(outcome.job.repeat + 1)]
+        parts = [_sortable(label, label) for label in labels]
+        if row.hear is None:
+            parts.append(Cell(escape(row.error), 'class="trouble"'))
+        else:
+            clip = row.hear()
+            (measured,) = measure_rows((clip,), metrics)
+            data = base64.b64encode(clip.to_bytes("mp3", bitrate=_PAGE_BITRATE)).decode("ascii")
+            parts.append(Cell(audio_element(data, "height:32px;width:230px", preload="metadata"), ""))
+            parts += [_figure_cell(measured[metric.name], metric) for metric in metrics]
+        file.write(table_row(parts, len(heads)) + "\n")
+    file.write(f"</tbody></table><script>{_SCRIPT}</script></body></html>\n")
+
+
+def _sortable(text: str, value: str, kind: str = "") -> Cell:
+    return Cell(escape(text), f'class="{kind}" data-value="{escape(value)}"')
+
+
+def _figure_cell(value: float, metric: Metric) -> Cell:
+    text = format_figure(value, metric.unit)
+    return _sortable(text, "" if text == "–" else repr(value), "number")
