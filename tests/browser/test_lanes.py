@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from voicelab.audio.clip import Clip
-from voicelab.views.player import inlined
-from voicelab.views.player import Scale, spectrum_bytes
+from voicelab.views.player import Scale, inlined, spectrum_bytes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

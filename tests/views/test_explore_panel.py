@@ -24,6 +24,7 @@ from voicelab.views.explore_panel import (
     knob,
     voice_choices,
 )
+from voicelab.views.takes import TakesView
 
 TEXT = "Twelve notes"
 
@@ -41,6 +42,11 @@ def explore() -> Iterator[Callable[..., ExplorePanel]]:
     yield make
     for panel in made:
         panel.close()
+
+
+def takes_of(panel: ExplorePanel) -> TakesView:
+    assert panel.takes is not None
+    return panel.takes
 
 
 def turn(panel: ExplorePanel, name: str, value: object) -> None:
@@ -118,8 +124,8 @@ def test_the_newest_release_breaks_off_the_take_before(explore: Callable[..., Ex
     assert panel.wait()
     until(lambda: backend.open == 0)
     assert [request.temperature for request, _, _ in backend.asked] == [0.1, 0.9]
-    assert panel.takes.grid.work.settled(10)
-    assert [row.labels for row in panel.takes.grid.work.rows] == [{"take": "2", "temperature": "0.9"}]
+    assert takes_of(panel).grid.work.settled(10)
+    assert [row.labels for row in takes_of(panel).grid.work.rows] == [{"take": "2", "temperature": "0.9"}]
     assert panel.clip is not None
     assert len(panel.player) == len(panel.clip)
 
@@ -140,21 +146,21 @@ def test_takes_stay_are_compared_and_called_back(explore: Callable[..., ExploreP
         assert panel.wait()
     panel.text.value = "Other words."
     assert panel.wait()
-    rows = panel.takes.grid.work.rows
+    rows = takes_of(panel).grid.work.rows
     assert [row.name for row in rows] == [
         "take=1, temperature=0.1",
         "take=2, temperature=0.5",
         "take=3, temperature=0.9",
         "take=4, text=Other words., temperature=0.9",
     ]
-    panel.takes.grid.selected = [1, 2]
-    panel.takes.compare()
-    assert panel.takes.stage.children[0].comparison.names == ("take=1, temperature=0.1", "take=2, temperature=0.5")
+    takes_of(panel).grid.selected = [1, 2]
+    takes_of(panel).compare()
+    assert takes_of(panel).stage.children[0].comparison.names == ("take=1, temperature=0.1", "take=2, temperature=0.5")
     panel.recall()
     assert (panel.text.value, panel.knobs.controls["temperature"].value) == (TEXT, 0.1)
     assert panel.code == f"lab.speak({TEXT!r}, temperature=0.1)"
     assert panel.wait()
-    assert len(panel.takes.grid.work.rows) == 4, "calling back does not speak"
+    assert len(takes_of(panel).grid.work.rows) == 4, "calling back does not speak"
 
 
 @pytest.mark.parametrize("value", ["seven", "1.5", "-1", str(2**63)])
@@ -191,13 +197,17 @@ def test_an_empty_text_and_a_failing_backend_are_said(explore: Callable[..., Exp
 def test_cancel_and_a_page_that_has_gone_stop_the_take(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend(lambda _: time.sleep(0.05))
     panel = explore(backend)
-    for stop in (panel.cancel, lambda: panel.takes.grid._on_message(None, {"kind": "gone"}, [])):
+    stops: tuple[Callable[[], object], ...] = (
+        panel.cancel,
+        lambda: takes_of(panel).grid._on_message(None, {"kind": "gone"}, []),
+    )
+    for stop in stops:
         panel.speak()
         until(lambda: backend.open == 1)
         stop()
         until(lambda: backend.open == 0)
         until(lambda: "cancelled" in panel.status)
-    assert panel.takes.grid.work.rows == ()
+    assert takes_of(panel).grid.work.rows == ()
 
 
 def test_cancel_takes_back_what_has_not_begun(explore: Callable[..., ExplorePanel]) -> None:

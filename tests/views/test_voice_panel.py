@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -51,14 +50,6 @@ class Keeper(ToneBackend):
         return super().synthesize(request, model=model, seed=seed)
 
 
-class Maker:
-    """Hears what a voice would be made of."""
-
-    def create_voice(self, title: str, voices: Sequence[bytes], *, texts: Sequence[str], **fields: Any) -> VoiceModel:
-        self.heard = (title, voices, {"texts": texts, **fields})
-        return Keeper().create_voice(VoiceCreate.build(title=title, voices=tuple(voices), visibility="private"))
-
-
 @pytest.fixture(autouse=True)
 def _nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOICELAB_RECOGNIZER", "none")
@@ -70,8 +61,13 @@ def told() -> list[int]:
 
 
 @pytest.fixture
-def work(told: list[int]) -> VoiceDraft:
-    return VoiceDraft(Maker(), told.append)
+def keeper() -> Keeper:
+    return Keeper()
+
+
+@pytest.fixture
+def work(told: list[int], keeper: Keeper) -> VoiceDraft:
+    return VoiceDraft(Lab(keeper), told.append)
 
 
 def test_what_is_added_is_listened_to(work: VoiceDraft, told: list[int]) -> None:
@@ -84,7 +80,7 @@ def test_what_is_added_is_listened_to(work: VoiceDraft, told: list[int]) -> None
     assert any("no transcript" in note for note in one.notes)
 
 
-def test_a_transcript_that_was_written_is_kept_and_goes_along(work: VoiceDraft) -> None:
+def test_a_transcript_that_was_written_is_kept_and_goes_along(work: VoiceDraft, keeper: Keeper) -> None:
     first, second = work.add("a.wav", SPEECH), work.add("b.wav", SPEECH)
     work.write(first, "Written before it was heard.")
     assert work.wait()
@@ -92,11 +88,10 @@ def test_a_transcript_that_was_written_is_kept_and_goes_along(work: VoiceDraft) 
     assert work.wait()
     assert [one.written for one in work.recordings] == [True, True]
     work.create("Ada")
-    maker = work._lab
-    assert isinstance(maker, Maker)
-    title, voices, fields = maker.heard
-    assert (title, voices) == ("Ada", [SPEECH, SPEECH])
-    assert fields == {"texts": ["Written before it was heard.", "Corrected."], "enhance_audio_quality": False}
+    made = keeper.created
+    assert made is not None
+    assert (made.title, made.voices) == ("Ada", (SPEECH, SPEECH))
+    assert (made.texts, made.enhance_audio_quality) == (("Written before it was heard.", "Corrected."), False)
 
 
 def test_what_is_said_is_recognised_and_a_correction_compared_with_the_sound(
@@ -143,7 +138,7 @@ def test_what_cannot_be_used_is_told_and_stands_in_the_way(work: VoiceDraft) -> 
 
 
 def test_too_many_are_told_before_anything_is_made(work: VoiceDraft) -> None:
-    work._listen = lambda *_, **__: {}  # type: ignore[method-assign]
+    work._analyse = lambda *_, **__: {}  # type: ignore[method-assign]
     for _ in range(MAX_FILES + 1):
         work.add("a.wav", SPEECH)
     assert work.wait()
