@@ -124,7 +124,7 @@ def test_the_newest_release_breaks_off_the_take_before(explore: Callable[..., Ex
     assert panel.wait()
     until(lambda: backend.open == 0)
     assert [request.temperature for request, _, _ in backend.asked] == [0.1, 0.9]
-    assert takes_of(panel).grid.work.settled(10)
+    assert takes_of(panel).grid.work.settled(60)
     assert [row.labels for row in takes_of(panel).grid.work.rows] == [{"take": "2", "temperature": "0.9"}]
     assert panel.clip is not None
     assert len(panel.player) == len(panel.clip)
