@@ -105,7 +105,7 @@ class _Service:
         return json_response({"status": "ready", "backend": asdict(self._backend.capabilities)})
 
     async def describe(self, _: Request) -> Response:
-        """Answer with the OpenAPI document. It tells nothing but what the interface says; no key is needed."""
+        """Answer with the OpenAPI document, for which no key is needed."""
         return json_response(self._document)
 
     async def speech(self, request: Request) -> Response:
@@ -174,7 +174,7 @@ class _Service:
 class ServiceMiddleware:
     """Wraps an application: each answer gets an id and a line in the log; a stopping service answers 503. For one event loop.
 
-    Each answer carries an ``x-request-id``, under which a caller's report can be found in our log.
+    Each answer carries an ``x-request-id``, which finds a request that a caller reports in our log.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -248,8 +248,8 @@ def _model(request: Request, capabilities: Capabilities) -> Model:
     values = request.headers.getlist("model")
     model = check_model(values[0] if values else None)
     if len(set(values)) > 1 or model not in capabilities.models:
-        known = " or ".join(repr(name) for name in capabilities.models)
-        raise RequestInvalid.of("model", f"Input should be {known}", type="literal_error", in_="header")
+        allowed = " or ".join(repr(name) for name in capabilities.models)
+        raise RequestInvalid.of("model", f"Input should be {allowed}", type="literal_error", in_="header")
     return model
 
 

@@ -69,7 +69,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """What is known of a key. It holds no secret.
+    """The record of a key. It holds no secret.
 
     ``prefix`` is the readable beginning of the secret; times are UTC; ``credit`` is the number of
     characters left, None when they are not counted.
@@ -94,7 +94,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key just made; ``secret`` is told this once and kept nowhere."""
+    """A new key; ``secret`` is shown this once and kept nowhere."""
 
     key: ApiKey
     secret: str = field(repr=False)
@@ -183,20 +183,20 @@ class KeyStore:
         revoked key changes nothing.
         """
         with self._writing() as db:
-            # The whole secret is taken too: it is what somebody who found it somewhere has at hand.
+            # The whole secret is taken too: it is what a person who finds a leaked key has at hand.
             rows = db.execute(
                 _ALL + " WHERE name = ? OR prefix = ? ORDER BY id",
                 (which, which[:_PREFIX] if which.startswith(_MARK) else which),
             ).fetchall()
-            found = [_read(row) for row in rows]
-            live = [key for key in found if key.revoked_at is None]
-            if not found:
+            matches = [_read(row) for row in rows]
+            live = [key for key in matches if key.revoked_at is None]
+            if not matches:
                 raise NotFound("there is no key of this name or prefix")
             if len(live) > 1:
                 prefixes = ", ".join(key.prefix for key in live)
                 raise RequestInvalid.of("key", f"several keys have this name; say which by its prefix: {prefixes}")
             if not live:
-                return found[-1]
+                return matches[-1]
             db.execute("UPDATE keys SET revoked_at = ? WHERE id = ?", (_seconds(_now()), live[0].id))
             return _read(db.execute(_ALL + " WHERE id = ?", (live[0].id,)).fetchone())
 
@@ -207,17 +207,17 @@ class KeyStore:
             raise refused
         with self._reading() as db:
             rows = db.execute(_WITH_DIGEST + " WHERE prefix = ?", (secret[:_PREFIX],)).fetchall()
-        found: ApiKey | None = None
-        # Every row is compared, and one even when there is none, so that time tells nothing.
+        key: ApiKey | None = None
+        # Every row is compared, and one even when there is none, so that the time taken says nothing.
         for *row, salt, digest in rows or [(None, b"", b"")]:
             if hmac.compare_digest(_digest(salt, secret), digest):
-                found = _read(row)
-        if found is None:
+                key = _read(row)
+        if key is None:
             raise refused
-        state = found.state(_now())
+        state = key.state(_now())
         if state != "active":
             raise AuthenticationError(f"The API key is {state}", status=401)
-        return found
+        return key
 
     def reserve(self, key: ApiKey, characters: int) -> None:
         """Take ``characters`` from a key's credit, all or nothing. Raises PaymentRequired.
@@ -296,15 +296,15 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _seconds(moment: datetime) -> int:
-    return int(moment.timestamp())
+def _seconds(time: datetime) -> int:
+    return int(time.timestamp())
 
 
-def _moment(seconds: int | None) -> datetime | None:
+def _time(seconds: int | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def _read(row: Sequence[Any]) -> ApiKey:
     number, name, prefix, created, expires, revoked, credit = row
-    made = datetime.fromtimestamp(created, UTC)
-    return ApiKey(number, name, prefix, made, _moment(expires), _moment(revoked), credit)
+    created_at = datetime.fromtimestamp(created, UTC)
+    return ApiKey(number, name, prefix, created_at, _time(expires), _time(revoked), credit)

@@ -1,7 +1,7 @@
 """A listening test as a page: several listeners, each in their own browser, one file of votes.
 
-Whoever reaches the page may vote, under whatever name they give: it is for a lab's own network. Nothing that
-the page is told says which sound is which.
+Everybody who reaches the page may vote, under any name: it is for a lab's own network. Nothing that the page
+receives says which sound is which.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _BUSY = "Too many voice models are being made; try again in a moment"
 
 def owner_of(key: ApiKey) -> str:
     """Return the name under which a key's voice models are kept: the same for ever, and no part of the key."""
-    # The number alone could come back in a key store made anew, and with it another's private voices.
+    # A new key store counts from 1 again: by the number alone, its keys would own the private voices of earlier ones.
     identity = f"{key.id} {key.prefix} {int(key.created_at.timestamp())}"
     return hashlib.sha256(identity.encode()).hexdigest()[:24]
 

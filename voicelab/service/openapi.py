@@ -1,6 +1,6 @@
 """The service described by itself: one table of operations, from which its routes and /openapi.json are both made.
 
-The document tells fields as the schemas do; nothing about a field is written here.
+Fields are described by the schemas; nothing about a field is written here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from voicelab.service.responses import Problem, Refusal
 __all__ = ["OPERATIONS", "SEED_HEADER", "Health", "Operation", "document"]
 
 SEED_HEADER: Final = "x-voicelab-seed"
-"""Request header with the seed, 0 to 2**63 - 1; the answer tells in it the seed in use, where there is one."""
+"""Request header with the seed, 0 to 2**63 - 1; the answer names in it the seed in use, where there is one."""
 
 _JSON: Final = "application/json"
 _MSGPACK: Final = "application/msgpack"
@@ -79,10 +79,10 @@ OPERATIONS: Final = (
         name="create",
         method="post",
         path="/model",
-        summary="Make a voice model of recordings.",
+        summary="Create a voice model from recordings.",
         body={"multipart/form-data": "VoiceCreate", _MSGPACK: "VoiceCreate"},
         success=201,
-        description="The voice model was made.",
+        description="The voice model was created.",
         answer={_JSON: "VoiceModel"},
         headers=("location",),
         errors=(*_SENDING, 501),
@@ -91,9 +91,9 @@ OPERATIONS: Final = (
         name="get",
         method="get",
         path="/model/{id}",
-        summary="Look at a voice model.",
+        summary="Get a voice model.",
         parameters=("id",),
-        description="Its record.",
+        description="The record of the voice model.",
         answer={_JSON: "VoiceModel"},
         errors=_READING,
     ),
@@ -101,7 +101,7 @@ OPERATIONS: Final = (
         name="cover",
         method="get",
         path="/model/{id}/cover",
-        summary="Look at the cover image of a voice model.",
+        summary="Get the cover image of a voice model.",
         parameters=("id",),
         description="The image, as it was uploaded.",
         answer=dict.fromkeys(_IMAGES),
@@ -111,9 +111,9 @@ OPERATIONS: Final = (
         name="sample",
         method="get",
         path="/model/{id}/samples/{number}",
-        summary="Listen to a sample of a voice model.",
+        summary="Get a sample of a voice model.",
         parameters=("id", "number"),
-        description="The recording, as the voice was made of it.",
+        description="The recording, as it was used to make the voice.",
         answer={"audio/wav": None},
         errors=_READING,
     ),
@@ -121,8 +121,8 @@ OPERATIONS: Final = (
         name="health",
         method="get",
         path="/health",
-        summary="Ask whether the service is ready, and what speaks in it.",
-        description="It is ready.",
+        summary="Whether the service is ready, and what its backend declares.",
+        description="The service is ready.",
         answer={_JSON: "Health"},
         errors=(503,),
         open=True,
@@ -131,7 +131,7 @@ OPERATIONS: Final = (
         name="describe",
         method="get",
         path="/openapi.json",
-        summary="Read this document.",
+        summary="Get this document.",
         description="This document.",
         answer={_JSON: "Document"},
         errors=(503,),
@@ -141,9 +141,9 @@ OPERATIONS: Final = (
 """What the service answers."""
 
 _ERRORS: Final = {
-    401: "There is no API key, or it is not accepted. Nothing else was looked at.",
+    401: "The API key is missing or not accepted. This is checked before anything else.",
     402: "The credit of the API key does not cover the request.",
-    404: "It is unknown, or private to somebody else; the two are not told apart.",
+    404: "Unknown, or private to another caller; the answer is the same for both.",
     408: "The request did not arrive in time.",
     413: "The body, or a file in it, is too large.",
     415: "The content type is none of those listed, or the body is compressed.",

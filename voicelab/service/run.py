@@ -21,7 +21,7 @@ from voicelab.service.server import ReadyServer, ServiceServer
 __all__ = ["LOOPBACK", "PORT", "in_thread", "listen", "running", "serve"]
 
 LOOPBACK = "127.0.0.1"
-"""Where the service listens unless it is told otherwise: nobody but this machine can call it."""
+"""Where the service listens by default: only this machine can call it."""
 PORT = 8707
 
 _LOG = logging.getLogger("voicelab.service")

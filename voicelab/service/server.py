@@ -1,7 +1,7 @@
 """uvicorn with deadlines: connections that no caller can hold for ever, and a stop that finishes what is running.
 
 The only module that builds on parts of uvicorn which are not documented. uvicorn waits without end for the head of a
-request, for the rest of a body that nobody reads any more, and for a reader who takes nothing of what is left
+request, for the rest of a body after the answer was sent, and for a reader who does not read the end of an answer
 when a connection is closed; it answers what is no HTTP with text rather than ``{status, message}``; and it stops
 listening before its requests have ended. No setting of it changes any of these, and other servers have the same
 gaps, so its protocol and its server are subclassed here. ``.ci/next`` runs the tests of this package against
@@ -48,7 +48,7 @@ class _Connection(H11Protocol):
         super().__init__(*args, **kwargs)
         self._inner: Any = self.app
         self.app = self._answered
-        self.access_log = False  # ours hides keys in paths; uvicorn's looks only whether somebody listens
+        self.access_log = False  # our own log hides keys in paths; uvicorn's does not
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -127,7 +127,7 @@ class _Connection(H11Protocol):
                 self.transport.write(self.conn.send(event) or b"")
         cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever uvicorn declares
         if cycle is not None and not cycle.response_complete:
-            # Whoever is working on this request learns that nobody hears the answer.
+            # The application that works on this request learns that its caller is gone.
             cycle.disconnected = True
             cycle.message_event.set()
         self.transport.close()
@@ -169,7 +169,7 @@ class ServiceServer(ReadyServer):
         self._stop_by: float | None = None
 
     async def on_tick(self, counter: int) -> bool:
-        """Look, ten times a second, whether the service has been told to stop and its requests have ended."""
+        """Look, ten times a second, whether the service is to stop and its requests have ended."""
         if self._stop_by is not None:
             left = self._stop_by - time.monotonic()
             if left <= 0 or not self._app.active:

@@ -83,7 +83,7 @@ class SpeechResponse(Response):
         try:
             await asyncio.wait({work, left}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Also when the server itself is told to stop and cancels this call.
+            # Also when the server itself stops and cancels this call.
             left.cancel()
             if not work.done():
                 work.cancel()
