@@ -6,20 +6,20 @@
     ├── ServiceError                       a service answered with an error, or not at all
     │   ├── AuthenticationError            401: no key, or one that is not accepted
     │   ├── PaymentRequired                402: a charging condition is not met
-    │   ├── NotFound (LookupError)         404: unknown, or private to somebody else
+    │   ├── NotFound (LookupError)         404: unknown, or private to another caller
     │   ├── ServiceUnavailable             503, other 5xx, refused connections
     │   ├── ServiceTimeout (TimeoutError)  no answer within the time allowed
     │   └── StreamTruncated                the audio ended early; ``.partial`` is what did arrive
     ├── AudioError (ValueError)            audio that cannot be read or written
-    ├── Cancelled                          the caller asked for the work to stop
+    ├── Cancelled                          the work was stopped on request
     ├── StoreError (OSError)               what is kept on this machine's disk is missing, damaged or in use
     └── EngineError (RuntimeError)         the local engine failed
         ├── EngineUnavailable              it cannot serve now (no memory, started anew); try again
         ├── WeightsError                   weights are missing or damaged
         └── MissingExtra (ImportError)     an optional dependency is not installed
 
-Each class also inherits the builtin that fits it, so that ``except ValueError`` written by somebody
-who has never heard of voicelab still catches a bad value. No message ever holds a secret.
+Each class also inherits the builtin that fits it, so that ``except ValueError`` in code that does not
+import voicelab still catches a bad value. No message ever holds a secret.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class PaymentRequired(ServiceError):
 
 
 class NotFound(ServiceError, LookupError):
-    """404: the thing is unknown, or private to somebody else (the two are not told apart)."""
+    """404: the thing is unknown, or private to another caller; the answer is the same."""
 
 
 class ServiceUnavailable(ServiceError):
@@ -213,7 +213,7 @@ class AudioError(VoicelabError, ValueError):
 
 
 class Cancelled(VoicelabError):
-    """The caller asked for the work to stop, and it did."""
+    """The work was stopped because the caller cancelled it."""
 
 
 class StoreError(VoicelabError, OSError):

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.audio.clip import Clip
-from voicelab.errors import AudioError
+from voicelab.errors import ArgumentError
 
 __all__ = ["Contour", "Digest", "Spectrum", "digest", "energy", "f0", "mel", "spectrogram"]
 
@@ -22,7 +22,7 @@ _FLOOR_DB = -120.0
 _F0_RATE = 16_000
 # A frame is voiced when it resembles itself one period later at least this much, and is not much
 # fainter than the loudest.
-_VOICED_LIKENESS, _VOICED_RANGE_DB = 0.6, 40.0
+_VOICED_SIMILARITY, _VOICED_RANGE_DB = 0.6, 40.0
 
 _Floats = npt.NDArray[np.float64]
 
@@ -44,8 +44,8 @@ class Contour:
     @property
     def median(self) -> float:
         """Median of the values that are numbers; NaN when there is none."""
-        known = self.values[np.isfinite(self.values)]
-        return float(np.median(known)) if known.size else math.nan
+        finite = self.values[np.isfinite(self.values)]
+        return float(np.median(finite)) if finite.size else math.nan
 
     @property
     def share(self) -> float:
@@ -75,7 +75,7 @@ class Spectrum:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A clip in a few figures that stay the same to within tolerances wherever it is made.
+    """A clip in a few figures that stay the same, within tolerances, on every machine.
 
     ``duration`` in seconds, ``level`` in dBFS (-inf for silence), ``f0`` the median pitch in Hz (None when
     nothing is voiced), ``mel`` the mean levels in dB of eight mel bands between 80 Hz and 8 kHz.
@@ -113,17 +113,17 @@ def f0(
 ) -> Contour:
     """Return the pitch in Hz, NaN where nothing is voiced.
 
-    ``yin`` (de Cheveigné & Kawahara 2002) takes milliseconds, its voicing comes from the likeness of
+    ``yin`` (de Cheveigné & Kawahara 2002) takes milliseconds, its voicing comes from the similarity of
     neighbouring periods; ``pyin`` (Mauch & Dixon 2014) smooths and decides voicing by a hidden Markov
-    model, takes a second for a few seconds of speech, and many more at first use. Raises AudioError for
+    model, takes a second for a few seconds of speech, and many more at first use. Raises ArgumentError for
     impossible bounds.
     """
     import librosa
 
     if not 20.0 <= fmin < fmax <= _F0_RATE / 4 or not 0.001 <= hop_s <= 1.0:
-        raise AudioError(f"f0: {fmin} to {fmax} Hz every {hop_s} s cannot be searched")
+        raise ArgumentError.of("f0", f"{fmin} to {fmax} Hz every {hop_s} s cannot be searched")
     if method not in ("yin", "pyin"):
-        raise AudioError(f"method: {method!r} is not 'yin' or 'pyin'")
+        raise ArgumentError.of("method", f"{method!r} is not 'yin' or 'pyin'")
     frame = 2 ** math.ceil(math.log2(3.0 * _F0_RATE / fmin))
     hop = round(hop_s * _F0_RATE)
     samples = clip.resample(_F0_RATE).samples.astype(np.float64)
@@ -141,16 +141,16 @@ def _voiced(samples: _Floats, pitch: _Floats, frame: int, hop: int) -> npt.NDArr
     half = frame // 4
     longest = int(_F0_RATE / pitch.min()) + 1
     padded = np.pad(samples, (half, half + longest))
-    likeness, power = np.zeros(len(pitch)), np.zeros(len(pitch))
+    similarity, power = np.zeros(len(pitch)), np.zeros(len(pitch))
     for index, hertz in enumerate(pitch):
         begin = index * hop
         lag = round(_F0_RATE / hertz)
         here, later = padded[begin : begin + 2 * half], padded[begin + lag : begin + lag + 2 * half]
         here = here[: later.size]
         power[index] = here @ here
-        likeness[index] = (here @ later) / math.sqrt(power[index] * (later @ later) + 1e-12)
+        similarity[index] = (here @ later) / math.sqrt(power[index] * (later @ later) + 1e-12)
     loud = power > power.max() * 10.0 ** (-_VOICED_RANGE_DB / 10.0)
-    voiced: npt.NDArray[np.bool_] = loud & (likeness >= _VOICED_LIKENESS)
+    voiced: npt.NDArray[np.bool_] = loud & (similarity >= _VOICED_SIMILARITY)
     return voiced
 
 
@@ -185,13 +185,13 @@ def mel(
 ) -> Spectrum:
     """Return the mel spectrogram in dB (Slaney's scale): (bands, frames).
 
-    ``fmax`` in Hz is half the rate when None. Raises AudioError for impossible bounds.
+    ``fmax`` in Hz is half the rate when None. Raises ArgumentError for impossible bounds.
     """
     import librosa
 
     top = clip.rate / 2 if fmax is None else min(fmax, clip.rate / 2)
     if bands < 1 or not 0.0 <= fmin < top:
-        raise AudioError(f"mel: {bands} bands from {fmin} to {top} Hz cannot be made")
+        raise ArgumentError.of("mel", f"there are no {bands} bands from {fmin} to {top} Hz")
     power, window, hop = _power(clip, window_s, hop_s)
     edges = librosa.mel_frequencies(n_mels=bands + 2, fmin=fmin, fmax=top)
     frequencies = librosa.fft_frequencies(sr=clip.rate, n_fft=window)
@@ -219,7 +219,7 @@ def digest(clip: Clip) -> Digest:
 
 def _frame_sizes(clip: Clip, window_s: float, hop_s: float) -> tuple[int, int]:
     if not 0.001 <= hop_s <= 1.0 or not 0.001 <= window_s <= 1.0:
-        raise AudioError(f"a window of {window_s} s every {hop_s} s is not within 1 ms to 1 s")
+        raise ArgumentError.of("window_s, hop_s", f"a window of {window_s} s every {hop_s} s is not within 1 ms to 1 s")
     return max(2, round(window_s * clip.rate)), max(1, round(hop_s * clip.rate))
 
 

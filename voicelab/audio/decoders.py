@@ -43,7 +43,7 @@ class _Codec(Protocol):
 def mono(frame: av.AudioFrame) -> Samples:
     """Return a decoded frame as one channel of float32; several channels are averaged.
 
-    Raises AudioError for kinds of samples that are not heard of and for values that are not finite.
+    Raises AudioError for other kinds of samples and for values that are not finite.
     """
     if frame.format.name.removesuffix("p") not in _SAMPLE_KINDS:
         raise AudioError(f"the audio has samples of a kind that cannot be read: {frame.format.name}")
@@ -181,9 +181,9 @@ def _after_the_end(data: bytes) -> bool:
 
 
 class _Mp3:
-    """Frames of MPEG layer III, past ID3 tags, without the encoder's delay where the stream tells it.
+    """Frames of MPEG layer III, without ID3 tags, and without the encoder's delay where the stream names it.
 
-    An information frame tells delay and padding, ours in a stream only the delay. Streams without one
+    An information frame names delay and padding, ours in a stream only the delay. Streams without one
     stay as they are, usually 1105 samples late.
     """
 
@@ -218,7 +218,7 @@ class _Mp3:
         return _join(parts)
 
     def _past_tags(self, data: bytes) -> bytes:
-        """Return what of ``data`` is no ID3 tag; tags are let go as they come, for they may be large."""
+        """Return what of ``data`` is no ID3 tag; they are dropped as they come, for they may be large."""
         while self._tag_left or data:
             passed = min(self._tag_left, len(data))
             self._tag_left -= passed
@@ -366,7 +366,7 @@ class OggReader:
 
 
 class _Opus:
-    """Ogg Opus; its header tells what to skip, the last page where to stop, so the length is exact."""
+    """Ogg Opus; its header says what to skip, the last page where to stop, so the length is exact."""
 
     def __init__(self) -> None:
         self.rate: int | None = None
@@ -401,7 +401,7 @@ class _Opus:
             self._read_head(packet)
         if number < 2 or self._context is None:
             return SILENT
-        # FFmpeg leaves the pre-skip out by itself, told by the header.
+        # FFmpeg leaves out the pre-skip that the header names.
         return _join([mono(frame) for frame in self._context.decode(Packet(packet))])
 
     def _read_head(self, packet: bytes) -> None:

@@ -34,7 +34,7 @@ __all__ = ["StreamEncoder", "header_bytes", "wav_header"]
 _WAV_HEADER_BYTES = 44
 
 UNKNOWN_SIZE = 0xFFFFFFFF
-"""What both size fields of a streamed WAV say: the length is not known yet."""
+"""What both size fields of a streamed WAV say: the length is still unknown."""
 
 _MP3_SCALE = {64: 0.95, 128: 0.95, 192: 0.97}
 """What LAME multiplies its input by at each bitrate, in kbit/s: its presets leave room for overshoots."""
@@ -56,7 +56,7 @@ def header_bytes(format: AudioFormat) -> int:
 
 
 def wav_header(rate: int, size: int | None = None) -> bytes:
-    """Return the 44 bytes before 16-bit mono samples; ``size`` is in bytes, None when not known yet."""
+    """Return the 44 bytes before 16-bit mono samples; ``size`` is in bytes, None while unknown."""
     if size is not None and size > UNKNOWN_SIZE - 37:
         raise AudioError(f"a WAV file holds at most 4 GiB, not {size} bytes")
     riff = UNKNOWN_SIZE if size is None else 36 + size
@@ -177,7 +177,7 @@ class _Opus:
         # the stream a fixed serial number instead of a random one, so that equal audio is equal bytes.
         options = {"page_duration": "100000", "flush_packets": "1", "fflags": "+bitexact"}
         self._container = av.open(self._sink, "w", format="ogg", options=options)
-        # Left to itself libopus gives a voice 100 kbit/s where 64 were asked for: pitched sound is dear to it.
+        # Unconstrained, libopus spends 100 kbit/s on a voice where the request says 64: pitched sound costs it more.
         coding = {"frame_duration": "20", "vbr": "constrained"}
         stream = self._container.add_stream("libopus", rate=rate, layout="mono", options=coding)
         stream.bit_rate = _OPUS_AUTOMATIC if bitrate < 0 else bitrate * 1000

@@ -37,9 +37,9 @@ __all__ = [
 Container = Literal["wav", "mp3", "flac", "ogg"]
 
 MAX_SECONDS = 300.0
-"""Seconds of audio that decode() takes unless told otherwise."""
+"""Seconds of audio that decode() takes by default."""
 MAX_BYTES = 50 * 2**20
-"""Bytes that decode() takes unless told otherwise."""
+"""Bytes that decode() takes by default."""
 
 # A forged rate would let millions of samples pass as seconds, so they are counted too.
 MAX_SAMPLES_PER_SECOND = 96_000
@@ -69,7 +69,7 @@ def encode(
 
 
 def sniff(data: bytes) -> Container:
-    """Tell wav, mp3, flac and ogg apart by their first bytes. Raises AudioError for anything else."""
+    """Return what the first bytes are the beginning of: wav, mp3, flac or ogg. Raises AudioError for anything else."""
     if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
         return "wav"
     if data[:4] == b"fLaC":
@@ -92,9 +92,9 @@ def read(
     """Decode a whole file: WAV, MP3, FLAC or Ogg; several channels are averaged.
 
     Args:
-        data: the file. Its first bytes tell what it is, and it is read as that and nothing else: a
+        data: the file. Its first bytes decide what it is, and it is read as that and nothing else: a
             playlist or a concat script, which could name other files, is refused.
-        format: what it must be; None takes any. pcm cannot be told by its bytes and must be named.
+        format: what it must be; None takes any. pcm has no marks and must be named.
         sample_rate: only for pcm, its rate in Hz; None is 44100.
         max_seconds: longer audio is refused, and so are more than 96,000 samples for each such second,
             whatever rate the file claims. None is no limit.

@@ -28,7 +28,7 @@ _RATES = (44100, 48000, 32000, 0)
 
 @dataclass(frozen=True, slots=True)
 class Mp3Info:
-    """Samples to leave out at the beginning, and samples that follow; None when that is not told."""
+    """Samples to leave out at the beginning, and samples that follow; None when the frame does not say."""
 
     skip: int
     length: int | None
@@ -38,7 +38,7 @@ def info_frame(first: bytes, frames: int | None = None, size: int | None = None,
     """Return the frame to put before ``first``, the first frame (or its header) of mono MPEG-1 layer III.
 
     ``frames``, ``size`` in bytes (this frame included) and ``padding`` in samples are left open in a
-    stream, whose end is not known yet.
+    stream, which has not ended yet.
     """
     header = bytearray(first[:4])
     # Without the padding byte that the first frame may have.

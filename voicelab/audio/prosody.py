@@ -58,9 +58,9 @@ class Limiter:
     def feed(self, samples: Samples) -> Samples:
         """Take samples, return those that are ready (about 6 ms later)."""
         self._waiting = np.concatenate((self._waiting, samples))
-        known = len(self._needed) - 1
+        measured = len(self._needed) - 1
         whole = self._waiting.size // self._block
-        fresh = self._waiting[known * self._block : whole * self._block].reshape(-1, self._block)
+        fresh = self._waiting[measured * self._block : whole * self._block].reshape(-1, self._block)
         self._needed.extend(self._gain_for(float(peak)) for peak in np.abs(fresh).max(axis=1, initial=0.0))
         return self._run(whole - self._ahead - 1)
 

@@ -54,7 +54,7 @@ def check_rate(rate: object, name: str = "rate") -> int:
 
 
 def to_int16(samples: Samples) -> npt.NDArray[np.int16]:
-    """Round to the nearest of 65,536 steps, without dither; ``from_int16`` gives exactly these back.
+    """Round to the nearest of 65,536 steps, without dither; ``from_int16`` and this are exact inverses.
 
     1.0 becomes 32767, the largest there is.
     """

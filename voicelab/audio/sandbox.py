@@ -1,8 +1,8 @@
-"""Bytes of unknown origin are decoded in a process of its own, which can be lost.
+"""A sandbox: bytes of unknown origin are decoded in a separate process that may be lost.
 
-A decoder that is made to crash, to hang or to eat all memory takes nothing down with it; one that is taken over finds
-no file to open, no folder to write to and nothing of the environment. Where the platform has no such limits
-(Windows) it is a process of its own all the same. That process runs
+A decoder that crashes, hangs or takes all memory does no harm to the caller; one that an attacker controls can open no
+file, write to no folder, and sees nothing of the environment. Where the platform has no such limits
+(Windows) it is a separate process all the same. That process runs
 
     python -m voicelab.audio.sandbox MODULE:FUNCTION MEMORY CPU_SECONDS
 
@@ -45,7 +45,7 @@ _LONGEST_REASON = 2000
 """Bytes."""
 _IDLE = 2
 """Processes that are kept for the next call."""
-# All that the process needs of the environment; keys and addresses of ours are none of its business.
+# All that the process needs of the environment, which may hold keys and addresses.
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "TMP", "LANG")
 
 
@@ -56,7 +56,7 @@ class Sandbox:
     from several threads, and after a fork.
 
     Args:
-        function: of a module, not of a class or another function; it says no by raising one of our errors.
+        function: of a module, not of a class or another function; it refuses by raising one of our errors.
         seconds: a call may take so long, by the clock and of CPU time.
         memory: bytes it may take besides those that a process has when it starts.
         most: bytes of the longest answer.
@@ -75,7 +75,7 @@ class Sandbox:
         atexit.register(self.close)
 
     def call(self, data: bytes, **options: object) -> bytes:
-        """Return what the function returns. Raises AudioError with its reason, or with why it did not get to an end."""
+        """Return what the function returns. Raises AudioError with its reason, or with how the process ended."""
         worker = self._take()
         late = threading.Event()
         timer = threading.Timer(self._seconds, _end, (worker, late))
@@ -84,7 +84,7 @@ class Sandbox:
             status, answer = self._ask(worker, data, json.dumps(options).encode())
         except (OSError, EOFError) as error:
             with suppress(subprocess.TimeoutExpired):
-                worker.wait(1.0)  # its own end, not ours, is the reason
+                worker.wait(1.0)  # how it ended by itself is the reason, not that it is ended here
             why = f"took longer than {self._seconds:g} s" if late.is_set() else _ending(worker.returncode)
             _end(worker)
             raise AudioError(f"the data cannot be decoded: the decoder {why}") from error
@@ -121,7 +121,7 @@ class Sandbox:
     def _take(self) -> subprocess.Popen[bytes]:
         with self._lock:
             if self._owner != os.getpid():
-                # They are our parent's after a fork.
+                # After a fork they belong to the parent process.
                 self._owner, self._idle = os.getpid(), []
             while self._idle:
                 worker = self._idle.pop()
@@ -139,7 +139,7 @@ class Sandbox:
 
     def _start(self) -> subprocess.Popen[bytes]:
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-        # The same modules as ours, wherever they were found; and no threads, each of which maps much memory.
+        # The modules that this process has, from the same places; and no threads, each of which maps much memory.
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if os.path.isabs(path))  # noqa: PTH117 - a string
         environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         program = [sys.executable, "-P", "-m", "voicelab.audio.sandbox"]
@@ -164,7 +164,7 @@ def decode_apart(data: bytes, *, max_seconds: float = MAX_SECONDS, max_bytes: in
     if len(answer) < _RATE.size or (len(answer) - _RATE.size) % 4:
         raise AudioError("the decoder answered with something else than audio")
     (rate,) = _RATE.unpack_from(answer)
-    # The process may be the sender's by now: its answer is looked at like any other audio.
+    # The process may be under the sender's control by now: its answer is checked like any other audio.
     samples = as_samples(np.frombuffer(answer, "<f4", offset=_RATE.size))
     if samples.size > max_seconds * MAX_SAMPLES_PER_SECOND or np.abs(samples).max(initial=0.0) > 1.0:
         raise AudioError("the decoder answered with something else than audio")
@@ -189,7 +189,7 @@ def _end(worker: subprocess.Popen[bytes], late: threading.Event | None = None) -
         late.set()
     worker.kill()
     if late is not None:
-        return  # whoever waits for its answer sees it end, and clears up
+        return  # the caller that waits for its answer sees it end, and clears up
     for pipe in (worker.stdin, worker.stdout):
         if pipe is not None:
             with suppress(OSError):

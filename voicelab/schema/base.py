@@ -19,10 +19,10 @@ Wire = Mapping[str, Any]
 
 _Model = TypeVar("_Model", bound="WireModel")
 
-# Parts of pydantic's context that mean nothing to somebody who reads the answer.
-_UNTOLD = ("error", "class_name")
+# Parts of pydantic's context that mean nothing to a reader of the answer.
+_INTERNAL = ("error", "class_name")
 
-# What people type for a field that is called otherwise; close spellings are found without help.
+# Other names that people type for a field; close spellings are matched without this table.
 _HINTS = {
     "bitrate": "mp3_bitrate or opus_bitrate",
     "codec": "format",
@@ -113,8 +113,8 @@ class WireModel(BaseModel):
 
 def drop_unknown(model: type[_Model], wire: Wire) -> dict[str, Any]:
     """Return the entries of ``wire`` that are fields of ``model``, by their names on the wire."""
-    known = {field.alias or name for name, field in model.model_fields.items()}
-    return {key: value for key, value in wire.items() if key in known}
+    names = {field.alias or name for name, field in model.model_fields.items()}
+    return {key: value for key, value in wire.items() if key in names}
 
 
 def field_errors(error: ValidationError, model: type[BaseModel], *, place: str = "body") -> tuple[FieldError, ...]:
@@ -127,7 +127,7 @@ def field_errors(error: ValidationError, model: type[BaseModel], *, place: str =
             message = _unknown(loc[-1], _fields_at(model, detail["loc"][:-1]))
         elif kind == "tuple_type":
             message = "Input should be a valid list"
-        context = {key: value for key, value in detail.get("ctx", {}).items() if key not in _UNTOLD}
+        context = {key: value for key, value in detail.get("ctx", {}).items() if key not in _INTERNAL}
         note = ", ".join(f"{key}: {value}" for key, value in context.items()) or None
         items.append(FieldError(loc=(place, *loc), type=kind, msg=message, ctx=note, in_=place))
     return tuple(items)
@@ -158,9 +158,8 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for inner in getattr(annotation, "__args__", ()):
-        found = _model_in(inner)
-        if found is not None:
-            return found
+        if (nested := _model_in(inner)) is not None:
+            return nested
     return None
 
 

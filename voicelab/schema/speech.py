@@ -39,7 +39,7 @@ MEDIA_TYPES: MappingProxyType[AudioFormat, str] = MappingProxyType(
 )
 """Media type of the audio returned in each format."""
 
-# As JSON Schema tells it: one of these holds. Without a format it is mp3.
+# In terms of JSON Schema: one of these holds. Without a format it is mp3.
 _RATE_OF_FORMAT = [
     {
         "properties": {"format": {"const": name}, "sample_rate": {"enum": [*rates, None]}},
@@ -190,7 +190,7 @@ class TTSRequest(WireModel):
         if fields.get("reference_id") is not None:
             fields.pop("references", None)
         references = fields.get("references")
-        trouble: tuple[FieldError, ...] = ()
+        refused: tuple[FieldError, ...] = ()
         if isinstance(references, list | tuple):
             fields["references"] = [
                 drop_unknown(ReferenceAudio, item) if isinstance(item, dict) else item for item in references
@@ -198,15 +198,15 @@ class TTSRequest(WireModel):
         if not binary and references is not None and references != []:
             fields.pop("references")
             message = "Inline references need a MessagePack body (application/msgpack), not JSON"
-            trouble = RequestInvalid.of("references", message, type="binary_required").errors
+            refused = RequestInvalid.of("references", message, type="binary_required").errors
         if isinstance(fields.get("prosody"), dict):
             fields["prosody"] = drop_unknown(ProsodyControl, fields["prosody"])
         try:
             request = cls(**fields)
         except RequestInvalid as error:
-            raise RequestInvalid((*error.errors, *trouble)) from None
-        if trouble:
-            raise RequestInvalid(trouble)
+            raise RequestInvalid((*error.errors, *refused)) from None
+        if refused:
+            raise RequestInvalid(refused)
         return request
 
     def to_wire(self) -> dict[str, Any]:
@@ -245,8 +245,8 @@ def check_model(name: object) -> Model:
     for model in MODELS:
         if name == model:
             return model
-    known = " or ".join(repr(model) for model in MODELS)
-    raise RequestInvalid.of("model", f"Input should be {known}", type="literal_error", in_="header")
+    models = " or ".join(repr(model) for model in MODELS)
+    raise RequestInvalid.of("model", f"Input should be {models}", type="literal_error", in_="header")
 
 
 def _body(model: type[WireModel], wire: object) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def _match_notes(sound: Samples, text: str, aligner: Aligner | None) -> list[str
         return []
     match = aligner.match(sound, RATE, text)
     if match is None:
-        return ["its text was not compared with the sound: too few of its words are known"]
+        return ["its text was not compared with the sound: too few of its words are in the dictionary"]
     if match >= _MATCHING:
         return []
     return [f"its text does not match: {match:.0%} of it is heard, or of the sound is text"]

@@ -28,7 +28,7 @@ from voicelab.storage import BlobFolder, Database, FileLock, data_home
 __all__ = ["LOCAL_OWNER", "Sample", "VoiceStore"]
 
 LOCAL_OWNER: Final = "local"
-"""Owner of the voices that are made on this machine without a service."""
+"""Owner of the voices that are created on this machine without a service."""
 
 _LOG = logging.getLogger("voicelab.voices")
 _ID = re.compile("[0-9a-f]{32}", re.ASCII)
@@ -154,9 +154,9 @@ class VoiceStore:
         self._change_state(id, "created", "training")
 
     def finish(self, id: str, fingerprint: str, embedding: bytes) -> VoiceModel:
-        """Keep what the engine made of the voice, let it be seen, and return its record.
+        """Keep the engine's embedding of the voice, let it be seen, and return its record.
 
-        ``embedding`` is the engine's own business; ``fingerprint`` names the weights that made it.
+        Only the engine reads ``embedding``; ``fingerprint`` names the weights that it belongs to.
         """
         with self._database.writing() as db:
             _keep_embedding(db, id, fingerprint, embedding)
@@ -208,7 +208,7 @@ class VoiceStore:
             self._blobs.remove(names - _in_use(db))
 
     def embedding(self, id: str, owner: str, fingerprint: str) -> bytes | None:
-        """Return what the engine with these weights made of a voice; None when only others have. Raises NotFound."""
+        """Return the embedding of a voice for these weights; None when there is none. Raises NotFound."""
         self._look_up(id)
         with self._database.reading() as db:
             row = _visible(db, id, owner)
@@ -224,7 +224,7 @@ class VoiceStore:
         return data if hashlib.sha256(data).hexdigest() == entry[1] else None
 
     def keep_embedding(self, id: str, fingerprint: str, embedding: bytes) -> None:
-        """Keep what an engine with other weights made of a voice."""
+        """Keep the embedding of a voice for other weights."""
         with self._database.writing() as db:
             _keep_embedding(db, id, fingerprint, embedding)
 
