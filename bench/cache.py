@@ -3,8 +3,8 @@
     python bench/cache.py
     python bench/cache.py --takes 200
 
-Takes are 3 s of the embedded voice as wav of 44.1 kHz, no two alike, written down as a run: audio, timing and provenance
-in the run's folder, a line each in its manifest. Then the run is read back: as a table, which needs no audio; take by
+Takes are 3 s of the embedded voice as wav of 44.1 kHz, no two alike, written down as a run: audio, timing and call in
+the run's folder, a line each in its manifest. Then the run is read back: as a table, which needs no audio; take by
 take with all audio, verified; and as a table with the eleven basic metrics, for which all audio is read, verified,
 decoded and measured, in one process (goal: 1,000 takes in 3 s). Seconds are the median of three times (``cpu``: of the
 processor), milliseconds those of one take; everything is imported beforehand.
@@ -23,13 +23,14 @@ import metrics as of_clips
 import systems
 from machine import machine, report
 
-from voicelab.audio.clip import Clip, Provenance, Timing
+from voicelab.audio.clip import Clip
 from voicelab.backend import Capabilities
+from voicelab.call import Call
 from voicelab.experiments.journal import Journal
 from voicelab.experiments.manifest import load
 from voicelab.experiments.metrics import BASIC, measure
-from voicelab.experiments.take import Take
 from voicelab.schema import TTSRequest
+from voicelab.take import Take, Timing
 
 SECONDS = 3.0
 CHUNK = 8820
@@ -41,8 +42,8 @@ def take_of(number: int, clip: Clip) -> Take:
     audio = clip.to_bytes("wav")
     arrivals = tuple((0.01 * at, min(CHUNK, len(audio) - at * CHUNK)) for at in range(-(-len(audio) // CHUNK)))
     request = TTSRequest(text=f"{of_clips.TEXT} Sentence {number}.", format="wav")
-    provenance = Provenance(request, "s2-pro", "canned", "canned", 1, Timing(0.01, 0.5, arrivals))
-    return Take(provenance, audio, seed=1, device="cpu")
+    call, timing = Call(request, seed=1), Timing(0.01, 0.5, arrivals)
+    return Take(call, audio, timing, backend="canned", fingerprint="canned", device="cpu", seed=1)
 
 
 def timed(work: Callable[[], object], times: int = 3, clock: Callable[[], float] = time.perf_counter) -> float:

@@ -24,6 +24,7 @@ from machine import machine, report
 from service import CHUNK, canned_service, milliseconds, request
 from stats import Interval
 
+from voicelab.call import Call
 from voicelab.client import AsyncServiceBackend, ServiceBackend
 from voicelab.schema import TTSRequest
 
@@ -82,7 +83,7 @@ def blocking(url: str, secret: str, wanted: TTSRequest, rounds: int) -> dict[str
                 response.raise_for_status()
                 yield from response.iter_bytes()
 
-        ways = {"httpx": by_httpx, "client": lambda: backend.synthesize(wanted)}
+        ways = {"httpx": by_httpx, "client": lambda: backend.synthesize(Call(wanted))}
         taken: dict[str, list[Taken]] = {name: [] for name in ways}
         for number in range(rounds + _WARM):
             for name in sorted(ways, reverse=number % 2 == 1):
@@ -105,7 +106,7 @@ async def on_a_loop(url: str, secret: str, wanted: TTSRequest, rounds: int) -> d
             return stream()
 
         async def by_client() -> AsyncIterator[bytes]:
-            return await backend.synthesize(wanted)
+            return await backend.synthesize(Call(wanted))
 
         ways = {"httpx": by_httpx, "client": by_client}
         taken: dict[str, list[Taken]] = {name: [] for name in ways}

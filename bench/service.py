@@ -26,8 +26,9 @@ from typing import Any
 from machine import machine, report
 
 from voicelab.backend import Capabilities, SpeechStream
+from voicelab.call import Call
 from voicelab.errors import NotFound
-from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
 from voicelab.service.keys import KeyStore
 from voicelab.service.requests import Limits
 from voicelab.service.run import serve
@@ -41,10 +42,10 @@ class Canned:
 
     capabilities = Capabilities("canned", ("s1", "s2-pro"), "cpu", "exact", "canned", max_text=100_000)
 
-    def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
+    def synthesize(self, call: Call) -> SpeechStream:
         """Say it at once."""
-        chunks = iter([CHUNK] * len(request.text))
-        return SpeechStream(chunks, request=request, model=model, backend=self.capabilities, seed=seed)
+        chunks = iter([CHUNK] * len(call.request.text))
+        return SpeechStream(chunks, call=call, backend=self.capabilities)
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         """Refuse: there is nothing to make a voice of."""

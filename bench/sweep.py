@@ -26,11 +26,11 @@ from machine import machine, report
 
 import voicelab as vl
 from voicelab.backend import Capabilities, SpeechStream
+from voicelab.call import Call
 from voicelab.errors import NotFound
 from voicelab.experiments.cache import Cache
-from voicelab.experiments.take import render
 from voicelab.lab import Lab
-from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import VoiceCreate, VoiceModel
 
 TEXT = "The birch canoe slid on the smooth planks."
 QUARTER = bytes(22_050)
@@ -41,9 +41,9 @@ class Canned:
 
     capabilities = Capabilities("canned", ("s1", "s2-pro"), "cpu", "exact", "canned")
 
-    def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
+    def synthesize(self, call: Call) -> SpeechStream:
         """Say it at once."""
-        return SpeechStream(iter([QUARTER]), request=request, model=model, backend=self.capabilities, seed=seed)
+        return SpeechStream(iter([QUARTER]), call=call, backend=self.capabilities)
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         """Refuse: there is nothing to make a voice of."""
@@ -94,7 +94,7 @@ def overhead(takes: int) -> dict[str, object]:
         sweep = Lab(backend).sweep(
             TEXT, format="pcm", temperature=[0.5, 1.0], repeats=takes // 2, cache=Cache(Path(folder) / "cache")
         )
-        bare, bare_cpu = timed(lambda: [render(backend, job.cell.request, seed=job.seed) for job in sweep.jobs()])
+        bare, bare_cpu = timed(lambda: [backend.synthesize(job.call).take() for job in sweep.jobs()])
         made, made_cpu = timed(lambda: sweep.run(manifest=Path(folder) / "manifest.jsonl"))
         again, _ = timed(sweep.run)
         table, _ = timed(sweep.run().frame)

@@ -15,13 +15,14 @@ from voicelab.backend import (
     DEFAULT_MAX_TEXT,
     Backend,
     Capabilities,
-    Epilogue,
     SpeechStream,
-    check_seed,
+    StreamSummary,
+    check_seed_support,
     check_text_length,
 )
+from voicelab.call import Call
 from voicelab.errors import AudioError, Cancelled, EngineError, NotFound, RequestInvalid
-from voicelab.schema import FORMATS, AudioFormat, Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import FORMATS, AudioFormat, TTSRequest, VoiceCreate, VoiceModel
 
 TONES = Capabilities("tones", ("s1", "s2-pro"), "cpu", "exact", "tones-1")
 
@@ -38,7 +39,7 @@ def encoded(request: TTSRequest, samples: Samples, step: int = 4410) -> Generato
 
 
 def stream(chunks: Iterator[bytes], kind: AudioFormat = "wav", **options: Any) -> SpeechStream:
-    return SpeechStream(chunks, request=TTSRequest(text="a", format=kind), model="s1", backend=TONES, **options)
+    return SpeechStream(chunks, call=Call(TTSRequest(text="a", format=kind), "s1"), backend=TONES, **options)
 
 
 class ToneBackend:
@@ -46,10 +47,10 @@ class ToneBackend:
 
     capabilities = TONES
 
-    def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
-        check_seed(seed, TONES)
-        chunks = encoded(request, tone(0.1 * len(request.text)))
-        return SpeechStream(chunks, request=request, model=model, backend=TONES, seed=seed)
+    def synthesize(self, call: Call) -> SpeechStream:
+        check_seed_support(call, TONES)
+        chunks = encoded(call.request, tone(0.1 * len(call.request.text)))
+        return SpeechStream(chunks, call=call, backend=TONES)
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         raise RequestInvalid.of("voices", f"tones have no voices, not even {request.title}")
@@ -73,7 +74,7 @@ def test_a_class_with_the_calls_is_a_backend() -> None:
     backend: Backend = ToneBackend()
     assert isinstance(backend, Backend)
     assert not isinstance(object(), Backend)
-    with backend.synthesize(TTSRequest(text="hello", format="wav"), seed=3) as speech:
+    with backend.synthesize(Call(TTSRequest(text="hello", format="wav"), seed=3)) as speech:
         assert speech.clip().duration == pytest.approx(0.5)
         assert speech.seed == 3
 
@@ -118,19 +119,17 @@ def test_clip_collects_everything(kind: AudioFormat) -> None:
     words, notes = (WordTime("a", 0.0, 0.5),), ("limited",)
     speech = SpeechStream(
         encoded(request, samples),
-        request=request,
-        model="s2-pro",
+        call=Call(request, seed=5),
         backend=TONES,
-        seed=5,
-        epilogue=lambda: Epilogue(words, notes),
+        summary=lambda: StreamSummary(words, notes),
     )
-    assert speech.epilogue == Epilogue()
+    assert speech.summary == StreamSummary()
     clip = speech.clip()
     assert clip.rate == request.rate
     assert clip.duration == pytest.approx(0.5, abs=0.03 if kind == "mp3" else 1e-4)
     assert (clip.words, clip.notes) == (words, notes)
-    assert clip.provenance is not None
-    made = clip.provenance
+    assert clip.take is not None
+    made = clip.take
     assert (made.request, made.model, made.backend, made.fingerprint, made.seed) == (
         request,
         "s2-pro",
@@ -153,7 +152,7 @@ def test_pcm_gives_the_same_samples_while_they_arrive(kind: AudioFormat) -> None
             begun.append(number)
             yield chunk
 
-    speech = SpeechStream(watched(), request=request, model="s1", backend=TONES)
+    speech = SpeechStream(watched(), call=Call(request, "s1"), backend=TONES)
     parts = speech.pcm()
     first = next(parts)
     assert first.dtype == np.float32
@@ -164,23 +163,23 @@ def test_pcm_gives_the_same_samples_while_they_arrive(kind: AudioFormat) -> None
     assert speech.complete
 
 
-def test_the_end_is_announced_once_and_after_the_epilogue() -> None:
+def test_the_end_is_announced_once_and_after_the_summary() -> None:
     order: list[str] = []
 
-    def epilogue() -> Epilogue:
-        order.append("epilogue")
-        return Epilogue(notes=("n",))
+    def summary() -> StreamSummary:
+        order.append("summary")
+        return StreamSummary(notes=("n",))
 
     speech = stream(
         encoded(TTSRequest(text="a", format="wav"), tone()),
         on_close=lambda: order.append("close"),
-        epilogue=epilogue,
+        summary=summary,
     )
     with speech:
         list(speech)
         speech.close()
-    assert order == ["epilogue", "close"]
-    assert speech.epilogue.notes == ("n",)
+    assert order == ["summary", "close"]
+    assert speech.summary.notes == ("n",)
 
 
 def test_closing_early_cancels_the_work_and_is_idempotent() -> None:
@@ -193,7 +192,7 @@ def test_closing_early_cancels_the_work_and_is_idempotent() -> None:
         finally:
             ended()
 
-    speech = stream(endless(), "pcm", on_close=closed, epilogue=lambda: pytest.fail("there is no end to tell of"))
+    speech = stream(endless(), "pcm", on_close=closed, summary=lambda: pytest.fail("there is no end to tell of"))
     with speech:
         next(speech)
     speech.close()
@@ -325,11 +324,9 @@ def test_long_text_is_refused_by_its_length() -> None:
 
 def test_seeds() -> None:
     none = Capabilities("remote", ("s1",), "remote", "none", "https://voice.example")
+    request = TTSRequest(text="a")
     for fine in (None, 0, 7, 2**63 - 1):
-        assert check_seed(fine, TONES) == fine
-    assert check_seed(None, none) is None
-    for wrong in (-1, 2**63, True, 1.0, "7"):
-        with pytest.raises(RequestInvalid, match="seed"):
-            check_seed(wrong, TONES)
+        check_seed_support(Call(request, seed=fine), TONES)
+    check_seed_support(Call(request), none)
     with pytest.raises(RequestInvalid, match="remote"):
-        check_seed(7, none)
+        check_seed_support(Call(request, seed=7), none)

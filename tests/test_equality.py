@@ -19,6 +19,7 @@ import pytest
 from tests.engine.tiny import make_codec, make_lm, speaker
 from tests.tones import ToneBackend
 from voicelab.backend import Backend, SpeechStream, VoicePreset
+from voicelab.call import Call
 from voicelab.client import ServiceBackend
 from voicelab.engine.checkpoint import save
 from voicelab.engine.local import LocalBackend
@@ -61,7 +62,7 @@ class Pair:
     def chunks(self, case: str) -> list[bytes]:
         if case not in self.said:
             fields, seed = CASES[case]
-            self.said[case] = list(self.direct.synthesize(_request(fields), seed=seed))
+            self.said[case] = list(self.direct.synthesize(Call(_request(fields), seed=seed)))
         return self.said[case]
 
     @property
@@ -104,10 +105,10 @@ def _bytes(stream: SpeechStream) -> bytes:
 @pytest.mark.parametrize("case", CASES)
 def test_bytes(pair: Pair, case: str) -> None:
     fields, seed = CASES[case]
-    served = _bytes(pair.served.synthesize(_request(fields), seed=seed))
+    served = _bytes(pair.served.synthesize(Call(_request(fields), seed=seed)))
     assert served == pair.directly(case)
     assert len(served) > 1000
-    replayed = pair.replayed.synthesize(_request(fields), seed=seed)
+    replayed = pair.replayed.synthesize(Call(_request(fields), seed=seed))
     # Not the bytes alone: the chunks in which they came.
     assert list(replayed) == pair.chunks(case)
     assert replayed.seed == seed
@@ -121,24 +122,24 @@ def test_the_cases_differ(pair: Pair) -> None:
 @pytest.mark.parametrize("model", ["s1", "s2-pro"])
 def test_models(pair: Pair, model: Any) -> None:
     request = _request({"format": "pcm"})
-    direct = _bytes(pair.direct.synthesize(request, model=model, seed=3))
-    assert _bytes(pair.served.synthesize(request, model=model, seed=3)) == direct
-    assert _bytes(pair.replayed.synthesize(request, model=model, seed=3)) == direct
+    direct = _bytes(pair.direct.synthesize(Call(request, model=model, seed=3)))
+    assert _bytes(pair.served.synthesize(Call(request, model=model, seed=3))) == direct
+    assert _bytes(pair.replayed.synthesize(Call(request, model=model, seed=3))) == direct
 
 
 def test_clips(pair: Pair) -> None:
     request = _request({"format": "wav"})
-    direct = pair.direct.synthesize(request, seed=5).clip()
-    served = pair.served.synthesize(request, seed=5).clip()
-    replayed = pair.replayed.synthesize(request, seed=5).clip()
-    assert direct.provenance is not None
+    direct = pair.direct.synthesize(Call(request, seed=5)).clip()
+    served = pair.served.synthesize(Call(request, seed=5)).clip()
+    replayed = pair.replayed.synthesize(Call(request, seed=5)).clip()
+    assert direct.take is not None
     for clip in (served, replayed):
         np.testing.assert_array_equal(clip.samples, direct.samples)
         assert clip.rate == direct.rate
-        assert clip.provenance is not None
+        assert clip.take is not None
         for name in ("request", "model", "seed", "fingerprint", "backend"):
-            assert getattr(clip.provenance, name) == getattr(direct.provenance, name)
-    assert replayed.provenance == direct.provenance
+            assert getattr(clip.take, name) == getattr(direct.take, name)
+    assert replayed.take == direct.take
     assert replayed.words == direct.words
 
 
@@ -149,44 +150,44 @@ def test_preset_voices(pair: Pair) -> None:
     said = set()
     for voice in voices[:3]:
         request = _request({"format": "pcm", "reference_id": voice})
-        direct = _bytes(pair.direct.synthesize(request, seed=1))
-        assert _bytes(pair.served.synthesize(request, seed=1)) == direct
-        assert _bytes(pair.replayed.synthesize(request, seed=1)) == direct
+        direct = _bytes(pair.direct.synthesize(Call(request, seed=1)))
+        assert _bytes(pair.served.synthesize(Call(request, seed=1))) == direct
+        assert _bytes(pair.replayed.synthesize(Call(request, seed=1))) == direct
         said.add(direct)
     assert len(said) == len(voices[:3])
 
 
 def test_references(pair: Pair) -> None:
     # The voice's own speech, in each of the formats that a reference may have.
-    own = pair.direct.synthesize(_request({"format": "wav", "text": f"{TEXT} {TEXT}"}), seed=9).clip()
+    own = pair.direct.synthesize(Call(_request({"format": "wav", "text": f"{TEXT} {TEXT}"}), seed=9)).clip()
     said = set()
     kinds: tuple[AudioFormat, ...] = ("wav", "mp3")
     for kind in kinds:
         reference = ReferenceAudio(audio=own.to_bytes(kind), text=f"{TEXT} {TEXT}")
         request = _request({"format": "pcm", "text": "Hello there.", "references": (reference,)})
-        direct = _bytes(pair.direct.synthesize(request, seed=1))
-        assert _bytes(pair.served.synthesize(request, seed=1)) == direct
-        assert _bytes(pair.replayed.synthesize(request, seed=1)) == direct
+        direct = _bytes(pair.direct.synthesize(Call(request, seed=1)))
+        assert _bytes(pair.served.synthesize(Call(request, seed=1))) == direct
+        assert _bytes(pair.replayed.synthesize(Call(request, seed=1))) == direct
         said.add(direct)
-    assert _bytes(pair.served.synthesize(_request({"format": "pcm", "text": "Hello there."}), seed=1)) not in said
+    assert _bytes(pair.served.synthesize(Call(_request({"format": "pcm", "text": "Hello there."}), seed=1))) not in said
 
 
 def test_refusals(pair: Pair) -> None:
     for fields in ({"reference_id": "nobody"}, {"text": "x" * 20_001}):
         request = _request(fields)
         with pytest.raises(RequestInvalid) as direct:
-            _bytes(pair.direct.synthesize(request))
+            _bytes(pair.direct.synthesize(Call(request)))
         with pytest.raises(RequestInvalid) as served:
-            _bytes(pair.served.synthesize(request))
+            _bytes(pair.served.synthesize(Call(request)))
         with pytest.raises(RequestInvalid) as replayed:
-            _bytes(pair.replayed.synthesize(request))
+            _bytes(pair.replayed.synthesize(Call(request)))
         assert [error.loc for error in served.value.errors] == [error.loc for error in direct.value.errors]
         assert replayed.value.errors == direct.value.errors
 
 
 def test_several_at_once(pair: Pair) -> None:
     requests = [_request({"format": "mp3", "text": f"Number {number}."}) for number in range(6)]
-    alone = [_bytes(pair.direct.synthesize(request, seed=1)) for request in requests]
+    alone = [_bytes(pair.direct.synthesize(Call(request, seed=1))) for request in requests]
     with ThreadPoolExecutor(6) as pool:
         for backend in (pair.served, pair.replayed):
             speak = partial(_said, backend)
@@ -195,13 +196,13 @@ def test_several_at_once(pair: Pair) -> None:
 
 def test_a_drawn_seed_is_played_back(pair: Pair) -> None:
     request = _request({"format": "pcm", "text": "A seed of one's own."})
-    direct = [pair.direct.synthesize(request) for _ in range(2)]
+    direct = [pair.direct.synthesize(Call(request)) for _ in range(2)]
     said = [_bytes(stream) for stream in direct]
     player = pair.replayed
-    replayed = [player.synthesize(request) for _ in range(2)]
+    replayed = [player.synthesize(Call(request)) for _ in range(2)]
     assert [_bytes(stream) for stream in replayed] == said
     assert [stream.seed for stream in replayed] == [stream.seed for stream in direct]
 
 
 def _said(backend: Backend, request: TTSRequest) -> bytes:
-    return _bytes(backend.synthesize(request, seed=1))
+    return _bytes(backend.synthesize(Call(request, seed=1)))

@@ -54,8 +54,8 @@ def test_speak_asks_for_wav_and_otherwise_for_the_interfaces_defaults(lab: Lab, 
     clip = lab.speak("Hello", seed=3)
     (request, model, seed), *_ = backend.asked
     assert (request.format, request.temperature, request.latency, model, seed) == ("wav", 0.7, "normal", "s2-pro", 3)
-    assert clip.provenance is not None
-    assert clip.provenance.seed == 3
+    assert clip.take is not None
+    assert clip.take.seed == 3
     assert len(clip) == 5 * 1200 * 44100 // 24000
 
 

@@ -32,10 +32,10 @@ def test_lists_ranges_and_mappings_are_axes_and_the_rest_is_fixed(tmp_path: Path
         cache=Cache(tmp_path),
     )
     assert [axis.name for axis in sweep.axes] == ["text", "temperature", "latency", "reference_id"]
-    assert (len(sweep), sweep.model) == (24, "s1")
-    request = sweep.base
+    assert (len(sweep), sweep.base.model) == (24, "s1")
+    request = sweep.base.request
     assert (request.top_p, request.format, request.prosody) == (0.9, "pcm", ProsodyControl(speed=1.5))
-    assert {cell.request.reference_id for cell in sweep.grid.cells} == {"ada", "ben"}
+    assert {cell.call.request.reference_id for cell in sweep.grid.cells} == {"ada", "ben"}
     assert len(sweep.run().takes) == 24
 
 
@@ -43,8 +43,8 @@ def test_one_text_is_no_axis_and_a_list_of_references_is_one_value() -> None:
     references = [ReferenceAudio(audio=b"x", text="")]
     sweep = Lab(ToneBackend()).sweep("2..3", references=references, speed=[1, 2])
     assert [axis.name for axis in sweep.axes] == ["prosody.speed"]
-    assert sweep.base.references == tuple(references)
-    assert sweep.base.text == "2..3"
+    assert sweep.base.request.references == tuple(references)
+    assert sweep.base.request.text == "2..3"
 
 
 def test_a_wrong_field_is_named_before_anything_runs() -> None:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from voicelab.audio.formats import StreamEncoder
-from voicelab.backend import Capabilities, SpeechStream, VoicePreset, check_seed, check_text_length
+from voicelab.backend import Capabilities, SpeechStream, check_seed_support, check_text_length
+from voicelab.call import Call, VoicePreset
 from voicelab.errors import NotFound, RequestInvalid
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
 
@@ -41,21 +42,15 @@ class ToneBackend:
     def capabilities(self) -> Capabilities:
         return self._capabilities
 
-    def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
+    def synthesize(self, call: Call) -> SpeechStream:
+        request = call.request
         check_text_length(request, self._capabilities.max_text)
-        seed = check_seed(seed, self._capabilities)
+        check_seed_support(call, self._capabilities)
         if request.reference_id is not None and request.reference_id not in {voice.id for voice in VOICES}:
             raise RequestInvalid.of("reference_id", "There is no such voice", type="not_found")
-        self.asked.append((request, model, seed))
+        self.asked.append((request, call.model, call.seed))
         self.open += 1
-        return SpeechStream(
-            self._notes(request, model, seed),
-            request=request,
-            model=model,
-            backend=self._capabilities,
-            seed=seed,
-            on_close=self._closed,
-        )
+        return SpeechStream(self._notes(call), call=call, backend=self._capabilities, on_close=self._closed)
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         raise NotFound(f"tones have no voice like {request.title}")
@@ -69,11 +64,12 @@ class ToneBackend:
     def _closed(self) -> None:
         self.open -= 1
 
-    def _notes(self, request: TTSRequest, model: Model, seed: int | None) -> Iterator[bytes]:
+    def _notes(self, call: Call) -> Iterator[bytes]:
+        request = call.request
         encoder = StreamEncoder(
             request.format, RATE, request.rate, mp3_bitrate=request.mp3_bitrate, opus_bitrate=request.opus_bitrate
         )
-        identity = json.dumps([request.canonical(), model, seed], sort_keys=True)
+        identity = json.dumps([request.canonical(), call.model, call.seed], sort_keys=True)
         time = np.arange(NOTE) / RATE
         for number in range(len(request.text)):
             self.step(number)

@@ -15,8 +15,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from voicelab.audio.clip import Clip, Provenance, Timing, WordTime
-    from voicelab.backend import Backend, Capabilities, SpeechStream, VoicePreset
+    from voicelab.audio.clip import Clip, WordTime
+    from voicelab.backend import Backend, Capabilities, SpeechStream
+    from voicelab.call import Call, VoicePreset
     from voicelab.client import AsyncServiceBackend, AsyncSpeechStream, ServiceBackend
     from voicelab.engine.local import LocalBackend
     from voicelab.errors import (
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from voicelab.experiments.sweeps.budget import Budget
     from voicelab.experiments.sweeps.result import SweepResult
     from voicelab.experiments.sweeps.sweep import Sweep
-    from voicelab.experiments.take import Take
     from voicelab.lab import Lab, connect
     from voicelab.schema import (
         Author,
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         VoiceCreate,
         VoiceModel,
     )
+    from voicelab.take import Take, Timing
     from voicelab.views.notebook import progress
 
 __version__ = "0.1.0.dev0"
@@ -78,6 +79,7 @@ __all__ = [
     "Ballot",
     "Budget",
     "Cache",
+    "Call",
     "Cancelled",
     "Capabilities",
     "Clip",
@@ -92,7 +94,6 @@ __all__ = [
     "NotFound",
     "PaymentRequired",
     "ProsodyControl",
-    "Provenance",
     "RecordingBackend",
     "ReferenceAudio",
     "ReplayBackend",
@@ -129,8 +130,9 @@ __all__ = [
 
 # The module each name lives in. mypy reads the imports above, the interpreter this table.
 _HOME = {
-    **dict.fromkeys(("Clip", "Provenance", "Timing", "WordTime"), "voicelab.audio.clip"),
-    **dict.fromkeys(("Backend", "Capabilities", "SpeechStream", "VoicePreset"), "voicelab.backend"),
+    **dict.fromkeys(("Clip", "WordTime"), "voicelab.audio.clip"),
+    **dict.fromkeys(("Backend", "Capabilities", "SpeechStream"), "voicelab.backend"),
+    **dict.fromkeys(("Call", "VoicePreset"), "voicelab.call"),
     **dict.fromkeys(("AsyncServiceBackend", "AsyncSpeechStream", "ServiceBackend"), "voicelab.client"),
     "LocalBackend": "voicelab.engine.local",
     "Axis": "voicelab.experiments.sweeps.axes",
@@ -146,7 +148,7 @@ _HOME = {
     **dict.fromkeys(("measure", "measure_rows"), "voicelab.experiments.metrics"),
     **dict.fromkeys(("Manifest", "load"), "voicelab.experiments.manifest"),
     **dict.fromkeys(("RecordingBackend", "ReplayBackend"), "voicelab.experiments.recording"),
-    "Take": "voicelab.experiments.take",
+    **dict.fromkeys(("Take", "Timing"), "voicelab.take"),
     **dict.fromkeys(("Lab", "connect"), "voicelab.lab"),
     **dict.fromkeys(
         (

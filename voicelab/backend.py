@@ -10,28 +10,29 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, runtime_checkable
 
-import numpy as np
-
-from voicelab.audio.clip import Clip, Provenance, Samples, Timing, WordTime
+from voicelab.audio.clip import Clip, Samples, WordTime
 from voicelab.audio.formats import StreamDecoder, header_bytes
+from voicelab.call import Call, VoicePreset
 from voicelab.errors import AudioError, Cancelled, FieldError, RequestInvalid
 from voicelab.outputs import bundle
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.take import Take, Timing
 
 __all__ = [
     "DEFAULT_MAX_TEXT",
-    "Arriving",
     "Backend",
     "Capabilities",
-    "Epilogue",
     "SeedSupport",
     "SpeechStream",
+    "StreamBase",
+    "StreamSummary",
     "VoiceHost",
     "VoicePreset",
-    "check_seed",
+    "check_seed_support",
     "check_text_length",
 ]
 
@@ -39,15 +40,6 @@ SeedSupport = Literal["exact", "best-effort", "none", "unknown"]
 
 DEFAULT_MAX_TEXT = 20_000
 """Characters of text that a backend of ours takes in one request, unless it is configured otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class VoicePreset:
-    """A voice that a backend brings with it; ``id`` is what ``reference_id`` takes."""
-
-    id: str
-    title: str
-    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +73,10 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True)
-class Epilogue:
+class StreamSummary:
     """What is known only once all audio is out: when each word was said, what was noticed, how like the reference it is.
 
-    ``similarity`` is ``Clip.similarity``.
+    ``similarity`` is that of a Take.
     """
 
     words: tuple[WordTime, ...] = ()
@@ -100,7 +92,7 @@ class Backend(Protocol):
     def capabilities(self) -> Capabilities:
         """What this backend is and can do."""
 
-    def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
+    def synthesize(self, call: Call) -> SpeechStream:
         """Begin to speak. The audio comes out of the stream; so do errors that come later.
 
         Raises RequestInvalid, ServiceError or EngineError.
@@ -139,20 +131,14 @@ def check_text_length(request: TTSRequest, limit: int | None) -> None:
         raise RequestInvalid((error,))
 
 
-def check_seed(seed: object, capabilities: Capabilities) -> int | None:
-    """Return the seed. Raises RequestInvalid when the backend takes none, or it is not 0 to 2**63 - 1."""
-    if seed is None:
-        return None
-    if capabilities.seed == "none":
+def check_seed_support(call: Call, capabilities: Capabilities) -> None:
+    """Raise RequestInvalid when the call has a seed and the backend takes none."""
+    if call.seed is not None and capabilities.seed == "none":
         message = f"the backend {capabilities.name!r} takes no seed, so it could not be honoured"
         raise RequestInvalid.of("seed", message, type="unsupported", in_="header")
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        message = "Input should be a whole number from 0 to 9223372036854775807"
-        raise RequestInvalid.of("seed", message, type="int_type", in_="header")
-    return seed
 
 
-class Arriving:
+class StreamBase:
     """Speech of which the audio is on its way: what was asked for, and what has come when.
 
     SpeechStream and its asynchronous twin differ in how the next chunk is waited for, and share this.
@@ -161,22 +147,21 @@ class Arriving:
     def __init__(
         self,
         *,
-        request: TTSRequest,
-        model: Model,
+        call: Call,
         backend: Capabilities,
         seed: int | None = None,
-        epilogue: Callable[[], Epilogue] | None = None,
+        summary: Callable[[], StreamSummary] | None = None,
         started: float | None = None,
     ) -> None:
-        self.request = request
-        self.model: Model = model
+        self.call = call
         self.backend = backend
-        self.seed = seed
+        self.seed = call.seed if seed is None else seed
         self._started = time.perf_counter() if started is None else started
-        self._ask_epilogue = epilogue
-        self._epilogue = Epilogue()
+        self._ask_summary = summary
+        self._summary = StreamSummary()
         self._arrivals: list[tuple[float, int]] = []
         self._total_s: float | None = None
+        self._created: datetime | None = None
         self._exhausted = False
         self._closed = False
 
@@ -184,6 +169,11 @@ class Arriving:
         state = "complete" if self._exhausted else "closed" if self._closed else "open"
         received = sum(size for _, size in self._arrivals)
         return f"{type(self).__name__}({self.request.format}, {self.rate} Hz, {received} bytes, {state})"
+
+    @property
+    def request(self) -> TTSRequest:
+        """What was asked for; its format and rate describe the bytes."""
+        return self.call.request
 
     @property
     def rate(self) -> int:
@@ -212,23 +202,32 @@ class Arriving:
         return self._exhausted
 
     @property
-    def epilogue(self) -> Epilogue:
+    def summary(self) -> StreamSummary:
         """Words and notes; empty until all audio has arrived, or when the backend tells none."""
-        return self._epilogue
+        return self._summary
 
     @property
-    def provenance(self) -> Provenance:
-        """Where the audio comes from; its timing is final once all audio has arrived."""
+    def timing(self) -> Timing:
+        """When the audio came; final once all audio has arrived."""
         total = self._total_s if self._total_s is not None else time.perf_counter() - self._started
         first = self.first_audio_s
-        timing = Timing(first_audio_s=total if first is None else first, total_s=total, arrivals=self.arrivals)
-        return Provenance(
-            request=self.request,
-            model=self.model,
+        return Timing(total if first is None else first, total, self.arrivals)
+
+    def take_of(self, audio: bytes, repeat: int = 0) -> Take:
+        """Return the take of a stream that was read chunk by chunk; ``audio`` is all that came."""
+        return Take(
+            self.call,
+            audio,
+            self.timing,
             backend=self.backend.name,
             fingerprint=self.backend.fingerprint,
+            device=self.backend.device,
             seed=self.seed,
-            timing=timing,
+            repeat=repeat,
+            words=self.summary.words,
+            notes=self.summary.notes,
+            similarity=self.summary.similarity,
+            created=self._created or datetime.now(UTC),
         )
 
     def _arrived(self, chunk: bytes) -> None:
@@ -236,31 +235,29 @@ class Arriving:
 
     def _ended(self) -> None:
         self._total_s = time.perf_counter() - self._started
-        if self._ask_epilogue is not None:
-            self._epilogue = self._ask_epilogue()
+        self._created = datetime.now(UTC)
+        if self._ask_summary is not None:
+            self._summary = self._ask_summary()
+
+    def _check_unread(self) -> None:
+        if self._arrivals:
+            raise AudioError("the stream was already read from; take(), clip() and pcm() need it from its beginning")
 
     def _decoder(self) -> StreamDecoder:
-        if self._arrivals:
-            raise AudioError("the stream was already read from; clip() and pcm() need it from its beginning")
+        self._check_unread()
         return StreamDecoder(self.request.format, self.rate)
 
-    def _clip(self, parts: list[Samples]) -> Clip:
-        samples = np.concatenate(parts) if parts else np.zeros(0, np.float32)
-        known = self._epilogue
-        return Clip(samples, self.rate, self.provenance, known.words, known.notes, known.similarity)
 
-
-class SpeechStream(Arriving):
-    """Encoded audio as it arrives. Iterate once for the bytes, or call ``clip()`` or ``pcm()`` instead.
+class SpeechStream(StreamBase):
+    """Encoded audio as it arrives. Iterate once for the bytes, or call ``take()``, ``clip()`` or ``pcm()`` instead.
 
     Args:
         chunks: the encoded audio; a generator is closed when the stream is, so its ``finally`` runs.
-        request: what was asked for; ``request.format`` and ``request.rate`` describe the bytes.
-        model: the synthesis model that speaks.
+        call: what was asked for; ``call.request.format`` and ``call.request.rate`` describe the bytes.
         backend: what the backend says about itself.
-        seed: the seed in use, or None.
+        seed: the seed in use, where the backend drew one; that of the call when not given.
         on_close: called exactly once when the stream ends, however it ends: this cancels or frees the work.
-        epilogue: asked once, after the last chunk, for the words and notes.
+        summary: asked once, after the last chunk, for the words and notes.
         started: ``time.perf_counter()`` at the call, when that was before this construction.
 
     Errors of ``chunks`` pass through unchanged. ``close()`` may be called from another thread; the
@@ -271,15 +268,14 @@ class SpeechStream(Arriving):
         self,
         chunks: Iterator[bytes],
         *,
-        request: TTSRequest,
-        model: Model,
+        call: Call,
         backend: Capabilities,
         seed: int | None = None,
         on_close: Callable[[], None] | None = None,
-        epilogue: Callable[[], Epilogue] | None = None,
+        summary: Callable[[], StreamSummary] | None = None,
         started: float | None = None,
     ) -> None:
-        super().__init__(request=request, model=model, backend=backend, seed=seed, epilogue=epilogue, started=started)
+        super().__init__(call=call, backend=backend, seed=seed, summary=summary, started=started)
         self._chunks = chunks
         self._on_close = on_close
         self._lock = threading.Lock()
@@ -331,13 +327,20 @@ class SpeechStream(Arriving):
         finally:
             self._close_source()
 
-    def clip(self) -> Clip:
-        """Wait for all audio and return it as a Clip with provenance, words and notes.
+    def take(self, repeat: int = 0) -> Take:
+        """Wait for all audio and return it with what was asked, its timing, words and notes.
 
-        Raises AudioError when the stream was read from before, or when its audio is damaged or cut off,
-        Cancelled when it was closed, and whatever the backend raises.
+        ``repeat`` counts the takes of one call. Raises AudioError when the stream was read from before, Cancelled when
+        it was closed, and whatever the backend raises.
         """
-        return self._clip(list(self.pcm()))
+        self._check_unread()
+        with self:
+            audio = b"".join(self)
+        return self.take_of(audio, repeat)
+
+    def clip(self) -> Clip:
+        """Wait for all audio and return it decoded. Raises like ``take()``, and AudioError when it is damaged."""
+        return self.take().clip()
 
     def pcm(self) -> Iterator[Samples]:
         """Iterate over the decoded audio as it arrives: float32 arrays of shape (samples,) at ``rate``.

@@ -9,11 +9,12 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 from voicelab.audio.clip import Clip
-from voicelab.backend import Backend, Capabilities, SpeechStream, VoicePreset, check_seed
+from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed_support
+from voicelab.call import Call, Voice, VoicePreset, merged_defaults, voice_id
 from voicelab.errors import RequestInvalid
 from voicelab.keeper import forget_voice, voices_of
 from voicelab.opening import BASE_URL_VARIABLE, Opening, check_replay, kept
-from voicelab.schema import Model, ProsodyControl, TTSRequest, VoiceCreate, VoiceModel, check_model
+from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
 
 if TYPE_CHECKING:
     from voicelab.experiments.cache import Cache
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
     from voicelab.views.voice_panel import VoicePanel
 
 __all__ = ["Lab", "Voice", "connect"]
-
-# What says who speaks.
-_WHO = ("voice", "reference_id", "references")
-
-Voice = str | VoicePreset | VoiceModel
-"""Who speaks: the id of a preset or of a stored voice, or the thing itself."""
 
 
 def connect(
@@ -65,9 +60,9 @@ def connect(
         check_replay(base_url=base_url, api_key=api_key, device=device, cache=cache, record=record)
     base_url = None if replay is not None else base_url or os.environ.get(BASE_URL_VARIABLE) or None
     if model is not None:
-        defaults["model"] = check_model(model)
+        defaults["model"] = model
     # Before the backend starts: a bad default should not cost the time to load weights.
-    _check_defaults(defaults)
+    defaults = merged_defaults({}, defaults)
     if base_url is None and replay is None and api_key is not None:
         raise RequestInvalid.of("api_key", "the embedded voice takes no key; give base_url too", in_="header")
     if base_url is not None and device is not None:
@@ -97,13 +92,12 @@ class Lab:
         ``opening`` says how another process opens the same backend. Raises RequestInvalid when a default
         is unknown or out of its bounds.
         """
-        defaults = _with_prosody(defaults, None)
-        _check_defaults(defaults)
         self._backend = backend
         self._opening = opening
         self._met: dict[str, VoiceModel] = {}
-        self._defaults: Mapping[str, object] = MappingProxyType(dict(defaults))
-        check_seed(defaults.get("seed"), backend.capabilities)
+        self._defaults: Mapping[str, object] = MappingProxyType(merged_defaults({}, defaults))
+        if "seed" in self._defaults:
+            check_seed_support(Call.of("defaults", self._defaults), backend.capabilities)
 
     @property
     def backend(self) -> Backend:
@@ -127,7 +121,7 @@ class Lab:
 
     @property
     def defaults(self) -> Mapping[str, object]:
-        """What every call starts from, read-only."""
+        """What every call starts from, by the schema's names and ``model`` and ``seed``; read-only."""
         return self._defaults
 
     def with_defaults(self, **fields: object) -> Lab:
@@ -135,31 +129,17 @@ class Lab:
 
         Takes what ``speak`` takes. None takes a default away. Raises RequestInvalid.
         """
-        fields = _with_prosody(fields, self._defaults.get("prosody"))
-        before = dict(self._defaults)
-        if any(fields.get(name) is not None for name in _WHO):
-            # Whoever is named speaks in the place of who spoke before.
-            before = {name: value for name, value in before.items() if name not in _WHO}
-        merged = {name: value for name, value in {**before, **fields}.items() if value is not None}
-        lab = Lab(self._backend, opening=self._opening, **merged)
+        lab = Lab(self._backend, opening=self._opening, **merged_defaults(self._defaults, fields))
         lab._met = self._met
         return lab
 
-    def request(self, text: str, *, voice: Voice | None = None, **fields: object) -> TTSRequest:
-        """Return the request that ``speak`` would make, without speaking. Raises RequestInvalid."""
-        merged = {name: value for name, value in self._defaults.items() if name not in ("seed", "model")}
-        fields = _with_prosody(fields, merged.get("prosody"))
-        if voice is not None:
-            if "reference_id" in fields:
-                raise RequestInvalid.of("reference_id", "give voice or reference_id, not both")
-            fields["reference_id"] = _voice_id(voice)
-        if "reference_id" in fields or "references" in fields:
-            # A call that says who speaks replaces the default speaker altogether.
-            for name in _WHO:
-                merged.pop(name, None)
-        if "voice" in merged:
-            merged["reference_id"] = _voice_id(merged.pop("voice"))
-        return TTSRequest.build(**{"format": "wav", **merged, **fields, "text": text})
+    def call(self, text: str, **fields: object) -> Call:
+        """Return the call that ``speak`` would make, without speaking; takes what ``speak`` takes. Raises RequestInvalid."""
+        return Call.of(text, self._defaults, **fields)
+
+    def request(self, text: str, **fields: object) -> TTSRequest:
+        """Return the request of the call that ``speak`` would make. Raises RequestInvalid."""
+        return self.call(text, **fields).request
 
     def stream(
         self,
@@ -171,10 +151,9 @@ class Lab:
         **fields: object,
     ) -> SpeechStream:
         """Begin to say ``text`` and return its audio as it arrives. Takes what ``speak`` takes."""
-        request = self.request(text, voice=voice, **fields)
-        used = check_seed(seed if seed is not None else self._defaults.get("seed"), self.capabilities)
-        name = check_model(model if model is not None else self._defaults.get("model"))
-        return self._backend.synthesize(request, model=name, seed=used)
+        call = self.call(text, voice=voice, seed=seed, model=model, **fields)
+        check_seed_support(call, self.capabilities)
+        return self._backend.synthesize(call)
 
     def speak(
         self,
@@ -281,7 +260,7 @@ class Lab:
         Raises NotFound when you have none of this id, StoreError when it cannot be deleted, and RequestInvalid for a
         service: the interface has no such call.
         """
-        name = _voice_id(voice)
+        name = voice_id(voice)
         forget_voice(self._backend, name)
         self._met.pop(name, None)
 
@@ -327,42 +306,6 @@ class Lab:
         # References are audio: their names say enough.
         defaults = "".join(f", {name}={_short(value)}" for name, value in self._defaults.items())
         return f"Lab({capabilities.name} on {capabilities.device}, {len(capabilities.voices)} voices{defaults})"
-
-
-def _with_prosody(fields: Mapping[str, object], base: object) -> dict[str, object]:
-    """Return the fields with ``speed`` and ``volume`` where a request has them; of these, ``base`` says the other one."""
-    parts = {name: value for name, value in fields.items() if name in ProsodyControl.model_fields}
-    if not parts:
-        return dict(fields)
-    if fields.get("prosody") is not None:
-        name = next(iter(parts))
-        raise RequestInvalid.of(name, f"give prosody or {name}, not both")
-    before = dict(base) if isinstance(base, Mapping | ProsodyControl) else {}
-    # None is what was not said: for the part too, as for every field.
-    known = {name: value for name, value in {**before, **parts}.items() if value is not None}
-    return {**{name: value for name, value in fields.items() if name not in parts}, "prosody": known or None}
-
-
-def _check_defaults(defaults: Mapping[str, object]) -> None:
-    fields = _with_prosody(defaults, None)
-    fields = {name: value for name, value in fields.items() if name not in ("seed", "model", "voice")}
-    if "text" in fields:
-        raise RequestInvalid.of("text", "the text belongs to the call, it has no default")
-    if defaults.get("voice") is not None:
-        if fields.get("reference_id") is not None:
-            raise RequestInvalid.of("reference_id", "give voice or reference_id, not both")
-        fields["reference_id"] = _voice_id(defaults["voice"])
-    TTSRequest.build(**{"format": "wav", **fields, "text": "defaults"})
-    if defaults.get("model") is not None:
-        check_model(defaults["model"])
-
-
-def _voice_id(voice: object) -> str:
-    if isinstance(voice, VoicePreset | VoiceModel):
-        return voice.id
-    if isinstance(voice, str) and voice:
-        return voice
-    raise RequestInvalid.of("voice", f"a voice is an id, a preset or a VoiceModel, not {type(voice).__name__}")
 
 
 def _recording(item: str | Path | bytes | Clip) -> bytes:

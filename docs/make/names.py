@@ -68,7 +68,13 @@ PAGES: Mapping[str, Names] = {
         "backends": Names(
             "Backends",
             "Whoever speaks. [Adding one](../../how-to/add-a-backend.md) shows how.",
-            ("voicelab.backend.", "voicelab.client.", "voicelab.engine.", "voicelab.experiments.recording."),
+            (
+                "voicelab.backend.",
+                "voicelab.call.",
+                "voicelab.client.",
+                "voicelab.engine.",
+                "voicelab.experiments.recording.",
+            ),
         ),
         "sweeps": Names(
             "Sweeps", "A grid of requests. [How to sweep](../../how-to/sweep.md).", ("voicelab.experiments.sweeps.",)
@@ -76,7 +82,7 @@ PAGES: Mapping[str, Names] = {
         "runs": Names(
             "Takes, caches and manifests",
             "What is kept of a run. [How to reproduce a study](../../how-to/reproduce-a-study.md).",
-            ("voicelab.experiments.take.", "voicelab.experiments.cache.", "voicelab.experiments.manifest."),
+            ("voicelab.take.", "voicelab.experiments.cache.", "voicelab.experiments.manifest."),
             ("voicelab.experiments.replay",),
         ),
         "metrics": Names(

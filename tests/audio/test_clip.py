@@ -18,25 +18,30 @@ import pytest
 import soundfile  # type: ignore[import-untyped]
 
 from voicelab import outputs
-from voicelab.audio.clip import Clip, Provenance, Timing, WordTime
+from voicelab.audio.clip import Clip, WordTime
 from voicelab.audio.samples import Samples
+from voicelab.call import Call
 from voicelab.errors import AudioError, MissingExtra
 from voicelab.schema import TTSRequest
+from voicelab.take import Take, Timing
 
-PROVENANCE = Provenance(
-    request=TTSRequest(text="a b"),
-    model="s2-pro",
+WORDS = (WordTime("a", 0.0, 0.4), WordTime("b", 0.5, 0.9))
+TAKE = Take(
+    Call(TTSRequest(text="a b"), seed=7),
+    bytes(30),
+    Timing(first_audio_s=0.1, total_s=0.5, arrivals=((0.1, 10), (0.5, 20))),
     backend="test",
     fingerprint="f00d",
     seed=7,
-    timing=Timing(first_audio_s=0.1, total_s=0.5, arrivals=((0.1, 10), (0.5, 20))),
+    words=WORDS,
+    notes=("a note",),
+    similarity=0.5,
 )
 
 
 @pytest.fixture
 def clip(babble: Callable[..., Samples]) -> Clip:
-    words = (WordTime("a", 0.0, 0.4), WordTime("b", 0.5, 0.9))
-    return Clip(babble(44100, 1.0), 44100, PROVENANCE, words, ("a note",))
+    return Clip(babble(44100, 1.0), 44100, WORDS, TAKE)
 
 
 def test_a_clip_knows_its_figures() -> None:
@@ -44,7 +49,7 @@ def test_a_clip_knows_its_figures() -> None:
     assert (clip.duration, len(clip), clip.rate) == (0.5, 22050, 44100)
     assert clip.level == pytest.approx(-20, abs=1e-4)
     assert clip.peak == pytest.approx(0.1)
-    assert (clip.provenance, clip.words, clip.notes) == (None, (), ())
+    assert (clip.take, clip.words, clip.notes, clip.similarity) == (None, (), (), None)
 
 
 def test_the_repr_is_stable_and_short(clip: Clip) -> None:
@@ -121,7 +126,7 @@ def test_the_digest_is_of_rate_and_samples() -> None:
 def test_copies_keep_everything(clip: Clip) -> None:
     for other in (copy.copy(clip), copy.deepcopy(clip), pickle.loads(pickle.dumps(clip))):  # noqa: S301 - our own bytes
         assert other == clip
-        assert (other.provenance, other.words, other.notes) == (clip.provenance, clip.words, clip.notes)
+        assert (other.take, other.words, other.notes) == (clip.take, clip.words, clip.notes)
 
 
 def test_an_empty_clip_is_still_a_clip() -> None:
@@ -136,7 +141,7 @@ def test_resampling(clip: Clip) -> None:
     half = clip.resample(22050)
     assert half.rate == 22050
     assert half.duration == pytest.approx(clip.duration, abs=1e-4)
-    assert (half.words, half.notes, half.provenance) == (clip.words, clip.notes, clip.provenance)
+    assert (half.words, half.notes, half.take) == (clip.words, clip.notes, clip.take)
     assert clip.resample(44100) is clip
     square = Clip(np.where(np.arange(4410) // 50 % 2, 1.0, -1.0).astype(np.float32), 44100)
     assert square.resample(48000).peak <= 1.0
@@ -156,11 +161,11 @@ def test_slices_take_their_words_along(clip: Clip) -> None:
     assert len(clip.slice(2.0, 3.0)) == 0
     assert clip.slice(0.95).words == ()
     # When the whole arrived says nothing of a part.
-    assert clip.provenance is not None
-    assert part.provenance is not None
-    assert clip.slice().provenance == clip.provenance
-    assert part.provenance.request == clip.provenance.request
-    assert (bool(clip.provenance.timing.arrivals), part.provenance.timing.arrivals) == (True, ())
+    assert clip.take is not None
+    assert part.take is not None
+    assert clip.slice().take == clip.take
+    assert part.take.request == clip.take.request
+    assert (bool(clip.take.timing.arrivals), part.take.timing.arrivals) == (True, ())
     for start, end in ((-1.0, 1.0), (0.6, 0.5), (math.nan, 1.0), (0.0, math.nan)):
         with pytest.raises(AudioError, match="slice"):
             clip.slice(start, end)
@@ -229,8 +234,8 @@ def test_loading_refuses_what_is_no_audio(tmp_path: Path) -> None:
 
 
 def test_timing_gives_the_real_time_factor() -> None:
-    assert PROVENANCE.timing.rtf(2.0) == 0.25
-    assert PROVENANCE.timing.rtf(0.0) == math.inf
+    assert TAKE.timing.rtf(2.0) == 0.25
+    assert TAKE.timing.rtf(0.0) == math.inf
 
 
 class _Entry:

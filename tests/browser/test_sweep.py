@@ -113,10 +113,10 @@ LEAKY = (
     SETUP
     + """\
 class Leaky(ToneBackend):
-    def synthesize(self, request, **options):
-        if request.temperature == 0.5:
+    def synthesize(self, call):
+        if call.request.temperature == 0.5:
             raise OSError("<b>refused</b>: Authorization: Bearer abcdefghij0123456789, the rest of a long sentence")
-        return super().synthesize(request, **options)
+        return super().synthesize(call)
 panel = Lab(Leaky()).sweep("Eight notes.", temperature=[0, 0.5, 1], cache=Cache("cache-leaky")).panel()
 panel"""
 )

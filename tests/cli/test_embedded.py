@@ -10,6 +10,7 @@ import pytest
 
 import voicelab
 from tests.cli.conftest import Run
+from voicelab.call import Call
 from voicelab.schema import TTSRequest
 
 VOICELAB = str(Path(sys.executable).with_name("voicelab"))
@@ -29,7 +30,7 @@ def test_it_says_what_the_library_says(tmp_path: Path) -> None:
     backend = voicelab.LocalBackend()
     try:
         request = TTSRequest.build(text=TEXT, temperature=0.5, format="pcm", sample_rate=16000)
-        assert said == b"".join(backend.synthesize(request, seed=7))
+        assert said == b"".join(backend.synthesize(Call(request, seed=7)))
     finally:
         backend.close()
     # The bytes are speech: more than a third of a second of it, and not all the same.

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import pytest
 
 from tests.tones import ToneBackend
 from voicelab.audio.clip import Clip
+from voicelab.call import Call
 from voicelab.experiments.journal import Journal
 from voicelab.experiments.manifest import load
-from voicelab.experiments.take import Take, render
 from voicelab.schema import TTSRequest
 
 VOICELAB = str(Path(sys.executable).with_name("voicelab"))
@@ -109,15 +110,15 @@ def manifest(run: Any, tones: ToneBackend) -> Path:
     path = Path("run.jsonl")
     with Journal(path, [tones.capabilities]) as journal:
         for text in ("The birch canoe", "slid [bold]on[/] the smooth planks, and further on than a column is wide"):
-            journal.add(render(tones, TTSRequest(text=text, format="wav", sample_rate=8000), seed=3))
+            journal.add(tones.synthesize(Call(TTSRequest(text=text, format="wav", sample_rate=8000), seed=3)).take())
     tones.asked.clear()
     return path
 
 
 def _add_another(path: Path, tones: ToneBackend) -> None:
-    take = render(tones, TTSRequest(text="Changed", format="pcm", sample_rate=8000), seed=4)
+    take = tones.synthesize(Call(TTSRequest(text="Changed", format="pcm", sample_rate=8000), seed=4)).take()
     with Journal(path, [tones.capabilities]) as journal:
-        journal.add(Take(take.provenance, bytes(len(take.audio)), seed=4))
+        journal.add(replace(take, sound=bytes(len(take.audio)), digest=""))
 
 
 def test_a_run_that_repeats_ends_with_0(run: Any, manifest: Path, service: str, tones: ToneBackend) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.service.conftest import closers, start  # noqa: F401 - fixtures of ours too
 from voicelab.backend import Capabilities
+from voicelab.call import Call
 from voicelab.client import AsyncServiceBackend, AsyncSpeechStream, RetryPolicy, ServiceBackend
 from voicelab.schema import TTSRequest, VoiceCreate
 
@@ -173,8 +174,8 @@ class OnLoop:
     def capabilities(self) -> Capabilities:
         return self.run(self._backend.capabilities())  # type: ignore[no-any-return]
 
-    def synthesize(self, request: TTSRequest, **options: Any) -> StreamOnLoop:
-        return StreamOnLoop(self, self.run(self._backend.synthesize(request, **options)))
+    def synthesize(self, call: Call) -> StreamOnLoop:
+        return StreamOnLoop(self, self.run(self._backend.synthesize(call)))
 
     def create_voice(self, request: VoiceCreate) -> Any:
         return self.run(self._backend.create_voice(request))

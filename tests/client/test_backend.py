@@ -20,6 +20,7 @@ from tests.served import until
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
 from voicelab.backend import Backend
+from voicelab.call import Call
 from voicelab.client import RetryPolicy, ServiceBackend
 from voicelab.client.caller import Caller
 from voicelab.client.transport import Cancellation
@@ -65,7 +66,7 @@ def test_audio_arrives_as_it_is_made(served: Serve) -> None:
     go = threading.Event()
     voice = ToneBackend(lambda number: number < 2 or go.wait(10))
     with served(voice) as backend:
-        stream = backend.synthesize(REQUEST, seed=5)
+        stream = backend.synthesize(Call(REQUEST, seed=5))
         first = next(stream)
         got = len(first)
         while got < 2 * 2400:
@@ -83,17 +84,17 @@ def test_a_clip_knows_where_it_comes_from(served: Serve) -> None:
         assert backend.capabilities.seed == "exact"
         assert backend.capabilities.device == "remote"
         assert [voice.id for voice in backend.capabilities.voices] == ["ada", "ben"]
-        clip = backend.synthesize(REQUEST, model="s1", seed=5).clip()
+        clip = backend.synthesize(Call(REQUEST, model="s1", seed=5)).clip()
     assert clip.rate == 24000
     assert len(clip) == 6000
-    assert clip.provenance is not None
-    assert (clip.provenance.model, clip.provenance.seed, clip.provenance.fingerprint) == ("s1", 5, "tones-1")
+    assert clip.take is not None
+    assert (clip.take.model, clip.take.seed, clip.take.fingerprint) == ("s1", 5, "tones-1")
 
 
 def test_closing_the_stream_cancels_the_work(served: Serve) -> None:
     voice = ToneBackend(lambda _: time.sleep(0.005))
     with served(voice) as backend:
-        with backend.synthesize(TTSRequest(text="x" * 5000, format="pcm")) as stream:
+        with backend.synthesize(Call(TTSRequest(text="x" * 5000, format="pcm"))) as stream:
             next(stream)
         until(lambda: voice.open == 0)
         assert len(voice.asked) == 1
@@ -103,7 +104,7 @@ def test_another_thread_can_close_a_stream_that_waits_for_audio(served: Serve) -
     go = threading.Event()
     voice = ToneBackend(lambda number: number < 1 or go.wait(10))
     with served(voice) as backend:
-        stream = backend.synthesize(REQUEST)
+        stream = backend.synthesize(Call(REQUEST))
         next(stream)
         threading.Timer(0.1, stream.close).start()
         before = time.monotonic()
@@ -112,14 +113,14 @@ def test_another_thread_can_close_a_stream_that_waits_for_audio(served: Serve) -
         assert time.monotonic() - before < 2
         go.set()
         # The pool is none the worse for it.
-        assert len(b"".join(backend.synthesize(REQUEST))) == 5 * 2400
+        assert len(b"".join(backend.synthesize(Call(REQUEST)))) == 5 * 2400
 
 
 def test_another_thread_can_close_a_stream_that_waits_for_an_answer(served: Serve) -> None:
     go = threading.Event()
     voice = ToneBackend(lambda _: go.wait(10))
     with served(voice) as backend, ThreadPoolExecutor(1) as pool:
-        stream = backend.synthesize(REQUEST)  # the connection is that of the first question, and no new one
+        stream = backend.synthesize(Call(REQUEST))  # the connection is that of the first question, and no new one
         reading = pool.submit(list, stream)
         until(lambda: voice.open == 1)
         before = time.monotonic()
@@ -128,7 +129,7 @@ def test_another_thread_can_close_a_stream_that_waits_for_an_answer(served: Serv
             reading.result(20)
         assert time.monotonic() - before < 2
         go.set()
-        assert len(b"".join(backend.synthesize(REQUEST))) == 5 * 2400
+        assert len(b"".join(backend.synthesize(Call(REQUEST)))) == 5 * 2400
         until(lambda: voice.open == 0)
         until(lambda: not any(thread.name == "voicelab-head" for thread in threading.enumerate()))
 
@@ -143,7 +144,7 @@ def test_an_interrupt_while_waiting_for_an_answer_ends_the_work_at_once(served: 
         timer = threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT))
         timer.start()
         with pytest.raises(KeyboardInterrupt):
-            list(backend.synthesize(REQUEST))
+            list(backend.synthesize(Call(REQUEST)))
         timer.join()
         until(lambda: voice.open == 0)
         go.set()
@@ -160,7 +161,7 @@ def test_closing_the_backend_ends_its_streams(served: Serve, monkeypatch: pytest
     monkeypatch.setattr(Cancellation, "cancel", linger)
     voice = ToneBackend(lambda number: number < 1 or go.wait(10))
     with served(voice) as backend:
-        stream = backend.synthesize(REQUEST)
+        stream = backend.synthesize(Call(REQUEST))
         next(stream)
         threading.Timer(0.1, backend.close).start()
         before = time.monotonic()
@@ -169,22 +170,22 @@ def test_closing_the_backend_ends_its_streams(served: Serve, monkeypatch: pytest
         assert time.monotonic() - before < 2
         go.set()
         with pytest.raises(ServiceError, match="closed"):
-            list(backend.synthesize(REQUEST))
+            list(backend.synthesize(Call(REQUEST)))
 
 
 def test_errors_of_the_service_arrive_as_what_they_are(start: Start, connect: Connect) -> None:
     service = start()
     with connect(service.url, "vl_wrong") as backend, pytest.raises(AuthenticationError) as refused:
-        list(backend.synthesize(REQUEST))
+        list(backend.synthesize(Call(REQUEST)))
     assert refused.value.status == 401
     assert refused.value.request_id
     with connect(service.url) as backend, pytest.raises(AuthenticationError):
-        list(backend.synthesize(REQUEST))
+        list(backend.synthesize(Call(REQUEST)))
     with connect(service.url, service.keys.create("poor", credit=2).secret) as backend, pytest.raises(PaymentRequired):
-        list(backend.synthesize(REQUEST))
+        list(backend.synthesize(Call(REQUEST)))
     with connect(service.url, service.secret, retry=QUICK) as backend:
         with pytest.raises(RequestInvalid) as invalid:
-            list(backend.synthesize(REQUEST.replace(reference_id="nobody")))
+            list(backend.synthesize(Call(REQUEST.replace(reference_id="nobody"))))
         assert invalid.value.errors[0].loc == ("body", "reference_id")
         with pytest.raises(NotFound):
             backend.get_voice("ada")
@@ -197,7 +198,7 @@ def test_an_engine_that_breaks_in_mid_audio_is_a_truncation(served: Serve) -> No
 
     with served(ToneBackend(step)) as backend:
         with pytest.raises(StreamTruncated) as caught:
-            backend.synthesize(REQUEST).clip()
+            backend.synthesize(Call(REQUEST)).clip()
         assert len(caught.value.partial) == 3 * 2400
         assert caught.value.status == 200
         assert caught.value.request_id
@@ -206,8 +207,8 @@ def test_an_engine_that_breaks_in_mid_audio_is_a_truncation(served: Serve) -> No
 def test_many_threads_share_one_backend(served: Serve) -> None:
     with served(ToneBackend()) as backend, ThreadPoolExecutor(8) as pool:
         texts = [f"text {number}" for number in range(12)]
-        alone = [b"".join(ToneBackend().synthesize(TTSRequest(text=text))) for text in texts]
-        together = list(pool.map(lambda text: b"".join(backend.synthesize(TTSRequest(text=text))), texts))
+        alone = [b"".join(ToneBackend().synthesize(Call(TTSRequest(text=text)))) for text in texts]
+        together = list(pool.map(lambda text: b"".join(backend.synthesize(Call(TTSRequest(text=text)))), texts))
     assert together == alone
 
 
@@ -217,9 +218,9 @@ def test_it_blocks_where_an_event_loop_runs_too(script: Script) -> None:
 
     async def cell() -> bytes:
         with ServiceBackend(script.url, retry=RetryPolicy(attempts=1)) as backend:
-            whole = b"".join(backend.synthesize(REQUEST))
+            whole = b"".join(backend.synthesize(Call(REQUEST)))
             with pytest.raises(StreamTruncated):
-                backend.synthesize(REQUEST).clip()
+                backend.synthesize(Call(REQUEST)).clip()
             return whole
 
     assert asyncio.run(cell()) == b"abcd"
@@ -299,7 +300,7 @@ def test_a_closed_backend_says_so(script: Script, connect: Connect) -> None:
     backend.close()
     backend.close()
     with pytest.raises(ServiceError, match="closed"):
-        list(backend.synthesize(REQUEST))
+        list(backend.synthesize(Call(REQUEST)))
 
 
 def test_the_key_is_shown_nowhere(script: Script, caplog: pytest.LogCaptureFixture, connect: Connect) -> None:
@@ -327,7 +328,7 @@ def test_the_key_is_shown_nowhere(script: Script, caplog: pytest.LogCaptureFixtu
 def _all_that_shows(backend: Any) -> list[str]:
     # In a function of its own, because local variables are shown too, and the test knows the key.
     try:
-        return [repr(backend.synthesize(REQUEST).clip())]
+        return [repr(backend.synthesize(Call(REQUEST)).clip())]
     except VoicelabError as error:
         captured = traceback.TracebackException.from_exception(error, capture_locals=True)
         args = repr(pickle.dumps(error.args))

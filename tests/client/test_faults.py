@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.client.conftest import CREATE, QUICK, RECORD, REQUEST, Script, chunked, hang_up, reply, reset
+from voicelab.call import Call
 from voicelab.client import RetryPolicy, ServiceBackend, Timeouts
 from voicelab.errors import (
     Cancelled,
@@ -33,7 +34,7 @@ def speak(script: Script) -> Speak:
 
     def call(retry: RetryPolicy = QUICK, timeout: Timeouts | float | None = 5.0) -> bytes:
         with ServiceBackend(script.url, "key-1", retry=retry, timeout=timeout) as backend:
-            return b"".join(backend.synthesize(REQUEST))
+            return b"".join(backend.synthesize(Call(REQUEST)))
 
     return call
 
@@ -52,7 +53,7 @@ def test_a_service_that_declares_nothing_takes_no_seed(script: Script, connect: 
         assert backend.capabilities.seed == "none"
         assert backend.capabilities.fingerprint == script.url
         with pytest.raises(RequestInvalid, match="seed"):
-            backend.synthesize(REQUEST, seed=1)
+            backend.synthesize(Call(REQUEST, seed=1))
     assert script.asked == []
 
 
@@ -76,8 +77,8 @@ def test_a_seed_that_the_service_drew_is_kept(script: Script, connect: Connect) 
     for seed in seeds:
         script.acts.append(reply(200, b"ab", x_voicelab_seed=seed))
     with connect(script.url) as backend:
-        found = [backend.synthesize(REQUEST).clip().provenance for _ in seeds]
-    assert [provenance.seed for provenance in found if provenance is not None] == [123, None, None, None]
+        found = [backend.synthesize(Call(REQUEST)).clip().take for _ in seeds]
+    assert [take.seed for take in found if take is not None] == [123, None, None, None]
 
 
 def test_a_service_that_is_not_there_yet_is_asked_again(script: Script, connect: Connect) -> None:
@@ -99,8 +100,8 @@ def test_a_health_page_that_hangs_is_waited_for_once(
     script.health = b""  # no answer, and no end
     script.acts = [chunked(b"ab"), chunked(b"cd")]
     with connect(script.url) as backend:
-        assert b"".join(backend.synthesize(REQUEST)) == b"ab"
-        assert b"".join(backend.synthesize(REQUEST)) == b"cd"
+        assert b"".join(backend.synthesize(Call(REQUEST))) == b"ab"
+        assert b"".join(backend.synthesize(Call(REQUEST))) == b"cd"
     assert script.probes == 1
 
 
@@ -130,18 +131,18 @@ def test_a_seed_for_a_service_that_could_not_be_asked_is_sent_and_not_taken_for_
     script.health = b""  # no answer, and no end
     script.acts = [reply(200, b"ab"), reply(200, b"ab", x_voicelab_seed="7")]
     with connect(script.url) as backend:
-        silent, told = (backend.synthesize(REQUEST, seed=7).clip() for _ in range(2))
+        silent, told = (backend.synthesize(Call(REQUEST, seed=7)).clip() for _ in range(2))
     assert all(b"x-voicelab-seed: 7" in head.lower() for head in script.asked)
-    assert silent.provenance.seed is None
+    assert silent.take.seed is None
     assert any("whether it takes a seed" in note for note in silent.notes)
-    assert (told.provenance.seed, any("seed" in note for note in told.notes)) == (7, False)
+    assert (told.take.seed, any("seed" in note for note in told.notes)) == (7, False)
 
 
 def test_a_seed_does_not_hide_that_a_service_is_not_there(connect: Connect) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
     with connect(nobody) as backend, pytest.raises(ServiceUnavailable, match="cannot be reached"):
-        backend.synthesize(REQUEST, seed=1).clip()
+        backend.synthesize(Call(REQUEST, seed=1)).clip()
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
@@ -163,7 +164,7 @@ def test_an_answer_without_an_end_is_said_to_be_so(script: Script, connect: Conn
 
     script.acts = [act, chunked(b"abcd")]
     with connect(script.url) as backend:
-        unframed, framed = backend.synthesize(REQUEST).clip(), backend.synthesize(REQUEST).clip()
+        unframed, framed = backend.synthesize(Call(REQUEST)).clip(), backend.synthesize(Call(REQUEST)).clip()
     assert framed.notes == ()
     (note,) = unframed.notes
     assert "where the audio ends" in note
@@ -173,7 +174,7 @@ def test_an_answer_without_an_end_is_said_to_be_so(script: Script, connect: Conn
 def test_a_page_instead_of_audio_is_shown(script: Script, connect: Connect, kind: str) -> None:
     script.acts = [reply(200, b"<h1>Sign in</h1>", content_type=kind, x_request_id="r5")]
     with connect(script.url) as backend, pytest.raises(ServiceError, match="not audio") as caught:
-        list(backend.synthesize(REQUEST))
+        list(backend.synthesize(Call(REQUEST)))
     assert (caught.value.status, caught.value.body, caught.value.request_id) == (200, b"<h1>Sign in</h1>", "r5")
 
 
@@ -259,7 +260,7 @@ def test_who_is_told_to_wait_too_long_gives_up_at_once(script: Script, speak: Sp
 def test_a_closed_stream_does_not_try_again(script: Script, connect: Connect) -> None:
     script.acts = [reply(503, Retry_After="10"), chunked(b"ab")]
     with connect(script.url, retry=RetryPolicy(longest_s=20)) as backend:
-        stream = backend.synthesize(REQUEST)
+        stream = backend.synthesize(Call(REQUEST))
         threading.Timer(0.2, stream.close).start()
         before = time.monotonic()
         with pytest.raises(Cancelled):
@@ -287,7 +288,7 @@ def test_a_stall_in_mid_audio_is_a_timeout(script: Script, connect: Connect) -> 
 
     script.acts = [act]
     with connect(script.url, timeout=Timeouts(first_audio=10, stall=0.2)) as backend:
-        stream = backend.synthesize(REQUEST)
+        stream = backend.synthesize(Call(REQUEST))
         assert next(stream) == b"abc"
         before = time.monotonic()
         with pytest.raises(ServiceTimeout, match=r"0\.2 s"):
@@ -299,7 +300,7 @@ def test_a_refused_connection_is_unavailability(connect: Connect) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
     with connect(url, retry=QUICK) as backend, pytest.raises(ServiceUnavailable, match="cannot be reached"):
-        list(backend.synthesize(REQUEST))
+        list(backend.synthesize(Call(REQUEST)))
 
 
 @pytest.mark.parametrize(
@@ -339,13 +340,13 @@ def test_the_connection_is_used_again(script: Script, connect: Connect) -> None:
     script.acts = [chunked(b"ab"), reply(200, b"cd"), reply(404), reply(422, b"[]"), reply(200, RECORD), chunked(b"ef")]
     with connect(script.url, retry=RetryPolicy(attempts=1)) as backend:
         for expected in (b"ab", b"cd"):
-            assert list(backend.synthesize(REQUEST)) == [expected]
+            assert list(backend.synthesize(Call(REQUEST))) == [expected]
         with pytest.raises(LookupError):
             backend.get_voice("v")
         with pytest.raises(RequestInvalid):
             backend.create_voice(CREATE)
         backend.get_voice("v1")
-        assert list(backend.synthesize(REQUEST)) == [b"ef"]
+        assert list(backend.synthesize(Call(REQUEST))) == [b"ef"]
     assert len(connections) == 1
 
 
@@ -375,5 +376,5 @@ def test_an_idle_connection_that_the_service_closed_is_replaced(script: Script, 
 
     script.acts = [last, chunked(b"cd")]
     with connect(script.url, retry=QUICK) as backend:
-        assert b"".join(backend.synthesize(REQUEST)) == b"ab"
-        assert b"".join(backend.synthesize(REQUEST)) == b"cd"
+        assert b"".join(backend.synthesize(Call(REQUEST))) == b"ab"
+        assert b"".join(backend.synthesize(Call(REQUEST))) == b"cd"

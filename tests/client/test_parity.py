@@ -10,6 +10,7 @@ import pytest
 
 from tests.client.conftest import QUICK, RECORD, REQUEST, WAYS, Act, Script, chunked, hang_up, reply, reset
 from voicelab.backend import SpeechStream
+from voicelab.call import Call
 from voicelab.client import AsyncServiceBackend, AsyncSpeechStream, ServiceBackend, Timeouts
 from voicelab.errors import RequestInvalid, ServiceError, VoicelabError
 from voicelab.schema import ReferenceAudio, VoiceCreate
@@ -20,19 +21,19 @@ FIELDS = b'[{"loc":["body","text"],"type":"t","msg":"m","in":"body"}]'
 
 
 def _speak(backend: Any) -> bytes:
-    return b"".join(backend.synthesize(REQUEST))
+    return b"".join(backend.synthesize(Call(REQUEST)))
 
 
 def _clip(backend: Any) -> Any:
-    clip = backend.synthesize(REQUEST, model="s1").clip()
-    return clip.samples.tobytes(), clip.rate, clip.notes, clip.provenance.seed, clip.provenance.fingerprint
+    clip = backend.synthesize(Call(REQUEST, model="s1")).clip()
+    return clip.samples.tobytes(), clip.rate, clip.notes, clip.take.seed, clip.take.fingerprint
 
 
 CALLS: dict[str, Callable[[Any], Any]] = {
     "speak": _speak,
     "clip": _clip,
-    "clone": lambda backend: b"".join(backend.synthesize(CLONE)),
-    "seed": lambda backend: b"".join(backend.synthesize(REQUEST, seed=7)),
+    "clone": lambda backend: b"".join(backend.synthesize(Call(CLONE))),
+    "seed": lambda backend: b"".join(backend.synthesize(Call(REQUEST, seed=7))),
     "create": lambda backend: backend.create_voice(CREATE),
     "get": lambda backend: backend.get_voice("v/1 ż"),
     "get nothing": lambda backend: backend.get_voice(""),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.client.conftest import WAYS
 from tests.interface.foreign import KEY, Foreign, record, serving
+from voicelab.call import Call
 from voicelab.client import RetryPolicy
 from voicelab.errors import ServiceError, ServiceTimeout, ServiceUnavailable, StreamTruncated, VoicelabError
 from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
@@ -142,7 +143,7 @@ def _call(proxy: Proxy, way: str, call: str, schedule: list[Fault]) -> Any:
     with WAYS[way](proxy.url, KEY, retry=retry, timeout=20) as backend:
         try:
             if call == "speak":
-                return b"".join(backend.synthesize(SPEAK))
+                return b"".join(backend.synthesize(Call(SPEAK)))
             return backend.create_voice(CREATE) if call == "create" else backend.get_voice("v7")
         except VoicelabError as error:
             return error

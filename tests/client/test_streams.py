@@ -16,7 +16,8 @@ from tests.client.conftest import QUICK, REQUEST
 from tests.served import on_loop, until_async
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
-from voicelab.backend import Capabilities, Epilogue
+from voicelab.backend import Capabilities, StreamSummary
+from voicelab.call import Call
 from voicelab.client import AsyncServiceBackend, AsyncSpeechStream
 from voicelab.errors import AudioError, Cancelled, EngineError, RequestInvalid, ServiceTimeout
 from voicelab.schema import FORMATS, AudioFormat, TTSRequest
@@ -26,7 +27,7 @@ TONES = Capabilities("tones", ("s1", "s2-pro"), "cpu", "exact", "tones-1")
 
 def stream(chunks: AsyncIterator[bytes], kind: AudioFormat = "pcm", **options: Any) -> AsyncSpeechStream:
     request = TTSRequest(text="a", format=kind)
-    return AsyncSpeechStream(chunks, request=request, model="s1", backend=TONES, **options)
+    return AsyncSpeechStream(chunks, call=Call(request, "s1"), backend=TONES, **options)
 
 
 async def given(*chunks: bytes) -> AsyncIterator[bytes]:
@@ -45,15 +46,15 @@ async def test_chunks_come_as_they_are_with_their_times() -> None:
         await asyncio.sleep(0.05)
         yield b"de"
 
-    speech = stream(slow(), epilogue=lambda: Epilogue(notes=("n",)))
-    assert speech.epilogue == Epilogue()
+    speech = stream(slow(), summary=lambda: StreamSummary(notes=("n",)))
+    assert speech.summary == StreamSummary()
     assert [chunk async for chunk in speech] == [b"abc", b"de"]
     assert [size for _, size in speech.arrivals] == [3, 2]
     (first, _), (second, _) = speech.arrivals
     assert second >= first + 0.05
     assert speech.first_audio_s == first
     assert speech.complete
-    assert speech.epilogue.notes == ("n",)
+    assert speech.summary.notes == ("n",)
     assert [chunk async for chunk in speech] == []
     assert repr(speech) == "AsyncSpeechStream(pcm, 44100 Hz, 5 bytes, complete)"
 
@@ -158,13 +159,13 @@ async def test_a_clip_is_what_the_voice_said(hall: Hall, kind: AudioFormat) -> N
     request = TTSRequest(text="hello there", format=kind)
 
     async with hall(ToneBackend()) as backend:
-        parts = [part async for part in (await backend.synthesize(request, seed=5)).pcm()]
-        clip = await (await backend.synthesize(request, seed=5)).clip()
-    direct = ToneBackend().synthesize(request, seed=5).clip()
+        parts = [part async for part in (await backend.synthesize(Call(request, seed=5))).pcm()]
+        clip = await (await backend.synthesize(Call(request, seed=5))).clip()
+    direct = ToneBackend().synthesize(Call(request, seed=5)).clip()
     np.testing.assert_array_equal(clip.samples, direct.samples)
     np.testing.assert_array_equal(np.concatenate(parts), direct.samples)
-    assert clip.provenance is not None
-    assert clip.provenance.seed == 5
+    assert clip.take is not None
+    assert clip.take.seed == 5
 
 
 @on_loop
@@ -172,7 +173,7 @@ async def test_audio_arrives_while_it_is_made(hall: Hall) -> None:
     go = threading.Event()
 
     async with hall(ToneBackend(lambda number: number < 2 or go.wait(10))) as backend:
-        speech = await backend.synthesize(REQUEST)
+        speech = await backend.synthesize(Call(REQUEST))
         got = len(await anext(speech))
         while got < 2 * 2400:
             got += len(await anext(speech))
@@ -190,7 +191,7 @@ async def test_cancelling_the_task_ends_the_work_at_once(hall: Hall, read: str, 
     voice = ToneBackend(lambda number: number < notes or go.wait(20))
 
     async with hall(voice) as backend:
-        speech = await backend.synthesize(REQUEST)
+        speech = await backend.synthesize(Call(REQUEST))
 
         async def listen() -> None:
             if read == "clip":
@@ -211,7 +212,7 @@ async def test_cancelling_the_task_ends_the_work_at_once(hall: Hall, read: str, 
         go.set()
         await until_async(lambda: voice.open == 0)
         # The backend is none the worse for it.
-        assert len((await (await backend.synthesize(REQUEST)).clip()).samples) == 5 * 1200
+        assert len((await (await backend.synthesize(Call(REQUEST))).clip()).samples) == 5 * 1200
 
 
 @on_loop
@@ -221,7 +222,7 @@ async def test_a_timeout_around_a_call_ends_it(hall: Hall) -> None:
     async with hall(ToneBackend(lambda _: go.wait(20))) as backend:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
-                await (await backend.synthesize(REQUEST)).clip()
+                await (await backend.synthesize(Call(REQUEST))).clip()
         go.set()
 
 
@@ -230,7 +231,7 @@ async def test_a_stream_that_nobody_holds_ends(hall: Hall) -> None:
     voice = ToneBackend(lambda _: time.sleep(0.005))
 
     async with hall(voice) as backend:
-        speech = await backend.synthesize(TTSRequest(text="x" * 5000, format="pcm"))
+        speech = await backend.synthesize(Call(TTSRequest(text="x" * 5000, format="pcm")))
         await anext(speech)
         assert voice.open == 1
         del speech
@@ -243,8 +244,8 @@ async def test_many_tasks_share_one_backend(hall: Hall) -> None:
     texts = [f"text {number}" for number in range(12)]
 
     async def said(backend: AsyncServiceBackend, text: str) -> bytes:
-        return b"".join([chunk async for chunk in await backend.synthesize(TTSRequest(text=text))])
+        return b"".join([chunk async for chunk in await backend.synthesize(Call(TTSRequest(text=text)))])
 
     async with hall(ToneBackend()) as backend:
         together = await asyncio.gather(*(said(backend, text) for text in texts))
-    assert together == [b"".join(ToneBackend().synthesize(TTSRequest(text=text))) for text in texts]
+    assert together == [b"".join(ToneBackend().synthesize(Call(TTSRequest(text=text)))) for text in texts]

@@ -11,6 +11,7 @@ import pytest
 from tests.served import serving, tiny_engine
 from tests.speechlike import speech_file
 from tests.voices.test_cover import picture
+from voicelab.call import Call
 from voicelab.errors import NotFound, RequestInvalid
 from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
 
@@ -57,7 +58,7 @@ def test_both_encodings_make_the_same_voice(service: tuple[str, str], connect: C
     assert [sample.text for sample in first.samples] == list(REQUESTS[name].texts)
     with connect(*service) as backend:
         said = [
-            b"".join(backend.synthesize(TTSRequest(text="a", format="pcm", reference_id=record.id), seed=1))
+            b"".join(backend.synthesize(Call(TTSRequest(text="a", format="pcm", reference_id=record.id), seed=1)))
             for record in made
         ]
     assert said[0] == said[1]

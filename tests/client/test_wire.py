@@ -7,6 +7,7 @@ import msgpack  # type: ignore[import-untyped]  # it publishes no types
 import pytest
 
 from voicelab.backend import Capabilities, VoicePreset
+from voicelab.call import Call
 from voicelab.client import wire
 from voicelab.client.wire import Answer
 from voicelab.errors import (
@@ -40,7 +41,7 @@ def answer(status: int, body: object, **headers: str) -> Answer:
 
 def test_references_go_in_msgpack() -> None:
     request = TTSRequest(text="a", references=(REFERENCE, REFERENCE))
-    call = wire.speech_call(request, "s2-pro", 7)
+    call = wire.speech_call(Call(request, seed=7))
     assert call.headers["content-type"] == "application/msgpack"
     assert call.headers["x-voicelab-seed"] == "7"
     assert TTSRequest.from_wire(msgpack.unpackb(call.content), binary=True) == request
@@ -51,7 +52,7 @@ def test_references_that_would_be_ignored_are_not_carried() -> None:
         TTSRequest(text="a", references=(REFERENCE,), reference_id="v"),
         TTSRequest(text="a", references=()),
     ):
-        call = wire.speech_call(request, "s2-pro", None)
+        call = wire.speech_call(Call(request))
         assert call.headers["content-type"] == "application/json"
         assert "references" not in json.loads(call.content or b"")
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from voicelab.audio import analysis
 from voicelab.audio.clip import Clip
+from voicelab.call import Call
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pipeline import Speech
 from voicelab.schema import TTSRequest
@@ -34,7 +35,7 @@ class Voice:
         return TTSRequest.build(text=text, **{"format": "pcm", **fields})
 
     def say(self, text: str = SENTENCE, *, seed: int = 1, **fields: Any) -> Clip:
-        return self.backend.synthesize(self.request(text, **fields), seed=seed).clip()
+        return self.backend.synthesize(Call(self.request(text, **fields), seed=seed)).clip()
 
     def kept(self, text: str = SENTENCE, *, seed: int = 1, **fields: Any) -> Clip:
         """The same, spoken once however often it is asked for."""
@@ -46,7 +47,7 @@ class Voice:
     def takes(self, seeds: Iterable[int], text: str = SENTENCE, **fields: Any) -> list[Clip]:
         """One clip a seed, spoken together."""
         request = self.request(text, **fields)
-        streams = [self.backend.synthesize(request, seed=seed) for seed in seeds]
+        streams = [self.backend.synthesize(Call(request, seed=seed)) for seed in seeds]
         return [stream.clip() for stream in streams]
 
     def codes(self, seeds: Iterable[int], text: str = SENTENCE, **fields: Any) -> list[npt.NDArray[np.int64]]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.effects.measure import HOP, Voice
+from voicelab.call import Call
 
 # Four segments of very different lengths: the first to end are told from the last by far.
 TEXT = (
@@ -51,7 +52,7 @@ def test_what_ended_by_itself_is_untouched(voice: Voice) -> None:
 def test_where_it_cuts_does_not_depend_on_what_else_is_spoken(voice: Voice) -> None:
     alone = voice.kept(TEXT, early_stop_threshold=0.5, **FIELDS)
     request = voice.request("The smooth planks of the birch canoe, again and again. " * 2)
-    beside = [voice.backend.synthesize(request, seed=seed) for seed in range(6)]
+    beside = [voice.backend.synthesize(Call(request, seed=seed)) for seed in range(6)]
     crowded = voice.say(TEXT, early_stop_threshold=0.5, **FIELDS)
     for stream in beside:
         stream.close()

@@ -13,6 +13,7 @@ from tests.effects.measure import Floats, Voice
 from voicelab.audio.clip import Clip
 from voicelab.audio.decoders import OggReader
 from voicelab.audio.mp3 import frame_length
+from voicelab.call import Call
 from voicelab.schema import MP3_BITRATES, OPUS_BITRATES, RATES, Mp3Bitrate, OpusBitrate
 
 TEXT = "Rice is served."
@@ -26,7 +27,7 @@ def seconds(voice: Voice) -> float:
 
 
 def spoken(voice: Voice, **fields: object) -> bytes:
-    return b"".join(voice.backend.synthesize(voice.request(TEXT, **fields), seed=1))
+    return b"".join(voice.backend.synthesize(Call(voice.request(TEXT, **fields), seed=1)))
 
 
 @pytest.mark.parametrize("rate", [None, *RATES["wav"]])

@@ -10,6 +10,7 @@ import pytest
 
 from tests.effects.measure import HOP, SENTENCE, Voice
 from voicelab.audio.encoders import StreamEncoder
+from voicelab.call import Call
 from voicelab.engine.pipeline import Speech
 from voicelab.schema import LATENCIES, AudioFormat, Latency
 
@@ -48,7 +49,7 @@ def test_time_to_first_audio_ranks_likewise(voice: Voice) -> None:
     for seed in range(5):
         for latency in ORDER:
             began = time.perf_counter()
-            with voice.backend.synthesize(voice.request(latency=latency), seed=seed) as stream:
+            with voice.backend.synthesize(Call(voice.request(latency=latency), seed=seed)) as stream:
                 next(stream)
                 found[latency].append(time.perf_counter() - began)
     low, balanced, normal = (median(found[latency]) for latency in ORDER)
@@ -57,7 +58,7 @@ def test_time_to_first_audio_ranks_likewise(voice: Voice) -> None:
 
 @pytest.mark.parametrize("latency", ORDER)
 def test_streamed_is_whole(voice: Voice, latency: Latency) -> None:
-    streamed = b"".join(voice.backend.synthesize(voice.request("Rice is served.", latency=latency), seed=2))
+    streamed = b"".join(voice.backend.synthesize(Call(voice.request("Rice is served.", latency=latency), seed=2)))
     whole = voice.say("Rice is served.", latency=latency, seed=2)
     assert np.array_equal(np.frombuffer(streamed, "<i2"), np.round(whole.samples * 32768).astype("<i2"))
 

@@ -12,6 +12,7 @@ import torch
 from tests.effects.measure import Voice, long_term_spectrum
 from voicelab.audio import analysis
 from voicelab.audio.clip import Clip
+from voicelab.call import Call
 from voicelab.engine.likeness import similarity
 from voicelab.schema import ReferenceAudio, TTSRequest
 
@@ -95,9 +96,9 @@ def test_references_beside_a_reference_id_are_not_looked_at(voice: Voice, rubbis
         msgpack.packb({"text": "Rice is served.", "format": "pcm", "reference_id": "clara", "references": rubbish})
     )
     request = TTSRequest.from_wire(wire, binary=True)
-    given = b"".join(voice.backend.synthesize(request, seed=1))
+    given = b"".join(voice.backend.synthesize(Call(request, seed=1)))
     plain = voice.request("Rice is served.", reference_id="clara")
-    assert given == b"".join(voice.backend.synthesize(plain, seed=1))
+    assert given == b"".join(voice.backend.synthesize(Call(plain, seed=1)))
 
 
 def test_a_clone_tells_how_near_it_came(voice: Voice, reference: Callable[[str], Clip]) -> None:

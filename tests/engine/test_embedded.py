@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from voicelab.audio.analysis import f0
+from voicelab.call import Call
 from voicelab.engine.local import LocalBackend
 from voicelab.schema import TTSRequest
 
@@ -22,8 +23,8 @@ def test_batched_is_single() -> None:
     backend = LocalBackend()
     try:
         requests = [TTSRequest(text=text, format="wav") for text in TEXTS]
-        alone = [backend.synthesize(request, seed=3).clip().samples for request in requests]
-        together = [backend.synthesize(request, seed=3) for request in requests]
+        alone = [backend.synthesize(Call(request, seed=3)).clip().samples for request in requests]
+        together = [backend.synthesize(Call(request, seed=3)) for request in requests]
         for single, stream in zip(alone, together, strict=True):
             samples = stream.clip().samples
             assert samples.shape == single.shape
@@ -44,7 +45,7 @@ def test_speech_that_is_cut_ends_without_a_click(fields: dict[str, Any]) -> None
     longer = "These days a chicken leg is a rare dish, and nobody in the whole of this long street knows why."
     request = TTSRequest(text=f"{TEXTS[0]} {TEXTS[1]} {longer}", format="wav", **fields)
     with LocalBackend() as backend:
-        clip = backend.synthesize(request, seed=3).clip()
+        clip = backend.synthesize(Call(request, seed=3)).clip()
     assert "segment 2 was cut off" in " ".join(clip.notes)
     assert float(np.abs(clip.samples[-4410:-441]).max()) > 0.02  # in the middle of speech
     assert float(np.abs(clip.samples[-11:]).max()) < 1e-3  # the last quarter of a millisecond
@@ -54,10 +55,10 @@ def test_who_is_forgotten_speaks_to_the_end_and_leaves_no_thread_and_no_model() 
     """As when a cell with `lab = vl.connect()` is run again."""
     request = TTSRequest(text=TEXTS[0], format="wav")
     with LocalBackend() as backend:
-        whole = b"".join(backend.synthesize(request, seed=3))
+        whole = b"".join(backend.synthesize(Call(request, seed=3)))
     threads = set(threading.enumerate())
     backend = LocalBackend()
-    model, stream = weakref.ref(backend._checkpoint.lm), backend.synthesize(request, seed=3)
+    model, stream = weakref.ref(backend._checkpoint.lm), backend.synthesize(Call(request, seed=3))
     del backend
     gc.collect()
     assert b"".join(stream) == whole
@@ -87,7 +88,7 @@ def _tones(backend: LocalBackend) -> dict[int, list[tuple[float, float]]]:
     sets = ("妈麻马骂", "八拔把爸", "衣移椅意", "书熟鼠树", "汤糖躺烫", "威围伟卫")
     for number, (letters, order) in enumerate(zip(sets, ("1234", "4321", "2413", "3142", "1432", "2341"), strict=True)):
         text = ", ".join(letters[int(tone) - 1] for tone in order) + "."
-        clip = backend.synthesize(TTSRequest(text=text, format="wav"), seed=number).clip()
+        clip = backend.synthesize(Call(TTSRequest(text=text, format="wav"), seed=number)).clip()
         contour = f0(clip)
         middle = np.nanmedian(12 * np.log2(contour.values))
         for word in clip.words:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from voicelab.audio.samples import resample
+from voicelab.call import Call
 from voicelab.engine import fit
 from voicelab.engine.channel import Band, through
 from voicelab.engine.fit import SENTENCES, Fitted, Fitting, as_it_is
@@ -29,7 +30,7 @@ def backend() -> Iterator[LocalBackend]:
 def _warped(backend: LocalBackend, ratio: float, band: Band | None = None) -> Speaker:
     """Nobody: a preset played too fast or too slow; of whom only a band is left, where it is given."""
     request = TTSRequest(text="The birch canoe slid on the smooth planks.", reference_id="clara", format="wav")
-    clip = backend.synthesize(request, seed=1).clip()
+    clip = backend.synthesize(Call(request, seed=1)).clip()
     samples = resample(clip.samples, int(clip.rate * ratio), clip.rate)
     warped = type(clip)(samples=through(samples, clip.rate, band) if band else samples, rate=clip.rate)
     return backend._references.speaker([ReferenceAudio(audio=warped.to_bytes("wav"), text="")])
@@ -101,7 +102,7 @@ def test_presets_are_told_as_they_are(backend: LocalBackend, monkeypatch: pytest
         raise AssertionError("a preset was fitted")
 
     monkeypatch.setattr(backend, "_fit", refuse)
-    backend.synthesize(TTSRequest(text="Yes.", reference_id="clara", format="wav"), seed=1).clip()
+    backend.synthesize(Call(TTSRequest(text="Yes.", reference_id="clara", format="wav"), seed=1)).clip()
 
 
 def test_a_text_without_words_is_refused_before_anyone_is_fitted(
@@ -114,12 +115,12 @@ def test_a_text_without_words_is_refused_before_anyone_is_fitted(
         return as_it_is(speaker)
 
     monkeypatch.setattr(backend, "_fit", fit_now)
-    clip = backend.synthesize(TTSRequest(text="Some words to be cloned from.", format="wav"), seed=3).clip()
+    clip = backend.synthesize(Call(TTSRequest(text="Some words to be cloned from.", format="wav"), seed=3)).clip()
     new = ReferenceAudio(audio=clip.to_bytes("wav"), text="")
     with pytest.raises(RequestInvalid, match="text"):
-        backend.synthesize(TTSRequest(text="...", references=(new,), format="wav"))
+        backend.synthesize(Call(TTSRequest(text="...", references=(new,), format="wav")))
     assert not fitted
-    backend.synthesize(TTSRequest(text="Yes.", references=(new,), format="wav"), seed=1).clip()
+    backend.synthesize(Call(TTSRequest(text="Yes.", references=(new,), format="wav"), seed=1)).clip()
     assert len(fitted) == 1
 
 

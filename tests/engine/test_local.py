@@ -21,6 +21,7 @@ import torch
 from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker
 from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, SpeechStream, VoicePreset
+from voicelab.call import Call
 from voicelab.engine import checkpoint
 from voicelab.engine.local import LocalBackend, _fingerprint
 from voicelab.engine.text.phones import ALL_PHONES
@@ -94,7 +95,7 @@ def both(tmp_path: Path) -> Iterator[LocalBackend]:
 
 def test_a_voice_that_has_learned_mandarin_speaks_it(both: LocalBackend) -> None:
     assert both.capabilities.languages == ("en", "zh")
-    clip = both.synthesize(_request("花儿，3个dogs？好！"), seed=1).clip()
+    clip = both.synthesize(Call(_request("花儿，3个dogs？好！"), seed=1)).clip()
     said = [word.text for word in clip.words]
     told = ["花儿", "三", "个", "dogs", "好"]
     assert len(said) >= 3  # it says nonsense, and may pass over a phone
@@ -107,50 +108,50 @@ def test_chinese_without_its_readings_is_refused_before_anything_is_said(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pypinyin", None)
     with pytest.raises(MissingExtra, match="mandarin"):
-        both.synthesize(_request(f"{TEXT * 20} 你好"))
-    assert both.synthesize(_request(), seed=1).clip().samples.size
+        both.synthesize(Call(_request(f"{TEXT * 20} 你好")))
+    assert both.synthesize(Call(_request(), seed=1)).clip().samples.size
 
 
 def test_streamed_bytes_are_the_clip(backend: LocalBackend) -> None:
-    streamed = _bytes(backend.synthesize(_request(), seed=5))
-    clip = backend.synthesize(_request(), seed=5).clip()
+    streamed = _bytes(backend.synthesize(Call(_request(), seed=5)))
+    clip = backend.synthesize(Call(_request(), seed=5)).clip()
     assert len(streamed) == 2 * len(clip)
     assert np.array_equal(np.frombuffer(streamed, "<i2"), np.round(clip.samples * 32768).astype("<i2"))
     assert len(clip) % CODEC.hop == 0
-    assert clip.provenance is not None
-    assert clip.provenance.seed == 5
-    assert clip.provenance.fingerprint == backend.capabilities.fingerprint
+    assert clip.take is not None
+    assert clip.take.seed == 5
+    assert clip.take.fingerprint == backend.capabilities.fingerprint
 
 
 @pytest.mark.parametrize("format", ["wav", "mp3", "opus", "pcm"])
 def test_every_format_holds_the_same_speech(backend: LocalBackend, format: str) -> None:
     request = TTSRequest.build(text=TEXT, format=format)
-    clip = backend.synthesize(request, seed=1).clip()
-    wanted = backend.synthesize(_request(), seed=1).clip()
+    clip = backend.synthesize(Call(request, seed=1)).clip()
+    wanted = backend.synthesize(Call(_request(), seed=1)).clip()
     assert clip.rate == request.rate
     assert clip.duration == pytest.approx(wanted.duration, abs=0.08)
     assert clip.words == wanted.words
 
 
 def test_the_same_seed_says_the_same_bytes_and_another_says_others(weights: Path, backend: LocalBackend) -> None:
-    first = _bytes(backend.synthesize(_request(), seed=7))
-    assert _bytes(backend.synthesize(_request(), seed=7)) == first
-    assert _bytes(backend.synthesize(_request(), seed=8)) != first
+    first = _bytes(backend.synthesize(Call(_request(), seed=7)))
+    assert _bytes(backend.synthesize(Call(_request(), seed=7))) == first
+    assert _bytes(backend.synthesize(Call(_request(), seed=8))) != first
     again = LocalBackend("cpu", weights=weights)
-    assert _bytes(again.synthesize(_request(), seed=7)) == first
+    assert _bytes(again.synthesize(Call(_request(), seed=7))) == first
     again.close()
 
 
 def test_the_drawn_seed_is_told_and_repeats(backend: LocalBackend) -> None:
-    stream = backend.synthesize(_request())
+    stream = backend.synthesize(Call(_request()))
     assert stream.seed is not None
-    assert _bytes(backend.synthesize(_request(), seed=stream.seed)) == _bytes(stream)
-    assert backend.synthesize(_request()).seed != stream.seed
+    assert _bytes(backend.synthesize(Call(_request(), seed=stream.seed))) == _bytes(stream)
+    assert backend.synthesize(Call(_request())).seed != stream.seed
 
 
 def test_temperature_zero_repeats_whatever_the_seed(backend: LocalBackend) -> None:
     cold = _request(temperature=0.0)
-    assert _bytes(backend.synthesize(cold, seed=1)) == _bytes(backend.synthesize(cold, seed=2))
+    assert _bytes(backend.synthesize(Call(cold, seed=1))) == _bytes(backend.synthesize(Call(cold, seed=2)))
 
 
 @pytest.mark.parametrize("conditioned", [True, False])
@@ -158,7 +159,7 @@ def test_latency_changes_when_and_not_what(backend: LocalBackend, conditioned: b
     text = "One dog barks at night, and the cats of this long street answer it. " * 4
     clips = {
         latency: backend.synthesize(
-            _request(text, latency=latency, condition_on_previous_chunks=conditioned), seed=3
+            Call(_request(text, latency=latency, condition_on_previous_chunks=conditioned), seed=3)
         ).clip()
         for latency in ("low", "balanced", "normal")
     }
@@ -168,13 +169,13 @@ def test_latency_changes_when_and_not_what(backend: LocalBackend, conditioned: b
         assert clip.words == whole.words
         error = clip.samples - whole.samples
         assert float(np.sqrt(np.mean(np.square(error)))) < 2e-2 * float(np.sqrt(np.mean(np.square(whole.samples))))
-    stream = backend.synthesize(_request(text, latency="low"), seed=3)
+    stream = backend.synthesize(Call(_request(text, latency="low"), seed=3))
     assert len(next(stream)) <= 2 * CODEC.hop
     stream.close()
 
 
 def test_words_are_those_of_the_text_in_order(backend: LocalBackend) -> None:
-    clip = backend.synthesize(_request("Dogs bark, loudly. Cats sleep.", temperature=0.7), seed=4).clip()
+    clip = backend.synthesize(Call(_request("Dogs bark, loudly. Cats sleep.", temperature=0.7), seed=4)).clip()
     texts = [word.text for word in clip.words]
     wanted = iter(["Dogs", "bark", "loudly", "Cats", "sleep"])
     assert texts
@@ -185,22 +186,22 @@ def test_words_are_those_of_the_text_in_order(backend: LocalBackend) -> None:
 
 
 def test_speed_stretches_words_too(backend: LocalBackend) -> None:
-    plain = backend.synthesize(_request(), seed=2).clip()
-    fast = backend.synthesize(_request(prosody={"speed": 2.0}), seed=2).clip()
+    plain = backend.synthesize(Call(_request(), seed=2)).clip()
+    fast = backend.synthesize(Call(_request(prosody={"speed": 2.0}), seed=2)).clip()
     assert fast.duration == pytest.approx(plain.duration / 2, rel=0.1)
     assert fast.words[-1].end == pytest.approx(plain.words[-1].end / 2, rel=0.1)
 
 
 def test_voices_differ_and_the_first_is_the_default(backend: LocalBackend) -> None:
-    default = _bytes(backend.synthesize(_request(), seed=1))
-    assert _bytes(backend.synthesize(_request(reference_id="ada"), seed=1)) == default
-    assert _bytes(backend.synthesize(_request(reference_id="ben"), seed=1)) != default
+    default = _bytes(backend.synthesize(Call(_request(), seed=1)))
+    assert _bytes(backend.synthesize(Call(_request(reference_id="ada"), seed=1))) == default
+    assert _bytes(backend.synthesize(Call(_request(reference_id="ben"), seed=1))) != default
 
 
 def test_references_make_a_speaker(backend: LocalBackend) -> None:
     reference = ReferenceAudio(audio=_tone(), text="a tone")
-    cloned = _bytes(backend.synthesize(_request(references=(reference,)), seed=1))
-    assert cloned != _bytes(backend.synthesize(_request(), seed=1))
+    cloned = _bytes(backend.synthesize(Call(_request(references=(reference,)), seed=1)))
+    assert cloned != _bytes(backend.synthesize(Call(_request(), seed=1)))
 
 
 def test_another_kind_of_device_or_few_rows_have_another_fingerprint(backend: LocalBackend) -> None:
@@ -213,7 +214,7 @@ def test_another_kind_of_device_or_few_rows_have_another_fingerprint(backend: Lo
 @pytest.mark.parametrize("voice", ["eve", ""])
 def test_an_unknown_voice_is_refused_by_field(backend: LocalBackend, voice: str) -> None:
     with pytest.raises(RequestInvalid) as caught:
-        backend.synthesize(_request(reference_id=voice, references=(ReferenceAudio(audio=_tone(), text=""),)))
+        backend.synthesize(Call(_request(reference_id=voice, references=(ReferenceAudio(audio=_tone(), text=""),))))
     assert caught.value.errors[0].loc == ("body", "reference_id")
     assert "ada" in str(caught.value)
 
@@ -221,7 +222,7 @@ def test_an_unknown_voice_is_refused_by_field(backend: LocalBackend, voice: str)
 def test_references_that_are_no_audio_are_refused_by_position(backend: LocalBackend) -> None:
     good, bad = ReferenceAudio(audio=_tone(), text=""), ReferenceAudio(audio=b"RIFF nothing", text="")
     with pytest.raises(RequestInvalid) as caught:
-        backend.synthesize(_request(references=(good, bad)))
+        backend.synthesize(Call(_request(references=(good, bad))))
     assert caught.value.errors[0].loc == ("body", "references", "1", "audio")
 
 
@@ -229,13 +230,13 @@ def test_references_that_are_no_audio_are_refused_by_position(backend: LocalBack
 @pytest.mark.parametrize("normalize", [True, False])
 def test_what_cannot_be_spoken_is_refused(backend: LocalBackend, text: str, normalize: bool) -> None:
     with pytest.raises(RequestInvalid) as caught:
-        backend.synthesize(_request(text, normalize=normalize))
+        backend.synthesize(Call(_request(text, normalize=normalize)))
     assert caught.value.errors[0].loc == ("body", "text")
     assert backend._scheduler.load == (0, 0)
 
 
 def test_what_is_left_out_is_noted(backend: LocalBackend) -> None:
-    assert any("😀" in note for note in backend.synthesize(_request("Hello 😀 there"), seed=1).clip().notes)
+    assert any("😀" in note for note in backend.synthesize(Call(_request("Hello 😀 there"), seed=1)).clip().notes)
 
 
 @pytest.mark.parametrize(
@@ -244,21 +245,21 @@ def test_what_is_left_out_is_noted(backend: LocalBackend) -> None:
 def test_twenty_thousand_characters_begin_at_once_and_end_when_told(backend: LocalBackend, text: str) -> None:
     text = text[:20_000].strip()
     started = time.monotonic()
-    stream = backend.synthesize(_request(text, latency="low"), seed=1)
+    stream = backend.synthesize(Call(_request(text, latency="low"), seed=1))
     assert next(stream)
     assert time.monotonic() - started < 20  # on a machine that is busy with other things; alone it is a second
     stream.close()
     _idle(backend)
     with pytest.raises(RequestInvalid, match="20000"):
-        backend.synthesize(_request("a" * 20_001))
+        backend.synthesize(Call(_request("a" * 20_001)))
 
 
 def test_many_segments_apart_are_stopped_early(backend: LocalBackend) -> None:
     sentence = "One dog barks at the moon tonight and the cats of this long street answer. "
     text = "Dogs bark at cats in the street, and nobody knows just why. " + sentence * 12
     fields = {"condition_on_previous_chunks": False, "chunk_length": 100}
-    plain = backend.synthesize(_request(text, **fields), seed=1).clip()
-    early = backend.synthesize(_request(text, **fields, early_stop_threshold=0.1), seed=1).clip()
+    plain = backend.synthesize(Call(_request(text, **fields), seed=1)).clip()
+    early = backend.synthesize(Call(_request(text, **fields, early_stop_threshold=0.1), seed=1)).clip()
     assert not plain.notes
     assert any("early_stop_threshold=0.1" in note for note in early.notes)
     assert early.duration < plain.duration
@@ -268,37 +269,37 @@ def test_many_segments_apart_are_stopped_early(backend: LocalBackend) -> None:
 
 def test_early_stop_leaves_sequences_in_one_row_alone(backend: LocalBackend) -> None:
     text = "One dog barks at the moon tonight and the cats of this long street answer. " * 5
-    plain = _bytes(backend.synthesize(_request(text), seed=1))
-    assert _bytes(backend.synthesize(_request(text, early_stop_threshold=0.0), seed=1)) == plain
+    plain = _bytes(backend.synthesize(Call(_request(text), seed=1)))
+    assert _bytes(backend.synthesize(Call(_request(text, early_stop_threshold=0.0), seed=1))) == plain
 
 
 @pytest.mark.parametrize("tokens", [1, 5])
 def test_a_segment_that_is_cut_off_is_noted(backend: LocalBackend, tokens: int) -> None:
     text = "One dog barks at the moon tonight and the cats of this long street answer. " * 3
-    clip = backend.synthesize(_request(text, max_new_tokens=tokens, chunk_length=100), seed=1).clip()
+    clip = backend.synthesize(Call(_request(text, max_new_tokens=tokens, chunk_length=100), seed=1)).clip()
     assert clip.notes == tuple(f"segment {i + 1} was cut off by max_new_tokens={tokens}" for i in range(3))
     assert len(clip) == 3 * tokens * CODEC.hop
 
 
 def test_leaving_the_stream_frees_the_engine(backend: LocalBackend) -> None:
     text = "One dog barks at the moon tonight. " * 200
-    with backend.synthesize(_request(text, latency="low")) as stream:
+    with backend.synthesize(Call(_request(text, latency="low"))) as stream:
         next(stream)
     _idle(backend)
-    stream = backend.synthesize(_request(text, condition_on_previous_chunks=False, latency="low"))
+    stream = backend.synthesize(Call(_request(text, condition_on_previous_chunks=False, latency="low")))
     next(stream)
     stream.close()
     with pytest.raises(Cancelled):
         next(stream)
     _idle(backend)
-    paused = backend.synthesize(_request(text, latency="low"))
+    paused = backend.synthesize(Call(_request(text, latency="low")))
     next(paused)
     assert backend._scheduler._worker is not None
     (speaking,) = backend._scheduler._worker.active
     _until(lambda: speaking.text is None)  # all of the first segments is spoken: the engine waits for the reader
     paused.close()
     _idle(backend)
-    forgotten = backend.synthesize(_request(text))
+    forgotten = backend.synthesize(Call(_request(text)))
     assert next(forgotten)
     del forgotten
     _idle(backend)
@@ -306,7 +307,7 @@ def test_leaving_the_stream_frees_the_engine(backend: LocalBackend) -> None:
 
 def test_closing_the_backend_ends_its_streams(weights: Path) -> None:
     backend = LocalBackend("cpu", weights=weights)
-    stream = backend.synthesize(_request("One dog barks at the moon tonight. " * 400, latency="low"))
+    stream = backend.synthesize(Call(_request("One dog barks at the moon tonight. " * 400, latency="low")))
     next(stream)
     errors: list[BaseException] = []
 
@@ -325,16 +326,16 @@ def test_closing_the_backend_ends_its_streams(weights: Path) -> None:
     assert len(errors) == 1
     assert "closed" in str(errors[0])
     with pytest.raises(EngineError, match="closed"):
-        backend.synthesize(_request())
+        backend.synthesize(Call(_request()))
 
 
 def test_several_threads_hear_what_each_would_hear_alone(backend: LocalBackend) -> None:
     texts = [f"{name} runs down the hill with {count} dogs." for count, name in enumerate(("Tom", "Ann", "Eve", "Joe"))]
-    alone = [len(_bytes(backend.synthesize(_request(text), seed=i))) for i, text in enumerate(texts * 3)]
+    alone = [len(_bytes(backend.synthesize(Call(_request(text), seed=i)))) for i, text in enumerate(texts * 3)]
     found: dict[int, int] = {}
 
     def speak(i: int) -> None:
-        found[i] = len(_bytes(backend.synthesize(_request(texts[i % 4]), seed=i)))
+        found[i] = len(_bytes(backend.synthesize(Call(_request(texts[i % 4]), seed=i))))
 
     threads = [threading.Thread(target=speak, args=(i,), daemon=True) for i in range(12)]
     for thread in threads:
@@ -353,8 +354,10 @@ def test_silence_is_never_passed_off_as_speech(tmp_path: Path) -> None:
     checkpoint.save(path, codec, make_lm(), {VoicePreset("ada", "Ada"): speaker()}, {})
     backend = LocalBackend("cpu", weights=path)
     with pytest.raises(EngineError, match="silence"):
-        backend.synthesize(_request()).clip()
-    cut = backend.synthesize(_request("One dog barks.", max_new_tokens=1)).clip()  # that is no failure of the voice
+        backend.synthesize(Call(_request())).clip()
+    cut = backend.synthesize(
+        Call(_request("One dog barks.", max_new_tokens=1))
+    ).clip()  # that is no failure of the voice
     assert cut.notes
     backend.close()
 
@@ -372,7 +375,7 @@ def test_a_codec_that_overflows_is_told_from_speech(tmp_path: Path) -> None:
     checkpoint.save(path, codec, make_lm(), {VoicePreset("ada", "Ada"): speaker()}, {})
     backend = LocalBackend("cpu", weights=path)
     with pytest.raises(EngineError, match="finite"):
-        backend.synthesize(_request()).clip()
+        backend.synthesize(Call(_request())).clip()
     backend.close()
 
 
@@ -388,13 +391,13 @@ def test_weights_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_a_streamed_wav_can_be_read_by_others(backend: LocalBackend) -> None:
-    data = _bytes(backend.synthesize(_request(format="wav"), seed=1))
+    data = _bytes(backend.synthesize(Call(_request(format="wav"), seed=1)))
     with wave.open(io.BytesIO(data)) as file:
         assert (file.getnchannels(), file.getframerate(), file.getsampwidth()) == (1, 44_100, 2)
 
 
 def test_leaving_its_block_closes_it(weights: Path) -> None:
     with LocalBackend("cpu", weights=weights) as backend:
-        assert _bytes(backend.synthesize(_request("One dog."), seed=1))
+        assert _bytes(backend.synthesize(Call(_request("One dog."), seed=1)))
     with pytest.raises(EngineError, match="closed"):
-        backend.synthesize(_request())
+        backend.synthesize(Call(_request()))

@@ -11,6 +11,7 @@ import pytest
 from tests.engine.tiny import LANGUAGE, make_codec, make_lm, speaker
 from tests.speechlike import speech_file
 from voicelab.backend import SpeechStream, VoicePreset
+from voicelab.call import Call
 from voicelab.engine import checkpoint
 from voicelab.engine.local import LocalBackend
 from voicelab.errors import EngineError
@@ -45,29 +46,29 @@ def two(tmp_path: Path) -> Iterator[LocalBackend]:
 
 def test_two_models_speak_each_its_own_way_with_the_same_voices(two: LocalBackend, tmp_path: Path) -> None:
     assert two.capabilities.one_model is False
-    large, small = (two.synthesize(_request(), model=model, seed=3).clip() for model in ("s2-pro", "s1"))
+    large, small = (two.synthesize(Call(_request(), model=model, seed=3)).clip() for model in ("s2-pro", "s1"))
     assert large != small
     assert (large.notes, small.notes) == ((), ())
-    again = two.synthesize(_request(reference_id="ada"), model="s1", seed=3).clip()
+    again = two.synthesize(Call(_request(reference_id="ada"), model="s1", seed=3)).clip()
     assert again == small
     path = tmp_path / "alone.safetensors"
     checkpoint.save(path, checkpoint.load(tmp_path).codec, make_lm(), {ADA: speaker(1)}, {})
     alone = LocalBackend("cpu", weights=path)
-    assert alone.synthesize(_request(), seed=3).clip() == small
+    assert alone.synthesize(Call(_request(), seed=3)).clip() == small
     assert alone.capabilities.one_model is True
     assert alone.capabilities.fingerprint != two.capabilities.fingerprint
     alone.close()
 
 
 def test_the_second_model_is_loaded_when_it_is_asked_for(two: LocalBackend) -> None:
-    _bytes(two.synthesize(_request(), seed=3))
+    _bytes(two.synthesize(Call(_request(), seed=3)))
     assert two._second._made is None
-    threads = [two.synthesize(_request(), model="s1", seed=3) for _ in range(3)]
+    threads = [two.synthesize(Call(_request(), model="s1", seed=3)) for _ in range(3)]
     assert len({_bytes(stream) for stream in threads}) == 1
     assert two._second.parts() is two._second.parts()
     two.close()
     with pytest.raises(EngineError, match="closed"):
-        two.synthesize(_request(), model="s1")
+        two.synthesize(Call(_request(), model="s1"))
 
 
 def test_a_change_of_the_second_model_is_another_fingerprint(two: LocalBackend, tmp_path: Path) -> None:
@@ -79,14 +80,16 @@ def test_a_change_of_the_second_model_is_another_fingerprint(two: LocalBackend, 
 
 def test_a_stored_voice_serves_both_models(two: LocalBackend) -> None:
     voice = two.create_voice(VoiceCreate(title="Mine", voices=(speech_file(2),), texts=("said",), visibility="private"))
-    said = [_bytes(two.synthesize(_request(reference_id=voice.id), model=model, seed=1)) for model in ("s1", "s2-pro")]
+    said = [
+        _bytes(two.synthesize(Call(_request(reference_id=voice.id), model=model, seed=1))) for model in ("s1", "s2-pro")
+    ]
     assert said[0] != said[1]
-    assert said[0] != _bytes(two.synthesize(_request(), model="s1", seed=1))
+    assert said[0] != _bytes(two.synthesize(Call(_request(), model="s1", seed=1)))
 
 
 def test_a_lab_of_the_small_model_asks_for_it(two: LocalBackend) -> None:
     lab = Lab(two, model="s1")
     clip = lab.speak(TEXT, seed=3, sample_rate=44100)
-    assert clip.provenance is not None
-    assert clip.provenance.model == "s1"
-    assert clip == two.synthesize(_request(format="wav"), model="s1", seed=3).clip()
+    assert clip.take is not None
+    assert clip.take.model == "s1"
+    assert clip == two.synthesize(Call(_request(format="wav"), model="s1", seed=3)).clip()

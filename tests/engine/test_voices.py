@@ -14,6 +14,7 @@ from tests.speechlike import RATE, speech_file, speechlike
 from tests.voices.test_cover import picture
 from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, VoiceHost, VoicePreset
+from voicelab.call import Call
 from voicelab.engine import checkpoint
 from voicelab.engine.local import LocalBackend
 from voicelab.errors import NotFound, RequestInvalid, StoreError
@@ -63,7 +64,7 @@ def _create(backend: Backend, **fields: object) -> str:
 
 
 def _said(backend: Backend, **fields: object) -> bytes:
-    return b"".join(backend.synthesize(TTSRequest.build(text="One dog.", format="pcm", **fields), seed=1))
+    return b"".join(backend.synthesize(Call(TTSRequest.build(text="One dog.", format="pcm", **fields), seed=1)))
 
 
 def test_it_hosts_voices(start: Open) -> None:
@@ -131,7 +132,7 @@ def test_syntheses_that_are_delivered_are_counted(start: Open) -> None:
     voice = _create(backend)
     for _ in range(3):
         _said(backend, reference_id=voice)
-    with backend.synthesize(TTSRequest(text="One dog.", format="pcm", reference_id=voice)) as stream:
+    with backend.synthesize(Call(TTSRequest(text="One dog.", format="pcm", reference_id=voice))) as stream:
         next(stream)
     assert backend.get_voice(voice).task_count == 3
 

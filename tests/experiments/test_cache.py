@@ -6,18 +6,20 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.experiments.conftest import ask
 from tests.tones import ToneBackend
+from voicelab.call import Call
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.cached import CachedBackend
-from voicelab.experiments.take import Take, render, take_key
 from voicelab.schema import ReferenceAudio
 from voicelab.storage import DamagedFile
+from voicelab.take import take_key
 
 WRITER = Path(__file__).with_name("writer.py")
 
@@ -30,8 +32,8 @@ def _spoil(cache: Cache, key: str) -> None:
 
 
 def test_a_take_is_made_once(cache: Cache, tones: ToneBackend) -> None:
-    made = cache.take(tones, ask(), seed=3)
-    kept = cache.take(tones, ask(), seed=3)
+    made = cache.get_or_render(tones, Call(ask(), seed=3))
+    kept = cache.get_or_render(tones, Call(ask(), seed=3))
     assert len(tones.asked) == 1
     assert kept == made
     assert kept.audio == made.audio
@@ -39,30 +41,30 @@ def test_a_take_is_made_once(cache: Cache, tones: ToneBackend) -> None:
     assert made.clip().notes == ()
     assert kept.clip().notes == (f"This is a kept take, made {made.created:%Y-%m-%d %H:%M:%S} UTC.",)
     assert kept.clip() == made.clip()
-    assert kept.clip().provenance == made.clip().provenance
+    assert kept.clip().take == made.clip().take
     stats = cache.stats()
     assert (stats.entries, stats.hits, stats.misses, stats.damaged) == (1, 1, 1, 0)
 
 
 def test_another_seed_repeat_model_or_field_is_another_take(cache: Cache, tones: ToneBackend) -> None:
-    cache.take(tones, ask(), seed=3)
-    cache.take(tones, ask(), seed=4)
-    cache.take(tones, ask(), seed=3, repeat=1)
-    cache.take(tones, ask(), seed=3, model="s1")
-    cache.take(tones, ask(top_p=0.1), seed=3)
-    cache.take(tones, ask(), seed=None)
-    cache.take(ToneBackend(fingerprint="tones-2"), ask(), seed=3)
+    cache.get_or_render(tones, Call(ask(), seed=3))
+    cache.get_or_render(tones, Call(ask(), seed=4))
+    cache.get_or_render(tones, Call(ask(), seed=3), repeat=1)
+    cache.get_or_render(tones, Call(ask(), seed=3, model="s1"))
+    cache.get_or_render(tones, Call(ask(top_p=0.1), seed=3))
+    cache.get_or_render(tones, Call(ask(), seed=None))
+    cache.get_or_render(ToneBackend(fingerprint="tones-2"), Call(ask(), seed=3))
     assert len(cache) == 7
     assert not any(take.cached and take.digest == "" for take in cache)
 
 
 def test_what_cannot_be_asked_is_no_key(cache: Cache) -> None:
     with pytest.raises(RequestInvalid, match="seed"):
-        cache.take(ToneBackend(seed="none"), ask(), seed=3)
+        cache.get_or_render(ToneBackend(seed="none"), Call(ask(), seed=3))
 
 
 def test_takes_are_iterated_without_their_audio(cache: Cache, tones: ToneBackend) -> None:
-    made = [cache.take(tones, ask(), seed=seed) for seed in range(3)]
+    made = [cache.get_or_render(tones, Call(ask(), seed=seed)) for seed in range(3)]
     found = sorted(cache, key=lambda take: take.seed or 0)
     assert found == made
     for file in cache.folder.glob("*.entry"):
@@ -72,10 +74,10 @@ def test_takes_are_iterated_without_their_audio(cache: Cache, tones: ToneBackend
 
 
 def test_a_take_whose_audio_was_made_anew_in_the_meantime_says_so(cache: Cache, tones: ToneBackend) -> None:
-    made = cache.take(tones, ask(), seed=None)
+    made = cache.get_or_render(tones, Call(ask(), seed=None))
     (found,) = cache
     cache.remove(made.key)
-    other = Take(made.provenance, made.audio[:-2] + b"xx")
+    other = replace(made, sound=made.audio[:-2] + b"xx", digest="")
     cache.put(other)
     with pytest.raises(StoreError, match="made anew"):
         _ = found.audio
@@ -83,7 +85,7 @@ def test_a_take_whose_audio_was_made_anew_in_the_meantime_says_so(cache: Cache, 
 
 def test_references_come_back(cache: Cache, tones: ToneBackend) -> None:
     request = ask(references=(ReferenceAudio(audio=b"RIFF" * 1000, text="Hi"),))
-    made = cache.take(tones, request, seed=3)
+    made = cache.get_or_render(tones, Call(request, seed=3))
     kept = Cache(cache.folder).get(made.key)
     assert kept is not None
     assert kept.request == request
@@ -91,33 +93,33 @@ def test_references_come_back(cache: Cache, tones: ToneBackend) -> None:
     # Without the reference the take cannot say what was asked; it counts as missing, and is made anew.
     for path in cache.entries.references.iterdir():
         path.unlink()
-    again = Cache(cache.folder).take(tones, request, seed=3)
+    again = Cache(cache.folder).get_or_render(tones, Call(request, seed=3))
     assert again.request == request
     assert len(tones.asked) == 2
-    assert Cache(cache.folder).take(tones, request, seed=3).cached
+    assert Cache(cache.folder).get_or_render(tones, Call(request, seed=3)).cached
 
 
 def test_a_damaged_take_is_set_aside_reported_and_made_anew(cache: Cache, tones: ToneBackend) -> None:
-    made = cache.take(tones, ask(), seed=3)
+    made = cache.get_or_render(tones, Call(ask(), seed=3))
     _spoil(cache, made.key)
-    again = cache.take(tones, ask(), seed=3)
+    again = cache.get_or_render(tones, Call(ask(), seed=3))
     assert not again.cached
     assert again.audio == made.audio
     assert "made anew" in again.notes[0]
     assert str(cache.folder / "damaged") in again.notes[0]
     assert cache.stats().damaged == 1
-    assert cache.take(tones, ask(), seed=3).cached
+    assert cache.get_or_render(tones, Call(ask(), seed=3)).cached
     _spoil(cache, made.key)
     with pytest.raises(DamagedFile):
         cache.get(made.key)
 
 
 def test_a_bound_is_kept_by_removing_what_was_not_used_for_longest(tmp_path: Path, tones: ToneBackend) -> None:
-    size = len(render(tones, ask(), seed=0).audio) + 2000
+    size = len(tones.synthesize(Call(ask(), seed=0)).take().audio) + 2000
     cache = Cache(tmp_path, max_bytes=10 * size)
-    first = cache.take(tones, ask(), seed=0)
+    first = cache.get_or_render(tones, Call(ask(), seed=0))
     for seed in range(1, 40):
-        cache.take(tones, ask(), seed=seed)
+        cache.get_or_render(tones, Call(ask(), seed=seed))
         # Used all the time; disks that keep times by the 4 ms need a little patience.
         time.sleep(0.005)
         assert cache.get(first.key) is not None
@@ -128,18 +130,18 @@ def test_a_bound_is_kept_by_removing_what_was_not_used_for_longest(tmp_path: Pat
 
 
 def test_what_other_processes_write_counts_too(tmp_path: Path, tones: ToneBackend) -> None:
-    size = len(render(tones, ask(), seed=0).audio)
+    size = len(tones.synthesize(Call(ask(), seed=0)).take().audio)
     one, two = Cache(tmp_path, max_bytes=10 * size), Cache(tmp_path, max_bytes=10 * size)
     for seed in range(20):
-        one.take(tones, ask(), seed=seed)
-        two.take(tones, ask(), seed=100 + seed)
+        one.get_or_render(tones, Call(ask(), seed=seed))
+        two.get_or_render(tones, Call(ask(), seed=100 + seed))
         assert one.stats().bytes <= 11 * size + 2000
 
 
 def test_a_take_larger_than_the_bound_is_said_all_the_same(tmp_path: Path, tones: ToneBackend) -> None:
     cache = Cache(tmp_path, max_bytes=10)
     for seed in range(3):
-        assert cache.take(tones, ask(), seed=seed).audio
+        assert cache.get_or_render(tones, Call(ask(), seed=seed)).audio
     assert len(cache) == 1
 
 
@@ -156,21 +158,21 @@ def test_what_may_not_be_removed_costs_nobody_a_take(
     cache = Cache(tmp_path, max_bytes=10)
     monkeypatch.setattr(Path, "unlink", refused)
     for seed in range(3):
-        assert cache.keep(render(tones, ask(), seed=seed)).notes == ()
+        assert cache.keep(tones.synthesize(Call(ask(), seed=seed)).take()).notes == ()
     assert len(cache) == 3
     with pytest.raises(StoreError, match="somebody else's"):
         cache.clear()
 
 
 def test_removing(cache: Cache, tones: ToneBackend) -> None:
-    made = cache.take(tones, ask(), seed=0)
-    cache.take(tones, ask(), seed=1)
+    made = cache.get_or_render(tones, Call(ask(), seed=0))
+    cache.get_or_render(tones, Call(ask(), seed=1))
     assert made.key in cache
     assert cache.remove(made.key)
     assert not cache.remove(made.key)
     assert made.key not in cache
-    _spoil(cache, cache.take(tones, ask(), seed=1).key)
-    cache.take(tones, ask(), seed=1)
+    _spoil(cache, cache.get_or_render(tones, Call(ask(), seed=1)).key)
+    cache.get_or_render(tones, Call(ask(), seed=1))
     assert cache.clear() == 1
     assert cache.stats().bytes == 0
     assert (len(cache), bool(cache)) == (0, True)
@@ -184,7 +186,7 @@ def test_files_of_somebodys_own_in_its_folders_are_left_alone(tmp_path: Path, to
         os.utime(path, (0, 0))
     cache = Cache(tmp_path, max_bytes=100_000)
     for number in range(20):
-        cache.take(tones, ask(f"Take {number}."), seed=1)
+        cache.get_or_render(tones, Call(ask(f"Take {number}."), seed=1))
     assert cache.stats().bytes <= 100_000
     assert 0 < len(cache) < 20
     cache.clear()
@@ -195,10 +197,10 @@ def test_files_of_somebodys_own_in_its_folders_are_left_alone(tmp_path: Path, to
 def test_a_take_that_cannot_be_kept_is_returned_with_a_note(tmp_path: Path, tones: ToneBackend) -> None:
     (tmp_path / "file").write_bytes(b"")
     cache = Cache(tmp_path / "file" / "cache")
-    take = cache.take(tones, ask(), seed=3)
-    assert take.clip() == tones.synthesize(ask(), seed=3).clip()
+    take = cache.get_or_render(tones, Call(ask(), seed=3))
+    assert take.clip() == tones.synthesize(Call(ask(), seed=3)).clip()
     assert "could not be kept" in take.notes[-1]
-    clip = CachedBackend(tones, cache).synthesize(ask(), seed=3).clip()
+    clip = CachedBackend(tones, cache).synthesize(Call(ask(), seed=3)).clip()
     assert clip == take.clip()
     assert "could not be kept" in clip.notes[-1]
     with pytest.raises(StoreError):
@@ -212,14 +214,14 @@ def test_errors_are_not_kept(cache: Cache) -> None:
 
     for _ in range(2):
         with pytest.raises(StoreError, match="planted"):
-            cache.take(ToneBackend(step), ask(), seed=3)
+            cache.get_or_render(ToneBackend(step), Call(ask(), seed=3))
         with pytest.raises(StoreError, match="planted"):
-            CachedBackend(ToneBackend(step), cache).synthesize(ask(), seed=3).clip()
+            CachedBackend(ToneBackend(step), cache).synthesize(Call(ask(), seed=3)).clip()
     assert len(cache) == 0
 
 
 def test_a_cache_can_be_sent_to_another_process(cache: Cache, tones: ToneBackend) -> None:
-    made = cache.take(tones, ask(), seed=3)
+    made = cache.get_or_render(tones, Call(ask(), seed=3))
     copy = pickle.loads(pickle.dumps(cache))  # noqa: S301 - our own bytes
     assert (copy.folder, copy.max_bytes) == (cache.folder, cache.max_bytes)
     kept = pickle.loads(pickle.dumps(next(iter(copy))))  # noqa: S301 - our own bytes
@@ -286,42 +288,45 @@ def test_a_writer_killed_many_times_leaves_whole_entries(tmp_path: Path) -> None
 
 def test_speech_with_an_exact_seed_is_made_once(cache: Cache, tones: ToneBackend) -> None:
     backend = CachedBackend(tones, cache)
-    fresh = backend.synthesize(ask(), model="s1", seed=3)
+    fresh = backend.synthesize(Call(ask(), model="s1", seed=3))
     audio = list(fresh)
-    kept = backend.synthesize(ask(), model="s1", seed=3)
+    kept = backend.synthesize(Call(ask(), model="s1", seed=3))
     assert list(kept) == audio
     assert len(tones.asked) == 1
     assert tones.open == 0
     assert kept.seed == 3
-    assert fresh.epilogue.notes == ()
-    assert "kept take" in kept.epilogue.notes[0]
-    assert kept.provenance == fresh.provenance
-    assert backend.synthesize(ask(), model="s1", seed=3).clip() == tones.synthesize(ask(), model="s1", seed=3).clip()
+    assert fresh.summary.notes == ()
+    assert "kept take" in kept.summary.notes[0]
+    assert kept.timing == fresh.timing
+    assert (
+        backend.synthesize(Call(ask(), model="s1", seed=3)).clip()
+        == tones.synthesize(Call(ask(), model="s1", seed=3)).clip()
+    )
 
 
 def test_other_speech_is_new_at_every_call_unless_a_repeat_says_which(cache: Cache, tones: ToneBackend) -> None:
     backend = CachedBackend(tones, cache)
     for _ in range(2):
-        backend.synthesize(ask()).clip()
+        backend.synthesize(Call(ask())).clip()
     assert (len(tones.asked), len(cache)) == (2, 0)
     for repeat in (0, 1, 0, 1):
-        backend.synthesize(ask(), repeat=repeat).clip()
+        backend.synthesize(Call(ask()), repeat=repeat).clip()
     assert (len(tones.asked), len(cache)) == (4, 2)
     for _ in range(2):
-        backend.synthesize(ask(temperature=0)).clip()
+        backend.synthesize(Call(ask(temperature=0))).clip()
     assert (len(tones.asked), len(cache)) == (5, 3)
     rough = ToneBackend(seed="best-effort")
     for _ in range(2):
-        CachedBackend(rough, cache).synthesize(ask(), seed=3).clip()
+        CachedBackend(rough, cache).synthesize(Call(ask(), seed=3)).clip()
     assert (len(rough.asked), len(cache)) == (2, 3)
 
 
 def test_a_reader_who_leaves_keeps_nothing_and_frees_the_voice(cache: Cache, tones: ToneBackend) -> None:
-    with CachedBackend(tones, cache).synthesize(ask(), seed=3) as stream:
+    with CachedBackend(tones, cache).synthesize(Call(ask(), seed=3)) as stream:
         next(stream)
     assert tones.open == 0
     assert len(cache) == 0
-    forgotten = CachedBackend(tones, cache).synthesize(ask(), seed=3)
+    forgotten = CachedBackend(tones, cache).synthesize(Call(ask(), seed=3))
     next(forgotten)
     assert tones.open == 1
     del forgotten
@@ -330,9 +335,9 @@ def test_a_reader_who_leaves_keeps_nothing_and_frees_the_voice(cache: Cache, ton
 
 def test_a_damaged_take_is_spoken_anew_with_a_note(cache: Cache, tones: ToneBackend) -> None:
     backend = CachedBackend(tones, cache)
-    clip = backend.synthesize(ask(), seed=3).clip()
-    _spoil(cache, take_key(ask(), model="s2-pro", fingerprint="tones-1", seed=3))
-    again = backend.synthesize(ask(), seed=3).clip()
+    clip = backend.synthesize(Call(ask(), seed=3)).clip()
+    _spoil(cache, take_key(Call(ask(), seed=3), "tones-1"))
+    again = backend.synthesize(Call(ask(), seed=3)).clip()
     assert again == clip
     assert "made anew" in again.notes[0]
-    assert "kept take, made" in backend.synthesize(ask(), seed=3).clip().notes[-1]
+    assert "kept take, made" in backend.synthesize(Call(ask(), seed=3)).clip().notes[-1]

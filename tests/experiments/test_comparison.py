@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tests.speechlike import RATE, speechlike
-from voicelab.audio.clip import Clip, Provenance, Timing, WordTime
+from voicelab.audio.clip import Clip, WordTime
+from voicelab.call import Call
 from voicelab.errors import ArgumentError
 from voicelab.experiments.comparison import Comparison, align, compare
 from voicelab.experiments.metrics import measure
@@ -15,6 +16,7 @@ from voicelab.experiments.metrics.level import loudness
 from voicelab.experiments.metrics.metric import Subject
 from voicelab.lab import Lab, connect
 from voicelab.schema import TTSRequest
+from voicelab.take import Take
 
 SHORT_TEXT = "Glue the sheet."
 
@@ -155,7 +157,7 @@ def test_silence_runs_in_step(lab: Lab) -> None:
 
 def saying(text: str, clip: Clip) -> Clip:
     request = TTSRequest(text=text, format="wav")
-    return replace(clip, provenance=Provenance(request, "s1", "test", "test", None, Timing(0.0, 0.0, ())))
+    return replace(clip, take=Take(Call(request, "s1"), b""))
 
 
 def test_different_texts_have_no_words_in_common(lab: Lab) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.tones import ToneBackend
+from voicelab.call import Call
 from voicelab.errors import AuthenticationError, RequestInvalid, ServiceUnavailable, StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.journal import Journal
@@ -39,7 +40,7 @@ def test_a_recording_is_one_argument_and_so_is_its_replay(service: tuple[str, st
         again = [lab.speak("Hello", seed=3), lab.speak("Hello"), lab.speak("Bye", voice="ben", format="mp3")]
         assert again == said
         for clip, before in zip(again, said, strict=True):
-            assert clip.provenance == before.provenance
+            assert clip.take == before.take
         with pytest.raises(StoreError, match="nearest"):
             lab.speak("Hello?", seed=3)
 
@@ -55,7 +56,9 @@ def test_no_key_enters_a_recording_a_cache_or_a_manifest(
             with connect(url, api_key=given, record=tmp_path / "take", cache=tmp_path / "cache") as lab:
                 with Journal(tmp_path / "run.jsonl", [lab.capabilities]) as journal:
                     try:
-                        journal.add(Cache(tmp_path / "other").take(lab.backend, lab.request("Hello"), seed=3))
+                        journal.add(
+                            Cache(tmp_path / "other").get_or_render(lab.backend, Call(lab.request("Hello"), seed=3))
+                        )
                         lab.speak("Hello", seed=4)
                     except AuthenticationError:
                         assert key == wrong
@@ -81,7 +84,7 @@ def test_a_cache_is_one_argument(service: tuple[str, str], tmp_path: Path) -> No
         assert first == second
         assert first.notes == ()
         assert "kept take" in second.notes[0]
-        assert second.provenance == first.provenance
+        assert second.take == first.take
     cache = Cache(tmp_path / "cache")
     assert len(cache) == 1
     with connect(url, api_key="vl_wrong", cache=cache, record=tmp_path / "take") as lab:
@@ -128,7 +131,7 @@ def test_what_cannot_be_recorded_is_said_before_anything_is(tmp_path: Path) -> N
 
 def test_a_recording_can_stand_behind_the_service(tmp_path: Path) -> None:
     recorder = RecordingBackend(ToneBackend(), tmp_path / "take")
-    said = [recorder.synthesize(TTSRequest(text="Hello", format="pcm"), seed=seed).clip() for seed in (1, None)]
+    said = [recorder.synthesize(Call(TTSRequest(text="Hello", format="pcm"), seed=seed)).clip() for seed in (1, None)]
     with (
         KeyStore(tmp_path / "keys.sqlite3") as keys,
         running(ReplayBackend(tmp_path / "take", "at once"), keys=keys) as url,

@@ -13,13 +13,14 @@ import pytest
 
 from tests.experiments.conftest import ask
 from tests.tones import ToneBackend
+from voicelab.call import Call
 from voicelab.errors import RequestInvalid, ServiceUnavailable, StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.failure import Failure
 from voicelab.experiments.journal import Journal
 from voicelab.experiments.manifest import Failed, Manifest, load
-from voicelab.experiments.take import Take, render
 from voicelab.schema import ProsodyControl, ReferenceAudio
+from voicelab.take import Take
 
 REFERENCE = ReferenceAudio(audio=b"RIFF" * 100, text="Hi")
 
@@ -30,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def _takes(tones: ToneBackend, count: int = 3) -> list[Take]:
-    return [render(tones, ask(f"Take {number}"), seed=number) for number in range(count)]
+    return [tones.synthesize(Call(ask(f"Take {number}"), seed=number)).take() for number in range(count)]
 
 
 def _write(path: Path, tones: ToneBackend, takes: list[Take]) -> Manifest:
@@ -42,12 +43,14 @@ def _write(path: Path, tones: ToneBackend, takes: list[Take]) -> Manifest:
 
 def _failed(tones: ToneBackend, text: str = "Failed") -> Failed:
     failure = Failure.of(ServiceUnavailable("overloaded", status=503, request_id="r1"))
-    return Failed(ask(text), "s1", tones.capabilities.name, tones.capabilities.fingerprint, 5, 0, failure)
+    return Failed(Call(ask(text), "s1", 5), tones.capabilities.name, tones.capabilities.fingerprint, 0, failure)
 
 
 def test_all_takes_come_back(path: Path, tones: ToneBackend) -> None:
     takes = _takes(tones)
-    takes.append(render(tones, ask(references=(REFERENCE,), prosody=ProsodyControl(volume=3)), seed=None, repeat=2))
+    takes.append(
+        tones.synthesize(Call(ask(references=(REFERENCE,), prosody=ProsodyControl(volume=3)), seed=None)).take(repeat=2)
+    )
     with Journal(path, [tones.capabilities], about={"axes": {"text": 3}}) as journal:
         for number, take in enumerate(takes):
             assert journal.add(take, cell=number) == take
@@ -72,7 +75,7 @@ def _with_time(failed: Failed, like: Failed) -> Failed:
 
 
 def test_a_manifest_is_for_people_too(path: Path, tones: ToneBackend) -> None:
-    _write(path, tones, [render(tones, ask("Grüß Gott"), seed=3)])
+    _write(path, tones, [tones.synthesize(Call(ask("Grüß Gott"), seed=3)).take()])
     header, take = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     assert (header["manifest"], header["takes"]) == (1, "run.takes")
     assert header["session"]["backends"][0]["seed"] == "exact"
@@ -96,7 +99,7 @@ def test_a_run_can_be_moved_with_its_folder(path: Path, tones: ToneBackend, tmp_
 
 def test_a_run_may_keep_its_takes_in_a_cache_of_others(path: Path, tones: ToneBackend, tmp_path: Path) -> None:
     cache = Cache(tmp_path / "a" / "cache")
-    take = cache.take(tones, ask(), seed=3)
+    take = cache.get_or_render(tones, Call(ask(), seed=3))
     with Journal(path, [tones.capabilities], cache=cache) as journal:
         journal.add(take)
     assert load(path).takes[0].audio == take.audio
@@ -142,10 +145,10 @@ def test_takes_whose_audio_was_lost_are_done_again(path: Path, tones: ToneBacken
 def test_a_failure_that_was_had_later_is_none(path: Path, tones: ToneBackend) -> None:
     failed = _failed(tones, "Take 0")
     with Journal(path, [tones.capabilities]) as journal:
-        journal.fail(replace(failed, model="s2-pro", seed=0))
+        journal.fail(replace(failed, call=failed.call.replace(model="s2-pro", seed=0)))
         journal.fail(failed)
         journal.add(_takes(tones, 1)[0])
-    assert [item.seed for item in load(path).failures] == [5]
+    assert [item.call.seed for item in load(path).failures] == [5]
 
 
 @pytest.mark.parametrize("cut", [1, 30, 200, 400])
@@ -223,7 +226,7 @@ def test_a_changed_line_is_left_out_and_reported(path: Path, tones: ToneBackend)
 
 
 def test_a_flipped_bit_never_changes_a_take_unnoticed(path: Path, tones: ToneBackend) -> None:
-    take = render(tones, ask("Hi"), seed=3)
+    take = tones.synthesize(Call(ask("Hi"), seed=3)).take()
     _write(path, tones, [take])
     whole = path.read_bytes()
     rng = random.Random(3)
@@ -236,7 +239,7 @@ def test_a_flipped_bit_never_changes_a_take_unnoticed(path: Path, tones: ToneBac
 
 
 def test_missing_reference_audio_is_a_named_error(path: Path, tones: ToneBackend) -> None:
-    _write(path, tones, [render(tones, ask(references=(REFERENCE,)), seed=1)])
+    _write(path, tones, [tones.synthesize(Call(ask(references=(REFERENCE,)), seed=1)).take()])
     for file in (path.parent / "run.takes" / "references").iterdir():
         file.unlink()
     with pytest.raises(StoreError, match=r"missing: .*references"):
@@ -255,10 +258,10 @@ from tests.tones import ToneBackend
 from voicelab.errors import StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.journal import Journal
-from voicelab.experiments.take import render
+from voicelab.call import Call
 from voicelab.schema import TTSRequest
 tones = ToneBackend()
-takes = [render(tones, TTSRequest(text="a", format="pcm", sample_rate=8000), seed=n) for n in range(100)]
+takes = [tones.synthesize(Call(TTSRequest(text="a", format="pcm", sample_rate=8000), seed=n)).take() for n in range(100)]
 journal = Journal(sys.argv[1], [tones.capabilities])
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
 for number, take in enumerate(takes):
@@ -288,7 +291,7 @@ import itertools, os, random, signal, sys, time
 from pathlib import Path
 from tests.tones import ToneBackend
 from voicelab.experiments.journal import Journal
-from voicelab.experiments.take import render
+from voicelab.call import Call
 from voicelab.schema import TTSRequest
 tones = ToneBackend()
 rng = random.Random(int(sys.argv[3]))
@@ -301,7 +304,7 @@ for name in range(int(sys.argv[2])):
             done = {take.repeat for take in journal.manifest}
             for repeat in itertools.count():
                 if repeat not in done:
-                    journal.add(render(tones, request, seed=1, repeat=repeat))
+                    journal.add(tones.synthesize(Call(request, seed=1)).take(repeat))
                     os.write(1, f"{repeat}\\n".encode())
                     os.write(tell, b".")
     if rng.random() < 0.5:
@@ -340,8 +343,12 @@ def test_a_run_killed_many_times_goes_on_with_nothing_lost_or_done_twice(path: P
 
 def test_a_run_as_a_table(path: Path, tones: ToneBackend) -> None:
     with Journal(path, [tones.capabilities]) as journal:
-        journal.add(render(tones, ask("One", prosody=ProsodyControl(speed=1.5)), seed=2**63 - 1), cell=1, text="first")
-        journal.add(render(tones, ask("Two", references=(REFERENCE,)), repeat=1), cell=2, text="second")
+        journal.add(
+            tones.synthesize(Call(ask("One", prosody=ProsodyControl(speed=1.5)), seed=2**63 - 1)).take(),
+            cell=1,
+            text="first",
+        )
+        journal.add(tones.synthesize(Call(ask("Two", references=(REFERENCE,)))).take(repeat=1), cell=2, text="second")
     frame = load(path).frame()
     assert list(frame["cell"]) == [1, 2]
     assert list(frame["text"]) == ["first", "second"]
@@ -360,7 +367,7 @@ def test_an_empty_run_is_an_empty_table(path: Path, tones: ToneBackend) -> None:
 
 
 def test_a_thousand_takes_are_read_quickly(path: Path, tones: ToneBackend) -> None:
-    take = render(tones, ask(), seed=3)
+    take = tones.synthesize(Call(ask(), seed=3)).take()
     with Journal(path, [tones.capabilities]) as journal:
         for repeat in range(1000):
             journal.add(replace(take, repeat=repeat))

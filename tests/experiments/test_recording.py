@@ -11,7 +11,8 @@ import pytest
 
 from tests.experiments.conftest import ask
 from tests.tones import ToneBackend
-from voicelab.backend import Backend, Epilogue, SpeechStream
+from voicelab.backend import Backend, SpeechStream, StreamSummary
+from voicelab.call import Call
 from voicelab.errors import Cancelled, NotFound, RequestInvalid, ServiceUnavailable, StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.cached import CachedBackend
@@ -19,7 +20,6 @@ from voicelab.experiments.journal import Journal
 from voicelab.experiments.manifest import load
 from voicelab.experiments.recording import RecordingBackend, ReplayBackend
 from voicelab.experiments.streams import ReplayTiming
-from voicelab.experiments.take import render
 from voicelab.schema import Author, ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
 
 
@@ -57,8 +57,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "recording"
 
 
-def _chunks(backend: Backend, *arguments: Any, **options: Any) -> list[bytes]:
-    return list(backend.synthesize(*arguments, **options))
+def _chunks(backend: Backend, request: TTSRequest, **options: Any) -> list[bytes]:
+    return list(backend.synthesize(Call(request, **options)))
 
 
 def test_what_was_recorded_is_played_back(folder: Path, tones: ToneBackend) -> None:
@@ -71,39 +71,39 @@ def test_what_was_recorded_is_played_back(folder: Path, tones: ToneBackend) -> N
     count = len(tones.asked)
     assert [_chunks(player, request, model="s1", seed=3) for request in requests] == said
     assert len(tones.asked) == count
-    stream = player.synthesize(requests[0], model="s1", seed=3)
+    stream = player.synthesize(Call(requests[0], model="s1", seed=3))
     clip = stream.clip()
-    assert clip == tones.synthesize(requests[0], model="s1", seed=3).clip()
+    assert clip == tones.synthesize(Call(requests[0], model="s1", seed=3)).clip()
     assert stream.seed == 3
     assert "kept take" in clip.notes[0]
-    assert clip.provenance is not None
-    assert clip.provenance.timing.total_s > 0
+    assert clip.take is not None
+    assert clip.take.timing.total_s > 0
 
 
 class Cloned(ToneBackend):
     """Tells how near the voice came to its reference, as the embedded one does."""
 
-    def synthesize(self, request: TTSRequest, **options: Any) -> SpeechStream:
-        heard = super().synthesize(request, **options)
+    def synthesize(self, call: Call) -> SpeechStream:
+        heard = super().synthesize(call)
         return SpeechStream(
             iter(heard),
-            request=request,
-            model=heard.model,
+            call=call,
             backend=self.capabilities,
-            seed=heard.seed,
-            epilogue=lambda: Epilogue((), ("The reference is short.",), 0.81),
+            summary=lambda: StreamSummary((), ("The reference is short.",), 0.81),
         )
 
 
 def test_how_near_a_clone_came_is_kept(folder: Path) -> None:
     backend = RecordingBackend(Cloned(), folder / "recording")
-    assert backend.synthesize(ask("Hello"), seed=1).clip().similarity == 0.81
-    assert ReplayBackend(folder / "recording", "at once").synthesize(ask("Hello"), seed=1).clip().similarity == 0.81
+    assert backend.synthesize(Call(ask("Hello"), seed=1)).clip().similarity == 0.81
+    assert (
+        ReplayBackend(folder / "recording", "at once").synthesize(Call(ask("Hello"), seed=1)).clip().similarity == 0.81
+    )
     cached = CachedBackend(Cloned(), Cache(folder / "cache"))
-    assert [cached.synthesize(ask("Hello"), seed=1).clip().similarity for _ in range(2)] == [0.81, 0.81]
+    assert [cached.synthesize(Call(ask("Hello"), seed=1)).clip().similarity for _ in range(2)] == [0.81, 0.81]
     assert cached.cache.stats().hits == 1
     with Journal(folder / "run.jsonl", [backend.capabilities], cache=cached.cache) as journal:
-        journal.add(render(Cloned(), ask("Hello"), seed=1))
+        journal.add(Cloned().synthesize(Call(ask("Hello"), seed=1)).take())
     run = load(folder / "run.jsonl")
     assert (run.takes[0].similarity, run.frame().similarity.tolist()) == (0.81, [0.81])
 
@@ -111,7 +111,7 @@ def test_how_near_a_clone_came_is_kept(folder: Path) -> None:
 def test_a_recording_is_heard_while_it_is_made(folder: Path) -> None:
     reached: list[int] = []
     tones = ToneBackend(reached.append)
-    stream = RecordingBackend(tones, folder).synthesize(ask("Hello"), seed=1)
+    stream = RecordingBackend(tones, folder).synthesize(Call(ask("Hello"), seed=1))
     next(stream)
     assert len(reached) < 5
     stream.close()
@@ -120,16 +120,16 @@ def test_a_recording_is_heard_while_it_is_made(folder: Path) -> None:
 
 def test_original_timing_and_at_once(folder: Path) -> None:
     slow = ToneBackend(lambda number: time.sleep(0.1 if number in (0, 3) else 0.0))
-    RecordingBackend(slow, folder).synthesize(ask("Hello"), seed=1).clip()
+    RecordingBackend(slow, folder).synthesize(Call(ask("Hello"), seed=1)).clip()
     streams = {}
     timings: tuple[ReplayTiming, ...] = ("original", "at once")
     for timing in timings:
-        streams[timing] = ReplayBackend(folder, timing).synthesize(ask("Hello"), seed=1)
+        streams[timing] = ReplayBackend(folder, timing).synthesize(Call(ask("Hello"), seed=1))
         streams[timing].clip()
     original, quick = streams["original"], streams["at once"]
     assert [size for _, size in original.arrivals] == [size for _, size in quick.arrivals]
-    recorded = original.provenance.timing
-    assert quick.provenance.timing == recorded
+    recorded = original.timing
+    assert quick.timing == recorded
     assert recorded.total_s >= 0.2
     # As late as then, and no later than a busy machine makes it.
     assert all(then <= now + 0.001 for (then, _), (now, _) in zip(recorded.arrivals, original.arrivals, strict=True))
@@ -139,8 +139,8 @@ def test_original_timing_and_at_once(folder: Path) -> None:
 
 def test_a_playing_stream_can_be_left_at_once(folder: Path) -> None:
     slow = ToneBackend(lambda number: time.sleep(1.0 if number == 2 else 0.0))
-    RecordingBackend(slow, folder).synthesize(ask("Hello"), seed=1).clip()
-    stream = ReplayBackend(folder).synthesize(ask("Hello"), seed=1)
+    RecordingBackend(slow, folder).synthesize(Call(ask("Hello"), seed=1)).clip()
+    stream = ReplayBackend(folder).synthesize(Call(ask("Hello"), seed=1))
     next(stream)
     started = time.monotonic()
     threading.Timer(0.05, stream.close).start()
@@ -151,15 +151,17 @@ def test_a_playing_stream_can_be_left_at_once(folder: Path) -> None:
 
 def test_takes_of_one_request_come_in_their_order_and_then_again(folder: Path) -> None:
     class Drawing(ToneBackend):
-        def synthesize(self, request: Any, *, model: Any = "s2-pro", seed: int | None = None) -> Any:
-            return super().synthesize(request, model=model, seed=len(self.asked) if seed is None else seed)
+        def synthesize(self, call: Call) -> SpeechStream:
+            stream = super().synthesize(call.replace(seed=len(self.asked)) if call.seed is None else call)
+            stream.call = call
+            return stream
 
     recorder = RecordingBackend(Drawing(), folder)
     said = [_chunks(recorder, ask()) for _ in range(3)]
     assert len({b"".join(chunks) for chunks in said}) == 3
     player = ReplayBackend(folder, "at once")
     assert [_chunks(player, ask()) for _ in range(5)] == [*said, *said[:2]]
-    assert player.synthesize(ask()).seed == 2
+    assert player.synthesize(Call(ask())).seed == 2
     # A shorter recording of the same replaces a longer one.
     again = RecordingBackend(Drawing(), folder)
     fresh = [_chunks(again, ask()) for _ in range(2)]
@@ -169,10 +171,10 @@ def test_takes_of_one_request_come_in_their_order_and_then_again(folder: Path) -
 
 def test_a_reader_who_leaves_is_not_recorded(folder: Path, tones: ToneBackend) -> None:
     recorder = RecordingBackend(tones, folder)
-    with recorder.synthesize(ask(), seed=1) as stream:
+    with recorder.synthesize(Call(ask(), seed=1)) as stream:
         next(stream)
     with pytest.raises(StoreError, match="no speech was recorded"):
-        ReplayBackend(folder).synthesize(ask(), seed=1)
+        ReplayBackend(folder).synthesize(Call(ask(), seed=1))
     said = _chunks(recorder, ask(), seed=1)
     assert _chunks(ReplayBackend(folder), ask(), seed=1) == said
 
@@ -184,25 +186,25 @@ def test_errors_are_played_back_where_they_came(folder: Path) -> None:
 
     recorder = RecordingBackend(ToneBackend(step), folder)
     heard: list[bytes] = []
-    with pytest.raises(ServiceUnavailable), recorder.synthesize(ask(), seed=1) as stream:
+    with pytest.raises(ServiceUnavailable), recorder.synthesize(Call(ask(), seed=1)) as stream:
         heard.extend(stream)
     with pytest.raises(RequestInvalid):
-        recorder.synthesize(ask(reference_id="nobody"))
+        recorder.synthesize(Call(ask(reference_id="nobody")))
     player = ReplayBackend(folder)
     again: list[bytes] = []
-    played = player.synthesize(ask(), seed=1)
+    played = player.synthesize(Call(ask(), seed=1))
     with pytest.raises(ServiceUnavailable, match="broke off") as caught:
         again.extend(iter(played))
     assert caught.value.status == 503
     assert [size for _, size in played.arrivals] == [len(chunk) for chunk in _heard(folder)]
     with pytest.raises(RequestInvalid) as refused:
-        player.synthesize(ask(reference_id="nobody"))
+        player.synthesize(Call(ask(reference_id="nobody")))
     assert refused.value.errors[0].loc == ("body", "reference_id")
 
 
 def _heard(folder: Path) -> list[bytes]:
     chunks = []
-    stream = ReplayBackend(folder, "at once").synthesize(ask(), seed=1)
+    stream = ReplayBackend(folder, "at once").synthesize(Call(ask(), seed=1))
     try:
         for chunk in stream:
             chunks.append(chunk)  # noqa: PERF402 - what came before the error is wanted
@@ -217,17 +219,17 @@ def test_what_was_not_recorded_names_the_nearest_and_where_it_differs(folder: Pa
         _chunks(recorder, ask(text, temperature=0.3), seed=3)
     player = ReplayBackend(folder)
     with pytest.raises(StoreError) as caught:
-        player.synthesize(ask("The birch canoe slips.", temperature=0.4), model="s1", seed=3)
+        player.synthesize(Call(ask("The birch canoe slips.", temperature=0.4), model="s1", seed=3))
     message = str(caught.value)
     assert "text (recorded 'The birch canoe slid.', asked 'The birch canoe slips.')" in message
     assert "temperature (recorded 0.3, asked 0.4)" in message
     assert "model (recorded 's2-pro', asked 's1')" in message
     assert "seed" not in message
     with pytest.raises(StoreError, match=r"seed \(recorded 3, asked None\)"):
-        player.synthesize(ask("The birch canoe slid.", temperature=0.3))
+        player.synthesize(Call(ask("The birch canoe slid.", temperature=0.3)))
     references = (ReferenceAudio(audio=b"a", text="b"),)
     with pytest.raises(StoreError, match="references"):
-        player.synthesize(ask("The birch canoe slid.", temperature=0.3, references=references), seed=3)
+        player.synthesize(Call(ask("The birch canoe slid.", temperature=0.3, references=references), seed=3))
 
 
 def test_a_request_that_says_the_same_otherwise_is_found(folder: Path, tones: ToneBackend) -> None:
@@ -239,9 +241,9 @@ def test_what_the_backend_would_refuse_is_refused(folder: Path) -> None:
     RecordingBackend(ToneBackend(max_text=10, seed="none"), folder)
     player = ReplayBackend(folder)
     with pytest.raises(RequestInvalid, match="at most 10"):
-        player.synthesize(ask("x" * 11))
+        player.synthesize(Call(ask("x" * 11)))
     with pytest.raises(RequestInvalid, match="seed"):
-        player.synthesize(ask(), seed=1)
+        player.synthesize(Call(ask(), seed=1))
 
 
 def test_references_are_part_of_what_is_asked(folder: Path, tones: ToneBackend) -> None:
@@ -250,7 +252,7 @@ def test_references_are_part_of_what_is_asked(folder: Path, tones: ToneBackend) 
     said = [_chunks(recorder, request, seed=1) for request in requests]
     player = ReplayBackend(folder, "at once")
     assert [_chunks(player, request, seed=1) for request in requests] == said
-    assert player.synthesize(requests[0], seed=1).provenance.request == requests[0]
+    assert player.synthesize(Call(requests[0], seed=1)).request == requests[0]
 
 
 def test_voices(folder: Path) -> None:
@@ -338,7 +340,7 @@ def test_a_damaged_recording_is_an_error_and_not_noise(folder: Path, tones: Tone
     (path,) = folder.glob("*.entry")
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(StoreError, match="set aside"):
-        ReplayBackend(folder).synthesize(ask(), seed=1)
+        ReplayBackend(folder).synthesize(Call(ask(), seed=1))
 
 
 def test_a_disk_that_fails_costs_the_recording_and_not_the_speech(folder: Path, tones: ToneBackend) -> None:
@@ -347,8 +349,8 @@ def test_a_disk_that_fails_costs_the_recording_and_not_the_speech(folder: Path, 
         path.unlink()
     folder.rmdir()
     folder.write_bytes(b"")
-    clip = recorder.synthesize(ask(), seed=1).clip()
-    assert clip == tones.synthesize(ask(), seed=1).clip()
+    clip = recorder.synthesize(Call(ask(), seed=1)).clip()
+    assert clip == tones.synthesize(Call(ask(), seed=1)).clip()
     assert "could not be recorded" in clip.notes[0]
 
 

@@ -12,6 +12,7 @@ from tests.experiments.conftest import ask
 from tests.tones import ToneBackend
 from voicelab.audio.analysis import digest
 from voicelab.backend import SeedSupport
+from voicelab.call import Call
 from voicelab.engine.local import LocalBackend
 from voicelab.errors import EngineError, RequestInvalid, StoreError
 from voicelab.experiments.cache import Cache
@@ -21,8 +22,6 @@ from voicelab.experiments.journal import Journal
 from voicelab.experiments.manifest import Failed, Manifest, load
 from voicelab.experiments.recording import RecordingBackend, ReplayBackend
 from voicelab.experiments.replay import Tolerance, check_seed_claim, compare, replay
-from voicelab.experiments.take import Take, render
-from voicelab.schema import Model, TTSRequest
 
 
 class Wavering(ToneBackend):
@@ -33,20 +32,20 @@ class Wavering(ToneBackend):
         self._change = (noise, gain, more)
         self._calls = itertools.count(1)
 
-    def _notes(self, request: TTSRequest, model: Model, seed: int | None) -> Iterator[bytes]:
+    def _notes(self, call: Call) -> Iterator[bytes]:
         noise, gain, more = self._change
-        call = next(self._calls)
-        audio = b"".join(super()._notes(request, model, seed))
+        count = next(self._calls)
+        audio = b"".join(super()._notes(call))
         samples = np.frombuffer(audio, "<i2").astype(np.float64) * gain
-        samples = np.concatenate((samples, np.zeros(more * call)))
-        rng = np.random.default_rng(call)
+        samples = np.concatenate((samples, np.zeros(more * count)))
+        rng = np.random.default_rng(count)
         yield np.clip(samples + rng.normal(0.0, 32768 * noise, samples.size), -32768, 32767).astype("<i2").tobytes()
 
 
 def _run(path: Path, backend: ToneBackend, *, seed: int | None = 3) -> Manifest:
     with Journal(path, [backend.capabilities]) as journal:
         for number in range(3):
-            journal.add(render(backend, ask(f"Take {number} of a run"), seed=seed, repeat=number))
+            journal.add(backend.synthesize(Call(ask(f"Take {number} of a run"), seed=seed)).take(repeat=number))
     return load(path)
 
 
@@ -71,11 +70,11 @@ def test_the_embedded_voice_repeats_a_run_exactly_alone_and_in_a_batch(tmp_path:
     try:
         with Journal(tmp_path / "run.jsonl", [backend.capabilities]) as journal:
             for seed in (3, None):  # a seed that was given, and one that the engine drew
-                journal.add(render(backend, ask("Hello.", sample_rate=None, temperature=1), seed=seed))
+                journal.add(backend.synthesize(Call(ask("Hello.", sample_rate=None, temperature=1), seed=seed)).take())
         report = replay(tmp_path / "run.jsonl", backend, threads=2)
         assert report.counts["identical"] == 2
         assert report.notes == ()
-        assert check_seed_claim(backend, request=ask("Hello.", temperature=1)).observed == "exact"
+        assert check_seed_claim(backend, call=Call(ask("Hello.", temperature=1))).observed == "exact"
     finally:
         backend.close()
 
@@ -129,9 +128,9 @@ def test_unseeded_takes_differ_by_chance_and_it_says_so(tmp_path: Path) -> None:
 
 
 def test_a_drawn_seed_is_used_again(tmp_path: Path, tones: ToneBackend) -> None:
-    take = render(tones, ask(), seed=11)
+    take = tones.synthesize(Call(ask(), seed=11)).take()
     with Journal(tmp_path / "run.jsonl", [tones.capabilities]) as journal:
-        journal.add(replace(take, seed=None))
+        journal.add(replace(take, call=take.call.replace(seed=None)))
     assert replay(tmp_path / "run.jsonl", tones).counts["identical"] == 1
     assert tones.asked[-1][2] == 11
 
@@ -144,7 +143,7 @@ def test_another_backend_is_named(run: Manifest) -> None:
 
 def test_failures_of_the_run_are_counted(run: Manifest, tones: ToneBackend) -> None:
     with Journal(run.path, [tones.capabilities]) as journal:
-        journal.fail(Failed(ask("x"), "s1", "tones", "tones-1", 1, 0, Failure.of(EngineError("planted"))))
+        journal.fail(Failed(Call(ask("x"), "s1", 1), "tones", "tones-1", 0, Failure.of(EngineError("planted"))))
     assert "1 takes had failed" in replay(run.path, tones).notes[0]
 
 
@@ -163,16 +162,16 @@ def test_a_recording_replays_a_run(run: Manifest, tones: ToneBackend, tmp_path: 
 
 
 def test_the_same_samples_in_another_file_are_identical(tones: ToneBackend) -> None:
-    take = render(tones, ask(format="wav"), seed=1)
-    exact = Take(take.provenance, take.clip().to_bytes("wav"), seed=1)
+    take = tones.synthesize(Call(ask(format="wav"), seed=1)).take()
+    exact = replace(take, sound=take.clip().to_bytes("wav"), digest="")
     assert exact.digest != take.digest
     assert compare(take, exact).verdict == "identical"
 
 
 def test_another_reading_of_the_same_length_and_level_is_different(tones: ToneBackend) -> None:
     # The notes of one take backwards: duration, level, pitch and the mean spectrum are as before.
-    take = render(tones, ask("A reading of some length", format="pcm"), seed=1)
-    other = Take(take.provenance, np.frombuffer(take.audio, "<i2")[::-1].tobytes())
+    take = tones.synthesize(Call(ask("A reading of some length", format="pcm"), seed=1)).take()
+    other = replace(take, sound=np.frombuffer(take.audio, "<i2")[::-1].tobytes(), digest="")
     assert digest(take.clip()).close_to(digest(other.clip()))
     compared = compare(take, other)
     assert compared.verdict == "different"
@@ -181,11 +180,11 @@ def test_another_reading_of_the_same_length_and_level_is_different(tones: ToneBa
 
 
 def test_two_silences_are_the_same_and_silence_is_not_speech(tones: ToneBackend) -> None:
-    take = render(tones, ask(), seed=1)
-    silent = Take(take.provenance, bytes(len(take.audio)))
+    take = tones.synthesize(Call(ask(), seed=1)).take()
+    silent = replace(take, sound=bytes(len(take.audio)), digest="")
     quiet = compare(take, silent)
     assert (quiet.verdict, quiet.level, quiet.f0) == ("different", float("-inf"), None)
-    other = Take(take.provenance, bytes(len(take.audio) - 16))
+    other = replace(take, sound=bytes(len(take.audio) - 16), digest="")
     assert compare(silent, other).verdict == "within tolerance"
 
 
@@ -201,22 +200,22 @@ def test_two_silences_are_the_same_and_silence_is_not_speech(tones: ToneBackend)
     ],
 )
 def test_the_claim_about_seeds_is_checked(backend: ToneBackend, observed: str, honest: bool) -> None:
-    check = check_seed_claim(backend, request=ask("A claim is checked", temperature=1))
+    check = check_seed_claim(backend, call=Call(ask("A claim is checked", temperature=1)))
     assert (check.observed, check.honest) == (observed, honest)
 
 
 def test_a_cache_does_not_vouch_for_the_backend_behind_it(tmp_path: Path) -> None:
     backend = CachedBackend(Wavering(noise=0.3), Cache(tmp_path / "cache"))
-    check = check_seed_claim(backend, request=ask("A claim is checked", temperature=1))
+    check = check_seed_claim(backend, call=Call(ask("A claim is checked", temperature=1)))
     assert not check.honest
 
 
 def test_a_seed_that_changes_nothing_is_none() -> None:
     class Deaf(ToneBackend):
-        def _notes(self, request: TTSRequest, model: Model, seed: int | None) -> Iterator[bytes]:
-            return super()._notes(request, model, 0)
+        def _notes(self, call: Call) -> Iterator[bytes]:
+            return super()._notes(call.replace(seed=0))
 
-    check = check_seed_claim(Deaf(), request=ask())
+    check = check_seed_claim(Deaf(), call=Call(ask()))
     assert (check.observed, check.honest) == ("none", False)
     assert "the same audio" in check.reason
 

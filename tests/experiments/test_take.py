@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from tests.experiments.conftest import ask
 from tests.tones import ToneBackend
 from voicelab.audio.clip import WordTime
-from voicelab.backend import Epilogue, SpeechStream
+from voicelab.backend import SpeechStream, StreamSummary
+from voicelab.call import Call
 from voicelab.errors import RequestInvalid, StoreError
-from voicelab.experiments.take import Take, render, take_key
 from voicelab.schema import FORMATS, ProsodyControl, ReferenceAudio, TTSRequest
+from voicelab.take import Take, take_key
 
 # Two values of every field that change the request's meaning.
 TWO: dict[str, tuple[Any, Any]] = {
@@ -47,7 +48,8 @@ BESIDE: dict[str, tuple[Any, Any]] = {
 def key(fields: dict[str, Any]) -> str:
     inside = {name: value for name, value in fields.items() if name in TWO}
     beside = {name: value for name, value in fields.items() if name in BESIDE}
-    return take_key(TTSRequest.build(**inside), **beside)
+    call = Call(TTSRequest.build(**inside), beside.pop("model", "s1"), beside.pop("seed", None))
+    return take_key(call, **{"fingerprint": "f", **beside})
 
 
 def test_the_table_has_every_field() -> None:
@@ -79,7 +81,7 @@ def test_the_order_of_fields_does_not_matter(fields: dict[str, Any]) -> None:
 @given(st.text(min_size=1).filter(str.strip), st.text(min_size=1).filter(str.strip))
 def test_other_texts_have_other_keys(one: str, other: str) -> None:
     try:
-        keys = [key({"text": text, "model": "s1", "fingerprint": "f", "seed": None}) for text in (one, other)]
+        keys = [key({"text": text}) for text in (one, other)]
     except RequestInvalid:
         return  # half of a surrogate pair
     assert (keys[0] == keys[1]) == (one == other)
@@ -87,7 +89,7 @@ def test_other_texts_have_other_keys(one: str, other: str) -> None:
 
 def test_what_means_the_same_has_the_same_key() -> None:
     def named(**fields: Any) -> str:
-        return take_key(ask(**fields), model="s1", fingerprint="f", seed=None)
+        return take_key(Call(ask(**fields)), "f")
 
     assert named(sample_rate=None, format="wav") == named(sample_rate=44100, format="wav")
     assert named(prosody=None) == named(prosody=ProsodyControl())
@@ -97,48 +99,47 @@ def test_what_means_the_same_has_the_same_key() -> None:
 
 def test_a_key_stays_what_it_was() -> None:
     # A change of this value makes every cache and recording of before worthless: raise _KEY_VERSION knowingly.
-    known = take_key(TTSRequest(text="Hello"), model="s2-pro", fingerprint="f", seed=7, repeat=1)
+    known = take_key(Call(TTSRequest(text="Hello"), seed=7), "f", 1)
     assert known == "175003e371f712be071b97f98f40987b490b9b8accb84c147d429a57900a90a9"
 
 
 @pytest.mark.parametrize("repeat", [-1, 1.0, True, None])
 def test_a_repeat_is_a_whole_number(repeat: Any) -> None:
     with pytest.raises(RequestInvalid, match="repeat"):
-        take_key(ask(), model="s1", fingerprint="f", seed=None, repeat=repeat)
+        take_key(Call(ask()), "f", repeat)
 
 
 @pytest.mark.parametrize("audio_format", FORMATS)
 def test_a_take_is_its_stream_kept(tones: ToneBackend, audio_format: str) -> None:
     request = ask(format=audio_format, sample_rate=None)
-    clip = tones.synthesize(request, model="s1", seed=3).clip()
-    take = render(tones, request, model="s1", seed=3, repeat=2)
+    clip = tones.synthesize(Call(request, model="s1", seed=3)).clip()
+    take = tones.synthesize(Call(request, model="s1", seed=3)).take(repeat=2)
     again = take.clip()
     assert again == clip
-    assert again.provenance is not None
-    assert clip.provenance is not None
+    assert again.take is not None
+    assert clip.take is not None
     for name in ("request", "model", "backend", "fingerprint", "seed"):
-        assert getattr(again.provenance, name) == getattr(clip.provenance, name)
-    assert again.provenance.timing == take.timing
-    assert b"".join(take.chunks) == take.audio == b"".join(tones.synthesize(request, model="s1", seed=3))
+        assert getattr(again.take, name) == getattr(clip.take, name)
+    assert again.take.timing == take.timing
+    assert b"".join(take.chunks) == take.audio == b"".join(tones.synthesize(Call(request, model="s1", seed=3)))
     assert [len(chunk) for chunk in take.chunks] == [size for _, size in take.timing.arrivals]
     assert 0 < take.timing.first_audio_s <= take.timing.total_s
     assert (take.seed, take.repeat, take.device, take.cached, again.notes) == (3, 2, "cpu", False, ())
-    assert take.key == take_key(request, model="s1", fingerprint="tones-1", seed=3, repeat=2)
+    assert take.key == take_key(Call(request, "s1", 3), "tones-1", 2)
 
 
 def told_take(tones: ToneBackend, **fields: Any) -> Take:
     """A take with words, notes, a drawn seed and a reference: all that a record has room for."""
     request = ask(references=(ReferenceAudio(audio=b"RIFF", text="Grüß Gott"),), prosody=ProsodyControl(speed=1.5))
-    epilogue = Epilogue((WordTime("Hello", 0.0, 0.125),), ("Noticed.",), 0.75)
+    summary = StreamSummary((WordTime("Hello", 0.0, 0.125),), ("Noticed.",), 0.75)
     stream = SpeechStream(
         iter((b"12", b"3456")),
-        request=request,
-        model="s1",
+        call=Call(request, "s1"),
         backend=tones.capabilities,
         seed=11,
-        epilogue=lambda: epilogue,
+        summary=lambda: summary,
     )
-    return Take.of(stream, seed=None, **fields)
+    return stream.take(**fields)
 
 
 def test_a_record_is_json_and_holds_all_but_the_audio(tones: ToneBackend) -> None:
@@ -148,7 +149,7 @@ def test_a_record_is_json_and_holds_all_but_the_audio(tones: ToneBackend) -> Non
         record, lambda: b"123456", {take.record()["request"]["references"][0]["audio_sha256"]: b"RIFF"}.__getitem__
     )
     assert again == take
-    assert (again.audio, again.key, again.seed, again.provenance.seed) == (take.audio, take.key, None, 11)
+    assert (again.audio, again.key, again.call.seed, again.seed) == (take.audio, take.key, None, 11)
     assert again.words == (WordTime("Hello", 0.0, 0.125),)
     assert again.similarity == 0.75
     # Takes that were kept before it was known stay readable.

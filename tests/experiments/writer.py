@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from voicelab.audio.clip import Provenance, Timing
+from voicelab.call import Call
 from voicelab.experiments.cache import Cache
-from voicelab.experiments.take import Take
 from voicelab.schema import TTSRequest
+from voicelab.take import Take, Timing
 
 REQUEST = TTSRequest(text="Hello", format="pcm")
 
@@ -29,7 +29,7 @@ def put(cache: Cache, name: int, number: int, repeat: int, size: int = 16_000) -
     # Random, and the same for nobody else.
     audio = random.Random(f"{os.getpid()} {number}").randbytes(size)
     timing = Timing(0.1, 0.2, ((0.1, len(audio)),))
-    take = cache.put(Take(Provenance(REQUEST, "s1", "writer", "f", None, timing), audio, repeat=repeat))
+    take = cache.put(Take(Call(REQUEST, "s1"), audio, timing, "writer", "f", repeat=repeat))
     # One call of write(2): lines of several processes never mix.
     os.write(1, f"{name} {repeat} {take.digest}\n".encode())
 

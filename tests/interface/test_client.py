@@ -16,6 +16,7 @@ from tests.interface.rules import each, proves
 from tests.interface.sound import file
 from tests.interface.test_fields import OF_TYPE
 from tests.interface.wire import JSON, MSGPACK
+from voicelab.call import Call
 from voicelab.client import RetryPolicy, ServiceBackend
 
 PCM = (8000 * np.sin(np.arange(44100 // 2) / 20)).astype("<i2").tobytes()
@@ -46,7 +47,7 @@ def lab(service: Foreign) -> Iterator[vl.Lab]:
 
 def _sent(backend: ServiceBackend, service: Foreign, **fields: Any) -> dict[str, Any]:
     request = vl.TTSRequest.build(**{"text": "Hi", "format": "pcm", **fields})
-    assert b"".join(backend.synthesize(request)) == AUDIO[request.format]
+    assert b"".join(backend.synthesize(Call(request))) == AUDIO[request.format]
     value: dict[str, Any] = service.last.value
     return value
 
@@ -67,7 +68,7 @@ def test_field_is_sent_as_named(backend: ServiceBackend, service: Foreign, row: 
 @each("2.1/{}:default", [name for name, field in tables.TTS_REQUEST.items() if field.default is not tables.MISSING])
 def test_what_is_not_given_means_its_default(backend: ServiceBackend, service: Foreign, row: str) -> None:
     request = vl.TTSRequest.build(text="Hi")
-    b"".join(backend.synthesize(request))
+    b"".join(backend.synthesize(Call(request)))
     assert service.last.value.get(row, tables.TTS_REQUEST[row].default) == tables.TTS_REQUEST[row].default
     assert set(service.last.value) <= set(tables.TTS_REQUEST)
 
@@ -121,7 +122,7 @@ def test_the_key_shows_nowhere(lab: vl.Lab, service: Foreign) -> None:
         lab.speak("Hi")
     shown = repr(lab) + repr(lab.backend) + repr(lab.capabilities) + repr(caught.value) + str(caught.value)
     clip = lab.speak("Hi")
-    assert KEY not in shown + repr(clip) + repr(clip.provenance)
+    assert KEY not in shown + repr(clip) + repr(clip.take)
     assert all(KEY not in call.path for call in service.calls)
 
 
@@ -180,7 +181,7 @@ def test_status_and_message_become_an_error(
 
 def _call(backend: ServiceBackend, call: str) -> object:
     if call == "POST /v1/tts":
-        return b"".join(backend.synthesize(vl.TTSRequest(text="Hi")))
+        return b"".join(backend.synthesize(Call(vl.TTSRequest(text="Hi"))))
     if call == "POST /model":
         return backend.create_voice(vl.VoiceCreate(title="Ada", voices=(b"x",), visibility="private"))
     return backend.get_voice("x")

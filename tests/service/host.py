@@ -8,8 +8,9 @@ from typing import Self
 
 from tests.tones import VOICES, ToneBackend
 from voicelab.backend import SpeechStream
+from voicelab.call import Call
 from voicelab.errors import NotFound, RequestInvalid
-from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import VoiceCreate, VoiceModel
 from voicelab.voices.intake import prepare_samples
 from voicelab.voices.store import LOCAL_OWNER, VoiceStore
 
@@ -27,15 +28,15 @@ class ToneHost(ToneBackend):
         other._owner = owner
         return other
 
-    def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
-        voice = request.reference_id
+    def synthesize(self, call: Call) -> SpeechStream:
+        voice = call.request.reference_id
         if voice is not None and voice not in {one.id for one in VOICES}:
             try:
                 self.store.get(voice, self._owner)
             except NotFound:
                 raise RequestInvalid.of("reference_id", "There is no such voice", type="not_found") from None
-            request = request.replace(reference_id=None)
-        return super().synthesize(request, model=model, seed=seed)
+            call = call.replace(reference_id=None)
+        return super().synthesize(call)
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         voice = self.store.begin(request, prepare_samples(request, lambda: None), self._owner, ("en",))

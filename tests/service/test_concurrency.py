@@ -10,6 +10,7 @@ import pytest
 from tests.served import on_loop, until_async
 from tests.tones import ToneBackend
 from voicelab.backend import SpeechStream
+from voicelab.call import Call
 from voicelab.errors import EngineError
 from voicelab.schema import TTSRequest
 from voicelab.service.concurrency import FairQueue, QueueFull, ThreadBridge
@@ -18,8 +19,7 @@ from voicelab.service.concurrency import FairQueue, QueueFull, ThreadBridge
 def stream(chunks: Iterator[bytes], closed: Callable[[], None] | None = None) -> SpeechStream:
     return SpeechStream(
         chunks,
-        request=TTSRequest(text="a", format="pcm"),
-        model="s2-pro",
+        call=Call(TTSRequest(text="a", format="pcm")),
         backend=ToneBackend().capabilities,
         on_close=closed,
     )

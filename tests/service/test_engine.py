@@ -12,6 +12,7 @@ import pytest
 
 from tests.served import Service, call, read, tiny_engine, until
 from tests.service.conftest import Start
+from voicelab.call import Call
 from voicelab.client import ServiceBackend
 from voicelab.engine.local import LocalBackend
 from voicelab.errors import Cancelled
@@ -34,22 +35,22 @@ def _leave_early(service: Service, after: int) -> None:
 
 
 def test_callers_that_leave_free_their_places_and_change_nobodys_bytes(engine: LocalBackend, start: Start) -> None:
-    alone = b"".join(engine.synthesize(REQUEST, seed=1))
+    alone = b"".join(engine.synthesize(Call(REQUEST, seed=1)))
     service = start(engine)
     with ServiceBackend(service.url, service.secret) as backend, ThreadPoolExecutor(6) as pool:
         leaving = [pool.submit(_leave_early, service, 1 + 3000 * number) for number in range(12)]
-        staying = [pool.submit(lambda: b"".join(backend.synthesize(REQUEST, seed=1))) for _ in range(6)]
+        staying = [pool.submit(lambda: b"".join(backend.synthesize(Call(REQUEST, seed=1)))) for _ in range(6)]
         for done in leaving:
             done.result()
         assert [done.result() for done in staying] == [alone] * 6
         until(lambda: engine._scheduler.load == (0, 0), 20)
-        assert b"".join(backend.synthesize(REQUEST, seed=1)) == alone
+        assert b"".join(backend.synthesize(Call(REQUEST, seed=1))) == alone
 
 
 def test_a_client_that_closes_its_stream_stops_the_engine(engine: LocalBackend, start: Start) -> None:
     service = start(engine)
     with ServiceBackend(service.url, service.secret) as backend:
-        stream = backend.synthesize(TTSRequest(text=LONG, format="pcm"))
+        stream = backend.synthesize(Call(TTSRequest(text=LONG, format="pcm")))
         next(stream)
         threading.Timer(0.05, stream.close).start()
         with pytest.raises(Cancelled):

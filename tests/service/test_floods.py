@@ -26,7 +26,7 @@ from tests.service.host import ToneHost
 from tests.speechlike import speech_file
 from tests.tones import ToneBackend
 from voicelab.backend import SpeechStream
-from voicelab.schema import TTSRequest
+from voicelab.call import Call
 from voicelab.service.requests import decode
 
 WAV = speech_file(1.2)
@@ -70,9 +70,9 @@ class Loop:
 )
 def test_a_text_too_long_is_422_and_never_reaches_the_voice(start: Start, kind: str, size: int) -> None:
     class Unchecked(ToneBackend):
-        def synthesize(self, request: TTSRequest, **options: Any) -> SpeechStream:
-            assert len(request.text) <= 20_000
-            return super().synthesize(request, **options)
+        def synthesize(self, call: Call) -> SpeechStream:
+            assert len(call.request.text) <= 20_000
+            return super().synthesize(call)
 
     service = start(Unchecked())
     wire = {"text": "a" * size if size > 20_000 else "a", "format": "pcm", "sample_rate": 8000}

@@ -23,6 +23,7 @@ from tests.service.host import ToneHost
 from tests.speechlike import speech_file
 from tests.voices.test_cover import picture
 from voicelab.audio.formats import decode
+from voicelab.call import Call
 from voicelab.client import ServiceBackend
 from voicelab.errors import NotFound, RequestInvalid
 from voicelab.schema import TTSRequest, VoiceCreate
@@ -165,7 +166,7 @@ def test_the_client_makes_and_finds_voices(service: Service) -> None:
     with ServiceBackend(service.served.url, service.served.secret) as backend:
         made = backend.create_voice(VoiceCreate(title="Ada", voices=(WAV,), texts=("said",), visibility="private"))
         assert backend.get_voice(made.id) == made
-        assert backend.synthesize(TTSRequest(text="One dog.", reference_id=made.id), seed=1).clip().duration > 0
+        assert backend.synthesize(Call(TTSRequest(text="One dog.", reference_id=made.id), seed=1)).clip().duration > 0
         with pytest.raises(NotFound):
             backend.get_voice("0" * 32)
         with pytest.raises(RequestInvalid, match="voices"):

@@ -64,11 +64,11 @@ def test_what_arrives_is_the_clip_and_comes_from_another_thread() -> None:
     assert [seconds for seconds, _ in log.arrivals] == sorted(seconds for seconds, _ in log.arrivals)
     assert threading.get_ident() not in log.threads
     assert log.clip is not None
-    provenance = log.clip.provenance
-    assert provenance is not None
-    assert whole.provenance is not None
-    assert (provenance.request, provenance.seed) == (whole.provenance.request, 1)
-    assert 0 < provenance.timing.first_audio_s <= provenance.timing.total_s
+    take = log.clip.take
+    assert take is not None
+    assert whole.take is not None
+    assert (take.request, take.seed) == (whole.take.request, 1)
+    assert 0 < take.timing.first_audio_s <= take.timing.total_s
 
 
 def test_the_first_audio_comes_at_once_and_the_rest_at_most_20_times_a_second() -> None:

@@ -34,7 +34,7 @@ RATE = 24_000
 
 def tone(seconds: float = 1.0, level: float = 0.1, notes: tuple[str, ...] = ()) -> Clip:
     time = np.arange(int(seconds * RATE)) / RATE
-    return Clip((level * np.sin(2 * np.pi * 220 * time)).astype(np.float32), RATE, notes=notes)
+    return Clip((level * np.sin(2 * np.pi * 220 * time)).astype(np.float32), RATE, loading_notes=notes)
 
 
 class Page(HTMLParser):

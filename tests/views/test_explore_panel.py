@@ -11,9 +11,10 @@ from ipywidgets.widgets import widget as registry
 
 from tests.tones import ToneBackend
 from voicelab.backend import SpeechStream
+from voicelab.call import Call
 from voicelab.errors import RequestInvalid, ServiceUnavailable
 from voicelab.lab import Lab
-from voicelab.schema import Model, ProsodyControl, TTSRequest
+from voicelab.schema import ProsodyControl
 from voicelab.views.explore_panel import (
     MORE,
     SLIDERS,
@@ -283,9 +284,9 @@ def test_what_was_cancelled_before_it_was_accepted_has_said_nothing(explore: Cal
     class Late(ToneBackend):
         """Accepts a call once it may."""
 
-        def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
+        def synthesize(self, call: Call) -> SpeechStream:
             assert gate.wait(20)
-            return super().synthesize(request, model=model, seed=seed)
+            return super().synthesize(call)
 
     panel = explore(Late(), compact=True)
     panel.speak()

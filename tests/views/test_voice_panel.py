@@ -12,9 +12,10 @@ from tests.speechlike import RATE, speech_file, speechlike
 from tests.tones import VOICES, ToneBackend
 from voicelab.audio.clip import Clip
 from voicelab.backend import SpeechStream
+from voicelab.call import Call
 from voicelab.errors import RequestInvalid
 from voicelab.lab import Lab
-from voicelab.schema import Author, Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import Author, VoiceCreate, VoiceModel
 from voicelab.views.voice_panel import Recorder, VoiceDraft, VoicePanel
 from voicelab.voices.intake import MAX_FILES
 
@@ -42,12 +43,12 @@ class Keeper(ToneBackend):
     def list_voices(self) -> tuple[VoiceModel, ...]:
         return tuple(self.made)
 
-    def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
-        if request.reference_id in {voice.id for voice in self.made}:
-            stream = super().synthesize(request.replace(reference_id=VOICES[0].id), model=model, seed=seed)
-            self.asked[-1] = (request, model, seed)
+    def synthesize(self, call: Call) -> SpeechStream:
+        if call.request.reference_id in {voice.id for voice in self.made}:
+            stream = super().synthesize(call.replace(reference_id=VOICES[0].id))
+            self.asked[-1] = (call.request, call.model, call.seed)
             return stream
-        return super().synthesize(request, model=model, seed=seed)
+        return super().synthesize(call)
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from voicelab.audio.samples import Samples
+from voicelab.call import Call
 from voicelab.engine.local import LocalBackend
 from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
 from voicelab.voices.store import Sample, VoiceStore
@@ -59,7 +60,7 @@ def spoken() -> tuple[Spoken, ...]:
     try:
         wanted = [(text, voice.id) for text in SENTENCES for voice in engine.capabilities.voices[:2]]
         requests = [TTSRequest(text=text, reference_id=voice, format="wav") for text, voice in wanted]
-        streams = [engine.synthesize(request, seed=1) for request in requests]  # all in one batch
+        streams = [engine.synthesize(Call(request, seed=1)) for request in requests]  # all in one batch
         clips = [stream.clip() for stream in streams]
     finally:
         engine.close()

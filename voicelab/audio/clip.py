@@ -1,4 +1,4 @@
-"""Clip: sound as an immutable value that knows its rate and where it comes from."""
+"""Clip: sound as an immutable value that knows its rate and the take it comes from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -16,9 +16,12 @@ from voicelab.audio.formats import encode, read
 from voicelab.audio.samples import SILENT, Samples, as_samples, check_rate, dbfs, resample
 from voicelab.errors import AudioError, MissingExtra
 from voicelab.outputs import bundle, registered
-from voicelab.schema import RATES, AudioFormat, TTSRequest
+from voicelab.schema import RATES, AudioFormat
 
-__all__ = ["Clip", "Provenance", "Samples", "Timing", "WordTime"]
+if TYPE_CHECKING:
+    from voicelab.take import Take
+
+__all__ = ["Clip", "Samples", "WordTime"]
 
 _FORMAT_OF_SUFFIX: dict[str, AudioFormat] = {
     ".wav": "wav",
@@ -46,44 +49,16 @@ class WordTime:
             raise AudioError(f"words: {self.text!r} lasts from {self.start} to {self.end} s, which is no time span")
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How a clip arrived: seconds since the call, and (seconds since the call, bytes) of every chunk."""
-
-    first_audio_s: float
-    total_s: float
-    arrivals: tuple[tuple[float, int], ...] = ()
-
-    def rtf(self, duration: float) -> float:
-        """Real-time factor: seconds of work for each of ``duration`` seconds of audio; inf for none."""
-        return self.total_s / duration if duration > 0.0 else math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """Where a clip comes from: enough to make it again."""
-
-    request: TTSRequest
-    model: str
-    backend: str
-    fingerprint: str
-    seed: int | None
-    timing: Timing
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Clip:
-    """Mono sound with its rate and, when a backend made it, its provenance.
+    """Mono sound with its rate and, when a backend made it, the take it comes from.
 
     Args:
         samples: float32 of shape (n,) in [-1, 1]; copied, and read-only from then on.
         rate: sample rate in Hz.
-        provenance: where it comes from, None when it was loaded or computed.
         words: when each word is said, where the backend tells.
-        notes: what the listener should know, in sentences.
-        similarity: of a cloned voice, how near it came to its reference, where the backend tells: 1 for the same
-            speaker, 0 for as far away as two voices of the backend are on average, negative beyond; no unit. A short
-            text is some way below 1 even in the reference's own voice.
+        take: what it was decoded from, enough to make it again; None when it was loaded or computed.
+        loading_notes: what was noticed when it was loaded from a file, in sentences.
 
     Two clips are equal when their samples and rates are: the same sound compares equal wherever and
     however fast it was made. Clips can be hashed, pickled and copied. Raises AudioError, which names
@@ -92,10 +67,9 @@ class Clip:
 
     samples: Samples
     rate: int
-    provenance: Provenance | None = None
     words: tuple[WordTime, ...] = ()
-    notes: tuple[str, ...] = ()
-    similarity: float | None = None
+    take: Take | None = None
+    loading_notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         samples = as_samples(self.samples)
@@ -108,7 +82,7 @@ class Clip:
         object.__setattr__(self, "samples", held)
         object.__setattr__(self, "rate", check_rate(self.rate))
         object.__setattr__(self, "words", tuple(self.words))
-        object.__setattr__(self, "notes", tuple(self.notes))
+        object.__setattr__(self, "loading_notes", tuple(self.loading_notes))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Clip):
@@ -121,7 +95,7 @@ class Clip:
     def __reduce__(self) -> tuple[Callable[..., Clip], tuple[object, ...]]:
         # Through the constructor, because a pickled array forgets that it is read-only.
         held = np.array(self.samples)
-        return type(self), (held, self.rate, self.provenance, self.words, self.notes, self.similarity)
+        return type(self), (held, self.rate, self.words, self.take, self.loading_notes)
 
     def __len__(self) -> int:
         return int(self.samples.size)
@@ -135,6 +109,16 @@ class Clip:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return bundle("clip", self)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the listener should know, in sentences."""
+        return (*(() if self.take is None else self.take.all_notes), *self.loading_notes)
+
+    @property
+    def similarity(self) -> float | None:
+        """Of a cloned voice, how near it came to its reference: see ``Take``; None where it is not known."""
+        return None if self.take is None else self.take.similarity
 
     @property
     def duration(self) -> float:
@@ -180,10 +164,10 @@ class Clip:
             for word in self.words
             if word.start < begin + length and word.end > begin
         )
-        known = self.provenance
-        if known is not None and last - first < len(self):
-            known = replace(known, timing=replace(known.timing, arrivals=()))
-        return replace(self, samples=self.samples[first:last], words=words, provenance=known)
+        take = self.take
+        if take is not None and last - first < len(self):
+            take = replace(take, timing=replace(take.timing, arrivals=()))
+        return replace(self, samples=self.samples[first:last], words=words, take=take)
 
     def to_bytes(
         self, format: AudioFormat = "wav", sample_rate: int | None = None, bitrate: int | None = None
@@ -229,7 +213,7 @@ class Clip:
         note = (
             f"The file is louder than full scale, by {over} at its peak: {loud} of {samples.size} samples were clipped."
         )
-        return cls(np.clip(samples, np.float32(-1.0), np.float32(1.0)), rate, notes=(note,))
+        return cls(np.clip(samples, np.float32(-1.0), np.float32(1.0)), rate, loading_notes=(note,))
 
     def plot(self, **options: Any) -> Any:
         """Plot waveform, spectrogram and pitch; the options are those of voicelab.views.

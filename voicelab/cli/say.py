@@ -103,7 +103,7 @@ def say(
                 speak_to_stdout(stream, advance) if target == "-" else speak_to_file(stream, Path(target), advance)
             )
         report = SpokenFile(target, seconds, time.perf_counter() - started, stream.backend.device)
-    for note in stream.epilogue.notes:
+    for note in stream.summary.notes:
         say_line(f"note: {note}", to_stderr=True)
     say_line(report.line(), to_stderr=target == "-")
 

@@ -185,7 +185,7 @@ def _table(report: ReplayReport) -> Table:
         take = item.before
         words = " ".join(take.request.text.split())
         short = words if len(words) <= _LONGEST_TEXT else words[: _LONGEST_TEXT - 1] + "…"
-        seed = "" if take.provenance.seed is None else str(take.provenance.seed)
+        seed = "" if take.seed is None else str(take.seed)
         # Text, because what people say may look like markup.
         cells = (str(number), short, seed, str(take.repeat), item.verdict, *_differences(item), item.reason)
         table.add_row(*map(Text, cells))

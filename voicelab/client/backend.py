@@ -11,14 +11,15 @@ from typing import Self, get_args
 
 import httpx
 
-from voicelab.backend import Arriving, Capabilities, Epilogue, SpeechStream, check_seed
+from voicelab.backend import Capabilities, SpeechStream, StreamBase, StreamSummary, check_seed_support
+from voicelab.call import Call
 from voicelab.client import wire
 from voicelab.client.caller import Audio, Caller, RetryPolicy, Timeouts, open_client
 from voicelab.client.streams import AsyncSpeechStream
 from voicelab.client.transport import AsyncTransport, BlockingTransport, Cancellation, run_blocking
 from voicelab.client.wire import Upload
 from voicelab.errors import RequestInvalid
-from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import VoiceCreate, VoiceModel
 
 __all__ = ["AsyncServiceBackend", "ServiceBackend"]
 
@@ -85,7 +86,7 @@ class ServiceBackend:
         with self._probing:
             return self._caller.known or run_blocking(self._caller.capabilities(self._transport(Cancellation())))
 
-    def synthesize(self, request: TTSRequest, *, model: Model = DEFAULT_MODEL, seed: int | None = None) -> SpeechStream:
+    def synthesize(self, call: Call) -> SpeechStream:
         """Return the audio as it will arrive; the request is sent when the stream is first read.
 
         Raises RequestInvalid for a seed that the service does not take. The stream raises RequestInvalid
@@ -94,19 +95,17 @@ class ServiceBackend:
         """
         started = time.perf_counter()
         capabilities = self.capabilities
-        seed = check_seed(seed, capabilities)
-        speech = _Speech(wire.speech_call(request, model, seed))
+        check_seed_support(call, capabilities)
+        speech = _Speech(wire.speech_call(call))
         cancellation = Cancellation()
         with self._calls_lock:
             self._calls.add(cancellation)
         stream = SpeechStream(
             self._audio(speech, cancellation),
-            request=request,
-            model=model,
+            call=call,
             backend=capabilities,
-            seed=seed,
             on_close=cancellation.cancel,
-            epilogue=speech.epilogue,
+            summary=speech.summary,
             started=started,
         )
         speech.stream = weakref.ref(stream)
@@ -136,7 +135,7 @@ class ServiceBackend:
     def _transport(self, cancellation: Cancellation) -> BlockingTransport:
         return BlockingTransport(self._client, cancellation, self._shut)
 
-    def _record(self, call: wire.Call) -> VoiceModel:
+    def _record(self, call: wire.HttpCall) -> VoiceModel:
         return run_blocking(self._caller.record(call, self._transport(Cancellation())))
 
     def _audio(self, speech: _Speech, cancellation: Cancellation) -> Generator[bytes, None, None]:
@@ -153,7 +152,7 @@ class AsyncServiceBackend:
     """ServiceBackend for an asyncio event loop: the same calls, waits, tries and errors, to be awaited.
 
         async with AsyncServiceBackend("https://voice.example", key) as service:
-            async with await service.synthesize(TTSRequest(text="Hello.")) as stream:
+            async with await service.synthesize(Call(TTSRequest(text="Hello."))) as stream:
                 async for chunk in stream:
                     ...
 
@@ -202,24 +201,20 @@ class AsyncServiceBackend:
         async with self._probing:
             return self._caller.known or await self._caller.capabilities(self._transport)
 
-    async def synthesize(
-        self, request: TTSRequest, *, model: Model = DEFAULT_MODEL, seed: int | None = None
-    ) -> AsyncSpeechStream:
+    async def synthesize(self, call: Call) -> AsyncSpeechStream:
         """Return the audio as it will arrive; the request is sent when the stream is first read.
 
         Raises like ``ServiceBackend.synthesize``, and so does the stream.
         """
         started = time.perf_counter()
         capabilities = await self.capabilities()
-        seed = check_seed(seed, capabilities)
-        speech = _Speech(wire.speech_call(request, model, seed))
+        check_seed_support(call, capabilities)
+        speech = _Speech(wire.speech_call(call))
         stream = AsyncSpeechStream(
             self._audio(speech),
-            request=request,
-            model=model,
+            call=call,
             backend=capabilities,
-            seed=seed,
-            epilogue=speech.epilogue,
+            summary=speech.summary,
             started=started,
         )
         speech.stream = weakref.ref(stream)
@@ -238,7 +233,7 @@ class AsyncServiceBackend:
         """Ask whether the service is there and takes the key, as ``ServiceBackend.check`` does."""
         await self._caller.check(self._transport)
 
-    async def _record(self, call: wire.Call) -> VoiceModel:
+    async def _record(self, call: wire.HttpCall) -> VoiceModel:
         return await self._caller.record(call, self._transport)
 
     async def _audio(self, speech: _Speech) -> AsyncGenerator[bytes, None]:
@@ -255,9 +250,9 @@ class _Speech:
     """A call for speech, and what its answer says besides audio."""
 
     # Weak, so that a stream that nobody holds any more ends at once.
-    stream: weakref.ref[Arriving]
+    stream: weakref.ref[StreamBase]
 
-    def __init__(self, call: wire.Call) -> None:
+    def __init__(self, call: wire.HttpCall) -> None:
         self.call = call
         self._notes: tuple[str, ...] = ()
 
@@ -270,14 +265,14 @@ class _Speech:
             return
         asked, told = stream.seed, wire.seed_of(audio.answer)
         if asked is None or stream.backend.seed == "unknown":
-            # A seed that the service drew itself belongs into the clip's provenance, and none that it may not know.
+            # A seed that the service drew itself belongs into the take, and none that it may not know.
             stream.seed = told
         if asked is not None and stream.seed is None:
             self._notes += (_UNSEEDED.format(asked),)
 
-    def epilogue(self) -> Epilogue:
+    def summary(self) -> StreamSummary:
         """Return what is to be said at the end."""
-        return Epilogue(notes=self._notes)
+        return StreamSummary(notes=self._notes)
 
 
 def _check_upload(upload: Upload) -> Upload:

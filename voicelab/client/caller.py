@@ -140,7 +140,7 @@ def parse_base_url(base_url: str) -> httpx.URL:
     if url.scheme not in {"http", "https"} or not url.host:
         raise RequestInvalid.of("base_url", "Input should be an address such as https://voice.example", in_="path")
     if url.userinfo or url.query or url.fragment:
-        # Addresses are shown and written into provenance; what is secret in one would be too.
+        # Addresses are shown and written into takes; what is secret in one would be too.
         message = "The address must be without user, password, query and fragment; a key is passed as api_key"
         raise RequestInvalid.of("base_url", message, in_="path")
     return url
@@ -256,7 +256,7 @@ class Caller:
             # Otherwise it was not reached; it may be there the next time.
         return self._declared or wire.remote(self.base_url, "unknown")
 
-    async def record(self, call: wire.Call, transport: Transport) -> VoiceModel:
+    async def record(self, call: wire.HttpCall, transport: Transport) -> VoiceModel:
         """Return the voice model record that a call is answered with. Raises RequestInvalid, ServiceError."""
 
         async def once() -> wire.Answer:
@@ -277,7 +277,7 @@ class Caller:
         message = f"{self.base_url} is no service of the interface: it takes speech without a text"
         raise ServiceError(message, status=answer.status)
 
-    async def speak(self, call: wire.Call, transport: Transport) -> Audio:
+    async def speak(self, call: wire.HttpCall, transport: Transport) -> Audio:
         """Return the answer to a call for speech once its first audio is there. Raises RequestInvalid, ServiceError."""
 
         async def once() -> Audio:
@@ -308,7 +308,7 @@ class Caller:
             raise _Failed(wire.no_audio(head))
         return Audio(head, reply, first, transport, self._timeouts.stall)
 
-    async def _with_retries(self, call: wire.Call, transport: Transport, once: Callable[[], Awaitable[_T]]) -> _T:
+    async def _with_retries(self, call: wire.HttpCall, transport: Transport, once: Callable[[], Awaitable[_T]]) -> _T:
         """Return what ``once`` does, tried again as the policy allows while nothing was delivered."""
         failures = 0
         while True:
@@ -324,7 +324,7 @@ class Caller:
             await transport.sleep(wait)
 
     async def _open(
-        self, call: wire.Call, transport: Transport, timeouts: Timeouts, *, auth: httpx.Auth | None
+        self, call: wire.HttpCall, transport: Transport, timeouts: Timeouts, *, auth: httpx.Auth | None
     ) -> Reply:
         """Send a call and return its answer, of which only the head is read. Raises _Failed."""
         # The layers below look into this very dictionary when they begin to wait.

@@ -9,23 +9,23 @@ from typing import Self
 
 from voicelab.audio.clip import Clip, Samples
 from voicelab.audio.formats import StreamDecoder
-from voicelab.backend import Arriving, Capabilities, Epilogue
+from voicelab.backend import Capabilities, StreamBase, StreamSummary
+from voicelab.call import Call
 from voicelab.errors import Cancelled
-from voicelab.schema import Model, TTSRequest
+from voicelab.take import Take
 
 __all__ = ["AsyncSpeechStream"]
 
 
-class AsyncSpeechStream(Arriving):
-    """SpeechStream for ``async for``: iterate once for the bytes, or call ``clip()`` or ``pcm()`` instead.
+class AsyncSpeechStream(StreamBase):
+    """SpeechStream for ``async for``: iterate once for the bytes, or call ``take()``, ``clip()`` or ``pcm()``.
 
     Args:
         chunks: the encoded audio; an asynchronous generator is closed when the stream is.
-        request: what was asked for; ``request.format`` and ``request.rate`` describe the bytes.
-        model: the synthesis model that speaks.
+        call: what was asked for; ``call.request.format`` and ``call.request.rate`` describe the bytes.
         backend: what the backend says about itself.
-        seed: the seed in use, or None.
-        epilogue: asked once, after the last chunk, for the words and notes.
+        seed: the seed in use, where the backend drew one; that of the call when not given.
+        summary: asked once, after the last chunk, for the words and notes.
         started: ``time.perf_counter()`` at the call, when that was before this construction.
 
     Errors of ``chunks`` pass through unchanged. Cancelling the task that waits for a chunk ends the work
@@ -37,14 +37,13 @@ class AsyncSpeechStream(Arriving):
         self,
         chunks: AsyncIterator[bytes],
         *,
-        request: TTSRequest,
-        model: Model,
+        call: Call,
         backend: Capabilities,
         seed: int | None = None,
-        epilogue: Callable[[], Epilogue] | None = None,
+        summary: Callable[[], StreamSummary] | None = None,
         started: float | None = None,
     ) -> None:
-        super().__init__(request=request, model=model, backend=backend, seed=seed, epilogue=epilogue, started=started)
+        super().__init__(call=call, backend=backend, seed=seed, summary=summary, started=started)
         self._chunks = chunks
         # What the reader waits in; another task ends it by letting its time run out.
         self._waiting: asyncio.Timeout | None = None
@@ -88,13 +87,20 @@ class AsyncSpeechStream(Arriving):
             # The reader closes the source, as soon as it comes back from there.
             self._waiting.reschedule(asyncio.get_running_loop().time())
 
-    async def clip(self) -> Clip:
-        """Wait for all audio and return it as a Clip with provenance, words and notes.
+    async def take(self, repeat: int = 0) -> Take:
+        """Wait for all audio and return it with what was asked, its timing, words and notes.
 
-        Raises AudioError when the stream was read from before, or when its audio is damaged or cut off,
-        Cancelled when it was closed, and whatever the backend raises.
+        ``repeat`` counts the takes of one call. Raises AudioError when the stream was read from before, Cancelled when
+        it was closed, and whatever the backend raises.
         """
-        return self._clip([samples async for samples in self.pcm()])
+        self._check_unread()
+        async with self:
+            audio = b"".join([chunk async for chunk in self])
+        return self.take_of(audio, repeat)
+
+    async def clip(self) -> Clip:
+        """Wait for all audio and return it decoded. Raises like ``take()``, and AudioError when it is damaged."""
+        return (await self.take()).clip()
 
     def pcm(self) -> AsyncIterator[Samples]:
         """Iterate over the decoded audio as it arrives: float32 arrays of shape (samples,) at ``rate``.

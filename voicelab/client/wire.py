@@ -14,6 +14,7 @@ import msgpack  # type: ignore[import-untyped]  # it publishes no types
 
 from voicelab import __version__
 from voicelab.backend import Capabilities, SeedSupport, VoicePreset
+from voicelab.call import Call
 from voicelab.errors import (
     AuthenticationError,
     FieldError,
@@ -25,12 +26,12 @@ from voicelab.errors import (
     ServiceUnavailable,
     VoicelabError,
 )
-from voicelab.schema import MODELS, Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import MODELS, VoiceCreate, VoiceModel
 
 __all__ = [
     "HEALTH",
     "Answer",
-    "Call",
+    "HttpCall",
     "Upload",
     "capabilities_of",
     "create_call",
@@ -60,7 +61,7 @@ _PLACES = ("path", "query", "header", "cookie", "body")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class HttpCall:
     """One HTTP request, except for the address and the key, which the transport adds."""
 
     method: Literal["GET", "POST"]
@@ -84,10 +85,10 @@ class Answer:
         return next((self.headers[name] for name in _REQUEST_IDS if name in self.headers), None)
 
 
-HEALTH = Call("GET", "/health", {"accept": "application/json", "user-agent": _AGENT}, "undelivered")
+HEALTH = HttpCall("GET", "/health", {"accept": "application/json", "user-agent": _AGENT}, "undelivered")
 """What a service of ours tells about itself; others answer 404, which is fine."""
 
-CHECK = Call(
+CHECK = HttpCall(
     "POST",
     "/v1/tts",
     {"accept": "application/json", "content-type": "application/json", "user-agent": _AGENT},
@@ -97,12 +98,13 @@ CHECK = Call(
 """Speech without a text: a service that takes the key refuses it as invalid, and speaks nothing."""
 
 
-def speech_call(request: TTSRequest, model: Model, seed: int | None) -> Call:
+def speech_call(call: Call) -> HttpCall:
     """Return ``POST /v1/tts``: JSON, or MessagePack when there is reference audio to carry.
 
-    Every field is sent, defaults too, so that a service with other defaults says the same. ``seed``
+    Every field is sent, defaults too, so that a service with other defaults says the same. The seed
     goes in a header of ours and is sent only when given.
     """
+    request = call.request
     fields = {name: value for name, value in request.to_wire().items() if value is not None}
     if request.reference_id is not None or not fields.get("references"):
         fields.pop("references", None)  # ignored, or empty: not worth carrying
@@ -112,15 +114,15 @@ def speech_call(request: TTSRequest, model: Model, seed: int | None) -> Call:
         # Audio does not shrink, and a compressor on the way would hold chunks back.
         "accept-encoding": "identity",
         "content-type": "application/msgpack" if binary else "application/json",
-        "model": model,
+        "model": call.model,
         "user-agent": _AGENT,
     }
-    if seed is not None:
-        headers[_SEED_HEADER] = str(seed)
-    return Call("POST", "/v1/tts", headers, "undelivered", _packed(fields) if binary else _json(fields))
+    if call.seed is not None:
+        headers[_SEED_HEADER] = str(call.seed)
+    return HttpCall("POST", "/v1/tts", headers, "undelivered", _packed(fields) if binary else _json(fields))
 
 
-def create_call(request: VoiceCreate, upload: Upload = "msgpack") -> Call:
+def create_call(request: VoiceCreate, upload: Upload = "msgpack") -> HttpCall:
     """Return ``POST /model``: MessagePack, in which several texts and tags have one meaning, or a form.
 
     A form has the recordings as ``voices[0]``, ``voices[1]`` …, and repeats ``texts`` and ``tags``. The
@@ -129,10 +131,10 @@ def create_call(request: VoiceCreate, upload: Upload = "msgpack") -> Call:
     fields = {name: value for name, value in request.to_wire().items() if value is not None and value != []}
     content, kind = _form(fields) if upload == "multipart" else (_packed(fields), "application/msgpack")
     headers = {"accept": "application/json", "content-type": kind, "user-agent": _AGENT}
-    return Call("POST", "/model", headers, "unsent", content)
+    return HttpCall("POST", "/model", headers, "unsent", content)
 
 
-def get_call(id: str) -> Call:
+def get_call(id: str) -> HttpCall:
     """Return ``GET /model/{id}``. Raises RequestInvalid for an id that no path can carry."""
     if not id or id in {".", ".."}:
         raise RequestInvalid.of("id", "Input should be the identifier of a voice model", in_="path")
@@ -141,7 +143,7 @@ def get_call(id: str) -> Call:
     except UnicodeEncodeError:
         message = "Input should be valid Unicode text, without lone surrogates"
         raise RequestInvalid.of("id", message, type="string_unicode", in_="path") from None
-    return Call("GET", path, {"accept": "application/json", "user-agent": _AGENT}, "undelivered")
+    return HttpCall("GET", path, {"accept": "application/json", "user-agent": _AGENT}, "undelivered")
 
 
 def seed_of(answer: Answer) -> int | None:

@@ -20,11 +20,11 @@ from voicelab.audio.prosody import ProsodyProcessor, stretch_words
 from voicelab.backend import (
     DEFAULT_MAX_TEXT,
     Capabilities,
-    Epilogue,
     SpeechStream,
-    check_seed,
+    StreamSummary,
     check_text_length,
 )
+from voicelab.call import Call
 from voicelab.engine import checkpoint
 from voicelab.engine.fit import Fitted, Fitting, as_it_is
 from voicelab.engine.likeness import similarity
@@ -49,7 +49,7 @@ class LocalBackend:
     """The embedded voice, or another checkpoint of its family, on this machine.
 
     Seeds are exact: the same request, seed and device give the same samples. Without a seed one is drawn, and kept in the
-    clip's provenance. The model s1 is a second, smaller language model on the same codec, loaded when it is first asked for.
+    clip's take. The model s1 is a second, smaller language model on the same codec, loaded when it is first asked for.
     Where a checkpoint has none, s2-pro speaks under both names: the capabilities say so (``one_model``), and a clip of s1
     notes it. Voices are the same for both.
     Voices made with `create_voice` are kept on disk; for speech with the voices inside the package no disk is touched.
@@ -119,7 +119,7 @@ class LocalBackend:
         """Whether what is asked for now will be spoken: False once closed, or while a dead or hanging thread is in place."""
         return self._scheduler.healthy and self._second.healthy
 
-    def synthesize(self, request: TTSRequest, *, model: Model = "s2-pro", seed: int | None = None) -> SpeechStream:
+    def synthesize(self, call: Call) -> SpeechStream:
         """Begins to speak.
 
         Raises:
@@ -128,22 +128,21 @@ class LocalBackend:
             EngineError: the engine is closed.
         """
         started = time.perf_counter()
+        request = call.request
         check_text_length(request, self._capabilities.max_text)
-        given = check_seed(seed, self._capabilities)
-        used = secrets.randbits(32) if given is None else given
+        seed = secrets.randbits(32) if call.seed is None else call.seed
         speaker, rate = self._speaker(request), self._parts.codec.config.sample_rate
         prosody, encoder = ProsodyProcessor.for_request(request, rate), StreamEncoder.for_request(request, rate)
-        parts = self._second.parts() if model == _SMALL else self._parts
+        parts = self._second.parts() if call.model == _SMALL else self._parts
         fitted = cache(partial(self._fit, speaker, parts) if self._cloned(request) else partial(as_it_is, speaker))
-        speech = Speech(parts, request, lambda: fitted().told, used)  # last: from here on there is work to be cancelled
+        speech = Speech(parts, request, lambda: fitted().told, seed)  # last: from here on there is work to be cancelled
         return SpeechStream(
             _encoded(speech, prosody, encoder),
-            request=request,
-            model=model,
+            call=call,
             backend=self._capabilities,
-            seed=used,
+            seed=seed,
             on_close=speech.cancel,
-            epilogue=partial(self._epilogue, request, model, speech, prosody, fitted),
+            summary=partial(self._summary, call, speech, prosody, fitted),
             started=started,
         )
 
@@ -220,19 +219,15 @@ class LocalBackend:
         if self._own_store:
             self._voices.store.close()
 
-    def _epilogue(
-        self,
-        request: TTSRequest,
-        model: Model,
-        speech: Speech,
-        prosody: ProsodyProcessor,
-        fitted: Callable[[], Fitted],
-    ) -> Epilogue:
+    def _summary(
+        self, call: Call, speech: Speech, prosody: ProsodyProcessor, fitted: Callable[[], Fitted]
+    ) -> StreamSummary:
+        request = call.request
         voice = request.reference_id
         if voice is not None and voice not in self._checkpoint.speakers:
             self._voices.count(voice)
         alone = self._checkpoint.small is None
-        notes = (*speech.notes, *prosody.notes, *((_ONE_VOICE,) if alone and model == _SMALL else ()))
+        notes = (*speech.notes, *prosody.notes, *((_ONE_VOICE,) if alone and call.model == _SMALL else ()))
         near = None
         if self._cloned(request):
             every = torch.stack([speech.speaker, fitted().wanted, *self._checkpoint.speakers.values()])
@@ -241,7 +236,7 @@ class LocalBackend:
             near = similarity(told[0], told[1], told[2:])
         if request.references and voice is None:
             notes += self._references.doubts(request.references)
-        return Epilogue(stretch_words(speech.words, prosody.speed), notes, near)
+        return StreamSummary(stretch_words(speech.words, prosody.speed), notes, near)
 
     def _cloned(self, request: TTSRequest) -> bool:
         """Whether the speaker is none that training heard."""

@@ -8,12 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from voicelab.backend import Backend, check_seed
+from voicelab.backend import Backend, check_seed_support
+from voicelab.call import Call
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.entries import Entries, EntryFile
-from voicelab.experiments.take import Take, render, take_key
-from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest
 from voicelab.storage import DamagedFile, data_home, disk_error
+from voicelab.take import Take, take_key
 
 __all__ = ["DEFAULT_MAX_BYTES", "Cache", "CacheStats"]
 
@@ -48,7 +48,7 @@ class Cache:
         folder: where; made at the first take. None is the folder ``cache`` of voicelab's data.
         max_bytes: of all files together; None is no bound.
 
-    Each take is one file with audio, timing and provenance, checked whenever it is read: one that has
+    Each take is one file with audio, timing and what was asked for, checked whenever it is read: one that has
     changed is set aside in ``damaged/`` and made anew. Several processes may use one folder; of several
     that make the same take at once, all get the one that was kept. Raises StoreError when the disk fails
     or is full, RequestInvalid for a bound below 1.
@@ -140,27 +140,17 @@ class Cache:
                 return kept
         return take
 
-    def take(
-        self,
-        backend: Backend,
-        request: TTSRequest,
-        *,
-        model: Model = DEFAULT_MODEL,
-        seed: int | None = None,
-        repeat: int = 0,
-    ) -> Take:
+    def get_or_render(self, backend: Backend, call: Call, repeat: int = 0) -> Take:
         """Return the take that is kept, or make and keep it. ``take.cached`` says which.
 
         A take that cannot be kept is returned all the same, with a note that says why. Raises what the
         backend raises.
         """
-        check_seed(seed, backend.capabilities)
-        key = take_key(request, model=model, fingerprint=backend.capabilities.fingerprint, seed=seed, repeat=repeat)
-        kept, note = self.look(key)
+        check_seed_support(call, backend.capabilities)
+        kept, notes = self.look(take_key(call, backend.capabilities.fingerprint, repeat))
         if kept is not None:
             return kept
-        made = render(backend, request, model=model, seed=seed, repeat=repeat)
-        return self.keep(made, *note)
+        return self.keep(backend.synthesize(call).take(repeat), *notes)
 
     def look(self, key: str) -> tuple[Take | None, tuple[str, ...]]:
         """Return the take of a key, if it can be had, and notes for the one that is made in its place.

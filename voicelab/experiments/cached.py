@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 
-from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed
+from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed_support
+from voicelab.call import Call
 from voicelab.experiments.cache import Cache
-from voicelab.experiments.streams import PlayedStream, overheard
-from voicelab.experiments.take import Take, take_key
+from voicelab.experiments.streams import RecordedStream, tee
 from voicelab.keeper import forget_voice, voices_of
-from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import VoiceCreate, VoiceModel
+from voicelab.take import take_key
 
 __all__ = ["CachedBackend"]
 
@@ -19,8 +20,8 @@ class CachedBackend:
 
     That is speech with a seed, where the backend's seeds are exact, and speech at temperature 0. All
     other speech is made anew at every call, as without a cache, and not kept; where repeated takes shall
-    be kept too, ask with ``repeat`` (see ``Cache.take``). A kept take comes at once, with a note that
-    says when it was made, and its provenance has the timing of its making.
+    be kept too, ask with ``repeat`` (see ``Cache.get_or_render``). A kept take comes at once, with a note that
+    says when it was made, and the timing of its making.
     """
 
     def __init__(self, backend: Backend, cache: Cache) -> None:
@@ -35,37 +36,28 @@ class CachedBackend:
         """What the backend behind it is and can do."""
         return self.backend.capabilities
 
-    def synthesize(
-        self,
-        request: TTSRequest,
-        *,
-        model: Model = DEFAULT_MODEL,
-        seed: int | None = None,
-        repeat: int | None = None,
-    ) -> SpeechStream:
+    def synthesize(self, call: Call, repeat: int | None = None) -> SpeechStream:
         """Begin to speak, or play what is kept. ``repeat`` keeps each of several takes of one request.
 
         Raises what the backend raises. A take that cannot be kept is spoken all the same, with a note.
         """
         started = time.perf_counter()
         capabilities = self.backend.capabilities
-        seed = check_seed(seed, capabilities)
-        same = request.temperature == 0.0 or (seed is not None and capabilities.seed == "exact")
+        check_seed_support(call, capabilities)
+        same = call.request.temperature == 0.0 or (call.seed is not None and capabilities.seed == "exact")
         if repeat is None and not same:
-            return self.backend.synthesize(request, model=model, seed=seed)
+            return self.backend.synthesize(call)
         number = repeat or 0
-        key = take_key(request, model=model, fingerprint=capabilities.fingerprint, seed=seed, repeat=number)
-        kept, notes = self.cache.look(key)
+        kept, notes = self.cache.look(take_key(call, capabilities.fingerprint, number))
         if kept is not None:
-            return PlayedStream(kept, capabilities)
+            return RecordedStream(kept, capabilities)
 
         def finished(stream: SpeechStream, audio: bytes) -> tuple[str, ...]:
-            made = Take.finished(stream, audio, seed=seed, repeat=number)
-            said = self.cache.keep(made, *notes)
-            return said.notes[len(made.notes) :] if said.digest == made.digest else notes
+            made = stream.take_of(audio, number)
+            kept = self.cache.keep(made, *notes)
+            return kept.notes[len(made.notes) :] if kept.digest == made.digest else notes
 
-        stream = self.backend.synthesize(request, model=model, seed=seed)
-        return overheard(stream, started=started, finished=finished)
+        return tee(self.backend.synthesize(call), started=started, finished=finished)
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         """Make a voice model, as the backend does."""

@@ -103,13 +103,13 @@ class Comparison:
     @property
     def same_text(self) -> bool:
         """Whether all say the same text; loaded clips, whose text is unknown, do not count."""
-        spoken = [clip for clip in self.clips.values() if clip.provenance is not None]
+        spoken = [clip for clip in self.clips.values() if clip.take is not None]
         return not any(other_words(spoken[0], clip) for clip in spoken[1:])
 
     def differences(self) -> pd.DataFrame:
         """Return the fields in which the clips' requests differ: a row for each, a column for each clip.
 
-        Besides the fields of the request: model, backend, fingerprint, seed. None where a clip has no provenance.
+        Besides the fields of the request: model, backend, fingerprint, seed. None where a clip comes from no take.
         """
         import pandas as pd
 
@@ -158,11 +158,11 @@ def compare(*clips: Clip, **named: Clip) -> Comparison:
 
 
 def _settings(clip: Clip) -> dict[str, Any]:
-    if clip.provenance is None:
+    if clip.take is None:
         return {}
-    request = clip.provenance.request.canonical()
+    request = clip.take.request.canonical()
     prosody = request.pop("prosody")
-    beside = clip.provenance
+    beside = clip.take
     return {
         **request,
         "prosody.speed": prosody["speed"],

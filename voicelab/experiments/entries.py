@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from voicelab.errors import StoreError
-from voicelab.experiments.take import digest_of
 from voicelab.schema import TTSRequest
 from voicelab.storage import UNFINISHED, BlobFolder, disk_error, set_aside, write_atomic
+from voicelab.take import digest_of
 
 __all__ = ["Entries", "EntryFile", "File"]
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from voicelab import errors
 from voicelab.errors import FieldError, RequestInvalid, ServiceError, VoicelabError
-from voicelab.experiments.take import NoRecord
+from voicelab.take import NoRecord
 
 __all__ = ["Failure"]
 

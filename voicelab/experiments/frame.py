@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from voicelab.experiments.take import Take
+from voicelab.take import Take
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,8 +32,8 @@ def take_row(take: Take) -> dict[str, Any]:
         "backend": take.backend,
         "fingerprint": take.fingerprint,
         "device": take.device,
-        "seed": take.seed,
-        "seed_used": take.provenance.seed,
+        "seed": take.call.seed,
+        "seed_used": take.seed,
         "repeat": take.repeat,
         "first_audio_s": take.timing.first_audio_s,
         "total_s": take.timing.total_s,

@@ -19,8 +19,8 @@ from voicelab.experiments.cache import Cache
 from voicelab.experiments.declared import capabilities_record
 from voicelab.experiments.manifest import MANIFEST_VERSION, Failed, Manifest, check_header, line_of, load
 from voicelab.experiments.surroundings import hardware, libraries
-from voicelab.experiments.take import Take, request_record
 from voicelab.storage import disk_error
+from voicelab.take import Take, request_record
 
 __all__ = ["Journal"]
 
@@ -104,15 +104,15 @@ class Journal:
 
     def fail(self, failed: Failed) -> None:
         """Write down that a take could not be had. Raises StoreError."""
-        self.cache.entries.put_references(failed.request)
+        self.cache.entries.put_references(failed.call.request)
         line = {
             "line": "failure",
             "key": failed.key,
-            "request": request_record(failed.request),
-            "model": failed.model,
+            "request": request_record(failed.call.request),
+            "model": failed.call.model,
             "backend": failed.backend,
             "fingerprint": failed.fingerprint,
-            "seed": failed.seed,
+            "seed": failed.call.seed,
             "repeat": failed.repeat,
             "failure": failed.failure.record(),
             "created": failed.created.isoformat(),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voicelab.backend import Capabilities
+from voicelab.call import Call
 from voicelab.errors import StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.declared import capabilities_of
@@ -24,8 +25,8 @@ from voicelab.experiments.entries import Entries, EntryFile
 from voicelab.experiments.failure import Failure
 from voicelab.experiments.frame import takes_frame
 from voicelab.experiments.metrics import Metric, measure
-from voicelab.experiments.take import NoRecord, Take, request_of, take_key
-from voicelab.schema import TTSRequest
+from voicelab.schema import check_model
+from voicelab.take import NoRecord, Take, request_of, take_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,11 +40,9 @@ MANIFEST_VERSION = 1
 class Failed:
     """A take that was asked for and not had, and why."""
 
-    request: TTSRequest
-    model: str
+    call: Call
     backend: str
     fingerprint: str
-    seed: int | None
     repeat: int
     failure: Failure
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -51,9 +50,7 @@ class Failed:
     @property
     def key(self) -> str:
         """What the take would have been named: see ``take_key``."""
-        return take_key(
-            self.request, model=self.model, fingerprint=self.fingerprint, seed=self.seed, repeat=self.repeat
-        )
+        return take_key(self.call, self.fingerprint, self.repeat)
 
 
 @dataclass(frozen=True)
@@ -242,11 +239,11 @@ class _Reader:
 
     def _failed(self, record: Mapping[str, Any]) -> bool:
         failed = Failed(
-            request=request_of(record["request"], self._entries.reference),
-            model=record["model"],
+            call=Call(
+                request_of(record["request"], self._entries.reference), check_model(record["model"]), record["seed"]
+            ),
             backend=record["backend"],
             fingerprint=record["fingerprint"],
-            seed=record["seed"],
             repeat=record["repeat"],
             failure=Failure.of_record(record["failure"]),
             created=datetime.fromisoformat(record["created"]),

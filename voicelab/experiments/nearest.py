@@ -6,18 +6,19 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
+from voicelab.call import Call
 from voicelab.errors import StoreError
 from voicelab.experiments.entries import Entries
-from voicelab.schema import DEFAULT_RATES, ProsodyControl, TTSRequest
+from voicelab.schema import DEFAULT_RATES, ProsodyControl
 
 __all__ = ["nearest"]
 
 _LONGEST = 60
 
 
-def nearest(entries: Entries, request: TTSRequest, model: str, seed: int | None) -> str:
+def nearest(entries: Entries, call: Call) -> str:
     """Return a sentence for an error: what was recorded that is nearest, and in which fields it differs."""
-    asked = {**request.canonical(), "model": model, "seed": seed}
+    asked = {**call.request.canonical(), "model": call.model, "seed": call.seed}
     best: tuple[float, dict[str, Any]] | None = None
     for key in entries:
         try:

@@ -18,18 +18,18 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
-from voicelab.audio.clip import Provenance, Timing
-from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed, check_text_length
+from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed_support, check_text_length
+from voicelab.call import Call
 from voicelab.errors import Cancelled, RequestInvalid, StoreError, VoicelabError
 from voicelab.experiments.declared import capabilities_of, capabilities_record
 from voicelab.experiments.entries import Entries
 from voicelab.experiments.failure import Failure
 from voicelab.experiments.nearest import nearest
-from voicelab.experiments.streams import PlayedStream, ReplayTiming, overheard
-from voicelab.experiments.take import Take, digest_of, take_key
+from voicelab.experiments.streams import RecordedStream, ReplayTiming, tee
 from voicelab.keeper import forget_voice, voices_of
-from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import VoiceCreate, VoiceModel
 from voicelab.storage import write_atomic
+from voicelab.take import Take, Timing, digest_of, take_key
 
 __all__ = ["RecordingBackend", "ReplayBackend"]
 
@@ -69,27 +69,35 @@ class RecordingBackend:
         """What the backend is and can do."""
         return self.backend.capabilities
 
-    def synthesize(self, request: TTSRequest, *, model: Model = DEFAULT_MODEL, seed: int | None = None) -> SpeechStream:
+    def synthesize(self, call: Call) -> SpeechStream:
         """Begin to speak, and keep what is said. Raises what the backend raises."""
         started = time.perf_counter()
-        seed = check_seed(seed, self._told)
+        check_seed_support(call, self._told)
 
         def finished(stream: SpeechStream, audio: bytes) -> tuple[str, ...]:
-            return self._keep_take(Take.finished(stream, audio, seed=seed))
+            return self._keep_take(stream.take_of(audio))
 
         def failed(stream: SpeechStream, audio: bytes, error: VoicelabError) -> None:
-            self._keep_take(Take.finished(stream, audio, seed=seed), error, "stream")
+            self._keep_take(stream.take_of(audio), error, "stream")
 
         try:
-            stream = self.backend.synthesize(request, model=model, seed=seed)
+            stream = self.backend.synthesize(call)
         except Cancelled:
             raise
         except VoicelabError as error:
-            timing = Timing(0.0, time.perf_counter() - started)
-            provenance = Provenance(request, model, self._told.name, self._told.fingerprint, seed, timing)
-            self._keep_take(Take(provenance, b"", seed=seed, device=self._told.device), error, "call")
+            known = self._told
+            failed_take = Take(
+                call,
+                b"",
+                Timing(0.0, time.perf_counter() - started),
+                backend=known.name,
+                fingerprint=known.fingerprint,
+                device=known.device,
+                seed=call.seed,
+            )
+            self._keep_take(failed_take, error, "call")
             raise
-        return overheard(stream, started=started, finished=finished, failed=failed)
+        return tee(stream, started=started, finished=finished, failed=failed)
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         """Make a voice model, and keep its record. Raises what the backend raises, and StoreError."""
@@ -127,7 +135,7 @@ class RecordingBackend:
         """Keep a take, of a call that failed as far as it came; return notes when it cannot be kept."""
         failure = None if error is None else Failure.of(error).record()
         try:
-            key, repeat = self._numbered(partial(_take_key, take.request, take.model, self._told, take.seed))
+            key, repeat = self._numbered(partial(take_key, take.call, self._told.fingerprint))
             record = replace(take, repeat=repeat).record()
             self.entries.put_references(take.request)
             whole = {**record, "kind": "take", "failure": failure, "failed_at": failed_at}
@@ -183,21 +191,21 @@ class ReplayBackend:
         """What the recorded backend declared about itself."""
         return self._capabilities
 
-    def synthesize(self, request: TTSRequest, *, model: Model = DEFAULT_MODEL, seed: int | None = None) -> SpeechStream:
+    def synthesize(self, call: Call) -> SpeechStream:
         """Begin to play. Raises StoreError for what was not recorded or is damaged, and what was recorded."""
         # What the backend itself would have refused is refused alike.
-        check_text_length(request, self._capabilities.max_text)
-        seed = check_seed(seed, self._capabilities)
-        found = self._next(partial(_take_key, request, model, self._capabilities, seed))
+        check_text_length(call.request, self._capabilities.max_text)
+        check_seed_support(call, self._capabilities)
+        found = self._next(partial(take_key, call, self._capabilities.fingerprint))
         if found is None:
-            raise StoreError(nearest(self.entries, request, model, seed))
+            raise StoreError(nearest(self.entries, call))
         record, audio = found
         take = replace(Take.of_record(record, audio, self.entries.reference), cached=True)
         failure = record.get("failure")
         error = None if failure is None else Failure.of_record(failure).error()
         if error is not None and record["failed_at"] == "call":
             raise error
-        return PlayedStream(take, self._capabilities, timing=self.timing, error=error)
+        return RecordedStream(take, self._capabilities, timing=self.timing, error=error)
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         """Return the record that was made then. Raises StoreError for a call that was not recorded."""
@@ -230,10 +238,6 @@ class ReplayBackend:
         if record["failure"] is not None:
             raise Failure.of_record(record["failure"]).error()
         return VoiceModel.from_wire(record["voice"])
-
-
-def _take_key(request: TTSRequest, model: str, told: Capabilities, seed: int | None, repeat: int) -> str:
-    return take_key(request, model=model, fingerprint=told.fingerprint, seed=seed, repeat=repeat)
 
 
 def _voice_key(call: VoiceCall, asked: Mapping[str, Any], repeat: int) -> str:

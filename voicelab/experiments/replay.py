@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -16,11 +17,12 @@ import numpy as np
 from voicelab.audio.analysis import Digest, digest, mel
 from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, SeedSupport
+from voicelab.call import MAX_SEED, Call
 from voicelab.errors import AudioError, RequestInvalid, StoreError, VoicelabError
 from voicelab.experiments.cached import CachedBackend
 from voicelab.experiments.manifest import Manifest, load
-from voicelab.experiments.take import Take, render
-from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest, check_model
+from voicelab.schema import TTSRequest
+from voicelab.take import Take
 
 __all__ = ["Comparison", "ReplayReport", "SeedCheck", "Tolerance", "Verdict", "check_seed_claim", "compare", "replay"]
 
@@ -30,6 +32,7 @@ _THREADS: Final = 4
 # Below the loudest; what is fainter is the noise of a codec, which no ear compares.
 _RANGE_DB: Final = 60.0
 # Long enough that two renderings with different seeds cannot agree by chance.
+_SEED: Final = 7
 _SEED_TEXT: Final = "The birch canoe slid on the smooth planks."
 
 
@@ -167,10 +170,8 @@ def compare(before: Take, after: Take, tolerance: Tolerance | None = None) -> Co
     )
 
 
-def check_seed_claim(
-    backend: Backend, *, request: TTSRequest | None = None, model: Model = DEFAULT_MODEL, seed: int = 7, times: int = 2
-) -> SeedCheck:
-    """Check what a backend declares of its seeds by speaking the same ``times`` times, and once with another seed.
+def check_seed_claim(backend: Backend, *, call: Call | None = None, times: int = 2) -> SeedCheck:
+    """Check what a backend declares of its seeds by speaking ``call`` ``times`` times, and once with another seed.
 
     Seeds are exact when all audio of one seed is the same to the byte, and best-effort when it is within
     the Tolerance; a seed that changes nothing is none at all. A cache is passed by: it would agree with itself.
@@ -183,9 +184,11 @@ def check_seed_claim(
     declared = backend.capabilities.seed
     if declared == "none":
         return SeedCheck(declared, "none", "it takes no seed")
-    asked = request or TTSRequest(text=_SEED_TEXT, format="wav", temperature=1.0)
-    takes = [render(backend, asked, model=model, seed=seed, repeat=number) for number in range(times)]
-    other = render(backend, asked, model=model, seed=seed + 1)
+    asked = call or Call(TTSRequest(text=_SEED_TEXT, format="wav", temperature=1.0))
+    seed = _SEED if asked.seed is None else asked.seed
+    first, second = (dataclasses.replace(asked, seed=each) for each in (seed, (seed + 1) % MAX_SEED))
+    takes = [backend.synthesize(first).take(number) for number in range(times)]
+    other = backend.synthesize(second).take()
     verdicts = {compare(takes[0], take).verdict for take in takes[1:]}
     if compare(takes[0], other).verdict == "identical":
         return SeedCheck(declared, "none", f"seeds {seed} and {seed + 1} give the same audio")
@@ -196,10 +199,10 @@ def check_seed_claim(
 
 
 def _again(take: Take, backend: Backend, tolerance: Tolerance) -> Comparison:
-    known = take.provenance.seed
+    known = take.seed
     seed = None if backend.capabilities.seed == "none" else known
     try:
-        after = render(backend, take.request, model=check_model(take.model), seed=seed, repeat=take.repeat)
+        after = backend.synthesize(dataclasses.replace(take.call, seed=seed)).take(take.repeat)
     except VoicelabError as error:
         return Comparison(take, None, "failed", reason=str(error))
     compared = compare(take, after, tolerance)

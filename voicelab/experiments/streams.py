@@ -1,4 +1,4 @@
-"""Streams that are listened to while somebody else reads them, and streams of takes that were kept."""
+"""Streams that are copied while they are read, and streams of takes that were kept."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Literal
 
-from voicelab.audio.clip import Provenance
-from voicelab.backend import Capabilities, Epilogue, SpeechStream
+from voicelab.backend import Capabilities, SpeechStream, StreamSummary
 from voicelab.errors import Cancelled, VoicelabError
-from voicelab.experiments.take import Take
-from voicelab.schema import check_model
+from voicelab.take import Take, Timing
 
-__all__ = ["PlayedStream", "ReplayTiming", "overheard"]
+__all__ = ["RecordedStream", "ReplayTiming", "tee"]
 
 ReplayTiming = Literal["original", "at once"]
 """Whether recorded chunks come when they came then, or as fast as they are read."""
@@ -23,10 +21,8 @@ Finished = Callable[[SpeechStream, bytes], tuple[str, ...]]
 Failed = Callable[[SpeechStream, bytes, VoicelabError], None]
 
 
-def overheard(
-    stream: SpeechStream, *, started: float, finished: Finished, failed: Failed | None = None
-) -> SpeechStream:
-    """Return a stream of the same audio, at the same times, of which somebody is told the end.
+def tee(stream: SpeechStream, *, started: float, finished: Finished, failed: Failed | None = None) -> SpeechStream:
+    """Return a stream of the same audio, at the same times, that hands a copy on when it ends.
 
     Args:
         stream: read by nobody else.
@@ -34,61 +30,65 @@ def overheard(
         finished: gets the stream and all its audio once that has arrived; returns notes to add.
         failed: gets the stream, the audio so far and the error that ends it.
 
-    A stream that its reader leaves is told to nobody.
+    Neither is called for a stream that its reader leaves.
     """
-    parts: list[bytes] = []
-
-    def chunks() -> Iterator[bytes]:
-        try:
-            for chunk in stream:
-                parts.append(chunk)
-                yield chunk
-        except Cancelled:
-            raise
-        except VoicelabError as error:
-            if failed is not None:
-                failed(stream, b"".join(parts), error)
-            raise
-
-    def epilogue() -> Epilogue:
-        outer = weak()
-        if outer is not None:
-            # A service may have drawn a seed, and told it with the audio.
-            outer.seed = stream.seed
-        told = stream.epilogue
-        return Epilogue(told.words, (*told.notes, *finished(stream, b"".join(parts))), told.similarity)
-
-    listened = _Overheard(
-        stream,
-        chunks(),
-        request=stream.request,
-        model=stream.model,
-        backend=stream.backend,
-        seed=stream.seed,
-        on_close=stream.close,
-        epilogue=epilogue,
-        started=started,
-    )
-    # Weak, so that a stream that nobody holds any more ends at once.
-    weak = weakref.ref(listened)
-    return listened
+    return _Tee(stream, started, finished, failed)
 
 
-class _Overheard(SpeechStream):
-    """Its provenance is that of the stream that is listened to, which has the more exact times."""
+class _Tee(SpeechStream):
+    """Its timing and its take are those of the stream behind it, which has the more exact times."""
 
-    def __init__(self, stream: SpeechStream, chunks: Iterator[bytes], **options: Any) -> None:
-        self._heard = stream
-        super().__init__(chunks, **options)
+    def __init__(self, stream: SpeechStream, started: float, finished: Finished, failed: Failed | None) -> None:
+        self._source = stream
+        parts: list[bytes] = []
+        added: list[str] = []
+        self._added = added
+        # Weak, so that a stream that nobody holds any more ends at once.
+        outer = weakref.ref(self)
+
+        def chunks() -> Iterator[bytes]:
+            try:
+                for chunk in stream:
+                    parts.append(chunk)
+                    yield chunk
+            except Cancelled:
+                raise
+            except VoicelabError as error:
+                if failed is not None:
+                    failed(stream, b"".join(parts), error)
+                raise
+
+        def summary() -> StreamSummary:
+            this = outer()
+            if this is not None:
+                # A service may have drawn a seed, and sent it with the audio.
+                this.seed = stream.seed
+            added.extend(finished(stream, b"".join(parts)))
+            inner = stream.summary
+            return StreamSummary(inner.words, (*inner.notes, *added), inner.similarity)
+
+        super().__init__(
+            chunks(),
+            call=stream.call,
+            backend=stream.backend,
+            seed=stream.seed,
+            on_close=stream.close,
+            summary=summary,
+            started=started,
+        )
 
     @property
-    def provenance(self) -> Provenance:
-        """Where the audio comes from; its timing is final once all audio has arrived."""
-        return self._heard.provenance
+    def timing(self) -> Timing:
+        """When the audio came; final once all audio has arrived."""
+        return self._source.timing
+
+    def take_of(self, audio: bytes, repeat: int = 0) -> Take:
+        """Return the take of the stream behind this one, with the notes that were added."""
+        return self._source.take_of(audio, repeat).noted(*self._added)
 
 
-class PlayedStream(SpeechStream):
-    """A take played back, in the chunks in which it came. Its provenance has the times of its making.
+class RecordedStream(SpeechStream):
+    """A take played back, in the chunks in which it came. Its timing is that of its making.
 
     ``arrivals`` and ``first_audio_s`` are this playing's own. With ``timing="original"`` chunks come as
     late as they came then. ``error`` is raised after the last chunk.
@@ -105,23 +105,25 @@ class PlayedStream(SpeechStream):
         self._take = take
         self._error = error
         self._left = threading.Event()
-        provenance = take.provenance
         started = time.perf_counter()
         super().__init__(
             self._played(started if timing == "original" else None),
-            request=provenance.request,
-            model=check_model(provenance.model),
+            call=take.call,
             backend=backend,
-            seed=provenance.seed,
+            seed=take.seed,
             on_close=self._left.set,
-            epilogue=lambda: Epilogue(take.words, take.told, take.similarity),
+            summary=lambda: StreamSummary(take.words, take.all_notes, take.similarity),
             started=started,
         )
 
     @property
-    def provenance(self) -> Provenance:
-        """Where the take comes from, with the timing of its making."""
-        return self._take.provenance
+    def timing(self) -> Timing:
+        """When the audio came when it was made."""
+        return self._take.timing
+
+    def take_of(self, audio: bytes, repeat: int = 0) -> Take:  # noqa: ARG002 - the take has its own
+        """Return the take that is played."""
+        return self._take
 
     def _played(self, started: float | None) -> Iterator[bytes]:
         timing = self._take.timing

@@ -22,6 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voicelab.backend import Backend, Capabilities, check_text_length
+from voicelab.call import Call
 from voicelab.errors import FieldError, PaymentRequired, RequestInvalid, ServiceUnavailable
 from voicelab.schema import Model, TTSRequest, check_model
 from voicelab.service.concurrency import FairQueue, run_in_executor
@@ -135,7 +136,7 @@ class _Service:
         return SpeechResponse(
             self._speech,
             speech,
-            partial(caller_of(self._backend, key).synthesize, speech, model=model, seed=seed),
+            partial(caller_of(self._backend, key).synthesize, Call(speech, model, seed)),
             owner=key.id,
             settle=partial(self._settle, key, speech),
         )

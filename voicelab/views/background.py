@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Self
 
 import numpy as np
 
 from voicelab.audio.clip import Clip
+from voicelab.audio.formats import StreamDecoder
 from voicelab.audio.samples import SILENT, Samples
 from voicelab.backend import SpeechStream
 from voicelab.errors import Cancelled
@@ -190,17 +191,16 @@ class SpeechTask(Task):
             raise Cancelled("cancelled before any audio came")
         with stream:
             self.began(stream.rate)
-            samples = self._drain(stream)
-        epilogue = stream.epilogue
-        self.finished(
-            Clip(samples, stream.rate, stream.provenance, epilogue.words, epilogue.notes, epilogue.similarity)
-        )
+            samples, audio = self._drain(stream)
+        take = stream.take_of(audio)
+        self.finished(Clip(samples, stream.rate, take.words, take))
 
-    def _drain(self, stream: SpeechStream) -> Samples:
+    def _drain(self, stream: SpeechStream) -> tuple[Samples, bytes]:
+        chunks: list[bytes] = []
         parts: list[Samples] = []
         arrivals: list[Arrival] = []
         sent, due = 0, 0.0
-        for samples in stream.pcm():
+        for samples in _decoded(stream, chunks):
             parts.append(samples)
             arrivals.append((stream.arrivals[-1][0], samples.size))
             now = time.monotonic()
@@ -211,4 +211,15 @@ class SpeechTask(Task):
             raise Cancelled("cancelled as the last audio came")
         if sent < len(parts):
             self.arrived(np.concatenate(parts[sent:]), arrivals[sent:])
-        return np.concatenate(parts) if parts else SILENT
+        return np.concatenate(parts) if parts else SILENT, b"".join(chunks)
+
+
+def _decoded(stream: SpeechStream, chunks: list[bytes]) -> Iterator[Samples]:
+    """Yield the samples of a stream as they come; ``chunks`` collects the bytes that they were decoded from."""
+    decoder = StreamDecoder(stream.request.format, stream.rate)
+    for chunk in stream:
+        chunks.append(chunk)
+        if (samples := decoder.feed(chunk)).size:
+            yield samples
+    if (samples := decoder.finish()).size:
+        yield samples

@@ -16,7 +16,8 @@ import ipywidgets as w
 
 from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples
-from voicelab.backend import Capabilities, check_seed
+from voicelab.backend import Capabilities, check_seed_support
+from voicelab.call import Call, check_seed
 from voicelab.errors import Cancelled, RequestInvalid
 from voicelab.experiments.sweeps.axes import short_name
 from voicelab.experiments.sweeps.rows import Row
@@ -240,12 +241,14 @@ def _parse_seed(text: str, capabilities: Capabilities) -> int | None:
     if not text.strip():
         return None
     try:
-        return check_seed(int(text), capabilities)
+        seed = check_seed(int(text))
     except ValueError as error:
         if isinstance(error, RequestInvalid):
             raise
         message = "Input should be a whole number, or empty for a new one every time"
         raise RequestInvalid.of("seed", message, type="int_type", in_="header") from None
+    check_seed_support(Call(TTSRequest(text=text), seed=seed), capabilities)
+    return seed
 
 
 def _look(name: str) -> dict[str, Any]:
@@ -506,7 +509,7 @@ class _Take(SpeechTask):
     def finished(self, clip: Clip) -> None:
         # Kept, whether or not another has begun: it is whole.
         self._panel.keep(self, clip)
-        timing = clip.provenance.timing if clip.provenance else None
+        timing = clip.take.timing if clip.take else None
         details = f", first audio {timing.first_audio_s:.2f} s, RTF {timing.rtf(clip.duration):.2f}" if timing else ""
         if self.newest:
             self._over(f"{clip.duration:.1f} s{details}", "success", 1.0)

@@ -118,16 +118,16 @@ def clip_arrivals(clip: Clip) -> list[Arrival]:
 
     Arrivals count bytes. Samples are taken to be spread over them evenly, which is exact for wav and pcm.
     """
-    provenance = clip.provenance
-    if provenance is None or not provenance.timing.arrivals:
+    take = clip.take
+    if take is None or not take.timing.arrivals:
         return []
-    header = header_bytes(provenance.request.format)
-    ends = np.maximum(np.cumsum([size for _, size in provenance.timing.arrivals]) - header, 0)
+    header = header_bytes(take.request.format)
+    ends = np.maximum(np.cumsum([size for _, size in take.timing.arrivals]) - header, 0)
     if ends[-1] == 0:
         return []
     edges = np.rint(ends / ends[-1] * len(clip)).astype(int)
     counts = np.diff(edges, prepend=0)
-    times = (seconds for seconds, _ in provenance.timing.arrivals)
+    times = (seconds for seconds, _ in take.timing.arrivals)
     return [(seconds, int(count)) for seconds, count in zip(times, counts, strict=True) if count]
 
 

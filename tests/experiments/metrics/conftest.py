@@ -6,9 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from voicelab.audio.clip import Clip, Provenance, Timing
+from voicelab.audio.clip import Clip
+from voicelab.call import Call
 from voicelab.experiments.metrics import measure_rows
 from voicelab.schema import TTSRequest
+from voicelab.take import Take, Timing
 
 
 class Sounds:
@@ -55,8 +57,7 @@ class Sounds:
         """A second of audio (by default) that came in chunks of (seconds since the call, bytes)."""
         request = TTSRequest.build(text="One two.", format=format)
         timing = Timing(first_audio_s=chunks[0][0], total_s=chunks[-1][0], arrivals=chunks)
-        provenance = Provenance(request, "s1", "test", "test", None, timing)
-        return Clip(np.zeros(round(seconds * 24_000), np.float32), 24_000, provenance)
+        return Clip(np.zeros(round(seconds * 24_000), np.float32), 24_000, take=Take(Call(request), b"", timing))
 
 
 @pytest.fixture(scope="session")

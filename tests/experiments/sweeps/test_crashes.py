@@ -9,17 +9,18 @@ import sys
 import time
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
 from tests.experiments.sweeps.test_sweep import slowly, sweep
 from tests.tones import ToneBackend
+from voicelab.backend import SpeechStream
+from voicelab.call import Call
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.manifest import Manifest, load
-from voicelab.experiments.take import take_key
 from voicelab.schema import TTSRequest
+from voicelab.take import take_key
 
 # In an interpreter of its own, which has no threads yet when it forks; a fork is quicker than an interpreter.
 _KILL = """
@@ -38,15 +39,13 @@ class DiaryBackend(ToneBackend):
         self.cache = cache
         self.diary = diary
 
-    def synthesize(self, request: TTSRequest, **options: Any) -> Any:
-        seed = options["seed"]
-        keys = (
-            take_key(request, model="s2-pro", fingerprint="tones-1", seed=seed, repeat=repeat) for repeat in range(3)
-        )
+    def synthesize(self, call: Call) -> SpeechStream:
+        request = call.request
+        keys = (take_key(call, "tones-1", repeat) for repeat in range(3))
         again = "again" if any(key in self.cache for key in keys) else "new"
         with self.diary.open("a") as file:
-            file.write(f"{again} {request.temperature} {request.latency} {seed}\n")
-        return super().synthesize(request, **options)
+            file.write(f"{again} {request.temperature} {request.latency} {call.seed}\n")
+        return super().synthesize(call)
 
 
 def run_until_killed(cache: Cache, diary: Path, random: Random) -> bool:
@@ -148,7 +147,7 @@ def test_failures_are_written_down_and_tried_again(tmp_path: Path) -> None:
     axes: dict[str, object] = {"text": ["Oh.", "Hello."]}
     sweep(ToneBackend(fail), axes).run(manifest=tmp_path / "m.jsonl")
     (failed,) = load(tmp_path / "m.jsonl").failures
-    assert failed.request.text == "Hello."
+    assert failed.call.request.text == "Hello."
     assert failed.failure.fields[0].field == "text"
     made = sweep(ToneBackend(), axes).run(manifest=tmp_path / "m.jsonl")
     assert (made.failures, load(tmp_path / "m.jsonl").failures) == ((), ())
@@ -182,12 +181,13 @@ import resource, signal, sys
 from pathlib import Path
 from tests.experiments.sweeps.test_sweep import sweep
 from tests.tones import ToneBackend
+from voicelab.call import Call
 from voicelab.errors import StoreError
 from voicelab.schema import TTSRequest
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 # Each take fits, the manifest of all of them does not.
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
-short = TTSRequest(text="Oh.", format="wav")
+short = Call(TTSRequest(text="Oh.", format="wav"))
 work = sweep(ToneBackend(), repeats=8, base=short).start(manifest=Path(sys.argv[1]) / "run.jsonl")
 try:
     work.wait()

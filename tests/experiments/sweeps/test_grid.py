@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from voicelab.backend import Capabilities
+from voicelab.call import Call
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.sweeps.axes import Axis
 from voicelab.experiments.sweeps.budget import Budget, Estimate, estimate
@@ -16,7 +17,7 @@ BASE = TTSRequest(text="One.", format="wav", prosody=ProsodyControl(volume=-3))
 
 def grid(repeats: int = 1, seed: int = 0, base: TTSRequest = BASE, **axes: object) -> Grid:
     named = {name.replace("__", "."): values for name, values in axes.items()}
-    return Grid.of(base, [Axis.of(name, values) for name, values in named.items()], repeats=repeats, seed=seed)
+    return Grid.of(Call(base), [Axis.of(name, values) for name, values in named.items()], repeats=repeats, seed=seed)
 
 
 def test_every_combination_in_the_axes_order() -> None:
@@ -24,7 +25,7 @@ def test_every_combination_in_the_axes_order() -> None:
     assert [dict(cell.labels) for cell in made.cells] == [
         {"temperature": t, "top_p": p} for t in ("0", "1") for p in ("0.5", "0.9")
     ]
-    assert [(cell.request.temperature, cell.request.top_p) for cell in made.cells] == [
+    assert [(cell.call.request.temperature, cell.call.request.top_p) for cell in made.cells] == [
         (0, 0.5),
         (0, 0.9),
         (1, 0.5),
@@ -35,21 +36,21 @@ def test_every_combination_in_the_axes_order() -> None:
 
 def test_no_axes_is_one_cell() -> None:
     made = grid(repeats=2)
-    assert [cell.request for cell in made.cells] == [BASE]
+    assert [cell.call.request for cell in made.cells] == [BASE]
     assert len(made.jobs()) == 2
 
 
 def test_a_part_of_prosody_leaves_the_other() -> None:
     (cell,) = grid(speed=[1.5]).cells
-    assert cell.request.prosody == ProsodyControl(speed=1.5, volume=-3)
+    assert cell.call.request.prosody == ProsodyControl(speed=1.5, volume=-3)
 
 
 def test_a_voice_replaces_references_and_they_it() -> None:
     cloned = BASE.replace(references=[ReferenceAudio(audio=b"x", text="")])
     (cell,) = grid(base=cloned, voice=["ada"]).cells
-    assert (cell.request.reference_id, cell.request.references) == ("ada", None)
+    assert (cell.call.request.reference_id, cell.call.request.references) == ("ada", None)
     (cell,) = grid(base=BASE.replace(reference_id="ada"), references=[cloned.references]).cells
-    assert (cell.request.reference_id, cell.request.references) == (None, cloned.references)
+    assert (cell.call.request.reference_id, cell.call.request.references) == (None, cloned.references)
 
 
 def test_dear_changes_are_outermost() -> None:
@@ -77,10 +78,10 @@ def test_the_repeats_have_the_same_seeds_in_every_cell() -> None:
 
 
 def test_an_axis_of_seeds() -> None:
-    made = Grid.of(BASE, [Axis.of("seed", [3, 5])])
+    made = Grid.of(Call(BASE), [Axis.of("seed", [3, 5])])
     assert [job.seed for job in made.jobs()] == [3, 5]
     with pytest.raises(RequestInvalid, match="axis of seeds"):
-        Grid.of(BASE, [Axis.of("seed", [3, 5])], repeats=2)
+        Grid.of(Call(BASE), [Axis.of("seed", [3, 5])], repeats=2)
 
 
 @pytest.mark.parametrize("repeats", [0, -1, True, 1.0, "2"])
@@ -100,7 +101,7 @@ def test_what_no_request_can_have_is_told_at_once() -> None:
 def test_two_axes_of_one_name() -> None:
     axes = [Axis.of("voice", ["ada"]), Axis.of("reference_id", ["ben"])]
     with pytest.raises(RequestInvalid, match="two axes"):
-        Grid.of(BASE, axes)
+        Grid.of(Call(BASE), axes)
 
 
 def test_too_many_takes() -> None:
@@ -123,7 +124,7 @@ def test_an_estimate_counts_what_can_be_counted() -> None:
         "4 requests, 580 characters, about 60 s of audio, about 12 s of work, costs 0.0174, 3 takes are there already"
     )
     # A Chinese character is a syllable, and takes several times as long as a letter.
-    chinese = Grid.of(TTSRequest(text="今天天气很好。"), ()).jobs()
+    chinese = Grid.of(Call(TTSRequest(text="今天天气很好。")), ()).jobs()
     assert estimate(chinese, {"": FREE}).audio_s == pytest.approx(6 / 3.5 + 1 / 14.5)
     assert estimate(jobs, {"": FREE}).cost is None
     assert estimate(jobs, {"": FREE}).compute_s is None

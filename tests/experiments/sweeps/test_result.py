@@ -9,6 +9,7 @@ import pytest
 
 from tests.experiments.sweeps.test_sweep import sweep
 from tests.tones import ToneBackend
+from voicelab.call import Call
 from voicelab.errors import ArgumentError, RequestInvalid
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.listening.design import REFERENCE, Trial
@@ -23,7 +24,7 @@ from voicelab.schema import TTSRequest
 @pytest.fixture
 def made(tmp_path: Path) -> SweepResult:
     axes: dict[str, object] = {"temperature": [0, 0.5, 1], "text": ["Hello there.", "Good evening."]}
-    base = TTSRequest(text="axis", format="wav", sample_rate=24_000)
+    base = Call(TTSRequest(text="axis", format="wav", sample_rate=24_000))
     return sweep(ToneBackend(), axes, base=base, repeats=2, cache=Cache(tmp_path / "cache")).run()
 
 

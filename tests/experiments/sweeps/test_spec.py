@@ -72,7 +72,7 @@ def test_references_are_files_beside_it(tmp_path: Path) -> None:
         )
     )
     sweep = Lab(ToneBackend()).sweep(spec.text, **spec.asked)
-    assert [len(cell.request.references or ()) for cell in sweep.grid.cells] == [1, 2]
+    assert [len(cell.call.request.references or ()) for cell in sweep.grid.cells] == [1, 2]
 
 
 @pytest.mark.parametrize(

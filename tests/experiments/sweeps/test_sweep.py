@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from tests.tones import ToneBackend
+from voicelab.backend import SpeechStream
+from voicelab.call import Call
 from voicelab.errors import AudioError, NotFound, RequestInvalid
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.manifest import load
@@ -23,7 +25,7 @@ from voicelab.experiments.sweeps.run import Outcome
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.schema import TTSRequest
 
-BASE = TTSRequest(text="Hello.", format="wav")
+BASE = Call(TTSRequest(text="Hello.", format="wav"))
 AXES: dict[str, object] = {"temperature": "0..1 step 0.5", "latency": ["low", "normal"]}
 
 
@@ -49,7 +51,7 @@ def test_every_take_is_made_once_and_is_what_the_backend_says(cache: Cache) -> N
     for outcome in made.outcomes:
         take = outcome.take
         assert take is not None
-        direct = b"".join(ToneBackend().synthesize(outcome.job.cell.request, seed=outcome.job.seed))
+        direct = b"".join(ToneBackend().synthesize(outcome.job.call))
         assert take.audio == direct
     assert repr(made) == "SweepResult(temperature: 3, latency: 2; 12 of 12 takes; done)"
 
@@ -88,13 +90,13 @@ def test_a_failing_cell_does_not_end_the_grid(cache: Cache) -> None:
 
 def test_a_take_that_is_no_audio_does_not_end_the_grid(cache: Cache) -> None:
     class Broken(ToneBackend):
-        def _notes(self, request: TTSRequest, model: Any, seed: int | None) -> Iterator[bytes]:
-            whole = b"".join(super()._notes(request, model, seed))
-            yield whole if request.temperature else b"<html>busy</html>"
+        def _notes(self, call: Call) -> Iterator[bytes]:
+            whole = b"".join(super()._notes(call))
+            yield whole if call.request.temperature else b"<html>busy</html>"
 
-    made = sweep(Broken(), base=BASE.model_copy(update={"format": "mp3"}), cache=cache).run()
+    made = sweep(Broken(), base=BASE.replace(format="mp3"), cache=cache).run()
     assert (made.state, len(made.takes)) == ("done", 4)
-    assert [one.job.cell.request.temperature for one in made.failures] == [0, 0]
+    assert [one.job.cell.call.request.temperature for one in made.failures] == [0, 0]
     assert all(isinstance(one.error, AudioError) for one in made.failures)
     assert len(cache) == 4
 
@@ -256,9 +258,9 @@ def test_requests_per_minute(cache: Cache) -> None:
     times: list[float] = []
 
     class Timed(ToneBackend):
-        def synthesize(self, *args: Any, **options: Any) -> Any:
+        def synthesize(self, call: Call) -> SpeechStream:
             times.append(time.monotonic())
-            return super().synthesize(*args, **options)
+            return super().synthesize(call)
 
     sweep(Timed(), cache=cache).run(requests_per_minute=1200)
     assert np.diff(times).min() > 0.03

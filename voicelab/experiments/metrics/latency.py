@@ -1,4 +1,4 @@
-"""How soon and how smoothly the audio came, from the arrival times in a clip's provenance."""
+"""How soon and how smoothly the audio came, from the arrival times of a clip's take."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from voicelab.audio.clip import Provenance
 from voicelab.audio.formats import header_bytes
 from voicelab.errors import ArgumentError
 from voicelab.experiments.metrics.metric import Metric, Subject, Undefined
+from voicelab.take import Take
 
 __all__ = ["buffer_needed", "first_audio", "rtf", "stalled", "underruns", "underruns_at"]
 
@@ -19,20 +19,20 @@ _Floats = npt.NDArray[np.float64]
 _BUFFER_S = 0.2
 
 
-def _provenance(subject: Subject) -> Provenance:
-    if subject.clip.provenance is None:
-        raise Undefined("the clip has no provenance, and so no arrival times")
-    return subject.clip.provenance
+def _take(subject: Subject) -> Take:
+    if subject.clip.take is None:
+        raise Undefined("the clip comes from no take, and so has no arrival times")
+    return subject.clip.take
 
 
 def first_audio(subject: Subject) -> float:
     """Seconds from the call to the first chunk with audio in it; a WAV's header is not audio."""
-    return _provenance(subject).timing.first_audio_s
+    return _take(subject).timing.first_audio_s
 
 
 def rtf(subject: Subject) -> float:
     """Real-time factor: seconds from the call to the last chunk for each second of audio; below 1 keeps up."""
-    value = _provenance(subject).timing.rtf(subject.clip.duration)
+    value = _take(subject).timing.rtf(subject.clip.duration)
     if not math.isfinite(value):
         raise Undefined("the clip is empty")
     return value
@@ -40,12 +40,12 @@ def rtf(subject: Subject) -> float:
 
 def _received(subject: Subject) -> tuple[_Floats, _Floats]:
     """Return when each chunk came, and the seconds of audio there were with it, both (chunks,)."""
-    provenance = _provenance(subject)
-    arrivals = np.array(provenance.timing.arrivals, np.float64).reshape(-1, 2)
-    header = header_bytes(provenance.request.format)
+    take = _take(subject)
+    arrivals = np.array(take.timing.arrivals, np.float64).reshape(-1, 2)
+    header = header_bytes(take.request.format)
     sizes = np.maximum(np.cumsum(arrivals[:, 1]) - header, 0.0)
     if not sizes.size or sizes[-1] <= 0.0:
-        raise Undefined("the provenance has no arrivals")
+        raise Undefined("the take has no arrivals")
     return arrivals[:, 0], sizes / sizes[-1] * subject.clip.duration
 
 

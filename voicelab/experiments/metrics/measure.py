@@ -260,7 +260,7 @@ def _rows(work: _Work, metrics: Sequence[Metric], tools: Tools) -> list[dict[str
         other = None
         try:
             clip = item if isinstance(item, Clip) else item.clip()
-            text = clip.provenance.request.text if said is None and clip.provenance is not None else said
+            text = clip.take.request.text if said is None and clip.take is not None else said
             if reference is not None:
                 other = references.setdefault(id(reference), Subject(reference, text=text, tools=tools))
             rows.append(_row(Subject(clip, other, text, tools), metrics))

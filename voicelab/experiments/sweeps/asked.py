@@ -9,12 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from voicelab.backend import Backend
+from voicelab.call import Call
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.sweeps.axes import Axis, varied
 from voicelab.experiments.sweeps.sweep import ONLY, Sweep
 from voicelab.experiments.sweeps.workers import Factory
-from voicelab.schema import TTSRequest, check_model
 
 __all__ = ["Asked", "sweep_of"]
 
@@ -34,8 +34,8 @@ class Asked(Protocol):
     def defaults(self) -> Mapping[str, object]:
         """What every call starts from."""
 
-    def request(self, text: str, **fields: Any) -> TTSRequest:
-        """Return the request that a call would make. Raises RequestInvalid."""
+    def call(self, text: str, **fields: Any) -> Call:
+        """Return the call that ``speak`` would make. Raises RequestInvalid."""
 
 
 def sweep_of(
@@ -58,23 +58,21 @@ def sweep_of(
     else:
         axes.insert(0, Axis.of("text", text))
         first = axes[0].values[0]
-    model = check_model(fixed.pop("model", lab.defaults.get("model")))
     if not isinstance(seed, int):
         axes.append(Axis.of("seed", seed))
         seed = 0
     for name, one in labs.items():
-        if not callable(getattr(one, "request", None)):
+        if not callable(getattr(one, "call", None)):
             raise RequestInvalid.of("labs", f"{name!r} is a {type(one).__name__}, not a Lab")
     if labs:
         axes.append(Axis.of("backend", [ONLY, *labs]))
     everyone = {ONLY: lab, **labs}
     return Sweep(
-        lab.request(first, **fixed),
+        lab.call(first, **fixed),
         tuple(axes),
         {name: one.backend for name, one in everyone.items()},
         repeats=repeats,
         seed=seed,
-        model=model,
         factories={name: one.opening for name, one in everyone.items() if one.opening is not None},
         cache=cache if cache is None or isinstance(cache, Cache) else Cache(cache),
     )

@@ -12,9 +12,9 @@ from typing import Any, Final, Self
 import numpy as np
 from pydantic import BaseModel
 
-from voicelab.backend import VoicePreset
-from voicelab.errors import FieldError, RequestInvalid
-from voicelab.schema import ProsodyControl, ReferenceAudio, TTSRequest, VoiceModel, check_model
+from voicelab.call import VoicePreset, check_seed
+from voicelab.errors import RequestInvalid
+from voicelab.schema import ReferenceAudio, TTSRequest, VoiceModel, check_model
 
 __all__ = ["MAX_VALUES", "Axis", "field_name", "parse_values", "short_name", "varied", "written"]
 
@@ -195,7 +195,7 @@ def _checked(name: str, value: object) -> Any:
     if name == "model":
         return check_model(value)
     if name == "seed":
-        return _seed(value)
+        return check_seed(value)
     if name == "reference_id" and isinstance(value, VoicePreset | VoiceModel):
         value = value.id
     if name.startswith("prosody."):
@@ -208,13 +208,6 @@ def _checked(name: str, value: object) -> Any:
         # Which rates go with which format is known only for a whole request; the grid checks it.
         fields["format"] = "opus" if value == 48_000 else "wav"
     return getattr(TTSRequest.build(**fields), name)
-
-
-def _seed(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-        message = "Input should be a whole number from 0 to 9223372036854775807"
-        raise RequestInvalid((FieldError(("header", "seed"), "int_type", message, in_="header"),))
-    return value
 
 
 def _token(name: str, text: str) -> object:
@@ -245,8 +238,3 @@ def _plain(value: Decimal) -> str:
 
 def _number(value: Decimal) -> float | int:
     return int(value) if value == int(value) and value.as_tuple().exponent == 0 else float(value)
-
-
-def prosody_with(prosody: ProsodyControl | None, part: str, value: float) -> ProsodyControl:
-    """Return the prosody with its speed or volume changed."""
-    return (prosody or ProsodyControl()).replace(**{part: value})

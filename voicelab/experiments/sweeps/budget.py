@@ -94,7 +94,7 @@ def estimate(
     requests = characters = text_bytes = 0
     audio, cost, priced = 0.0, 0.0, True
     for job in jobs:
-        request = job.cell.request
+        request = job.cell.call.request
         size = len(request.text.encode())
         requests += 1
         characters += len(request.text)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
+from voicelab.call import Call
 from voicelab.errors import FieldError, RequestInvalid
-from voicelab.experiments.sweeps.axes import Axis, prosody_with
-from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest
+from voicelab.experiments.sweeps.axes import Axis
 
 __all__ = ["MAX_TAKES", "Cell", "Grid", "Job"]
 
@@ -22,16 +22,16 @@ MAX_TAKES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One combination: its place in the grid, a label for each axis, and the request that it makes."""
+    """One combination: its place in the grid, a label for each axis, and its call.
+
+    The call has a seed only where an axis ``seed`` gives it; otherwise the repeat says which.
+    """
 
     index: int
     labels: Mapping[str, str]
     values: Mapping[str, Any]
-    request: TTSRequest
-    model: Model
+    call: Call
     backend: str
-    seed: int | None = None
-    """Only of an axis ``seed``; otherwise the repeat says which."""
 
     @property
     def plain(self) -> dict[str, str | int | float]:
@@ -50,6 +50,11 @@ class Job:
     repeat: int
     seed: int | None
 
+    @property
+    def call(self) -> Call:
+        """What is asked for."""
+        return replace(self.cell.call, seed=self.seed)
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:
@@ -63,12 +68,11 @@ class Grid:
     @classmethod
     def of(
         cls,
-        base: TTSRequest,
+        base: Call,
         axes: Sequence[Axis],
         *,
         repeats: int = 1,
         seed: int = 0,
-        model: Model = DEFAULT_MODEL,
         backend: str = "",
     ) -> Grid:
         """Check every combination and return the grid.
@@ -86,20 +90,12 @@ class Grid:
             values = {axis.name: axis.values[place] for axis, place in zip(axes, places, strict=True)}
             labels = {axis.name: axis.labels[place] for axis, place in zip(axes, places, strict=True)}
             try:
-                request = _request(base, values)
+                call = base.replace(**{name: value for name, value in values.items() if name != "backend"})
             except RequestInvalid as error:
                 troubles.update({str(item): item for item in error.errors})
                 continue
             cells.append(
-                Cell(
-                    index,
-                    MappingProxyType(labels),
-                    MappingProxyType(values),
-                    request,
-                    values.get("model", model),
-                    values.get("backend", backend),
-                    values.get("seed"),
-                )
+                Cell(index, MappingProxyType(labels), MappingProxyType(values), call, values.get("backend", backend))
             )
         if troubles:
             raise RequestInvalid(troubles.values())
@@ -122,7 +118,7 @@ class Grid:
             return (*(int(places[axis]) for axis in dear), cell.index)
 
         return tuple(
-            Job(cell, repeat, self.seeds[repeat] if cell.seed is None else cell.seed)
+            Job(cell, repeat, self.seeds[repeat] if cell.call.seed is None else cell.call.seed)
             for cell in sorted(self.cells, key=order)
             for repeat in range(self.repeats)
         )
@@ -144,16 +140,3 @@ def _check_shape(axes: Sequence[Axis], repeats: int) -> None:
     if total > MAX_TAKES:
         message = f"the grid has {total} takes; at most {MAX_TAKES} are taken"
         raise RequestInvalid.of("repeats", message, type="too_long")
-
-
-def _request(base: TTSRequest, values: Mapping[str, Any]) -> TTSRequest:
-    changes = {name: value for name, value in values.items() if name in TTSRequest.model_fields}
-    if "reference_id" in changes and "references" not in changes and changes["reference_id"] is not None:
-        changes["references"] = None
-    if "references" in changes and "reference_id" not in changes:
-        changes["reference_id"] = None
-    for name, value in values.items():
-        place, _, part = name.partition(".")
-        if place == "prosody" and part:
-            changes["prosody"] = prosody_with(changes.get("prosody", base.prosody), part, value)
-    return base.replace(**changes) if changes else base

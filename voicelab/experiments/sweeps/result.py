@@ -14,9 +14,9 @@ from voicelab.experiments.metrics import BASIC, Metric, measure_rows
 from voicelab.experiments.sweeps.axes import field_name, short_name
 from voicelab.experiments.sweeps.grid import Grid
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
-from voicelab.experiments.take import Take
 from voicelab.experiments.telling import told
 from voicelab.outputs import bundle, registered
+from voicelab.take import Take
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -233,7 +233,7 @@ def _row(outcome: Outcome) -> dict[str, Any]:
 
 
 def _file_name(outcome: Outcome, cells: int) -> str:
-    suffix = {"opus": "ogg"}.get(outcome.job.cell.request.format, outcome.job.cell.request.format)
+    suffix = {"opus": "ogg"}.get(outcome.job.cell.call.request.format, outcome.job.cell.call.request.format)
     return f"audio/{outcome.job.cell.index:0{len(str(cells))}d}-{outcome.job.repeat}.{suffix}"
 
 

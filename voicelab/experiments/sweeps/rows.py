@@ -88,7 +88,7 @@ def row_of(outcome: Outcome, grid: Grid) -> Row:
         *_named(job, grid.repeats),
         state="failed" if take is None else "done",
         error="" if error is None else told(error),
-        notes=() if take is None else take.told,
+        notes=() if take is None else take.all_notes,
         hear=None if take is None else take.clip,
     )
 

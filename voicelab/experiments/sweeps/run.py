@@ -21,8 +21,8 @@ from voicelab.experiments.manifest import Failed
 from voicelab.experiments.sweeps.budget import Budget
 from voicelab.experiments.sweeps.grid import Job
 from voicelab.experiments.sweeps.workers import Pace, Workers
-from voicelab.experiments.take import Take, take_key
 from voicelab.experiments.telling import without_keys
+from voicelab.take import Take, take_key
 
 __all__ = ["Outcome", "Progress", "Run", "State", "seconds_of"]
 
@@ -82,7 +82,7 @@ class _Spent:
 
     def over(self, budget: Budget, job: Job, price: float | None) -> bool:
         """Whether one more take would be over a cap that counts ahead, or one that counts behind is reached."""
-        text = job.cell.request.text
+        text = job.call.request.text
         ahead = (
             (self.requests + 1, budget.requests),
             (self.characters + len(text), budget.characters),
@@ -253,9 +253,8 @@ class Run:
 
     def _found(self, job: Job) -> bool:
         cell = job.cell
-        fingerprint = self._means.capabilities[cell.backend].fingerprint
-        key = take_key(cell.request, model=cell.model, fingerprint=fingerprint, seed=job.seed, repeat=job.repeat)
-        take, self._remarks[job.cell.index, job.repeat] = self._means.cache.look(key)
+        key = take_key(job.call, self._means.capabilities[cell.backend].fingerprint, job.repeat)
+        take, self._remarks[cell.index, job.repeat] = self._means.cache.look(key)
         if take is not None:
             self._over(Outcome(job, self._light(take), cached=True))
         return take is not None
@@ -274,7 +273,7 @@ class Run:
     def _begin(self, job: Job, price: float | None) -> None:
         if self._stop.wait(self._means.pace.delay(job.cell.backend)):
             return
-        text = job.cell.request.text
+        text = job.call.request.text
         self._spent.requests += 1
         self._spent.characters += len(text)
         self._spent.cost += (price or 0.0) * len(text.encode()) / 1e6
@@ -326,7 +325,7 @@ class Run:
             if isinstance(error, VoicelabError)
             else Failure(type(error).__name__, without_keys(str(error)))
         )
-        return Failed(cell.request, cell.model, cell.backend, fingerprint, job.seed, job.repeat, failure)
+        return Failed(job.call, cell.backend, fingerprint, job.repeat, failure)
 
 
 def seconds_of(take: Take) -> float:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from voicelab.backend import Backend, Capabilities, check_seed
+from voicelab.backend import Backend, Capabilities, check_seed_support
+from voicelab.call import Call
 from voicelab.errors import MissingExtra, RequestInvalid, VoicelabError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.journal import Journal
@@ -19,9 +20,8 @@ from voicelab.experiments.sweeps.grid import Grid, Job
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.run import Means, Outcome, Run, seconds_of
 from voicelab.experiments.sweeps.workers import Factory, Pace, workers_for
-from voicelab.experiments.take import take_key
 from voicelab.outputs import bundle, registered
-from voicelab.schema import DEFAULT_MODEL, Model, TTSRequest
+from voicelab.take import take_key
 
 __all__ = ["ONLY", "Sweep"]
 
@@ -37,24 +37,22 @@ class Sweep:
     """A grid of requests on one or several backends; nothing runs before ``run()`` or ``start()``.
 
     Args:
-        base: the request that every cell starts from.
+        base: the call that every cell starts from; its seed does not count.
         axes: what is varied; see ``Axis.of``. An axis ``backend`` names entries of ``backends``.
         backends: who speaks, by name; with one and no axis ``backend``, that one.
         repeats: takes of each cell. Every cell has the same seeds, one for each repeat.
         seed: what those seeds are drawn from; ignored where a backend takes none.
-        model: synthesis model where no axis says so.
         factories: for executors of other processes: how each backend is opened there.
         cache: where takes are kept as they come; the cache in voicelab's data folder when not given.
 
     Raises RequestInvalid: whatever is wrong with a value or a combination, before anything runs.
     """
 
-    base: TTSRequest
+    base: Call
     axes: tuple[Axis, ...]
     backends: Mapping[str, Backend]
     repeats: int = 1
     seed: int = 0
-    model: Model = DEFAULT_MODEL
     factories: Mapping[str, Factory] = field(default_factory=dict, repr=False)
     cache: Cache | None = field(default=None, repr=False, compare=False)
     grid: Grid = field(init=False, repr=False, compare=False)
@@ -72,22 +70,20 @@ class Sweep:
         if not named and len(self.backends) > 1:
             raise RequestInvalid.of("backend", "several backends need an axis 'backend' that names them")
         grid = Grid.of(
-            self.base,
+            replace(self.base, seed=None),
             self.axes,
             repeats=self.repeats,
             seed=self.seed,
-            model=self.model,
             backend=next(iter(self.backends)),
         )
         object.__setattr__(self, "backends", MappingProxyType(dict(self.backends)))
         object.__setattr__(self, "factories", MappingProxyType(dict(self.factories)))
         object.__setattr__(self, "grid", grid)
         for cell in grid.cells:
-            if cell.seed is not None:
-                check_seed(cell.seed, self.backends[cell.backend].capabilities)
+            check_seed_support(cell.call, self.backends[cell.backend].capabilities)
 
     @classmethod
-    def of(cls, backend: Backend, base: TTSRequest, axes: Mapping[str, object], **options: Any) -> Sweep:
+    def of(cls, backend: Backend, base: Call, axes: Mapping[str, object], **options: Any) -> Sweep:
         """Make a sweep over one backend from values as people write them: ``{"temperature": "0..1 step 0.5"}``."""
         return cls(base, tuple(Axis.of(name, values) for name, values in axes.items()), {ONLY: backend}, **options)
 
@@ -119,9 +115,7 @@ class Sweep:
 
     def key(self, job: Job) -> str:
         """Return what names a job's take in a cache."""
-        cell = job.cell
-        fingerprint = self.backends[cell.backend].capabilities.fingerprint
-        return take_key(cell.request, model=cell.model, fingerprint=fingerprint, seed=job.seed, repeat=job.repeat)
+        return take_key(job.call, self.backends[job.cell.backend].capabilities.fingerprint, job.repeat)
 
     def estimate(self, cache: Cache | None = None) -> Estimate:
         """Return what the takes that the cache has not got will need; those it has tell how fast the backend is."""

@@ -35,7 +35,7 @@ CAPS: Final = tuple(item.name for item in fields(Budget))
 def texts_of(sweep: Sweep) -> str:
     r"""Return the texts of a sweep, one a line; a line break within a text is written as ``\n``, a backslash as ``\\``."""
     axis = next((axis for axis in sweep.axes if axis.name == "text"), None)
-    texts = axis.values if axis is not None else (sweep.base.text,)
+    texts = axis.values if axis is not None else (sweep.base.request.text,)
     return "\n".join(_WRITTEN.sub(lambda match: _ESCAPES[match.group()], text) for text in texts)
 
 

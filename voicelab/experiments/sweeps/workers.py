@@ -10,10 +10,10 @@ from functools import lru_cache
 from typing import Any, Final, Protocol, runtime_checkable
 
 from voicelab.backend import Backend, SpeechStream
+from voicelab.call import Call
 from voicelab.errors import Cancelled, RequestInvalid
 from voicelab.experiments.sweeps.grid import Job
-from voicelab.experiments.take import Take, render
-from voicelab.schema import Model, TTSRequest
+from voicelab.take import Take
 
 __all__ = ["CONCURRENCY", "Factory", "Pace", "RemoteWorkers", "ThreadWorkers", "Workers", "under_way", "workers_for"]
 
@@ -91,14 +91,13 @@ class ThreadWorkers:
     def _make(self, job: Job) -> Take:
         if self._cancelled.is_set():
             raise Cancelled("the sweep was cancelled before this take began")
-        cell = job.cell
-        stream = self._backends[cell.backend].synthesize(cell.request, model=cell.model, seed=job.seed)
+        stream = self._backends[job.cell.backend].synthesize(job.call)
         with self._lock:
             self._streams.add(stream)
         try:
             if self._cancelled.is_set():
                 stream.close()
-            return Take.of(stream, seed=job.seed, repeat=job.repeat)
+            return stream.take(job.repeat)
         finally:
             with self._lock:
                 self._streams.discard(stream)
@@ -118,10 +117,7 @@ class RemoteWorkers:
 
     def submit(self, job: Job) -> Future[Take]:
         """Hand a take to the executor."""
-        cell = job.cell
-        future = self._executor.submit(
-            make_there, self._factories[cell.backend], cell.request, cell.model, job.seed, job.repeat
-        )
+        future = self._executor.submit(make_there, self._factories[job.cell.backend], job.call, job.repeat)
         self._begun.add(future)
         future.add_done_callback(self._begun.discard)
         return future
@@ -188,11 +184,11 @@ def _opened(factory: Factory) -> Backend:
     return factory()
 
 
-def make_there(factory: Factory, request: TTSRequest, model: Model, seed: int | None, repeat: int) -> Take:
+def make_there(factory: Factory, call: Call, repeat: int) -> Take:
     """Make a take in whatever process this runs in. Raises what the backend raises."""
     with _opening:  # else the threads of a worker would open it once each
         backend = _opened(factory)
-    return render(backend, request, model=model, seed=seed, repeat=repeat)
+    return backend.synthesize(call).take(repeat)
 
 
 class Pace:

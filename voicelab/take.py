@@ -1,9 +1,10 @@
-"""Take: one rendering of one request, whole: what was asked, what came, when, and from whom."""
+"""Take: one rendering of one call: what was asked for, what came, when, and from whom."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -11,13 +12,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from voicelab.audio.clip import Clip, Provenance, Timing, WordTime
+from voicelab.audio.clip import Clip, WordTime
 from voicelab.audio.formats import StreamDecoder
-from voicelab.backend import Backend, SpeechStream
+from voicelab.call import Call
 from voicelab.errors import RequestInvalid, StoreError
-from voicelab.schema import DEFAULT_MODEL, Model, ReferenceAudio, TTSRequest
+from voicelab.schema import Model, ReferenceAudio, TTSRequest, check_model
 
-__all__ = ["NoRecord", "Take", "digest_of", "render", "request_of", "request_record", "take_key"]
+__all__ = ["NoRecord", "Take", "Timing", "digest_of", "request_of", "request_record", "take_key"]
 
 # Part of every key. Raised when the same key would mean another rendering than it did before.
 _KEY_VERSION = 1
@@ -35,39 +36,57 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def take_key(request: TTSRequest, *, model: str, fingerprint: str, seed: int | None, repeat: int = 0) -> str:
+def take_key(call: Call, fingerprint: str, repeat: int = 0) -> str:
     """Return what names a take: 64 hexadecimal digits, equal exactly for takes that mean the same.
 
-    ``fingerprint`` is that of the backend's Capabilities, ``seed`` the one asked for (None: none was),
-    ``repeat`` counts the takes of one request from 0. Reference audio counts by its bytes, whatever
-    order fields were given in. Raises RequestInvalid when ``repeat`` is no whole number from 0.
+    ``fingerprint`` is that of the backend's Capabilities; ``repeat`` counts the takes of one call from 0. Reference
+    audio counts by its bytes, whatever order fields were given in. Raises RequestInvalid when ``repeat`` is no whole
+    number from 0.
     """
     if type(repeat) is not int or repeat < 0:
         raise RequestInvalid.of("repeat", "Input should be a whole number from 0", type="int_type")
     named = {
         "version": _KEY_VERSION,
-        "request": request.canonical(),
-        "model": model,
+        "request": call.request.canonical(),
+        "model": call.model,
         "fingerprint": fingerprint,
-        "seed": seed,
+        "seed": call.seed,
         "repeat": repeat,
     }
     return digest_of(json.dumps(named, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())
 
 
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How audio arrived: seconds since the call, and (seconds since the call, bytes) of every chunk."""
+
+    first_audio_s: float = 0.0
+    total_s: float = 0.0
+    arrivals: tuple[tuple[float, int], ...] = ()
+
+    def rtf(self, duration: float) -> float:
+        """Real-time factor: seconds of work for each of ``duration`` seconds of audio; inf for none."""
+        return self.total_s / duration if duration > 0.0 else math.inf
+
+
 @dataclass(frozen=True)
 class Take:
-    """One rendering of one request.
+    """One rendering of one call: enough to hear it, and to make it again.
 
     Args:
-        provenance: where it comes from: request, model, backend, fingerprint, the seed in use, timing.
+        call: what was asked for; its seed is None when none was given, even where the backend then drew one.
         sound: the encoded audio as received, or a function that fetches it; read it as ``audio``.
-        seed: the seed that was asked for; None when none was, even where the backend then drew one.
-        repeat: which of the takes of this request it is, from 0.
+        timing: when the first audio, every chunk and the end came.
+        backend: the backend's name.
+        fingerprint: what tells the backend from others: a digest of its weights, or its address.
         device: where the backend ran.
+        seed: the seed in use, given or drawn; None when it is not known.
+        repeat: which of the takes of this call it is, from 0.
         words: when each word is said, where the backend tells.
         notes: what was noticed, in sentences.
-        similarity: of a cloned voice, how near it came to its reference; see Clip.
+        similarity: of a cloned voice, how near it came to its reference, where the backend tells: 1 for the same
+            speaker, 0 for as far away as two voices of the backend are on average, negative beyond; no unit. A short
+            text is some way below 1 even in the reference's own voice.
         created: when it was made, UTC.
         digest: sha256 of the audio; computed when ``sound`` is bytes and none is given.
         cached: whether it was not made for this call, but kept from an earlier one.
@@ -75,11 +94,14 @@ class Take:
     Takes are equal when all is but ``cached`` and the place of their audio.
     """
 
-    provenance: Provenance
+    call: Call
     sound: Sound = field(repr=False, compare=False)
+    timing: Timing = field(default=Timing(), repr=False)
+    backend: str = ""
+    fingerprint: str = ""
+    device: str = ""
     seed: int | None = None
     repeat: int = 0
-    device: str = ""
     words: tuple[WordTime, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
     similarity: float | None = None
@@ -92,31 +114,6 @@ class Take:
         if isinstance(self.sound, bytes) and not self.digest:
             object.__setattr__(self, "digest", digest_of(self.sound))
 
-    @classmethod
-    def of(cls, stream: SpeechStream, *, seed: int | None, repeat: int = 0) -> Self:
-        """Wait for all audio of a stream that nobody has read from. ``seed`` is the one asked for.
-
-        Raises what the stream raises.
-        """
-        with stream:
-            audio = b"".join(stream)
-        return cls.finished(stream, audio, seed=seed, repeat=repeat)
-
-    @classmethod
-    def finished(cls, stream: SpeechStream, audio: bytes, *, seed: int | None, repeat: int = 0) -> Self:
-        """Return the take of a stream that was read to its end by somebody else: ``audio`` is what came."""
-        told = stream.epilogue
-        return cls(
-            stream.provenance,
-            audio,
-            seed=seed,
-            repeat=repeat,
-            device=stream.backend.device,
-            words=told.words,
-            notes=told.notes,
-            similarity=told.similarity,
-        )
-
     @property
     def audio(self) -> bytes:
         """The encoded audio as received. Raises StoreError when it is no longer where it was kept."""
@@ -125,34 +122,17 @@ class Take:
     @property
     def request(self) -> TTSRequest:
         """What was asked for."""
-        return self.provenance.request
+        return self.call.request
 
     @property
-    def model(self) -> str:
+    def model(self) -> Model:
         """The synthesis model that spoke."""
-        return self.provenance.model
-
-    @property
-    def backend(self) -> str:
-        """The backend's name."""
-        return self.provenance.backend
-
-    @property
-    def fingerprint(self) -> str:
-        """What tells the backend from others: a digest of its weights, or its address."""
-        return self.provenance.fingerprint
-
-    @property
-    def timing(self) -> Timing:
-        """When the first audio, every chunk and the end came, in seconds since the call."""
-        return self.provenance.timing
+        return self.call.model
 
     @property
     def key(self) -> str:
         """What names this take: see ``take_key``."""
-        return take_key(
-            self.request, model=self.model, fingerprint=self.fingerprint, seed=self.seed, repeat=self.repeat
-        )
+        return take_key(self.call, self.fingerprint, self.repeat)
 
     @property
     def chunks(self) -> tuple[bytes, ...]:
@@ -163,44 +143,41 @@ class Take:
             at += size
         return tuple(parts)
 
-    def clip(self) -> Clip:
-        """Return the take decoded, with the provenance, words and notes it was made with.
-
-        Of a cached take the notes say so. Raises AudioError when the audio is damaged, StoreError when it
-        cannot be fetched.
-        """
-        request = self.request
-        decoder = StreamDecoder(request.format, request.rate)
-        samples = np.concatenate((decoder.feed(self.audio), decoder.finish()))
-        return Clip(samples, request.rate, self.provenance, self.words, self.told, self.similarity)
-
     @property
-    def told(self) -> tuple[str, ...]:
+    def all_notes(self) -> tuple[str, ...]:
         """The notes, and for a cached take when it was made."""
         if not self.cached:
             return self.notes
         return (*self.notes, f"This is a kept take, made {self.created:%Y-%m-%d %H:%M:%S} UTC.")
 
+    def clip(self) -> Clip:
+        """Return the take decoded; ``clip.take`` is this take.
+
+        Raises AudioError when the audio is damaged, StoreError when it cannot be fetched.
+        """
+        decoder = StreamDecoder(self.request.format, self.request.rate)
+        samples = np.concatenate((decoder.feed(self.audio), decoder.finish()))
+        return Clip(samples, self.request.rate, self.words, self)
+
     def noted(self, *notes: str) -> Self:
         """Return the take with more notes."""
-        return replace(self, notes=(*self.notes, *notes))
+        return replace(self, notes=(*self.notes, *notes)) if notes else self
 
     def record(self) -> dict[str, Any]:
         """Return the take without its audio as a JSON-able object; ``of_record`` reads it back."""
-        timing = self.timing
         return {
             "request": request_record(self.request),
             "model": self.model,
             "backend": self.backend,
             "fingerprint": self.fingerprint,
             "device": self.device,
-            "seed": self.seed,
-            "seed_used": self.provenance.seed,
+            "seed": self.call.seed,
+            "seed_used": self.seed,
             "repeat": self.repeat,
             "digest": self.digest,
-            "first_audio_s": timing.first_audio_s,
-            "total_s": timing.total_s,
-            "arrivals": [list(arrival) for arrival in timing.arrivals],
+            "first_audio_s": self.timing.first_audio_s,
+            "total_s": self.timing.total_s,
+            "arrivals": [list(arrival) for arrival in self.timing.arrivals],
             "words": [[word.text, word.start, word.end] for word in self.words],
             "notes": list(self.notes),
             "similarity": self.similarity,
@@ -215,19 +192,16 @@ class Take:
         """
         try:
             arrivals = tuple((float(seconds), int(size)) for seconds, size in record["arrivals"])
+            request = request_of(record["request"], references)
             return cls(
-                Provenance(
-                    request=request_of(record["request"], references),
-                    model=record["model"],
-                    backend=record["backend"],
-                    fingerprint=record["fingerprint"],
-                    seed=record["seed_used"],
-                    timing=Timing(record["first_audio_s"], record["total_s"], arrivals),
-                ),
+                Call(request, check_model(record["model"]), record["seed"]),
                 sound,
-                seed=record["seed"],
-                repeat=record["repeat"],
+                Timing(record["first_audio_s"], record["total_s"], arrivals),
+                backend=record["backend"],
+                fingerprint=record["fingerprint"],
                 device=record["device"],
+                seed=record["seed_used"],
+                repeat=record["repeat"],
                 words=tuple(WordTime(*word) for word in record["words"]),
                 notes=tuple(record["notes"]),
                 similarity=record.get("similarity"),  # takes of before it was kept have none
@@ -236,13 +210,6 @@ class Take:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise NoRecord(f"this is no record of a take: {type(error).__name__}: {error}") from error
-
-
-def render(
-    backend: Backend, request: TTSRequest, *, model: Model = DEFAULT_MODEL, seed: int | None = None, repeat: int = 0
-) -> Take:
-    """Ask a backend once and wait for all audio. Raises what the backend raises."""
-    return Take.of(backend.synthesize(request, model=model, seed=seed), seed=seed, repeat=repeat)
 
 
 def request_record(request: TTSRequest) -> dict[str, Any]:
