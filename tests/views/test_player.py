@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 import voicelab.views
+from tests.tones import ToneBackend
 from voicelab.audio.clip import Clip
 from voicelab.errors import AudioError
-from voicelab.views.player import Player, pcm_bytes
+from voicelab.lab import Lab
+from voicelab.views.player import Player, clip_arrivals, pcm_bytes
 
 
 class Heard(Player):
@@ -70,6 +72,14 @@ def test_a_view_that_opens_in_mid_speech_joins_in() -> None:
     ready(player)
     assert player.kinds() == ["begin", "audio"]
     assert player.sent[0][0]["autoplay"]
+
+
+def test_the_header_of_a_wav_is_no_sound() -> None:
+    pcm, wav = (Lab(ToneBackend()).speak("Three.", format=format) for format in ("pcm", "wav"))
+    assert pcm.provenance is not None
+    samples = [size // 2 for _, size in pcm.provenance.timing.arrivals]
+    assert [count for _, count in clip_arrivals(wav)] == samples
+    assert [count for _, count in clip_arrivals(pcm)] == samples
 
 
 def test_an_empty_player_answers_nothing_and_other_messages_are_ignored() -> None:
