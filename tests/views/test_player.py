@@ -75,9 +75,9 @@ def test_a_view_that_opens_in_mid_speech_joins_in() -> None:
 
 
 def test_the_header_of_a_wav_is_no_sound() -> None:
-    pcm, wav = (Lab(ToneBackend()).speak("Three.", format=format) for format in ("pcm", "wav"))
-    assert pcm.provenance is not None
-    samples = [size // 2 for _, size in pcm.provenance.timing.arrivals]
+    pcm, wav = (Lab(ToneBackend()).speak("Three.", format=name) for name in ("pcm", "wav"))
+    assert pcm.take is not None
+    samples = [size // 2 for _, size in pcm.take.timing.arrivals]
     assert [count for _, count in clip_arrivals(wav)] == samples
     assert [count for _, count in clip_arrivals(pcm)] == samples
 

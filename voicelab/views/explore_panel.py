@@ -8,11 +8,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 import ipywidgets as w
+from pydantic.fields import FieldInfo
 
 from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples
@@ -37,12 +37,10 @@ __all__ = [
     "SLIDERS",
     "TEXT",
     "ExplorePanel",
-    "Knob",
     "Knobs",
     "call_code",
     "field_help",
     "field_label",
-    "knob",
     "voice_choices",
 ]
 
@@ -91,30 +89,6 @@ _BESIDE: Final = {
 _LOOK: Final[dict[str, Any]] = {"style": {"description_width": "185px"}, "layout": {"width": "430px"}}
 
 
-@dataclass(frozen=True, slots=True)
-class Knob:
-    """One field of TTSRequest as a form shows it; ``low``, ``high`` and ``choices`` where it has them."""
-
-    name: str
-    description: str
-    default: Any
-    low: float | None = None
-    high: float | None = None
-    choices: tuple[Any, ...] = ()
-
-
-def knob(name: str) -> Knob:
-    """Return the field ``name`` of TTSRequest, or of its prosody: ``prosody.speed``. Raises RequestInvalid."""
-    place, _, part = name.rpartition(".")
-    field = (ProsodyControl if place == "prosody" else TTSRequest).model_fields.get(part)
-    if field is None:
-        raise RequestInvalid.of(name, "there is no such field")
-    bounds = {key: getattr(item, key) for item in field.metadata for key in ("ge", "le") if hasattr(item, key)}
-    choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-    default = None if field.is_required() else field.default
-    return Knob(name, field.description or "", default, bounds.get("ge"), bounds.get("le"), choices)
-
-
 def field_label(name: str) -> str:
     """Return what a person calls a field, with its unit."""
     return _LABELS.get(name) or name.rpartition(".")[2].replace("_", " ").capitalize()
@@ -123,7 +97,12 @@ def field_label(name: str) -> str:
 def field_help(name: str) -> str:
     """Return a field's tooltip: its name in code, and what the schema says of it."""
     name = "reference_id" if name == "voice" else name
-    return f"{short_name(name)}: {_BESIDE.get(name) or knob(name).description}"
+    return f"{short_name(name)}: {_BESIDE.get(name) or _schema_field(name).description}"
+
+
+def _schema_field(name: str) -> FieldInfo:
+    place, _, part = name.rpartition(".")
+    return (ProsodyControl if place == "prosody" else TTSRequest).model_fields[part]
 
 
 def voice_choices(capabilities: Capabilities, chosen: str | None = None) -> tuple[tuple[str, str | None], ...]:
@@ -163,14 +142,14 @@ class Knobs:
                 **_look("voice"),
             ),
             "model": w.Dropdown(options=capabilities.models, **_look("model")),
-            "latency": _control(knob("latency")),
+            "latency": _control("latency"),
             "seed": w.Text(
                 placeholder="new every time" if seed is None else f"{seed}, the lab's own",
                 continuous_update=False,
                 disabled=capabilities.seed == "none",
                 **_look("seed"),
             ),
-            **{name: _control(knob(name)) for name in (*SLIDERS, *MORE)},
+            **{name: _control(name) for name in (*SLIDERS, *MORE)},
         }
         for name, control in self.controls.items():
             control.add_class(f"voicelab-knob-{name.replace('.', '-')}")
@@ -255,22 +234,25 @@ def _look(name: str) -> dict[str, Any]:
     return {"description": field_label(name), "tooltip": field_help(name), **_LOOK}
 
 
-def _control(field: Knob) -> Any:
+def _control(name: str) -> Any:
     """Return the control that fits a field: choices, a switch, a slider between its bounds, or a number."""
-    look = _look(field.name)
-    if field.choices:
-        return w.Dropdown(options=field.choices, **look)
+    look, field = {**_look(name), "continuous_update": False}, _schema_field(name)
+    low, high = (
+        next((getattr(item, end) for item in field.metadata if hasattr(item, end)), None) for end in ("ge", "le")
+    )
+    if get_origin(field.annotation) is Literal:
+        return w.Dropdown(options=get_args(field.annotation), **_look(name))
     if isinstance(field.default, bool):
-        return w.Checkbox(indent=True, **look)
-    if field.name == "repetition_penalty":
+        return w.Checkbox(indent=True, **_look(name))
+    if name == "repetition_penalty":
         # From a tenth to the schema's hundred, with 1 in reach of a hand.
-        return w.FloatLogSlider(min=-1, max=2, step=0.01, readout_format=".2f", continuous_update=False, **look)
+        return w.FloatLogSlider(min=-1, max=2, step=0.01, readout_format=".2f", **look)
     if isinstance(field.default, float):
-        bounds = {"min": field.low, "max": field.high, "step": 1.0 if field.name == "prosody.volume" else 0.05}
-        return w.FloatSlider(readout_format=".2f", continuous_update=False, **bounds, **look)
-    if field.high is not None and field.high <= 10_000:
-        return w.IntSlider(min=int(field.low or 0), max=int(field.high), continuous_update=False, **look)
-    return w.BoundedIntText(min=int(field.low or 0), max=2**31 - 1, continuous_update=False, **look)
+        step = 1.0 if name == "prosody.volume" else 0.05
+        return w.FloatSlider(min=low, max=high, step=step, readout_format=".2f", **look)
+    if high is not None and high <= 10_000:
+        return w.IntSlider(min=low or 0, max=high, **look)
+    return w.BoundedIntText(min=low or 0, max=2**31 - 1, **look)
 
 
 class ExplorePanel(SavedOutput, Panel):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -43,7 +43,6 @@ Send = Callable[[dict[str, Any], list[bytes]], object]
 _INTERVAL_S: Final = 0.1
 # Sorting many rows again and again, while they are measured, would be most of the work.
 _ORDER_S: Final = 0.5
-_OUTLINES: Final = 4096
 _GRID_ORDER: Final = "Grid order"
 
 
@@ -77,7 +76,7 @@ class TakeRows:
         self._stale = True
         self._sorted = 0.0
         self._last = 0.0
-        self._outlines: OrderedDict[int, bytes] = OrderedDict()
+        self._outlines: dict[int, bytes] = {}
         self._unmeasured: deque[int] = deque()
         self._failed: set[int] = set()
         self._shown: tuple[int, ...] = ()
@@ -134,8 +133,8 @@ class TakeRows:
     def clear(self) -> None:
         """Forget all rows."""
         with self._changed:
-            for kept in (self._rows, self._outlines, self._unmeasured, self._failed, self._sent):
-                kept.clear()
+            for held in (self._rows, self._outlines, self._unmeasured, self._failed, self._sent):
+                held.clear()
             self._stale = True
             self._wake()
 
@@ -166,20 +165,20 @@ class TakeRows:
             self._wake()
 
     def show(self, ids: Sequence[int]) -> None:
-        """Take it that the page shows these, in part or soon, and tell it what it does not know of them."""
+        """Note that the page shows these, in part or soon, and send it what it does not have of them."""
         with self._changed:
             self._shown = tuple(ids)
             self._wake()
 
     def again(self) -> None:
-        """Take it that the page knows nothing: it was opened anew."""
+        """Note that the page has nothing yet: it was opened anew."""
         with self._changed:
             self._sent.clear()
             self._counts = None
             self._wake()
 
     def settled(self, timeout: float) -> bool:
-        """Wait until all is measured and told, at most ``timeout`` seconds; returns whether it is."""
+        """Wait until all is measured and sent, at most ``timeout`` seconds; returns whether it is."""
         task = self._task
         return task is None or task.wait(timeout)
 
@@ -249,8 +248,6 @@ class TakeRows:
             self._rows[row.id] = done
             if drawn:
                 self._outlines[row.id] = drawn
-                while len(self._outlines) > _OUTLINES:
-                    self._outlines.popitem(last=False)
             else:
                 self._failed.add(row.id)
             self._stale = self._stale or bool(self._look[0] or self._look[1])
@@ -277,7 +274,7 @@ class TakeRows:
         return changed
 
     def _message(self) -> tuple[dict[str, Any], list[bytes]] | None:
-        """Return what the page does not know yet of what it shows, None where that is nothing; holds the lock."""
+        """Return what the page does not have yet of what it shows, None where that is nothing; holds the lock."""
         changed = self._arrange()
         self._pending = self._stale
         cards, drawn = [], []
