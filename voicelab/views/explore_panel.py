@@ -16,12 +16,12 @@ from pydantic.fields import FieldInfo
 
 from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples
-from voicelab.backend import Capabilities, check_seed_support
-from voicelab.call import Call, check_seed
+from voicelab.backend import Backend, Capabilities, check_seed_support
+from voicelab.call import Call
 from voicelab.errors import Cancelled, RequestInvalid
 from voicelab.experiments.sweeps.axes import short_name
 from voicelab.experiments.sweeps.rows import Row
-from voicelab.schema import DEFAULT_MODEL, ProsodyControl, TTSRequest
+from voicelab.schema import ProsodyControl, TTSRequest
 from voicelab.views.background import Arrival, Debouncer, SpeechTask
 from voicelab.views.bundles import clip_bundle
 from voicelab.views.panel import WIDE, Panel, ProgressLine, SavedOutput, button, line, mark_wrong
@@ -38,7 +38,6 @@ __all__ = [
     "TEXT",
     "ExplorePanel",
     "Knobs",
-    "call_code",
     "field_help",
     "field_label",
     "voice_choices",
@@ -119,34 +118,28 @@ def voice_choices(capabilities: Capabilities, chosen: str | None = None) -> tupl
     return (("Default speaker", None), *presets)
 
 
-def call_code(text: str, fields: Mapping[str, object]) -> str:
-    """Return the Python call that says ``text`` with ``fields``."""
-    return f"lab.speak({', '.join([repr(text), *(f'{name}={value!r}' for name, value in fields.items())])})"
-
-
 class Knobs:
-    """Controls by the names of their fields, begun with a lab's defaults.
+    """Controls by the names of their fields, begun with what a lab's calls start from.
 
-    ``fields()`` is what a call takes beside its text, without what it would have anyway. ``changed`` is called whenever
-    the user has let go of a control.
+    ``changed`` is called whenever the user has let go of a control.
     """
 
     def __init__(self, lab: Lab, text: str, changed: Callable[[], object]) -> None:
-        self._capabilities = capabilities = lab.capabilities
-        request, seed = lab.request(text), lab.defaults.get("seed")
-        self._base = {**_settings(request), "model": lab.defaults.get("model") or DEFAULT_MODEL, "seed": seed}
+        self._lab = lab
+        first = lab.call(text)
+        self._base = _settings(first)
         self.controls: dict[str, Any] = {
             # A Dropdown takes None for "nothing chosen", so the default speaker is the empty string here.
             "voice": w.Dropdown(
-                options=[(label, name or "") for label, name in voice_choices(capabilities, request.reference_id)],
+                options=[(label, name or "") for label, name in voice_choices(lab.capabilities, self._base["voice"])],
                 **_look("voice"),
             ),
-            "model": w.Dropdown(options=capabilities.models, **_look("model")),
+            "model": w.Dropdown(options=lab.capabilities.models, **_look("model")),
             "latency": _control("latency"),
             "seed": w.Text(
-                placeholder="new every time" if seed is None else f"{seed}, the lab's own",
+                placeholder="new every time" if first.seed is None else f"{first.seed}, the lab's own",
                 continuous_update=False,
-                disabled=capabilities.seed == "none",
+                disabled=lab.capabilities.seed == "none",
                 **_look("seed"),
             ),
             **{name: _control(name) for name in (*SLIDERS, *MORE)},
@@ -155,43 +148,36 @@ class Knobs:
             control.add_class(f"voicelab-knob-{name.replace('.', '-')}")
         self._quiet = False
         self._changed = changed
-        self.put(self._base)
+        self.put(first)
         for control in self.controls.values():
             control.observe(self._released, names="value")
 
-    def put(self, settings: Mapping[str, Any]) -> None:
-        """Turn the knobs to ``settings``, as ``settings()`` returned them, without a call of ``changed``."""
+    def put(self, call: Call) -> None:
+        """Turn the knobs to what makes ``call``, without a call of ``changed``."""
         self._quiet = True
         try:
-            for name, value in settings.items():
+            for name, value in _settings(call).items():
                 self.controls[name].value = "" if value is None else str(value) if name == "seed" else value
         finally:
             self._quiet = False
 
-    def settings(self) -> dict[str, Any]:
-        """Return what the knobs say, every one. Raises RequestInvalid, which names ``seed``, for a bad seed."""
+    def call(self, text: str) -> Call:
+        """Return the call that says ``text`` with what the knobs say. Raises RequestInvalid, which names the field."""
         settings = {name: control.value for name, control in self.controls.items()}
         settings = {name: round(value, 4) if isinstance(value, float) else value for name, value in settings.items()}
-        settings["voice"] = settings["voice"] or None
-        settings["seed"] = _parse_seed(settings["seed"], self._capabilities)
-        return settings
+        settings |= {"voice": settings["voice"] or None, "seed": _whole(settings["seed"])}
+        call = self._lab.call(text, **self._fields(settings))
+        check_seed_support(call, self._lab.capabilities)
+        return call
 
-    def changes(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return those settings that are not what a call has anyway. No seed is the lab's own, as for ``speak``."""
-        return {
-            name: value
-            for name, value in settings.items()
-            if value != self._base[name] and (name, value) != ("seed", None)
-        }
+    def changes(self, call: Call) -> dict[str, Any]:
+        """Return those settings of a call that are not what the lab's calls have anyway."""
+        return {name: value for name, value in _settings(call).items() if value != self._base[name]}
 
-    def fields(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what ``lab.speak`` takes for them beside the text."""
-        fields = {short_name(name): value for name, value in self.changes(settings).items()}
-        if "voice" in fields and fields["voice"] is None:
-            # voice=None would mean the lab's own default voice, not the backend's default speaker.
-            del fields["voice"]
-            fields["reference_id"] = None
-        return fields
+    def code(self, call: Call) -> str:
+        """Return the Python that makes a call of the lab."""
+        fields = self._fields(_settings(call))
+        return f"lab.speak({', '.join([repr(call.request.text), *(f'{key}={fields[key]!r}' for key in fields)])})"
 
     def mark_wrong(self, error: RequestInvalid | None) -> None:
         """Put a red border round the controls that an error names, and take it from the others."""
@@ -199,35 +185,42 @@ class Knobs:
         for name, control in self.controls.items():
             mark_wrong(control, name in names or (name == "voice" and "reference_id" in names))
 
+    def _fields(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what ``lab.speak`` takes beside the text; no seed is the lab's own."""
+        changed = {name: value for name, value in settings.items() if value != self._base[name]}
+        fields = {short_name(name): value for name, value in changed.items() if (name, value) != ("seed", None)}
+        if "voice" in fields and fields["voice"] is None:
+            # voice=None would mean the lab's own default voice, not the backend's default speaker.
+            del fields["voice"]
+            fields["reference_id"] = None
+        return fields
+
     def _released(self, _: object) -> None:
         if not self._quiet:
             self._changed()
 
 
-def _settings(request: TTSRequest) -> dict[str, Any]:
-    prosody = request.prosody or ProsodyControl()
+def _settings(call: Call) -> dict[str, Any]:
+    request, prosody = call.request, call.request.prosody or ProsodyControl()
     return {
         "voice": request.reference_id,
+        "model": call.model,
         "latency": request.latency,
+        "seed": call.seed,
+        **{name: getattr(request, name) for name in SLIDERS if "." not in name},
         "prosody.speed": prosody.speed,
         "prosody.volume": prosody.volume,
-        **{name: getattr(request, name) for name in (*SLIDERS, *MORE) if "." not in name},
+        **{name: getattr(request, name) for name in MORE},
     }
 
 
-def _parse_seed(text: str, capabilities: Capabilities) -> int | None:
+def _whole(text: str) -> int | None:
     """Read a typed seed; blank is none. Raises RequestInvalid, which names ``seed``."""
-    if not text.strip():
-        return None
     try:
-        seed = check_seed(int(text))
-    except ValueError as error:
-        if isinstance(error, RequestInvalid):
-            raise
+        return int(text) if text.strip() else None
+    except ValueError:
         message = "Input should be a whole number, or empty for a new one every time"
         raise RequestInvalid.of("seed", message, type="int_type", in_="header") from None
-    check_seed_support(Call(TTSRequest(text=text), seed=seed), capabilities)
-    return seed
 
 
 def _look(name: str) -> dict[str, Any]:
@@ -272,7 +265,7 @@ class ExplorePanel(SavedOutput, Panel):
         self._take: _Take | None = None
         self.newest = 0
         self._first_text = text
-        self._history: dict[int, tuple[dict[str, Any], str]] = {}
+        self._history: dict[int, Call] = {}
         self.clip: Clip | None = None
         self._clip_code = ""
         self._debouncer = Debouncer(self._begin_if, _SETTLE_S)
@@ -314,8 +307,8 @@ class ExplorePanel(SavedOutput, Panel):
 
     @property
     def code(self) -> str:
-        """The call that says the text with what the knobs say. Raises RequestInvalid for a bad seed."""
-        return call_code(self.text.value, self.knobs.fields(self.knobs.settings()))
+        """The Python call that says the text with what the knobs say. Raises RequestInvalid while something is wrong."""
+        return self.knobs.code(self.knobs.call(self.text.value))
 
     @property
     def status(self) -> str:
@@ -324,10 +317,10 @@ class ExplorePanel(SavedOutput, Panel):
 
     def speak(self) -> None:
         """Do what the Speak button does: speak with what the knobs say, in place of what is being spoken."""
-        settings = self.check()
-        if settings is not None:
+        call = self.check()
+        if call is not None:
             self._debouncer.cancel()
-            self._begin(settings)
+            self._begin(call)
 
     def cancel(self) -> None:
         """Do what the Cancel button does."""
@@ -340,10 +333,10 @@ class ExplorePanel(SavedOutput, Panel):
     def recall(self) -> None:
         """Turn the knobs back to what the selected take was made with, without speaking."""
         for row in self.takes.selected[:1] if self.takes is not None else ():
-            settings, text = self._history[row.id]
-            self.knobs.put(settings)
+            call = self._history[row.id]
+            self.knobs.put(call)
             before, self.speak_on_change.value = self.speak_on_change.value, False
-            self.text.value = text
+            self.text.value = call.request.text
             self.speak_on_change.value = before
             self.check()
 
@@ -354,30 +347,27 @@ class ExplorePanel(SavedOutput, Panel):
         take = self._take
         return take is None or take.wait(timeout)
 
-    def check(self) -> dict[str, Any] | None:
-        """Check the knobs and write the call; returns what they say, None where something is wrong with it."""
-        wrong: RequestInvalid | None = None
+    def check(self) -> Call | None:
+        """Check the knobs and write the call; returns it, None where something is wrong."""
         try:
-            settings = self.knobs.settings()
-            fields = self.knobs.fields(settings)
-            self._lab.request(
-                self.text.value, **{name: value for name, value in fields.items() if name not in {"seed", "model"}}
-            )
+            call = self.knobs.call(self.text.value)
         except RequestInvalid as error:
-            wrong = error
-        self.knobs.mark_wrong(wrong)
-        self.show_error(wrong)
-        self.speak_button.disabled = wrong is not None
-        if wrong is not None:
+            self._show_wrong(error)
             return None
-        code = escape(call_code(self.text.value, fields))
+        self._show_wrong(None)
+        code = escape(self.knobs.code(call))
         # One click selects the whole call, another one copies it.
         self.code_view.value = (
             f'<pre style="user-select:all;white-space:pre-wrap;margin:0">{code}</pre>'
             f'<button class="jupyter-button" data-code="{code}" title="Copy the call" '
             "onclick=\"navigator.clipboard.writeText(this.dataset.code);this.textContent='Copied'\">Copy</button>"
         )
-        return settings
+        return call
+
+    def _show_wrong(self, error: RequestInvalid | None) -> None:
+        self.knobs.mark_wrong(error)
+        self.show_error(error)
+        self.speak_button.disabled = error is not None
 
     def close(self) -> None:
         """Stop the work and take the panel off the page."""
@@ -393,19 +383,18 @@ class ExplorePanel(SavedOutput, Panel):
     def _begin_if(self, wanted: Callable[[], bool]) -> None:
         """Begin a take, a moment after the last release of a knob; called in a thread."""
         try:
-            settings = self.knobs.settings()
+            call = self.knobs.call(self.text.value)
         except RequestInvalid:
             return
         if wanted():
-            self._begin(settings)
+            self._begin(call)
 
-    def _begin(self, settings: dict[str, Any]) -> None:
+    def _begin(self, call: Call) -> None:
         """Begin a take in place of the one before."""
-        text = self.text.value
         with self.lock:
             before, self.newest = self._take, self.newest + 1
             # Begun under the lock, so that ``cancel`` finds it.
-            self._take = _Take(self, self._lab, self.newest, text, settings).start()
+            self._take = _Take(self, self._lab.backend, self.newest, call).start()
             if before is not None:
                 before.cancel()
 
@@ -413,14 +402,12 @@ class ExplorePanel(SavedOutput, Panel):
         """Put a finished take among the others."""
         if self.takes is None:
             return
-        labels = {"take": str(take.number)}
-        if take.text != self._first_text:
-            labels["text"] = take.text
-        changes = self.knobs.changes(take.settings)
-        labels |= {name.removeprefix("prosody."): str(value) for name, value in changes.items()}
-        values = {"take": take.number, "text": take.text, **take.settings}
+        text = take.call.request.text
+        labels = {"take": str(take.number)} | ({"text": text} if text != self._first_text else {})
+        labels |= {name.removeprefix("prosody."): str(value) for name, value in self.knobs.changes(take.call).items()}
+        values = {"take": take.number, "text": text, **_settings(take.call)}
         with self.lock:
-            self._history[take.number] = (take.settings, take.text)
+            self._history[take.number] = take.call
             if len(self._history) > _MOST:
                 # The oldest that is not pinned makes room.
                 free = next((key for key in self._history if key not in self.takes.grid.pinned), take.number)
@@ -430,7 +417,7 @@ class ExplorePanel(SavedOutput, Panel):
 
     def show_finished(self, take: _Take, clip: Clip) -> None:
         """Show the last take, and leave it in the notebook."""
-        self.clip, self._clip_code = clip, take.code
+        self.clip, self._clip_code = clip, self.knobs.code(take.call)
         if clip.notes and not self.speak_button.disabled:
             self.message.value = "<br>".join(map(escape, clip.notes))
         self.update_saved_output()
@@ -450,16 +437,13 @@ class ExplorePanel(SavedOutput, Panel):
 class _Take(SpeechTask):
     """One take on its way; only the panel's newest shows itself."""
 
-    def __init__(self, panel: ExplorePanel, lab: Lab, number: int, text: str, settings: dict[str, Any]) -> None:
-        fields = panel.knobs.fields(settings)
-        super().__init__(lambda: lab.stream(text, **fields))
+    def __init__(self, panel: ExplorePanel, backend: Backend, number: int, call: Call) -> None:
+        super().__init__(lambda: backend.synthesize(call))
         self.number = number
-        self.text = text
-        self.settings = settings
-        self.code = call_code(text, fields)
+        self.call = call
         self._panel = panel
         self._title = f"take {number}: " if panel.takes is not None else ""
-        self._expected_s = max(len(text) / _CHARACTERS_PER_SECOND, 0.5)
+        self._expected_s = max(len(call.request.text) / _CHARACTERS_PER_SECOND, 0.5)
         self._moved = time.monotonic()
         self._seconds = 0.0
         panel.cancel_button.disabled = False

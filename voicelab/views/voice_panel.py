@@ -15,6 +15,7 @@ from IPython.core.getipython import get_ipython
 
 from voicelab.audio.clip import Clip
 from voicelab.audio.formats import MAX_BYTES
+from voicelab.call import Call
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.schema import VoiceCreate, VoiceModel
 from voicelab.views.background import Task
@@ -447,10 +448,10 @@ class _Trial(ExplorePanel):
         self._spoken = spoken
         super().__init__(lab, TEXT, compact=True)
 
-    def check(self) -> dict[str, Any] | None:
-        settings = super().check()
-        if settings is None or self._can_speak(settings["voice"]):
-            return settings
+    def check(self) -> Call | None:
+        call = super().check()
+        if call is None or self._can_speak(call.request.reference_id):
+            return call
         self.speak_button.disabled = True
         return None
 
