@@ -145,7 +145,7 @@ def test_in_notebook_7_it_plays_and_the_panels_live(saved: Any, plain: Page, jup
         timeout=120_000,
     )
     plain.evaluate("() => jupyterapp.commands.execute('notebook:run-all-cells')")
-    panel = plain.locator(".voicelab-panel")
+    panel = plain.locator(".voicelab-panel").first
     panel.locator("button.voicelab-speak").click(timeout=LONG)
     plain.wait_for_function(
         "() => +document.querySelector('.voicelab-panel .voicelab-player').dataset.heard > 0.1", timeout=LONG

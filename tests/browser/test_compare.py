@@ -121,7 +121,7 @@ def test_tables_and_contours_and_nothing_of_them_blind(scratch: Scratch, tmp_pat
         themed(page, theme)
         shoot(page, PANEL, tmp_path, f"compare-{theme.lower()}.png")
     rows = page.locator(ROWS)
-    assert [text.split()[1] for text in rows.all_text_contents()] == ["A", "slow"]
+    assert [text.split()[1] for text in rows.all_text_contents()] == ["A,", "slow,"]
     blind = page.get_by_role("button", name="Blind", exact=True)
     blind.click()
     page.wait_for_function(f"() => [...document.querySelectorAll('{ROWS}')].every((b) => b.textContent.length === 1)")

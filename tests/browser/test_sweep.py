@@ -106,7 +106,7 @@ def test_typed_run_stopped_and_heard(scratch: Scratch) -> None:
     page.locator("button.voicelab-compare-selected:enabled").click()
     page.wait_for_selector(".voicelab-compare[data-current='temperature=0']", timeout=LONG)
     rows = page.locator(".voicelab-compare-row button")
-    assert [text.split()[1] for text in rows.all_text_contents()] == ["temperature=0", "temperature=0.05"]
+    assert [text.split()[1] for text in rows.all_text_contents()] == ["temperature=0,", "temperature=0.05,"]
 
 
 LEAKY = (
