@@ -84,8 +84,6 @@ _BESIDE: Final = {
     "seed": "A whole number; the same seed repeats the same speech where the backend can.",
     "backend": "Names of the labs that the sweep was given.",
 }
-# No widgets of this module's own: a notebook may close all that there are.
-_LOOK: Final[dict[str, Any]] = {"style": {"description_width": "185px"}, "layout": {"width": "430px"}}
 
 
 def field_label(name: str) -> str:
@@ -224,7 +222,10 @@ def _whole(text: str) -> int | None:
 
 
 def _look(name: str) -> dict[str, Any]:
-    return {"description": field_label(name), "tooltip": field_help(name), **_LOOK}
+    # Of those in front two stand side by side in JupyterLab's default width; the others have longer labels.
+    label, width = ("190px", "430px") if name in MORE else ("125px", "370px")
+    look = {"style": {"description_width": label}, "layout": {"width": width}}
+    return {"description": field_label(name), "tooltip": field_help(name), **look}
 
 
 def _control(name: str) -> Any:
@@ -275,6 +276,7 @@ class ExplorePanel(SavedOutput, Panel):
         self.speak_button = button("Speak", self.speak, "speak", button_style="primary", icon="volume-up")
         self.cancel_button = button("Cancel", self.cancel, "cancel", icon="stop", disabled=True)
         self.speak_on_change = w.Checkbox(value=not compact, description="Speak on change", indent=False)
+        self.speak_on_change.layout.width = "auto"
         self.progress = ProgressLine()
         self.player = Player(label="The last take", name="take")
         self.code_view = w.HTML(layout=WIDE)
