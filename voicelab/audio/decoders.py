@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import av
 import numpy as np
@@ -30,14 +31,7 @@ _PAGE_HEADER = 27
 _CONTINUED, _LAST = 1, 4
 # Audio has at most 61 kB; tags may hold a picture.
 _LONGEST_PACKET = 16 * 2**20
-
-
-class _Codec(Protocol):
-    rate: int | None
-
-    def feed(self, data: bytes) -> Samples: ...
-
-    def finish(self) -> Samples: ...
+_REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 
 def mono(frame: av.AudioFrame) -> Samples:
@@ -263,24 +257,10 @@ class _Mp3:
         return samples
 
 
-def _table() -> tuple[int, ...]:
-    entries = []
-    for byte in range(256):
-        value = byte << 24
-        for _ in range(8):
-            value = (value << 1) ^ (0x04C11DB7 if value & 0x80000000 else 0)
-        entries.append(value & 0xFFFFFFFF)
-    return tuple(entries)
-
-
-_CRC = _table()
-
-
 def _crc(data: bytes) -> int:
-    value = 0
-    for byte in data:
-        value = ((value << 8) & 0xFFFFFFFF) ^ _CRC[(value >> 24) ^ byte]
-    return value
+    """Ogg's checksum: zlib's polynomial, but the highest bit first, from 0."""
+    value = zlib.crc32(data.translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+    return int(f"{value:032b}"[::-1], 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,7 +414,7 @@ class StreamDecoder:
             raise AudioError(f"format: {format!r} is not one of {', '.join(FORMATS)}")
         self.format: AudioFormat = format
         self.rate = DEFAULT_RATES[format] if sample_rate is None else check_rate(sample_rate, "sample_rate")
-        self._codec: _Codec = _codec(format, self.rate)
+        self._codec = _codec(format, self.rate)
         self._resampler: Resampler | None = None
         self._finished = False
 
@@ -480,7 +460,7 @@ def _bounded(samples: Samples) -> Samples:
     return np.clip(samples, np.float32(-1.0), np.float32(1.0))
 
 
-def _codec(format: AudioFormat, rate: int) -> _Codec:
+def _codec(format: AudioFormat, rate: int) -> _Pcm | _Wav | _Mp3 | _Opus:
     if format == "pcm":
         return _Pcm(rate)
     if format == "wav":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import av
 import numpy as np
@@ -42,12 +42,6 @@ _MP3_SCALE = {64: 0.95, 128: 0.95, 192: 0.97}
 # libopus' own choice (OPUS_AUTO, which is -1000) for one channel at 48 kHz in 20 ms frames:
 # 60 * frames per second + rate * channels. FFmpeg refuses the constant itself.
 _OPUS_AUTOMATIC = 60 * 50 + 48_000
-
-
-class _Codec(Protocol):
-    def feed(self, samples: Samples) -> bytes: ...
-
-    def finish(self) -> bytes: ...
 
 
 def header_bytes(format: AudioFormat) -> int:
@@ -283,7 +277,7 @@ class StreamEncoder:
             raise AudioError("the encoder was finished already")
 
 
-def _codec(format: AudioFormat, rate: int, mp3_bitrate: int, opus_bitrate: int) -> _Codec:
+def _codec(format: AudioFormat, rate: int, mp3_bitrate: int, opus_bitrate: int) -> _Pcm | _Mp3 | _Opus:
     if mp3_bitrate not in MP3_BITRATES:
         raise AudioError(f"mp3_bitrate: {mp3_bitrate} is not one of {', '.join(map(str, MP3_BITRATES))}")
     if opus_bitrate not in OPUS_BITRATES:
