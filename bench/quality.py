@@ -25,7 +25,7 @@ from machine import machine, report
 from numpy.typing import NDArray
 
 from voicelab.audio.samples import resample
-from voicelab.engine.speakers import LEVEL
+from voicelab.engine.pointer.speakers import LEVEL
 from voicelab.experiments.metrics.models import Dnsmos, Scale
 
 SCALES: dict[str, Scale] = {"mos": "ovrl", "speech": "sig"}

@@ -113,7 +113,7 @@ def the_codec() -> Any:
     """The codec to measure."""
     if RUN in os.environ:
         return training("codec").load(Path(os.environ[RUN]))
-    from voicelab.engine.checkpoint import load
+    from voicelab.engine.pointer.checkpoint import load
 
     return load(Path(os.environ[WEIGHTS]) if WEIGHTS in os.environ else None).codec
 
@@ -168,7 +168,7 @@ def codec(text: str) -> tuple[NDArray[np.float32], int]:
     import soxr
     import torch
 
-    from voicelab.engine.speakers import LEVEL
+    from voicelab.engine.pointer.speakers import LEVEL
 
     samples, rate = teacher(TEACHER, text)
     model = the_codec()

@@ -19,8 +19,8 @@ import httpx
 from tests.engine.tiny import make_codec, make_lm, speaker
 from tests.tones import ToneBackend
 from voicelab.backend import Backend, VoicePreset
-from voicelab.engine.checkpoint import save
 from voicelab.engine.local import LocalBackend
+from voicelab.engine.pointer.checkpoint import save
 from voicelab.service.keys import KeyStore
 from voicelab.service.requests import Limits
 from voicelab.service.run import running

@@ -21,8 +21,8 @@ from tests.tones import ToneBackend
 from voicelab.backend import Backend, SpeechStream, VoicePreset
 from voicelab.call import Call
 from voicelab.client import ServiceBackend
-from voicelab.engine.checkpoint import save
 from voicelab.engine.local import LocalBackend
+from voicelab.engine.pointer.checkpoint import save
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.recording import RecordingBackend, ReplayBackend
 from voicelab.schema import FORMATS, AudioFormat, ProsodyControl, ReferenceAudio, TTSRequest

@@ -17,10 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training import common, features, treble
-from voicelab.engine.codec import Codec, Filters
-from voicelab.engine.config import CodecConfig
+from voicelab.engine.pointer.codec import STEP, Codec, Filters, Vocoder
+from voicelab.engine.pointer.config import CodecConfig
 from voicelab.engine.text.phones import PHONES
-from voicelab.engine.vocoder import STEP, Vocoder
 
 FRAMES = 40
 EDGE = 3

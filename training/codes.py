@@ -16,8 +16,8 @@ from training import mandarin
 from training.render import Utterance, load_shard
 from training.speakers import all_speakers
 from training.spoil import spoil
-from voicelab.engine.codec import Codec
-from voicelab.engine.lm import speaker_statistics
+from voicelab.engine.pointer.codec import Codec
+from voicelab.engine.pointer.lm import speaker_statistics
 from voicelab.engine.text.front import flags_of
 from voicelab.engine.text.phones import ALL_PHONES
 

@@ -16,10 +16,10 @@ from training.lexicon import OUT
 from training.lm import unscaled
 from training.speakers import HELD_OUT, Speaker, all_speakers
 from voicelab.backend import VoicePreset
-from voicelab.engine import checkpoint
-from voicelab.engine.codec import Codec
-from voicelab.engine.config import LMConfig
-from voicelab.engine.lm import LM, speaker_statistics
+from voicelab.engine.pointer import checkpoint
+from voicelab.engine.pointer.codec import Codec
+from voicelab.engine.pointer.config import LMConfig
+from voicelab.engine.pointer.lm import LM, speaker_statistics
 from voicelab.engine.text.phones import ALL_PHONES
 
 

@@ -20,10 +20,9 @@ from torch.nn import functional as F
 from training.render import RATE, Utterance, load_shard
 from training.speakers import Speaker, all_speakers
 from training.spoil import spoil
-from voicelab.engine.codec import Spectrum
-from voicelab.engine.config import CodecConfig
+from voicelab.engine.pointer.codec import LAG, STEP, WINDOW, Spectrum, Vocoder, mel_of
+from voicelab.engine.pointer.config import CodecConfig
 from voicelab.engine.text.phones import PHONES
-from voicelab.engine.vocoder import LAG, STEP, WINDOW, Vocoder, mel_of
 
 FLOOR = 1e-7
 """Power density below which nothing is heard (-70 dBFS of white noise)."""

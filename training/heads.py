@@ -23,9 +23,7 @@ from training import common
 from training.features import f0_at
 from training.render import RATE, load_shard
 from training.speakers import all_speakers
-from voicelab.engine.codec import Codec, Decoder
-from voicelab.engine.layers import CausalConv, ConvStack
-from voicelab.engine.vocoder import LAG, STEP, WINDOW, _overlap_add
+from voicelab.engine.pointer.codec import LAG, STEP, WINDOW, CausalConv, Codec, ConvStack, Decoder, _overlap_add
 
 FRAMES = 24
 

@@ -20,7 +20,7 @@ from training import common
 from training.render import LEVEL, load_shard
 from training.speakers import all_speakers
 from training.spoil import spoil, telephone
-from voicelab.engine.codec import Codec
+from voicelab.engine.pointer.codec import Codec
 
 FRAMES = 48
 BATCH = 8

@@ -19,9 +19,9 @@ from torch.nn.utils import parametrize
 from training import codes as codes_module
 from training import common, mandarin
 from training.codes import Encoded
-from voicelab.engine.codec import Codec
-from voicelab.engine.config import LMConfig, StackConfig
-from voicelab.engine.lm import LM, STATISTICS
+from voicelab.engine.pointer.codec import Codec
+from voicelab.engine.pointer.config import LMConfig, StackConfig
+from voicelab.engine.pointer.lm import LM, STATISTICS
 from voicelab.engine.text.phones import MANDARIN_PHONES, PHONES
 
 SIZES: dict[str, dict[str, Any]] = {

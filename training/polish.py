@@ -25,8 +25,7 @@ from training.codes import Encoded
 from training.features import band_centres, between, f0_at
 from training.render import RATE, Utterance, load_shard
 from training.speakers import all_speakers
-from voicelab.engine.codec import Codec, Decoder, Filters, mel_triangles
-from voicelab.engine.vocoder import LAG, STEP
+from voicelab.engine.pointer.codec import LAG, STEP, Codec, Decoder, Filters, mel_triangles
 
 FRAMES, EDGE, BATCH = 28, 4, 8
 """Frames of a crop, of which the first EDGE lack the decoder's past and are not judged; crops of a step."""

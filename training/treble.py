@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from training import corpus
 from training.features import band_centres, envelopes
 from training.render import LEVEL, RATE
-from voicelab.engine.vocoder import STEP, Vocoder
+from voicelab.engine.pointer.codec import STEP, Vocoder
 
 KNOWN = 6600.0
 """Hz up to which every teacher has sound, however it is warped."""

@@ -7,7 +7,7 @@ import pytest
 import systems
 from quality import figures, levelled, rated
 
-from voicelab.engine.speakers import LEVEL
+from voicelab.engine.pointer.speakers import LEVEL
 
 
 def test_all_systems_are_brought_to_one_level_whatever_they_pause() -> None:

@@ -13,8 +13,8 @@ from tests.speechlike import speech_file
 from tests.voices.test_cover import picture
 from voicelab.backend import VoicePreset
 from voicelab.cli import app
-from voicelab.engine.checkpoint import save
 from voicelab.engine.local import LocalBackend
+from voicelab.engine.pointer.checkpoint import save
 from voicelab.schema import VoiceCreate
 from voicelab.service.keys import KeyStore
 from voicelab.service.run import running

@@ -12,7 +12,7 @@ from voicelab.audio import analysis
 from voicelab.audio.clip import Clip
 from voicelab.call import Call
 from voicelab.engine.local import LocalBackend
-from voicelab.engine.pipeline import Speech
+from voicelab.engine.speech import Speech
 from voicelab.schema import TTSRequest
 
 Floats = npt.NDArray[np.float64]
@@ -50,11 +50,15 @@ class Voice:
         streams = [self.backend.synthesize(Call(request, seed=seed)) for seed in seeds]
         return [stream.clip() for stream in streams]
 
+    def speech(self, request: TTSRequest, seed: int = 1) -> Speech:
+        """A request on its way to audio, before it is encoded."""
+        parts = self.backend._models.parts("s2-pro")
+        return Speech(parts, request, lambda: parts.family.voice(self.backend._speaker(request), parts), seed)
+
     def codes(self, seeds: Iterable[int], text: str = SENTENCE, **fields: Any) -> list[npt.NDArray[np.int64]]:
         """The codec frames as the language model made them, (frames, codebooks), one array a seed, spoken together."""
         request = self.request(text, **fields)
-        speaker = self.backend._speaker(request).statistics
-        spoken = [Speech(self.backend._parts, request, lambda: speaker, seed) for seed in seeds]
+        spoken = [self.speech(request, seed) for seed in seeds]
         return [
             np.array([c.tolist() for offset, sequence in one._streams() for c in one._follow(sequence, offset)])
             for one in spoken

@@ -11,7 +11,6 @@ import pytest
 from tests.effects.measure import HOP, SENTENCE, Voice
 from voicelab.audio.encoders import StreamEncoder
 from voicelab.call import Call
-from voicelab.engine.pipeline import Speech
 from voicelab.schema import LATENCIES, AudioFormat, Latency
 
 ORDER: tuple[Latency, ...] = ("low", "balanced", "normal")
@@ -20,7 +19,7 @@ ORDER: tuple[Latency, ...] = ("low", "balanced", "normal")
 def frames_before_the_first_bytes(voice: Voice, latency: Latency, format: AudioFormat) -> int:
     """Codec frames decoded until the encoder gives audio: what time to first audio is made of, on any machine."""
     request = voice.request(latency=latency, format=format, max_new_tokens=26)
-    speech = Speech(voice.backend._parts, request, lambda: voice.backend._speaker(request).statistics, 1)
+    speech = voice.speech(request)
     encoder, header = StreamEncoder.for_request(request, 44_100), {"wav": 44}.get(format, 0)
     made = 0
     for samples in speech.audio():

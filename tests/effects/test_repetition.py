@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.effects.measure import Voice
-from voicelab.engine.sampling import REPEAT_WINDOW
+from voicelab.engine.pointer.step import REPEAT_WINDOW
 from voicelab.errors import EngineError
 
 Codes = npt.NDArray[np.int64]

@@ -13,7 +13,8 @@ from tests.effects.measure import Voice, long_term_spectrum
 from voicelab.audio import analysis
 from voicelab.audio.clip import Clip
 from voicelab.call import Call
-from voicelab.engine.likeness import similarity
+from voicelab.engine.pointer.family import PointerFamily
+from voicelab.engine.pointer.speakers import similarity
 from voicelab.schema import ReferenceAudio, TTSRequest
 
 TRANSCRIPT = "The smooth planks lay on the shore, and all of us saw the old canoe go by. Nobody said a word."
@@ -34,6 +35,12 @@ def reference(voice: Voice) -> Callable[[str], Clip]:
 
 def audio_of(clip: Clip, format: str = "wav") -> ReferenceAudio:
     return ReferenceAudio(audio=clip.to_bytes(format), text=TRANSCRIPT)  # type: ignore[arg-type]
+
+
+def family(voice: Voice) -> PointerFamily:
+    found = voice.backend._family
+    assert isinstance(found, PointerFamily)
+    return found
 
 
 def pitch(clip: Clip) -> float:
@@ -75,7 +82,7 @@ def test_several_references_are_one_speaker(voice: Voice, reference: Callable[[s
     whole = reference("clara")
     middle = len(whole) // 2
     halves = [Clip(whole.samples[:middle], whole.rate), Clip(whole.samples[middle:], whole.rate)]
-    speaker = voice.backend._references.speaker
+    speaker = family(voice).speaker
     one, two = speaker([audio_of(whole)]).statistics, speaker([audio_of(half) for half in halves]).statistics
     other = speaker([audio_of(reference("victor"))]).statistics
     assert (one - two).norm() < 0.25 * (one - other).norm()
@@ -107,11 +114,11 @@ def test_a_clone_tells_how_near_it_came(voice: Voice, reference: Callable[[str],
     near = {name: voice.say(references=[audio_of(reference(name))]) for name in OTHERS}
 
     def speaker(clip: Clip) -> torch.Tensor:
-        return told(voice.backend._references.speaker([audio_of(clip)]).statistics)
+        return told(family(voice).speaker([audio_of(clip)]).statistics)
 
-    told = voice.backend._checkpoint.lm.encode_speaker
+    told = family(voice).checkpoint.lm.encode_speaker
     known = {name: speaker(reference(name)) for name in OTHERS}
-    every = told(torch.stack(list(voice.backend._checkpoint.speakers.values())))
+    every = told(torch.stack(list(family(voice).checkpoint.speakers.values())))
     for name, clip in near.items():
         assert clip.similarity is not None
         assert 0.3 < clip.similarity < 1

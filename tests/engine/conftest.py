@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.engine.tiny import make_codec, make_lm
-from voicelab.engine.codec import Codec
-from voicelab.engine.lm import LM
+from voicelab.engine.pointer.codec import Codec
+from voicelab.engine.pointer.lm import LM
 
 
 @pytest.fixture(scope="session")

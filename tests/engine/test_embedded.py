@@ -14,6 +14,7 @@ import pytest
 from voicelab.audio.analysis import f0
 from voicelab.call import Call
 from voicelab.engine.local import LocalBackend
+from voicelab.engine.pointer.family import PointerFamily
 from voicelab.schema import TTSRequest
 
 TEXTS = ("The birch canoe slid on the smooth planks.", "Rice is served.", "Glue the sheet to the dark blue background.")
@@ -58,8 +59,10 @@ def test_who_is_forgotten_speaks_to_the_end_and_leaves_no_thread_and_no_model() 
         whole = b"".join(backend.synthesize(Call(request, seed=3)))
     threads = set(threading.enumerate())
     backend = LocalBackend()
-    model, stream = weakref.ref(backend._checkpoint.lm), backend.synthesize(Call(request, seed=3))
-    del backend
+    family = backend._family
+    assert isinstance(family, PointerFamily)
+    model, stream = weakref.ref(family.checkpoint.lm), backend.synthesize(Call(request, seed=3))
+    del backend, family
     gc.collect()
     assert b"".join(stream) == whole
     del stream

@@ -22,8 +22,9 @@ from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker
 from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, SpeechStream, VoicePreset
 from voicelab.call import Call
-from voicelab.engine import checkpoint
+from voicelab.engine.core.scheduler import Scheduler
 from voicelab.engine.local import LocalBackend, _fingerprint
+from voicelab.engine.pointer import checkpoint
 from voicelab.engine.text.phones import ALL_PHONES
 from voicelab.errors import Cancelled, EngineError, MissingExtra, RequestInvalid, WeightsError
 from voicelab.schema import ReferenceAudio, TTSRequest
@@ -64,8 +65,12 @@ def _until(true: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+def _scheduler(backend: LocalBackend) -> Scheduler:
+    return backend._models.parts("s2-pro").scheduler
+
+
 def _idle(backend: LocalBackend) -> None:
-    _until(lambda: backend._scheduler.load == (0, 0))
+    _until(lambda: _scheduler(backend).load == (0, 0))
 
 
 def _tone() -> bytes:
@@ -206,7 +211,7 @@ def test_references_make_a_speaker(backend: LocalBackend) -> None:
 
 def test_another_kind_of_device_or_few_rows_have_another_fingerprint(backend: LocalBackend) -> None:
     cases = [("cpu", 24), ("cuda", 24), ("mps", 24), ("cpu", 4), ("cpu", 8)]
-    of = [_fingerprint(backend._checkpoint, torch.device(name), rows) for name, rows in cases]
+    of = [_fingerprint(backend._family.digests, torch.device(name), rows) for name, rows in cases]
     assert (len(set(of)), of[4]) == (4, of[0])
     assert of[3] == backend.capabilities.fingerprint
 
@@ -232,7 +237,7 @@ def test_what_cannot_be_spoken_is_refused(backend: LocalBackend, text: str, norm
     with pytest.raises(RequestInvalid) as caught:
         backend.synthesize(Call(_request(text, normalize=normalize)))
     assert caught.value.errors[0].loc == ("body", "text")
-    assert backend._scheduler.load == (0, 0)
+    assert _scheduler(backend).load == (0, 0)
 
 
 def test_what_is_left_out_is_noted(backend: LocalBackend) -> None:
@@ -294,9 +299,10 @@ def test_leaving_the_stream_frees_the_engine(backend: LocalBackend) -> None:
     _idle(backend)
     paused = backend.synthesize(Call(_request(text, latency="low")))
     next(paused)
-    assert backend._scheduler._worker is not None
-    (speaking,) = backend._scheduler._worker.active
-    _until(lambda: speaking.text is None)  # all of the first segments is spoken: the engine waits for the reader
+    worker = _scheduler(backend)._worker
+    assert worker is not None
+    (speaking,) = worker._active
+    _until(lambda: not speaking.speaking)  # all of the first segments is spoken: the engine waits for the reader
     paused.close()
     _idle(backend)
     forgotten = backend.synthesize(Call(_request(text)))

@@ -12,8 +12,8 @@ from tests.engine.tiny import LANGUAGE, make_codec, make_lm, speaker
 from tests.speechlike import speech_file
 from voicelab.backend import SpeechStream, VoicePreset
 from voicelab.call import Call
-from voicelab.engine import checkpoint
 from voicelab.engine.local import LocalBackend
+from voicelab.engine.pointer import checkpoint
 from voicelab.errors import EngineError
 from voicelab.lab import Lab
 from voicelab.schema import TTSRequest, VoiceCreate
@@ -62,10 +62,10 @@ def test_two_models_speak_each_its_own_way_with_the_same_voices(two: LocalBacken
 
 def test_the_second_model_is_loaded_when_it_is_asked_for(two: LocalBackend) -> None:
     _bytes(two.synthesize(Call(_request(), seed=3)))
-    assert two._second._made is None
+    assert two._models._parts.keys() == {"s2-pro"}
     threads = [two.synthesize(Call(_request(), model="s1", seed=3)) for _ in range(3)]
     assert len({_bytes(stream) for stream in threads}) == 1
-    assert two._second.parts() is two._second.parts()
+    assert two._models.parts("s1") is two._models.parts("s1")
     two.close()
     with pytest.raises(EngineError, match="closed"):
         two.synthesize(Call(_request(), model="s1"))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from voicelab.engine.codec import Codec
-from voicelab.engine.config import CodecConfig, LMConfig, StackConfig
-from voicelab.engine.lm import LM, STATISTICS
-from voicelab.engine.sampling import Settings
-from voicelab.engine.sequence import Frame, Group, Phonemes, Sequence
-from voicelab.engine.text.phones import PHONES
+from voicelab.engine.core.scheduler import HANGS_S, Scheduler
+from voicelab.engine.core.sequence import Frame, Group, Sequence
+from voicelab.engine.family import Settings
+from voicelab.engine.pointer.codec import Codec
+from voicelab.engine.pointer.config import CodecConfig, LMConfig, StackConfig
+from voicelab.engine.pointer.lm import LM, STATISTICS
+from voicelab.engine.pointer.runner import PointerRunner
+from voicelab.engine.pointer.speakers import SpeakerFit
+from voicelab.engine.pointer.step import PointerRow
+from voicelab.engine.text.phones import PHONES, Phonemes
 
 CODEBOOKS = (16, 8, 8)
 LATENT = 8
@@ -66,20 +72,41 @@ def speaker(seed: int = 0) -> Tensor:
     return torch.randn(STATISTICS * LATENT, generator=torch.Generator().manual_seed(seed))
 
 
+def voice(seed: int = 0) -> SpeakerFit:
+    """A speaker as the runner takes it."""
+    return SpeakerFit(speaker(seed), speaker(seed))
+
+
+def scheduler(lm: LM, rows: int, hangs_s: float = HANGS_S) -> Scheduler:
+    return Scheduler(partial(PointerRunner, lm, rows), rows, hangs_s)
+
+
 def sequence(
     *segments: Phonemes,
     seed: int = 0,
     settings: Settings = LIVELY,
     max_frames: int = 1000,
     group: Group | None = None,
-    voice: int = 0,
+    speaker_seed: int = 0,
 ) -> Sequence:
     """A sequence with all its text."""
-    made = Sequence(speaker(voice), settings, seed, max_frames, group)
+    made = Sequence(voice(speaker_seed), settings, seed, max_frames, group)
     for segment in segments:
         made.add(segment)
     made.finish()
     return made
+
+
+def begun(runner: PointerRunner, row: int, text: Phonemes, seed: int = 0, settings: Settings = LIVELY) -> PointerRow:
+    """A row that has a segment before it, and its state."""
+    runner.admit(row, voice(seed), settings, seed)
+    runner.more(row, text)
+    return runner.rows[row]
+
+
+def stepped(runner: PointerRunner, rows: list[int]) -> list[list[int]]:
+    """The codes of a frame of each row."""
+    return [step.codes.tolist() for step in runner.step(rows) if step.codes is not None]
 
 
 def spoken(frames: list[Frame]) -> list[tuple[int, ...]]:

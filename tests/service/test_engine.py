@@ -43,7 +43,7 @@ def test_callers_that_leave_free_their_places_and_change_nobodys_bytes(engine: L
         for done in leaving:
             done.result()
         assert [done.result() for done in staying] == [alone] * 6
-        until(lambda: engine._scheduler.load == (0, 0), 20)
+        until(lambda: engine._models.parts("s2-pro").scheduler.load == (0, 0), 20)
         assert b"".join(backend.synthesize(Call(REQUEST, seed=1))) == alone
 
 
@@ -55,4 +55,4 @@ def test_a_client_that_closes_its_stream_stops_the_engine(engine: LocalBackend, 
         threading.Timer(0.05, stream.close).start()
         with pytest.raises(Cancelled):
             list(stream)
-        until(lambda: engine._scheduler.load == (0, 0), 20)
+        until(lambda: engine._models.parts("s2-pro").scheduler.load == (0, 0), 20)

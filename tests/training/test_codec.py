@@ -9,9 +9,9 @@ import torch
 from training.codec import WARM, Training, train
 from training.features import VOICING_BANDS, envelopes, f0_at, phones_at, voicing
 from training.render import RATE, Phone, Utterance
-from voicelab.engine.config import CodecConfig
+from voicelab.engine.pointer.codec import LAG, STEP, Vocoder
+from voicelab.engine.pointer.config import CodecConfig
 from voicelab.engine.text.phones import PHONES
-from voicelab.engine.vocoder import LAG, STEP, Vocoder
 
 
 def utterance() -> Utterance:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.engine.tiny import LANGUAGE as TINY
 from training.lm import Rows, Work, bring_to_scale, losses, pointer_path, unscaled
-from voicelab.engine.lm import LM, STATISTICS
+from voicelab.engine.pointer.lm import LM, STATISTICS
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(2, 5))

@@ -5,7 +5,7 @@ import torch
 
 from training import pitch
 from training.render import RATE
-from voicelab.engine.vocoder import STEP, Vocoder
+from voicelab.engine.pointer.codec import STEP, Vocoder
 
 
 def test_a_gliding_voice_is_followed_and_noise_has_no_pitch() -> None:

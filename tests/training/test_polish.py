@@ -8,9 +8,8 @@ from torch import Tensor
 from training.features import band_centres
 from training.polish import FRAMES, WEIGHTS, Batch, bridged, distances, losses
 from training.render import RATE
-from voicelab.engine.codec import Codec, Filters
-from voicelab.engine.config import CodecConfig
-from voicelab.engine.vocoder import STEP, Vocoder
+from voicelab.engine.pointer.codec import STEP, Codec, Filters, Vocoder
+from voicelab.engine.pointer.config import CodecConfig
 
 
 def _noise(seed: int, low: float, high: float) -> Tensor:

@@ -15,8 +15,8 @@ import httpx
 from tests.engine.tiny import make_codec, make_lm, speaker
 from tests.speechlike import speech_file
 from voicelab.backend import VoicePreset
-from voicelab.engine.checkpoint import save
 from voicelab.engine.local import LocalBackend
+from voicelab.engine.pointer.checkpoint import save
 from voicelab.service.keys import KeyStore
 from voicelab.service.run import running
 from voicelab.voices.store import VoiceStore

@@ -16,7 +16,7 @@ import soundfile  # type: ignore[import-untyped]
 from tests.speechlike import RATE, speech_file, speechlike
 from tests.voices.conftest import SAMPLES
 from tests.voices.test_cover import picture
-from voicelab.engine.checkpoint import load
+from voicelab.engine.pointer.checkpoint import load
 from voicelab.errors import RequestInvalid, VoicelabError, WeightsError
 from voicelab.schema import VoiceCreate
 from voicelab.voices.intake import prepare_samples

@@ -8,10 +8,9 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 
@@ -25,16 +24,12 @@ from voicelab.backend import (
     check_text_length,
 )
 from voicelab.call import Call
-from voicelab.engine import checkpoint
-from voicelab.engine.fit import Fitted, Fitting, as_it_is
-from voicelab.engine.likeness import similarity
-from voicelab.engine.pipeline import BATCH, Parts, Speech
-from voicelab.engine.scheduler import ROWS, Scheduler
-from voicelab.engine.speakers import References, Speaker
-from voicelab.engine.text.english.pronunciation import Lexicon, load_guess
-from voicelab.engine.text.front import FrontEnd
-from voicelab.engine.threads import OneThread
-from voicelab.engine.voices import StoredVoices
+from voicelab.engine.core.scheduler import ROWS, Scheduler
+from voicelab.engine.core.threads import DecodingThread
+from voicelab.engine.family import Family
+from voicelab.engine.pointer.family import PointerFamily
+from voicelab.engine.speech import BATCH, EngineParts, Speech
+from voicelab.engine.stored_voices import StoredVoices
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
 from voicelab.voices.store import LOCAL_OWNER, VoiceStore
@@ -42,7 +37,6 @@ from voicelab.voices.store import LOCAL_OWNER, VoiceStore
 REVISION = 10
 """To be raised whenever the same weights, request and seed give other samples than before: caches then ask anew."""
 _ONE_VOICE = "model s1: this voice is one model, which speaks the same as s1 and as s2-pro"
-_SMALL: Model = "s1"
 
 
 class LocalBackend:
@@ -80,32 +74,22 @@ class LocalBackend:
         if threads is not None:
             torch.set_num_threads(threads)
         self._device = _device(device)
-        self._checkpoint = checkpoint.load(weights, self._device)
-        self._scheduler = Scheduler(self._checkpoint.lm, rows)
-        front = FrontEnd(Lexicon(load_guess()), self._checkpoint.languages)
-        self._parts = Parts(self._checkpoint.codec, self._scheduler, front, OneThread("voicelab-codec"))
-        self._second = _Second(self._checkpoint, self._parts)
-        self._references, self._fit = References(self._checkpoint.codec), Fitting()
+        self._family: Family = PointerFamily(weights, self._device)
+        self._models = _Models(self._family, rows)
         self._own_store = voices is None
-        self._voices = StoredVoices(
-            VoiceStore() if voices is None else voices,
-            self._references,
-            self._checkpoint.codec_digest,
-            next(iter(self._checkpoint.speakers.values())).numel(),
-            self._checkpoint.languages,
-        )
+        self._voices = StoredVoices(VoiceStore() if voices is None else voices, self._family)
         self._owner = LOCAL_OWNER
         self._capabilities = Capabilities(
             name="embedded" if weights is None else weights.stem,
             models=("s1", "s2-pro"),
             device=_describe(self._device),
             seed="exact",
-            fingerprint=_fingerprint(self._checkpoint, self._device, self._scheduler.rows),
-            languages=self._checkpoint.languages,
-            voices=self._checkpoint.presets,
+            fingerprint=_fingerprint(self._family.digests, self._device, rows),
+            languages=self._family.languages,
+            voices=self._family.presets,
             max_text=DEFAULT_MAX_TEXT,
             price_per_million_bytes=0.0,
-            one_model=self._checkpoint.small is None,
+            one_model=len(self._family.models) == 1,
             at_once=rows,
         )
 
@@ -116,8 +100,8 @@ class LocalBackend:
 
     @property
     def healthy(self) -> bool:
-        """Whether what is asked for now will be spoken: False once closed, or while a dead or hanging thread is in place."""
-        return self._scheduler.healthy and self._second.healthy
+        """Whether a request made now will be spoken: False once closed, or while a dead or hanging thread is in place."""
+        return self._models.healthy
 
     def synthesize(self, call: Call) -> SpeechStream:
         """Begins to speak.
@@ -131,18 +115,18 @@ class LocalBackend:
         request = call.request
         check_text_length(request, self._capabilities.max_text)
         seed = secrets.randbits(32) if call.seed is None else call.seed
-        speaker, rate = self._speaker(request), self._parts.codec.config.sample_rate
+        speaker, rate = self._speaker(request), self._family.decoding.sample_rate
         prosody, encoder = ProsodyProcessor.for_request(request, rate), StreamEncoder.for_request(request, rate)
-        parts = self._second.parts() if call.model == _SMALL else self._parts
-        fitted = cache(partial(self._fit, speaker, parts) if self._cloned(request) else partial(as_it_is, speaker))
-        speech = Speech(parts, request, lambda: fitted().told, seed)  # last: from here on there is work to be cancelled
+        parts = self._models.parts(call.model)
+        voice = cache(partial(self._family.voice, speaker, parts))
+        speech = Speech(parts, request, voice, seed)  # last: from here on there is work to be cancelled
         return SpeechStream(
             _encoded(speech, prosody, encoder),
             call=call,
             backend=self._capabilities,
             seed=seed,
             on_close=speech.cancel,
-            summary=partial(self._summary, call, speech, prosody, fitted),
+            summary=partial(self._summary, call, speech, prosody, voice),
             started=started,
         )
 
@@ -213,87 +197,75 @@ class LocalBackend:
 
     def close(self) -> None:
         """Ends the engine's threads; what still speaks fails. May be called twice. A store that was given stays open."""
-        self._scheduler.close()
-        self._second.close()
-        self._parts.decoding.close()
+        self._models.close()
         if self._own_store:
             self._voices.store.close()
 
     def _summary(
-        self, call: Call, speech: Speech, prosody: ProsodyProcessor, fitted: Callable[[], Fitted]
+        self, call: Call, speech: Speech, prosody: ProsodyProcessor, voice: Callable[[], Any]
     ) -> StreamSummary:
-        request = call.request
-        voice = request.reference_id
-        if voice is not None and voice not in self._checkpoint.speakers:
-            self._voices.count(voice)
-        alone = self._checkpoint.small is None
-        notes = (*speech.notes, *prosody.notes, *((_ONE_VOICE,) if alone and call.model == _SMALL else ()))
-        near = None
-        if self._cloned(request):
-            every = torch.stack([speech.speaker, fitted().wanted, *self._checkpoint.speakers.values()])
-            with torch.inference_mode():
-                told = self._checkpoint.lm.encode_speaker(every.to(self._device)).cpu()
-            near = similarity(told[0], told[1], told[2:])
-        if request.references and voice is None:
-            notes += self._references.doubts(request.references)
-        return StreamSummary(stretch_words(speech.words, prosody.speed), notes, near)
+        request, family = call.request, self._family
+        name = request.reference_id
+        if name is not None and not self._is_preset(name):
+            self._voices.count(name)
+        one_voice = (_ONE_VOICE,) if call.model == "s1" and call.model not in family.models else ()
+        notes = (*speech.notes, *prosody.notes, *one_voice)
+        cloned = not self._is_preset(name) if name is not None else bool(request.references)
+        similarity = family.similarity(speech.codes, voice()) if cloned else None
+        if request.references and name is None:
+            notes += family.doubts(request.references)
+        return StreamSummary(stretch_words(speech.words, prosody.speed), notes, similarity)
 
-    def _cloned(self, request: TTSRequest) -> bool:
-        """Whether the speaker is none that training heard."""
-        if request.reference_id is not None:
-            return request.reference_id not in self._checkpoint.speakers
-        return bool(request.references)
+    def _is_preset(self, name: str) -> bool:
+        return any(preset.id == name for preset in self._family.presets)
 
-    def _speaker(self, request: TTSRequest) -> Speaker:
-        speakers = self._checkpoint.speakers
-        if request.reference_id is not None:
-            if request.reference_id in speakers:
-                return Speaker(speakers[request.reference_id])
-            stored = self._voices.speaker(request.reference_id, self._owner)
+    def _speaker(self, request: TTSRequest) -> Any:
+        """The family's speaker of a request."""
+        name, presets = request.reference_id, self._family.presets
+        if name is not None and not self._is_preset(name):
+            stored = self._voices.speaker(name, self._owner)
             if stored is None:
-                known = ", ".join(speakers)
-                raise RequestInvalid.of(
-                    "reference_id", f"there is no voice {request.reference_id!r}; the voices here are {known}"
-                )
+                names = ", ".join(preset.id for preset in presets)
+                raise RequestInvalid.of("reference_id", f"there is no voice {name!r}; the voices here are {names}")
             return stored
-        if request.references:
-            return self._references.speaker(request.references)
-        return Speaker(speakers[self._checkpoint.presets[0].id])
+        if name is None and request.references:
+            return self._family.speaker(request.references)
+        return self._family.preset(presets[0].id if name is None else name)
 
 
-class _Second:
-    """The second model of a checkpoint: what its requests share, from the first of them on. Without one, the first's."""
+class _Models:
+    """What the requests of each model of a family share, from the first request on; and one decoding thread for all."""
 
-    def __init__(self, found: checkpoint.Checkpoint, first: Parts) -> None:
-        self._checkpoint, self._first = found, first
-        self._made: Parts | None = None
+    def __init__(self, family: Family, rows: int) -> None:
+        self._family, self._rows = family, rows
+        self._decoding = DecodingThread(family.decoding)
+        self._parts: dict[Model, EngineParts] = {}
         self._closed = False
         self._lock = threading.Lock()
 
-    def parts(self) -> Parts:
-        """Loads the model if it is there and was not asked for before. Raises WeightsError, EngineError when closed."""
-        if self._checkpoint.small is None:
-            return self._first
+    def parts(self, model: Model) -> EngineParts:
+        """Those of a model, which is loaded if need be. Raises WeightsError, and EngineError when closed."""
+        model = model if model in self._family.models else self._family.models[0]
         with self._lock:
             if self._closed:
                 raise EngineError("the engine is closed")
-            if self._made is None:
-                scheduler = Scheduler(checkpoint.load_small(self._checkpoint), self._first.scheduler.rows)
-                self._made = replace(self._first, scheduler=scheduler)
-            return self._made
+            if model not in self._parts:
+                scheduler = Scheduler(self._family.runners(model, self._rows), self._rows)
+                self._parts[model] = EngineParts(self._family, scheduler, self._decoding)
+            return self._parts[model]
 
     @property
     def healthy(self) -> bool:
-        """Whether it speaks, or has not been asked to."""
-        made = self._made
-        return made is None or made.scheduler.healthy
+        """Whether every model that has spoken still can."""
+        return not self._closed and all(parts.scheduler.healthy for parts in tuple(self._parts.values()))
 
     def close(self) -> None:
-        """Ends its thread, if it has one."""
+        """Ends the threads."""
         with self._lock:
-            self._closed, made = True, self._made
-        if made is not None:
-            made.scheduler.close()
+            self._closed = True
+        for parts in self._parts.values():
+            parts.scheduler.close()
+        self._decoding.close()
 
 
 def _encoded(speech: Speech, prosody: ProsodyProcessor, encoder: StreamEncoder) -> Iterator[bytes]:
@@ -302,17 +274,17 @@ def _encoded(speech: Speech, prosody: ProsodyProcessor, encoder: StreamEncoder) 
     yield encoder.feed(prosody.finish()) + encoder.finish()
 
 
-def _fingerprint(found: checkpoint.Checkpoint, device: torch.device, rows: int) -> str:
+def _fingerprint(digests: tuple[str, ...], device: torch.device, rows: int) -> str:
     """Other weights, another revision or another kind of device, another fingerprint: each has samples of its own.
 
     So have fewer rows than segments begin together, since early_stop_threshold is a share of these.
     """
-    known = [str(REVISION), found.digest, *([found.small_digest] if found.small_digest else [])]
+    parts = [str(REVISION), *digests]
     if device.type != "cpu":
-        known.append(device.type)
+        parts.append(device.type)
     if rows < BATCH:
-        known.append(f"{rows} rows")
-    return hashlib.sha256(":".join(known).encode()).hexdigest()[:16]
+        parts.append(f"{rows} rows")
+    return hashlib.sha256(":".join(parts).encode()).hexdigest()[:16]
 
 
 def _device(name: str | None) -> torch.device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 _VOWELS = ("aa", "ae", "ah", "ao", "aw", "ax", "ay", "eh", "er", "ey", "ih", "iy", "ow", "oy", "uh", "uw")
@@ -33,3 +34,13 @@ the tone, 5 the neutral one; ``zh_rr`` is the r of erhua."""
 
 ALL_PHONES: Final = PHONES + MANDARIN_PHONES
 """The inventory of a voice that speaks both; position is id."""
+
+
+@dataclass(frozen=True)
+class Phonemes:
+    """A segment as the language model reads it."""
+
+    phones: tuple[int, ...]
+    flags: tuple[int, ...]
+    words: tuple[tuple[str, int, int], ...]
+    """(word as written, its first phone, the phone after its last)."""

@@ -23,10 +23,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from voicelab.engine.config import StackConfig
+from voicelab.engine.pointer.config import StackConfig
+from voicelab.engine.pointer.lm import Stack
 from voicelab.engine.text.phones import PHONES
 from voicelab.engine.text.tables import pairs, rows, word_lists
-from voicelab.engine.transformer import Stack
 from voicelab.errors import WeightsError
 
 Guess = Callable[[str], tuple[str, ...]]

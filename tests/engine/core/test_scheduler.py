@@ -1,0 +1,413 @@
+"""The scheduler: everyone is served, nobody waits for ever, and one failure is not everybody's."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from collections.abc import Sequence as Rows
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from tests.engine.tiny import CODEBOOKS, LANGUAGE, LIVELY, make_lm, phonemes, sequence, spoken, voice
+from tests.engine.tiny import scheduler as scheduler_of
+from voicelab.engine.core.scheduler import Scheduler
+from voicelab.engine.core.sequence import Frame, Group, Sequence
+from voicelab.engine.family import RowStep, Settings
+from voicelab.engine.pointer.lm import LM
+from voicelab.engine.pointer.numpy_step import NumpyStep
+from voicelab.engine.pointer.runner import PointerRunner
+from voicelab.engine.pointer.speakers import SpeakerFit
+from voicelab.engine.pointer.step import TorchStep
+from voicelab.errors import Cancelled, EngineError
+
+PATIENCE = 30.0
+"""Seconds after which a test says that something hangs."""
+
+
+@pytest.fixture
+def scheduler(lm: LM) -> Iterator[Scheduler]:
+    made = scheduler_of(lm, rows=3)
+    yield made
+    made.close()
+
+
+class Reading:
+    """Reads a sequence in a thread that no hanging sequence can keep alive."""
+
+    def __init__(self, made: Sequence) -> None:
+        self._made = made
+        self._frames: list[Frame] = []
+        self._error: BaseException | None = None
+        self._done = threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._frames.extend(self._made.frames())
+        except BaseException as error:  # noqa: BLE001 - it is raised again by who asks for the frames
+            self._error = error
+        self._done.set()
+
+    def frames(self) -> list[Frame]:
+        assert self._done.wait(PATIENCE), "the sequence neither ended nor failed"
+        if self._error is not None:
+            raise self._error
+        return self._frames
+
+
+def _say(scheduler: Scheduler, *made: Sequence) -> list[list[Frame]]:
+    scheduler.submit(*made)
+    return _read(made)
+
+
+def _read(made: Rows[Sequence]) -> list[list[Frame]]:
+    return [reading.frames() for reading in [Reading(one) for one in made]]
+
+
+def _endless() -> Sequence:
+    return sequence(*[phonemes(500, i) for i in range(2000)])
+
+
+def _until(true: object, seconds: float = PATIENCE) -> None:
+    end = time.monotonic() + seconds
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.002)
+
+
+def test_a_text_is_spoken_to_its_end(scheduler: Scheduler) -> None:
+    (frames,) = _say(scheduler, sequence(phonemes(20)))
+    assert frames[-1] == Frame(0, None, ending="text")
+    assert all(frame.codes is not None and frame.codes.shape == (3,) for frame in frames[:-1])
+    for code in spoken(frames):
+        assert all(0 <= c < size for c, size in zip(code, CODEBOOKS, strict=True))
+    phones = [frame.position for frame in frames[:-1]]
+    assert phones[0] == 0
+    assert phones == sorted(phones)
+    assert phones[-1] < 20
+    assert max(phones.count(p) for p in phones) <= LANGUAGE.dwell
+
+
+def test_the_same_seed_says_the_same_alone_and_among_others(lm: LM) -> None:
+    alone = []
+    for seed in range(7):
+        scheduler = scheduler_of(lm, rows=1)
+        alone.extend(_say(scheduler, sequence(phonemes(30, seed), seed=seed, speaker_seed=seed)))
+        scheduler.close()
+    crowd = scheduler_of(lm, rows=3)
+    together = _say(crowd, *[sequence(phonemes(30, s), seed=s, speaker_seed=s) for s in range(7)])
+    crowd.close()
+    assert [spoken(frames) for frames in together] == [spoken(frames) for frames in alone]
+    assert len({tuple(spoken(frames)) for frames in together}) == 7
+
+
+def test_more_than_there_are_rows_all_finish(scheduler: Scheduler) -> None:
+    """Of different lengths, so that some end while those beside them go on."""
+    made = [sequence(phonemes(3 + 5 * (i % 4), i), seed=i) for i in range(20)]
+    for frames in _say(scheduler, *made):
+        assert frames[-1].ending == "text"
+    _until(lambda: scheduler.load == (0, 0))
+
+
+def test_one_that_ends_does_not_stall_the_one_beside_it(scheduler: Scheduler) -> None:
+    """Nobody wakes the scheduler after they were submitted."""
+    short, long = sequence(phonemes(2, 1)), sequence(phonemes(60, 2))
+    found = _say(scheduler, short, long)
+    assert [frames[-1].ending for frames in found] == ["text", "text"]
+
+
+def test_segments_go_on_in_one_sequence(scheduler: Scheduler) -> None:
+    (frames,) = _say(scheduler, sequence(phonemes(10, 1), phonemes(12, 2), phonemes(4, 3)))
+    ends = [i for i, frame in enumerate(frames) if frame.codes is None]
+    assert [frames[i].segment for i in ends] == [0, 1, 2]
+    assert ends[-1] == len(frames) - 1
+    for segment, (start, stop) in enumerate(zip([-1, *ends], ends, strict=False)):
+        assert {frame.segment for frame in frames[start + 1 : stop]} == {segment}
+        assert frames[start + 1].position == 0
+    (alone,) = _say(scheduler, sequence(phonemes(12, 2)))
+    assert spoken(frames[ends[0] + 1 : ends[1]]) != spoken(alone)  # what was said before is heard
+
+
+def test_text_may_come_later(scheduler: Scheduler) -> None:
+    made = Sequence(voice(), LIVELY, 0, 100)
+    made.add(phonemes(5, 1))
+    scheduler.submit(made)
+    reading = Reading(made)
+    _until(lambda: made.segment == 0 and not made.speaking)
+    made.add(phonemes(6, 2))
+    scheduler.poke()
+    _until(lambda: made.segment == 1 and not made.speaking)
+    assert scheduler.load == (1, 0)
+    made.finish()
+    scheduler.poke()
+    assert [f.ending for f in reading.frames() if f.ending] == ["text", "text"]
+    whole = _say(scheduler, sequence(phonemes(5, 1), phonemes(6, 2), max_frames=100))[0]
+    assert spoken(reading.frames()) == spoken(whole)
+
+
+def test_too_many_frames_end_a_segment_and_the_next_begins(scheduler: Scheduler) -> None:
+    (frames,) = _say(scheduler, sequence(phonemes(200, 1), phonemes(200, 2), max_frames=7))
+    assert [frame.ending for frame in frames if frame.codes is None] == ["max_new_tokens"] * 2
+    assert [sum(f.segment == s and f.codes is not None for f in frames) for s in (0, 1)] == [7, 7]
+
+
+def test_a_cancelled_sequence_frees_its_row_at_once(lm: LM) -> None:
+    scheduler = scheduler_of(lm, rows=1)
+    endless = _endless()
+    scheduler.submit(endless)
+    next(endless.frames())
+    waiting = sequence(phonemes(3))
+    scheduler.submit(waiting)
+    assert scheduler.load == (1, 1)
+    spoken_by_then = endless.spoken
+    endless.cancel()
+    scheduler.poke()
+    assert Reading(waiting).frames()[-1].ending == "text"
+    assert endless.spoken < spoken_by_then + 2000
+    with pytest.raises(Cancelled):
+        Reading(endless).frames()
+    scheduler.close()
+
+
+def test_what_is_cancelled_before_its_turn_never_speaks(lm: LM) -> None:
+    scheduler = scheduler_of(lm, rows=1)
+    first, second, third = (sequence(phonemes(60, i)) for i in range(3))
+    second.cancel()
+    scheduler.submit(first, second, third)
+    assert Reading(first).frames()
+    assert Reading(third).frames()
+    assert second.spoken == 0
+    with pytest.raises(Cancelled):
+        Reading(second).frames()
+    scheduler.close()
+
+
+def test_a_sequence_that_waits_for_text_can_be_cancelled(scheduler: Scheduler) -> None:
+    made = Sequence(voice(), LIVELY, 0, 100)
+    scheduler.submit(made)
+    _until(lambda: scheduler.load == (1, 0))
+    made.cancel()
+    scheduler.poke()
+    _until(lambda: scheduler.load == (0, 0))
+
+
+# Weights that NumpyStep does not copy, so that they heal under it.
+@pytest.mark.parametrize("name", ["slow.blocks.0.join.weight", "depth.blocks.0.down.weight", "speaker.0.weight"])
+def test_a_failure_comes_out_and_the_next_sequence_is_served(name: str) -> None:
+    lm = make_lm()
+    scheduler = scheduler_of(lm, rows=2)
+    healthy = dict(lm.named_parameters())[name].clone()
+    dict(lm.named_parameters())[name].fill_(torch.nan)
+    made = [sequence(phonemes(10, i)) for i in range(3)]
+    scheduler.submit(*made)
+    for one in made:
+        with pytest.raises(EngineError, match="finite") as caught:
+            Reading(one).frames()
+        assert caught.value.__cause__ is not caught.value  # or whoever prints the chain never comes to an end
+    dict(lm.named_parameters())[name].copy_(healthy)
+    # A long one and a short one: the short one's row is looked at beyond its own length, where the failure left its mark.
+    for frames in _say(scheduler, sequence(phonemes(60, 1)), sequence(phonemes(40, 2))):
+        assert frames[-1].ending == "text"
+    late = _say(scheduler, sequence(phonemes(80, 3)), sequence(phonemes(5, 4)), sequence(phonemes(5, 5)))
+    assert all(frames[-1].ending == "text" for frames in late)
+    _until(lambda: scheduler.load == (0, 0))
+    scheduler.close()
+
+
+@pytest.mark.parametrize("step", [NumpyStep, TorchStep])
+def test_rows_that_failed_are_clean_for_who_comes_later(step: Any) -> None:
+    """A failure far into a row leaves its mark where the next one there is not yet, but where a longer one beside it is."""
+    lm = make_lm()
+    scheduler = Scheduler(partial(PointerRunner, lm, 2, step), 2)
+    ill, weight = _endless(), dict(lm.named_parameters())["slow.blocks.0.join.weight"]
+    scheduler.submit(ill)
+    _until(lambda: ill.spoken > 8)
+    healthy = weight.clone()
+    weight.fill_(torch.nan)
+    with pytest.raises(EngineError, match="finite"):
+        Reading(ill).frames()
+    weight.copy_(healthy)
+    beside, found = _endless(), sequence(phonemes(20, 1), seed=1)
+    scheduler.submit(beside)
+    _until(lambda: beside.spoken > 40)
+    scheduler.submit(found)
+    assert Reading(found).frames()[-1].ending == "text"
+    assert (ill.row, beside.row, found.row) == (0, 1, 0)
+    scheduler.close()
+
+
+def test_a_text_that_cannot_be_read_fails_alone(scheduler: Scheduler) -> None:
+    """A phone outside the inventory, and a speaker of another checkpoint: those beside them speak on."""
+    stranger = sequence(dataclasses.replace(phonemes(4), phones=(1, 2, 3, 9999)))
+    foreign = Sequence(SpeakerFit(torch.zeros(3), torch.zeros(3)), LIVELY, 0, 100)
+    foreign.add(phonemes(4))
+    foreign.finish()
+    good = [sequence(phonemes(30, i), seed=i) for i in range(4)]
+    scheduler.submit(good[0], stranger, foreign, *good[1:])
+    for bad in (stranger, foreign):
+        with pytest.raises(EngineError, match="synthesis failed"):
+            Reading(bad).frames()
+    for one in good:
+        assert Reading(one).frames()[-1].ending == "text"
+    _until(lambda: scheduler.load == (0, 0))
+
+
+class Numbers:
+    """Another family: text is a number of frames, codes count them, and the end is a step of its own without a frame."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, list[int]] = {}
+
+    def admit(self, row: int, voice: int, settings: Settings, seed: int) -> None:
+        self.rows[row] = [voice, 0, 0]
+
+    def more(self, row: int, segment: int) -> None:
+        self.rows[row][2] += segment
+
+    def step(self, rows: Rows[int]) -> list[RowStep]:
+        steps = []
+        for state in map(self.rows.__getitem__, rows):
+            ended = state[1] == state[2]
+            state[1] += not ended
+            steps.append(RowStep(None if ended else torch.tensor([state[0], state[1]]), ended=ended))
+        return steps
+
+    def park(self, row: int) -> list[int]:
+        return self.rows.pop(row)
+
+    def resume(self, row: int, parked: list[int]) -> None:
+        self.rows[row] = parked
+
+    def discard(self, row: int) -> None: ...
+
+    def free_memory(self) -> None: ...
+
+
+def test_any_family_is_scheduled() -> None:
+    """Nothing here knows phones: an end may come without a frame, also at once, and a parked row is the family's affair."""
+    scheduler = Scheduler(Numbers, rows=2)
+    made = [Sequence(number, LIVELY, 0, 50) for number in range(5)]
+    for one in made:
+        one.add(3)
+        one.finish()
+    waiting = Sequence(9, LIVELY, 0, 50)
+    waiting.add(2)
+    scheduler.submit(waiting, *made)
+    for number, frames in enumerate(_read(made)):
+        assert spoken(frames) == [(number, count) for count in (1, 2, 3)]
+        assert (frames[-1].ending, frames[0].position) == ("text", -1)
+    for length in (0, 60):
+        waiting.add(length)
+    waiting.finish()
+    scheduler.poke()
+    (frames,) = _read([waiting])
+    assert spoken(frames) == [(9, count) for count in range(1, 53)]
+    assert [frame.ending for frame in frames if frame.ending] == ["text", "text", "max_new_tokens"]
+    scheduler.close()
+
+
+def test_closing_while_speaking_raises_instead_of_hanging(lm: LM) -> None:
+    scheduler = scheduler_of(lm, rows=1)
+    speaking, waiting = _endless(), _endless()
+    hungry = Sequence(voice(), LIVELY, 0, 100)
+    scheduler.submit(speaking, waiting, hungry)
+    reading = [Reading(one) for one in (speaking, waiting, hungry)]
+    _until(lambda: speaking.spoken > 3)
+    worker = scheduler._worker
+    assert worker is not None
+    scheduler.close()
+    for found in reading:
+        with pytest.raises(EngineError, match="closed"):
+            found.frames()
+    with pytest.raises(EngineError, match="closed"):
+        scheduler.submit(sequence(phonemes(3)))
+    scheduler.close()
+    assert not worker.alive
+
+
+def test_who_is_forgotten_speaks_to_the_end_and_then_ends_its_thread(lm: LM) -> None:
+    scheduler = scheduler_of(lm, rows=2)
+    made = sequence(phonemes(60))
+    scheduler.submit(made)
+    worker, known = scheduler._worker, weakref.ref(scheduler)
+    assert worker is not None
+    del scheduler
+    assert known() is not None
+    assert Reading(made).frames()[-1].ending == "text"
+    del made
+    _until(lambda: known() is None)
+    _until(lambda: not worker.alive)
+
+
+def test_closing_what_never_spoke(lm: LM) -> None:
+    scheduler = scheduler_of(lm, rows=1)
+    scheduler.close()
+    with pytest.raises(EngineError, match="closed"):
+        scheduler.submit(sequence(phonemes(3)))
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.5, 0.75])
+def test_the_rest_of_a_group_is_stopped_early(threshold: float, lm: LM) -> None:
+    scheduler = scheduler_of(lm, rows=4)
+    group = Group(4, threshold)
+    lengths = (4, 40, 200, 1000)
+    made = [sequence(phonemes(n, n), group=group) for n in lengths]
+    found = _say(scheduler, *made)
+    ended = max(1, round(threshold * 4))
+    endings = [frames[-1].ending for frames in found]
+    assert endings == ["text"] * ended + ["early_stop"] * (4 - ended)
+    last = len(spoken(found[ended - 1]))
+    for frames in found[ended:]:
+        assert last <= len(spoken(frames)) <= last + 1
+    scheduler.close()
+
+
+def test_early_stop_is_the_same_every_time(lm: LM) -> None:
+    """The members begin together, so the same seeds are cut at the same frames."""
+
+    def lengths() -> list[int]:
+        scheduler = scheduler_of(lm, rows=4)
+        group = Group(4, 0.25)
+        found = _say(scheduler, *[sequence(phonemes(n, n), seed=n, group=group) for n in (30, 60, 90, 120)])
+        scheduler.close()
+        return [len(spoken(frames)) for frames in found]
+
+    first = lengths()
+    for _ in range(5):
+        assert lengths() == first
+
+
+def test_a_threshold_of_one_lets_everybody_finish(scheduler: Scheduler) -> None:
+    group = Group(3, 1.0)
+    found = _say(scheduler, *[sequence(phonemes(n, n), group=group) for n in (3, 20, 40)])
+    assert [frames[-1].ending for frames in found] == ["text"] * 3
+
+
+def test_many_threads_submit_and_cancel_at_once(scheduler: Scheduler) -> None:
+    results: dict[int, str] = {}
+
+    def one(number: int) -> None:
+        made = sequence(phonemes(20, number), seed=number)
+        scheduler.submit(made)
+        if number % 3 == 0:
+            next(made.frames())
+            made.cancel()
+            scheduler.poke()
+        try:
+            results[number] = list(made.frames())[-1].ending or "none"
+        except Cancelled:
+            results[number] = "cancelled"
+
+    threads = [threading.Thread(target=one, args=(i,), daemon=True) for i in range(24)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert results == {i: "text" if i % 3 else "cancelled" for i in range(24)}
+    _until(lambda: scheduler.load == (0, 0))

@@ -1,0 +1,278 @@
+"""When something goes wrong inside the engine: one failure is one failure, and whoever comes next is served."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from collections.abc import Sequence as Rows
+from functools import partial
+
+import pytest
+import torch
+
+from tests.engine.core.test_scheduler import Reading
+from tests.engine.tiny import phonemes, sequence, spoken
+from tests.engine.tiny import scheduler as scheduler_of
+from voicelab.engine.core.scheduler import Scheduler
+from voicelab.engine.core.sequence import UNREAD, Group, Sequence
+from voicelab.engine.family import RowStep
+from voicelab.engine.pointer.lm import LM, KVCache
+from voicelab.engine.pointer.numpy_step import NumpyStep
+from voicelab.engine.pointer.runner import PointerRunner
+from voicelab.engine.pointer.step import PointerRow, Step
+from voicelab.errors import EngineError, EngineUnavailable
+
+PATIENCE = 30.0
+
+
+def _until(true: object) -> None:
+    end = time.monotonic() + PATIENCE
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def scheduler(lm: LM) -> Iterator[Scheduler]:
+    made = scheduler_of(lm, rows=3)
+    yield made
+    made.close()
+
+
+def _alone(lm: LM, made: Sequence) -> list[tuple[int, ...]]:
+    scheduler = scheduler_of(lm, rows=1)
+    scheduler.submit(made)
+    frames = spoken(Reading(made).frames())
+    scheduler.close()
+    return frames
+
+
+class Failing(PointerRunner):
+    """Fails at the end of a step, after the cache has been written, when the sequence at fault is at its frame."""
+
+    def __init__(self, model: LM, rows: int) -> None:
+        super().__init__(model, rows, self._arithmetic)
+        self.error: Exception | None = None
+        self.ill: Sequence | None = None
+        self.at = 5
+        self.batches: list[int] = []
+
+    def _arithmetic(self, model: LM, cache: KVCache) -> Step:
+        outer = self
+
+        class Breaking(NumpyStep):
+            def step(self, states: list[PointerRow], draws: list[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:
+                made = super().step(states, draws)
+                outer.batches.append(len(states))
+                ill = [outer.ill] if outer.ill is not None and outer.ill.spoken >= outer.at else []
+                if outer.error is not None and any(state.row == one.row for state in states for one in ill):
+                    raise outer.error
+                return made
+
+        return Breaking(model, cache)
+
+
+@pytest.fixture
+def failing(lm: LM) -> Iterator[tuple[Scheduler, Failing]]:
+    runner = Failing(lm, 3)
+    made = Scheduler(lambda: runner, rows=3)
+    yield made, runner
+    made.close()
+
+
+@pytest.mark.parametrize("at", [0, 1, 5, 23])
+def test_one_that_fails_at_a_step_fails_alone(lm: LM, failing: tuple[Scheduler, Failing], at: int) -> None:
+    """The others are spoken as if nothing had been, to the code."""
+    scheduler, runner = failing
+    wanted = [_alone(lm, sequence(phonemes(40, i), seed=i)) for i in (1, 2)]
+    made = [sequence(phonemes(40, 1), seed=1), sequence(phonemes(80, 0), seed=0), sequence(phonemes(40, 2), seed=2)]
+    runner.ill, runner.error, runner.at = made[1], ValueError("planted"), at
+    scheduler.submit(*made)
+    readings = [Reading(one) for one in made]
+    with pytest.raises(EngineError, match="planted"):
+        readings[1].frames()
+    assert [spoken(readings[i].frames()) for i in (0, 2)] == wanted
+    assert max(runner.batches) == 3
+    assert runner.batches.count(1) >= 3
+    _until(lambda: scheduler.load == (0, 0))
+    runner.ill = None
+    again = sequence(phonemes(40, 1), seed=1)
+    scheduler.submit(again)
+    assert spoken(Reading(again).frames()) == wanted[0]
+
+
+def test_numbers_of_one_that_are_not_finite_fail_it_alone(lm: LM, scheduler: Scheduler) -> None:
+    wanted = [_alone(lm, sequence(phonemes(40, i), seed=i)) for i in (1, 2)]
+    ill = sequence(*[phonemes(500, i) for i in range(50)])
+    scheduler.submit(ill)
+    _until(lambda: ill.spoken > 3)
+    healthy = [sequence(phonemes(40, i), seed=i) for i in (1, 2)]
+    scheduler.submit(*healthy)
+    readings = [Reading(one) for one in (ill, *healthy)]
+    _until(lambda: healthy[0].spoken > 3)
+    assert scheduler._worker is not None
+    runner = scheduler._worker._runner
+    assert isinstance(runner, PointerRunner)
+    runner.rows[ill.row].voice = torch.full_like(runner.rows[ill.row].voice, torch.nan)
+    with pytest.raises(EngineError, match="finite"):
+        readings[0].frames()
+    assert [spoken(reading.frames()) for reading in readings[1:]] == wanted
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"),
+    ],
+)
+def test_too_little_memory_says_try_again_and_the_next_succeeds(
+    failing: tuple[Scheduler, Failing], error: Exception
+) -> None:
+    scheduler, runner = failing
+    made = sequence(phonemes(20, 1), seed=1)
+    runner.ill, runner.error = made, error
+    scheduler.submit(made)
+    with pytest.raises(EngineUnavailable, match="memory"):
+        Reading(made).frames()
+    runner.error = None
+    after = sequence(phonemes(20, 1), seed=1)
+    scheduler.submit(after)
+    assert Reading(after).frames()[-1].ending == "text"
+
+
+def test_a_dead_thread_fails_what_it_spoke_and_another_takes_over(
+    lm: LM, scheduler: Scheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    speaking, waiting = sequence(*[phonemes(500, i) for i in range(50)]), sequence(phonemes(500))
+    scheduler.submit(speaking, waiting, *[sequence(phonemes(500, i)) for i in range(3)])
+    _until(lambda: speaking.spoken > 3)
+    worker = scheduler._worker
+    assert worker is not None
+    with caplog.at_level(logging.CRITICAL, "voicelab.engine"):
+        setattr(worker, "_admit", None)  # noqa: B010 - the loop itself breaks, outside of any step
+        for one in (speaking, waiting):
+            with pytest.raises(EngineUnavailable, match="anew"):
+                Reading(one).frames()
+        _until(lambda: not worker.alive)
+    health = [scheduler.healthy]
+    assert caplog.records[0].exc_info is not None
+    after = sequence(phonemes(10))
+    scheduler.submit(after)
+    assert [*health, scheduler.healthy] == [False, True]
+    assert Reading(after).frames()[-1].ending == "text"
+
+
+def test_a_thread_that_hangs_is_given_up_and_the_log_says_where(lm: LM, caplog: pytest.LogCaptureFixture) -> None:
+    release, hangs = threading.Event(), threading.Event()
+
+    class Hanging(PointerRunner):
+        def step(self, rows: Rows[int]) -> list[RowStep]:
+            if not hangs.is_set() and speaking.spoken > 3:
+                hangs.set()
+                release.wait(PATIENCE)
+            return super().step(rows)
+
+    scheduler = Scheduler(partial(Hanging, lm, 1), rows=1, hangs_s=3.0)
+    speaking, waiting = sequence(phonemes(50)), sequence(phonemes(50))
+    scheduler.submit(speaking, waiting)
+    given_up = scheduler._worker
+    with caplog.at_level(logging.CRITICAL, "voicelab.engine"):
+        readings = [Reading(one) for one in (speaking, waiting)]  # it is they who notice
+        for reading in readings:
+            with pytest.raises(EngineUnavailable, match="anew"):
+                reading.frames()
+    assert "release.wait(PATIENCE)" in caplog.text
+    after = sequence(phonemes(10))
+    scheduler.submit(after)
+    assert Reading(after).frames()[-1].ending == "text"
+    assert given_up is not None
+    release.set()  # what comes back now disturbs nobody
+    _until(lambda: not given_up.alive)
+    assert scheduler.healthy
+    scheduler.close()
+
+
+def test_a_stream_that_nobody_reads_is_not_spoken_ahead_for_ever(scheduler: Scheduler) -> None:
+    unread = sequence(*[phonemes(500, i) for i in range(50)])
+    scheduler.submit(unread)
+    frames = unread.frames()
+    next(frames)
+    _until(unread.held)
+    time.sleep(0.1)
+    assert unread._out.qsize() <= UNREAD + 1
+    for _ in range(3 * UNREAD):  # when it is read it goes on
+        next(frames)
+    unread.cancel()
+    scheduler.poke()
+
+
+def test_streams_that_nobody_reads_keep_nobody_waiting(lm: LM) -> None:
+    """They give their rows to others, and go on later as if they had kept them."""
+    texts = [[phonemes(500, 10 * i + j) for j in range(3)] for i in range(2)]
+    wanted = [_alone(lm, sequence(*text, seed=i)) for i, text in enumerate(texts)]
+    assert min(map(len, wanted)) > 1.5 * UNREAD
+    scheduler = scheduler_of(lm, rows=2)
+    unread = [sequence(*text, seed=i) for i, text in enumerate(texts)]
+    scheduler.submit(*unread)
+    _until(lambda: all(one.held() for one in unread))
+    others = [sequence(phonemes(30, i), seed=i) for i in range(5)]
+    scheduler.submit(*others)
+    for reading in [Reading(one) for one in others]:
+        assert reading.frames()[-1].ending == "text"
+    assert sum(scheduler.load) == 2
+    assert [spoken(reading.frames()) for reading in [Reading(one) for one in unread]] == wanted
+    _until(lambda: scheduler.load == (0, 0))
+    scheduler.close()
+
+
+def test_one_that_waits_for_text_gives_its_row_away(lm: LM) -> None:
+    scheduler = scheduler_of(lm, rows=1)
+    made = sequence(phonemes(5, 1))
+    hungry = Sequence(made.voice, made.settings, 0, 100)
+    hungry.add(phonemes(5, 1))
+    scheduler.submit(hungry)
+    _until(lambda: hungry.segment == 0 and not hungry.speaking)
+    scheduler.submit(made)
+    assert Reading(made).frames()[-1].ending == "text"
+    hungry.add(phonemes(6, 2))
+    hungry.finish()
+    scheduler.poke()
+    whole = _alone(lm, sequence(phonemes(5, 1), phonemes(6, 2), max_frames=100))
+    assert spoken(Reading(hungry).frames()) == whole
+    scheduler.close()
+
+
+def test_a_parked_stream_can_be_left(lm: LM) -> None:
+    scheduler = scheduler_of(lm, rows=1)
+    unread = sequence(*[phonemes(500, i) for i in range(50)])
+    scheduler.submit(unread)
+    _until(unread.held)
+    other = sequence(phonemes(3))
+    scheduler.submit(other)
+    assert Reading(other).frames()
+    unread.cancel()
+    scheduler.poke()
+    _until(lambda: scheduler.load == (0, 0))
+    scheduler.close()
+
+
+def test_a_group_that_goes_in_step_begins_together(lm: LM) -> None:
+    """However many rows are taken when it comes: it waits, and is cut where it would have been cut alone."""
+
+    def lengths(busy: int) -> list[int]:
+        scheduler = scheduler_of(lm, rows=4)
+        before = [sequence(phonemes(40 + 20 * i, 90 + i)) for i in range(busy)]
+        group = Group(4, 0.5)
+        made = [sequence(phonemes(n, n), seed=n, group=group) for n in (30, 60, 90, 120)]
+        scheduler.submit(*before)
+        scheduler.submit(*made)
+        found = [len(spoken(reading.frames())) for reading in [Reading(one) for one in (*before, *made)]]
+        scheduler.close()
+        return found[busy:]
+
+    alone = lengths(0)
+    assert all(lengths(busy) == alone for busy in (1, 3, 6))

@@ -1,0 +1,264 @@
+"""Checkpoints: what is saved is loaded, and what is not one of ours is refused by name."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import voicelab
+from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker
+from voicelab.backend import VoicePreset
+from voicelab.engine.pointer import checkpoint
+from voicelab.engine.text.phones import ALL_PHONES
+from voicelab.errors import WeightsError
+
+ADA, BEN = VoicePreset("ada", "Ada", "calm"), VoicePreset("ben", "Ben")
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "folder" / "tiny.safetensors"
+    checkpoint.save(path, make_codec(), make_lm(), {ADA: speaker(1), BEN: speaker(2)}, {"step": 3})
+    return path
+
+
+def _rewrite(path: Path, meta: Any = None, **changes: torch.Tensor | None) -> Path:
+    """The checkpoint again, with another description or with tensors replaced (None: left out)."""
+    with safe_open(path, framework="pt") as file:
+        old = json.loads(file.metadata()["voicelab"])
+    tensors = load_file(path)
+    for name, tensor in changes.items():
+        tensors.pop(name)
+        if tensor is not None:
+            tensors[name] = tensor
+    out = path.with_name("changed.safetensors")
+    save_file(tensors, out, metadata={"voicelab": json.dumps(old if meta is None else meta(old))})
+    return out
+
+
+def test_what_is_saved_is_loaded(saved: Path) -> None:
+    found = checkpoint.load(saved)
+    assert (found.codec.config, found.lm.config) == (CODEC, LANGUAGE)
+    assert found.presets == (ADA, BEN)
+    for mine, theirs in ((make_codec(), found.codec), (make_lm(), found.lm)):
+        for name, value in mine.state_dict().items():
+            torch.testing.assert_close(theirs.state_dict()[name], value.half().float())
+    torch.testing.assert_close(found.speakers["ben"], speaker(2).half().float())
+    assert not any(p.requires_grad for p in (*found.codec.parameters(), *found.lm.parameters()))
+    assert not found.lm.training
+    assert not found.codec.training
+    codes = torch.zeros(1, 4, 3, dtype=torch.int64)
+    assert found.codec.decode(codes).shape == (1, 4 * CODEC.hop)
+
+
+def test_the_digest_tells_weights_apart(saved: Path) -> None:
+    first = checkpoint.load(saved).digest
+    assert len(first) == 16
+    assert checkpoint.load(saved).digest == first
+    other = _rewrite(saved, **{"voices.ada": speaker(5).half()})
+    assert checkpoint.load(other).digest != first
+
+
+def _refused(path: Path, why: str) -> None:
+    with pytest.raises(WeightsError, match=why) as caught:
+        checkpoint.load(path)
+    assert path.name in str(caught.value)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    _refused(tmp_path / "nowhere.safetensors", "cannot be read")
+
+
+def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=r"voice\.safetensors cannot be read"):
+        checkpoint.load(tmp_path)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 8, 100, 3000, -1])
+def test_a_file_cut_off(saved: Path, keep: int) -> None:
+    cut = saved.with_name("cut.safetensors")
+    cut.write_bytes(saved.read_bytes()[:keep])
+    _refused(cut, "cannot be read")
+
+
+def test_no_safetensors_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "pickle.safetensors"
+    torch.save({"weight": torch.zeros(3)}, path)
+    _refused(path, "cannot be read")
+
+
+@pytest.mark.parametrize("metadata", [None, {"other": "x"}, {"voicelab": "null"}, {"voicelab": '{"codec": {}}'}])
+def test_weights_of_somebody_else(tmp_path: Path, metadata: dict[str, str] | None) -> None:
+    path = tmp_path / "foreign.safetensors"
+    save_file({"weight": torch.zeros(3)}, path, metadata=metadata)
+    _refused(path, "not written by voicelab")
+
+
+def test_a_description_that_is_no_json(tmp_path: Path) -> None:
+    path = tmp_path / "garbled.safetensors"
+    save_file({"weight": torch.zeros(3)}, path, metadata={"voicelab": "{"})
+    _refused(path, "cannot be read")
+
+
+@pytest.mark.parametrize("part", ["codec", "lm"])
+def test_a_field_of_a_newer_version(saved: Path, part: str) -> None:
+    _refused(_rewrite(saved, lambda old: old | {part: old[part] | {"flux": 3}}), "does not know.*flux")
+
+
+def test_a_field_of_a_newer_version_inside_a_stack(saved: Path) -> None:
+    def newer(old: dict[str, Any]) -> dict[str, Any]:
+        return old | {"lm": old["lm"] | {"slow": old["lm"]["slow"] | {"rope_theta": 1e6}}}
+
+    _refused(_rewrite(saved, newer), "does not know.*rope_theta")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"codec": 5},
+        {"lm": []},
+        {"voices": 7},
+        {"voices": []},
+        {"voices": [{"id": "ada"}]},
+        {"voices": [{"id": "eve", "title": "", "description": ""}]},
+        {"lm": LANGUAGE.to_dict() | {"slow": 3}},
+        {"lm": LANGUAGE.to_dict() | {"slow": {"width": 32}}},
+        {"lm": LANGUAGE.to_dict() | {"slow": LANGUAGE.slow.to_dict() | {"heads": 0}}},
+        {"lm": dataclasses.replace(LANGUAGE, phones=61).to_dict()},
+        {"lm": dataclasses.replace(LANGUAGE, latent=9).to_dict()},
+        {"lm": dataclasses.replace(LANGUAGE, codebooks=(16, 8)).to_dict()},
+        {"codec": CODEC.to_dict() | {"width": "wide"}},
+        {"codec": dataclasses.replace(CODEC, width=24).to_dict()},
+        {"codec": dataclasses.replace(CODEC, depth=3).to_dict()},
+    ],
+    ids=str,
+)
+def test_a_description_that_does_not_fit(saved: Path, changed: dict[str, Any]) -> None:
+    _refused(_rewrite(saved, lambda old: old | changed), "weights")
+
+
+@pytest.mark.parametrize("name", ["codec.decoder.leave.bias", "lm.begin", "voices.ben"])
+def test_a_tensor_that_is_missing(saved: Path, name: str) -> None:
+    _refused(_rewrite(saved, **{name: None}), name.rpartition(".")[2])
+
+
+@pytest.mark.parametrize("name", ["codec.decoder.leave.bias", "lm.begin", "voices.ben"])
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_numbers_that_are_not_finite(saved: Path, name: str, number: float) -> None:
+    tensor = load_file(saved)[name]
+    tensor[0] = number
+    _refused(_rewrite(saved, **{name: tensor}), "finite|damaged")
+
+
+def test_a_voice_of_another_size(saved: Path) -> None:
+    _refused(_rewrite(saved, **{"voices.ben": torch.zeros(3)}), "ben")
+
+
+def test_no_file_that_runs_code_is_ever_read() -> None:
+    """Weights may come from strangers: neither pickle nor what unpickles is named anywhere in the package."""
+    banned = {"pickle", "cPickle", "dill", "joblib", "marshal", "shelve", "cloudpickle"}
+    found = []
+    for path in sorted(Path(voicelab.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name.split(".")[0] for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [(node.module or "").split(".")[0]]
+                if node.module == "torch" and any(alias.name in {"load", "jit", "hub"} for alias in node.names):
+                    found.append(f"{path.name}:{node.lineno}")
+            elif isinstance(node, ast.Attribute) and ast.unparse(node) in {"torch.load", "torch.jit.load", "torch.hub"}:
+                found.append(f"{path.name}:{node.lineno}")
+            elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                found.append(f"{path.name}: allow_pickle")
+            found += [f"{path.name}: {name}" for name in names if name in banned]
+    assert not found
+
+
+def test_it_speaks_english_unless_it_says_what_else(saved: Path) -> None:
+    assert checkpoint.load(saved).languages == ("en",)
+    assert checkpoint.load(_rewrite(saved, lambda old: {**old, "languages": ["en"]})).languages == ("en",)
+    for languages in (["en", "fr"], []):
+        _refused(_rewrite(saved, lambda old, said=languages: {**old, "languages": said}), "this version reads")
+
+
+def test_mandarin_needs_its_phones(saved: Path, tmp_path: Path) -> None:
+    _refused(_rewrite(saved, lambda old: {**old, "languages": ["en", "zh"]}), "knows no phone of it")
+    both = dataclasses.replace(LANGUAGE, phones=len(ALL_PHONES))
+    path = tmp_path / "both" / checkpoint.EMBEDDED
+    checkpoint.save(path, make_codec(), make_lm(config=both), {ADA: speaker(1)}, {}, ("en", "zh"))
+    assert checkpoint.load(path).languages == ("en", "zh")
+    checkpoint.save_small(path.with_name(checkpoint.SMALL), make_lm(), checkpoint.load(path), {})
+    with pytest.raises(WeightsError, match="knows no phone of it"):
+        checkpoint.load_small(checkpoint.load(path.parent))
+
+
+LARGER = dataclasses.replace(LANGUAGE, slow=dataclasses.replace(LANGUAGE.slow, layers=3, hidden=64))
+
+
+@pytest.fixture
+def folder(saved: Path) -> Path:
+    """Two models on one codec, the larger one the first."""
+    main = saved.with_name(checkpoint.EMBEDDED)
+    checkpoint.save(main, make_codec(), make_lm(5, LARGER), {ADA: speaker(1), BEN: speaker(2)}, {})
+    checkpoint.save_small(main.with_name(checkpoint.SMALL), make_lm(), checkpoint.load(main), {"step": 4})
+    return main.parent
+
+
+def test_a_folder_holds_two_models_on_one_codec(folder: Path) -> None:
+    found = checkpoint.load(folder)
+    alone = checkpoint.load(folder / checkpoint.EMBEDDED)
+    assert (alone.small, alone.small_digest) == (None, None)
+    assert (found.digest, found.codec_digest) == (alone.digest, alone.codec_digest)
+    assert found.lm.config == LARGER
+    small = checkpoint.load_small(found)
+    assert small.config == LANGUAGE
+    for name, value in make_lm().state_dict().items():
+        torch.testing.assert_close(small.state_dict()[name], value.half().float())
+    with pytest.raises(WeightsError, match=r"no s1\.safetensors"):
+        checkpoint.load_small(alone)
+
+
+def test_the_codecs_digest_is_the_codecs(saved: Path) -> None:
+    """Another language model or voice beside it changes nothing; another codec does."""
+    one = checkpoint.load(saved).codec_digest
+    assert (
+        checkpoint.load(
+            _rewrite(saved, **{"voices.ada": speaker(5).half(), "lm.begin": torch.ones(32).half()})
+        ).codec_digest
+        == one
+    )
+    bias = load_file(saved)["codec.decoder.leave.bias"]
+    assert checkpoint.load(_rewrite(saved, **{"codec.decoder.leave.bias": bias + 1})).codec_digest != one
+
+
+def test_a_second_model_on_another_codec_is_refused(folder: Path) -> None:
+    checkpoint.save(folder / checkpoint.EMBEDDED, make_codec(9), make_lm(), {ADA: speaker(1)}, {})
+    with pytest.raises(WeightsError, match=r"s1\.safetensors: its language model is on another codec"):
+        checkpoint.load(folder)
+
+
+def test_a_second_model_that_is_damaged_is_refused(folder: Path) -> None:
+    """What it is, at once; its tensors, when they are read."""
+    small = folder / checkpoint.SMALL
+    whole = small.read_bytes()
+    small.write_bytes(whole[:50])
+    with pytest.raises(WeightsError, match=r"s1\.safetensors cannot be read"):
+        checkpoint.load(folder)
+    small.write_bytes(whole)
+    found = checkpoint.load(folder)
+    tensors = load_file(small)
+    tensors["lm.begin"][0] = torch.nan
+    with safe_open(small, framework="pt") as file:
+        metadata = file.metadata()
+    save_file(tensors, small, metadata=metadata)
+    with pytest.raises(WeightsError, match=r"s1\.safetensors: lm\.begin holds numbers that are not finite"):
+        checkpoint.load_small(found)

@@ -1,0 +1,77 @@
+"""Streaming convolutions: a piece at a time is the whole, and only the past is heard."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from voicelab.engine.pointer.codec import CausalConv, ConvBlock, ConvStack
+
+LENGTH = 24
+
+
+def _stack() -> ConvStack:
+    torch.manual_seed(3)
+    stack = ConvStack(6, 3)
+    for name, parameter in stack.named_parameters():
+        if name.endswith("scale"):
+            torch.nn.init.ones_(parameter)  # at 0.1 a wrong past would hardly show
+    return stack
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, LENGTH - 1), max_size=6, unique=True))
+def test_pieces_give_what_the_whole_gives(cuts: list[int]) -> None:
+    stack, x = _stack(), torch.randn(2, 6, LENGTH)
+    whole, end = stack(x)
+    past, parts = None, []
+    for start, stop in pairwise([0, *sorted(cuts), LENGTH]):
+        y, past = stack(x[..., start:stop], past)
+        parts.append(y)
+    torch.testing.assert_close(torch.cat(parts, dim=-1), whole)
+    assert past is not None
+    for mine, theirs in zip(past, end, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_the_future_changes_nothing_before_it() -> None:
+    stack, x = _stack(), torch.randn(1, 6, LENGTH)
+    later = x.clone()
+    later[..., 10:] += 1
+    before, after = stack(x)[0], stack(later)[0]
+    assert torch.equal(before[..., :10], after[..., :10])
+    assert not torch.allclose(before[..., 10], after[..., 10])
+
+
+def test_a_causal_convolution_reaches_exactly_its_kernel_back() -> None:
+    conv = CausalConv(1, 1, kernel=5)
+    x = torch.zeros(1, 1, 12)
+    bent = x.clone()
+    bent[..., 3] = 1
+    moved = (conv(bent)[0] - conv(x)[0])[0, 0].abs() > 1e-6
+    assert moved.nonzero().flatten().tolist() == [3, 4, 5, 6, 7]
+
+
+def test_streams_of_one_module_do_not_touch_each_other() -> None:
+    stack = _stack()
+    a, b = torch.randn(1, 6, 8), torch.randn(1, 6, 8)
+    _, past = stack(a[..., :4])
+    stack(b)  # another stream in between
+    rest, _ = stack(a[..., 4:], past)
+    torch.testing.assert_close(rest, stack(a)[0][..., 4:])
+
+
+def test_the_encoders_blocks_keep_the_length_and_look_both_ways() -> None:
+    block = ConvBlock(4, causal=False)
+    torch.nn.init.ones_(block.scale)
+    x = torch.randn(1, 4, 9)
+    later = x.clone()
+    later[..., 5] += 1
+    before, after = block(x)[0], block(later)[0]
+    assert before.shape == x.shape
+    moved: Tensor = (before - after).abs().sum((0, 1)) > 1e-6
+    assert moved.nonzero().flatten().tolist() == list(range(2, 9))

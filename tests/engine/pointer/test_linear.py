@@ -1,0 +1,47 @@
+"""A product is the product, and each row of it is by itself, whichever way it is made."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from voicelab.engine.pointer import numpy_step as module
+from voicelab.engine.pointer.numpy_step import Floats, Packed, Pieces, linear
+
+SHAPES = [(768, 256), (256, 704), (7, 3_000), (131, 97), (1, 5), (2048, 256)]
+
+
+def _weight(out: int, width: int) -> torch.Tensor:
+    """What 16 bits hold."""
+    return torch.from_numpy(_rows(out, width)).half().float()
+
+
+def _rows(count: int, width: int, seed: int = 0) -> Floats:
+    return np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("out", "width"), SHAPES)
+def test_a_product_is_the_product_and_each_row_is_by_itself(out: int, width: int, packed: bool) -> None:
+    weight, x, bias = _weight(out, width), _rows(19, width, 1), _rows(1, out, 2)[0]
+    if not packed:
+        weight = weight * 1.001
+    multiply = linear(weight, torch.from_numpy(bias))
+    made = multiply(x)
+    np.testing.assert_allclose(
+        made, x.astype(np.float64) @ weight.double().numpy().T + bias, atol=1e-5 * np.sqrt(width)
+    )
+    for count in range(1, 19):
+        assert np.array_equal(multiply(x[:count]), made[:count]), count
+    assert np.array_equal(multiply(x[18:])[0], made[18])
+
+
+def test_only_what_loses_nothing_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = _weight(6, 4)
+    if hasattr(torch, module._HALF) and "fbgemm" in torch.backends.quantized.supported_engines:
+        assert isinstance(linear(weight), Packed)
+    assert isinstance(linear(weight * 1.001), Pieces)
+    assert isinstance(linear(weight * 1e6), Pieces)
+    monkeypatch.setattr(module, "_HALF", "a_function_that_a_later_torch_does_not_have")
+    assert isinstance(linear(weight), Pieces)

@@ -1,0 +1,80 @@
+"""The language model: what it is trained on is what it says, position by position."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.engine.tiny import LANGUAGE, begun, phonemes, speaker, stepped
+from voicelab.engine.family import Settings
+from voicelab.engine.pointer.lm import DWELL_STEPS, LM, speaker_statistics
+from voicelab.engine.pointer.runner import PointerRunner
+
+GREEDY = Settings(temperature=0.0, repetition_penalty=1.0)
+
+
+def test_spoken_step_by_step_is_what_training_sees_at_once(lm: LM) -> None:
+    """The likeliest symbols of whole rows, computed as in training, are the ones that the runner says greedily."""
+    text = phonemes(30)
+    runner = PointerRunner(lm, rows=1)
+    spoken = begun(runner, 0, text, settings=GREEDY)
+    codes, pointers, dwells = [], [], []
+    while spoken.pointer < 30:
+        pointers.append(spoken.pointer)
+        dwells.append(spoken.dwell)
+        codes.append(torch.tensor(stepped(runner, [0])[0]))
+    said = torch.stack(codes)
+    assert said.shape[0] > LANGUAGE.slow.window  # else the window would not be tested
+
+    seen, flags = (torch.tensor([[*values, values[0]]]) for values in (text.phones, text.flags))
+    here = lm.encode_text(seen, flags)[:, pointers]
+    frames = torch.cat([lm.begin[None, None], lm.encode_frames(said[None, :-1])], dim=1)
+    given = lm.step_input(frames, text=here, dwell=torch.tensor([dwells]), speaker=lm.encode_speaker(speaker()[None]))
+    hidden = lm.slow(given)
+    logits = lm.first_logits(hidden)[0]
+    for t, moved in enumerate([b - a for a, b in zip(pointers, [*pointers[1:], spoken.pointer], strict=True)]):
+        allowed = logits[t].clone()
+        if dwells[t] + 1 >= LANGUAGE.dwell:
+            allowed[0] = -torch.inf
+        best = int(allowed.argmax())
+        assert (best // LANGUAGE.codebooks[0], best % LANGUAGE.codebooks[0]) == (moved, int(said[t, 0]))
+    for i, others in enumerate(lm.depth_logits(hidden[0], said)):
+        assert torch.equal(others.argmax(-1), said[:, i + 1])
+
+
+def test_a_codebooks_logits_do_not_know_its_own_code_nor_later_ones(lm: LM) -> None:
+    hidden = torch.randn(4, LANGUAGE.slow.width)
+    codes = torch.zeros(4, 3, dtype=torch.int64)
+    second, third = lm.depth_logits(hidden, codes)
+    codes[:, 1:] = 5
+    assert torch.equal(lm.depth_logits(hidden, codes)[0], second)
+    codes[:, 1], codes[:, 2] = 0, 7
+    assert torch.equal(lm.depth_logits(hidden, codes)[1], third)
+    codes[:, 0] = 3
+    assert not torch.allclose(lm.depth_logits(hidden, codes)[0], second)
+
+
+def test_shapes(lm: LM) -> None:
+    assert lm.first_logits(torch.randn(2, 5, 32)).shape == (2, 5, LANGUAGE.advances, LANGUAGE.codebooks[0])
+    assert lm.encode_frames(torch.zeros(2, 5, 3, dtype=torch.int64)).shape == (2, 5, 32)
+    assert lm.encode_text(torch.ones(2, 9, dtype=torch.int64), torch.zeros(2, 9, dtype=torch.int64)).shape == (2, 9, 32)
+
+
+def test_the_first_symbol_is_advance_times_codes_plus_code(lm: LM) -> None:
+    hidden = torch.randn(1, 32)
+    flat = lm.first(hidden)[0]
+    assert float(lm.first_logits(hidden)[0, 2, 5]) == float(flat[2 * LANGUAGE.codebooks[0] + 5])
+
+
+def test_a_very_long_dwell_is_told_as_the_longest_that_is_known(lm: LM) -> None:
+    frames, voice = torch.zeros(1, 1, 32), torch.zeros(1, 32)
+    longest, longer = (
+        lm.step_input(frames, text=frames, dwell=torch.tensor([[d]]), speaker=voice) for d in (DWELL_STEPS - 1, 5000)
+    )
+    assert torch.equal(longest, longer)
+
+
+def test_speaker_statistics_are_mean_deviation_and_change_over_time() -> None:
+    latents = torch.tensor([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0]])
+    assert speaker_statistics(latents).tolist() == pytest.approx([2.0, 0.0, (2 / 3) ** 0.5, 0.0, 1.5, 0.0])
+    assert torch.isfinite(speaker_statistics(latents[:1])).all()  # one frame has no deviation, not an undefined one

@@ -1,0 +1,123 @@
+"""The step in numpy is the step in torch, and a row's numbers do not depend on the rows beside it, to the bit."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine.tiny import LIVELY, begun, phonemes, stepped
+from voicelab.engine.family import Settings
+from voicelab.engine.pointer.lm import GRAIN, LM
+from voicelab.engine.pointer.numpy_step import Choice, NumpyStep, _pasts, attend, penalize, pick
+from voicelab.engine.pointer.runner import PointerRunner
+from voicelab.engine.pointer.step import Sampler, TorchStep
+from voicelab.errors import EngineError
+
+CPU = torch.device("cpu")
+SETTINGS = (LIVELY, Settings(), Settings(0.0), Settings(0.4, 0.95, 3.0))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("chosen", SETTINGS, ids=str)
+def test_both_ways_say_the_same(lm: LM, chosen: Settings, packed: bool) -> None:
+    """Beyond the window and beyond the cache's room; a draw in a hundred thousand may fall between two roundings."""
+    if packed:
+        lm = copy.deepcopy(lm).half().float()
+    said = []
+    for way in (NumpyStep, TorchStep):
+        runner = PointerRunner(lm, 3, way)
+        for row in range(3):
+            begun(runner, row, phonemes(400, row), row, chosen)
+        said.append([stepped(runner, [0, 1, 2]) for _ in range(5 * lm.config.slow.window)])
+    assert said[0] == said[1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_attention_to_the_past_does_not_see_who_else_is_there(data: st.DataObject) -> None:
+    """Rows in any order with gaps between them, of any age, together or each by itself; against the definition too."""
+    heads, head, window = 2, 16, data.draw(st.sampled_from([5, 40, 192]))
+    places = np.array(data.draw(st.lists(st.integers(0, window + 2 * GRAIN), min_size=1, max_size=6)))
+    rows = np.array(data.draw(st.permutations(range(8))))[: len(places)]
+    rng = np.random.default_rng(len(places))
+    keys, values = rng.normal(size=(2, 8, heads, window + 4 * GRAIN, head)).astype(np.float32)
+    query = rng.normal(size=(len(rows), heads, head)).astype(np.float32)
+    made = np.empty_like(query)
+    for past in _pasts(rows, places, window):
+        made[past.which] = past.attend(query[past.which], keys, values)
+    for i, (row, place) in enumerate(zip(rows, places, strict=True)):
+        (alone,) = _pasts(rows[[i]], places[[i]], window)
+        assert np.array_equal(alone.attend(query[[i]], keys, values)[0], made[i])
+        seen = slice(max(0, place + 1 - window), place + 1)
+        np.testing.assert_allclose(made[i], attend(query[i], keys[row, :, seen], values[row, :, seen]), atol=1e-5)
+
+
+def test_rows_of_different_ages_say_what_they_say_alone(lm: LM) -> None:
+    """They begin a few frames apart, beside rows that leave: past the window, and past the room of the cache."""
+    frames = 4 * lm.config.slow.window
+
+    def said(numbers: tuple[int, ...], later: int) -> dict[int, list[list[int]]]:
+        runner, rows = PointerRunner(lm, 4), dict[int, int]()
+        told: dict[int, list[list[int]]] = {n: [] for n in numbers}
+        for frame in range(frames + later * (len(numbers) - 1)):
+            if frame % max(later, 1) == 0 and len(rows) < len(numbers):
+                number = numbers[len(rows)]
+                rows[number] = (3 * len(rows) + 3) % 4
+                begun(runner, rows[number], phonemes(400, number), number)
+            speaking = [n for n in rows if len(told[n]) < frames]
+            for n, codes in zip(speaking, stepped(runner, [rows[n] for n in speaking]), strict=True):
+                told[n].append(codes)
+        return told
+
+    together = said((0, 1, 2, 3), 7)
+    assert all(together[n] == said((n,), 0)[n] for n in range(4))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(0, 10_000),
+    st.lists(
+        st.tuples(st.floats(0, 1), st.floats(0, 1), st.integers(0, 998).map(lambda n: n / 1000 + 0.00037)),
+        min_size=1,
+        max_size=4,
+    ),
+)
+def test_a_symbol_is_picked_as_torch_does(seed: int, chosen: list[tuple[float, float, float]]) -> None:
+    """Logits with ties, and with what is impossible."""
+    rng = np.random.default_rng(seed)
+    logits = np.round(rng.normal(size=(len(chosen), 50 if seed % 2 else 300)) * 4).astype(np.float32)
+    logits[rng.random(logits.shape) < 0.3] = -np.inf
+    logits[:, seed % 50] = 1.0
+    given_ = [Settings(temperature, top_p) for temperature, top_p, _ in chosen]
+    draws = np.array([draw for *_, draw in chosen], np.float32)
+    with np.errstate(all="ignore"):
+        found = pick(logits, Choice.of(given_), draws)
+    wanted = Sampler(given_, CPU).pick(torch.from_numpy(logits), torch.from_numpy(draws)).numpy()
+    # A draw that falls between two roundings of a sum may take the neighbour.
+    near = [
+        Sampler(given_, CPU).pick(torch.from_numpy(logits), torch.from_numpy(draws + np.float32(e))).numpy()
+        for e in (-1e-5, 1e-5)
+    ]
+    assert all(one in around for one, *around in zip(found, wanted, *near, strict=True))
+
+
+@pytest.mark.parametrize("penalty", [0.5, 1.0, 1.2, 3.0, 100.0, 1e-6])
+def test_the_penalty_is_torchs(penalty: float) -> None:
+    logits = np.random.default_rng(3).normal(size=(2, 4, 10)).astype(np.float32) * 2
+    recent, chosen = [[3, -1, 7, 3], [-1] * 4], [Settings(repetition_penalty=penalty)] * 2
+    wanted = Sampler(chosen, CPU).penalize(torch.from_numpy(logits), torch.tensor(recent))
+    np.testing.assert_allclose(penalize(logits, np.array(recent), Choice.of(chosen)), wanted.numpy(), atol=2e-5)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_a_number_that_is_not_finite_is_never_picked(temperature: float, number: float) -> None:
+    logits = np.zeros((1, 5), np.float32)
+    logits[0, 2] = number
+    with np.errstate(all="ignore"), pytest.raises(EngineError, match="not finite"):
+        pick(logits, Choice.of([Settings(temperature)]), np.array([0.5], np.float32))

@@ -1,0 +1,141 @@
+"""A step for a batch: the same alone or among others, the pointer never stuck, never beyond its text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from tests.engine.tiny import LANGUAGE, LIVELY, begun, make_lm, phonemes, stepped, voice
+from voicelab.engine.family import Settings
+from voicelab.engine.pointer.lm import LM, KVCache
+from voicelab.engine.pointer.numpy_step import NumpyStep
+from voicelab.engine.pointer.runner import KEPT_PHONES, PointerRunner
+from voicelab.engine.pointer.step import REPEAT_WINDOW, Step, TorchStep
+from voicelab.errors import EngineError
+
+Arithmetic = Callable[[LM, KVCache], Step] | None
+
+
+@pytest.fixture(params=[NumpyStep, TorchStep])
+def step(request: pytest.FixtureRequest) -> Arithmetic:
+    """Both ways to do the same."""
+    found: Arithmetic = request.param
+    return found
+
+
+def _frames(lm: LM, seed: int, count: int, settings: Settings = LIVELY, step: Arithmetic = None) -> list[list[int]]:
+    runner = PointerRunner(lm, 1, step)
+    begun(runner, 0, phonemes(400, seed), seed, settings)
+    return [stepped(runner, [0])[0] for _ in range(count)]
+
+
+@pytest.mark.parametrize("settings", [LIVELY, Settings()])
+def test_batched_is_single(lm: LM, settings: Settings, step: Arithmetic) -> None:
+    """Three sequences that begin at different times, in rows that do not lie together, say what each says alone."""
+    runner = PointerRunner(lm, 4, step)
+    rows, begins, made = {0: 3, 1: 0, 2: 2}, {0: 0, 1: 7, 2: 20}, {0: [], 1: [], 2: []}  # type: ignore[var-annotated]
+    running: list[int] = []
+    for at in range(60):
+        for seed, begin in begins.items():
+            if at == begin:
+                running.append(seed)
+                begun(runner, rows[seed], phonemes(400, seed), seed, settings)
+        for seed, frame in zip(running, stepped(runner, [rows[seed] for seed in running]), strict=True):
+            made[seed].append(frame)
+    for seed, frames in made.items():
+        assert frames == _frames(lm, seed, len(frames), settings, step)
+
+
+def test_seeds_differ_and_repeat(lm: LM) -> None:
+    first = _frames(lm, 1, 20)
+    assert first == _frames(lm, 1, 20)
+    runner = PointerRunner(lm, 1)
+    runner.admit(0, voice(1), LIVELY, 99)
+    runner.more(0, phonemes(400, 1))
+    assert [stepped(runner, [0])[0] for _ in range(20)] != first
+
+
+def test_the_pointer_moves_on_after_the_longest_dwell(step: Arithmetic) -> None:
+    lm = make_lm()
+    lm.first.weight.zero_()  # all symbols alike: greedy takes the first of them, which rests
+    runner = PointerRunner(lm, 1, step)
+    slow = begun(runner, 0, phonemes(60), settings=Settings(temperature=0.0))
+    rests = []
+    for _ in range(3 * LANGUAGE.dwell):
+        rests.append(slow.pointer)
+        assert runner.step([0])[0].position == rests[-1]
+    assert [rests.count(p) for p in dict.fromkeys(rests)] == [LANGUAGE.dwell] * 3
+    assert slow.pointer > rests[-1]
+
+
+def test_speech_ends_when_the_pointer_leaves_the_segment(lm: LM, step: Arithmetic) -> None:
+    """The step says so, also in a later segment, where positions count anew."""
+    runner = PointerRunner(lm, 1, step)
+    begun(runner, 0, phonemes(5, 1))
+    for length in (5, 8):
+        steps = [runner.step([0])[0]]
+        while not steps[-1].ended:
+            steps.append(runner.step([0])[0])
+        positions = [one.position for one in steps]
+        assert positions == sorted(positions)
+        assert (positions[0], len(positions) <= length * LANGUAGE.dwell) == (0, True)
+        assert length - LANGUAGE.advances < positions[-1] < length
+        runner.more(0, phonemes(8, 2))
+
+
+def test_the_next_segment_sees_the_end_of_the_one_before(lm: LM) -> None:
+    runner = PointerRunner(lm, 1)
+    first, second = phonemes(KEPT_PHONES + 10, 1), phonemes(12, 2)
+    state = begun(runner, 0, first)
+    assert (state.pointer, state.kept) == (0, 0)
+    runner.step([0])
+    before, recent = state.before, list(state.recent)
+    runner.more(0, second)
+    assert (state.pointer, state.kept, state.dwell) == (KEPT_PHONES, KEPT_PHONES, 0)
+    assert state.text is not None
+    assert state.text.shape == (KEPT_PHONES + 12 + 1, LANGUAGE.slow.width)  # and how the segment begins, once more
+    assert state.before is before
+    assert state.recent == recent
+    whole = lm.encode_text(
+        torch.tensor([[*first.phones[-KEPT_PHONES:], *second.phones, second.phones[0]]]),
+        torch.tensor([[*first.flags[-KEPT_PHONES:], *second.flags, second.flags[0]]]),
+    )
+    torch.testing.assert_close(state.text, whole[0])
+
+
+def test_recent_codes_are_the_latest(lm: LM) -> None:
+    runner = PointerRunner(lm, 1)
+    state = begun(runner, 0, phonemes(400), seed=3)
+    said = [stepped(runner, [0])[0][0] for _ in range(9)]
+    assert state.recent == said[-REPEAT_WINDOW:]
+
+
+def test_a_parked_row_goes_on_in_another_as_if_it_had_stayed(lm: LM, step: Arithmetic) -> None:
+    runner, count = PointerRunner(lm, 2, step), 5 * LANGUAGE.slow.window
+    begun(runner, 0, phonemes(400, 3), 3)
+    said = [stepped(runner, [0])[0] for _ in range(count)]
+    parked = runner.park(0)
+    begun(runner, 0, phonemes(400, 4), 4)
+    runner.step([0])
+    runner.resume(1, parked)
+    said += [stepped(runner, [1])[0] for _ in range(count)]
+    assert said == _frames(lm, 3, 2 * count, step=step)
+
+
+@pytest.mark.parametrize("name", ["slow.norm.weight", "others.0.weight", "first.weight", "phone.weight"])
+def test_numbers_that_are_not_finite_never_become_codes(name: str, step: Arithmetic) -> None:
+    lm = make_lm()
+    dict(lm.named_parameters())[name].fill_(torch.nan)
+    runner = PointerRunner(lm, 1, step)
+    begun(runner, 0, phonemes(20))
+    with pytest.raises(EngineError, match="not finite"):
+        runner.step([0])
+
+
+def test_a_row_without_text_is_refused(lm: LM, step: Arithmetic) -> None:
+    runner = PointerRunner(lm, 1, step)
+    runner.admit(0, voice(), LIVELY, 0)
+    with pytest.raises(EngineError, match="text"):
+        runner.step([0])

@@ -1,0 +1,143 @@
+"""Choosing a symbol: the nucleus as it is defined, exact at the edges, and a penalty that leaves durations alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor
+
+from voicelab.engine.family import Settings
+from voicelab.engine.pointer.step import REPEAT_WINDOW, Sampler
+
+CPU = torch.device("cpu")
+ALMOST_ONE = float(np.nextafter(np.float32(1), np.float32(0)))
+
+
+def _sampler(*given: Settings) -> Sampler:
+    return Sampler(given, CPU)
+
+
+def _nucleus(logits: NDArray[np.float64], temperature: float, top_p: float) -> NDArray[np.float64]:
+    """The distribution by its definition: the smallest set of likeliest symbols that holds `top_p`, shared out anew."""
+    p = np.exp(logits / temperature - (logits / temperature).max())
+    p /= p.sum()
+    order = np.argsort(-p, kind="stable")
+    size = int(np.searchsorted(np.cumsum(p[order]), top_p - 1e-9)) + 1
+    kept = np.zeros_like(p)
+    kept[order[:size]] = p[order[:size]]
+    shared: NDArray[np.float64] = kept / kept.sum()
+    return shared
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([0.0, ALMOST_ONE, 0.5]))
+def test_temperature_zero_takes_the_likeliest_whatever_the_draw(seed: int, draw: float) -> None:
+    logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(seed)) * 5
+    sampler = _sampler(*[Settings(temperature=0.0, top_p=top_p) for top_p in (0.0, 0.7, 1.0)])
+    assert torch.equal(sampler.pick(logits, torch.full((3,), draw)), logits.argmax(-1))
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_p"), [(1.0, 1.0), (0.7, 0.7), (1.0, 0.3), (0.4, 0.95), (0.05, 0.9), (1.0, 0.0)]
+)
+def test_the_nucleus_is_the_one_of_the_definition(temperature: float, top_p: float) -> None:
+    rng = np.random.default_rng(8)
+    logits = rng.normal(size=12) * 1.5
+    draws = 40_000
+    sampler = _sampler(*[Settings(temperature, top_p)] * draws)
+    uniform = torch.rand(draws, generator=torch.Generator().manual_seed(9))
+    picked = sampler.pick(torch.tensor(logits, dtype=torch.float32).expand(draws, -1), uniform)
+    counts = np.bincount(picked.numpy(), minlength=12)
+    wanted = _nucleus(logits, temperature, top_p)
+    assert set(np.flatnonzero(counts)) <= set(np.flatnonzero(wanted))
+    expected = wanted * draws
+    likely = expected > 5
+    deviations = (counts[likely] - expected[likely]) / np.sqrt(expected[likely])
+    # Chi squared: the mean is its degrees of freedom, here at most 11; 40 is beyond one in ten thousand.
+    assert float(np.square(deviations).sum()) < 40
+
+
+def test_draws_at_the_edges_take_the_first_and_the_last_of_the_nucleus() -> None:
+    logits = torch.tensor([[0.1, 0.4, 0.2, 0.3]]).log()
+    full, most = Settings(1.0, 1.0), Settings(1.0, 0.65)
+    assert int(_sampler(full).pick(logits, torch.tensor([0.0]))) == 1
+    assert int(_sampler(full).pick(logits, torch.tensor([ALMOST_ONE]))) == 0
+    assert int(_sampler(most).pick(logits, torch.tensor([ALMOST_ONE]))) == 3
+
+
+@pytest.mark.parametrize(
+    ("top_p", "size"), [(0.0, 1), (0.39, 1), (0.41, 2), (0.69, 2), (0.71, 3), (0.89, 3), (0.91, 4), (1.0, 4)]
+)
+def test_the_nucleus_ends_where_the_share_is_reached(top_p: float, size: int) -> None:
+    logits = torch.tensor([0.1, 0.4, 0.2, 0.3]).log().expand(999, -1)
+    picked = _sampler(*[Settings(1.0, top_p)] * 999).pick(logits, torch.arange(999) / 999)
+    assert set(picked.tolist()) == set([1, 3, 2, 0][:size])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10_000), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1, exclude_max=True, width=32))
+def test_what_is_impossible_is_never_picked(seed: int, temperature: float, top_p: float, draw: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(1, 64, generator=generator) * 20
+    impossible = torch.rand(64, generator=generator) < 0.9
+    impossible[seed % 64] = False
+    logits[0, impossible] = -torch.inf
+    picked = int(_sampler(Settings(temperature, top_p)).pick(logits, torch.tensor([draw])))
+    assert not impossible[picked]
+
+
+def test_rows_have_settings_and_draws_of_their_own() -> None:
+    logits = torch.tensor([0.1, 0.4, 0.2, 0.3]).log().expand(3, -1)
+    sampler = _sampler(Settings(1.0, 1.0), Settings(0.0, 1.0), Settings(1.0, 1.0))
+    assert sampler.pick(logits, torch.tensor([0.999, 0.999, 0.0])).tolist() == [0, 1, 1]
+
+
+def _penalized(penalty: float, logits: Tensor, recent: list[int]) -> Tensor:
+    return _sampler(Settings(repetition_penalty=penalty)).penalize(logits[None], torch.tensor([recent]))[0]
+
+
+LOGITS = torch.randn(4, 10, generator=torch.Generator().manual_seed(3)) * 2
+RECENT = [3, -1, 7, 3]
+
+
+def test_there_are_as_many_recent_frames_as_the_window() -> None:
+    assert len(RECENT) == REPEAT_WINDOW
+
+
+@pytest.mark.parametrize("penalty", [0.5, 1.2, 3.0, 100.0])
+def test_the_pointer_moves_as_likely_as_before(penalty: float) -> None:
+    found = _penalized(penalty, LOGITS, RECENT)
+    plain = torch.log_softmax(LOGITS.flatten(), 0).view_as(LOGITS)
+    torch.testing.assert_close(found.logsumexp(-1), plain.logsumexp(-1), atol=1e-5, rtol=1e-5)
+    assert float(found.exp().sum()) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_penalty_divides_a_recent_codes_odds_against_every_other() -> None:
+    found, plain = _penalized(3.0, LOGITS, RECENT), _penalized(1.0, LOGITS, RECENT)
+    torch.testing.assert_close(plain, torch.log_softmax(LOGITS.flatten(), 0).view_as(LOGITS))
+    odds = (found[:, 3] - found[:, 0]) - (plain[:, 3] - plain[:, 0])
+    torch.testing.assert_close(odds, torch.full((4,), -float(np.log(3.0))), atol=1e-5, rtol=1e-5)
+    untouched = (found[:, 5] - found[:, 0]) - (plain[:, 5] - plain[:, 0])
+    torch.testing.assert_close(untouched, torch.zeros(4), atol=1e-5, rtol=0)
+
+
+def test_more_penalty_makes_a_recent_code_less_likely_and_less_than_one_more() -> None:
+    likely = [float(_penalized(p, LOGITS, RECENT)[:, 3].logsumexp(0)) for p in (0.3, 0.8, 1.0, 1.2, 2.0, 10.0, 100.0)]
+    assert likely == sorted(likely, reverse=True)
+    assert len(set(likely)) == len(likely)
+
+
+def test_nothing_said_yet_is_penalized_nowhere() -> None:
+    torch.testing.assert_close(_penalized(5.0, LOGITS, [-1] * 4), _penalized(1.0, LOGITS, [-1] * 4))
+
+
+@pytest.mark.parametrize("penalty", [5e-324, 1e-50, 1e-6, 100.0])
+def test_any_penalty_that_the_interface_allows_gives_numbers(penalty: float) -> None:
+    found = _penalized(penalty, LOGITS, RECENT)
+    assert not torch.isnan(found).any()
+    picked = _sampler(Settings(1.0, 1.0)).pick(found.flatten()[None], torch.tensor([0.5]))
+    assert 0 <= int(picked) < 40

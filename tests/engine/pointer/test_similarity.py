@@ -1,0 +1,78 @@
+"""What is told of a clone and its reference: figures of known vectors, doubts of known sounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from tests.engine.tiny import make_codec
+from voicelab.audio.clip import Clip
+from voicelab.engine.pointer.speakers import FOLLOWED, References, doubts, share_kept, similarity
+from voicelab.schema import ReferenceAudio
+
+RATE = 44_100
+VOICES = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
+
+
+def _noise(seconds: float) -> NDArray[np.float32]:
+    return (0.1 * np.random.default_rng(1).standard_normal(int(seconds * RATE))).astype(np.float32)
+
+
+def test_the_same_speaker_is_one_and_as_far_as_voices_usually_are_is_zero() -> None:
+    usual = (2 + 2 + 8**0.5) / 3
+    one = torch.tensor([0.3, -1.0])
+    assert similarity(one, one, VOICES) == 1.0
+    assert similarity(one, one + torch.tensor([usual, 0.0]), VOICES) == pytest.approx(0.0, abs=1e-6)
+    assert similarity(one, one + torch.tensor([0.0, 3 * usual]), VOICES) == pytest.approx(-2.0, abs=1e-5)
+    assert similarity(one, VOICES[0], VOICES) == similarity(VOICES[0], one, VOICES)
+
+
+@pytest.mark.parametrize("voices", [VOICES[:1], VOICES[:1].expand(3, 2)])
+def test_without_voices_to_compare_with_nothing_is_said(voices: torch.Tensor) -> None:
+    assert similarity(VOICES[1], VOICES[2], voices) == 0.0
+
+
+def test_what_the_codes_hold_is_kept() -> None:
+    latents = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    assert share_kept(latents, latents) == 1.0
+    assert share_kept(latents, latents.mean(0).expand_as(latents)) == pytest.approx(0.0, abs=1e-6)
+    assert share_kept(latents, 0.5 * (latents + latents.mean(0))) == pytest.approx(0.75, abs=1e-5)
+    assert share_kept(torch.ones(3, 4), torch.ones(3, 4)) == 0.0
+
+
+def test_good_speech_raises_no_doubt() -> None:
+    assert doubts(3.0, FOLLOWED, narrow=False) == ()
+
+
+def test_a_short_one_is_told_with_its_length() -> None:
+    (doubt,) = doubts(2.0, 0.99, narrow=False)
+    assert "2.0 s" in doubt
+
+
+def test_what_the_voice_does_not_keep_is_told_with_the_share() -> None:
+    (doubt,) = doubts(4.0, FOLLOWED - 0.01, narrow=False)
+    assert "87%" in doubt
+    assert "0%" in doubts(4.0, -3.0, narrow=False)[0]
+
+
+def test_a_telephone_is_told() -> None:
+    (doubt,) = doubts(4.0, 0.99, narrow=True)
+    assert "telephone" in doubt
+
+
+def test_references_are_doubted_by_number() -> None:
+    """Noise, which no codec of tiny random weights keeps, and the same cut short."""
+    references = References(make_codec())
+    given = [ReferenceAudio(audio=Clip(_noise(s), RATE).to_bytes("wav"), text="") for s in (4.0, 1.0)]
+    found = references.doubts(given)
+    assert {doubt.split(":")[0] for doubt in found} == {"reference 1", "reference 2"}
+    assert any("1.0 s" in doubt for doubt in found)
+    assert all("4.0 s" not in doubt and "telephone" not in doubt for doubt in found)
+
+
+def test_a_reference_over_a_telephone_is_doubted() -> None:
+    narrow = Clip(Clip(_noise(4.0), RATE).resample(8_000).samples, 8_000)
+    found = References(make_codec()).doubts([ReferenceAudio(audio=narrow.to_bytes("wav", sample_rate=8_000), text="")])
+    assert any("telephone" in doubt for doubt in found)

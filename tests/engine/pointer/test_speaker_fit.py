@@ -1,0 +1,164 @@
+"""What the model is given of a speaker is corrected by what it makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from voicelab.audio.samples import resample
+from voicelab.call import Call
+from voicelab.engine.core.sequence import Sequence
+from voicelab.engine.local import LocalBackend
+from voicelab.engine.pointer.family import PointerFamily
+from voicelab.engine.pointer.speakers import (
+    SENTENCES,
+    SpeakerFit,
+    SpeakerFitter,
+    SpeakerProfile,
+    TelephoneBand,
+    limit_band,
+)
+from voicelab.engine.speech import EngineParts
+from voicelab.errors import EngineError, RequestInvalid
+from voicelab.schema import ReferenceAudio, TTSRequest
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[LocalBackend]:
+    with LocalBackend("cpu") as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module")
+def family(backend: LocalBackend) -> PointerFamily:
+    found = backend._family
+    assert isinstance(found, PointerFamily)
+    return found
+
+
+@pytest.fixture
+def parts(backend: LocalBackend) -> EngineParts:
+    return backend._models.parts("s2-pro")
+
+
+def _warped(backend: LocalBackend, ratio: float, band: TelephoneBand | None = None) -> SpeakerProfile:
+    """Nobody: a preset played too fast or too slow; of whom only a band is left, where it is given."""
+    request = TTSRequest(text="The birch canoe slid on the smooth planks.", reference_id="clara", format="wav")
+    clip = backend.synthesize(Call(request, seed=1)).clip()
+    samples = resample(clip.samples, int(clip.rate * ratio), clip.rate)
+    warped = type(clip)(samples=limit_band(samples, clip.rate, band) if band else samples, rate=clip.rate)
+    found = backend._family.speaker([ReferenceAudio(audio=warped.to_bytes("wav"), text="")])
+    assert isinstance(found, SpeakerProfile)
+    return found
+
+
+@pytest.fixture(scope="module")
+def speaker(backend: LocalBackend) -> SpeakerProfile:
+    return _warped(backend, 7 / 6)
+
+
+def _fitter(family: PointerFamily) -> SpeakerFitter:
+    return SpeakerFitter(family.checkpoint.codec, family.front.read)
+
+
+def _fit(family: PointerFamily, speaker: SpeakerProfile, parts: EngineParts) -> SpeakerFit:
+    return _fitter(family).fit(speaker, parts.scheduler, parts.decoding)
+
+
+def _apart(family: PointerFamily, one: Tensor, other: Tensor) -> float:
+    """As the model sees speakers."""
+    with torch.inference_mode():
+        seen = family.checkpoint.lm.encode_speaker(torch.stack([one, other]))
+    return float((seen[0] - seen[1]).norm())
+
+
+def test_what_is_said_comes_nearer_to_the_reference(
+    backend: LocalBackend, family: PointerFamily, parts: EngineParts, speaker: SpeakerProfile
+) -> None:
+    """For one higher and one lower than any that the model knows."""
+    plain = fitted = 0.0
+    fitter = _fitter(family)
+
+    def said(conditioning: Tensor) -> Tensor:
+        return fitter._statistics(fitter._say(conditioning, parts.scheduler))
+
+    for wanted in (speaker, _warped(backend, 6 / 7)):
+        before, conditioning = wanted.statistics, _fit(family, wanted, parts).conditioning
+        plain += _apart(family, before, said(before))
+        fitted += _apart(family, before, said(conditioning))
+    assert fitted < 0.9 * plain
+
+
+def test_over_a_telephone_the_same_speaker_is_wanted(
+    backend: LocalBackend, family: PointerFamily, parts: EngineParts
+) -> None:
+    """A good part of what the telephone did to the statistics is taken away, and the conditioning comes nearer too."""
+    far = left = 0.0
+    for ratio in (7 / 6, 6 / 7):
+        wide, narrow = _warped(backend, ratio), _warped(backend, ratio, TelephoneBand(300.0, 3400.0))
+        assert wide.band is None
+        assert narrow.band is not None
+        unaware = _fit(family, SpeakerProfile(narrow.statistics), parts)
+        fits = [_fit(family, speaker, parts) for speaker in (wide, narrow)]
+        far += _apart(family, wide.statistics, narrow.statistics)
+        left += _apart(family, wide.statistics, fits[1].target)
+        wanted = fits[0].conditioning
+        assert _apart(family, wanted, fits[1].conditioning) < _apart(family, wanted, unaware.conditioning)
+    assert left < 0.8 * far
+
+
+def test_it_is_fitted_once_and_always_alike(
+    family: PointerFamily, parts: EngineParts, speaker: SpeakerProfile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[Sequence] = []
+    submit = parts.scheduler.submit
+
+    def count(*sequences: Sequence) -> None:
+        said.extend(sequences)
+        submit(*sequences)
+
+    monkeypatch.setattr(parts.scheduler, "submit", count)
+    fitter = _fitter(family)
+    first = fitter.fit(speaker, parts.scheduler, parts.decoding).conditioning
+    assert len(said) == len(SENTENCES)
+    again = fitter.fit(SpeakerProfile(speaker.statistics.clone()), parts.scheduler, parts.decoding)
+    assert torch.equal(again.conditioning, first)
+    assert len(said) == len(SENTENCES)
+    assert torch.equal(_fit(family, speaker, parts).conditioning, first)
+
+
+def test_presets_are_not_fitted(family: PointerFamily, parts: EngineParts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts.scheduler, "submit", None)
+    fit = _fit(family, family.preset("clara"), parts)
+    assert torch.equal(fit.conditioning, family.checkpoint.speakers["clara"])
+
+
+def test_a_text_without_words_is_refused_before_a_speaker_is_fitted(
+    backend: LocalBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted: list[SpeakerProfile] = []
+
+    def fit_now(speaker: SpeakerProfile, _: EngineParts) -> SpeakerFit:
+        fitted.append(speaker)
+        return SpeakerFit(speaker.statistics, speaker.statistics)
+
+    monkeypatch.setattr(backend._family, "voice", fit_now)
+    clip = backend.synthesize(Call(TTSRequest(text="Some words to be cloned from.", format="wav"), seed=3)).clip()
+    fitted.clear()
+    new = ReferenceAudio(audio=clip.to_bytes("wav"), text="")
+    with pytest.raises(RequestInvalid, match="text"):
+        backend.synthesize(Call(TTSRequest(text="...", references=(new,), format="wav")))
+    assert not fitted
+    backend.synthesize(Call(TTSRequest(text="Yes.", references=(new,), format="wav"), seed=1)).clip()
+    assert len(fitted) == 1
+
+
+def test_a_closed_engine_fits_nobody(family: PointerFamily, speaker: SpeakerProfile) -> None:
+    closed = LocalBackend("cpu")
+    parts = closed._models.parts("s2-pro")
+    closed.close()
+    with pytest.raises(EngineError, match="closed"):
+        _fit(family, speaker, parts)

@@ -1,0 +1,159 @@
+"""From reference audio to a speaker: levelled speech, or an error that names the reference."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from tests.engine.tiny import LATENT, make_codec
+from voicelab.audio.clip import Clip
+from voicelab.engine.pointer.codec import Codec
+from voicelab.engine.pointer.lm import STATISTICS
+from voicelab.engine.pointer.speakers import LEVEL, SHORTEST, References, TelephoneBand, level, limit_band
+from voicelab.errors import AudioError, RequestInvalid
+from voicelab.schema import ReferenceAudio
+
+RATE = 16_000
+
+
+def _tone(seconds: float, amplitude: float = 0.3, hz: float = 180.0) -> NDArray[np.float32]:
+    time = np.arange(int(seconds * RATE)) / RATE
+    return (amplitude * np.sin(2 * np.pi * hz * time)).astype(np.float32)
+
+
+def _silence(seconds: float) -> NDArray[np.float32]:
+    return np.zeros(int(seconds * RATE), np.float32)
+
+
+def _wav(samples: NDArray[np.float32]) -> bytes:
+    return Clip(samples, RATE).to_bytes("wav", sample_rate=RATE)
+
+
+def _rms(samples: NDArray[np.float32]) -> float:
+    return float(np.sqrt(np.mean(np.square(samples))))
+
+
+@pytest.mark.parametrize("amplitude", [0.002, 0.03, 0.3, 1.0, 40.0])
+def test_any_loudness_becomes_the_one_that_the_codec_knows(amplitude: float) -> None:
+    found = level(_tone(1.0, amplitude), RATE)
+    assert _rms(found) == pytest.approx(LEVEL, rel=0.03)
+    assert found.dtype == np.float32
+
+
+def test_silence_around_the_speech_is_cut_and_does_not_count() -> None:
+    found = level(np.concatenate([_silence(3), _tone(1.0), _silence(2)]), RATE)
+    assert 1.0 <= found.size / RATE <= 1.4
+    middle = found[found.size // 2 - 2000 : found.size // 2 + 2000]
+    assert _rms(middle) == pytest.approx(LEVEL, rel=0.05)
+
+
+def test_a_pause_inside_does_not_make_speech_louder() -> None:
+    found = level(np.concatenate([_tone(1.0), _silence(2), _tone(1.0)]), RATE)
+    assert _rms(found[2000:10_000]) == pytest.approx(LEVEL, rel=0.05)
+
+
+@pytest.mark.parametrize("offset", [-0.4, 0.2])
+def test_an_offset_is_no_sound(offset: float) -> None:
+    with pytest.raises(AudioError, match="silent"):
+        level(np.full(RATE, offset, np.float32), RATE)
+    plain, moved = level(_tone(1.0, 0.1), RATE), level(_tone(1.0, 0.1) + np.float32(offset), RATE)
+    assert plain.size == pytest.approx(moved.size, abs=200)
+    assert _rms(moved) == pytest.approx(LEVEL, rel=0.03)
+    assert abs(float(moved.mean())) < 0.01
+
+
+@pytest.mark.parametrize("samples", [_silence(2), np.zeros(0, np.float32), _tone(2.0, 0.0005)], ids=len)
+def test_silence_is_refused(samples: NDArray[np.float32]) -> None:
+    with pytest.raises(AudioError, match="silent"):
+        level(samples, RATE)
+
+
+def test_too_short_is_told_from_long_enough() -> None:
+    with pytest.raises(AudioError, match=r"less than 0\.5 s"):
+        level(np.concatenate([_silence(1), _tone(SHORTEST - 0.05), _silence(1)]), RATE)
+    with pytest.raises(AudioError, match="less than"):
+        level(np.array([1, *[0] * 20_000], np.float32), RATE)
+    assert level(np.concatenate([_silence(1), _tone(SHORTEST + 0.02), _silence(1)]), RATE).size
+    assert level(_tone(SHORTEST + 0.02), RATE).size  # without a silence around it
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_comes_out_is_finite_and_within_bounds(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    samples = (rng.standard_t(2, RATE * 2) * 10 ** rng.uniform(-2, 2)).astype(np.float32)
+    found = level(samples, RATE)
+    assert np.isfinite(found).all()
+    assert float(np.abs(found).max()) <= 1.0
+
+
+def _ref(audio: bytes) -> ReferenceAudio:
+    return ReferenceAudio(audio=audio, text="")
+
+
+def test_a_speaker_is_mean_and_deviation_and_repeats(codec: Codec) -> None:
+    references = References(codec)
+    one = references.speaker([_ref(_wav(_tone(1.0)))]).statistics
+    assert one.shape == (STATISTICS * LATENT,)
+    assert torch.isfinite(one).all()
+    assert bool((one[LATENT:] >= 0).all())
+    assert torch.equal(one, References(codec).speaker([_ref(_wav(_tone(1.0)))]).statistics)
+    other = _wav(np.random.default_rng(0).normal(size=RATE).astype(np.float32) * 0.1)
+    assert not torch.allclose(one, references.speaker([_ref(other)]).statistics)
+    assert not torch.allclose(one, references.speaker([_ref(_wav(_tone(1.0))), _ref(other)]).statistics)
+
+
+def _hiss(low: float, high: float) -> ReferenceAudio:
+    noise = np.random.default_rng(0).normal(size=2 * RATE).astype(np.float32) * 0.1
+    return _ref(_wav(limit_band(noise, RATE, TelephoneBand(low, high))))
+
+
+def test_a_telephone_is_known_when_all_came_over_one(codec: Codec) -> None:
+    """What one of them has, the speaker has: the widest band, and none where one is wide."""
+    one, other, wide = _hiss(300, 3400), _hiss(200, 3000), _hiss(0, 8000)
+    speaker = References(codec).speaker
+    first, both = speaker([one]).band, speaker([one, other]).band
+    assert first is not None
+    assert both is not None
+    assert (first.low, first.high) == pytest.approx((300, 3400), abs=10)
+    assert (both.low, both.high) == pytest.approx((200, 3400), abs=10)
+    assert speaker([one, wide]).band is None
+
+
+def test_a_reference_used_again_is_not_encoded_again(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    references, audio = References(codec), [_ref(_wav(_tone(1.0)))]
+    first = references.speaker(audio).statistics
+    monkeypatch.setattr(Clip, "load", None)  # whoever decodes again fails
+    assert torch.equal(first, references.speaker(audio).statistics)
+
+
+def test_the_reference_at_fault_is_named(codec: Codec) -> None:
+    good = _ref(_wav(_tone(1.0)))
+    for bad in (b"no audio at all", _wav(_silence(2.0)), _wav(_tone(0.1)), _wav(_tone(1.0))[:30]):
+        with pytest.raises(RequestInvalid) as caught:
+            References(codec).speaker([good, _ref(bad)])
+        assert caught.value.errors[0].loc == ("body", "references", "1", "audio")
+
+
+def test_the_same_bad_reference_from_many_threads_is_refused_to_all() -> None:
+    references = References(make_codec())
+    audio, results = [_ref(_wav(_silence(0.2)))], []
+    gate = threading.Barrier(8, timeout=30)
+
+    def ask() -> None:
+        gate.wait()
+        for _ in range(20):
+            try:
+                references.speaker(audio)
+            except Exception as error:  # noqa: BLE001 - which one, is what is tested
+                results.append(type(error))
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == [RequestInvalid] * 160

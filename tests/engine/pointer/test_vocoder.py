@@ -1,0 +1,142 @@
+"""The vocoder's physics: pitch, power and level as asked, whatever the pieces."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from voicelab.engine.pointer.codec import LAG, STEP, Vocoder
+
+RATE, BANDS = 44_100, 32
+QUIET = -14.0
+
+
+@pytest.fixture(scope="module")
+def vocoder() -> Vocoder:
+    return Vocoder(RATE, BANDS)
+
+
+def _flat(steps: int, gain: float, batch: int = 1) -> Tensor:
+    return torch.full((batch, steps, BANDS), gain)
+
+
+def _render(vocoder: Vocoder, f0: float, harmonic: float, noise: float, steps: int = 172) -> Tensor:
+    out, _ = vocoder(torch.full((1, steps), f0), _flat(steps, harmonic), _flat(steps, noise))
+    rendered: Tensor = out[0, LAG:]
+    return rendered
+
+
+@pytest.mark.parametrize("f0", [61.7, 120.0, 233.1, 441.0, 640.0])
+def test_the_pitch_is_the_one_asked_for(vocoder: Vocoder, f0: float) -> None:
+    steady = _render(vocoder, f0, 0.0, QUIET)[2048:]
+    spectrum = torch.fft.rfft(
+        steady.double() * torch.hann_window(steady.shape[0], dtype=torch.float64), n=1 << 19
+    ).abs()
+    at = np.arange(spectrum.shape[0]) * RATE / (1 << 19)
+    for harmonic in (1, 2, 5):
+        near = np.flatnonzero(np.abs(at - harmonic * f0) < f0 / 2)
+        found = at[near[int(spectrum[near].argmax())]]
+        assert found == pytest.approx(harmonic * f0, abs=0.6)
+
+
+@pytest.mark.parametrize("f0", [80.0, 150.0, 300.0, 600.0])
+def test_pulses_have_unit_power_at_any_pitch(vocoder: Vocoder, f0: float) -> None:
+    assert float(_render(vocoder, f0, 0.0, QUIET)[2048:].square().mean()) == pytest.approx(1.0, rel=0.06)
+
+
+def test_noise_has_unit_power_and_no_pitch(vocoder: Vocoder) -> None:
+    noise = _render(vocoder, 120.0, QUIET, 0.0)[2048:]
+    assert float(noise.square().mean()) == pytest.approx(1.0, rel=0.05)
+    flat = torch.fft.rfft(noise[: 1 << 15]).abs().square()[1:16_129].reshape(16, -1).mean(1)
+    assert float(flat.max() / flat.min()) < 1.4
+
+
+@pytest.mark.parametrize("gain", [-3.0, -1.0, 1.0])
+def test_a_log_gain_is_a_level(vocoder: Vocoder, gain: float) -> None:
+    for harmonic, noise in ((gain, QUIET), (QUIET, gain)):
+        rms = float(_render(vocoder, 130.0, harmonic, noise)[2048:].square().mean().sqrt())
+        assert math.log(rms) == pytest.approx(gain, abs=0.05)
+
+
+def test_a_filter_shapes_the_spectrum(vocoder: Vocoder) -> None:
+    steps = 172
+    gains = _flat(steps, QUIET)
+    gains[..., :12] = 0.0  # mel-spaced: about 0 to 1.9 kHz of 22 kHz
+    out, _ = vocoder(torch.full((1, steps), 120.0), _flat(steps, QUIET), gains)
+    power = torch.fft.rfft(out[0, 4096:]).abs().square()
+    share = power[: power.shape[0] // 8].sum() / power.sum()
+    assert float(share) > 0.999
+
+
+def test_nothing_is_heard_where_nothing_is_asked(vocoder: Vocoder) -> None:
+    assert float(_render(vocoder, 120.0, QUIET, QUIET).abs().max()) < 1e-4
+
+
+def _lively(steps: int, batch: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    f0 = 80 + 400 * torch.rand(batch, steps, generator=generator)
+    gains = torch.randn(2, batch, steps, BANDS, generator=generator) - 1
+    return f0, gains[0], gains[1]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(1, 19), max_size=5, unique=True))
+def test_pieces_give_what_the_whole_gives(cuts: list[int]) -> None:
+    vocoder = Vocoder(RATE, BANDS)
+    f0, harmonic, noise = _lively(20)
+    whole, _ = vocoder(f0, harmonic, noise)
+    state, parts, edges = None, [], [0, *sorted(cuts), 20]
+    for a, b in pairwise(edges):
+        made, state = vocoder(f0[:, a:b], harmonic[:, a:b], noise[:, a:b], state)
+        assert made.shape == (2, (b - a) * STEP)
+        parts.append(made)
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=2e-4, rtol=1e-4)
+
+
+def test_a_step_is_heard_from_its_window_on_and_not_before(vocoder: Vocoder) -> None:
+    f0, harmonic, noise = _lively(20, batch=1)
+    changed = noise.clone()
+    changed[:, 9] += 2
+    before, after = vocoder(f0, harmonic, noise)[0], vocoder(f0, harmonic, changed)[0]
+    first = int((before != after).flatten().nonzero()[0])
+    assert 9 * STEP <= first < 9 * STEP + 8  # the window begins at zero
+    last = int((before != after).flatten().nonzero()[-1])
+    assert last < 9 * STEP + LAG + STEP
+    bent = f0.clone()
+    bent[:, 9:] *= 1.5
+    other = vocoder(bent, harmonic, noise)[0]
+    assert torch.equal(before[:, : 9 * STEP], other[:, : 9 * STEP])
+
+
+def test_a_long_stream_keeps_its_pitch_when_the_noise_comes_round_again(vocoder: Vocoder) -> None:
+    f0 = 97.3
+    state, parts = None, []
+    for _ in range(10):  # 8 s: the phase is summed over 350,000 samples, the noise repeats after 344 steps
+        made, state = vocoder(torch.full((1, 140), f0), _flat(140, 0.0), _flat(140, QUIET), state)
+        parts.append(made)
+    samples = torch.cat(parts, dim=1)[0, 4 * RATE :]
+    assert float(samples.abs().max()) < 100
+    assert _fundamental(samples) == pytest.approx(f0, abs=0.05)
+
+
+def _fundamental(samples: Tensor) -> float:
+    spectrum = torch.fft.rfft(samples.double() * torch.hann_window(samples.shape[0], dtype=torch.float64), n=1 << 20)
+    hz = RATE / (1 << 20)
+    low, high = int(60 / hz), int(150 / hz)
+    return (low + int(spectrum.abs()[low:high].argmax())) * hz
+
+
+def test_a_glide_does_not_click(vocoder: Vocoder) -> None:
+    steps = 86
+    f0 = torch.linspace(100, 300, steps)[None]
+    out, _ = vocoder(f0, _flat(steps, 0.0), _flat(steps, QUIET))
+    # The top harmonic leaves or enters about 140 times on the way; what is above it must stay far below the pulses.
+    steady, _ = vocoder(torch.full((1, steps), 200.0), _flat(steps, 0.0), _flat(steps, QUIET))
+    assert float(out[0, LAG:].abs().max()) < 1.6 * float(steady[0, LAG:].abs().max())

@@ -1,0 +1,114 @@
+"""Speech that ends before its text does is an error, never a shorter clip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from tests.engine.tiny import make_codec, make_lm, speaker, voice
+from voicelab.backend import VoicePreset
+from voicelab.engine.core.sequence import Frame, Sequence
+from voicelab.engine.family import Settings
+from voicelab.engine.local import LocalBackend
+from voicelab.engine.pointer import checkpoint
+from voicelab.engine.pointer.codec import LAG, DecoderStream
+from voicelab.engine.pointer.family import pieces
+from voicelab.engine.speech import PIECES, Speech
+from voicelab.errors import Cancelled, EngineError
+from voicelab.schema import LATENCIES, Latency, TTSRequest
+
+HOP = 2048
+TEXT = "One dog barks at the moon tonight and the cats of this long street answer. " * 6
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Iterator[LocalBackend]:
+    path = tmp_path / "tiny.safetensors"
+    checkpoint.save(path, make_codec(), make_lm(), {VoicePreset("ada", "Ada"): speaker(1)}, {})
+    made = LocalBackend("cpu", weights=path, rows=2)
+    yield made
+    made.close()
+
+
+def _speech(backend: LocalBackend, **fields: object) -> Speech:
+    request = TTSRequest.build(text=TEXT, **{"chunk_length": 100, **fields})
+    return Speech(backend._models.parts("s2-pro"), request, lambda: voice(1), 1)
+
+
+@pytest.mark.parametrize("conditioned", [True, False])
+def test_frames_that_end_early_are_an_error(
+    backend: LocalBackend, conditioned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = Sequence.put
+
+    def without_a_reason(self: Sequence, item: Frame | BaseException | None) -> None:
+        put(self, None if isinstance(item, Frame) and item.codes is None else item)
+
+    monkeypatch.setattr(Sequence, "put", without_a_reason)
+    with pytest.raises(EngineError, match="broke off"):
+        for _ in _speech(backend, condition_on_previous_chunks=conditioned, latency="low").audio():
+            pass
+
+
+def test_less_audio_than_frames_is_an_error(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = DecoderStream.feed
+
+    def shorter(self: DecoderStream, codes: Tensor, last: bool = False) -> Tensor:
+        return feed(self, codes, last)[:, : -1 if last else None]
+
+    monkeypatch.setattr(DecoderStream, "feed", shorter)
+    with pytest.raises(EngineError, match="more or less"):
+        for _ in _speech(backend).audio():
+            pass
+
+
+@pytest.mark.parametrize("latency", LATENCIES)
+def test_no_piece_comes_late_where_speech_is_made_faster_than_heard(latency: Latency) -> None:
+    """Made at 0.97 of the time that they last, and heard from when a player that waits 20 to 100 ms lets them be."""
+    frame, rtf, sizes = HOP / 44_100, 0.97, [*PIECES[latency], *[PIECES[latency][-1]] * 50]
+    open_end = LAG / 44_100
+    made = sizes[0]
+    heard_from = rtf * made * frame + max(0.1 - (made * frame - open_end), 0.02)
+    for size in sizes[1:]:
+        made += size
+        assert rtf * made * frame <= heard_from + (made - size) * frame - open_end
+
+
+def test_segments_apart_are_given_to_the_engine_a_batch_at_a_time(backend: LocalBackend) -> None:
+    """A long text is neither read at once nor spoken ahead of its reader without end."""
+    speech = _speech(backend, condition_on_previous_chunks=False)
+    assert len(speech._sequences) == 2
+    audio = speech.audio()
+    next(audio)
+    assert len(speech._sequences) == 4
+    for _ in audio:
+        pass
+    assert len(speech._sequences) == 6
+
+
+def test_what_is_cancelled_gives_the_engine_no_more(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the cancelling thread comes in between."""
+    speech = _speech(backend, condition_on_previous_chunks=False)
+
+    def meanwhile(*arguments: float) -> Settings:
+        speech.cancel()
+        return Settings(*arguments)
+
+    monkeypatch.setattr("voicelab.engine.speech.Settings", meanwhile)
+    with pytest.raises(Cancelled):
+        for _ in speech.audio():
+            pass
+    assert len(speech._sequences) == 4
+    assert all(sequence.cancelled for sequence in speech._sequences)
+
+
+def test_chinese_is_read_in_shorterpieces() -> None:
+    """A character is a syllable: as many characters as in English would not fit max_new_tokens."""
+    text = "我们今天去学校, " * 50
+    found = pieces(text)
+    assert "".join(found).replace(" ", "") == text.replace(" ", "")
+    assert max(map(len, found)) <= 160
+    assert pieces("dogs bark, " * 50) == ("dogs bark, " * 50,)

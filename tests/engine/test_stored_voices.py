@@ -1,0 +1,228 @@
+"""Voices made with the engine: kept on disk, spoken with again after a restart, by their creator or by all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.engine.tiny import make_codec, make_lm, speaker
+from tests.speechlike import RATE, speech_file, speechlike
+from tests.voices.test_cover import picture
+from voicelab.audio.clip import Clip
+from voicelab.backend import Backend, VoiceHost, VoicePreset
+from voicelab.call import Call
+from voicelab.engine.local import LocalBackend
+from voicelab.engine.pointer import checkpoint
+from voicelab.errors import NotFound, RequestInvalid, StoreError
+from voicelab.experiments.cache import Cache
+from voicelab.experiments.cached import CachedBackend
+from voicelab.experiments.recording import RecordingBackend
+from voicelab.lab import Lab
+from voicelab.schema import ReferenceAudio, TTSRequest, VoiceCreate
+from voicelab.voices.store import VoiceStore
+
+Open = Callable[..., LocalBackend]
+
+
+def _weights(path: Path, seed: int = 1) -> Path:
+    voices = {VoicePreset("ada", "Ada"): speaker(1)}
+    checkpoint.save(path, make_codec(seed), make_lm(), voices, {})
+    return path
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _weights(tmp_path_factory.mktemp("weights") / "tiny.safetensors")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("VOICELAB_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def start(weights: Path, home: Path) -> Iterator[Open]:
+    made: list[LocalBackend] = []
+
+    def begin(path: Path = weights) -> LocalBackend:
+        made.append(LocalBackend("cpu", weights=path))
+        return made[-1]
+
+    yield begin
+    for backend in made:
+        backend.close()
+
+
+def _create(backend: Backend, **fields: object) -> str:
+    given = {"title": "Ada", "voices": (speech_file(2),), "texts": "said", "visibility": "private", **fields}
+    return backend.create_voice(VoiceCreate.build(**given)).id
+
+
+def _said(backend: Backend, **fields: object) -> bytes:
+    return b"".join(backend.synthesize(Call(TTSRequest.build(text="One dog.", format="pcm", **fields), seed=1)))
+
+
+def test_it_hosts_voices(start: Open) -> None:
+    assert isinstance(start(), VoiceHost)
+
+
+def test_a_stored_voice_speaks_as_its_recordings_do_inline(start: Open) -> None:
+    backend = start()
+    voice = _create(backend, voices=(speech_file(2), speech_file(3, 220)), texts=("one", "two"))
+    kept = backend._voices.store.samples(voice, "local")
+    inline = _said(backend, references=tuple(ReferenceAudio(audio=one.audio, text=one.text) for one in kept))
+    assert _said(backend, reference_id=voice) == inline
+    assert inline != _said(backend)
+
+
+def test_it_is_there_after_a_restart(start: Open) -> None:
+    first = start()
+    voice = _create(first, description="low", tags=("calm",))
+    record, said = first.get_voice(voice), _said(first, reference_id=voice)
+    first.close()
+    again = start()
+    assert again.get_voice(voice).task_count == 1
+    assert again.get_voice(voice).model_copy(update={"task_count": 0}) == record
+    assert _said(again, reference_id=voice) == said
+
+
+def test_a_stored_voice_is_not_encoded_again(start: Open, home: Path) -> None:
+    first = start()
+    voice = _create(first)
+    said = _said(first, reference_id=voice)
+    shutil.rmtree(home / "voices" / "files")  # the recordings are only for other weights
+    assert _said(start(), reference_id=voice) == said
+
+
+def test_it_is_kept_that_it_came_over_a_telephone(start: Open, home: Path) -> None:
+    narrow = Clip(Clip(speechlike(2), RATE).resample(8_000).samples, 8_000).to_bytes("wav", sample_rate=8_000)
+    first = start()
+    voice = _create(first, voices=(narrow,))
+    (kept,) = first._voices.store.samples(voice, "local")
+    band = first._family.speaker([ReferenceAudio(audio=kept.audio, text=kept.text)]).band
+    assert band is not None
+    shutil.rmtree(home / "voices" / "files")
+    again = start()._voices.speaker(voice, "local")
+    assert again is not None
+    assert again.band == band
+
+
+def test_other_weights_encode_the_recordings_anew_and_once(start: Open, home: Path, tmp_path: Path) -> None:
+    voice = _create(start())
+    path = _weights(tmp_path / "other.safetensors", seed=9)
+    said = _said(start(path), reference_id=voice)
+    shutil.rmtree(home / "voices" / "files")
+    assert _said(start(path), reference_id=voice) == said
+
+
+def test_recordings_that_are_gone_are_told_to_other_weights(start: Open, home: Path, tmp_path: Path) -> None:
+    voice = _create(start())
+    shutil.rmtree(home / "voices" / "files")
+    with pytest.raises(StoreError, match="missing"):
+        _said(start(_weights(tmp_path / "other.safetensors", seed=9)), reference_id=voice)
+
+
+def test_syntheses_that_are_delivered_are_counted(start: Open) -> None:
+    backend = start()
+    voice = _create(backend)
+    for _ in range(3):
+        _said(backend, reference_id=voice)
+    with backend.synthesize(Call(TTSRequest(text="One dog.", format="pcm", reference_id=voice))) as stream:
+        next(stream)
+    assert backend.get_voice(voice).task_count == 3
+
+
+def test_speaking_touches_no_disk(start: Open, home: Path) -> None:
+    backend = start()
+    _said(backend, reference_id="ada")
+    with pytest.raises(RequestInvalid):
+        _said(backend, reference_id="eve")
+    with pytest.raises(RequestInvalid):
+        _said(backend, reference_id="0" * 32)
+    with pytest.raises(NotFound):
+        backend.get_voice("0" * 32)
+    assert not home.exists()
+
+
+@pytest.mark.parametrize("visibility", ["private", "unlist", "public"])
+def test_callers_have_private_voices_of_their_own(start: Open, visibility: str) -> None:
+    backend = start()
+    ann, ben = backend.acting_for("ann"), backend.acting_for("ben")
+    voice = _create(ann, visibility=visibility, cover_image=picture())
+    said = _said(ann, reference_id=voice)
+    for other in (ben, backend):
+        if visibility != "private":
+            assert other.get_voice(voice) == backend.get_voice(voice)
+            assert other.cover_image(voice) == picture()
+            assert _said(other, reference_id=voice) == said
+            continue
+        with pytest.raises(NotFound):
+            other.get_voice(voice)
+        with pytest.raises(NotFound):
+            other.cover_image(voice)
+        with pytest.raises(RequestInvalid) as hidden:
+            _said(other, reference_id=voice)
+        with pytest.raises(RequestInvalid) as unknown:
+            _said(other, reference_id="0" * 32)
+        assert str(hidden.value) == str(unknown.value).replace("0" * 32, voice)
+        assert hidden.value.errors[0].loc == ("body", "reference_id")
+
+
+@pytest.mark.parametrize("bad", [b"nothing", Clip(np.zeros(RATE, np.float32), RATE).to_bytes("wav")])
+def test_what_is_no_speech_leaves_nothing(start: Open, home: Path, bad: bytes) -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        _create(start(), voices=(speech_file(2), bad), texts=("a", "b"))
+    assert caught.value.errors[0].loc == ("body", "voices")
+    assert not home.exists()
+
+
+def test_what_the_engine_cannot_make_is_left_failed(start: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = start()
+
+    def fail(_: object) -> None:
+        raise RequestInvalid.of("references.0.audio", "the reference has less than 0.5 s of sound")
+
+    monkeypatch.setattr(backend._family, "speaker", fail)
+    with pytest.raises(RequestInvalid) as caught:
+        _create(backend)
+    assert caught.value.errors[0].loc == ("body", "voices")
+    with backend._voices.store._database.reading() as db:
+        assert db.execute("SELECT state FROM voices").fetchall() == [("failed",)]
+
+
+def test_a_store_that_is_given_is_used_and_left_open(weights: Path, home: Path, tmp_path: Path) -> None:
+    with VoiceStore(tmp_path / "elsewhere") as store:
+        backend = LocalBackend("cpu", weights=weights, voices=store)
+        voice = _create(backend)
+        backend.close()
+        assert store.get(voice, "local").title == "Ada"
+    assert not home.exists()
+
+
+def test_a_lab_makes_voices_that_are_private(start: Open) -> None:
+    lab = Lab(start())
+    voice = lab.create_voice("Ada", Clip(speechlike(2), RATE), texts="said")
+    assert (voice.visibility, voice.state) == ("private", "trained")
+    assert lab.get_voice(voice.id) == voice
+    assert lab.speak("One dog.", voice=voice, seed=1).duration > 0
+
+
+def test_voices_of_this_machine_are_listed_also_behind_a_cache_and_a_recording(start: Open, tmp_path: Path) -> None:
+    first, second = (_create(start(), title=title) for title in ("Ada", "Ben"))
+    _create(start().acting_for("somebody"), visibility="unlist")
+    kept = RecordingBackend(CachedBackend(start(), Cache(tmp_path / "cache")), tmp_path / "recording")
+    lab = Lab(kept)
+    assert [voice.id for voice in lab.stored_voices()] == [second, first]
+    lab.create_voice("Cleo", speech_file(2), texts="said")
+    assert [voice.title for voice in lab.stored_voices()] == ["Cleo", "Ben", "Ada"]
+    lab.delete_voice(second)
+    with pytest.raises(NotFound):
+        lab.delete_voice(second)
+    assert [voice.title for voice in lab.stored_voices()] == ["Cleo", "Ada"]
+    with pytest.raises(RequestInvalid, match="there is no voice"):
+        lab.speak("One dog.", voice=second)

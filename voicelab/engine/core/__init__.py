@@ -1,0 +1,1 @@
+"""Rows, sequences and threads of any family of models: nothing here knows text, phones or architectures."""

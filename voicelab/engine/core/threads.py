@@ -1,0 +1,157 @@
+"""The engine's threads: each works alone, and results that several threads want are computed once."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from voicelab.engine.family import Decoding, Piece, Samples
+from voicelab.errors import EngineError
+
+Result = TypeVar("Result")
+
+
+@dataclass(order=True)
+class _Task:
+    size: int
+    number: int
+    work: Piece | Callable[[], Any] = field(compare=False)
+    result: Future[Any] = field(compare=False)
+
+
+class DecodingThread:
+    """The thread on which codes become audio, for all streams: the smallest task is done first.
+
+    Pieces of several streams that wait are decoded together, as far as the codec takes them. What many threads give torch at
+    once would be shared by each of them among as many more, which then wait for each other.
+    """
+
+    def __init__(self, decoding: Decoding) -> None:
+        self.decoding = decoding
+        self._pool = ThreadPoolExecutor(1, "voicelab-codec", initializer=work_alone)
+        self._lock = threading.Lock()
+        self._waiting: list[_Task] = []
+        self._numbers = itertools.count()
+
+    def feed(self, piece: Piece) -> Samples:
+        """The samples that a piece completes. Raises EngineError: the thread is closed."""
+        samples: Samples = self._submit(piece, len(piece.codes))
+        return samples
+
+    def do(self, work: Callable[[], Result], size: int) -> Result:
+        """What `work` returns or raises; `size` in frames. Raises EngineError: the thread is closed."""
+        result: Result = self._submit(work, size)
+        return result
+
+    def close(self) -> None:
+        """Ends the thread when all tasks are done."""
+        self._pool.shutdown()
+
+    def _submit(self, work: Piece | Callable[[], Any], size: int) -> Any:
+        task = _Task(size, next(self._numbers), work, Future())
+        with self._lock:
+            heapq.heappush(self._waiting, task)
+        try:
+            self._pool.submit(self._next)
+        except RuntimeError as error:
+            raise EngineError("the engine is closed") from error
+        return task.result.result()
+
+    def _next(self) -> None:
+        with self._lock:
+            tasks = self._take()
+        try:
+            results = self._run(tasks)
+        except BaseException as error:  # noqa: BLE001 - it is raised in the threads that wait for it
+            for task in tasks:
+                task.result.set_exception(error)
+        else:
+            for task, result in zip(tasks, results, strict=True):
+                task.result.set_result(result)
+
+    def _take(self) -> list[_Task]:
+        """The next task; with a piece, the next of the pieces that wait. None if an earlier task took them along."""
+        tasks: list[_Task] = []
+        while self._waiting and len(tasks) < self.decoding.together:
+            if tasks and not (isinstance(tasks[0].work, Piece) and isinstance(self._waiting[0].work, Piece)):
+                break
+            tasks.append(heapq.heappop(self._waiting))
+        return tasks
+
+    def _run(self, tasks: list[_Task]) -> list[Any]:
+        pieces = [task.work for task in tasks if isinstance(task.work, Piece)]
+        if pieces:
+            return list(self.decoding.feed(pieces))
+        return [task.work() for task in tasks if not isinstance(task.work, Piece)]
+
+
+def work_alone() -> None:
+    """Lets torch share the operations of this thread with no other; all others, and those to come, go on as they were.
+
+    The number of threads is each thread's own, but what was set last is what later ones begin with: so it is set again.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    again = threading.Thread(target=torch.set_num_threads, args=(before,))
+    again.start()
+    again.join()
+
+
+class Memo(Generic[Result]):
+    """Keeps the latest results by their keys; each is computed once, however many threads want it at the same time."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._results: OrderedDict[Hashable, Future[Result]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, compute: Callable[[], Result]) -> Result:
+        """The key's result; other threads that want it meanwhile wait. A failure is not kept.
+
+        Raises what `compute` raises, in all threads that wait for it.
+        """
+        while True:
+            result, is_new = self._entry(key)
+            if is_new:
+                return self._compute(key, result, compute)
+            try:
+                return result.result()
+            except _Interrupted:
+                continue
+
+    def _entry(self, key: Hashable) -> tuple[Future[Result], bool]:
+        """The future of a key, and whether the caller is to compute it."""
+        with self._lock:
+            result = self._results.get(key)
+            if result is not None:
+                self._results.move_to_end(key)
+                return result, False
+            result = self._results[key] = Future()
+            while len(self._results) > self._size:
+                self._results.popitem(last=False)
+            return result, True
+
+    def _compute(self, key: Hashable, future: Future[Result], compute: Callable[[], Result]) -> Result:
+        try:
+            result = compute()
+        except BaseException as error:
+            with self._lock:
+                if self._results.get(key) is future:
+                    del self._results[key]
+            # Ctrl-C is for the one thread only: one of those that wait computes instead.
+            future.set_exception(error if isinstance(error, Exception) else _Interrupted())
+            raise
+        future.set_result(result)
+        return result
+
+
+class _Interrupted(Exception):
+    """The thread that computed was interrupted."""

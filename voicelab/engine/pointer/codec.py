@@ -1,0 +1,484 @@
+"""The neural codec: audio to a few integers a frame, and those integers back to audio, causally.
+
+``decode(codes)`` is the whole contract: timbre, pitch and words are in the codes. The encoder looks at a log spectrum (of
+reference audio, so it may look ahead); residual vector quantization (Zeghidour et al., SoundStream, 2021) makes the codes;
+the decoder predicts F0 and the filters of a vocoder: a pulse train and a noise, each filtered in the short-time spectrum,
+overlapped and added.
+
+The convolutions stream: given what came before, a piece at a time gives what the whole would have given. A streaming
+module takes ``past`` (None at the start) and returns the new one beside its output; it keeps nothing itself, so one module
+serves any number of streams.
+
+The vocoder is harmonic plus noise synthesis (Stylianou 2001; in networks: Engel et al., DDSP, 2020) with a minimum-phase
+harmonic filter. Nothing in it is learned; everything is differentiable. The pulse train has a closed form (the Dirichlet
+kernel), so its cost does not grow with the number of harmonics. Time is counted in steps of `STEP` samples. The filter of
+step j covers the window that ends with step j, so nothing after step j is needed, and samples are complete `LAG` samples
+after their step: the price of overlapping.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from voicelab.engine.family import Piece, Samples
+from voicelab.engine.pointer.config import CodecConfig
+
+STEP = 256
+WINDOW = 1024
+LAG = WINDOW - STEP
+"""Samples by which the output is behind the input."""
+_NOISE_STEPS = 344
+_FLOOR = 1e-5
+_F0_BASE = 120.0
+_FAINTEST, _LOUDEST = -14.0, 4.0
+_SILENCE = -7.8
+"""Log gain at which training's floor lies (features.FLOOR, and a little more): what is no louder is not rendered."""
+_LONG = 2048
+"""Samples of the encoder's long window, which resolves harmonics; its short one is the vocoder's."""
+State = list[Tensor]
+"""What a stack of streaming convolutions remembers: one tensor a convolution, in order."""
+
+
+class CausalConv(nn.Module):
+    """A convolution over time that sees only the past.
+
+    Shapes: (batch, channels_in, time) → (batch, channels_out, time).
+    """
+
+    def __init__(self, channels_in: int, channels_out: int, kernel: int, groups: int = 1) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(channels_in, channels_out, kernel, groups=groups)
+        self.left = kernel - 1
+
+    def forward(self, x: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The output, and what to pass as `past` with the next piece."""
+        if past is None:
+            past = x.new_zeros(x.shape[0], x.shape[1], self.left)
+        x = torch.cat([past, x], dim=-1)
+        return self.conv(x), x[..., x.shape[-1] - self.left :]
+
+
+class ConvBlock(nn.Module):
+    """A ConvNeXt block over time: depthwise convolution, then a pointwise MLP, added to the input.
+
+    Shapes: (batch, channels, time) → the same. ``causal=False`` pads both sides (the encoder).
+    """
+
+    def __init__(self, channels: int, expansion: int = 3, kernel: int = 7, causal: bool = True) -> None:
+        super().__init__()
+        self.causal = causal
+        self.kernel = kernel
+        self.depthwise = CausalConv(channels, channels, kernel, groups=channels)
+        self.norm = nn.LayerNorm(channels)
+        self.widen = nn.Linear(channels, expansion * channels)
+        self.narrow = nn.Linear(expansion * channels, channels)
+        self.scale = nn.Parameter(torch.full((channels,), 0.1))
+
+    def forward(self, x: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The output, and what to pass as `past` with the next piece."""
+        if self.causal:
+            y, past = self.depthwise(x, past)
+        else:
+            half = self.kernel // 2
+            y = self.depthwise.conv(F.pad(x, (half, half)))
+            past = x
+        y = self.narrow(F.gelu(self.widen(self.norm(y.transpose(1, 2)))))
+        return x + (self.scale * y).transpose(1, 2), past
+
+
+class ConvStack(nn.Module):
+    """Several causal blocks with one state."""
+
+    def __init__(self, channels: int, blocks: int) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(ConvBlock(channels) for _ in range(blocks))
+
+    def forward(self, x: Tensor, past: State | None = None) -> tuple[Tensor, State]:
+        """The output, and what to pass as `past` with the next piece."""
+        after: State = []
+        for i, block in enumerate(self.blocks):
+            x, new = block(x, None if past is None else past[i])
+            after.append(new)
+        return x, after
+
+
+@dataclass(frozen=True)
+class VocoderState:
+    """What one stream carries from piece to piece."""
+
+    phase: Tensor
+    """(batch,) float64, in cycles."""
+    f0: Tensor
+    """(batch,) Hz at the end of the last step."""
+    source: Tensor
+    """(batch, LAG) latest samples of the pulse train."""
+    tail: Tensor
+    """(batch, LAG) sums still open to later windows."""
+    steps: int
+    """Steps done: the place in the noise."""
+
+
+class Vocoder(nn.Module):
+    """Renders audio; `bands` filter gains a step for each of the two sources."""
+
+    def __init__(self, sample_rate: int, bands: int) -> None:
+        super().__init__()
+        self.window: Tensor
+        self.spread: Tensor
+        self.noise: Tensor
+        self.fold: Tensor
+        self.sample_rate = sample_rate
+        window = torch.hann_window(WINDOW)
+        self.register_buffer("window", window, persistent=False)
+        self.register_buffer("spread", _spread(sample_rate, bands), persistent=False)
+        noise = torch.randn(_NOISE_STEPS * STEP, generator=torch.Generator().manual_seed(1))
+        frames = torch.cat([noise, noise[:LAG]]).unfold(0, WINDOW, STEP)
+        self.register_buffer("noise", torch.fft.rfft(frames * window), persistent=False)
+        fold = torch.zeros(WINDOW)
+        fold[0] = fold[WINDOW // 2] = 1
+        fold[1 : WINDOW // 2] = 2
+        self.register_buffer("fold", fold, persistent=False)
+
+    def forward(
+        self, f0: Tensor, harmonic: Tensor, noise: Tensor, state: VocoderState | None = None
+    ) -> tuple[Tensor, VocoderState]:
+        """Renders the next steps of a stream.
+
+        Args:
+            f0: (batch, steps) Hz at the end of each step, positive.
+            harmonic: (batch, steps, bands) natural log gains of the pulse train's filter.
+            noise: (batch, steps, bands) natural log gains of the noise's filter.
+            state: what the piece before returned; None at the start.
+
+        Returns:
+            (batch, steps * STEP) samples, behind the input by `LAG`, and the new state. The first `LAG` samples of a
+            stream belong to the time before it.
+        """
+        batch, steps = f0.shape
+        if state is None:
+            zeros = f0.new_zeros(batch, LAG)
+            state = VocoderState(f0.new_zeros(batch, dtype=torch.float64), f0[:, 0], zeros, zeros, 0)
+        pulses, phase = self._pulses(f0, state)
+        source = torch.cat([state.source, pulses], dim=1)
+        spectra = torch.fft.rfft(source.unfold(1, WINDOW, STEP) * self.window)
+        place = (torch.arange(steps, device=f0.device) + state.steps) % _NOISE_STEPS
+        hiss = torch.view_as_real(self.noise[place]) * torch.exp(noise @ self.spread)[..., None]
+        mixed = spectra * self._minimum_phase(harmonic @ self.spread) + torch.view_as_complex(hiss)
+        frames = torch.fft.irfft(mixed, n=WINDOW) * (self.window / 1.5)
+        summed = _overlap_add(frames, state.tail)
+        done = summed[:, : steps * STEP]
+        return done, VocoderState(phase, f0[:, -1], source[:, -LAG:], summed[:, steps * STEP :], state.steps + steps)
+
+    def _pulses(self, f0: Tensor, state: VocoderState) -> tuple[Tensor, Tensor]:
+        """(batch, steps * STEP) of unit power, and the phase after them."""
+        before = torch.cat([state.f0[:, None], f0[:, :-1]], dim=1)
+        ramp = torch.arange(1, STEP + 1, device=f0.device, dtype=f0.dtype) / STEP
+        hz = (before[..., None] + (f0 - before)[..., None] * ramp).flatten(1)
+        cycles = state.phase[:, None] + torch.cumsum(hz.double() / self.sample_rate, dim=1)
+        phase = cycles[:, -1] % 1.0
+        angle = (2 * math.pi * (cycles % 1.0)).to(f0.dtype)
+        # The top harmonic fades in with the room there is for it: a whole number would click when F0 glides.
+        room = self.sample_rate / 2 / hz
+        whole = torch.floor(room)
+        below = torch.sin(angle / 2)
+        near = below.abs() < 1e-4
+        kernel = torch.sin((whole + 0.5) * angle) / (2 * torch.where(near, torch.ones_like(below), below)) - 0.5
+        pulses = torch.where(near, whole, kernel) + (room - whole) * torch.cos((whole + 1) * angle)
+        return pulses * 2 * torch.sqrt(hz / self.sample_rate), phase
+
+    def _minimum_phase(self, log_gain: Tensor) -> Tensor:
+        """The complex response whose log magnitude is given and whose energy comes first (Oppenheim and Schafer, ch. 13)."""
+        cepstrum = torch.fft.irfft(log_gain.to(torch.float32), n=WINDOW)
+        phase = torch.fft.rfft(cepstrum * self.fold).imag.contiguous()
+        gain = torch.exp(log_gain)
+        # torch's complex exponential takes nine times as long.
+        return torch.complex(gain * torch.cos(phase), gain * torch.sin(phase))
+
+
+def _overlap_add(frames: Tensor, tail: Tensor) -> Tensor:
+    """(batch, steps, WINDOW) and the open sums (batch, LAG) → (batch, steps * STEP + LAG)."""
+    batch, steps, _ = frames.shape
+    parts = WINDOW // STEP
+    out = frames.new_zeros(batch, steps + parts - 1, STEP)
+    for part in range(parts):
+        out[:, part : part + steps] += frames[..., part * STEP : (part + 1) * STEP]
+    out = out.flatten(1)
+    return torch.cat([out[:, :LAG] + tail, out[:, LAG:]], dim=1)
+
+
+def mel_of(hz: Tensor) -> Tensor:
+    """Mel by O'Shaughnessy's formula, 2595 log10(1 + f/700)."""
+    return 2595.0 * torch.log10(1.0 + hz / 700.0)
+
+
+def _spread(sample_rate: int, bands: int) -> Tensor:
+    """(bands, bins) linear interpolation of gains at mel-spaced frequencies, 0 to Nyquist, to the bins of the spectrum."""
+    at = mel_of(torch.linspace(0, sample_rate / 2, WINDOW // 2 + 1))
+    place = at / at[-1] * (bands - 1)
+    return torch.clamp(1 - (place[None, :] - torch.arange(bands)[:, None]).abs(), min=0)
+
+
+class Spectrum(nn.Module):
+    """Samples → what the encoder sees: log mel bands in short windows, the lowest linear bins in long ones.
+
+    A short window follows bursts and glides, a long one resolves harmonics, so it carries F0. Everything that falls into
+    one code frame stands together: (batch, n * hop) → (batch, n, steps * mel_bands + steps / 2 * linear_bins).
+    """
+
+    def __init__(self, config: CodecConfig) -> None:
+        super().__init__()
+        self.short: Tensor
+        self.long: Tensor
+        self.mel: Tensor
+        self.hop = config.hop
+        self.linear_bins = config.linear_bins
+        self.register_buffer("short", torch.hann_window(WINDOW), persistent=False)
+        self.register_buffer("long", torch.hann_window(_LONG), persistent=False)
+        self.register_buffer(
+            "mel", mel_triangles(config.sample_rate, WINDOW, config.mel_bands, config.mel_top), persistent=False
+        )
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Shapes as above."""
+        batch, count = samples.shape[0], samples.shape[1] // self.hop
+        mel = _magnitudes(samples, self.short, STEP) @ self.mel
+        low = _magnitudes(samples, self.long, 2 * STEP)[..., 1 : self.linear_bins + 1]
+        both = torch.cat([mel.reshape(batch, count, -1), low.reshape(batch, count, -1)], dim=-1)
+        return (torch.log(both + 1e-4) + 6.0) / 3.0
+
+
+def _magnitudes(samples: Tensor, window: Tensor, step: int) -> Tensor:
+    """(batch, time) → (batch, time / step, bins): windows centred on their steps, 1 for a full-scale tone."""
+    side = (window.shape[0] - step) // 2
+    frames = F.pad(samples, (side, side)).unfold(1, window.shape[0], step)
+    sizes: Tensor = torch.fft.rfft(frames * window).abs()
+    return sizes * (4 / window.shape[0])
+
+
+class Encoder(nn.Module):
+    """Spectrum → latents: (batch, n, features) → (batch, n, latent)."""
+
+    def __init__(self, config: CodecConfig) -> None:
+        super().__init__()
+        steps, width = config.hop // STEP, config.width
+        self.enter = nn.Linear(steps * config.mel_bands + steps // 2 * config.linear_bins, width)
+        self.blocks = nn.ModuleList(ConvBlock(width, causal=False) for _ in range(config.depth))
+        self.norm = nn.LayerNorm(width)
+        self.leave = nn.Linear(width, config.latent)
+
+    def forward(self, spectrum: Tensor) -> Tensor:
+        """Shapes as above."""
+        x = self.enter(spectrum).transpose(1, 2)
+        for block in self.blocks:
+            x, _ = block(x)
+        out: Tensor = self.leave(self.norm(x.transpose(1, 2)))
+        return out
+
+
+class Quantizer(nn.Module):
+    """Residual vector quantization: each codebook codes what the ones before it left over."""
+
+    def __init__(self, config: CodecConfig) -> None:
+        super().__init__()
+        self.tables = nn.ParameterList(
+            nn.Parameter(torch.randn(size, config.latent) * 0.1, requires_grad=False) for size in config.codebooks
+        )
+
+    def encode(self, latents: Tensor, beams: int = 4) -> Tensor:
+        """(batch, n, latent) → codes (batch, n, codebooks), int64; the best of `beams` sums of entries."""
+        flat = latents.flatten(0, -2)
+        rows = torch.arange(flat.shape[0], device=flat.device)[:, None]
+        rest, codes = flat[:, None], flat.new_zeros(flat.shape[0], 1, 0, dtype=torch.int64)
+        for table in self.tables:
+            distance = rest.square().sum(-1, keepdim=True) + (table * table).sum(1) - 2 * rest @ table.t()
+            at = distance.flatten(1).topk(min(beams, distance[0].numel()), largest=False).indices
+            source, code = at // table.shape[0], at % table.shape[0]
+            rest = rest[rows, source] - table[code]
+            codes = torch.cat([codes[rows, source], code[..., None]], dim=-1)
+        return codes[:, 0].reshape(*latents.shape[:-1], len(self.tables))
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Codes (batch, n, codebooks) → (batch, n, latent)."""
+        return torch.stack([table[codes[..., i]] for i, table in enumerate(self.tables)]).sum(0)
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What the decoder's network says of every vocoder step."""
+
+    f0: Tensor
+    """(batch, steps) Hz."""
+    envelope: Tensor
+    """(batch, steps, bands) log gains of both sources together."""
+    voicing: Tensor
+    """(batch, steps, bands) logits of the pulse train's share of the power."""
+
+    @property
+    def harmonic(self) -> Tensor:
+        """(batch, steps, bands) log gains."""
+        return (self._heard + 0.5 * F.logsigmoid(self.voicing)).clamp(min=_FAINTEST)
+
+    @property
+    def noise(self) -> Tensor:
+        """(batch, steps, bands) log gains."""
+        return (self._heard + 0.5 * F.logsigmoid(-self.voicing)).clamp(min=_FAINTEST)
+
+    @property
+    def _heard(self) -> Tensor:
+        """The envelope without the floor under it."""
+        share = torch.exp(2 * (_SILENCE - self.envelope)).clamp(max=1 - 1e-6)
+        return self.envelope + 0.5 * torch.log1p(-share)
+
+
+@dataclass(frozen=True)
+class DecoderState:
+    """What one stream of the decoder carries from piece to piece."""
+
+    enter: Tensor
+    coarse: State
+    fine: State
+    vocoder: VocoderState | None
+
+
+class Decoder(nn.Module):
+    """Latents → audio, a piece at a time or whole.
+
+    The envelope is a linear map of the frame's latent (the principal components of envelopes, so that distances between
+    latents are distances between envelopes) and what two stages of convolutions add to it.
+    """
+
+    def __init__(self, config: CodecConfig) -> None:
+        super().__init__()
+        self.bands = config.filter_bands
+        self.steps = config.hop // STEP
+        self.fine_width = config.fine_width
+        self.linear = nn.Linear(config.latent, self.steps * config.filter_bands)
+        self.enter = CausalConv(config.latent, config.width, 3)
+        self.coarse = ConvStack(config.width, config.depth)
+        self.norm = nn.LayerNorm(config.width)
+        self.up = nn.Linear(config.width, self.steps * config.fine_width)
+        self.fine = ConvStack(config.fine_width, config.depth - 1)
+        self.leave = nn.Linear(config.fine_width, 1 + 2 * config.filter_bands)
+        self.vocoder = Vocoder(config.sample_rate, config.filter_bands)
+
+    def filters(self, latents: Tensor, state: DecoderState | None = None) -> tuple[Filters, DecoderState]:
+        """(batch, n, latent) → the vocoder's input for n frames; the state returned lacks the vocoder's part."""
+        x, enter = self.enter(latents.transpose(1, 2), state and state.enter)
+        x, coarse = self.coarse(x, state and state.coarse)
+        x = self.up(self.norm(x.transpose(1, 2)))
+        x = x.reshape(x.shape[0], -1, self.fine_width).transpose(1, 2)
+        x, fine = self.fine(x, state and state.fine)
+        y = self.leave(x.transpose(1, 2))
+        base = self.linear(latents).reshape(*y.shape[:2], self.bands)
+        f0 = _F0_BASE * torch.exp2(torch.clamp(y[..., 0], -1.5, 2.5))
+        envelope = torch.clamp(base + y[..., 1 : 1 + self.bands], _FAINTEST, _LOUDEST)
+        voicing = torch.clamp(y[..., 1 + self.bands :], -12.0, 12.0)
+        return Filters(f0, envelope, voicing), DecoderState(enter, coarse, fine, state.vocoder if state else None)
+
+    def forward(self, latents: Tensor, state: DecoderState | None = None) -> tuple[Tensor, DecoderState]:
+        """(batch, n, latent) → (batch, n * hop) samples, behind the input by the vocoder's `LAG`, and the new state."""
+        found, after = self.filters(latents, state)
+        samples, vocoder = self.vocoder(found.f0, found.harmonic, found.noise, after.vocoder)
+        return samples, DecoderState(after.enter, after.coarse, after.fine, vocoder)
+
+
+class Codec(nn.Module):
+    """Encoder, quantizer and decoder of one checkpoint."""
+
+    def __init__(self, config: CodecConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.spectrum = Spectrum(config)
+        self.encoder = Encoder(config)
+        self.quantizer = Quantizer(config)
+        self.decoder = Decoder(config)
+
+    @torch.inference_mode()
+    def encode(self, samples: Tensor) -> Tensor:
+        """Audio (batch, time) at the codec's rate → codes (batch, n, codebooks); the end is padded to a whole frame."""
+        return self.quantizer.encode(self.latents(samples))
+
+    @torch.inference_mode()
+    def latents(self, samples: Tensor) -> Tensor:
+        """Audio (batch, time) → what the quantizer is given, (batch, n, latent)."""
+        samples = F.pad(samples, (0, -samples.shape[1] % self.config.hop))
+        out: Tensor = self.encoder(self.spectrum(samples))
+        return out
+
+    @torch.inference_mode()
+    def decode(self, codes: Tensor) -> Tensor:
+        """Codes (batch, n, codebooks) → audio (batch, n * hop), the whole at once."""
+        return DecoderStream(self).feed(codes, last=True)
+
+
+class DecoderStream:
+    """One stream of codes becoming audio: pieces of it, the last told as such; together they equal `Codec.decode`."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._state: DecoderState | None = None
+        self._last: Tensor | None = None
+
+    @torch.inference_mode()
+    def feed(self, codes: Tensor, last: bool = False) -> Tensor:
+        """Codes (batch, n, codebooks) → the samples they complete (batch, …), float32.
+
+        The last piece, which may be empty, completes all: its last frame is held while it fades out of the overlap.
+        """
+        latents = self._codec.quantizer.decode(codes)
+        if last:
+            final = latents[:, -1:] if codes.shape[1] else self._last
+            if final is None:
+                return latents.new_zeros(codes.shape[0], 0)
+            latents = torch.cat([latents, final], dim=1)
+        elif codes.shape[1] == 0:
+            return latents.new_zeros(codes.shape[0], 0)
+        first = self._state is None
+        samples, self._state = self._codec.decoder(latents, self._state)
+        self._last = latents[:, -1:]
+        begin = LAG if first else 0
+        made: Tensor = samples[:, begin : codes.shape[1] * self._codec.config.hop + LAG if last else None]
+        return made
+
+
+class PointerDecoding:
+    """The codec's decoder, as `family.Decoding` says: each stream by itself."""
+
+    together = 1
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self.sample_rate, self.hop = codec.config.sample_rate, codec.config.hop
+        self.codebooks = len(codec.config.codebooks)
+
+    def open(self) -> DecoderStream:
+        """See family.Decoding."""
+        return DecoderStream(self._codec)
+
+    def feed(self, pieces: Sequence[Piece]) -> list[Samples]:
+        """See family.Decoding."""
+        device = self._codec.decoder.leave.weight.device
+        return [
+            cast("DecoderStream", piece.stream).feed(piece.codes[None].to(device), piece.last)[0].cpu().numpy()
+            for piece in pieces
+        ]
+
+    def close(self, stream: DecoderStream) -> None:
+        """See family.Decoding: a stream holds nothing but its own state."""
+
+
+def mel_triangles(rate: int, window: int, bands: int, top: float) -> Tensor:
+    """(bins, bands) triangles of unit sum for a `window` of samples, from 0 to `top` Hz, none narrower than a bin."""
+    hz = torch.linspace(0, rate / 2, window // 2 + 1)
+    edges = torch.linspace(0, float(mel_of(torch.tensor(top))), bands + 2)
+    corners = 700 * (10 ** (edges / 2595) - 1)
+    reach = torch.clamp((corners[2:] - corners[:-2]) / 2, min=float(hz[1]))
+    triangles = torch.clamp(1 - (hz[:, None] - corners[1:-1]).abs() / reach, min=0)
+    return triangles / triangles.sum(0)

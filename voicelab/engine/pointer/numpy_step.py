@@ -1,0 +1,398 @@
+"""The step of the language model on a CPU: the arithmetic of `step.TorchStep` in numpy, several times as fast.
+
+A frame is some eighty products of a matrix and a few vectors, and hundreds of operations on a few hundred numbers each;
+torch spends more on starting each of them than on the numbers. `linear` holds the matrices. Here the scale of attention and
+the order of rotary pairs are put in beforehand, and whatever can be is done for all rows at once, without an influence of the
+rows on each other: a row's numbers are the same to the bit in any batch (docs/decisions/2026-11-21-speed.md).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from voicelab.engine.family import Settings
+from voicelab.engine.pointer.lm import DWELL_STEPS, GRAIN, LM, Block, KVCache, Stack
+from voicelab.engine.pointer.step import PointerRow
+from voicelab.errors import EngineError
+
+Floats = NDArray[np.float32]
+_PIECE = 9216
+"""Numbers in a matrix from which on OpenBLAS shares a product with a vector among threads."""
+_EPS = np.float32(1e-5)
+_HEAD = 64
+"""Likeliest symbols that hold nearly every nucleus: only where they do not, all are added up."""
+_TOGETHER = 2 * GRAIN
+"""Positions beyond a window up to which rows look back together."""
+_HALF = "fbgemm_linear_fp16_weight_fp32_activation"
+
+
+def linear(weight: Tensor, bias: Tensor | None = None) -> Callable[[Floats], Floats]:
+    """(n, in) → (n, out) for a weight (out, in): packed where that loses nothing and the processor can, else in pieces.
+
+    Whichever it is, a row's numbers do not depend on the rows beside it, to the bit.
+    """
+    weight = weight.detach().cpu().float()
+    packed = _pack(weight)
+    multiply = Pieces(weight) if packed is None else Packed(packed)
+    if bias is None:
+        return multiply
+    added = bias.detach().cpu().float().numpy()
+    return lambda x: multiply(x) + added
+
+
+class Packed:
+    """16-bit weights in the order the kernel reads them (FBGEMM; Khudia et al., 2021): two to four times as fast as pieces.
+
+    Only weights that 16 bits hold are packed, as those of a checkpoint are; inputs and sums have 32 bits. It uses one thread.
+    """
+
+    def __init__(self, packed: Tensor) -> None:
+        self._packed, self._multiply = packed, getattr(torch, _HALF)
+
+    def __call__(self, x: Floats) -> Floats:
+        """(n, in) → (n, out)."""
+        out: Floats = self._multiply(torch.from_numpy(x), self._packed, None).numpy()
+        return out
+
+
+class Pieces:
+    """On any processor: pieces so small that BLAS multiplies each on the thread that asks.
+
+    Each row is multiplied by itself, since a product of matrices rounds otherwise than one of a matrix and a vector; piece
+    after piece, so that a piece stays in the cache for all rows.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        held = weight.numpy()
+        out, width = held.shape
+        count = next((k for k in range(1, out) if out % k == 0 and out // k * width < _PIECE), out)
+        self._pieces = np.ascontiguousarray(held).reshape(count, 1, out // count, width)
+        self._out = out
+
+    def __call__(self, x: Floats) -> Floats:
+        """(n, in) → (n, out)."""
+        made = np.matmul(self._pieces, x[:, :, None])
+        flat: Floats = (made if len(x) == 1 else made.swapaxes(0, 1)).reshape(len(x), self._out)
+        return flat
+
+
+def _pack(weight: Tensor) -> Tensor | None:
+    """None where 16 bits do not hold the weight, or torch was built without the kernel, or no longer has it."""
+    if not torch.equal(weight.half().float(), weight) or not hasattr(torch, _HALF):
+        return None
+    try:
+        with warnings.catch_warnings():
+            # It is said to go away some day; then the pieces are there.
+            warnings.filterwarnings("ignore", "fbgemm_.* is deprecated", UserWarning)
+            packed: Tensor = torch.fbgemm_pack_gemm_matrix_fp16(weight)
+            getattr(torch, _HALF)(weight.new_zeros(1, weight.shape[1]), packed, None)
+    except (RuntimeError, TypeError):  # an earlier torch wants a bias
+        return None
+    return packed
+
+
+class Norm:
+    """RMS norm of rows (n, width)."""
+
+    def __init__(self, norm: nn.RMSNorm) -> None:
+        self._weight = _array(norm.weight)
+
+    def __call__(self, x: Floats) -> Floats:
+        """(n, width) → the same."""
+        out: Floats = x / np.sqrt(np.einsum("ij,ij->i", x, x)[:, None] / x.shape[1] + _EPS) * self._weight
+        return out
+
+
+class Layer:
+    """One block of a stack; see transformer.Block."""
+
+    def __init__(self, block: Block, width: int) -> None:
+        self.heads, self.head = block.heads, width // block.heads
+        qkv = block.qkv.weight.detach().reshape(3, self.heads, self.head, width).clone()
+        # Rotary pairs beside each other, so that one complex product turns them; scores do not see the order.
+        pairs = np.arange(self.head).reshape(2, -1).T.ravel()
+        qkv[:2] = qkv[:2, :, pairs]
+        self._norm_attention, self._norm_mlp = Norm(block.norm_attention), Norm(block.norm_mlp)
+        self._qkv = linear(qkv.reshape(3 * width, width))
+        self._join = linear(block.join.weight)
+        self._gate_up = linear(block.gate_up.weight)
+        self._down = linear(block.down.weight)
+
+    def project(self, x: Floats, turn: NDArray[np.complex64]) -> tuple[Floats, Floats, Floats]:
+        """(n, width) and what `_turn` gives → queries, keys, values, each (n, heads, head)."""
+        made = self._qkv(self._norm_attention(x)).reshape(len(x), 3, self.heads, self.head)
+        turned = (made[:, :2].view(np.complex64) * turn).view(np.float32)
+        return turned[:, 0], turned[:, 1], made[:, 2]
+
+    def finish(self, x: Floats, attended: Floats) -> Floats:
+        """Adds attention (n, heads, head) and the MLP to x."""
+        x = x + self._join(attended.reshape(x.shape))
+        both = self._gate_up(self._norm_mlp(x))
+        hidden = both.shape[1] // 2
+        gate = both[:, :hidden]
+        out: Floats = x + self._down(gate / (1 + np.exp(-gate)) * both[:, hidden:])
+        return out
+
+
+def attend(query: Floats, keys: Floats, values: Floats) -> Floats:
+    """(…, heads, head) of one position, (…, heads, time, head) of what it sees → (…, heads, head)."""
+    scores = np.matmul(keys, query[..., None])[..., 0]
+    scores -= scores.max(-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(-1, keepdims=True)
+    out: Floats = np.matmul(scores[..., None, :], values)[..., 0, :]
+    return out
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The settings of a step's rows, as `pick` and `penalize` need them."""
+
+    inverse: Floats
+    """(n, 1) of temperature."""
+    top_p: Floats
+    """(n, 1); 0 where the likeliest is taken."""
+    penalty: Floats
+    """(n, 1, 1) logarithms."""
+    greedy: bool
+    """Whether all rows take the likeliest."""
+    open: bool
+    """Whether a row's nucleus may reach to what is impossible."""
+
+    @classmethod
+    def of(cls, settings: Sequence[Settings]) -> Self:
+        """Shapes as above."""
+        return cls(
+            np.array([[1 / max(s.temperature, 1e-3)] for s in settings], np.float32),
+            np.array([[s.top_p if s.temperature > 0 else 0.0] for s in settings], np.float32),
+            np.log([[[s.repetition_penalty]] for s in settings]).astype(np.float32),
+            all(s.temperature == 0 for s in settings),
+            any(s.top_p > 0.999 for s in settings),
+        )
+
+
+def pick(logits: Floats, choice: Choice, draws: Floats) -> NDArray[np.int64]:
+    """(n, symbols) and (n,) → (n,): what sampling.Sampler.pick does, by the same definition.
+
+    Raises:
+        EngineError: a number is not finite. Minus infinity is: what is impossible.
+    """
+    if choice.greedy:
+        _check(logits.max(-1))
+        best: NDArray[np.int64] = logits.argmax(-1)
+        return best
+    p = logits * choice.inverse
+    p -= p.max(-1, keepdims=True)
+    np.exp(p, out=p)
+    p /= p.sum(-1, keepdims=True)
+    falling = np.sort(p, axis=-1)[:, ::-1]
+    _check(falling[:, 0])
+    head = falling[:, :_HEAD]
+    total = head.cumsum(-1, dtype=np.float64)  # as torch adds
+    if (total[:, -1] - head[:, -1] < choice.top_p[:, 0]).any():  # a nucleus goes on
+        head, total = falling, falling.cumsum(-1, dtype=np.float64)
+    kept = np.count_nonzero(total - head < choice.top_p, -1)
+    if choice.open:
+        kept = np.minimum(kept, np.count_nonzero(head, -1))
+    last, every = kept.clip(min=1) - 1, np.arange(len(p))
+    rank = np.minimum(np.count_nonzero(total <= (draws * total[every, last])[:, None], -1), last)
+    chosen = head[every, rank][:, None]
+    equal = p == chosen
+    among = rank - np.count_nonzero(head > chosen, -1)
+    if among.any():  # among equals, the order of the symbols
+        return np.array([np.flatnonzero(row)[k] for row, k in zip(equal, among, strict=True)], np.int64)
+    first: NDArray[np.int64] = equal.argmax(-1)
+    return first
+
+
+def penalize(logits: Floats, recent: NDArray[np.int64], choice: Choice) -> Floats:
+    """(n, advances, codes) and (n, REPEAT_WINDOW), -1 for none → as logits: what sampling.Sampler.penalize does."""
+    log_p = logits - _logsumexp(logits.reshape(len(logits), -1))[..., None]
+    before = _logsumexp(log_p)
+    hit = np.zeros((len(logits), 1, logits.shape[2] + 1), np.float32)  # none is the last
+    hit[np.arange(len(logits))[:, None], 0, recent] = 1
+    log_p -= choice.penalty * hit[..., :-1]
+    log_p += before - _logsumexp(log_p)
+    return log_p
+
+
+class NumpyStep:
+    """One frame of several rows. The slow stack's cache is shared with the runner."""
+
+    def __init__(self, model: LM, cache: KVCache) -> None:
+        self._config, self._cache = model.config, cache
+        self._keys, self._values = cache.keys.numpy(), cache.values.numpy()
+        self._slow, self._slow_norm = _layers(model.slow), Norm(model.slow.norm)
+        self._depth, self._depth_norm = _layers(model.depth), Norm(model.depth.norm)
+        tables = [_array(table.weight) for table in _tables(model.frame)]
+        self._frame, sizes = np.concatenate(tables), [len(table) for table in tables]
+        self._frame_from = np.cumsum([0, *sizes[:-1]])
+        self._begin, self._dwell = _array(model.begin), _array(model.dwell.weight)
+        self._first = linear(model.first.weight)
+        self._enter = linear(model.enter_depth.weight, model.enter_depth.bias)
+        self._codes = [_array(table.weight) for table in _tables(model.codes)]
+        self._others = [linear(head.weight) for head in _heads(model.others)]
+        self._depth_turns = [_turn(np.array([i], np.float32), self._depth[0].head) for i in range(len(self._others))]
+
+    def step(self, states: list[PointerRow], draws: list[Tensor]) -> tuple[Tensor, list[int]]:
+        """See step.Step."""
+        with np.errstate(all="ignore"):
+            choice, chance = Choice.of([s.settings for s in states]), np.stack([d.numpy() for d in draws])
+            hidden = self._slow_norm(self._extend(self._inputs(states), [s.row for s in states]))
+            raw = self._first(hidden).reshape(len(states), self._config.advances, -1)
+            _check(raw.sum())
+            logits = penalize(raw, np.array([s.recent for s in states]), choice)
+            for row, state in zip(logits, states, strict=True):
+                if state.dwell + 1 >= self._config.dwell:
+                    row[0] = -np.inf
+            moves, first = np.divmod(pick(logits.reshape(len(logits), -1), choice, chance[:, 0]), raw.shape[2])
+            codes = self._down_the_frame(first, self._enter(hidden), choice, chance)
+            return torch.from_numpy(codes), moves.tolist()
+
+    def _inputs(self, states: list[PointerRow]) -> Floats:
+        """What the slow stack receives, (n, width): see LM.step_input."""
+        made = np.stack([text.numpy() + voice.numpy() for text, voice in (s.inputs for s in states)])
+        made += self._dwell[[min(s.dwell, DWELL_STEPS - 1) for s in states]]
+        for i, state in enumerate(states):
+            before = state.before
+            made[i] += self._begin if before is None else self._frame[before.numpy() + self._frame_from].sum(0)
+        return made
+
+    def _extend(self, x: Floats, rows: list[int]) -> Floats:
+        """One more position of each row, before the last norm."""
+        cache = self._cache
+        for row in rows:
+            cache.make_room(row, 1)
+        places = np.array([cache.lengths[row] for row in rows])
+        turn = _turn(np.array([cache.position(row) for row in rows], np.float32), self._slow[0].head)
+        pasts = _pasts(np.array(rows), places, cache.window)
+        attended = np.empty((len(rows), self._slow[0].heads, self._slow[0].head), np.float32)
+        for layer, keys, values in zip(self._slow, self._keys, self._values, strict=True):
+            query, key, value = layer.project(x, turn)
+            keys[rows, :, places], values[rows, :, places] = key, value
+            for past in pasts:
+                attended[past.which] = past.attend(query[past.which], keys, values)
+            x = layer.finish(x, attended)
+        for row in rows:
+            cache.lengths[row] += 1
+        return x
+
+    def _down_the_frame(
+        self, first: NDArray[np.int64], given: Floats, choice: Choice, chance: Floats
+    ) -> NDArray[np.int64]:
+        """The codebooks after the first, each from those before it: (n, codebooks)."""
+        chosen, steps, layer = [first], len(self._others), self._depth[0]
+        keys = np.empty((len(self._depth), len(first), layer.heads, steps, layer.head), np.float32)
+        values = np.empty_like(keys)
+        for i, head in enumerate(self._others):
+            x = self._codes[i][chosen[-1]]
+            if i == 0:
+                x = x + given
+            for layer, k, v in zip(self._depth, keys, values, strict=True):
+                query, k[:, :, i], v[:, :, i] = layer.project(x, self._depth_turns[i])
+                x = layer.finish(x, attend(query, k[:, :, : i + 1], v[:, :, : i + 1]))
+            logits = head(self._depth_norm(x))
+            _check(logits.sum())
+            chosen.append(pick(logits, choice, chance[:, i + 1]))
+        return np.stack(chosen, axis=1)
+
+
+@dataclass(frozen=True)
+class Past:
+    """Which positions some rows of the cache look back at, together."""
+
+    which: NDArray[np.int64]
+    """(n,) places of these rows in the batch, in the cache's order."""
+    rows: slice
+    """Of the cache: theirs, and those between them."""
+    at: NDArray[np.int64]
+    """(n,) their places in `rows`."""
+    seen: slice
+    """Positions that any of them sees."""
+    hidden: Floats
+    """(rows, 1, positions) 0 for what a row sees, minus infinity for the rest."""
+
+    def attend(self, query: Floats, keys: Floats, values: Floats) -> Floats:
+        """(n, heads, head) and a layer's cache (rows, heads, room, head) → (n, heads, head).
+
+        Not by BLAS: how that groups a sum depends on how many positions stand beside it, on some processors.
+        """
+        keys, values = keys[self.rows, :, self.seen], values[self.rows, :, self.seen]
+        count, heads, _, head = keys.shape
+        asked = np.zeros((count, heads, head), np.float32)
+        asked[self.at] = query
+        scores = np.einsum("rhtd,rhd->rht", keys, asked)
+        scores += self.hidden
+        scores -= scores.max(-1, keepdims=True)
+        np.exp(scores, out=scores)
+        # Grain after grain, so that zeros before and after change nothing.
+        scores /= scores.reshape(count, heads, -1, GRAIN).sum(2).sum(-1, keepdims=True)
+        out: Floats = np.einsum("rht,rhtd->rhd", scores, values)[self.at]
+        return out
+
+
+def _pasts(rows: NDArray[np.int64], places: NDArray[np.int64], window: int) -> list[Past]:
+    """All rows together where they are at about the same place, else each alone.
+
+    The numbers are the same: what a row does not see counts for nothing, and positions come by whole grains.
+    """
+    from_, to = np.maximum(0, places + 1 - window) // GRAIN * GRAIN, -(-(places + 1) // GRAIN) * GRAIN
+    order = np.argsort(rows)
+    together = to.max() - from_.min() <= window + _TOGETHER
+    groups = [order] if together else [order[i : i + 1] for i in range(len(order))]
+    made = []
+    for which in groups:
+        first, last = rows[which[0]], rows[which[-1]] + 1
+        at, seen = rows[which] - first, slice(from_[which].min(), to[which].max())
+        time = np.arange(seen.start, seen.stop)
+        hidden = np.zeros((last - first, 1, len(time)), np.float32)
+        here = places[which, None]
+        hidden[at, 0] = np.where((time <= here) & (time > here - window), 0, -np.inf)
+        made.append(Past(which, slice(first, last), at, seen, hidden))
+    return made
+
+
+def _array(weight: Tensor) -> Floats:
+    out: Floats = weight.detach().cpu().numpy()
+    return out
+
+
+def _layers(stack: Stack) -> list[Layer]:
+    return [Layer(block, stack.config.width) for block in stack.blocks]
+
+
+def _tables(modules: Any) -> list[nn.Embedding]:
+    return list(modules)
+
+
+def _heads(modules: Any) -> list[nn.Linear]:
+    return list(modules)
+
+
+def _turn(positions: Floats, head: int) -> NDArray[np.complex64]:
+    """(n,) → (n, 2, 1, head / 2): what turns a pair of queries, with attention's scale, and of keys to its position."""
+    frequencies = (10_000.0 ** (-np.arange(0, head, 2, dtype=np.float32) / head)).astype(np.float32)
+    angles = positions[:, None, None] * frequencies
+    turn = np.cos(angles) + np.complex64(1j) * np.sin(angles)
+    out: NDArray[np.complex64] = np.stack([turn * np.float32(head**-0.5), turn], axis=1)
+    return out
+
+
+def _logsumexp(x: Floats) -> Floats:
+    """Over the last axis, which stays."""
+    top = x.max(-1, keepdims=True)
+    out: Floats = top + np.log(np.exp(x - top).sum(-1, keepdims=True))
+    return out
+
+
+def _check(numbers: Floats | np.floating[Any]) -> None:
+    if not np.isfinite(numbers).all():
+        raise EngineError("the language model's numbers are not finite; the weights may be damaged")

@@ -1,0 +1,335 @@
+"""Speakers of the embedded family: from reference audio to what the language model is given, and how near the result is.
+
+A speaker is statistics of the codec's latents over a recording: see `lm.speaker_statistics`. The model learned from some
+hundreds of speakers; given one that it never heard, it may be off by a semitone or two, and always in the same way. So it
+says a few sentences, these are measured by the same statistics as the reference, and part of the difference is given back
+(docs/decisions/2026-11-21-clones.md). Of a reference over a telephone, what the telephone did is taken away first: the
+model's sentences are encoded once as they are and once over the same band, and the difference is the telephone's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from voicelab.audio.samples import resample
+from voicelab.audio.sandbox import decode_apart
+from voicelab.engine.core.scheduler import Scheduler
+from voicelab.engine.core.sequence import Sequence as SpokenSequence
+from voicelab.engine.core.threads import DecodingThread, Memo
+from voicelab.engine.family import Samples, Settings
+from voicelab.engine.pointer.codec import Codec
+from voicelab.engine.pointer.lm import STATISTICS, speaker_statistics
+from voicelab.engine.text.phones import Phonemes
+from voicelab.errors import AudioError, RequestInvalid
+from voicelab.schema import ReferenceAudio
+
+LEVEL = 0.07
+"""RMS of the speech that the codec was trained on."""
+SHORTEST = 0.5
+"""Seconds of sound below which a reference says nothing about a speaker."""
+FOLLOWED = 0.88
+"""Shares below this are outside what the voice can follow: see `share_kept`, and docs/decisions/2026-11-21-clones.md."""
+SENTENCES = (
+    "The old clock in the hall strikes nine before the children wake up.",
+    "She bought fresh bread, a jar of honey, and two ripe pears.",
+    "Why should anyone choose the longer road through the valley?",
+    "A thin layer of ice covered the pond, yet nobody slipped.",
+    "Our neighbour plays the violin whenever the weather is dull.",
+    "Judge the picture by its colours, not by the size of its frame.",
+    "They watched five yellow boats leave the harbour at noon.",
+    "Thank you for showing us how the machine was built.",
+)
+"""Of no test set; together they hold every English phone but those of "boy" and "measure"."""
+SHARE = 0.6
+"""How much of the difference is given back: more of it follows the chance of eight sentences."""
+_SILENT = 0.01
+_MARGIN_S = 0.15
+_SHORT_S = 3.0
+_REMEMBERED = 32
+_LONGEST = 160
+"""Frames of a sentence (7 s): twice what it needs."""
+_TELEPHONE_HZ = 4000.0
+_DARK_DB = -50.0
+_BEYOND = 1e-4
+"""Share of the power below a band, and as much above it: what 8 bits of mu-law add there is less."""
+
+
+@dataclass(frozen=True)
+class TelephoneBand:
+    """What a telephone left of speech, in whole Hz."""
+
+    low: float
+    high: float
+
+
+def telephone_band(samples: Samples, rate: int) -> TelephoneBand | None:
+    """The band of a mono recording over a telephone; None for one with more than -50 dB of its power above 4 kHz."""
+    power: NDArray[np.float64] = np.abs(np.fft.rfft(samples.astype(np.float64))) ** 2
+    hertz = np.fft.rfftfreq(samples.size, 1 / rate)
+    narrow = hertz <= _TELEPHONE_HZ
+    below = float(power[narrow].sum())
+    if below <= 0 or float(power[~narrow].sum()) > below * 10 ** (_DARK_DB / 10):
+        return None
+    share = power[narrow].cumsum() / below
+    edges = hertz[np.searchsorted(share, (_BEYOND, 1 - _BEYOND))]
+    return TelephoneBand(*(float(round(edge)) for edge in edges))
+
+
+def limit_band(samples: Samples, rate: int, band: TelephoneBand) -> Samples:
+    """The same speech with nothing outside the band."""
+    spectrum, hertz = np.fft.rfft(samples), np.fft.rfftfreq(samples.size, 1 / rate)
+    spectrum[(hertz < band.low) | (hertz > band.high)] = 0
+    return np.fft.irfft(spectrum, samples.size).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class SpeakerProfile:
+    """Who is to speak, measured from recordings."""
+
+    statistics: Tensor
+    """(STATISTICS * latent,), on the CPU: see lm.speaker_statistics."""
+    band: TelephoneBand | None = None
+    """What was left of the speech, where all of it came over a telephone."""
+    trained: bool = False
+    """Whether it is a speaker of the training, whom the model knows."""
+
+    def to_bytes(self) -> bytes:
+        """The statistics and the edges of the band, 0 and 0 for none, as little-endian floats."""
+        edges = (self.band.low, self.band.high) if self.band else (0.0, 0.0)
+        return np.concatenate([self.statistics.numpy(), edges]).astype("<f4").tobytes()
+
+    @classmethod
+    def from_bytes(cls, packed: bytes, width: int) -> SpeakerProfile | None:
+        """What `to_bytes` wrote of `width` statistics; None for bytes of another length."""
+        if len(packed) != 4 * (width + 2):
+            return None
+        values = np.frombuffer(packed, "<f4").astype(np.float32)
+        low, high = map(float, values[-2:])
+        return cls(torch.from_numpy(values[:-2]), TelephoneBand(low, high) if high else None)
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    """What the codec made of a reference."""
+
+    latents: Tensor
+    """(n, latent), quantized."""
+    band: TelephoneBand | None
+    doubts: tuple[str, ...]
+
+
+class References:
+    """Makes speakers of references, and keeps the latest: a voice used again costs no encoding."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._encoded: Memo[_Encoded] = Memo(_REMEMBERED)
+
+    def speaker(self, references: Sequence[ReferenceAudio]) -> SpeakerProfile:
+        """The speaker of all references together, in whatever order.
+
+        Raises:
+            RequestInvalid: a reference is no audio, or holds no sound; the field is named with its position.
+        """
+        pairs = zip(references, self._all(references), strict=True)
+        ordered = [encoded for _, encoded in sorted(pairs, key=lambda pair: hashlib.sha256(pair[0].audio).digest())]
+        statistics = speaker_statistics(torch.cat([encoded.latents for encoded in ordered]))
+        bands = [encoded.band for encoded in ordered if encoded.band is not None]
+        if len(bands) < len(ordered):
+            return SpeakerProfile(statistics)
+        return SpeakerProfile(
+            statistics, TelephoneBand(min(band.low for band in bands), max(band.high for band in bands))
+        )
+
+    def doubts(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
+        """What a listener should know of references that the voice cannot follow well, in sentences. Raises as `speaker`."""
+        return tuple(
+            f"reference {i + 1}: {doubt}" for i, encoded in enumerate(self._all(references)) for doubt in encoded.doubts
+        )
+
+    def _all(self, references: Sequence[ReferenceAudio]) -> list[_Encoded]:
+        encoded = []
+        for i, reference in enumerate(references):
+            key = hashlib.sha256(reference.audio).hexdigest()
+            try:
+                encoded.append(self._encoded.get(key, partial(self._encode, reference.audio)))
+            except AudioError as error:
+                raise RequestInvalid.of(f"references.{i}.audio", str(error)) from error
+        return encoded
+
+    def _encode(self, audio: bytes) -> _Encoded:
+        rate = self._codec.config.sample_rate
+        samples = level(resample(*decode_apart(audio), rate), rate)  # the bytes may come from anybody
+        latents, quantized = encode_speech(self._codec, samples)
+        band = telephone_band(samples, rate)
+        share = share_kept(latents, quantized)
+        return _Encoded(quantized, band, doubts(samples.size / rate, share, narrow=band is not None))
+
+
+def encode_speech(codec: Codec, samples: Samples) -> tuple[Tensor, Tensor]:
+    """Speech at the codec's rate and `LEVEL` → its latents (n, latent), and the same as the codes hold them, on the CPU."""
+    device = codec.decoder.leave.weight.device
+    latents = codec.latents(torch.from_numpy(samples).to(device)[None])
+    quantized = codec.quantizer.decode(codec.quantizer.encode(latents))
+    return latents[0].cpu(), quantized[0].cpu()
+
+
+def level(samples: Samples, rate: int) -> Samples:
+    """Speech without the silence around it, at the level the codec knows.
+
+    Raises:
+        AudioError: there is no sound in it, or less than `SHORTEST` seconds.
+    """
+    samples = samples - samples.mean(dtype=np.float64).astype(np.float32) if samples.size else samples
+    peak = float(np.abs(samples).max(initial=0.0))
+    if peak < 1e-3:
+        raise AudioError("the reference is silent")
+    loud = np.flatnonzero(np.abs(samples) > peak * 0.05)
+    if loud[-1] + 1 - loud[0] < int(SHORTEST * rate):
+        raise AudioError(f"the reference has less than {SHORTEST} s of sound")
+    margin = int(_MARGIN_S * rate)
+    samples = samples[max(0, loud[0] - margin) : loud[-1] + margin]
+    active = samples[np.abs(samples) > max(_SILENT * peak, 1e-4)]
+    rms = float(np.sqrt(np.mean(np.square(active))))
+    levelled: Samples = np.clip(samples * (LEVEL / rms), -1.0, 1.0).astype(np.float32)
+    return levelled
+
+
+def share_kept(latents: Tensor, quantized: Tensor) -> float:
+    """The share of a recording that the codebooks hold: 1 for what they were made for, 0 or less for what they do not know.
+
+    One minus the energy of the difference over the energy of the latents around their mean; no unit. Speech of speakers like
+    those of the training keeps .91 to .97, and so it does over a telephone or under noise, since the encoder hears through
+    them; people keep .89 to .94, white noise alone .83, chords and tones less than nothing.
+
+    Args:
+        latents: (n, latent) what the codec's encoder makes of the recording.
+        quantized: (n, latent) the same as the codes hold it.
+    """
+    spread = float((latents - latents.mean(0)).square().sum())
+    lost = float((latents - quantized).square().sum())
+    return 1.0 - lost / spread if spread > 0 else 0.0
+
+
+def doubts(seconds: float, share: float, *, narrow: bool) -> tuple[str, ...]:
+    """What stands in the way of following a reference, in phrases; nothing when all is well.
+
+    Args:
+        seconds: how long the recording lasts.
+        share: see `share_kept`.
+        narrow: whether it came over a telephone.
+    """
+    phrases = []
+    if seconds < _SHORT_S:
+        phrases.append(f"it lasts {seconds:.1f} s, and a voice takes at least {_SHORT_S:g} s")
+    if narrow:
+        phrases.append("it has nothing above 4 kHz, as over a telephone: what is above is guessed")
+    if share < FOLLOWED:
+        phrases.append(
+            f"no speech, or a sound that the voice cannot follow: of it, the voice keeps {max(0.0, share):.0%}"
+        )
+    return tuple(phrases)
+
+
+def similarity(one: Tensor, other: Tensor, voices: Tensor) -> float:
+    """How near two speakers are: 1 for the same, 0 for as far apart as two voices of the checkpoint are on average.
+
+    One minus their distance, as the language model sees speakers, over the mean distance between the checkpoint's voices; no
+    unit, at most 1, below 0 for those further apart than voices usually are. Two texts of one speaker are some way below 1
+    too, the more so the shorter they are: .67 to .84 for 3 s, .78 to .88 for 9 s. Others had 0 on average, .75 at most.
+
+    Args:
+        one: (width,) a speaker, as `LM.encode_speaker` makes it of its statistics.
+        other: the same of the other.
+        voices: (voices, width) those of the checkpoint; at least two that differ, or the answer is 0.
+    """
+    usual = float(torch.pdist(voices.float()).mean()) if len(voices) > 1 else 0.0
+    return 1.0 - float((one - other).norm()) / usual if usual > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class SpeakerFit:
+    """A speaker, and what to give the model so that it comes near; each (STATISTICS * latent,), on the CPU."""
+
+    target: Tensor
+    """What speech of the speaker is like; without a telephone's part in it."""
+    conditioning: Tensor
+    """What the model is given, that it may sound so."""
+
+
+class SpeakerFitter:
+    """Fits speakers to a language model, and keeps the latest.
+
+    Args:
+        codec: the checkpoint's.
+        read: makes phones of a sentence.
+    """
+
+    def __init__(self, codec: Codec, read: Callable[[str], Phonemes]) -> None:
+        self._codec, self._read = codec, read
+        self._fits: Memo[SpeakerFit] = Memo(_REMEMBERED)
+
+    def fit(self, speaker: SpeakerProfile, scheduler: Scheduler, decoding: DecodingThread) -> SpeakerFit:
+        """The fit to the model behind the scheduler; the same for the same weights.
+
+        Raises:
+            EngineError: the engine is closed, or failed.
+        """
+        if speaker.trained:
+            return SpeakerFit(speaker.statistics, speaker.statistics)
+        key = (scheduler, speaker.statistics.numpy().tobytes(), speaker.band)
+        return self._fits.get(key, partial(self._fit, speaker, scheduler, decoding))
+
+    def _fit(self, speaker: SpeakerProfile, scheduler: Scheduler, decoding: DecodingThread) -> SpeakerFit:
+        target = self._without_telephone(speaker, scheduler, decoding)
+        difference = target - self._statistics(self._say(target, scheduler))
+        return SpeakerFit(target, _valid(target + SHARE * difference))
+
+    def _without_telephone(self, speaker: SpeakerProfile, scheduler: Scheduler, decoding: DecodingThread) -> Tensor:
+        """The statistics without what a telephone adds to those of the same model's speech."""
+        if speaker.band is None:
+            return speaker.statistics
+        codes = self._say(speaker.statistics, scheduler)
+        try:
+            narrow = decoding.do(partial(self._over_telephone, codes, speaker.band), len(codes))
+        except AudioError:  # it says nothing that can be heard over it
+            return speaker.statistics
+        return _valid(speaker.statistics - (narrow - self._statistics(codes)))
+
+    def _say(self, conditioning: Tensor, scheduler: Scheduler) -> Tensor:
+        """The codes (n, codebooks) of all sentences, said side by side, one after the other."""
+        sequences = []
+        for seed, text in enumerate(SENTENCES):
+            sequence = SpokenSequence(SpeakerFit(conditioning, conditioning), Settings(), seed, _LONGEST)
+            sequence.wake_at = _LONGEST
+            sequence.add(self._read(text))
+            sequence.finish()
+            sequences.append(sequence)
+        scheduler.submit(*sequences)
+        frames = [frame.codes for sequence in sequences for frame in sequence.frames() if frame.codes is not None]
+        return torch.stack(frames).to(self._codec.quantizer.tables[0].device)
+
+    def _statistics(self, codes: Tensor) -> Tensor:
+        return speaker_statistics(self._codec.quantizer.decode(codes).cpu())
+
+    def _over_telephone(self, codes: Tensor, band: TelephoneBand) -> Tensor:
+        """The statistics of the codes' sound, encoded again over a band."""
+        rate = self._codec.config.sample_rate
+        samples = limit_band(self._codec.decode(codes[None])[0].cpu().numpy(), rate, band)
+        return speaker_statistics(encode_speech(self._codec, level(samples, rate))[1])
+
+
+def _valid(statistics: Tensor) -> Tensor:
+    """Deviations and changes are not negative."""
+    means, rest = statistics.split(
+        [statistics.numel() // STATISTICS, statistics.numel() - statistics.numel() // STATISTICS]
+    )
+    return torch.cat([means, rest.clamp(min=0)])

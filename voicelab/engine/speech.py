@@ -1,0 +1,237 @@
+"""One request being spoken: segments to sequences, frames from the scheduler to audio, words and notes at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from voicelab.audio.clip import WordTime
+from voicelab.engine.core.scheduler import Scheduler
+from voicelab.engine.core.sequence import Frame, Group, Sequence
+from voicelab.engine.core.threads import DecodingThread
+from voicelab.engine.family import Family, Piece, Samples, Segment, Settings
+from voicelab.errors import EngineError, RequestInvalid
+from voicelab.schema import Latency, TTSRequest
+
+PIECES: dict[Latency, tuple[int, ...]] = {"low": (*[1] * 8, 2), "balanced": (8,), "normal": (24,)}
+"""Frames decoded at once, piece after piece; the last goes on. What is said does not depend on it, only when it is heard.
+
+No piece is longer than the first, or not before enough has come: none is late where speech is made faster than it is heard.
+"""
+BATCH = 8
+"""Segments that are spoken side by side when each is to be independent of those before it."""
+_QUIET = 5e-3
+"""Peak of the codec's output below which a segment is no speech: the codec speaks at peaks of 0.2 and more."""
+_FADE_S = 0.008
+"""Over which speech that is cut in the middle of a sound goes to zero, so that it ends without a click."""
+
+
+@dataclass(frozen=True)
+class EngineParts:
+    """What the requests of one model share."""
+
+    family: Family
+    scheduler: Scheduler
+    decoding: DecodingThread
+
+
+class Speech:
+    """A request on its way to audio. Iterate over `audio` once, then read `words` and `notes`."""
+
+    def __init__(self, parts: EngineParts, request: TTSRequest, voice: Callable[[], Any], seed: int) -> None:
+        """Begins at once. `voice` gives what the family's runner takes, and is called when the text is known to hold words.
+
+        Raises:
+            RequestInvalid: there is nothing in the text that can be spoken.
+            MissingExtra: reading the text needs what is not installed.
+        """
+        self._parts, self._request, self._seed = parts, request, seed
+        self._codec = parts.decoding.decoding
+        self._batch = min(BATCH, parts.scheduler.rows)
+        self._notes = list(parts.family.notes(request))
+        segments = parts.family.read(request)
+        first = next(segments, None)
+        if first is None:
+            raise RequestInvalid.of("text", "there is no word in the text that can be spoken")
+        self._unsubmitted = chain((first,), segments)
+        self._voice = voice()
+        self._segments: list[Segment] = []
+        self._sequences: list[Sequence] = []
+        self._word_frames: list[tuple[str, int, int]] = []
+        self._codes: list[Tensor] = []
+        self._cancelled = False
+        self._submit()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out, or cut, or had no effect."""
+        return tuple(dict.fromkeys([*self._notes, *self._without_effect()]))
+
+    @property
+    def words(self) -> tuple[WordTime, ...]:
+        """Each word as it was read, and when it was said; none where the family does not know."""
+        step = self._codec.hop / self._codec.sample_rate
+        return tuple(WordTime(text, first * step, last * step) for text, first, last in self._word_frames)
+
+    @property
+    def codes(self) -> Tensor:
+        """(frames, codebooks) of what was said. Raises EngineError: nothing was said yet."""
+        if not self._codes:
+            raise EngineError("nothing was said yet")
+        return torch.stack(self._codes)
+
+    def cancel(self) -> None:
+        """Stops the work; what is still read of it raises Cancelled."""
+        self._cancelled = True
+        for sequence in tuple(self._sequences):
+            sequence.cancel()
+        self._parts.scheduler.poke()
+
+    def audio(self) -> Iterator[Samples]:
+        """Mono samples at the codec's rate, as they come."""
+        sizes = iter(PIECES[self._request.latency])
+        size = next(sizes)
+        for offset, sequence in self._streams():
+            stream, loudest, length, begun = self._codec.open(), 0.0, 0, len(self._codes)
+            waiting: list[Tensor] = []
+            self._cut, sequence.wake_at = False, size
+            try:
+                for frame in self._follow(sequence, offset):
+                    waiting.append(frame)
+                    if len(waiting) == size:
+                        samples = self._decode(stream, waiting)
+                        loudest, length = max(loudest, _peak(samples)), length + samples.size
+                        yield samples
+                        waiting, size = [], next(sizes, size)
+                        sequence.wake_at = len(self._codes) - begun + size
+                samples = self._decode(stream, waiting, last=True)
+            finally:
+                self._codec.close(stream)
+            if max(loudest, _peak(samples)) < _QUIET and not self._cut:
+                raise EngineError("the voice made nothing but silence of this text; please report the text")
+            if length + samples.size != (len(self._codes) - begun) * self._codec.hop:
+                raise EngineError("the codec made more or less audio than its codes stand for")
+            yield self._faded(samples) if self._cut else samples
+
+    def _streams(self) -> Iterator[tuple[int, Sequence]]:
+        """The sequences in order, each with the number of its first segment; the engine is one batch ahead."""
+        apart = not self._request.condition_on_previous_chunks
+        for offset, sequence in enumerate(self._sequences):  # a list that grows meanwhile
+            if apart and offset % self._batch == 0:
+                self._submit()
+            yield offset, sequence
+
+    def _decode(self, stream: Any, frames: list[Tensor], last: bool = False) -> Samples:
+        codes = torch.stack(frames) if frames else torch.zeros(0, self._codec.codebooks, dtype=torch.int64)
+        return self._parts.decoding.feed(Piece(stream, codes, last))
+
+    def _faded(self, samples: Samples) -> Samples:
+        """The end of speech that was cut."""
+        size = min(samples.size, round(_FADE_S * self._codec.sample_rate))
+        fade = np.cos(np.linspace(0, np.pi / 2, size, dtype=np.float32)) ** 2
+        return np.concatenate((samples[: samples.size - size], samples[samples.size - size :] * fade))
+
+    def _follow(self, sequence: Sequence, offset: int) -> Iterator[Tensor]:
+        """Codes of a sequence's frames; meanwhile gives it the next segment, and notes words and endings."""
+        begun, ended = -1, -1
+        for frame in sequence.frames():
+            if frame.segment != begun:
+                begun = frame.segment
+                self._feed(sequence)
+                self._word_at = {
+                    position: w
+                    for w, (_, a, b) in enumerate(self._segments[offset + begun].words)
+                    for position in range(a, b)
+                }
+                self._word = -1
+            if frame.codes is None:
+                ended = frame.segment
+                self._end(frame, offset)
+            else:
+                self._place_word(frame, offset)
+                self._codes.append(frame.codes)
+                yield frame.codes
+        if ended < 0 or begun > ended:
+            raise EngineError("the speech broke off before the end of the text")
+
+    def _submit(self) -> None:
+        """Gives the engine segments, if there are any left: one that others will follow, or a batch of them."""
+        request = self._request
+        apart = not request.condition_on_previous_chunks
+        batch = list(islice(self._unsubmitted, self._batch if apart else 1))
+        if not batch:
+            return
+        settings = Settings(request.temperature, request.top_p, request.repetition_penalty)
+        group = Group(len(batch), request.early_stop_threshold) if apart else None
+        sequences = []
+        for number, segment in enumerate(batch, start=len(self._sequences)):
+            seed = _seed(self._seed, number)
+            sequences.append(Sequence(self._voice, settings, seed, request.max_new_tokens, group))
+            sequences[-1].add(segment)
+            if apart:
+                sequences[-1].finish()
+        self._segments.extend(batch)
+        self._sequences.extend(sequences)
+        self._parts.scheduler.submit(*sequences)
+        if self._cancelled:  # meanwhile, by another thread
+            self.cancel()
+
+    def _feed(self, sequence: Sequence) -> None:
+        """One segment ahead of what is spoken: long texts are read as they are listened to."""
+        if not self._request.condition_on_previous_chunks:
+            return
+        following = next(self._unsubmitted, None)
+        if following is None:
+            sequence.finish()
+        else:
+            self._segments.append(following)
+            sequence.add(following)
+        self._parts.scheduler.poke()
+
+    def _place_word(self, frame: Frame, offset: int) -> None:
+        word = self._word_at.get(frame.position, -1)
+        if word < 0:
+            return
+        if word != self._word:
+            self._word_frames.append(
+                (self._segments[offset + frame.segment].words[word][0], len(self._codes), len(self._codes) + 1)
+            )
+            self._word = word
+        else:
+            text, first, _ = self._word_frames[-1]
+            self._word_frames[-1] = (text, first, len(self._codes) + 1)
+
+    def _end(self, frame: Frame, offset: int) -> None:
+        limits = {"max_new_tokens": self._request.max_new_tokens, "early_stop": self._request.early_stop_threshold}
+        if frame.ending in limits:
+            self._cut = True
+            name = "early_stop_threshold" if frame.ending == "early_stop" else frame.ending
+            self._notes.append(f"segment {offset + frame.segment + 1} was cut off by {name}={limits[frame.ending]:g}")
+
+    def _without_effect(self) -> Iterator[str]:
+        request = self._request
+        if request.early_stop_threshold < 1:
+            what = f"early_stop_threshold={request.early_stop_threshold:g} had nothing to stop"
+            if request.condition_on_previous_chunks:
+                yield f"{what}: condition_on_previous_chunks lets segments follow each other, not run together as a batch"
+            elif len(self._segments) == 1:
+                yield f"{what}: the text is one segment"
+
+
+def _seed(seed: int, sequence: int) -> int:
+    """Independent randomness for each sequence of a request; torch's CPU generator looks at 32 bits only, so mixed."""
+    return int(np.random.SeedSequence((seed, sequence)).generate_state(1)[0])
+
+
+def _peak(samples: Samples) -> float:
+    peak = float(np.abs(samples).max(initial=0.0))
+    if not math.isfinite(peak):
+        raise EngineError("the codec's numbers are not finite; the weights may be damaged")
+    return peak
