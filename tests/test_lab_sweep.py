@@ -13,8 +13,7 @@ from tests.tones import ToneBackend
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.recording import RecordingBackend
-from voicelab.lab import Lab, connect
-from voicelab.opening import Opening
+from voicelab.lab import BackendFactory, Lab, connect
 from voicelab.schema import ProsodyControl, ReferenceAudio
 from voicelab.service.keys import KeyStore
 from voicelab.service.run import running
@@ -95,12 +94,12 @@ def test_other_processes_open_the_service_again(tmp_path: Path, monkeypatch: pyt
         secret = keys.create("sweep").secret
         monkeypatch.setenv("VOICELAB_API_KEY", secret)
         with connect(url) as lab, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            assert lab.opening == Opening(url)
-            assert secret.encode() not in pickle.dumps(lab.opening)
+            assert lab.factory == BackendFactory(url)
+            assert secret.encode() not in pickle.dumps(lab.factory)
             sweep = lab.sweep("One.", temperature=[0, 1], cache=Cache(tmp_path / "cache"))
             made = sweep.run(executor=pool)
             assert (made.state, len(made.takes)) == ("done", 2), made.failures
-            assert lab.with_defaults(top_p=0.5).opening == lab.opening
+            assert lab.with_defaults(top_p=0.5).factory == lab.factory
 
 
 def test_other_processes_open_a_recording_again(tmp_path: Path) -> None:
@@ -110,7 +109,7 @@ def test_other_processes_open_a_recording_again(tmp_path: Path) -> None:
         connect(replay=tmp_path / "recording") as lab,
         ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool,
     ):
-        assert lab.opening == Opening(replay=tmp_path / "recording")
+        assert lab.factory == BackendFactory(replay=tmp_path / "recording")
         sweep = lab.sweep("One.", temperature=[0, 1], repeats=2, cache=Cache(tmp_path / "second"))
         made = sweep.run(executor=pool)
         assert made.state == "done", made.failures

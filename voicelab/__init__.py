@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from voicelab.experiments.listening.results import analyse
     from voicelab.experiments.listening.votes import Ballot
     from voicelab.experiments.manifest import Manifest, load
-    from voicelab.experiments.metrics import measure, measure_rows
+    from voicelab.experiments.metrics.measure import measure, measure_rows
     from voicelab.experiments.recording import RecordingBackend, ReplayBackend
-    from voicelab.experiments.statistics import effects
+    from voicelab.experiments.statistics.effects import effects
     from voicelab.experiments.sweeps.axes import Axis
     from voicelab.experiments.sweeps.budget import Budget
     from voicelab.experiments.sweeps.result import SweepResult
@@ -200,5 +200,6 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(ipython: object) -> None:
     """Give IPython the magics ``%speak`` and ``%%speak``: what ``%load_ext voicelab`` calls."""
-    # By name: nothing that this package holds may import what is above it, this file included.
-    import_module("voicelab.views.notebook").register(ipython, import_module("voicelab.lab").connect)
+    from voicelab.display import magics_view
+
+    magics_view()(ipython)

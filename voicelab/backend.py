@@ -17,8 +17,8 @@ from typing import Any, Literal, Protocol, Self, runtime_checkable
 from voicelab.audio.clip import Clip, Samples, WordTime
 from voicelab.audio.formats import StreamDecoder, header_bytes
 from voicelab.call import Call, VoicePreset
+from voicelab.display import bundle, capabilities_view
 from voicelab.errors import AudioError, Cancelled, FieldError, RequestInvalid
-from voicelab.outputs import bundle
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
 from voicelab.take import Take, Timing
 
@@ -32,8 +32,11 @@ __all__ = [
     "StreamSummary",
     "VoiceHost",
     "VoicePreset",
+    "VoiceStoreBackend",
     "check_seed_support",
     "check_text_length",
+    "delete_voice",
+    "list_voices",
 ]
 
 SeedSupport = Literal["exact", "best-effort", "none", "unknown"]
@@ -69,7 +72,7 @@ class Capabilities:
     at_once: int | None = None
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle("capabilities", self)
+        return bundle(capabilities_view, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,30 @@ class VoiceHost(Backend, Protocol):
 
     def sample_audio(self, id: str, number: int) -> bytes:
         """Return a sample of a voice model as a WAV file; they count from 0. Raises NotFound like ``cover_image``."""
+
+
+@runtime_checkable
+class VoiceStoreBackend(Backend, Protocol):
+    """A backend that lists the voice models it keeps and deletes them: the interface has no call for either."""
+
+    def list_voices(self) -> tuple[VoiceModel, ...]:
+        """Return the voice models that its caller has made, the newest first. Raises StoreError."""
+
+    def delete_voice(self, id: str) -> None:
+        """Delete a voice model that its caller has made, with its recordings. Raises NotFound, StoreError."""
+
+
+def list_voices(backend: Backend) -> tuple[VoiceModel, ...]:
+    """Return what a VoiceStoreBackend lists, and nothing for any other backend."""
+    return backend.list_voices() if isinstance(backend, VoiceStoreBackend) else ()
+
+
+def delete_voice(backend: Backend, id: str) -> None:
+    """Delete a voice model of a VoiceStoreBackend. Raises like it, and RequestInvalid for any other backend."""
+    if not isinstance(backend, VoiceStoreBackend):
+        message = f"the backend {backend.capabilities.name!r} has no call that deletes a voice"
+        raise RequestInvalid.of("voice", message, type="unsupported")
+    backend.delete_voice(id)
 
 
 def check_text_length(request: TTSRequest, limit: int | None) -> None:

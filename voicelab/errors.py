@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from voicelab.outputs import bundle
+from voicelab.display import bundle, error_view
 
 __all__ = [
     "DISTRIBUTION",
@@ -98,7 +98,7 @@ class VoicelabError(Exception):
     """Base of every error that voicelab raises on purpose."""
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle("error", self)
+        return bundle(error_view, self)
 
 
 class RequestInvalid(VoicelabError, ValueError):

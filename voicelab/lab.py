@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from voicelab.audio.clip import Clip
-from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed_support
+from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed_support, delete_voice, list_voices
 from voicelab.call import Call, Voice, VoicePreset, merged_defaults, voice_id
-from voicelab.errors import RequestInvalid
-from voicelab.keeper import forget_voice, voices_of
-from voicelab.opening import BASE_URL_VARIABLE, Opening, check_replay, kept
+from voicelab.display import explore_panel_view, open_view, voice_panel_view
+from voicelab.errors import MissingExtra, RequestInvalid
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
 
 if TYPE_CHECKING:
@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from voicelab.views.explore_panel import ExplorePanel
     from voicelab.views.voice_panel import VoicePanel
 
-__all__ = ["Lab", "Voice", "connect"]
+__all__ = ["BackendFactory", "Lab", "Voice", "connect"]
+
+
+BASE_URL_VARIABLE: Final = "VOICELAB_BASE_URL"
+API_KEY_VARIABLE: Final = "VOICELAB_API_KEY"
+
+# The engine's own dependencies; they come with the extra "local" only.
+_LOCAL_ONLY: Final = frozenset({"torch", "safetensors"})
 
 
 def connect(
@@ -57,7 +64,7 @@ def connect(
         StoreError: nothing can be recorded in the folder, or there is no recording in it.
     """
     if replay is not None:
-        check_replay(base_url=base_url, api_key=api_key, device=device, cache=cache, record=record)
+        _check_replay(base_url=base_url, api_key=api_key, device=device, cache=cache, record=record)
     base_url = None if replay is not None else base_url or os.environ.get(BASE_URL_VARIABLE) or None
     if model is not None:
         defaults["model"] = model
@@ -69,10 +76,10 @@ def connect(
         raise RequestInvalid.of(
             "device", "only the embedded voice has a device; a service chooses its own", in_="query"
         )
-    opening = Opening(base_url, device, replay)
-    backend = opening(api_key)
+    factory = BackendFactory(base_url, device, replay)
+    backend = factory(api_key)
     try:
-        return Lab(kept(backend, cache, record), opening=opening, **defaults)
+        return Lab(_wrap_backend(backend, cache, record), factory=factory, **defaults)
     except BaseException:
         backend.close()
         raise
@@ -84,16 +91,16 @@ class Lab:
     As a context manager it closes its backend at the end. A Lab is safe to use from several threads.
     """
 
-    __slots__ = ("_backend", "_defaults", "_met", "_opening")
+    __slots__ = ("_backend", "_defaults", "_factory", "_met")
 
-    def __init__(self, backend: Backend, *, opening: Opening | None = None, **defaults: object) -> None:
+    def __init__(self, backend: Backend, *, factory: BackendFactory | None = None, **defaults: object) -> None:
         """Put ``defaults`` (fields of TTSRequest, ``voice``, ``seed``, ``model``, ``speed``, …) before ``backend``.
 
-        ``opening`` says how another process opens the same backend. Raises RequestInvalid when a default
+        ``factory`` opens the same backend in another process. Raises RequestInvalid when a default
         is unknown or out of its bounds.
         """
         self._backend = backend
-        self._opening = opening
+        self._factory = factory
         self._met: dict[str, VoiceModel] = {}
         self._defaults: Mapping[str, object] = MappingProxyType(merged_defaults({}, defaults))
         if "seed" in self._defaults:
@@ -105,9 +112,9 @@ class Lab:
         return self._backend
 
     @property
-    def opening(self) -> Opening | None:
-        """How another process opens the same backend; None when ``connect`` did not make this lab."""
-        return self._opening
+    def factory(self) -> BackendFactory | None:
+        """Opens the same backend in another process; None when ``connect`` did not make this lab."""
+        return self._factory
 
     @property
     def capabilities(self) -> Capabilities:
@@ -129,7 +136,7 @@ class Lab:
 
         Takes what ``speak`` takes. None takes a default away. Raises RequestInvalid.
         """
-        lab = Lab(self._backend, opening=self._opening, **merged_defaults(self._defaults, fields))
+        lab = Lab(self._backend, factory=self._factory, **merged_defaults(self._defaults, fields))
         lab._met = self._met
         return lab
 
@@ -208,8 +215,11 @@ class Lab:
 
         Nothing runs yet. Raises RequestInvalid: whatever is wrong with a value or a combination.
         """
-        from voicelab.experiments.sweeps.asked import sweep_of
+        from voicelab.experiments.sweeps.sweep import sweep_of
 
+        for name, one in labs.items():
+            if not isinstance(one, Lab):
+                raise RequestInvalid.of("labs", f"{name!r} is a {type(one).__name__}, not a Lab")
         return sweep_of(self, text, repeats=repeats, seed=seed, labs=labs, cache=cache, fields=fields)
 
     def create_voice(
@@ -251,7 +261,7 @@ class Lab:
         The embedded voice lists all that were made on this machine. The interface has no such call for a service: of
         one, they are those that this lab made or fetched. Raises StoreError.
         """
-        known = {**self._met, **{voice.id: voice for voice in voices_of(self._backend)}}
+        known = {**self._met, **{voice.id: voice for voice in list_voices(self._backend)}}
         return tuple(sorted(known.values(), key=lambda voice: voice.created_at, reverse=True))
 
     def delete_voice(self, voice: VoiceModel | str) -> None:
@@ -261,23 +271,21 @@ class Lab:
         service: the interface has no such call.
         """
         name = voice_id(voice)
-        forget_voice(self._backend, name)
+        delete_voice(self._backend, name)
         self._met.pop(name, None)
 
     def panel(self) -> ExplorePanel:
         """Return a panel to type a text, turn the main knobs and listen; show it as a cell's last value."""
-        from voicelab.views.explore_panel import ExplorePanel
-
-        return ExplorePanel(self, compact=True)
+        panel: ExplorePanel = open_view(explore_panel_view, "a panel")(self, compact=True)
+        return panel
 
     def explore(self, text: str = "The birch canoe slid on the smooth planks.") -> ExplorePanel:
         """Return a panel with a control for every field: letting go of one says ``text`` again; all takes are kept.
 
         Show it as a cell's last value. Raises RequestInvalid for a text that cannot be said.
         """
-        from voicelab.views.explore_panel import ExplorePanel
-
-        return ExplorePanel(self, text)
+        panel: ExplorePanel = open_view(explore_panel_view, "a panel")(self, text)
+        return panel
 
     def voice_panel(self, *recordings: Clip | str | Path) -> VoicePanel:
         """Return a panel to make voices of files, of the microphone or of clips, and to try those there are.
@@ -285,9 +293,8 @@ class Lab:
         ``recordings`` are in it from the beginning. Show it as a cell's last value. Raises OSError for a path that
         cannot be read.
         """
-        from voicelab.views.voice_panel import VoicePanel
-
-        return VoicePanel(self, recordings)
+        panel: VoicePanel = open_view(voice_panel_view, "a panel")(self, recordings)
+        return panel
 
     def close(self) -> None:
         """Let go of the backend's connections, threads and memory. May be called twice."""
@@ -319,3 +326,57 @@ def _recording(item: str | Path | bytes | Clip) -> bytes:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:39] + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class BackendFactory:
+    """Opens a backend, here or in another process. No key is in it: there, the environment has it."""
+
+    base_url: str | None = None
+    device: str | None = None
+    replay: str | Path | None = None
+
+    def __call__(self, api_key: str | None = None) -> Backend:
+        """Open the backend. Raises MissingExtra when its dependencies are not installed, StoreError."""
+        if self.replay is not None:
+            from voicelab.experiments.recording import ReplayBackend
+
+            return ReplayBackend(self.replay)
+        if self.base_url is None:
+            return _embedded(self.device)
+        from voicelab.client import ServiceBackend
+
+        return ServiceBackend(self.base_url, api_key or os.environ.get(API_KEY_VARIABLE) or None)
+
+
+def _wrap_backend(backend: Backend, cache: Cache | str | Path | bool | None, record: str | Path | None) -> Backend:
+    """Return the backend behind a cache and a recording, where these are asked for. Raises StoreError."""
+    if cache is not None and cache is not False:
+        from voicelab.experiments.cache import Cache
+        from voicelab.experiments.cached import CachedBackend
+
+        folder = None if cache is True else cache
+        backend = CachedBackend(backend, folder if isinstance(folder, Cache) else Cache(folder))
+    if record is not None:
+        from voicelab.experiments.recording import RecordingBackend
+
+        # Outermost, so that what the cache answers is in the recording too.
+        backend = RecordingBackend(backend, record)
+    return backend
+
+
+def _check_replay(**others: object) -> None:
+    """Raise RequestInvalid for an argument that a recording, which answers by itself, has no use for."""
+    for name, value in others.items():
+        if value is not None:
+            raise RequestInvalid.of(name, "a recording answers by itself; leave it out beside replay", in_="query")
+
+
+def _embedded(device: str | None) -> Backend:
+    try:
+        from voicelab.engine.local import LocalBackend
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _LOCAL_ONLY:
+            raise
+        raise MissingExtra.of("local", "the embedded voice") from error
+    return LocalBackend(device=device)

@@ -8,7 +8,6 @@ import math
 import pickle
 import subprocess
 import sys
-import types
 import wave
 from collections.abc import Callable
 from pathlib import Path
@@ -18,13 +17,13 @@ import numpy as np
 import pytest
 import soundfile  # type: ignore[import-untyped]
 
-from voicelab import outputs
 from voicelab.audio.clip import Clip, WordTime
 from voicelab.audio.samples import Samples
 from voicelab.call import Call
 from voicelab.errors import AudioError, MissingExtra
 from voicelab.schema import TTSRequest
 from voicelab.take import Take, Timing
+from voicelab.views import bundles, plots
 
 WORDS = (WordTime("a", 0.0, 0.4), WordTime("b", 0.5, 0.9))
 TAKE = Take(
@@ -239,32 +238,17 @@ def test_timing_gives_the_real_time_factor() -> None:
     assert TAKE.timing.rtf(0.0) == math.inf
 
 
-def _replace_views(monkeypatch: pytest.MonkeyPatch, **views: Callable[..., Any]) -> None:
-    """Let the package find these views, and of all others that something they need is not installed."""
-
-    def load(module: str) -> types.SimpleNamespace:
-        targets = {name: target.partition(":") for name, target in outputs._VIEWS.items() if name in views}
-        held = {attribute: views[name] for name, (place, _, attribute) in targets.items() if place == module}
-        if not held:
-            raise ImportError("no widgets here")
-        return types.SimpleNamespace(**held)
-
-    monkeypatch.setattr(outputs, "import_module", load)
-
-
 def test_without_views_a_clip_shows_as_text(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    _replace_views(monkeypatch)
+    for module in ("bundles", "plots"):
+        monkeypatch.setitem(sys.modules, f"voicelab.views.{module}", None)
     assert clip._repr_mimebundle_(include=None, exclude=None) == {"text/plain": repr(clip)}
     with pytest.raises(MissingExtra, match="plotting"):
         clip.plot()
 
 
 def test_views_show_a_clip(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    _replace_views(
-        monkeypatch,
-        clip=lambda value: {"text/html": f"<b>{value!r}</b>"},
-        clip_plot=lambda value, **options: (value, options),
-    )
+    monkeypatch.setattr(bundles, "clip_bundle", lambda value: {"text/html": f"<b>{value!r}</b>"})
+    monkeypatch.setattr(plots, "plot_clips", lambda value, **options: (value, options))
     assert clip._repr_mimebundle_() == {"text/html": f"<b>{clip!r}</b>"}
     assert clip.plot(dpi=50) == (clip, {"dpi": 50})
 

@@ -20,7 +20,8 @@ from voicelab.audio.clip import Clip
 from voicelab.errors import RequestInvalid
 from voicelab.lab import Lab
 from voicelab.schema import TTSRequest
-from voicelab.views.notebook import OPTIONS, SpeakMagics, complete, parse, register
+from voicelab.views import notebook as views_notebook
+from voicelab.views.notebook import OPTIONS, SpeakMagics, complete, parse
 
 
 @pytest.fixture
@@ -79,14 +80,17 @@ def test_the_options_are_those_of_the_schema() -> None:
     assert {"voice", "seed", "model", "speed", "volume"} <= set(OPTIONS)
 
 
-def test_a_lab_is_opened_once_and_only_when_there_is_none(shell: InteractiveShell) -> None:
+def test_a_lab_is_opened_once_and_only_when_there_is_none(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened: list[Lab] = []
 
     def connect() -> Lab:
         opened.append(Lab(ToneBackend()))
         return opened[-1]
 
-    magics: Any = SpeakMagics(shell, connect)
+    monkeypatch.setattr(views_notebook, "connect", connect)
+    magics: Any = SpeakMagics(shell)
     magics.speak("Here.")
     assert opened == []
     shell.user_ns["other"] = Lab(ToneBackend())
@@ -135,13 +139,10 @@ def test_the_help_lists_the_options(shell: InteractiveShell) -> None:
     assert "--seed" in told
 
 
-def test_loading_the_extension_opens_no_lab(shell: InteractiveShell) -> None:
-    def never() -> Lab:
-        raise AssertionError
-
-    register(shell, never)
+def test_loading_the_extension_opens_no_lab(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views_notebook, "connect", None)
+    voicelab.load_ipython_extension(shell)
     assert shell.find_line_magic("speak") is not None  # type: ignore[no-untyped-call]
-    assert callable(voicelab.load_ipython_extension)
 
 
 class Kernel(InteractiveShell):

@@ -14,8 +14,8 @@ import numpy as np
 
 from voicelab.audio.formats import encode, read
 from voicelab.audio.samples import SILENT, Samples, as_samples, check_rate, dbfs, resample
-from voicelab.errors import AudioError, MissingExtra
-from voicelab.outputs import bundle, registered
+from voicelab.display import bundle, clip_audio_view, clip_plot_view, clip_view, open_view
+from voicelab.errors import AudioError
 from voicelab.schema import RATES, AudioFormat
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Clip:
         return f"Clip({self.duration:.2f} s, {self.rate} Hz, {self.level:.1f} dBFS)"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle("clip", self)
+        return bundle(clip_view, self)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -220,20 +220,14 @@ class Clip:
 
         Raises MissingExtra when nothing is installed that plots.
         """
-        draw = registered("clip_plot")
-        if draw is None:
-            raise MissingExtra.of("all", "plotting a clip")
-        return draw(self, **options)
+        return open_view(clip_plot_view, "plotting a clip", "all")(self, **options)
 
     def audio(self, **options: Any) -> Any:
         """Return a plain ``IPython.display.Audio`` of the clip, as loud as it is; the options are Audio's own.
 
         Raises MissingExtra when IPython is not installed.
         """
-        make = registered("clip_audio")
-        if make is None:
-            raise MissingExtra.of("notebook", "an Audio of a clip")
-        return make(self, **options)
+        return open_view(clip_audio_view, "an Audio of a clip")(self, **options)
 
 
 def _format_of(path: Path) -> AudioFormat:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 
-from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed_support
+from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed_support, delete_voice, list_voices
 from voicelab.call import Call
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.streams import RecordedStream, tee
-from voicelab.keeper import forget_voice, voices_of
 from voicelab.schema import VoiceCreate, VoiceModel
 from voicelab.take import take_key
 
@@ -69,11 +68,11 @@ class CachedBackend:
 
     def list_voices(self) -> tuple[VoiceModel, ...]:
         """Return the caller's voice models, where the backend says which they are."""
-        return voices_of(self.backend)
+        return list_voices(self.backend)
 
     def delete_voice(self, id: str) -> None:
-        """Forget a voice model, where the backend can; takes that were kept stay. Raises like ``forget_voice``."""
-        forget_voice(self.backend, id)
+        """Forget a voice model, where the backend can; takes that were kept stay. Raises like ``delete_voice``."""
+        delete_voice(self.backend, id)
 
     def close(self) -> None:
         """Close the backend."""

@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from voicelab.audio.analysis import Contour, energy, f0
 from voicelab.audio.clip import Clip
-from voicelab.errors import ArgumentError, MissingExtra
+from voicelab.display import bundle, comparison_panel_view, comparison_view, open_view
+from voicelab.errors import ArgumentError
 from voicelab.experiments.listening.design import MatchedClips, match_loudness
 from voicelab.experiments.metrics.distances import warped_frames
 from voicelab.experiments.metrics.level import HOP_S
 from voicelab.experiments.metrics.metric import Subject, Undefined
 from voicelab.experiments.metrics.words import other_words
-from voicelab.outputs import bundle, registered
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,18 +58,14 @@ class Comparison:
         return f"Comparison({listed}{apart})"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle("comparison", self)
+        return bundle(comparison_view, self)
 
     def panel(self) -> Any:
         """Return the panel in which it is heard: shown as the last value of a notebook's cell.
 
-        It comes from the group ``voicelab.display`` too, since nothing here knows widgets. Raises MissingExtra when
-        what it needs is not installed.
+        Raises MissingExtra when what it needs is not installed.
         """
-        panel = registered("comparison_panel")
-        if panel is None:
-            raise MissingExtra.of("notebook", "the panel of a comparison")
-        return panel(self)
+        return open_view(comparison_panel_view, "the panel of a comparison")(self)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -18,7 +18,15 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
-from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed_support, check_text_length
+from voicelab.backend import (
+    Backend,
+    Capabilities,
+    SpeechStream,
+    check_seed_support,
+    check_text_length,
+    delete_voice,
+    list_voices,
+)
 from voicelab.call import Call
 from voicelab.errors import Cancelled, RequestInvalid, StoreError, VoicelabError
 from voicelab.experiments.declared import capabilities_of, capabilities_record
@@ -26,7 +34,6 @@ from voicelab.experiments.entries import Entries
 from voicelab.experiments.failure import Failure
 from voicelab.experiments.nearest import nearest
 from voicelab.experiments.streams import RecordedStream, ReplayTiming, tee
-from voicelab.keeper import forget_voice, voices_of
 from voicelab.schema import VoiceCreate, VoiceModel
 from voicelab.storage import write_atomic
 from voicelab.take import Take, Timing, digest_of, take_key
@@ -109,11 +116,11 @@ class RecordingBackend:
 
     def list_voices(self) -> tuple[VoiceModel, ...]:
         """Return the caller's voice models, where the backend says which they are."""
-        return voices_of(self.backend)
+        return list_voices(self.backend)
 
     def delete_voice(self, id: str) -> None:
-        """Forget a voice model, where the backend can; takes that were kept stay. Raises like ``forget_voice``."""
-        forget_voice(self.backend, id)
+        """Forget a voice model, where the backend can; takes that were kept stay. Raises like ``delete_voice``."""
+        delete_voice(self.backend, id)
 
     def close(self) -> None:
         """Close the backend."""

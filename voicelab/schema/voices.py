@@ -17,8 +17,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from voicelab.display import bundle, voice_view
 from voicelab.errors import FieldError, RequestInvalid, ServiceError
-from voicelab.outputs import bundle
 from voicelab.schema.base import Text, WireModel, drop_unknown, field_errors
 
 Visibility = Literal["public", "unlist", "private"]
@@ -107,7 +107,7 @@ class VoiceModel(_Record):
         return self.model_dump(mode="json", by_alias=True)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle("voice", self)
+        return bundle(voice_view, self)
 
 
 _BOOLEANS = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
+from typing import Any, Final, Literal, get_args, get_origin
 
 import ipywidgets as w
 from pydantic.fields import FieldInfo
@@ -21,15 +21,13 @@ from voicelab.call import Call
 from voicelab.errors import Cancelled, RequestInvalid
 from voicelab.experiments.sweeps.axes import short_name
 from voicelab.experiments.sweeps.rows import Row
+from voicelab.lab import Lab
 from voicelab.schema import ProsodyControl, TTSRequest
 from voicelab.views.background import Arrival, Debouncer, SpeechTask
 from voicelab.views.bundles import clip_bundle
 from voicelab.views.panel import WIDE, Panel, ProgressLine, SavedOutput, button, line, mark_wrong
 from voicelab.views.player import Player
 from voicelab.views.takes import TakesView
-
-if TYPE_CHECKING:
-    from voicelab.lab import Lab
 
 __all__ = [
     "MAIN",

@@ -14,17 +14,15 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from voicelab.audio.clip import Clip
 from voicelab.errors import RequestInvalid
+from voicelab.lab import Lab, connect
 from voicelab.schema import ProsodyControl, TTSRequest
 from voicelab.schema.speech import Model
-
-if TYPE_CHECKING:
-    from voicelab.lab import Lab
 
 __all__ = ["OPTIONS", "SpeakMagics", "complete", "parse", "progress", "register"]
 
@@ -109,10 +107,9 @@ def complete(line: str, voices: tuple[str, ...] = ()) -> list[str]:
 class SpeakMagics(Magics):
     """The magics, before the lab in the variable ``lab``; where there is none, one is opened when it is first needed."""
 
-    def __init__(self, shell: Any, connect: Callable[[], Lab]) -> None:
+    def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self._names: dict[str, Any] = shell.user_ns
-        self._connect = connect
         self._own: Lab | None = None
 
     @line_cell_magic
@@ -134,25 +131,24 @@ class SpeakMagics(Magics):
     def lab(self, name: str | None = None) -> Lab:
         """Return the lab that is in the variable ``name``. Raises RequestInvalid when none is there."""
         value: Any = self._names.get(name or "lab")
-        if callable(getattr(value, "speak", None)) and hasattr(value, "capabilities"):
-            lab: Lab = value
-            return lab
+        if isinstance(value, Lab):
+            return value
         if name is not None:
             raise RequestInvalid.of("lab", f"the variable {name!r} holds no lab", in_="query")
         if self._own is None:
-            self._own = self._connect()
+            self._own = connect()
         return self._own
 
     def complete(self, _: Any, event: Any) -> list[str]:
         """Answer IPython's completer. Opens no lab: without one there are no voices to choose from."""
         lab: Any = self._own or self._names.get("lab")
-        voices = lab.capabilities.voices if hasattr(lab, "capabilities") else ()
+        voices = lab.voices if isinstance(lab, Lab) else ()
         return complete(event.line, tuple(voice.id for voice in voices))
 
 
-def register(shell: Any, connect: Callable[[], Lab]) -> None:
+def register(shell: Any) -> None:
     """Give ``%speak`` and ``%%speak`` to an IPython ``shell``, their options to its help and its completer."""
-    magics = SpeakMagics(shell, connect)
+    magics = SpeakMagics(shell)
     listed = "\n".join(f"    --{name}: {schema.get('description', '')}" for name, schema in OPTIONS.items())
     shell.register_magics(magics)
     documented = "Say the line, or the cell, and return the Clip: %speak --temperature 0.4 Good morning.\n\n"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import anywidget
 import ipywidgets as w
@@ -17,6 +17,7 @@ from voicelab.audio.clip import Clip
 from voicelab.audio.formats import MAX_BYTES
 from voicelab.call import Call
 from voicelab.errors import RequestInvalid, VoicelabError
+from voicelab.lab import Lab
 from voicelab.schema import VoiceCreate, VoiceModel
 from voicelab.views.background import Task
 from voicelab.views.bundles import clip_bundle, error_html, voice_bundle, voices_table
@@ -25,9 +26,6 @@ from voicelab.views.panel import Panel, SavedOutput, button, close_children, lin
 from voicelab.views.player import STATIC, Player, inlined
 from voicelab.voices.intake import MAX_FILES, prepare_samples
 from voicelab.voices.transcripts import Recognizer, default_recognizer
-
-if TYPE_CHECKING:
-    from voicelab.lab import Lab
 
 __all__ = ["Recorder", "Recording", "VoiceDraft", "VoicePanel"]
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.audio.clip import Clip
-from voicelab.errors import MissingExtra, NotFound, RequestInvalid, StoreError
+from voicelab.display import bundle, open_view, sweep_page_view, sweep_result_panel_view, sweep_result_view
+from voicelab.errors import NotFound, RequestInvalid, StoreError
 from voicelab.experiments.listening.design import Kind, ListeningTest
 from voicelab.experiments.metrics import BASIC, Metric, measure_rows
 from voicelab.experiments.sweeps.axes import field_name, short_name
 from voicelab.experiments.sweeps.grid import Grid
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
 from voicelab.experiments.telling import told
-from voicelab.outputs import bundle, registered
 from voicelab.take import Take
 
 if TYPE_CHECKING:
@@ -44,17 +44,14 @@ class SweepResult:
         return f"SweepResult({axes}; {len(self.takes)} of {len(self.grid)} takes{failed}; {self.state})"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle("sweep_result", self)
+        return bundle(sweep_result_view, self)
 
     def panel(self, **options: Any) -> Any:
         """Return the panel in which its takes are heard, sorted and compared; ``metrics`` names what is measured.
 
-        It comes from the group ``voicelab.display``. Raises MissingExtra when what it needs is not installed.
+        Raises MissingExtra when what it needs is not installed.
         """
-        panel = registered("sweep_result_panel")
-        if panel is None:
-            raise MissingExtra.of("notebook", "the panel of a sweep's result")
-        return panel(self, **options)
+        return open_view(sweep_result_panel_view, "the panel of a sweep's result")(self, **options)
 
     @property
     def takes(self) -> tuple[Take, ...]:
@@ -160,10 +157,7 @@ class SweepResult:
         ``metrics`` names the columns of measurements. The sound is mp3 of 64 kbit/s. Raises StoreError, RequestInvalid
         for an unknown metric, MissingExtra when nothing is installed that makes pages.
         """
-        write = registered("sweep_page")
-        if write is None:
-            raise MissingExtra.of("notebook", "a page of a sweep's result")
-        written: Path = write(self, path, **options)
+        written: Path = open_view(sweep_page_view, "a page of a sweep's result")(self, path, **options)
         return written
 
     def frame(self, *metrics: str | Metric | Measures, **options: Any) -> pd.DataFrame:

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from voicelab.backend import Backend, Capabilities, check_seed_support
 from voicelab.call import Call
-from voicelab.errors import MissingExtra, RequestInvalid, VoicelabError
+from voicelab.display import bundle, open_view, sweep_panel_view, sweep_view
+from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.journal import Journal
-from voicelab.experiments.sweeps.axes import Axis, short_name
+from voicelab.experiments.sweeps.axes import Axis, short_name, varied
 from voicelab.experiments.sweeps.budget import Budget, Estimate, estimate
 from voicelab.experiments.sweeps.grid import Grid, Job
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.run import Means, Outcome, Run, seconds_of
 from voicelab.experiments.sweeps.workers import Factory, Pace, workers_for
-from voicelab.outputs import bundle, registered
 from voicelab.take import take_key
 
-__all__ = ["ONLY", "Sweep"]
+if TYPE_CHECKING:
+    from voicelab.lab import Lab
+
+__all__ = ["ONLY", "Sweep", "sweep_of"]
 
 ONLY: Final = "lab"
 """Name of the backend of a sweep over one."""
@@ -96,17 +101,14 @@ class Sweep:
         return f"Sweep({axes}; {len(self)} takes)"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle("sweep", self)
+        return bundle(sweep_view, self)
 
     def panel(self, **options: Any) -> Any:
         """Return the panel that types, estimates, runs and plays it; ``metrics`` names what stands under each take.
 
-        It comes from the group ``voicelab.display``. Raises MissingExtra when what it needs is not installed.
+        Raises MissingExtra when what it needs is not installed.
         """
-        panel = registered("sweep_panel")
-        if panel is None:
-            raise MissingExtra.of("notebook", "the panel of a sweep")
-        return panel(self, **options)
+        return open_view(sweep_panel_view, "the panel of a sweep")(self, **options)
 
     def jobs(self) -> tuple[Job, ...]:
         """All takes in the order in which they are made; without a seed where a backend takes none."""
@@ -203,3 +205,44 @@ def _rtf(cache: Cache, key: str) -> float | None:
         return None if take is None else take.timing.rtf(seconds_of(take))
     except VoicelabError:
         return None
+
+
+def sweep_of(
+    lab: Lab,
+    text: str | Sequence[str] | Mapping[str, str],
+    *,
+    repeats: int,
+    seed: int | Sequence[int],
+    labs: Mapping[str, Lab],
+    cache: Cache | str | Path | None,
+    fields: Mapping[str, object],
+) -> Sweep:
+    """Return the sweep that ``Lab.sweep`` describes; ``fields`` are its keywords. Raises RequestInvalid."""
+    repeats, seed = _plain(repeats), _plain(seed)
+    given = {name: value for name, value in fields.items() if value is not None}
+    axes = [Axis.of(name, value) for name, value in given.items() if varied(name, value)]
+    fixed = {name: value for name, value in given.items() if not varied(name, value)}
+    if isinstance(text, str):
+        first = text
+    else:
+        axes.insert(0, Axis.of("text", text))
+        first = axes[0].values[0]
+    if not isinstance(seed, int):
+        axes.append(Axis.of("seed", seed))
+        seed = 0
+    if labs:
+        axes.append(Axis.of("backend", [ONLY, *labs]))
+    everyone = {ONLY: lab, **labs}
+    return Sweep(
+        lab.call(first, **fixed),
+        tuple(axes),
+        {name: one.backend for name, one in everyone.items()},
+        repeats=repeats,
+        seed=seed,
+        factories={name: one.factory for name, one in everyone.items() if one.factory is not None},
+        cache=cache if cache is None or isinstance(cache, Cache) else Cache(cache),
+    )
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
