@@ -77,8 +77,13 @@ def test_votes_of_one_listener_count_once() -> None:
     assert found.high - found.low > 3 * (mean_opinion_score(votes).high - mean_opinion_score(votes).low)
 
 
-def test_everybody_agreeing_has_no_spread() -> None:
-    assert (mean_opinion_score([4, 4, 4]).low, mean_opinion_score([4, 4, 4]).high) == (4.0, 4.0)
+def test_agreement_is_no_certainty_and_no_interval_leaves_the_scale() -> None:
+    # With three who agree, up to 1 - 0.025 ** (1 / 3) of all others may vote otherwise (Clopper & Pearson).
+    share = binomial(0, 3).estimate.high
+    agreed = mean_opinion_score([4, 4, 4])
+    assert (agreed.low, agreed.high) == pytest.approx((4.0 - share, 4.0 + share))
+    assert mean_opinion_score([5, 5, 5]).high == mean_opinion_score([5, 5, 5, 4]).high == 5.0
+    assert mean_opinion_score([1, 1, 2]).low == 1.0
 
 
 @pytest.mark.parametrize(

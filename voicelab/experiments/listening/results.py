@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from voicelab.errors import ArgumentError
 from voicelab.experiments.listening.design import ANCHORS, REFERENCE, SCALES, ListeningTest
@@ -18,6 +19,7 @@ from voicelab.experiments.statistics import (
     Test,
     binomial,
     bradley_terry,
+    crossed_mean,
     friedman,
     holm,
     mean_opinion_score,
@@ -39,9 +41,11 @@ _ALPHA: Final = 0.05
 class ListeningResult:
     """The outcome of a listening test.
 
-    ``scores`` has the mean rating of each system with its interval (MOS, CMOS of each pair's second against the first,
-    MUSHRA, the hidden reference and the anchors among them); ``tests`` one test for each pair of systems, of the first
-    over the second, ``p_holm`` their p-values corrected together; ``ranking`` is Bradley and Terry's (AB, three systems
+    ``crossed`` has a test for each pair of systems, of the first over the second, that speaks of other listeners *and*
+    other sentences like these, and ``crossed_p_holm`` its p-values corrected together; ``tests`` and ``p_holm`` have tests
+    that speak of other listeners on these sentences alone. ``scores`` has the mean rating of each system with its interval
+    over listeners and sentences (MOS, CMOS of each pair's second against the first, MUSHRA, the hidden reference and the
+    anchors among them); ``ranking`` is Bradley and Terry's (AB, three systems
     or more), which takes all votes for independent, ``overall`` Friedman's (MOS and MUSHRA, three systems or more).
     ``mixed_model()`` fits a model in which listeners and items are random.
     ``excluded`` says who does not count, and why; ``notes`` what could not be computed, and what these votes cannot
@@ -52,6 +56,8 @@ class ListeningResult:
     listeners: int
     excluded: dict[str, str]
     scores: dict[str, Estimate]
+    crossed: dict[tuple[str, str], Test]
+    crossed_p_holm: dict[tuple[str, str], float]
     tests: dict[tuple[str, str], Test]
     p_holm: dict[tuple[str, str], float]
     ranking: BradleyTerry | None
@@ -77,8 +83,12 @@ class ListeningResult:
         ]
         lines += [f"  {name}: {score}" for name, score in self.scores.items()]
         for pair, test in self.tests.items():
+            name = f"  {pair[0]} against {pair[1]}"
+            if pair in self.crossed:
+                corrected = f", p {self.crossed_p_holm[pair]:.4g} after Holm" if len(self.crossed) > 1 else ""
+                lines.append(f"{name}: {self.crossed[pair]}{corrected}")
             corrected = f", p {self.p_holm[pair]:.4g} after Holm" if len(self.tests) > 1 else ""
-            lines.append(f"  {pair[0]} against {pair[1]}: {test}{corrected}")
+            lines.append(f"{name}, on these sentences alone: {test}{corrected}")
         if self.overall is not None:
             lines.append(f"  Friedman: chi squared {self.overall.statistic:.4g}, p {self.overall.p:.4g}")
         lines += [f"  left out: {name} ({reason})" for name, reason in self.excluded.items()]
@@ -89,7 +99,10 @@ def analyse(test: ListeningTest, votes: Ballot | pd.DataFrame, *, confidence: fl
     """Return what the votes say: a Ballot's, or a table with its columns, such as webMUSHRA's results read back.
 
     Left out are listeners who failed more than a quarter of their attention checks, and of MUSHRA those whom
-    Recommendation ITU-R BS.1534-3 leaves out. Then, for each pair of systems:
+    Recommendation ITU-R BS.1534-3 leaves out. Then, for each pair of systems, a test by crossed random effects of
+    listeners and sentences (see ``crossed_mean``), whose result holds for others like both: of the differences of ratings
+    (MOS, MUSHRA), the ratings (CMOS), the choices against one half (AB, ABX). A note says where it cannot be made, as with
+    one sentence. Beside it, a test of other listeners on these sentences alone, which new sentences may overturn:
 
     - MOS and MUSHRA: Wilcoxon's test of the listeners' means; CMOS: of the listeners' mean ratings against 0.
     - AB: Wilcoxon's test of the listeners' shares against one half, since votes of one listener are not independent.
@@ -120,20 +133,26 @@ def analyse(test: ListeningTest, votes: Ballot | pd.DataFrame, *, confidence: fl
         work.comparisons(frame)
     else:
         work.ratings(frame)
-    corrected = list(holm([test.p for test in work.tests.values()])) if work.tests else []
     work.note_too_few()
     return ListeningResult(
         kind=test.kind,
         listeners=int(frame["listener"].nunique()),
         excluded=excluded,
         scores=work.scores,
+        crossed=work.crossed,
+        crossed_p_holm=_corrected(work.crossed),
         tests=work.tests,
-        p_holm={pair: float(p) for pair, p in zip(work.tests, corrected, strict=True)},
+        p_holm=_corrected(work.tests),
         ranking=work.ranking,
         overall=work.overall,
         notes=tuple(work.notes),
         frame=frame,
     )
+
+
+def _corrected(tests: Mapping[tuple[str, str], Test]) -> dict[tuple[str, str], float]:
+    corrected = holm([test.p for test in tests.values()])
+    return {pair: float(p) for pair, p in zip(tests, corrected, strict=True)}
 
 
 def _inattentive(frame: pd.DataFrame) -> dict[str, str]:
@@ -153,6 +172,7 @@ class _Work:
         self.test = test
         self.confidence = confidence
         self.scores: dict[str, Estimate] = {}
+        self.crossed: dict[tuple[str, str], Test] = {}
         self.tests: dict[tuple[str, str], Test] = {}
         self.ranking: BradleyTerry | None = None
         self.overall: Friedman | None = None
@@ -166,6 +186,7 @@ class _Work:
             if rows.empty:
                 continue
             if self.test.kind == "ABX":
+                self._generalise((one, two), rows["right"], rows, "greater")
                 right = int(rows["right"].sum())
                 self.tests[one, two] = binomial(right, len(rows), alternative="greater", confidence=self.confidence)
             else:
@@ -180,6 +201,7 @@ class _Work:
 
     def _preference(self, pair: tuple[str, str], rows: pd.DataFrame) -> None:
         first = rows["chosen"] == pair[0]
+        self._generalise(pair, first, rows)
         shares = first.groupby(rows["listener"]).mean()
         self.tests[pair] = votes = binomial(int(first.sum()), len(rows), confidence=self.confidence)
         if len(shares) == 1:
@@ -202,7 +224,8 @@ class _Work:
             if rows.empty:
                 continue
             ratings = rows["rating"].where(rows["system"] == two, -rows["rating"])
-            self._score(f"{two} against {one}", list(ratings), list(rows["listener"]))
+            self._score(f"{two} against {one}", ratings, rows)
+            self._generalise((one, two), -ratings, rows)
             means = ratings.groupby(rows["listener"]).mean()
             self._signed_rank((one, two), [0.0] * len(means), list(means))
 
@@ -211,12 +234,15 @@ class _Work:
         import pandas as pd
 
         for system, rows in frame.groupby("system", sort=False):
-            self._score(str(system), list(rows["rating"]), list(rows["listener"]))
+            self._score(str(system), rows["rating"], rows)
         # What MUSHRA adds differs from the systems by design: tests of it would only dilute the correction for theirs.
         rated = frame[frame["system"].isin(self.test.systems)]
         means = pd.pivot_table(rated, index="listener", columns="system", values="rating").dropna()
         named = [name for name in self.test.systems if name in means]
+        cells = rated.pivot_table(index=["listener", "item"], columns="system", values="rating")
         for one, two in itertools.combinations(named, 2):
+            differences = (cells[one] - cells[two]).dropna().reset_index(name="difference")
+            self._generalise((one, two), differences["difference"], differences)
             self._signed_rank((one, two), list(means[one]), list(means[two]))
         if len(named) > 2 and len(means) > 1:
             try:
@@ -236,19 +262,52 @@ class _Work:
                 "their votes are: more listeners help, more sentences do not."
             )
 
-    def _score(self, name: str, ratings: list[float], listeners: list[Any]) -> None:
+    def _generalise(
+        self,
+        pair: tuple[str, str],
+        values: pd.Series[Any],
+        rows: pd.DataFrame,
+        alternative: Literal["two-sided", "greater"] = "two-sided",
+    ) -> None:
+        """Test the first of the pair over its second in listeners and sentences like these, or say why that cannot be."""
+        chosen = self.test.kind in {"AB", "ABX"}
+        if rows["listener"].nunique() < 2:
+            return  # noted by the test of these sentences
+        if rows["item"].nunique() < 2:
+            reason = "one sentence"
+        else:
+            try:
+                self.crossed[pair] = crossed_mean(
+                    values.to_numpy(float),
+                    list(rows["listener"]),
+                    list(rows["item"]),
+                    null=0.5 if chosen else 0.0,
+                    alternative=alternative,
+                    scale=(0.0, 1.0) if chosen else (-math.inf, math.inf),
+                    confidence=self.confidence,
+                )
+                return
+            except ArgumentError:
+                reason = "answers do not differ between sentences"
+        self.notes.append(f"{pair[0]} against {pair[1]}: {reason}, so the result speaks of these sentences alone.")
+
+    def _score(self, name: str, ratings: pd.Series[Any], rows: pd.DataFrame) -> None:
+        listeners, scale = list(rows["listener"]), SCALES[self.test.kind]
         several = len(set(listeners)) > 1
         if len(ratings) < 2:
             self.notes.append(f"{name}: one rating has no interval.")
             return
-        if not several:
-            self.notes.append(f"{name}: rated by one listener; its interval is of that listener's votes alone.")
-        self.scores[name] = mean_opinion_score(
-            ratings,
-            listeners=listeners if several else None,
-            scale=SCALES[self.test.kind],
-            confidence=self.confidence,
-        )
+        try:
+            numbers, items = ratings.to_numpy(float), list(rows["item"])
+            self.scores[name] = crossed_mean(
+                numbers, listeners, items, scale=scale, confidence=self.confidence
+            ).estimate
+        except ArgumentError:  # one listener or one sentence, or nothing but agreement
+            if not several:
+                self.notes.append(f"{name}: rated by one listener; its interval is of that listener's votes alone.")
+            self.scores[name] = mean_opinion_score(
+                list(ratings), listeners=listeners if several else None, scale=scale, confidence=self.confidence
+            )
 
     def _signed_rank(self, pair: tuple[str, str], first: Sequence[float], second: Sequence[float]) -> None:
         """Test the first of the pair over its second: one number of each for each listener."""

@@ -15,7 +15,7 @@ from voicelab.experiments.statistics.judgements import (
     screen_mushra,
     wilcoxon,
 )
-from voicelab.experiments.statistics.mixed import MixedModel, mixed_model
+from voicelab.experiments.statistics.mixed import MixedModel, crossed_mean, mixed_model
 from voicelab.experiments.statistics.planning import Sprt, choice_power, rating_power, ratings_needed, trials_needed
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "binomial",
     "bradley_terry",
     "choice_power",
+    "crossed_mean",
     "effects",
     "friedman",
     "holm",

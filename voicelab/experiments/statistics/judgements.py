@@ -173,7 +173,8 @@ def mean_opinion_score(
         resamples: of the bootstrap.
         seed: of the bootstrap.
 
-    Raises ArgumentError for fewer than two votes (or listeners) or votes outside the scale.
+    The interval stays on the scale, and is no point where all agree. Sentences are taken as fixed: ``crossed_mean``
+    takes them as a sample too. Raises ArgumentError for fewer than two votes (or listeners) or votes outside the scale.
     """
     from scipy import stats
 
@@ -187,10 +188,12 @@ def mean_opinion_score(
     one_of(interval, "interval", ("t", "bootstrap"))
     spread = float(values.std(ddof=1))
     if spread == 0.0:
-        return Estimate(mean, mean, mean, confidence, values.size)
+        # No more than this share of others would vote otherwise (Clopper & Pearson's bound), one step away.
+        reach = 1.0 - ((1.0 - confidence) / 2.0) ** (1.0 / values.size)
+        return Estimate(mean, max(scale[0], mean - reach), min(scale[1], mean + reach), confidence, values.size)
     if interval == "t":
         reach = float(stats.t.ppf((1.0 + confidence) / 2.0, values.size - 1)) * spread / math.sqrt(values.size)
-        return Estimate(mean, mean - reach, mean + reach, confidence, values.size)
+        return Estimate(mean, max(scale[0], mean - reach), min(scale[1], mean + reach), confidence, values.size)
     draws = {"n_resamples": whole(resamples, "resamples", 99), "rng": np.random.default_rng(seed)}
     limits = stats.bootstrap((values,), np.mean, confidence_level=confidence, method="BCa", **draws)
     low, high = limits.confidence_interval

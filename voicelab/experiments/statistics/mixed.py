@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics.estimate import Estimate, between, holm
+from voicelab.experiments.statistics.estimate import Estimate, Test, between, holm, numbers
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MixedModel", "mixed_model"]
+__all__ = ["MixedModel", "crossed_mean", "mixed_model"]
 
 _Codes = npt.NDArray[np.intp]
 _Floats = npt.NDArray[np.float64]
+
+# A variance in units of the residual's that is at its bound of 0.
+_AT_BOUND = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,27 +157,19 @@ class _Fit:
     def _fitted(
         self, values: _Floats, systems: _Codes, groups: Mapping[str, _Codes]
     ) -> tuple[_Floats, _Floats, dict[str, float]]:
-        from scipy.optimize import minimize
-
         middle = float(values.mean())
         likelihood = _Likelihood([_indicators(code) for code in groups.values()], _indicators(systems), values - middle)
-        best = minimize(
-            lambda ratios: likelihood.deviance(ratios)[:2],
-            np.full(len(groups), 0.5),
-            method="SLSQP",
-            jac=True,
-            bounds=[(0.0, None)] * len(groups),
-            options={"ftol": 1e-9, "maxiter": 1000},
-        )
-        if not best.success:
+        ratios, settled = likelihood.maximum()
+        if not settled:
             self.notes.append("The fit did not settle: take these figures with care.")
-        _, _, mean, covariance, residual = likelihood.deviance(best.x)
-        sd = {name: math.sqrt(ratio * residual) for name, ratio in zip(groups, best.x, strict=True)}
+        _, _, mean, covariance, residual = likelihood.deviance(ratios)
+        sd = {name: math.sqrt(ratio * residual) for name, ratio in zip(groups, ratios, strict=True)}
         self.notes += [
             f"Nothing is left for {name}: its sd is at the bound of 0."
-            for name, ratio in zip(groups, best.x, strict=True)
-            if ratio < 1e-6
+            for name, ratio in zip(groups, ratios, strict=True)
+            if ratio < _AT_BOUND
         ]
+        self.degrees = likelihood.degrees(ratios)
         return mean + middle, covariance, {**sd, "residual": math.sqrt(residual)}
 
     def result(self, confidence: float) -> MixedModel:
@@ -252,11 +247,102 @@ class _Likelihood:
         pull = weighted[-1] - means[:, -1] @ means
         residual = float(left[-1]) / self.free
         deviance = 2.0 * float(np.log(root.diagonal()).sum() + np.log(fixed.diagonal()).sum())
-        starts = np.cumsum([0, *self.sizes[:-1]])
-        slopes = np.add.reduceat((left - np.square(pull) / residual)[:random], starts)
+        starts = np.cumsum([0, *self.sizes])[:-1]
+        slopes = np.add.reduceat((left - np.square(pull) / residual)[:random], starts) if random else np.zeros(0)
         mean = cho_solve((fixed, True), weighted[:-1, -1])
         covariance = residual * cho_solve((fixed, True), np.eye(len(fixed)))
         return deviance + self.free * math.log(residual), slopes, mean, covariance, residual
+
+    def maximum(self) -> tuple[_Floats, bool]:
+        """Return the ratios of the greatest likelihood, and whether the search for them settled."""
+        from scipy.optimize import minimize
+
+        best = minimize(
+            lambda ratios: self.deviance(ratios)[:2],
+            np.full(len(self.sizes), 0.5),
+            method="SLSQP",
+            jac=True,
+            bounds=[(0.0, None)] * len(self.sizes),
+            options={"ftol": 1e-9, "maxiter": 1000},
+        )
+        return np.asarray(best.x, np.float64), bool(best.success)
+
+    def degrees(self, ratios: _Floats) -> Callable[[_Floats], float]:
+        """Return what gives a contrast of the systems' means, (systems,), its degrees of freedom.
+
+        F. E. Satterthwaite (Biometrics Bulletin 2, 1946) for mixed models, as A. Kuznetsova et al., "lmerTest package",
+        Journal of Statistical Software 82 (2017): twice the squared variance of the contrast over the variance of its
+        estimate, by the information of the variances. Slopes by central differences; variances at 0 are taken as known.
+        """
+        active = np.flatnonzero(ratios > _AT_BOUND)
+        steps = []
+        for place in active:
+            reach = np.zeros(ratios.size)
+            reach[place] = 1e-3 * ratios[place]
+            above, below = self.deviance(ratios + reach), self.deviance(ratios - reach)
+            width = 2.0 * float(reach[place])
+            steps.append(((above[1] - below[1])[active] / width, (above[3], below[3]), width))
+        curvature = np.array([slope for slope, _, _ in steps]).reshape(active.size, active.size)
+        # Twice the inverse of the deviance's curvature is the covariance of the ratios.
+        spread = np.linalg.pinv((curvature + curvature.T) / 2.0, hermitian=True)
+
+        def of(contrast: _Floats) -> float:
+            slopes = np.array(
+                [
+                    math.log((contrast @ above @ contrast) / (contrast @ below @ contrast)) / width
+                    for _, (above, below), width in steps
+                ]
+            )
+            return float(1.0 / (1.0 / self.free + max(0.0, float(slopes @ spread @ slopes))))
+
+        return of
+
+
+def crossed_mean(
+    values: npt.ArrayLike,
+    listeners: Sequence[object],
+    items: Sequence[object],
+    *,
+    null: float = 0.0,
+    alternative: Literal["two-sided", "greater"] = "two-sided",
+    scale: tuple[float, float] = (-math.inf, math.inf),
+    confidence: float = 0.95,
+) -> Test:
+    """Test whether a mean differs from ``null`` in listeners and sentences like these, which are samples of both.
+
+    ``values`` (n,) are ratings, differences between two systems' ratings, or choices (0 or 1), each of one of the
+    ``listeners`` on one of the ``items``: a mean with crossed random effects, by REML, its t and interval with
+    Satterthwaite's degrees of freedom. ``scale`` is what the interval cannot leave. Raises ArgumentError with fewer than
+    two listeners or items, and when all values are equal, or listeners and items explain them without rest.
+    """
+    from scipy import stats
+
+    array = numbers(values, "values", 3)
+    groups = [_codes(np.asarray(list(map(str, names)), object)) for names in (listeners, items)]
+    for name, code in zip(("listeners", "items"), groups, strict=True):
+        if code.size != array.size:
+            raise ArgumentError.of(name, f"there are {code.size} for {array.size} values")
+        if _count(code) < 2:
+            raise ArgumentError.of(name, "one is no sample; two or more are needed")
+    if not np.ptp(array):
+        raise ArgumentError.of("values", "all are equal: there is no chance to weigh them by")
+    # Those who gave one value each cannot be separated from the rest of chance.
+    crossed = [code for code in groups if _count(code) < array.size]
+    middle = float(array.mean())
+    likelihood = _Likelihood([_indicators(code) for code in crossed], np.ones((array.size, 1)), array - middle)
+    ratios, _ = likelihood.maximum() if crossed else (np.zeros(0), True)
+    _, _, mean, covariance, _ = likelihood.deviance(ratios)
+    error, df = math.sqrt(float(covariance[0, 0])), likelihood.degrees(ratios)(np.ones(1))
+    value = float(mean[0]) + middle
+    t = (value - null) / error
+    p = float(stats.t.sf(t, df) if alternative == "greater" else 2.0 * stats.t.sf(abs(t), df))
+    reach = float(stats.t.ppf((1.0 + between(confidence, "confidence", 0.0, 1.0)) / 2.0, df)) * error
+    estimate = Estimate(
+        value, max(scale[0], value - reach), min(scale[1], value + reach), confidence, _count(groups[0])
+    )
+    return Test(
+        f"crossed random effects of {_count(groups[0])} listeners and {_count(groups[1])} items", t, p, estimate
+    )
 
 
 def _codes(column: pd.Series[Any] | _Codes) -> _Codes:
