@@ -231,7 +231,10 @@ class Database:
     def __init__(
         self, path: Path, name: str, migrations: Sequence[str], *, busy_s: float = 2.0, private: bool = True
     ) -> None:
-        self.path = path.absolute()
+        try:
+            self.path = path.absolute()
+        except OSError as error:  # the working directory was deleted
+            raise disk_error(error, path) from error
         self._name = f"{name} {path}"
         self._migrations = migrations
         self._busy_s = busy_s

@@ -128,8 +128,8 @@ def clip_bundle(clip: Clip) -> dict[str, str]:
     ``BUDGET``, and it says how much) and the picture. Where scripts may run, the picture has a cursor and
     a click on it plays from there.
     """
-    text = clip_text(clip)
     picture = base64.b64encode(clip_picture(clip)).decode("ascii")
+    text = clip_text(clip)
     return {"text/html": _clip_html(clip, text, picture), "image/png": picture, "text/plain": text}
 
 
