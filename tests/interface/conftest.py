@@ -98,7 +98,7 @@ def voice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Voice]:
 
 @pytest.fixture(scope="session")
 def speech(voice: Voice) -> bytes:
-    """Six seconds of speech as a WAV file."""
+    """Three seconds of speech as a WAV file."""
     return file(voice.say(SAID), "WAV")
 
 

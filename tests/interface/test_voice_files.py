@@ -111,8 +111,6 @@ def test_enhancing_takes_noise_away(voice: Voice) -> None:
         assert answer.status == 201, answer.body
         said.append(voice.say(reference_id=answer.json()["_id"]))
     assert said[0] != said[1]
-    answer = voice.caller.create(body(noisy, enhance_audio_quality=True))
-    assert answer.status == 201, answer.body
 
 
 def _uses(voice: Voice, caller: Caller, id: str) -> tuple[int, int]:

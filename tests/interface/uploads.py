@@ -9,7 +9,7 @@ from typing import Any
 from tests.interface.wire import File
 
 # Said in the recordings.
-SAID = "The birch canoe slid on the smooth planks. Glue the sheet to the dark blue background."
+SAID = "The birch canoe slid on the smooth planks."
 
 
 def png() -> bytes:
