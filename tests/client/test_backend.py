@@ -283,7 +283,7 @@ def test_an_environment_that_does_not_do_is_named(
 def test_certificates_are_checked_wherever_there_are_any() -> None:
     # With no authority loaded, nobody would be believed.
     for url, wanted in (("https://voice.example", True), ("http://voice.example", ssl.CERT_REQUIRED)):
-        verify = Caller(url, None, None, None).http["verify"]
+        verify = Caller(url).http["verify"]
         assert (verify if verify is True else verify.verify_mode) == wanted
         assert verify is True or verify.check_hostname
 

@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, Generator
-from typing import Self, get_args
+from typing import Self
 
 import httpx
 
@@ -18,13 +18,12 @@ from voicelab.client.caller import Audio, Caller, RetryPolicy, Timeouts, open_cl
 from voicelab.client.streams import AsyncSpeechStream
 from voicelab.client.transport import AsyncTransport, BlockingTransport, Cancellation, run_blocking
 from voicelab.client.wire import Upload
-from voicelab.errors import RequestInvalid
 from voicelab.schema import VoiceCreate, VoiceModel
 
 __all__ = ["AsyncServiceBackend", "ServiceBackend"]
 
 _UNSEEDED = "The service could not be asked whether it takes a seed, and did not say that it used {}"
-_UNFRAMED = "The service did not say where the audio ends; if it was cut off, nobody could tell"
+_UNFRAMED = "The service did not say where the audio ends; whether it was cut off is unknown"
 
 
 class ServiceBackend:
@@ -50,8 +49,7 @@ class ServiceBackend:
         retry: RetryPolicy | None = None,
         upload: Upload = "msgpack",
     ) -> None:
-        self._caller = Caller(base_url, api_key, timeout, retry)
-        self._upload = _check_upload(upload)
+        self._caller = Caller(base_url, api_key, timeout, retry, upload)
         self._probing = threading.Lock()
         self._calls: weakref.WeakSet[Cancellation] = weakref.WeakSet()
         self._calls_lock = threading.Lock()
@@ -82,9 +80,9 @@ class ServiceBackend:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the service declares about itself; the first look asks it, and never fails."""
+        """What the service declares about itself. It is asked the first time; this never fails."""
         with self._probing:
-            return self._caller.known or run_blocking(self._caller.capabilities(self._transport(Cancellation())))
+            return run_blocking(self._caller.capabilities(self._transport()))
 
     def synthesize(self, call: Call) -> SpeechStream:
         """Return the audio as it will arrive; the request is sent when the stream is first read.
@@ -116,32 +114,29 @@ class ServiceBackend:
 
         It is not repeated once it may have arrived, so that no voice is made twice.
         """
-        return self._record(wire.create_call(request, self._upload))
+        return run_blocking(self._caller.create_voice(request, self._transport()))
 
     def get_voice(self, id: str) -> VoiceModel:
         """Return a voice model's record with ``GET /model/{id}``.
 
         Raises NotFound when it is unknown or private to another caller, ServiceError and its kinds.
         """
-        return self._record(wire.get_call(id))
+        return run_blocking(self._caller.get_voice(id, self._transport()))
 
     def check(self) -> None:
         """Ask whether the address is that of a service which takes the key. Nothing is spoken or charged.
 
         Raises AuthenticationError, NotFound when there is no such service there, ServiceError and its kinds.
         """
-        run_blocking(self._caller.check(self._transport(Cancellation())))
+        run_blocking(self._caller.check(self._transport()))
 
-    def _transport(self, cancellation: Cancellation) -> BlockingTransport:
-        return BlockingTransport(self._client, cancellation, self._shut)
-
-    def _record(self, call: wire.HttpCall) -> VoiceModel:
-        return run_blocking(self._caller.record(call, self._transport(Cancellation())))
+    def _transport(self, cancellation: Cancellation | None = None) -> BlockingTransport:
+        return BlockingTransport(self._client, cancellation or Cancellation(), self._shut)
 
     def _audio(self, speech: _Speech, cancellation: Cancellation) -> Generator[bytes, None, None]:
         audio = run_blocking(self._caller.speak(speech.call, self._transport(cancellation)))
         try:
-            speech.begun(audio)
+            speech.read_head(audio)
             while chunk := run_blocking(audio.chunk()):
                 yield chunk
         finally:
@@ -169,8 +164,7 @@ class AsyncServiceBackend:
         retry: RetryPolicy | None = None,
         upload: Upload = "msgpack",
     ) -> None:
-        self._caller = Caller(base_url, api_key, timeout, retry)
-        self._upload = _check_upload(upload)
+        self._caller = Caller(base_url, api_key, timeout, retry, upload)
         self._probing = asyncio.Lock()
         self._streams: weakref.WeakSet[AsyncSpeechStream] = weakref.WeakSet()
         self._client = open_client(httpx.AsyncClient, self._caller.http)
@@ -197,9 +191,9 @@ class AsyncServiceBackend:
         await self._client.aclose()
 
     async def capabilities(self) -> Capabilities:
-        """What the service declares about itself; the first look asks it, and never fails."""
+        """What the service declares about itself. It is asked the first time; this never fails."""
         async with self._probing:
-            return self._caller.known or await self._caller.capabilities(self._transport)
+            return await self._caller.capabilities(self._transport)
 
     async def synthesize(self, call: Call) -> AsyncSpeechStream:
         """Return the audio as it will arrive; the request is sent when the stream is first read.
@@ -211,11 +205,7 @@ class AsyncServiceBackend:
         check_seed_support(call, capabilities)
         speech = _Speech(wire.speech_call(call))
         stream = AsyncSpeechStream(
-            self._audio(speech),
-            call=call,
-            backend=capabilities,
-            summary=speech.summary,
-            started=started,
+            self._audio(speech), call=call, backend=capabilities, summary=speech.summary, started=started
         )
         speech.stream = weakref.ref(stream)
         self._streams.add(stream)
@@ -223,23 +213,20 @@ class AsyncServiceBackend:
 
     async def create_voice(self, request: VoiceCreate) -> VoiceModel:
         """Make a voice model with ``POST /model``, as ``ServiceBackend.create_voice`` does."""
-        return await self._record(wire.create_call(request, self._upload))
+        return await self._caller.create_voice(request, self._transport)
 
     async def get_voice(self, id: str) -> VoiceModel:
         """Return a voice model's record with ``GET /model/{id}``, as ``ServiceBackend.get_voice`` does."""
-        return await self._record(wire.get_call(id))
+        return await self._caller.get_voice(id, self._transport)
 
     async def check(self) -> None:
         """Ask whether the service is there and takes the key, as ``ServiceBackend.check`` does."""
         await self._caller.check(self._transport)
 
-    async def _record(self, call: wire.HttpCall) -> VoiceModel:
-        return await self._caller.record(call, self._transport)
-
     async def _audio(self, speech: _Speech) -> AsyncGenerator[bytes, None]:
         audio = await self._caller.speak(speech.call, self._transport)
         try:
-            speech.begun(audio)
+            speech.read_head(audio)
             while chunk := await audio.chunk():
                 yield chunk
         finally:
@@ -256,26 +243,20 @@ class _Speech:
         self.call = call
         self._notes: tuple[str, ...] = ()
 
-    def begun(self, audio: Audio) -> None:
-        """Note what the head of the answer tells."""
-        if not wire.says_its_end(audio.answer):
+    def read_head(self, audio: Audio) -> None:
+        """Take the seed and the notes from the head of the answer."""
+        if not wire.is_framed(audio.answer):
             self._notes = (_UNFRAMED,)
         stream = self.stream()
         if stream is None:
             return
-        asked, told = stream.seed, wire.seed_of(audio.answer)
-        if asked is None or stream.backend.seed == "unknown":
-            # A seed that the service drew itself belongs into the take, and none that it may not know.
-            stream.seed = told
-        if asked is not None and stream.seed is None:
-            self._notes += (_UNSEEDED.format(asked),)
+        seed = stream.seed
+        if seed is None or stream.backend.seed == "unknown":
+            # A seed that the service drew itself belongs into the take, and one that it may have ignored does not.
+            stream.seed = wire.seed_of(audio.answer)
+        if seed is not None and stream.seed is None:
+            self._notes += (_UNSEEDED.format(seed),)
 
     def summary(self) -> StreamSummary:
-        """Return what is to be said at the end."""
+        """Return the notes of the stream."""
         return StreamSummary(notes=self._notes)
-
-
-def _check_upload(upload: Upload) -> Upload:
-    if upload not in get_args(Upload):
-        raise RequestInvalid.of("upload", f"Input should be {' or '.join(get_args(Upload))}")
-    return upload

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import httpx
 
@@ -30,7 +30,7 @@ from voicelab.errors import (
     StreamTruncated,
     VoicelabError,
 )
-from voicelab.schema import VoiceModel
+from voicelab.schema import VoiceCreate, VoiceModel
 
 __all__ = ["Audio", "Caller", "RetryPolicy", "Timeouts", "open_client"]
 
@@ -214,7 +214,12 @@ class Caller:
     """Makes the calls of one service. ``http`` is how httpx is to be set up for it, in either of its forms."""
 
     def __init__(
-        self, base_url: str, api_key: str | None, timeout: Timeouts | float | None, retry: RetryPolicy | None
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        timeout: Timeouts | float | None = None,
+        retry: RetryPolicy | None = None,
+        upload: wire.Upload = "msgpack",
     ) -> None:
         url = parse_base_url(base_url)
         self.base_url = str(url).rstrip("/")
@@ -227,51 +232,53 @@ class Caller:
         }
         if isinstance(timeout, int | float):
             timeout = Timeouts(connect=timeout, send=timeout, first_audio=timeout, stall=timeout)
+        if upload not in get_args(wire.Upload):
+            raise RequestInvalid.of("upload", f"Input should be {' or '.join(get_args(wire.Upload))}")
+        self._upload = upload
         self._timeouts = timeout or Timeouts()
         self._retry = retry or RetryPolicy()
         self._auth = Bearer(api_key) if api_key is not None else None
         self._declared: Capabilities | None = None
         self._quiet_until = 0.0
 
-    @property
-    def known(self) -> Capabilities | None:
-        """What the service declared, or what is assumed of it for now; None when it is to be asked."""
-        if self._declared is None and time.monotonic() < self._quiet_until:
-            return wire.remote(self.base_url, "unknown")
-        return self._declared
-
     async def capabilities(self, transport: Transport) -> Capabilities:
-        """Ask the service what it is. Never fails; what is no service of ours is assumed to be the interface's."""
+        """Return what the service declares; it is asked when it has not answered yet. Never fails.
+
+        A service that declares nothing is assumed to be of the interface and no more.
+        """
+        if self._declared is None and time.monotonic() >= self._quiet_until:
+            await self._ask(transport)
+        return self._declared or wire.undeclared(self.base_url, "unknown")
+
+    async def _ask(self, transport: Transport) -> None:
         short = Timeouts(connect=_PROBE_SECONDS, send=_PROBE_SECONDS, first_audio=_PROBE_SECONDS, stall=_PROBE_SECONDS)
         try:
-            # Without the key: this concerns anybody.
+            # Without the key: everybody may ask this.
             reply = await self._open(wire.HEALTH, transport, short, auth=None)
-            self._declared = wire.capabilities_of(await self._whole(reply), self.base_url)
+            self._declared = wire.capabilities_of(await self._read_answer(reply), self.base_url)
         except _Failed as failed:
             if failed.status is not None and failed.status not in RETRIED:
-                self._declared = wire.remote(self.base_url)
+                self._declared = wire.undeclared(self.base_url)
             elif failed.status is None and isinstance(failed.error, ServiceTimeout):
                 pause = _ABSENT_PAUSE_SECONDS if failed.unsent else _PROBE_PAUSE_SECONDS
                 self._quiet_until = time.monotonic() + pause
             # Otherwise it was not reached; it may be there the next time.
-        return self._declared or wire.remote(self.base_url, "unknown")
 
-    async def record(self, call: wire.HttpCall, transport: Transport) -> VoiceModel:
-        """Return the voice model record that a call is answered with. Raises RequestInvalid, ServiceError."""
+    async def create_voice(self, request: VoiceCreate, transport: Transport) -> VoiceModel:
+        """Make a voice model and return its record. Raises RequestInvalid, ServiceError."""
+        return wire.voice_of(await self._answer(wire.create_call(request, self._upload), transport))
 
-        async def once() -> wire.Answer:
-            return await self._whole(await self._open(call, transport, self._timeouts, auth=self._auth))
-
-        return wire.voice_of(await self._with_retries(call, transport, once))
+    async def get_voice(self, id: str, transport: Transport) -> VoiceModel:
+        """Return the record of a voice model. Raises RequestInvalid, ServiceError."""
+        return wire.voice_of(await self._answer(wire.get_call(id), transport))
 
     async def check(self, transport: Transport) -> None:
-        """Ask for nothing. Raises AuthenticationError, NotFound where there is no such service, ServiceError."""
+        """Ask for speech without a text, which a service refuses.
 
-        async def once() -> wire.Answer:
-            return await self._whole(await self._open(wire.CHECK, transport, self._timeouts, auth=self._auth))
-
+        Raises AuthenticationError, NotFound where there is no such service, ServiceError.
+        """
         try:
-            answer = await self._with_retries(wire.CHECK, transport, once)
+            answer = await self._answer(wire.CHECK, transport)
         except RequestInvalid:
             return
         message = f"{self.base_url} is no service of the interface: it takes speech without a text"
@@ -295,7 +302,7 @@ class Caller:
     async def _first_audio(self, reply: Reply, transport: Transport) -> Audio:
         head = _answer(reply, b"")
         if not wire.is_audio(head):
-            raise _Failed(wire.no_audio(await self._whole(reply)))
+            raise _Failed(wire.no_audio(await self._read_answer(reply)))
         try:
             first = await reply.chunk()
         except httpx.TimeoutException as error:
@@ -307,6 +314,12 @@ class Caller:
         if not first:
             raise _Failed(wire.no_audio(head))
         return Audio(head, reply, first, transport, self._timeouts.stall)
+
+    async def _answer(self, call: wire.HttpCall, transport: Transport) -> wire.Answer:
+        async def once() -> wire.Answer:
+            return await self._read_answer(await self._open(call, transport, self._timeouts, auth=self._auth))
+
+        return await self._with_retries(call, transport, once)
 
     async def _with_retries(self, call: wire.HttpCall, transport: Transport, once: Callable[[], Awaitable[_T]]) -> _T:
         """Return what ``once`` does, tried again as the policy allows while nothing was delivered."""
@@ -363,7 +376,7 @@ class Caller:
         waits["read"] = timeouts.stall
         if reply.response.is_success:
             return reply
-        answer = await self._whole(reply)
+        answer = await self._read_answer(reply)
         raise _Failed(
             wire.failure(answer),
             status=answer.status,
@@ -371,7 +384,7 @@ class Caller:
             retry_after=retry_after(answer.headers),
         )
 
-    async def _whole(self, reply: Reply) -> wire.Answer:
+    async def _read_answer(self, reply: Reply) -> wire.Answer:
         """Return an answer with its body, or as much of it as anybody needs. Raises _Failed."""
         parts: list[bytes] = []
         size = 0

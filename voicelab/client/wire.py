@@ -38,11 +38,11 @@ __all__ = [
     "failure",
     "get_call",
     "is_audio",
+    "is_framed",
     "no_audio",
-    "remote",
-    "says_its_end",
     "seed_of",
     "speech_call",
+    "undeclared",
     "voice_of",
 ]
 
@@ -86,7 +86,7 @@ class Answer:
 
 
 HEALTH = HttpCall("GET", "/health", {"accept": "application/json", "user-agent": _AGENT}, "undelivered")
-"""What a service of ours tells about itself; others answer 404, which is fine."""
+"""What a service of ours declares about itself; others answer 404, which is fine."""
 
 CHECK = HttpCall(
     "POST",
@@ -147,9 +147,9 @@ def get_call(id: str) -> HttpCall:
 
 
 def seed_of(answer: Answer) -> int | None:
-    """Return the seed that a service of ours says it spoke with; None when none is told."""
-    told = answer.headers.get(_SEED_HEADER, "")
-    return int(told) if told.isascii() and told.isdigit() and len(told) < 20 else None
+    """Return the seed that a service of ours says it spoke with, or None."""
+    seed = answer.headers.get(_SEED_HEADER, "")
+    return int(seed) if seed.isascii() and seed.isdigit() and len(seed) < 20 else None
 
 
 def voice_of(answer: Answer) -> VoiceModel:
@@ -174,8 +174,8 @@ def no_audio(answer: Answer) -> ServiceError:
     return _error(ServiceError, f"the service answered with {what}", answer)
 
 
-def says_its_end(answer: Answer) -> bool:
-    """Whether the answer's own framing tells a whole body from one that was cut off."""
+def is_framed(answer: Answer) -> bool:
+    """Whether the answer says where its body ends, so that one that was cut off is noticed."""
     return "content-length" in answer.headers or "transfer-encoding" in answer.headers
 
 
@@ -193,30 +193,30 @@ def failure(answer: Answer) -> VoicelabError:
     return _error(_kind(answer.status), f"the service answered {answer.status}: {message}", answer)
 
 
-def remote(base_url: str, seed: SeedSupport = "none") -> Capabilities:
-    """Return what is known of a service that tells nothing about itself; ``seed`` is unknown while it was not reached."""
+def undeclared(base_url: str, seed: SeedSupport = "none") -> Capabilities:
+    """Return what is assumed of a service that declares nothing; ``seed`` is "unknown" while it was not reached."""
     return Capabilities(name="service", models=MODELS, device="remote", seed=seed, fingerprint=base_url)
 
 
 def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
     """Return what a service declares at ``/health``; what it leaves out is as for any service."""
-    plain = remote(base_url)
+    plain = undeclared(base_url)
     parsed = _parsed(answer.body) if answer.status == 200 else None
-    told = parsed.get("backend") if isinstance(parsed, dict) else None
-    if not isinstance(told, dict):
+    declared = parsed.get("backend") if isinstance(parsed, dict) else None
+    if not isinstance(declared, dict):
         return plain
-    seed = told.get("seed")
-    models = tuple(model for model in MODELS if model in _strings(told.get("models")))
-    longest = told.get("max_text")
-    price, one = told.get("price_per_million_bytes"), told.get("one_model")
+    seed = declared.get("seed")
+    models = tuple(model for model in MODELS if model in _strings(declared.get("models")))
+    longest = declared.get("max_text")
+    price, one = declared.get("price_per_million_bytes"), declared.get("one_model")
     return Capabilities(
-        name=_string(told.get("name")) or plain.name,
+        name=_string(declared.get("name")) or plain.name,
         models=models or plain.models,
         device=plain.device,
         seed=seed if seed == "exact" or seed == "best-effort" else "none",  # noqa: PLR1714 - it may be unhashable
-        fingerprint=_string(told.get("fingerprint")) or plain.fingerprint,
-        languages=_strings(told.get("languages")),
-        voices=tuple(_presets(told.get("voices"))),
+        fingerprint=_string(declared.get("fingerprint")) or plain.fingerprint,
+        languages=_strings(declared.get("languages")),
+        voices=tuple(_presets(declared.get("voices"))),
         max_text=longest if type(longest) is int and longest > 0 else None,
         price_per_million_bytes=float(price) if isinstance(price, float) or type(price) is int else None,
         one_model=one if isinstance(one, bool) else None,

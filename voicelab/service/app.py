@@ -22,7 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voicelab.backend import Backend, Capabilities, check_text_length
-from voicelab.call import Call
+from voicelab.call import MAX_SEED, Call
 from voicelab.errors import FieldError, PaymentRequired, RequestInvalid, ServiceUnavailable
 from voicelab.schema import Model, TTSRequest, check_model
 from voicelab.service.concurrency import FairQueue, run_in_executor
@@ -261,7 +261,7 @@ def _seed(request: Request, capabilities: Capabilities) -> int | None:
     if capabilities.seed == "none":
         message = "The voice takes no seed, so it could not be honoured"
         raise RequestInvalid.of(SEED_HEADER, message, type="unsupported", in_="header")
-    if len(values) > 1 or _SEED.fullmatch(values[0]) is None or int(values[0]) >= 2**63:
-        message = f"Input should be a whole number from 0 to {2**63 - 1}"
+    if len(values) > 1 or _SEED.fullmatch(values[0]) is None or int(values[0]) > MAX_SEED:
+        message = f"Input should be a whole number from 0 to {MAX_SEED}"
         raise RequestInvalid.of(SEED_HEADER, message, type="int_parsing", in_="header")
     return int(values[0])

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from voicelab.backend import Capabilities
+from voicelab.call import MAX_SEED
 from voicelab.schema import DEFAULT_MODEL, MEDIA_TYPES, TTSRequest, VoiceCreate, VoiceModel
 from voicelab.service.responses import Problem, Refusal
 
@@ -221,7 +222,7 @@ def _parameters(capabilities: Capabilities) -> dict[str, Any]:
     number = {"type": "integer", "minimum": 0}
     listed = {
         "model": ("header", "model", "The synthesis model. Without it, s2-pro.", model),
-        "seed": ("header", SEED_HEADER, "The same seed gives the same audio.", {**number, "maximum": 2**63 - 1}),
+        "seed": ("header", SEED_HEADER, "The same seed gives the same audio.", {**number, "maximum": MAX_SEED}),
         "id": ("path", "id", "Identifier of a voice model.", {"type": "string", "minLength": 1}),
         "number": ("path", "number", "Which of its samples; they count from 0.", number),
     }
@@ -237,7 +238,7 @@ def _headers() -> dict[str, Any]:
     string = {"type": "string"}
     listed = {
         "request": ("The name of this answer.", True, string),
-        "seed": ("The seed in use.", False, {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}),
+        "seed": ("The seed in use.", False, {"type": "integer", "minimum": 0, "maximum": MAX_SEED}),
         "location": ("Where the record is.", True, string),
         "authenticate": ("How to authenticate: Bearer.", True, string),
         "retry": ("Seconds after which to try again.", True, {"type": "integer", "minimum": 0}),
