@@ -83,15 +83,18 @@ def test_a_disk_without_links_keeps_the_older_file_too(tmp_path: Path, monkeypat
     assert (tmp_path / "file").read_bytes() == b"first"
 
 
-def test_a_private_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_a_private_file_is_for_its_owner_alone_and_permissions_stay(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         write_atomic(tmp_path / "own" / "file", b"x", private=True)
         write_atomic(tmp_path / "all" / "file", b"x")
+        (tmp_path / "odd").touch(0o640)
+        write_atomic(tmp_path / "odd", b"x")
     finally:
         os.umask(before)
     assert (_mode(tmp_path / "own"), _mode(tmp_path / "own" / "file")) == (0o700, 0o600)
     assert (_mode(tmp_path / "all"), _mode(tmp_path / "all" / "file")) == (0o755, 0o644)
+    assert _mode(tmp_path / "odd") == 0o640
 
 
 def test_the_folder_is_synced_after_the_name_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

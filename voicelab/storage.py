@@ -96,7 +96,8 @@ def open_atomic(path: Path, *, replace: bool = True, sync: bool = True, private:
     """Yield a new file, open for reading and writing, that becomes ``path`` when the block ends without an error.
 
     Without ``replace`` an existing file stays, and FileExistsError is raised. With ``sync`` the file survives a loss of
-    power; with ``private`` only the owner may read it. Raises OSError.
+    power; with ``private`` only the owner may read it, otherwise it has the permissions of the file that it replaces.
+    Raises OSError.
     """
     unfinished = path.parent / f"{UNFINISHED}{secrets.token_hex(8)}"
     try:
@@ -106,6 +107,9 @@ def open_atomic(path: Path, *, replace: bool = True, sync: bool = True, private:
                 file.flush()
                 os.fsync(file.fileno())
         if replace or not _link(unfinished, path):
+            if not private:
+                with suppress(FileNotFoundError):
+                    unfinished.chmod(path.stat().st_mode & 0o777)
             unfinished.replace(path)
     finally:
         with suppress(OSError):

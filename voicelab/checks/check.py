@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ from voicelab.checks.execute import Execution, execute, read
 from voicelab.checks.lint import Finding, code_cells, invisible, lint, outputs_of, requests, source_digest
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.replay import Tolerance
+from voicelab.storage import write_atomic
 
 __all__ = ["NotebookLimits", "NotebookReport", "check", "update"]
 
@@ -85,7 +84,8 @@ def check(
         notebook = read(path)
     except RequestInvalid as error:
         return NotebookReport(path, (Finding(path, None, "not-a-notebook", error.errors[0].msg),))
-    findings = list(lint(path, notebook, output_bytes=bounds.output_bytes, notebook_bytes=bounds.notebook_bytes))
+    most = {"output_bytes": bounds.output_bytes, "notebook_bytes": bounds.notebook_bytes}
+    findings = list(lint(path, notebook, size=path.stat().st_size, **most))
     notes = [Finding(path, *hit) for hit in invisible(notebook)]
     cells = len(list(code_cells(notebook)))
     if not run:
@@ -158,15 +158,9 @@ def _normalised(fresh: Any, was: Any) -> Any:
 def _write(path: Path, notebook: Any, bounds: NotebookLimits) -> list[Finding]:
     import nbformat
 
-    descriptor, name = tempfile.mkstemp(suffix=".ipynb", dir=path.parent)
-    new = Path(name)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            nbformat.write(notebook, file)
-        findings = list(lint(new, notebook, output_bytes=bounds.output_bytes, notebook_bytes=bounds.notebook_bytes))
-        if not findings:
-            new.chmod(path.stat().st_mode & 0o777)
-            new.replace(path)
-        return [Finding(path, item.cell, item.kind, f"{item.message}; nothing was written") for item in findings]
-    finally:
-        new.unlink(missing_ok=True)
+    data = nbformat.writes(notebook).rstrip("\n").encode() + b"\n"
+    most = {"output_bytes": bounds.output_bytes, "notebook_bytes": bounds.notebook_bytes}
+    findings = list(lint(path, notebook, size=len(data), **most))
+    if not findings:
+        write_atomic(path, data)
+    return [Finding(path, item.cell, item.kind, f"{item.message}; nothing was written") for item in findings]

@@ -201,9 +201,8 @@ _FOLDERS: Final = (
 )
 
 
-def lint(path: Path, notebook: Any, *, output_bytes: int, notebook_bytes: int) -> Iterator[Finding]:
-    """Yield what is wrong with a notebook, in the order of its cells; ``path`` is the file it came from."""
-    size = path.stat().st_size
+def lint(path: Path, notebook: Any, *, size: int, output_bytes: int, notebook_bytes: int) -> Iterator[Finding]:
+    """Yield what is wrong with a notebook of ``size`` bytes, in the order of its cells; ``path`` is its file."""
     if size > notebook_bytes:
         yield Finding(path, None, "size", f"{_mib(size)}; a notebook has at most {_mib(notebook_bytes)}")
     hits = [
