@@ -26,8 +26,7 @@ from machine import machine, report
 from voicelab.audio.clip import Clip
 from voicelab.backend import Capabilities
 from voicelab.call import Call
-from voicelab.experiments.journal import Journal
-from voicelab.experiments.manifest import load
+from voicelab.experiments.manifest import Journal, load
 from voicelab.experiments.metrics import BASIC, measure
 from voicelab.schema import TTSRequest
 from voicelab.take import Take, Timing

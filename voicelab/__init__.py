@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from voicelab.experiments.recording import RecordingBackend, ReplayBackend
     from voicelab.experiments.statistics.effects import effects
     from voicelab.experiments.sweeps.axes import Axis
-    from voicelab.experiments.sweeps.budget import Budget
     from voicelab.experiments.sweeps.result import SweepResult
+    from voicelab.experiments.sweeps.run import Budget
     from voicelab.experiments.sweeps.sweep import Sweep
     from voicelab.lab import Lab, connect
     from voicelab.schema import (
@@ -137,7 +137,7 @@ _HOME = {
     "LocalBackend": "voicelab.engine.local",
     "Axis": "voicelab.experiments.sweeps.axes",
     "Ballot": "voicelab.experiments.listening.votes",
-    "Budget": "voicelab.experiments.sweeps.budget",
+    "Budget": "voicelab.experiments.sweeps.run",
     "Cache": "voicelab.experiments.cache",
     **dict.fromkeys(("Comparison", "compare"), "voicelab.experiments.comparison"),
     "ListeningTest": "voicelab.experiments.listening.design",

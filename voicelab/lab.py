@@ -352,8 +352,7 @@ class BackendFactory:
 def _wrap_backend(backend: Backend, cache: Cache | str | Path | bool | None, record: str | Path | None) -> Backend:
     """Return the backend behind a cache and a recording, where these are asked for. Raises StoreError."""
     if cache is not None and cache is not False:
-        from voicelab.experiments.cache import Cache
-        from voicelab.experiments.cached import CachedBackend
+        from voicelab.experiments.cache import Cache, CachedBackend
 
         folder = None if cache is True else cache
         backend = CachedBackend(backend, folder if isinstance(folder, Cache) else Cache(folder))

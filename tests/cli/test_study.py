@@ -14,8 +14,7 @@ import pytest
 from tests.tones import ToneBackend
 from voicelab.audio.clip import Clip
 from voicelab.call import Call
-from voicelab.experiments.journal import Journal
-from voicelab.experiments.manifest import load
+from voicelab.experiments.manifest import Journal, load
 from voicelab.schema import TTSRequest
 
 VOICELAB = str(Path(sys.executable).with_name("voicelab"))

@@ -18,8 +18,7 @@ from voicelab.call import Call
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer import checkpoint
 from voicelab.errors import NotFound, RequestInvalid, StoreError
-from voicelab.experiments.cache import Cache
-from voicelab.experiments.cached import CachedBackend
+from voicelab.experiments.cache import Cache, CachedBackend
 from voicelab.experiments.recording import RecordingBackend
 from voicelab.lab import Lab
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceCreate

@@ -15,8 +15,7 @@ from tests.experiments.conftest import ask
 from tests.tones import ToneBackend
 from voicelab.call import Call
 from voicelab.errors import RequestInvalid, StoreError
-from voicelab.experiments.cache import Cache
-from voicelab.experiments.cached import CachedBackend
+from voicelab.experiments.cache import Cache, CachedBackend
 from voicelab.schema import ReferenceAudio
 from voicelab.storage import DamagedFile
 from voicelab.take import take_key

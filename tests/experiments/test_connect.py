@@ -12,8 +12,7 @@ from tests.tones import ToneBackend
 from voicelab.call import Call
 from voicelab.errors import AuthenticationError, RequestInvalid, ServiceUnavailable, StoreError
 from voicelab.experiments.cache import Cache
-from voicelab.experiments.journal import Journal
-from voicelab.experiments.manifest import load
+from voicelab.experiments.manifest import Journal, load
 from voicelab.experiments.recording import RecordingBackend, ReplayBackend
 from voicelab.lab import Lab, connect
 from voicelab.schema import TTSRequest

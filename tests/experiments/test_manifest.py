@@ -16,9 +16,8 @@ from tests.tones import ToneBackend
 from voicelab.call import Call
 from voicelab.errors import RequestInvalid, ServiceUnavailable, StoreError
 from voicelab.experiments.cache import Cache
-from voicelab.experiments.failure import Failure
-from voicelab.experiments.journal import Journal
-from voicelab.experiments.manifest import Failed, Manifest, load
+from voicelab.experiments.manifest import Failed, Journal, Manifest, load
+from voicelab.experiments.records import Failure
 from voicelab.schema import ProsodyControl, ReferenceAudio
 from voicelab.take import Take
 
@@ -257,7 +256,7 @@ import resource, sys
 from tests.tones import ToneBackend
 from voicelab.errors import StoreError
 from voicelab.experiments.cache import Cache
-from voicelab.experiments.journal import Journal
+from voicelab.experiments.manifest import Journal
 from voicelab.call import Call
 from voicelab.schema import TTSRequest
 tones = ToneBackend()
@@ -290,7 +289,7 @@ KILLED = """
 import itertools, os, random, signal, sys, time
 from pathlib import Path
 from tests.tones import ToneBackend
-from voicelab.experiments.journal import Journal
+from voicelab.experiments.manifest import Journal
 from voicelab.call import Call
 from voicelab.schema import TTSRequest
 tones = ToneBackend()

@@ -14,10 +14,8 @@ from tests.tones import ToneBackend
 from voicelab.backend import Backend, SpeechStream, StreamSummary
 from voicelab.call import Call
 from voicelab.errors import Cancelled, NotFound, RequestInvalid, ServiceUnavailable, StoreError
-from voicelab.experiments.cache import Cache
-from voicelab.experiments.cached import CachedBackend
-from voicelab.experiments.journal import Journal
-from voicelab.experiments.manifest import load
+from voicelab.experiments.cache import Cache, CachedBackend
+from voicelab.experiments.manifest import Journal, load
 from voicelab.experiments.recording import RecordingBackend, ReplayBackend
 from voicelab.experiments.streams import ReplayTiming
 from voicelab.schema import Author, ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel

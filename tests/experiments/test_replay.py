@@ -15,12 +15,10 @@ from voicelab.backend import SeedSupport
 from voicelab.call import Call
 from voicelab.engine.local import LocalBackend
 from voicelab.errors import EngineError, RequestInvalid, StoreError
-from voicelab.experiments.cache import Cache
-from voicelab.experiments.cached import CachedBackend
-from voicelab.experiments.failure import Failure
-from voicelab.experiments.journal import Journal
-from voicelab.experiments.manifest import Failed, Manifest, load
+from voicelab.experiments.cache import Cache, CachedBackend
+from voicelab.experiments.manifest import Failed, Journal, Manifest, load
 from voicelab.experiments.recording import RecordingBackend, ReplayBackend
+from voicelab.experiments.records import Failure
 from voicelab.experiments.replay import Tolerance, check_seed_claim, compare, replay
 
 

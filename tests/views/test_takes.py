@@ -13,7 +13,7 @@ import pytest
 from voicelab.audio.clip import Clip
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.metrics import Metric
-from voicelab.experiments.sweeps.rows import Row
+from voicelab.experiments.sweeps.result import Row
 from voicelab.views.takes import COLUMNS, TakeRows, outline
 
 

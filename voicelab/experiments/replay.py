@@ -19,7 +19,7 @@ from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, SeedSupport
 from voicelab.call import MAX_SEED, Call
 from voicelab.errors import AudioError, RequestInvalid, StoreError, VoicelabError
-from voicelab.experiments.cached import CachedBackend
+from voicelab.experiments.cache import CachedBackend
 from voicelab.experiments.manifest import Manifest, load
 from voicelab.schema import TTSRequest
 from voicelab.take import Take

@@ -20,7 +20,7 @@ from voicelab.audio.analysis import digest
 from voicelab.audio.clip import Clip
 from voicelab.backend import Capabilities
 from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError, install_command
-from voicelab.experiments.telling import told
+from voicelab.experiments.records import error_message
 from voicelab.schema import VoiceModel
 from voicelab.views.plots import plot_clips
 
@@ -327,7 +327,7 @@ def error_html(error: Exception) -> str:
     if isinstance(error, RequestInvalid):
         lines = [f"<b>{escape(item.field)}</b>: {escape(item.msg)}" for item in error.errors]
     else:
-        lines = [escape(told(error))]
+        lines = [escape(error_message(error))]
     return f'<div role="alert" style="{_ERROR}">{"<br>".join(lines)}</div>'
 
 

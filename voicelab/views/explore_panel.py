@@ -20,7 +20,7 @@ from voicelab.backend import Backend, Capabilities, check_seed_support
 from voicelab.call import Call
 from voicelab.errors import Cancelled, RequestInvalid
 from voicelab.experiments.sweeps.axes import short_name
-from voicelab.experiments.sweeps.rows import Row
+from voicelab.experiments.sweeps.result import Row
 from voicelab.lab import Lab
 from voicelab.schema import ProsodyControl, TTSRequest
 from voicelab.views.background import Arrival, Debouncer, SpeechTask

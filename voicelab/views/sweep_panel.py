@@ -16,13 +16,11 @@ from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.experiments.listening.design import KINDS
 from voicelab.experiments.listening.votes import Ballot
 from voicelab.experiments.metrics import Metric
-from voicelab.experiments.sweeps.budget import Budget
-from voicelab.experiments.sweeps.grid import Grid
-from voicelab.experiments.sweeps.result import SweepResult
-from voicelab.experiments.sweeps.rows import RowState, place, row_of, waiting_rows
-from voicelab.experiments.sweeps.run import Outcome, Run
+from voicelab.experiments.sweeps.axes import Grid
+from voicelab.experiments.sweeps.result import RowState, SweepResult, place, row_of, waiting_rows
+from voicelab.experiments.sweeps.run import Budget, Outcome, Run
+from voicelab.experiments.sweeps.spec import AXES, CAPS, budget_of, retyped, texts_of, typed_axes
 from voicelab.experiments.sweeps.sweep import Sweep
-from voicelab.experiments.sweeps.typed import AXES, CAPS, budget_of, retyped, texts_of, typed_axes
 from voicelab.views.background import Debouncer, Task
 from voicelab.views.bundles import error_html, table
 from voicelab.views.explore_panel import field_help, field_label

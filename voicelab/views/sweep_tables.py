@@ -17,10 +17,8 @@ from voicelab.errors import StoreError, VoicelabError
 from voicelab.experiments.metrics import METRICS, Metric, measure_rows
 from voicelab.experiments.metrics.measure import resolve
 from voicelab.experiments.sweeps.axes import short_name
-from voicelab.experiments.sweeps.budget import estimate
-from voicelab.experiments.sweeps.result import SweepResult
-from voicelab.experiments.sweeps.rows import row_of
-from voicelab.experiments.sweeps.run import Outcome
+from voicelab.experiments.sweeps.result import SweepResult, row_of
+from voicelab.experiments.sweeps.run import Outcome, estimate
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.views.bundles import (
     BUDGET,

@@ -22,9 +22,9 @@ from voicelab.audio.clip import Clip
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.experiments.metrics import Metric, measure_rows
 from voicelab.experiments.metrics.measure import resolve
+from voicelab.experiments.records import error_message
 from voicelab.experiments.sweeps.axes import short_name
-from voicelab.experiments.sweeps.rows import Row, RowState, comparison_of, matching, odd_one_out, ordered
-from voicelab.experiments.telling import told
+from voicelab.experiments.sweeps.result import Row, RowState, comparison_of, matching, odd_one_out, ordered
 from voicelab.views.background import Task
 from voicelab.views.bundles import format_figure
 from voicelab.views.comparison_panel import ComparePanel
@@ -241,7 +241,7 @@ class TakeRows:
                 figures = {metric.name: measured[metric.name] for metric in self.metrics}
             done = replace(row, figures=figures)
         except Exception as error:  # noqa: BLE001 (audio that is gone, a user's own metric: the others go on)
-            drawn, done = b"", replace(row, error=told(error))
+            drawn, done = b"", replace(row, error=error_message(error))
         with self._changed:
             if self._rows.get(row.id) is not row:
                 return  # another take has its place

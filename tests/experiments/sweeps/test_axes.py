@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import itertools
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from voicelab.backend import VoicePreset
+from voicelab.backend import Capabilities, VoicePreset
+from voicelab.call import Call
 from voicelab.errors import RequestInvalid
-from voicelab.experiments.sweeps.axes import MAX_VALUES, Axis, parse_values, varied, written
-from voicelab.schema import LATENCIES, ReferenceAudio
+from voicelab.experiments.sweeps.axes import MAX_VALUES, Axis, Grid, parse_values, varied, written
+from voicelab.experiments.sweeps.run import Budget, Estimate, estimate
+from voicelab.schema import LATENCIES, ProsodyControl, ReferenceAudio, TTSRequest
 
 
 @pytest.mark.parametrize(
@@ -156,3 +160,156 @@ def test_what_is_written_is_read_as_the_same_words(values: list[str]) -> None:
     text = written(axis)
     assert text is not None
     assert Axis.of("voice", text) == axis
+
+
+BASE = TTSRequest(text="One.", format="wav", prosody=ProsodyControl(volume=-3))
+
+
+def grid(repeats: int = 1, seed: int = 0, base: TTSRequest = BASE, **axes: object) -> Grid:
+    named = {name.replace("__", "."): values for name, values in axes.items()}
+    return Grid.of(Call(base), [Axis.of(name, values) for name, values in named.items()], repeats=repeats, seed=seed)
+
+
+def test_every_combination_in_the_axes_order() -> None:
+    made = grid(temperature=[0, 1], top_p=[0.5, 0.9], repeats=3)
+    assert [dict(cell.labels) for cell in made.cells] == [
+        {"temperature": t, "top_p": p} for t in ("0", "1") for p in ("0.5", "0.9")
+    ]
+    assert [(cell.call.request.temperature, cell.call.request.top_p) for cell in made.cells] == [
+        (0, 0.5),
+        (0, 0.9),
+        (1, 0.5),
+        (1, 0.9),
+    ]
+    assert len(made) == 12 == len(made.jobs())
+
+
+def test_no_axes_is_one_cell() -> None:
+    made = grid(repeats=2)
+    assert [cell.call.request for cell in made.cells] == [BASE]
+    assert len(made.jobs()) == 2
+
+
+def test_a_part_of_prosody_leaves_the_other() -> None:
+    (cell,) = grid(speed=[1.5]).cells
+    assert cell.call.request.prosody == ProsodyControl(speed=1.5, volume=-3)
+
+
+def test_a_voice_replaces_references_and_they_it() -> None:
+    cloned = BASE.replace(references=[ReferenceAudio(audio=b"x", text="")])
+    (cell,) = grid(base=cloned, voice=["ada"]).cells
+    assert (cell.call.request.reference_id, cell.call.request.references) == ("ada", None)
+    (cell,) = grid(base=BASE.replace(reference_id="ada"), references=[cloned.references]).cells
+    assert (cell.call.request.reference_id, cell.call.request.references) == (None, cloned.references)
+
+
+def test_dear_changes_are_outermost() -> None:
+    made = grid(temperature=[0, 1], voice=["ada", "ben"], model=["s1", "s2-pro"], text=["One.", "Two."])
+    jobs = made.jobs()
+    for dear in ("model", "reference_id", "text"):
+        seen = [job.cell.labels[dear] for job in jobs]
+        changes = sum(one != two for one, two in itertools.pairwise(seen))
+        assert changes == {"model": 1, "reference_id": 3, "text": 7}[dear]
+    assert {job.cell.index for job in jobs} == set(range(16))
+
+
+def test_the_repeats_have_the_same_seeds_in_every_cell() -> None:
+    made = grid(temperature=[0, 0.5, 1], repeats=4)
+    by_cell = {
+        cell.index: tuple(job.seed for job in made.jobs() if job.cell is cell or job.cell == cell)
+        for cell in made.cells
+    }
+    assert set(by_cell.values()) == {made.seeds}
+    assert len(set(made.seeds)) == 4
+    assert all(0 <= seed < 2**63 for seed in made.seeds)
+    assert grid(repeats=4, seed=1).seeds != made.seeds
+    # A sweep with more repeats begins with the same takes, so that they are not made again.
+    assert grid(repeats=6).seeds[:4] == made.seeds
+
+
+def test_an_axis_of_seeds() -> None:
+    made = Grid.of(Call(BASE), [Axis.of("seed", [3, 5])])
+    assert [job.seed for job in made.jobs()] == [3, 5]
+    with pytest.raises(RequestInvalid, match="axis of seeds"):
+        Grid.of(Call(BASE), [Axis.of("seed", [3, 5])], repeats=2)
+
+
+@pytest.mark.parametrize("repeats", [0, -1, True, 1.0, "2"])
+def test_repeats_are_counted(repeats: int) -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        grid(repeats=repeats)
+    assert caught.value.errors[0].field == "repeats"
+
+
+def test_what_no_request_can_have_is_told_at_once() -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        grid(format=["wav", "opus", "mp3"], sample_rate=[8000, 48_000])
+    assert len(caught.value.errors) == 4
+    assert {error.field for error in caught.value.errors} == {"sample_rate"}
+
+
+def test_two_axes_of_one_name() -> None:
+    axes = [Axis.of("voice", ["ada"]), Axis.of("reference_id", ["ben"])]
+    with pytest.raises(RequestInvalid, match="two axes"):
+        Grid.of(Call(BASE), axes)
+
+
+def test_too_many_takes() -> None:
+    with pytest.raises(RequestInvalid, match="at most 1000000"):
+        grid(seed=0, top_p=[place / 9999 for place in range(10_000)], repeats=101)
+
+
+PRICED = Capabilities("r", ("s2-pro",), "remote", "none", "https://r", price_per_million_bytes=15.0)
+FREE = Capabilities("r", ("s2-pro",), "remote", "none", "https://r")
+
+
+def test_an_estimate_counts_what_can_be_counted() -> None:
+    jobs = grid(base=BASE.replace(text="é" * 145), speed=[0.5, 1], repeats=2).jobs()
+    found = estimate(jobs, {"": PRICED}, cached=3, rtf=0.2)
+    assert (found.requests, found.characters, found.text_bytes, found.cached) == (4, 580, 1160, 3)
+    assert found.audio_s == pytest.approx(2 * (20 + 10))
+    assert found.compute_s == pytest.approx(0.2 * 60)
+    assert found.cost == pytest.approx(1160 * 15e-6)
+    assert str(found) == (
+        "4 requests, 580 characters, about 60 s of audio, about 12 s of work, costs 0.0174, 3 takes are there already"
+    )
+    # A Chinese character is a syllable, and takes several times as long as a letter.
+    chinese = Grid.of(Call(TTSRequest(text="今天天气很好。")), ()).jobs()
+    assert estimate(chinese, {"": FREE}).audio_s == pytest.approx(6 / 3.5 + 1 / 14.5)
+    assert estimate(jobs, {"": FREE}).cost is None
+    assert estimate(jobs, {"": FREE}).compute_s is None
+
+
+NEEDED = Estimate(10, 0, 100, 120, 7.0, 1.4, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("budget", "fields"),
+    [
+        (Budget(), []),
+        (Budget(requests=10, characters=100, audio_s=7, compute_s=1.4, cost=0.5), []),
+        (Budget(requests=9), ["budget.requests"]),
+        (Budget(characters=99, cost=0.4), ["budget.characters", "budget.cost"]),
+        (Budget(audio_s=6.9, compute_s=1), ["budget.audio_s", "budget.compute_s"]),
+    ],
+)
+def test_a_budget_names_each_cap(budget: Budget, fields: list[str]) -> None:
+    if not fields:
+        budget.check(NEEDED)
+        return
+    with pytest.raises(RequestInvalid) as caught:
+        budget.check(NEEDED)
+    assert [error.field for error in caught.value.errors] == fields
+
+
+def test_a_cap_on_money_needs_a_price() -> None:
+    with pytest.raises(RequestInvalid, match="names no price"):
+        Budget(cost=1).check(Estimate(1, 0, 1, 1, 1.0, None, None))
+    # Seconds of work cannot be told before the first take; the cap then acts while running.
+    Budget(compute_s=1).check(Estimate(1, 0, 1, 1, 1.0, None, None))
+
+
+@pytest.mark.parametrize("value", [-1, True, "1", float("nan")])
+def test_a_cap_is_a_number(value: float) -> None:
+    with pytest.raises(RequestInvalid, match=r"budget\.requests"):
+        Budget(requests=value)  # type: ignore[arg-type]

@@ -213,7 +213,7 @@ except StoreError as error:
 _FORKED = """
 import os, signal, sys, time
 from tests.tones import ToneBackend
-from voicelab.experiments.journal import Journal
+from voicelab.experiments.manifest import Journal
 tones = ToneBackend()
 journal = Journal(sys.argv[1], [tones.capabilities])
 worker = os.fork()

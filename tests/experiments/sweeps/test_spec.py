@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.tones import ToneBackend
+from voicelab.call import Call
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.cache import Cache
-from voicelab.experiments.sweeps.budget import Budget
-from voicelab.experiments.sweeps.spec import read_spec
+from voicelab.experiments.sweeps.run import Budget
+from voicelab.experiments.sweeps.spec import read_spec, retyped, texts_of
+from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.lab import Lab
-from voicelab.schema import ReferenceAudio
+from voicelab.schema import ReferenceAudio, TTSRequest
 
 WHOLE = """
 text = ["One.", "Two."]
@@ -99,3 +101,27 @@ def test_no_file_no_toml_no_audio(tmp_path: Path) -> None:
         read_spec(read(tmp_path, "text = "))
     with pytest.raises(StoreError, match=r"gone\.wav cannot be read"):
         read_spec(read(tmp_path, 'text = "One."\n[fields]\nreferences = [{audio = "gone.wav"}]'))
+
+
+TEXTS = ["One line.\r\nTwo.", "a\u2028b\x0cc\x85d", r"Open C:\new folder", "Two\nlines", r"\\ and \r", "Plain."]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_that_nobody_touched_stays_as_it_is(text: str) -> None:
+    given = Sweep.of(ToneBackend(), Call(TTSRequest(text=text)), {})
+    assert retyped(given, texts_of(given), []) == given
+    assert "\n" not in texts_of(given)
+
+
+def test_texts_that_nobody_touched_stay_while_another_is_added() -> None:
+    given = Sweep.of(ToneBackend(), Call(TTSRequest(text="One.")), {"text": TEXTS})
+    assert retyped(given, texts_of(given), []) == given
+    (axis,) = retyped(given, texts_of(given) + "\nNew.", []).axes
+    assert list(axis.values) == [*TEXTS, "New."]
+
+
+def test_what_is_typed_is_read_as_it_is_meant() -> None:
+    given = Sweep.of(ToneBackend(), Call(TTSRequest(text="One.")), {})
+    assert retyped(given, r"A\nB", []).base.request.text == "A\nB"
+    assert retyped(given, r"C:\temp, C:\\new", []).base.request.text == r"C:\temp, C:\new"
+    assert [axis.values for axis in retyped(given, "A\n\n B\n", []).axes] == [("A", " B")]

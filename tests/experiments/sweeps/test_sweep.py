@@ -18,10 +18,8 @@ from voicelab.call import Call
 from voicelab.errors import AudioError, NotFound, RequestInvalid
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.manifest import load
-from voicelab.experiments.sweeps.axes import Axis
-from voicelab.experiments.sweeps.budget import Budget
-from voicelab.experiments.sweeps.grid import Job
-from voicelab.experiments.sweeps.run import Outcome
+from voicelab.experiments.sweeps.axes import Axis, Job
+from voicelab.experiments.sweeps.run import Budget, Outcome
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.schema import TTSRequest
 

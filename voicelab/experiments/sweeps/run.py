@@ -1,30 +1,132 @@
-"""Run: a sweep at work. It hands out takes, keeps what comes back, and can be paused, cancelled and gone on with."""
+"""Run: a sweep at work. It hands out takes, keeps what comes back, and stops at the limits of a Budget."""
 
 from __future__ import annotations
 
 import queue
+import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final, Literal
 
 from voicelab.audio.formats import header_bytes
 from voicelab.backend import Capabilities
-from voicelab.errors import Cancelled, VoicelabError
+from voicelab.errors import Cancelled, FieldError, RequestInvalid, VoicelabError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.entries import EntryFile
-from voicelab.experiments.failure import Failure
-from voicelab.experiments.journal import Journal
-from voicelab.experiments.manifest import Failed
-from voicelab.experiments.sweeps.budget import Budget
-from voicelab.experiments.sweeps.grid import Job
-from voicelab.experiments.sweeps.workers import Pace, Workers
-from voicelab.experiments.telling import without_keys
+from voicelab.experiments.manifest import Failed, Journal
+from voicelab.experiments.records import Failure, redact
+from voicelab.experiments.sweeps.axes import Job
+from voicelab.experiments.sweeps.workers import RateLimiter, Workers
 from voicelab.take import Take, take_key
 
-__all__ = ["Outcome", "Progress", "Run", "State", "seconds_of"]
+__all__ = ["Budget", "Estimate", "Outcome", "Progress", "Run", "State", "estimate", "seconds_of"]
+
+# English read at an even pace; measured on the embedded voice: 14 to 15 characters a second.
+_CHARACTERS_PER_SECOND: Final = 14.5
+# Chinese characters, each of them a syllable; measured on the embedded voice: 3.2 to 3.6 a second.
+_HAN: Final = re.compile("[\u3400-\u9fff]")
+_HAN_PER_SECOND: Final = 3.5
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the takes that are not there yet will need.
+
+    ``characters`` and ``text_bytes`` (UTF-8) are exact; ``audio_s`` is guessed from them, ``compute_s`` from
+    it and the real-time factor of earlier takes, None while there is none (takes made at once overlap, so the clock
+    shows less); ``cost`` is in the account's
+    currency, None where the backend names no price.
+    """
+
+    requests: int
+    cached: int
+    characters: int
+    text_bytes: int
+    audio_s: float
+    compute_s: float | None
+    cost: float | None
+
+    def __str__(self) -> str:
+        parts = [
+            f"{self.requests} requests",
+            f"{self.characters} characters",
+            f"about {_time(self.audio_s)} of audio",
+        ]
+        if self.compute_s is not None:
+            parts.append(f"about {_time(self.compute_s)} of work")
+        if self.cost:
+            parts.append(f"costs {self.cost:.4g}")
+        if self.cached:
+            parts.append(f"{self.cached} takes are there already")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Hard caps; None is no cap. A sweep whose estimate is over one does not begin, and it stops at one."""
+
+    requests: int | None = None
+    characters: int | None = None
+    audio_s: float | None = None
+    compute_s: float | None = None
+    cost: float | None = None
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
+                raise RequestInvalid.of(f"budget.{item.name}", "Input should be a number, 0 or more")
+
+    def check(self, needed: Estimate) -> None:
+        """Raise RequestInvalid that names every cap that ``needed`` is over."""
+        troubles = []
+        for item in fields(self):
+            cap, need = getattr(self, item.name), getattr(needed, item.name)
+            if cap is not None and need is not None and need > cap:
+                message = f"the sweep would take {need:g}, and the budget is {cap:g}"
+                troubles.append(FieldError(("body", f"budget.{item.name}"), "budget_exceeded", message))
+            if cap is not None and need is None and item.name == "cost":
+                message = "the backend names no price, so a budget in money cannot be kept; cap characters instead"
+                troubles.append(FieldError(("body", "budget.cost"), "unsupported", message))
+        if troubles:
+            raise RequestInvalid(troubles)
+
+
+def estimate(
+    jobs: Iterable[Job], capabilities: Mapping[str, Capabilities], *, cached: int = 0, rtf: float | None = None
+) -> Estimate:
+    """Return what ``jobs`` will need; ``capabilities`` has each backend by its name.
+
+    ``rtf`` is seconds of work for a second of audio, measured on earlier takes; ``cached`` is told on.
+    """
+    requests = characters = text_bytes = 0
+    audio, cost, priced = 0.0, 0.0, True
+    for job in jobs:
+        request = job.cell.call.request
+        size = len(request.text.encode())
+        requests += 1
+        characters += len(request.text)
+        text_bytes += size
+        speed = request.prosody.speed if request.prosody else 1.0
+        chinese = len(_HAN.findall(request.text))
+        audio += ((len(request.text) - chinese) / _CHARACTERS_PER_SECOND + chinese / _HAN_PER_SECOND) / speed
+        price = capabilities[job.cell.backend].price_per_million_bytes
+        if price is None:
+            priced = False
+        else:
+            cost += price * size / 1e6
+    work = None if rtf is None else audio * rtf
+    return Estimate(requests, cached, characters, text_bytes, audio, work, cost if priced else None)
+
+
+def _time(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
 
 State = Literal["running", "paused", "done", "cancelled", "over budget", "failed"]
 # How soon a pause, a cancel or the end of a wait is noticed.
@@ -95,7 +197,7 @@ class _Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class RunContext:
     """What a run works with."""
 
     workers: Workers
@@ -103,7 +205,7 @@ class Means:
     capabilities: Mapping[str, Capabilities]
     budget: Budget = field(default_factory=Budget)
     journal: Journal | None = None
-    pace: Pace = field(default_factory=Pace)
+    limiter: RateLimiter = field(default_factory=RateLimiter)
 
 
 class Run:
@@ -114,9 +216,11 @@ class Run:
     on where it was: what is in the cache is not made again.
     """
 
-    def __init__(self, jobs: Sequence[Job], means: Means, listener: Callable[[Outcome], object] | None = None) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], context: RunContext, listener: Callable[[Outcome], object] | None = None
+    ) -> None:
         self._jobs = tuple(jobs)
-        self._means = means
+        self._context = context
         self._listener = listener
         self._spent = _Spent()
         self._outcomes: dict[tuple[int, int], Outcome] = {}
@@ -204,7 +308,7 @@ class Run:
     def cancel(self) -> None:
         """Stop: takes that run in this process are broken off, nothing more is started. What is made is kept."""
         self._stop.set()
-        self._means.workers.cancel()
+        self._context.workers.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is over, at most ``timeout`` seconds; returns whether it is.
@@ -221,12 +325,12 @@ class Run:
         try:
             state = self._hand_out()
         except Exception as error:  # noqa: BLE001 - the end of the thread: wait() raises it
-            self._means.workers.cancel()
+            self._context.workers.cancel()
             self._error = error
         finally:
-            self._means.workers.close()
-            if self._means.journal is not None:
-                self._means.journal.close()
+            self._context.workers.close()
+            if self._context.journal is not None:
+                self._context.journal.close()
             self._ended = self._paused or time.monotonic()
             self._state = state
 
@@ -240,8 +344,8 @@ class Run:
                 continue
             if not self._may_begin():
                 break
-            capabilities = self._means.capabilities[job.cell.backend]
-            if self._spent.over(self._means.budget, job, capabilities.price_per_million_bytes):
+            capabilities = self._context.capabilities[job.cell.backend]
+            if self._spent.over(self._context.budget, job, capabilities.price_per_million_bytes):
                 over_budget = True
                 break
             self._begin(job, capabilities.price_per_million_bytes)
@@ -253,8 +357,8 @@ class Run:
 
     def _found(self, job: Job) -> bool:
         cell = job.cell
-        key = take_key(job.call, self._means.capabilities[cell.backend].fingerprint, job.repeat)
-        take, self._remarks[cell.index, job.repeat] = self._means.cache.look(key)
+        key = take_key(job.call, self._context.capabilities[cell.backend].fingerprint, job.repeat)
+        take, self._remarks[cell.index, job.repeat] = self._context.cache.look(key)
         if take is not None:
             self._over(Outcome(job, self._light(take), cached=True))
         return take is not None
@@ -262,7 +366,7 @@ class Run:
     def _may_begin(self) -> bool:
         """Wait for a free place, and while paused; returns whether to go on."""
         while not self._stop.is_set():
-            if len(self._running) >= self._means.workers.concurrency:
+            if len(self._running) >= self._context.workers.concurrency:
                 self._collect(_TICK)
             elif not self._go.is_set():
                 self._collect(_TICK) if self._running else self._go.wait(_TICK)
@@ -271,13 +375,13 @@ class Run:
         return False
 
     def _begin(self, job: Job, price: float | None) -> None:
-        if self._stop.wait(self._means.pace.delay(job.cell.backend)):
+        if self._stop.wait(self._context.limiter.delay(job.cell.backend)):
             return
         text = job.call.request.text
         self._spent.requests += 1
         self._spent.characters += len(text)
         self._spent.cost += (price or 0.0) * len(text.encode()) / 1e6
-        future = self._means.workers.submit(job)
+        future = self._context.workers.submit(job)
         self._running[future] = job
         future.add_done_callback(self._done.put)
 
@@ -299,16 +403,16 @@ class Run:
             return
         self._spent.audio_s += seconds
         self._spent.compute_s += take.timing.total_s
-        kept = self._means.cache.keep(take, *self._remarks.pop((job.cell.index, job.repeat), ()))
+        kept = self._context.cache.keep(take, *self._remarks.pop((job.cell.index, job.repeat), ()))
         self._over(Outcome(job, self._light(kept)))
 
     def _light(self, take: Take) -> Take:
         """Leave the audio on disk: a sweep may be larger than the memory."""
-        key, cache = take.key, self._means.cache
+        key, cache = take.key, self._context.cache
         return replace(take, sound=EntryFile(cache.folder, key, take.digest)) if key in cache else take
 
     def _over(self, outcome: Outcome) -> None:
-        journal, cell = self._means.journal, outcome.job.cell
+        journal, cell = self._context.journal, outcome.job.cell
         if journal is not None and outcome.take is not None:
             journal.add(outcome.take, cell=cell.index, **cell.plain)
         elif journal is not None and outcome.error is not None:
@@ -319,11 +423,9 @@ class Run:
 
     def _failed(self, job: Job, error: Exception) -> Failed:
         cell = job.cell
-        fingerprint = self._means.capabilities[cell.backend].fingerprint
+        fingerprint = self._context.capabilities[cell.backend].fingerprint
         failure = (
-            Failure.of(error)
-            if isinstance(error, VoicelabError)
-            else Failure(type(error).__name__, without_keys(str(error)))
+            Failure.of(error) if isinstance(error, VoicelabError) else Failure(type(error).__name__, redact(str(error)))
         )
         return Failed(job.call, cell.backend, fingerprint, job.repeat, failure)
 

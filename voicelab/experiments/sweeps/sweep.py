@@ -16,13 +16,11 @@ from voicelab.call import Call
 from voicelab.display import bundle, open_view, sweep_panel_view, sweep_view
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.experiments.cache import Cache
-from voicelab.experiments.journal import Journal
-from voicelab.experiments.sweeps.axes import Axis, short_name, varied
-from voicelab.experiments.sweeps.budget import Budget, Estimate, estimate
-from voicelab.experiments.sweeps.grid import Grid, Job
+from voicelab.experiments.manifest import Journal
+from voicelab.experiments.sweeps.axes import Axis, Grid, Job, short_name, varied
 from voicelab.experiments.sweeps.result import SweepResult
-from voicelab.experiments.sweeps.run import Means, Outcome, Run, seconds_of
-from voicelab.experiments.sweeps.workers import Factory, Pace, workers_for
+from voicelab.experiments.sweeps.run import Budget, Estimate, Outcome, Run, RunContext, estimate, seconds_of
+from voicelab.experiments.sweeps.workers import Factory, RateLimiter, workers_for
 from voicelab.take import take_key
 
 if TYPE_CHECKING:
@@ -161,7 +159,7 @@ class Sweep:
         capabilities = self._capabilities()
         journal = None
         try:
-            pace = Pace(requests_per_minute)
+            limiter = RateLimiter(requests_per_minute)
             if manifest is not None:
                 journal = Journal(manifest, capabilities.values(), about=self._about(), cache=self.cache)
             cache = journal.cache if journal is not None else self.cache or Cache()
@@ -172,8 +170,8 @@ class Sweep:
             if journal is not None:
                 journal.close()
             raise
-        means = Means(workers, cache, capabilities, budget or Budget(), journal, pace)
-        return Run(self.jobs(), means, listener)
+        context = RunContext(workers, cache, capabilities, budget or Budget(), journal, limiter)
+        return Run(self.jobs(), context, listener)
 
     def run(self, **options: Any) -> SweepResult:
         """``start()`` and wait. A keyboard interrupt cancels; what is made stays in the cache."""

@@ -12,10 +12,19 @@ from typing import Any, Final, Protocol, runtime_checkable
 from voicelab.backend import Backend, SpeechStream
 from voicelab.call import Call
 from voicelab.errors import Cancelled, RequestInvalid
-from voicelab.experiments.sweeps.grid import Job
+from voicelab.experiments.sweeps.axes import Job
 from voicelab.take import Take
 
-__all__ = ["CONCURRENCY", "Factory", "Pace", "RemoteWorkers", "ThreadWorkers", "Workers", "under_way", "workers_for"]
+__all__ = [
+    "CONCURRENCY",
+    "Factory",
+    "RateLimiter",
+    "RemoteWorkers",
+    "ThreadWorkers",
+    "Workers",
+    "under_way",
+    "workers_for",
+]
 
 CONCURRENCY: Final = 8
 """Takes under way when nothing else is said, and a backend does not say how many it speaks at once."""
@@ -191,7 +200,7 @@ def make_there(factory: Factory, call: Call, repeat: int) -> Take:
     return backend.synthesize(call).take(repeat)
 
 
-class Pace:
+class RateLimiter:
     """Spaces the calls to each backend out so that at most ``per_minute`` begin in a minute; None does not wait.
 
     Raises RequestInvalid for a number that is not above 0.

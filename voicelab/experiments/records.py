@@ -1,17 +1,37 @@
-"""Failure: a call that ended with an error, kept beside the takes."""
+"""What is kept of a run besides its takes: capabilities and failures as JSON, and error messages without keys."""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
 
 from voicelab import errors
-from voicelab.errors import FieldError, RequestInvalid, ServiceError, VoicelabError
+from voicelab.backend import Capabilities, VoicePreset
+from voicelab.errors import FieldError, RequestInvalid, ServiceError, StoreError, VoicelabError
 from voicelab.take import NoRecord
 
-__all__ = ["Failure"]
+__all__ = ["Failure", "capabilities_of", "capabilities_record", "error_message", "redact"]
+
+
+def capabilities_record(capabilities: Capabilities) -> dict[str, Any]:
+    """Return what a backend declares as a JSON-able object; ``capabilities_of`` reads it back."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(capabilities).items()}
+
+
+def capabilities_of(record: Any) -> Capabilities:
+    """Return the Capabilities that were recorded. Raises StoreError when the record is none."""
+    try:
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in record.items()
+        }
+        fields["voices"] = tuple(VoicePreset(**voice) for voice in record["voices"])
+        return Capabilities(**fields)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise StoreError(f"this is no record of a backend's capabilities: {error}") from error
+
 
 _KINDS = {
     name: kind
@@ -70,3 +90,23 @@ class Failure:
             return cls(record["kind"], record["message"], fields, record["status"], record["request_id"])
         except (KeyError, TypeError) as error:
             raise NoRecord(f"this is no record of a failure: {error!r}") from error
+
+
+_SECRET: Final = re.compile(
+    r"(?i)(\bbearer\s+|\b(?:api|access|auth)?[_-]?(?:key|token|secret|password)[\"']?\s*[=:]\s*[\"']?)[^\s\"',;]+"
+    r"|\b(?:vl_|sk-)[\w-]{12,}"
+)
+
+
+def redact(text: str) -> str:
+    """Return a text with an ellipsis for everything that looks like a key."""
+    return _SECRET.sub(lambda found: f"{found[1] or ''}…", text)
+
+
+def error_message(error: BaseException) -> str:
+    """Return an error's sentence without keys, with its class where it is none of ours.
+
+    Errors of this program hold no secrets; those of somebody else's backend may.
+    """
+    ours = isinstance(error, VoicelabError) and str(error)
+    return redact(str(error) if ours else f"{type(error).__name__}: {error}")
