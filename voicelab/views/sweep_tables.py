@@ -7,6 +7,7 @@ cache: they differ from one run to the next, and a committed notebook is compare
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -168,7 +169,7 @@ def write_page(result: SweepResult, path: str | Path, metrics: Iterable[str | Me
 def _write(result: SweepResult, file: TextIO, metrics: tuple[Metric, ...]) -> None:
     axes = [axis.name for axis in result.grid.axes]
     heads = [*map(short_name, axes), "take", "", *(f"{metric.name} {metric.unit}".strip() for metric in metrics)]
-    cells = "".join(
+    head_cells = "".join(
         f'<th scope="col"><button>{escape(head)}</button></th>' if head else '<th scope="col">sound</th>'
         for head in heads
     )
@@ -177,29 +178,27 @@ def _write(result: SweepResult, file: TextIO, metrics: tuple[Metric, ...]) -> No
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{_STYLE}</style></head><body><h1>{title}</h1>"
         f"<p>Sound: mp3, {_PAGE_BITRATE} kbit/s, as loud as it was made. A click on a heading sorts.</p>"
-        f"<table><thead><tr>{cells}</tr></thead><tbody>\n"
+        f"<table><thead><tr>{head_cells}</tr></thead><tbody>\n"
     )
     # Row by row: a page of thousands of takes would not fit into memory.
     for outcome in result.outcomes:
         row = row_of(outcome, result.grid)
         labels = [row.labels[name] for name in axes] + [str(outcome.job.repeat + 1)]
-        parts = [_sortable(label, label) for label in labels]
+        cells = [_sortable(label, label) for label in labels]
         if row.hear is None:
-            parts.append(Cell(escape(row.error), 'class="trouble"'))
+            cells.append(Cell(escape(row.error), 'class="trouble"'))
         else:
             clip = row.hear()
             (measured,) = measure_rows((clip,), metrics)
             data = base64.b64encode(clip.to_bytes("mp3", bitrate=_PAGE_BITRATE)).decode("ascii")
-            parts.append(Cell(audio_element(data, "height:32px;width:230px", preload="metadata"), ""))
-            parts += [_figure_cell(measured[metric.name], metric) for metric in metrics]
-        file.write(table_row(parts, len(heads)) + "\n")
+            cells.append(Cell(audio_element(data, "height:32px;width:230px", preload="metadata"), ""))
+            for metric in metrics:
+                value = measured[metric.name]
+                shown = format_figure(value, metric.unit)
+                cells.append(_sortable(shown, repr(value) if math.isfinite(value) else "", "number"))
+        file.write(table_row(cells, len(heads)) + "\n")
     file.write(f"</tbody></table><script>{_SCRIPT}</script></body></html>\n")
 
 
 def _sortable(text: str, value: str, kind: str = "") -> Cell:
     return Cell(escape(text), f'class="{kind}" data-value="{escape(value)}"')
-
-
-def _figure_cell(value: float, metric: Metric) -> Cell:
-    text = format_figure(value, metric.unit)
-    return _sortable(text, "" if text == "–" else repr(value), "number")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -102,80 +103,73 @@ class TakeRows:
         """Return a row."""
         return self._rows.get(id)
 
+    @contextmanager
+    def _change(self, *, order: bool = True, at_once: bool = False) -> Iterator[None]:
+        """Change something under the lock, and wake the thread; ``order`` says that the order may be another one."""
+        with self._changed:
+            yield
+            self._stale = self._stale or order
+            if at_once:
+                self._sorted = 0.0
+            self._wake()
+
     def put(self, rows: Iterable[Row]) -> None:
         """Add rows, or replace those of the same ids."""
-        with self._changed:
+        with self._change():
             for row in rows:
                 self._rows[row.id] = row
                 self._outlines.pop(row.id, None)
                 self._failed.discard(row.id)
                 if row.hear is not None:
                     self._unmeasured.append(row.id)
-            self._stale = True
-            self._wake()
 
     def mark(self, rows: Iterable[Row], state: RowState) -> None:
         """Let rows that are still there be in another state; one that has been replaced meanwhile is left alone."""
-        with self._changed:
-            for row in rows:
-                if self._rows.get(row.id) is row:
-                    self._rows[row.id] = replace(row, state=state)
-            self._wake()
+        with self._change(order=False):
+            self._rows |= {row.id: replace(row, state=state) for row in rows if self._rows.get(row.id) is row}
 
     def drop(self, ids: Iterable[int]) -> None:
         """Forget some rows."""
-        with self._changed:
+        with self._change():
             for key in ids:
                 self._rows.pop(key, None)
-            self._stale = True
-            self._wake()
 
     def clear(self) -> None:
         """Forget all rows."""
-        with self._changed:
+        with self._change():
             for held in (self._rows, self._outlines, self._unmeasured, self._failed, self._sent):
                 held.clear()
-            self._stale = True
-            self._wake()
 
     def arrange(self, where: str = "", by: str = "", *, descending: bool = False) -> None:
         """Filter and sort. Raises RequestInvalid for a filter that means nothing; the one before then stays."""
-        with self._changed:
+        with self._change(at_once=True):
             matching(self._rows.values(), where)
             self._look = (where, by, descending)
-            self._stale, self._sorted = True, 0.0
-            self._wake()
 
     def pin(self, ids: Iterable[int]) -> None:
         """Let these come first."""
-        with self._changed:
+        with self._change(at_once=True):
             self._pinned = frozenset(ids)
-            self._stale, self._sorted = True, 0.0
-            self._wake()
 
     def measure(self, metrics: Iterable[str | Metric]) -> None:
         """Measure these from now on, the takes that are there too. Raises like the constructor."""
         chosen = resolve(metrics)
-        with self._changed:
+        with self._change():
             self.metrics = chosen
             self._rows = {key: replace(row, figures={}) for key, row in self._rows.items()}
             self._unmeasured = deque(key for key, row in self._rows.items() if row.hear is not None)
             self._failed.clear()
-            self._stale = True
-            self._wake()
 
     def show(self, ids: Sequence[int]) -> None:
         """Note that the page shows these, in part or soon, and send it what it does not have of them."""
-        with self._changed:
+        with self._change(order=False):
             self._shown = tuple(ids)
-            self._wake()
 
     def again(self) -> None:
         """Note that the page has nothing yet: it was opened anew."""
-        with self._changed:
+        with self._change(order=False):
             self._sent.clear()
             self._counts = None
-            self._wake()
 
     def settled(self, timeout: float) -> bool:
         """Wait until all is measured and sent, at most ``timeout`` seconds; returns whether it is."""
@@ -429,9 +423,8 @@ class TakesView(Panel):
                 self.stage,
             ],
         )
-        self.where.observe(self._arrange, names="value")
-        self.sort.observe(self._arrange, names="value")
-        self.descending.observe(self._arrange, names="value")
+        for control in (self.where, self.sort, self.descending):
+            control.observe(self._arrange, names="value")
         self.measured.observe(self._measure, names="value")
         self.grid.observe(self._count, names="selected")
         self._count()
