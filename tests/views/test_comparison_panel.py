@@ -27,7 +27,7 @@ def comparison() -> Comparison:
     return compare(lab.speak("Eight notes.", seed=1), fast=lab.speak("Eight notes.", seed=2, speed=2))
 
 
-def told(panel: ComparePanel, monkeypatch: pytest.MonkeyPatch, messages: int) -> list[tuple[dict[str, Any], Any]]:
+def open_page(panel: ComparePanel, monkeypatch: pytest.MonkeyPatch, messages: int) -> list[tuple[dict[str, Any], Any]]:
     """Open a page of the panel and return what it is sent."""
     sent: list[tuple[dict[str, Any], Any]] = []
     monkeypatch.setattr(panel, "send", lambda *message: sent.append(message))
@@ -41,7 +41,7 @@ def told(panel: ComparePanel, monkeypatch: pytest.MonkeyPatch, messages: int) ->
 
 def test_sounds_come_first_and_figures_after_them(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
     panel = ComparePanel(comparison)
-    (clips, sounds), (figures, lines) = told(panel, monkeypatch, 2)
+    (clips, sounds), (figures, lines) = open_page(panel, monkeypatch, 2)
     assert [clip["name"] for clip in clips["clips"]] == ["A", "fast"]
     assert len(sounds) == 4
     pitch, level = (np.frombuffer(line, np.float32) for line in lines)
@@ -59,7 +59,7 @@ def test_recordings_are_counted_and_other_texts_are_said(monkeypatch: pytest.Mon
     lab = Lab(ToneBackend())
     spoken = lab.speak("Eight notes.", references=[ReferenceAudio(audio=b"x", text="")])
     panel = ComparePanel(compare(spoken, lab.speak("Others.")))
-    _, (figures, _) = told(panel, monkeypatch, 2)
+    _, (figures, _) = open_page(panel, monkeypatch, 2)
     (asked, _) = figures["tables"]
     (recordings,) = (row for row in asked["rows"] if row[0] == "references")
     assert recordings[1].startswith("1 recording (")
@@ -108,7 +108,7 @@ def test_where_a_clip_has_no_loudness_nothing_is_said_to_be_matched(monkeypatch:
     assert "LUFS" not in html.partition("<img")[0]
     assert html.count("level unmatched; ") == 2
     panel = ComparePanel(comparison)
-    (clips, _), _ = told(panel, monkeypatch, 2)
+    (clips, _), _ = open_page(panel, monkeypatch, 2)
     assert clips["lufs"] is None
     assert [clip["gain"] for clip in clips["clips"]] == [0.0, 0.0]
     panel.close()
@@ -118,7 +118,7 @@ def test_silence_is_dark_and_a_sum_of_money_is_no_formula(monkeypatch: pytest.Mo
     comparison = compare(**{"$x_$": tone(0.0), "$1_a$": tone(0.1)})
     assert comparison_bundle(comparison)["image/png"]
     panel = ComparePanel(comparison)
-    (_, buffers), _ = told(panel, monkeypatch, 2)
+    (_, buffers), _ = open_page(panel, monkeypatch, 2)
     silent, loud = (np.frombuffer(buffer, np.uint8) for buffer in buffers[1::2])
     assert silent.max() < 255 / 3
     assert loud.max() == 255

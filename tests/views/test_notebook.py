@@ -134,9 +134,9 @@ def test_ipython_offers_it(shell: InteractiveShell) -> None:
 
 
 def test_the_help_lists_the_options(shell: InteractiveShell) -> None:
-    told: Any = shell.find_line_magic("speak").__doc__  # type: ignore[no-untyped-call]
-    assert "--temperature: 0 to 1." in told
-    assert "--seed" in told
+    texts: Any = shell.find_line_magic("speak").__doc__  # type: ignore[no-untyped-call]
+    assert "--temperature: 0 to 1." in texts
+    assert "--seed" in texts
 
 
 def test_loading_the_extension_opens_no_lab(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,10 +169,10 @@ def shown(outputs: Any) -> list[str]:
 def test_a_notebook_is_told_seldom_and_keeps_the_count_alone() -> None:
     with capture_output() as caught:
         assert list(vl.progress(range(1000), "takes")) == list(range(1000))
-    told = shown(caught.outputs)
-    assert told[0] == "takes: 0 of 1000"
-    assert told[-1] == "takes: 1000 of 1000"
-    assert len(told) < 20
+    texts = shown(caught.outputs)
+    assert texts[0] == "takes: 0 of 1000"
+    assert texts[-1] == "takes: 1000 of 1000"
+    assert len(texts) < 20
     assert "<progress" in caught.outputs[0].data["text/html"]
     assert "<progress" not in caught.outputs[-1].data["text/html"]
 
@@ -184,9 +184,9 @@ def test_it_tells_what_is_left_and_where_it_was_left() -> None:
             time.sleep(0.06)
             if number == 4:
                 break
-    told = shown(caught.outputs)
-    assert any("s left" in text for text in told)
-    assert told[-1] == "<b>: 4 of 40"
+    texts = shown(caught.outputs)
+    assert any("s left" in text for text in texts)
+    assert texts[-1] == "<b>: 4 of 40"
     assert "<b>" not in caught.outputs[-1].data["text/html"]
 
 
@@ -208,7 +208,7 @@ def test_a_terminal_has_a_line_and_a_file_nothing(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.usefixtures("notebook")
 def test_a_sweep_at_work_is_gone_through_as_it_is_made(tmp_path: Path) -> None:
-    first = threading.Event()  # the takes wait until one of the failures has been told
+    first = threading.Event()  # the takes wait until one of the failures has been texts
     lab = Lab(ToneBackend(lambda _: first.wait(5)))
     run = lab.sweep("One.", temperature="0..1 step 0.5", voice=["ada", "nobody"], cache=vl.Cache(tmp_path)).start()
     with capture_output() as caught:

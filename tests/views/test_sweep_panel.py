@@ -143,11 +143,11 @@ def test_a_failing_cell_keeps_a_secret(panels: Callable[..., SweepPanel]) -> Non
     panel = panels(ToneBackend(fail))
     panel.run()
     assert panel.wait(20)
-    told = panel.takes.grid.work.rows[0].error
-    assert told == "OSError: refused: Authorization: Bearer …, api_key=…"
+    error = panel.takes.grid.work.rows[0].error
+    assert error == "OSError: refused: Authorization: Bearer …, api_key=…"
     # Nor do the table, what a notebook keeps, and what is exported.
-    assert set(panel.result.frame()["error"]) == {told}
-    assert told in panel.result._repr_mimebundle_()["text/html"]
+    assert set(panel.result.frame()["error"]) == {error}
+    assert error in panel.result._repr_mimebundle_()["text/html"]
 
 
 def test_after_a_run_that_failed_another_can_begin(
@@ -324,11 +324,11 @@ def test_it_is_exported_as_files_a_table_and_a_page(result: ResultPanel, tmp_pat
 
 
 def test_the_odd_one_out_is_found_and_bad_words_are_said(result: ResultPanel) -> None:
-    told: list[dict[str, Any]] = []
-    result.grid.send = lambda message, _: told.append(message)
+    messages: list[dict[str, Any]] = []
+    result.grid.send = lambda message, _: messages.append(message)
     result.metric.value = "loudness"
     result.find_outlier()
-    assert told[-1]["kind"] == "reveal"
+    assert messages[-1]["kind"] == "reveal"
     assert "robust standard deviations" in result.message.value
     result.where.value = "nothing=1"
     assert "filter" in result.message.value

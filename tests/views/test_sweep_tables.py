@@ -67,16 +67,16 @@ def test_a_result_shows_nothing_that_another_run_would_change(made: SweepResult,
 
 def test_all_sounds_together_keep_to_the_budget() -> None:
     clips = [noise(2.0, seed) for seed in range(4)]
-    all_of_them, told = embedded_audios(clips, BUDGET)
+    all_of_them, note = embedded_audios(clips, BUDGET)
     assert all(all_of_them)
-    assert told.startswith("mp3, 128 kbit/s,")
-    whole, told = embedded_audios(clips, 100_000)
+    assert note.startswith("mp3, 128 kbit/s,")
+    whole, note = embedded_audios(clips, 100_000)
     assert all(whole)
-    assert told.startswith("mp3, 64 kbit/s,")
-    few, told = embedded_audios(clips, 50_000)
+    assert note.startswith("mp3, 64 kbit/s,")
+    few, note = embedded_audios(clips, 50_000)
     assert [data is not None for data in few] == [True, True, False, False]
     assert sum(len(data or "") for data in few) <= 50_000
-    assert "only the first 2 of 4 takes fit" in told
+    assert "only the first 2 of 4 takes fit" in note
 
 
 def test_a_large_result_shows_its_first_rows_and_says_so(tmp_path: Path) -> None:

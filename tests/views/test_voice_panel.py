@@ -57,7 +57,7 @@ def _nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def told() -> list[int]:
+def changed_ids() -> list[int]:
     return []
 
 
@@ -67,15 +67,15 @@ def keeper() -> Keeper:
 
 
 @pytest.fixture
-def work(told: list[int], keeper: Keeper) -> VoiceDraft:
-    return VoiceDraft(Lab(keeper), told.append)
+def work(changed_ids: list[int], keeper: Keeper) -> VoiceDraft:
+    return VoiceDraft(Lab(keeper), changed_ids.append)
 
 
-def test_what_is_added_is_listened_to(work: VoiceDraft, told: list[int]) -> None:
+def test_what_is_added_is_listened_to(work: VoiceDraft, changed_ids: list[int]) -> None:
     added = work.add("a.wav", SPEECH)
     assert work.wait()
     (one,) = work.recordings
-    assert (one.id, one.name, one.state, told) == (added, "a.wav", "ready", [added, added])
+    assert (one.id, one.name, one.state, changed_ids) == (added, "a.wav", "ready", [added, added])
     assert one.clip is not None
     assert any("shorter than" in note for note in one.notes)
     assert any("no transcript" in note for note in one.notes)
@@ -147,14 +147,14 @@ def test_too_many_are_told_before_anything_is_made(work: VoiceDraft) -> None:
         work.check("Ada")
 
 
-def test_nothing_is_told_of_what_was_dropped_or_after_the_end(work: VoiceDraft, told: list[int]) -> None:
+def test_nothing_is_told_of_what_was_dropped_or_after_the_end(work: VoiceDraft, changed_ids: list[int]) -> None:
     work._one_at_a_time.acquire()
     dropped, closed = work.add("a.wav", SPEECH), work.add("b.wav", SPEECH)
     work.drop(dropped)
     work.close()
     work._one_at_a_time.release()
     assert work.wait()
-    assert told == [dropped, closed, dropped]
+    assert changed_ids == [dropped, closed, dropped]
 
 
 class Heard(Recorder):
@@ -170,8 +170,8 @@ class Heard(Recorder):
         self.sent.append(content)
 
     def piece(self, data: bytes, **fields: object) -> None:
-        told = {"kind": "piece", "file": "f", "name": "a.wav", "size": 5, "at": 0, **fields}
-        self._on_message(self, told, [memoryview(data)])
+        message = {"kind": "piece", "file": "f", "name": "a.wav", "size": 5, "at": 0, **fields}
+        self._on_message(self, message, [memoryview(data)])
 
 
 def test_a_file_comes_in_pieces_each_once() -> None:
