@@ -12,11 +12,12 @@ import inspect
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
 
+from voicelab.call import parse_value
 from voicelab.errors import RequestInvalid
 from voicelab.schema import ProsodyControl, TTSRequest, VoiceCreate
 
@@ -140,20 +141,6 @@ def _convert(raw: Mapping[str, Any], known: Mapping[str, FieldInfo]) -> dict[str
 
 
 def _value(name: str, text: Any, field: FieldInfo) -> Any:
-    kind = _kind(field.annotation)
-    if get_origin(kind) is Literal:
-        # The value that is written so; anything else goes on, as a number where the choices are, for the schema to refuse.
-        written = {str(choice): choice for choice in get_args(kind)}
-        if text not in written and all(isinstance(choice, int) for choice in written.values()):
-            return whole_number(name, text)
-        return written.get(text, text)
-    if kind is bytes:
+    if _kind(field.annotation) is bytes:
         return Path(text).read_bytes()
-    if kind not in {int, float}:
-        return text
-    try:
-        return kind(text)
-    except ValueError:
-        dotted = f"prosody.{name}" if name in _PROSODY else name
-        wanted = "a whole number" if kind is int else "a number"
-        raise RequestInvalid.of(dotted, f"should be {wanted}, not {text!r}", type=f"{kind.__name__}_parsing") from None
+    return parse_value(name, text) if isinstance(text, str) else text

@@ -17,8 +17,9 @@ import typer
 
 from voicelab.audio.formats import StreamDecoder
 from voicelab.backend import SpeechStream
+from voicelab.call import Call, parse_value
 from voicelab.cli.console import say_line, write_bytes
-from voicelab.cli.options import BaseUrl, Device, request_options, whole_number
+from voicelab.cli.options import BaseUrl, Device, request_options
 from voicelab.errors import RequestInvalid
 from voicelab.lab import connect
 from voicelab.schema import AudioFormat, ReferenceAudio, TTSRequest, check_model
@@ -39,8 +40,6 @@ _DEFAULT_FORMAT: AudioFormat = TTSRequest.model_fields["format"].default
 
 # A text of this many characters is more than one segment, so that there is something to watch.
 _LONG_TEXT = 300
-# Read English at an even pace is some 14 characters a second: what a progress bar is measured against.
-_CHARACTERS_PER_SECOND = 14.0
 
 
 Text = Annotated[str, typer.Argument(metavar="TEXT", help="What to say; - reads it from stdin.", show_default=False)]
@@ -93,7 +92,7 @@ def say(
     # Everything is checked before a backend is made, which takes longer than to say no.
     TTSRequest.build(text=spoken, **fields)
     chosen = check_model(model) if model is not None else None
-    number = whole_number("seed", seed, place="header")
+    number = None if seed is None else parse_value("seed", seed)
     target = output or f"speech.{audio_format}"
     started = time.perf_counter()
     with connect(base_url or None, device=device, model=chosen) as lab:
@@ -142,8 +141,7 @@ def _bar(text: str, fields: dict[str, Any], *, shown: bool | None) -> Iterator[A
     console = Console(stderr=True)
     if shown is None:
         shown = console.is_terminal and len(text) > _LONG_TEXT
-    speed = fields.get("prosody", {}).get("speed", 1.0)
-    expected = max(1.0, len(text) / _CHARACTERS_PER_SECOND / speed)
+    expected = max(1.0, Call.of(text, fields).expected_seconds)
     columns = (TextColumn("speaking"), BarColumn(), TextColumn("{task.completed:.1f} s of audio"), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not shown) as progress:
         task = progress.add_task("speaking", total=expected)

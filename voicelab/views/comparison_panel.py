@@ -15,11 +15,11 @@ import numpy as np
 from voicelab.audio.analysis import mel
 from voicelab.audio.clip import Clip
 from voicelab.audio.samples import to_int16
+from voicelab.call import short_name
 from voicelab.errors import ArgumentError
 from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.metrics import BASIC, METRICS
 from voicelab.experiments.metrics.level import HOP_S
-from voicelab.experiments.sweeps.axes import short_name
 from voicelab.views.background import Task
 from voicelab.views.bundles import BUDGET, INK, Cell, audio_element, embedded_audio, format_figure, small_print, table
 from voicelab.views.panel import SavedOutput

@@ -17,9 +17,8 @@ from pydantic.fields import FieldInfo
 from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples
 from voicelab.backend import Backend, Capabilities, check_seed_support
-from voicelab.call import Call
+from voicelab.call import Call, parse_value, short_name
 from voicelab.errors import Cancelled, RequestInvalid
-from voicelab.experiments.sweeps.axes import short_name
 from voicelab.experiments.sweeps.result import Row
 from voicelab.lab import Lab
 from voicelab.schema import ProsodyControl, TTSRequest
@@ -59,8 +58,6 @@ _MOST: Final = 500
 _SETTLE_S: Final = 0.1
 # The bar moves twice a second: with the sound, which takes 13 messages, a page gets fewer than 20 a second.
 _BAR_S: Final = 0.5
-# English read aloud; only the progress bar depends on it.
-_CHARACTERS_PER_SECOND: Final = 14.0
 
 # Where the name of a field does not say it all to a reader.
 _LABELS: Final = {
@@ -161,7 +158,7 @@ class Knobs:
         """Return the call that says ``text`` with what the knobs say. Raises RequestInvalid, which names the field."""
         settings = {name: control.value for name, control in self.controls.items()}
         settings = {name: round(value, 4) if isinstance(value, float) else value for name, value in settings.items()}
-        settings |= {"voice": settings["voice"] or None, "seed": _whole(settings["seed"])}
+        settings |= {"voice": settings["voice"] or None, "seed": parse_value("seed", settings["seed"] or "none")}
         call = self._lab.call(text, **self._fields(settings))
         check_seed_support(call, self._lab.capabilities)
         return call
@@ -208,15 +205,6 @@ def _settings(call: Call) -> dict[str, Any]:
         "prosody.volume": prosody.volume,
         **{name: getattr(request, name) for name in MORE},
     }
-
-
-def _whole(text: str) -> int | None:
-    """Read a typed seed; blank is none. Raises RequestInvalid, which names ``seed``."""
-    try:
-        return int(text) if text.strip() else None
-    except ValueError:
-        message = "Input should be a whole number, or empty for a new one every time"
-        raise RequestInvalid.of("seed", message, type="int_type", in_="header") from None
 
 
 def _look(name: str) -> dict[str, Any]:
@@ -443,7 +431,7 @@ class _Take(SpeechTask):
         self.call = call
         self._panel = panel
         self._title = f"take {number}: " if panel.takes is not None else ""
-        self._expected_s = max(len(call.request.text) / _CHARACTERS_PER_SECOND, 0.5)
+        self._expected_s = max(call.expected_seconds, 0.5)
         self._moved = time.monotonic()
         self._seconds = 0.0
         panel.cancel_button.disabled = False

@@ -7,7 +7,6 @@ the values.
 
 from __future__ import annotations
 
-import ast
 import operator
 import re
 import sys
@@ -19,6 +18,7 @@ from typing import Any, Final, TypeVar, get_args
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from voicelab.audio.clip import Clip
+from voicelab.call import parse_value
 from voicelab.errors import RequestInvalid
 from voicelab.lab import Lab, connect
 from voicelab.schema import ProsodyControl, TTSRequest
@@ -64,7 +64,7 @@ def parse(line: str) -> tuple[dict[str, Any], str]:
         name = option["name"].replace("-", "_")
         if name not in OPTIONS:
             raise RequestInvalid.of(name, f"there is no such option; there are {', '.join(OPTIONS)}", in_="query")
-        given[name] = _value(option["value"], OPTIONS[name])
+        given[name] = _value(name, option["value"])
         at = option.end()
     if end is not None:
         at = end.end()
@@ -73,20 +73,10 @@ def parse(line: str) -> tuple[dict[str, Any], str]:
     return given, line[at:].strip()
 
 
-def _value(typed: str, schema: Mapping[str, Any]) -> Any:
-    """Return the word as a Python value, where the field is not a text; whether it fits, the schema says."""
+def _value(name: str, typed: str) -> Any:
+    """Return the word as the option's value; one in quotes is without them."""
     word = typed[1:-1] if typed[:1] in "\"'" and typed[-1:] == typed[:1] else typed
-    kinds = {part.get("type") for part in schema.get("anyOf", [schema])}
-    if word.lower() == "none" and "null" in kinds:
-        return None
-    if "boolean" in kinds and word.lower() in ("true", "false"):
-        return word.lower() == "true"
-    if "string" in kinds:
-        return word
-    try:
-        return ast.literal_eval(word)
-    except (ValueError, SyntaxError):
-        return word  # the schema's own message says what was wanted
+    return word if name in ("lab", "to") else parse_value(name, word)
 
 
 def complete(line: str, voices: tuple[str, ...] = ()) -> list[str]:

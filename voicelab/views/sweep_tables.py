@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from voicelab.audio.clip import Clip
+from voicelab.call import short_name
 from voicelab.errors import StoreError, VoicelabError
 from voicelab.experiments.metrics import METRICS, Metric, measure_rows
 from voicelab.experiments.metrics.measure import resolve
-from voicelab.experiments.sweeps.axes import short_name
 from voicelab.experiments.sweeps.result import SweepResult, row_of
 from voicelab.experiments.sweeps.run import Outcome, estimate
 from voicelab.experiments.sweeps.sweep import Sweep

@@ -20,11 +20,11 @@ import numpy as np
 import traitlets
 
 from voicelab.audio.clip import Clip
+from voicelab.call import short_name
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.experiments.metrics import Metric, measure_rows
 from voicelab.experiments.metrics.measure import resolve
 from voicelab.experiments.records import error_message
-from voicelab.experiments.sweeps.axes import short_name
 from voicelab.experiments.sweeps.result import Row, RowState, comparison_of, matching, odd_one_out, ordered
 from voicelab.views.background import Task
 from voicelab.views.bundles import format_figure

@@ -15,30 +15,44 @@ from voicelab.schema import LATENCIES, ProsodyControl, ReferenceAudio, TTSReques
 
 
 @pytest.mark.parametrize(
-    ("text", "values"),
+    ("name", "text", "values"),
     [
-        ("0.2..1.0 step 0.2", (0.2, 0.4, 0.6, 0.8, 1.0)),
-        ("0..1 step 0.1", tuple(place / 10 for place in range(11))),
-        ("1..0.5 step -0.25", (1.0, 0.75, 0.5)),
-        ("100..300 step 100", (100, 200, 300)),
-        ("3..5", (3, 4, 5)),
-        ("5..3", (5, 4, 3)),
-        ("0.5..0.9 step 0.3", (0.5, 0.8)),
-        ("0.2, 0.7,1", (0.2, 0.7, 1)),
-        ("low, normal", ("low", "normal")),
-        ("true,false", (True, False)),
-        ("null, ada", (None, "ada")),
-        ("", ()),
-        ("0.2..0.4 step 0.1, 0.9", (0.2, 0.3, 0.4, 0.9)),
-        ("on, off", (True, False)),
-        ('"low, very", 2', ("low, very", 2)),
-        ('"', ('"',)),
+        ("temperature", "0.2..1.0 step 0.2", (0.2, 0.4, 0.6, 0.8, 1.0)),
+        ("temperature", "0..1 step 0.1", tuple(place / 10 for place in range(11))),
+        ("temperature", "1..0.5 step -0.25", (1.0, 0.75, 0.5)),
+        ("chunk_length", "100..300 step 100", (100, 200, 300)),
+        ("chunk_length", "3..5", (3, 4, 5)),
+        ("seed", "5..3", (5, 4, 3)),
+        ("temperature", "0.5..0.9 step 0.3", (0.5, 0.8)),
+        ("temperature", "0.2, 0.7,1", (0.2, 0.7, 1.0)),
+        ("speed", "1, 1.5", (1.0, 1.5)),
+        ("latency", "low, normal", ("low", "normal")),
+        ("normalize", "true,false", (True, False)),
+        ("normalize", "on, Off", (True, False)),
+        ("voice", "null, ada, 7", (None, "ada", "7")),
+        ("voice", '"null", "low, very", 2..4', ("null", "low, very", "2..4")),
+        ("voice", '"', ('"',)),
+        ("sample_rate", "none, 8000", (None, 8000)),
+        ("mp3_bitrate", "64, 128", (64, 128)),
+        ("model", "s1, s2-pro", ("s1", "s2-pro")),
+        ("temperature", "", ()),
+        ("temperature", "0.2..0.4 step 0.1, 0.9", (0.2, 0.3, 0.4, 0.9)),
     ],
 )
-def test_values_as_people_write_them(text: str, values: tuple[object, ...]) -> None:
-    found = parse_values("temperature", text)
+def test_values_as_people_write_them(name: str, text: str, values: tuple[object, ...]) -> None:
+    found = parse_values(name, text)
     assert found == values
     assert [type(value) for value in found] == [type(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [("seed", "7.5", "a whole number"), ("speed", "fast", "a number"), ("mp3_bitrate", "many", "a whole number")],
+)
+def test_a_word_that_is_no_number_names_its_field(name: str, text: str, message: str) -> None:
+    with pytest.raises(RequestInvalid, match=f"should be {message}, not '{text}'") as caught:
+        parse_values(name, f"1, {text}")
+    assert caught.value.errors[0].field == {"speed": "prosody.speed"}.get(name, name)
 
 
 @pytest.mark.parametrize(

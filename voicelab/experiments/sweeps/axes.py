@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
@@ -14,7 +15,7 @@ from typing import Any, Final, Self
 import numpy as np
 from pydantic import BaseModel
 
-from voicelab.call import Call, VoicePreset, check_seed
+from voicelab.call import Call, VoicePreset, check_seed, field_name, parse_value, value_kind
 from voicelab.errors import FieldError, RequestInvalid
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceModel, check_model
 
@@ -25,9 +26,7 @@ __all__ = [
     "Cell",
     "Grid",
     "Job",
-    "field_name",
     "parse_values",
-    "short_name",
     "varied",
     "written",
 ]
@@ -38,9 +37,6 @@ MAX_VALUES: Final = 10_000
 # What a change of it costs a backend: another backend loads weights, another voice encodes references.
 _COST: Final = {"backend": 4, "model": 3, "reference_id": 2, "references": 2, "text": 1}
 _OUTSIDE: Final = ("backend", "model", "seed")
-_SHORT: Final = {"speed": "prosody.speed", "volume": "prosody.volume", "voice": "reference_id"}
-# Fields of words: what looks like a number or a range there is an id all the same.
-_WORDS: Final = ("backend", "format", "latency", "model", "reference_id")
 # Between commas; a comma inside double quotes is part of a value.
 _PARTS: Final = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"|")+')
 # Numbers of more digits, before or after the point, would take long to reckon with.
@@ -103,16 +99,6 @@ class Axis:
         return len(self.values)
 
 
-def field_name(name: str) -> str:
-    """Return the field that a name stands for: ``voice`` is ``reference_id``, ``speed`` and ``volume`` are prosody's."""
-    return _SHORT.get(name, name)
-
-
-def short_name(name: str) -> str:
-    """Return the name that people have for a field: the other way round."""
-    return next((short for short, field in _SHORT.items() if field == name), name)
-
-
 def varied(name: str, value: object) -> bool:
     """Whether a keyword's value means an axis: a list, a mapping of labels, or a range in words.
 
@@ -122,10 +108,15 @@ def varied(name: str, value: object) -> bool:
         return isinstance(value, Iterable) and not all(isinstance(item, ReferenceAudio) for item in value)
     if isinstance(value, str | bytes):
         name = field_name(name)
-        return name not in {"text", *_WORDS} and any(map(_RANGE.match, str(value).split(",")))
+        return not _is_text(name) and any(map(_RANGE.match, str(value).split(",")))
     if isinstance(value, Mapping):
         return name != "prosody"
     return isinstance(value, Iterable) and not isinstance(value, BaseModel)
+
+
+def _is_text(name: str) -> bool:
+    """Whether values are words: what looks like a number or a range there is an id all the same."""
+    return name == "backend" or value_kind(name)[0] is str
 
 
 def parse_values(name: str, text: str) -> tuple[Any, ...]:
@@ -138,7 +129,7 @@ def parse_values(name: str, text: str) -> tuple[Any, ...]:
     name = field_name(name)
     values: list[Any] = []
     for part in map(str.strip, _PARTS.findall(text)):
-        matched = None if name in _WORDS else _RANGE.match(part)
+        matched = None if _is_text(name) else _RANGE.match(part)
         if matched is not None:
             values += _range(name, part, matched)
         elif part:
@@ -225,13 +216,11 @@ def _checked(name: str, value: object) -> Any:
 
 
 def _token(name: str, text: str) -> object:
-    if text in {"on", "off"}:
-        return text == "on"
-    try:
-        value: object = json.loads(text)
-    except ValueError:
-        return text
-    return text if name in _WORDS and value is not None and not isinstance(value, str) else value
+    """Return what is meant by one of several values with commas between; one in double quotes is a text as it stands."""
+    if text.startswith('"'):
+        with suppress(ValueError):
+            return json.loads(text)
+    return text if name == "backend" else parse_value(name, text)
 
 
 def _typed(name: str, value: object) -> str:
@@ -241,7 +230,11 @@ def _typed(name: str, value: object) -> str:
     if isinstance(value, float):
         return _plain(Decimal(repr(value)))
     word = isinstance(value, str) and name != "text" and value == value.strip() and not set(value) & set(',"')
-    if word and _token(name, str(value)) == value and (name in _WORDS or _RANGE.match(str(value)) is None):
+    if (
+        word
+        and _token(name, str(value)) == value
+        and ((name != "text" and _is_text(name)) or _RANGE.match(str(value)) is None)
+    ):
         return str(value)
     return json.dumps(value, ensure_ascii=False)
 

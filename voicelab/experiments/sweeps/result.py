@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from voicelab.audio.clip import Clip
+from voicelab.call import field_name, short_name
 from voicelab.display import bundle, open_view, sweep_page_view, sweep_result_panel_view, sweep_result_view
 from voicelab.errors import NotFound, RequestInvalid, StoreError
 from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.listening.design import Kind, ListeningTest
 from voicelab.experiments.metrics import BASIC, Metric, measure_rows
 from voicelab.experiments.records import error_message
-from voicelab.experiments.sweeps.axes import Grid, Job, field_name, short_name
+from voicelab.experiments.sweeps.axes import Grid, Job
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
 from voicelab.take import Take
 

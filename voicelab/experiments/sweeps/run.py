@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,12 +22,6 @@ from voicelab.experiments.sweeps.workers import RateLimiter, Workers
 from voicelab.take import Take, take_key
 
 __all__ = ["Budget", "Estimate", "Outcome", "Progress", "Run", "State", "estimate", "seconds_of"]
-
-# English read at an even pace; measured on the embedded voice: 14 to 15 characters a second.
-_CHARACTERS_PER_SECOND: Final = 14.5
-# Chinese characters, each of them a syllable; measured on the embedded voice: 3.2 to 3.6 a second.
-_HAN: Final = re.compile("[\u3400-\u9fff]")
-_HAN_PER_SECOND: Final = 3.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +93,17 @@ def estimate(
 ) -> Estimate:
     """Return what ``jobs`` will need; ``capabilities`` has each backend by its name.
 
-    ``rtf`` is seconds of work for a second of audio, measured on earlier takes; ``cached`` is told on.
+    ``rtf`` is seconds of work for a second of audio, measured on earlier takes; ``cached`` is how many takes are there.
     """
     requests = characters = text_bytes = 0
     audio, cost, priced = 0.0, 0.0, True
     for job in jobs:
-        request = job.cell.call.request
+        request = job.call.request
         size = len(request.text.encode())
         requests += 1
         characters += len(request.text)
         text_bytes += size
-        speed = request.prosody.speed if request.prosody else 1.0
-        chinese = len(_HAN.findall(request.text))
-        audio += ((len(request.text) - chinese) / _CHARACTERS_PER_SECOND + chinese / _HAN_PER_SECOND) / speed
+        audio += job.call.expected_seconds
         price = capabilities[job.cell.backend].price_per_million_bytes
         if price is None:
             priced = False

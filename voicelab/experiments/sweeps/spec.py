@@ -10,8 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from voicelab.call import field_name
 from voicelab.errors import FieldError, RequestInvalid, StoreError
-from voicelab.experiments.sweeps.axes import Axis, field_name, written
+from voicelab.experiments.sweeps.axes import Axis, written
 from voicelab.experiments.sweeps.run import Budget
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.schema import ReferenceAudio, TTSRequest

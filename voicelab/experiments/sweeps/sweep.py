@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from voicelab.backend import Backend, Capabilities, check_seed_support
-from voicelab.call import Call
+from voicelab.call import Call, short_name
 from voicelab.display import bundle, open_view, sweep_panel_view, sweep_view
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.manifest import Journal
-from voicelab.experiments.sweeps.axes import Axis, Grid, Job, short_name, varied
+from voicelab.experiments.sweeps.axes import Axis, Grid, Job, varied
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.run import Budget, Estimate, Outcome, Run, RunContext, estimate, seconds_of
 from voicelab.experiments.sweeps.workers import Factory, RateLimiter, workers_for
