@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,19 +21,21 @@ from voicelab.schema import TTSRequest
 TEXTS = ("The birch canoe slid on the smooth planks.", "Rice is served.", "Glue the sheet to the dark blue background.")
 
 
-def test_batched_is_single() -> None:
-    backend = LocalBackend()
-    try:
-        requests = [TTSRequest(text=text, format="wav") for text in TEXTS]
-        alone = [backend.synthesize(Call(request, seed=3)).clip().samples for request in requests]
-        together = [backend.synthesize(Call(request, seed=3)) for request in requests]
-        for single, stream in zip(alone, together, strict=True):
-            samples = stream.clip().samples
-            assert samples.shape == single.shape
-            assert float(np.abs(samples - single).max()) <= 1e-4
-            assert float(np.abs(samples).max()) > 0.05
-    finally:
-        backend.close()
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[LocalBackend]:
+    with LocalBackend() as backend:
+        yield backend
+
+
+def test_batched_is_single(embedded: LocalBackend) -> None:
+    requests = [TTSRequest(text=text, format="wav") for text in TEXTS]
+    alone = [embedded.synthesize(Call(request, seed=3)).clip().samples for request in requests]
+    together = [embedded.synthesize(Call(request, seed=3)) for request in requests]
+    for single, stream in zip(alone, together, strict=True):
+        samples = stream.clip().samples
+        assert samples.shape == single.shape
+        assert float(np.abs(samples - single).max()) <= 1e-4
+        assert float(np.abs(samples).max()) > 0.05
 
 
 @pytest.mark.parametrize(
@@ -42,21 +45,19 @@ def test_batched_is_single() -> None:
         {"condition_on_previous_chunks": False, "chunk_length": 100, "early_stop_threshold": 0.1},
     ],
 )
-def test_speech_that_is_cut_ends_without_a_click(fields: dict[str, Any]) -> None:
+def test_speech_that_is_cut_ends_without_a_click(embedded: LocalBackend, fields: dict[str, Any]) -> None:
     longer = "These days a chicken leg is a rare dish, and nobody in the whole of this long street knows why."
     request = TTSRequest(text=f"{TEXTS[0]} {TEXTS[1]} {longer}", format="wav", **fields)
-    with LocalBackend() as backend:
-        clip = backend.synthesize(Call(request, seed=3)).clip()
+    clip = embedded.synthesize(Call(request, seed=3)).clip()
     assert "segment 2 was cut off" in " ".join(clip.notes)
     assert float(np.abs(clip.samples[-4410:-441]).max()) > 0.02  # in the middle of speech
     assert float(np.abs(clip.samples[-11:]).max()) < 1e-3  # the last quarter of a millisecond
 
 
-def test_who_is_forgotten_speaks_to_the_end_and_leaves_no_thread_and_no_model() -> None:
+def test_who_is_forgotten_speaks_to_the_end_and_leaves_no_thread_and_no_model(embedded: LocalBackend) -> None:
     """As when a cell with `lab = vl.connect()` is run again."""
     request = TTSRequest(text=TEXTS[0], format="wav")
-    with LocalBackend() as backend:
-        whole = b"".join(backend.synthesize(Call(request, seed=3)))
+    whole = b"".join(embedded.synthesize(Call(request, seed=3)))
     threads = set(threading.enumerate())
     backend = LocalBackend()
     family = backend._family
@@ -74,12 +75,11 @@ def test_who_is_forgotten_speaks_to_the_end_and_leaves_no_thread_and_no_model() 
     assert set(threading.enumerate()) <= threads
 
 
-def test_the_four_tones_differ_in_pitch() -> None:
+def test_the_four_tones_differ_in_pitch(embedded: LocalBackend) -> None:
     """Once the voice has learned Mandarin: 1 is higher than 3, and 4 falls against 2; means over syllables, in semitones."""
-    with LocalBackend() as backend:
-        if "zh" not in backend.capabilities.languages:
-            pytest.skip("this voice speaks no Mandarin")
-        tones = _tones(backend)
+    if "zh" not in embedded.capabilities.languages:
+        pytest.skip("this voice speaks no Mandarin")
+    tones = _tones(embedded)
     mean = {tone: np.mean(found, axis=0) for tone, found in tones.items()}
     assert mean[1][0] > mean[3][0] + 1.5
     assert mean[4][1] < mean[2][1] - 0.5

@@ -43,7 +43,7 @@ class LocalBackend:
     """The embedded voice, or another checkpoint of its family, on this machine.
 
     Seeds are exact: the same request, seed and device give the same samples. Without a seed one is drawn, and kept in the
-    clip's take. The model s1 is a second, smaller language model on the same codec, loaded when it is first asked for.
+    clip's take. The model s1 is a second, smaller language model on the same codec, loaded for its first request.
     Where a checkpoint has none, s2-pro speaks under both names: the capabilities say so (``one_model``), and a clip of s1
     notes it. Voices are the same for both.
     Voices made with `create_voice` are kept on disk; for speech with the voices inside the package no disk is touched.
@@ -108,7 +108,7 @@ class LocalBackend:
 
         Raises:
             RequestInvalid: nothing in the text can be spoken, it is too long, or a voice or reference is unusable.
-            WeightsError: the model's weights, read when it is first asked for, are damaged.
+            WeightsError: the model's weights, read for its first request, are damaged.
             EngineError: the engine is closed.
         """
         started = time.perf_counter()

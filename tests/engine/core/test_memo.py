@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -35,46 +35,21 @@ def test_the_least_used_is_forgotten() -> None:
     assert memo.get("b", lambda: "again") == "again"
 
 
-def test_all_who_wait_hear_of_a_failure_and_the_next_tries_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
+def test_a_failure_is_not_kept_and_those_that_wait_compute_themselves(error: BaseException) -> None:
     memo: Memo[int] = Memo(2)
     asked, go = threading.Event(), threading.Event()
-    waiting, result = threading.Semaphore(0), Future.result
-
-    def noted(made: Future[int]) -> int:
-        waiting.release()
-        return result(made)
 
     def fail() -> int:
         asked.set()
         assert go.wait(20)
-        raise ValueError("no")
+        raise error
 
     with ThreadPoolExecutor(3) as pool:
-        all_of_them = [pool.submit(memo.get, 1, fail)]
-        assert asked.wait(20)
-        monkeypatch.setattr(Future, "result", noted)
-        all_of_them += [pool.submit(memo.get, 1, lambda: 5) for _ in range(2)]
-        assert waiting.acquire(timeout=20)
-        assert waiting.acquire(timeout=20)
-        monkeypatch.undo()
-        go.set()
-        assert [str(one.exception(20)) for one in all_of_them] == ["no"] * 3
-    assert memo.get(1, lambda: 5) == 5
-
-
-def test_an_interrupt_of_one_is_none_of_the_others() -> None:
-    memo: Memo[int] = Memo(2)
-    asked, go = threading.Event(), threading.Event()
-
-    def interrupted() -> int:
-        asked.set()
-        assert go.wait(20)
-        raise KeyboardInterrupt
-
-    with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(memo.get, 1, interrupted)
+        first = pool.submit(memo.get, 1, fail)
         assert asked.wait(20)
         others = [pool.submit(memo.get, 1, lambda: 5) for _ in range(2)]
         go.set()
-        assert isinstance(first.exception(20), KeyboardInterrupt)
+        assert first.exception(20) is error
         assert [one.result(20) for one in others] == [5, 5]
+    assert memo.get(1, lambda: 6) == 5

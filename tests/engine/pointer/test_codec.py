@@ -29,7 +29,7 @@ def _same(found: Tensor, wanted: Tensor) -> None:
     assert float((found - wanted).abs().max()) < 3e-2 * float(wanted.abs().max())
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cuts=st.lists(st.integers(0, FRAMES), max_size=6))
 def test_streamed_is_whole_for_any_pieces(codec: Codec, cuts: list[int]) -> None:
     codes = _codes(codec)

@@ -86,7 +86,7 @@ def _lively(steps: int, batch: int = 2) -> tuple[Tensor, Tensor, Tensor]:
     return f0, gains[0], gains[1]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.integers(1, 19), max_size=5, unique=True))
 def test_pieces_give_what_the_whole_gives(cuts: list[int]) -> None:
     vocoder = Vocoder(RATE, BANDS)

@@ -62,7 +62,7 @@ class Worker:
         return 0.0 if began is None else time.monotonic() - began
 
     def submit(self, sequences: tuple[Sequence, ...]) -> bool:
-        """Takes sequences; False when it is over, and nobody will speak them."""
+        """Takes sequences; False when the thread is ending and will not speak them."""
         self._inbox.append(sequences)
         self._wake.set()
         return self._over is None

@@ -110,48 +110,17 @@ class Memo(Generic[Result]):
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._results: OrderedDict[Hashable, Future[Result]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[threading.Lock, list[Result]]] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, compute: Callable[[], Result]) -> Result:
-        """The key's result; other threads that want it meanwhile wait. A failure is not kept.
-
-        Raises what `compute` raises, in all threads that wait for it.
-        """
-        while True:
-            result, is_new = self._entry(key)
-            if is_new:
-                return self._compute(key, result, compute)
-            try:
-                return result.result()
-            except _Interrupted:
-                continue
-
-    def _entry(self, key: Hashable) -> tuple[Future[Result], bool]:
-        """The future of a key, and whether the caller is to compute it."""
+        """The key's result; other threads that want it meanwhile wait. Raises what `compute` raises, which is not kept."""
         with self._lock:
-            result = self._results.get(key)
-            if result is not None:
-                self._results.move_to_end(key)
-                return result, False
-            result = self._results[key] = Future()
-            while len(self._results) > self._size:
-                self._results.popitem(last=False)
-            return result, True
-
-    def _compute(self, key: Hashable, future: Future[Result], compute: Callable[[], Result]) -> Result:
-        try:
-            result = compute()
-        except BaseException as error:
-            with self._lock:
-                if self._results.get(key) is future:
-                    del self._results[key]
-            # Ctrl-C is for the one thread only: one of those that wait computes instead.
-            future.set_exception(error if isinstance(error, Exception) else _Interrupted())
-            raise
-        future.set_result(result)
-        return result
-
-
-class _Interrupted(Exception):
-    """The thread that computed was interrupted."""
+            computing, results = self._entries.setdefault(key, (threading.Lock(), []))
+            self._entries.move_to_end(key)
+            while len(self._entries) > self._size:
+                self._entries.popitem(last=False)
+        with computing:
+            if not results:
+                results.append(compute())
+            return results[0]

@@ -65,14 +65,14 @@ def load(path: Path | None = None, device: torch.device | None = None) -> Checkp
             return load(embedded, device)
     if path.is_dir():
         main, small = path / EMBEDDED, path / SMALL
-        found = load(main, device)
+        loaded = load(main, device)
         if not small.exists():
-            return found
+            return loaded
         with _reading(small):
             about, digest = _metadata(small, {"codec_digest", "lm"}), _digest(small)
-            if about["codec_digest"] != found.codec_digest:
+            if about["codec_digest"] != loaded.codec_digest:
                 raise WeightsError(f"its language model is on another codec than {EMBEDDED}")
-        return replace(found, small=small, small_digest=digest)
+        return replace(loaded, small=small, small_digest=digest)
     with _reading(path):
         meta = _metadata(path, {"codec", "lm", "voices"})
         return _build(meta, load_file(path), _digest(path), device or torch.device("cpu"))
@@ -95,7 +95,7 @@ def load_small(checkpoint: Checkpoint) -> LM:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Whatever goes wrong is a WeightsError that names the file."""
+    """Every error becomes a WeightsError that names the file."""
     try:
         yield
     except WeightsError as error:
@@ -119,10 +119,10 @@ def _digest(path: Path) -> str:
 
 
 def _codec_digest(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    found = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
     for name in sorted(name for name in tensors if name.startswith("codec.")):
-        found.update(name.encode() + tensors[name].to(torch.float16).contiguous().numpy().tobytes())
-    return found.hexdigest()[:16]
+        digest.update(name.encode() + tensors[name].to(torch.float16).contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _check_kinds(of_codec: CodecConfig, of_lm: LMConfig, languages: tuple[str, ...]) -> None:
@@ -186,12 +186,12 @@ def _write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -
 
 
 def _fill(model: M, tensors: Mapping[str, Tensor], prefix: str) -> M:
-    mine = {k[len(prefix) :]: v.float() for k, v in tensors.items() if k.startswith(prefix)}
-    for name, tensor in mine.items():
+    own = {k[len(prefix) :]: v.float() for k, v in tensors.items() if k.startswith(prefix)}
+    for name, tensor in own.items():
         if not torch.isfinite(tensor).all():
             raise WeightsError(f"{prefix}{name} holds numbers that are not finite")
     try:
-        model.load_state_dict(mine)
+        model.load_state_dict(own)
     except RuntimeError as error:
         raise WeightsError(f"they do not fit their configuration: {error}") from error
     return model.eval().requires_grad_(False)

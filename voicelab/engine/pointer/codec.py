@@ -35,7 +35,6 @@ WINDOW = 1024
 LAG = WINDOW - STEP
 """Samples by which the output is behind the input."""
 _NOISE_STEPS = 344
-_FLOOR = 1e-5
 _F0_BASE = 120.0
 _FAINTEST, _LOUDEST = -14.0, 4.0
 _SILENCE = -7.8
@@ -384,8 +383,8 @@ class Decoder(nn.Module):
 
     def forward(self, latents: Tensor, state: DecoderState | None = None) -> tuple[Tensor, DecoderState]:
         """(batch, n, latent) → (batch, n * hop) samples, behind the input by the vocoder's `LAG`, and the new state."""
-        found, after = self.filters(latents, state)
-        samples, vocoder = self.vocoder(found.f0, found.harmonic, found.noise, after.vocoder)
+        filters, after = self.filters(latents, state)
+        samples, vocoder = self.vocoder(filters.f0, filters.harmonic, filters.noise, after.vocoder)
         return samples, DecoderState(after.enter, after.coarse, after.fine, vocoder)
 
 
@@ -419,7 +418,7 @@ class Codec(nn.Module):
 
 
 class DecoderStream:
-    """One stream of codes becoming audio: pieces of it, the last told as such; together they equal `Codec.decode`."""
+    """One stream of codes becoming audio: pieces of it, the last marked as such; together they equal `Codec.decode`."""
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -444,8 +443,8 @@ class DecoderStream:
         samples, self._state = self._codec.decoder(latents, self._state)
         self._last = latents[:, -1:]
         begin = LAG if first else 0
-        made: Tensor = samples[:, begin : codes.shape[1] * self._codec.config.hop + LAG if last else None]
-        return made
+        completed: Tensor = samples[:, begin : codes.shape[1] * self._codec.config.hop + LAG if last else None]
+        return completed
 
 
 class PointerDecoding:

@@ -21,8 +21,7 @@ class _Config:
         Raises:
             WeightsError: a field is missing, or unknown to this version.
         """
-        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
-        if unknown := set(values) - known:
+        if unknown := set(values) - {f.name for f in fields(cls)}:  # type: ignore[arg-type]
             raise WeightsError(
                 f"{cls.__name__}: this version does not know {sorted(unknown)}; the weights are of a newer one"
             )

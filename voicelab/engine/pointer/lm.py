@@ -21,9 +21,9 @@ from torch.nn import functional as F
 from voicelab.engine.pointer.config import LMConfig, StackConfig
 
 DWELL_STEPS = 24
-"""Dwell (frames already spent on a phone) is told to the model up to this many."""
+"""Dwell (frames already spent on a phone) is an input of the model up to this many."""
 STATISTICS = 3
-"""Numbers told of a speaker for every dimension of a latent: see `speaker_statistics`."""
+"""Numbers that describe a speaker for every dimension of a latent: see `speaker_statistics`."""
 GRAIN = 32
 """Positions of a cache are forgotten by so many at once: however often that happened, sums over them are grouped alike."""
 
@@ -289,7 +289,7 @@ class LM(nn.Module):
 
 
 def speaker_statistics(latents: Tensor) -> Tensor:
-    """What a reference tells of its speaker, whatever it says.
+    """What a reference says about its speaker, independent of its words.
 
     Args:
         latents: (n, latent) quantized latents.

@@ -64,7 +64,7 @@ class Packed:
 
 
 class Pieces:
-    """On any processor: pieces so small that BLAS multiplies each on the thread that asks.
+    """On any processor: pieces so small that BLAS multiplies each on the calling thread.
 
     Each row is multiplied by itself, since a product of matrices rounds otherwise than one of a matrix and a vector; piece
     after piece, so that a piece stays in the cache for all rows.
@@ -79,8 +79,8 @@ class Pieces:
 
     def __call__(self, x: Floats) -> Floats:
         """(n, in) → (n, out)."""
-        made = np.matmul(self._pieces, x[:, :, None])
-        flat: Floats = (made if len(x) == 1 else made.swapaxes(0, 1)).reshape(len(x), self._out)
+        products = np.matmul(self._pieces, x[:, :, None])
+        flat: Floats = (products if len(x) == 1 else products.swapaxes(0, 1)).reshape(len(x), self._out)
         return flat
 
 
@@ -90,7 +90,7 @@ def _pack(weight: Tensor) -> Tensor | None:
         return None
     try:
         with warnings.catch_warnings():
-            # It is said to go away some day; then the pieces are there.
+            # It is deprecated; without it Pieces take its place.
             warnings.filterwarnings("ignore", "fbgemm_.* is deprecated", UserWarning)
             packed: Tensor = torch.fbgemm_pack_gemm_matrix_fp16(weight)
             getattr(torch, _HALF)(weight.new_zeros(1, weight.shape[1]), packed, None)
@@ -128,9 +128,9 @@ class Layer:
 
     def project(self, x: Floats, turn: NDArray[np.complex64]) -> tuple[Floats, Floats, Floats]:
         """(n, width) and what `_turn` gives → queries, keys, values, each (n, heads, head)."""
-        made = self._qkv(self._norm_attention(x)).reshape(len(x), 3, self.heads, self.head)
-        turned = (made[:, :2].view(np.complex64) * turn).view(np.float32)
-        return turned[:, 0], turned[:, 1], made[:, 2]
+        qkv = self._qkv(self._norm_attention(x)).reshape(len(x), 3, self.heads, self.head)
+        turned = (qkv[:, :2].view(np.complex64) * turn).view(np.float32)
+        return turned[:, 0], turned[:, 1], qkv[:, 2]
 
     def finish(self, x: Floats, attended: Floats) -> Floats:
         """Adds attention (n, heads, head) and the MLP to x."""
@@ -259,12 +259,12 @@ class NumpyStep:
 
     def _inputs(self, states: list[PointerRow]) -> Floats:
         """What the slow stack receives, (n, width): see LM.step_input."""
-        made = np.stack([text.numpy() + voice.numpy() for text, voice in (s.inputs for s in states)])
-        made += self._dwell[[min(s.dwell, DWELL_STEPS - 1) for s in states]]
+        inputs = np.stack([text.numpy() + voice.numpy() for text, voice in (s.inputs for s in states)])
+        inputs += self._dwell[[min(s.dwell, DWELL_STEPS - 1) for s in states]]
         for i, state in enumerate(states):
             before = state.before
-            made[i] += self._begin if before is None else self._frame[before.numpy() + self._frame_from].sum(0)
-        return made
+            inputs[i] += self._begin if before is None else self._frame[before.numpy() + self._frame_from].sum(0)
+        return inputs
 
     def _extend(self, x: Floats, rows: list[int]) -> Floats:
         """One more position of each row, before the last norm."""
@@ -327,9 +327,9 @@ class Past:
         """
         keys, values = keys[self.rows, :, self.seen], values[self.rows, :, self.seen]
         count, heads, _, head = keys.shape
-        asked = np.zeros((count, heads, head), np.float32)
-        asked[self.at] = query
-        scores = np.einsum("rhtd,rhd->rht", keys, asked)
+        queries = np.zeros((count, heads, head), np.float32)
+        queries[self.at] = query
+        scores = np.einsum("rhtd,rhd->rht", keys, queries)
         scores += self.hidden
         scores -= scores.max(-1, keepdims=True)
         np.exp(scores, out=scores)
@@ -348,7 +348,7 @@ def _pasts(rows: NDArray[np.int64], places: NDArray[np.int64], window: int) -> l
     order = np.argsort(rows)
     together = to.max() - from_.min() <= window + _TOGETHER
     groups = [order] if together else [order[i : i + 1] for i in range(len(order))]
-    made = []
+    pasts = []
     for which in groups:
         first, last = rows[which[0]], rows[which[-1]] + 1
         at, seen = rows[which] - first, slice(from_[which].min(), to[which].max())
@@ -356,8 +356,8 @@ def _pasts(rows: NDArray[np.int64], places: NDArray[np.int64], window: int) -> l
         hidden = np.zeros((last - first, 1, len(time)), np.float32)
         here = places[which, None]
         hidden[at, 0] = np.where((time <= here) & (time > here - window), 0, -np.inf)
-        made.append(Past(which, slice(first, last), at, seen, hidden))
-    return made
+        pasts.append(Past(which, slice(first, last), at, seen, hidden))
+    return pasts
 
 
 def _array(weight: Tensor) -> Floats:

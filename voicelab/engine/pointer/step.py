@@ -86,7 +86,7 @@ class PointerRow:
     kept: int = 0
     """Phones at the start of `text` that were said before."""
     draws: Tensor | None = None
-    """The randomness of the frame being made: the same if it must be made again."""
+    """The random numbers of the next frame: the same if its step must be tried again."""
     held: Parked | None = None
     """Its keys and values, while it is parked."""
 
