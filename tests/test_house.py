@@ -82,8 +82,8 @@ def test_a_notebook_without_a_key_passes(tmp_path: Path) -> None:
     assert _check(tmp_path, "notebooks/a.ipynb", json.dumps({"cells": [cell]})) == []
 
 
-def _contract(kind: str) -> dict[str, object]:
-    (contract,) = (item for item in PYPROJECT["tool"]["importlinter"]["contracts"] if item["type"] == kind)
+def _contract(name: str) -> dict[str, object]:
+    (contract,) = (item for item in PYPROJECT["tool"]["importlinter"]["contracts"] if item["name"].startswith(name))
     return dict(contract)
 
 
@@ -93,7 +93,7 @@ def test_the_ban_on_torch_covers_every_module_but_the_engine() -> None:
         path.parent.name for path in package.glob("*/__init__.py")
     }
     expected = {f"voicelab.{name}" for name in modules - {"__init__", "engine"}}
-    assert _contract("forbidden")["source_modules"] == sorted(expected)
+    assert _contract("torch")["source_modules"] == sorted(expected)
 
 
 def test_every_exception_of_the_linter_is_explained() -> None:
