@@ -91,7 +91,7 @@ class Lab:
     As a context manager it closes its backend at the end. A Lab is safe to use from several threads.
     """
 
-    __slots__ = ("_backend", "_defaults", "_factory", "_met")
+    __slots__ = ("_backend", "_defaults", "_factory", "_seen_voices")
 
     def __init__(self, backend: Backend, *, factory: BackendFactory | None = None, **defaults: object) -> None:
         """Put ``defaults`` (fields of TTSRequest, ``voice``, ``seed``, ``model``, ``speed``, …) before ``backend``.
@@ -101,7 +101,7 @@ class Lab:
         """
         self._backend = backend
         self._factory = factory
-        self._met: dict[str, VoiceModel] = {}
+        self._seen_voices: dict[str, VoiceModel] = {}
         self._defaults: Mapping[str, object] = MappingProxyType(merged_defaults({}, defaults))
         if "seed" in self._defaults:
             check_seed_support(Call.of("defaults", self._defaults), backend.capabilities)
@@ -137,7 +137,7 @@ class Lab:
         Takes what ``speak`` takes. None takes a default away. Raises RequestInvalid.
         """
         lab = Lab(self._backend, factory=self._factory, **merged_defaults(self._defaults, fields))
-        lab._met = self._met
+        lab._seen_voices = self._seen_voices
         return lab
 
     def call(self, text: str, **fields: object) -> Call:
@@ -245,15 +245,15 @@ class Lab:
         spoken = (texts,) if isinstance(texts, str) else tuple(texts)
         fields.setdefault("visibility", "private")
         files = tuple(_recording(item) for item in several)
-        made = self._backend.create_voice(VoiceCreate.build(title=title, voices=files, texts=spoken, **fields))
-        self._met[made.id] = made
-        return made
+        voice = self._backend.create_voice(VoiceCreate.build(title=title, voices=files, texts=spoken, **fields))
+        self._seen_voices[voice.id] = voice
+        return voice
 
     def get_voice(self, id: str) -> VoiceModel:
         """Return the record of a stored voice. Raises NotFound when it is unknown."""
-        found = self._backend.get_voice(id)
-        self._met[found.id] = found
-        return found
+        voice = self._backend.get_voice(id)
+        self._seen_voices[voice.id] = voice
+        return voice
 
     def stored_voices(self) -> tuple[VoiceModel, ...]:
         """Return the records of your stored voices, the newest first; ``voices`` are those the backend brings with it.
@@ -261,8 +261,8 @@ class Lab:
         The embedded voice lists all that were made on this machine. The interface has no such call for a service: of
         one, they are those that this lab made or fetched. Raises StoreError.
         """
-        known = {**self._met, **{voice.id: voice for voice in list_voices(self._backend)}}
-        return tuple(sorted(known.values(), key=lambda voice: voice.created_at, reverse=True))
+        voices = {**self._seen_voices, **{voice.id: voice for voice in list_voices(self._backend)}}
+        return tuple(sorted(voices.values(), key=lambda voice: voice.created_at, reverse=True))
 
     def delete_voice(self, voice: VoiceModel | str) -> None:
         """Forget a stored voice and its recordings, given by its record or its id.
@@ -272,7 +272,7 @@ class Lab:
         """
         name = voice_id(voice)
         delete_voice(self._backend, name)
-        self._met.pop(name, None)
+        self._seen_voices.pop(name, None)
 
     def panel(self) -> ExplorePanel:
         """Return a panel to type a text, turn the main knobs and listen; show it as a cell's last value."""

@@ -16,6 +16,12 @@ from voicelab.errors import RequestInvalid, StoreError
 from voicelab.schema import FORMATS, ProsodyControl, ReferenceAudio, TTSRequest
 from voicelab.take import Take, take_key
 
+
+@pytest.fixture
+def tones() -> ToneBackend:
+    return ToneBackend()
+
+
 # Two values of every field that change the request's meaning.
 TWO: dict[str, tuple[Any, Any]] = {
     "text": ("Hello", "Hello."),
@@ -128,7 +134,7 @@ def test_a_take_is_its_stream_kept(tones: ToneBackend, audio_format: str) -> Non
     assert take.key == take_key(Call(request, "s1", 3), "tones-1", 2)
 
 
-def told_take(tones: ToneBackend, **fields: Any) -> Take:
+def whole_take(tones: ToneBackend, **fields: Any) -> Take:
     """A take with words, notes, a drawn seed and a reference: all that a record has room for."""
     request = ask(references=(ReferenceAudio(audio=b"RIFF", text="Grüß Gott"),), prosody=ProsodyControl(speed=1.5))
     summary = StreamSummary((WordTime("Hello", 0.0, 0.125),), ("Noticed.",), 0.75)
@@ -143,7 +149,7 @@ def told_take(tones: ToneBackend, **fields: Any) -> Take:
 
 
 def test_a_record_is_json_and_holds_all_but_the_audio(tones: ToneBackend) -> None:
-    take = told_take(tones, repeat=4)
+    take = whole_take(tones, repeat=4)
     record = json.loads(json.dumps(take.record()))
     again = Take.of_record(
         record, lambda: b"123456", {take.record()["request"]["references"][0]["audio_sha256"]: b"RIFF"}.__getitem__
@@ -160,7 +166,7 @@ def test_a_record_is_json_and_holds_all_but_the_audio(tones: ToneBackend) -> Non
 
 @pytest.mark.parametrize("name", ["request", "arrivals", "digest", "created", "seed_used"])
 def test_a_record_that_lacks_something_is_none(tones: ToneBackend, name: str) -> None:
-    record = told_take(tones).record()
+    record = whole_take(tones).record()
     del record[name]
     with pytest.raises(StoreError, match=name):
         Take.of_record(record, b"", lambda _: b"RIFF")

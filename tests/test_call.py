@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from voicelab.call import MAX_SEED, Call, VoicePreset, field_name, merged_defaults, short_name
+from voicelab.errors import RequestInvalid
+from voicelab.schema import ProsodyControl, ReferenceAudio, TTSRequest
+
+REQUEST = TTSRequest(text="a")
+REFERENCE = ReferenceAudio(audio=b"RIFF", text="a")
+
+
+@pytest.mark.parametrize("seed", [None, 0, 7, MAX_SEED])
+def test_a_seed_within_its_bounds_is_taken(seed: int | None) -> None:
+    assert Call(REQUEST, seed=seed).seed == seed
+    assert Call(REQUEST, seed=1).replace(seed=seed).seed == seed
+
+
+@pytest.mark.parametrize("seed", [-1, MAX_SEED + 1, True, 1.0, "7"])
+def test_a_seed_beyond_them_is_refused_wherever_a_call_is_made(seed: Any) -> None:
+    for make in (
+        lambda: Call(REQUEST, seed=seed),
+        lambda: Call.of("a", seed=seed),
+        lambda: Call(REQUEST).replace(seed=seed),
+    ):
+        with pytest.raises(RequestInvalid, match="from 0 to 9223372036854775807") as caught:
+            make()
+        (item,) = caught.value.errors
+        assert item.to_wire()["loc"] == ["header", "seed"]
+
+
+def test_a_model_that_there_is_not_is_refused() -> None:
+    with pytest.raises(RequestInvalid, match="model"):
+        Call.of("a", model="s3")
+
+
+def test_fields_come_over_defaults_and_none_is_the_default_for_what_stands_beside_the_request() -> None:
+    defaults = {"temperature": 0.2, "seed": 5, "model": "s1", "voice": "ada", "speed": 1.5}
+    call = Call.of("a", defaults, temperature=0.9, volume=-3, seed=None, model=None, voice=None)
+    assert (call.model, call.seed, call.request.format) == ("s1", 5, "wav")
+    assert (call.request.temperature, call.request.reference_id) == (0.9, "ada")
+    assert call.request.prosody == ProsodyControl(speed=1.5, volume=-3)
+    assert Call.of("a", defaults, reference_id=None).request.reference_id is None
+    assert Call.of("a", defaults, references=[REFERENCE]).request.reference_id is None
+    assert Call.of("a", voice=VoicePreset("ben", "Ben")).request.reference_id == "ben"
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"voice": "ada", "reference_id": "ben"}, "reference_id"),
+        ({"voice": 3}, "voice"),
+        ({"speed": 1, "prosody": {"volume": 2}}, "speed"),
+        ({"speed": 9}, "prosody.speed"),
+        ({"sped": 1}, "sped"),
+    ],
+)
+def test_what_no_call_can_have_is_named(fields: dict[str, Any], field: str) -> None:
+    for make in (lambda: Call.of("a", **fields), lambda: merged_defaults({}, fields)):
+        with pytest.raises(RequestInvalid) as caught:
+            make()
+        assert [item.field for item in caught.value.errors] == [field]
+
+
+def test_a_change_of_a_call_takes_the_same_names() -> None:
+    call = Call(REQUEST.replace(references=(REFERENCE,), prosody=ProsodyControl(speed=2)))
+    assert call.replace(voice="ada").request.references is None
+    assert call.replace(voice="ada").replace(references=[REFERENCE]).request.reference_id is None
+    assert call.replace(**{"prosody.volume": 3}).request.prosody == ProsodyControl(speed=2, volume=3)
+    assert call.replace(seed=3, model="s1") == Call(call.request, "s1", 3)
+    assert call.replace() == call
+
+
+def test_none_takes_a_default_away() -> None:
+    assert merged_defaults({"voice": "ada", "seed": 3}, {"seed": None, "top_p": 0.5}) == {
+        "reference_id": "ada",
+        "top_p": 0.5,
+    }
+    with pytest.raises(RequestInvalid, match="no default"):
+        merged_defaults({}, {"text": "a"})
+
+
+@pytest.mark.parametrize(
+    ("short", "field"), [("voice", "reference_id"), ("speed", "prosody.speed"), ("top_p", "top_p")]
+)
+def test_names_that_people_have_and_fields(short: str, field: str) -> None:
+    assert (field_name(short), field_name(field), short_name(field)) == (field, field, short)
+
+
+def test_how_long_it_will_take_counts_chinese_by_its_syllables_and_the_speed() -> None:
+    assert Call.of("x" * 29).expected_seconds == pytest.approx(2.0)
+    assert Call.of("今天天气很好").expected_seconds == pytest.approx(6 / 3.5)
+    assert Call.of("x" * 29, speed=2).expected_seconds == pytest.approx(1.0)
