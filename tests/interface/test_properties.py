@@ -158,7 +158,7 @@ def test_what_the_document_allows_is_taken(wire: Wire, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=["json", "msgpack"])
 @pytest.mark.parametrize("name", INVALID)
 def test_what_it_does_not_allow_is_a_422_of_that_field(wire: Wire, name: str, kind: str) -> None:
-    @_several(25, phases=(Phase.explicit, Phase.generate, Phase.shrink))
+    @_several(15, phases=(Phase.explicit, Phase.generate, Phase.shrink))
     @given(INVALID[name] if name != "sample_rate" else INVALID[name] | st.sampled_from([0, -1, 22050, 48000]))
     def check(wrong: Any) -> None:
         _refuses(wire, name, wrong, kind)
@@ -186,7 +186,7 @@ ANY_BODY = st.dictionaries(st.sampled_from(list(REQUEST)) | st.text(max_size=6),
 
 @pytest.mark.parametrize("kind", KINDS, ids=["json", "msgpack"])
 def test_no_body_at_all_is_a_500(wire: Wire, kind: str) -> None:
-    @_several(150)
+    @_several(100)
     @given(ANY_BODY)
     def check(value: Any) -> None:
         answer = wire.caller.tts(value, kind)

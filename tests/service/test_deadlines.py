@@ -159,7 +159,7 @@ def test_a_reader_of_a_byte_a_second_is_given_up(start: Start) -> None:
 
 def test_a_reader_as_fast_as_the_audio_plays_is_never_given_up(start: Start) -> None:
     service = start(ToneBackend(), buffer=4_000, lag_seconds=0.5)
-    seconds = 3
+    seconds = 2
     with socket.socket() as raw:
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.connect(("127.0.0.1", service.port))
@@ -211,18 +211,3 @@ def test_eightfold_overload_is_answered_at_once(start: Start) -> None:
         held.release()
         for raw in inside:
             assert read(raw, 12).startswith(b"HTTP/1.1 200")
-
-
-def test_a_key_with_a_hundred_requests_leaves_another_its_share(start: Start) -> None:
-    service = start(ToneBackend(lambda _: time.sleep(0.002)), active=2, waiting=200)
-    other = service.keys.create("other").secret
-    with ExitStack() as stack:
-        flood = [stack.enter_context(call(service, f"flood{number}")) for number in range(100)]
-        until(lambda: service.backend.open == 2)
-        with call(service, "other", other) as raw:
-            assert read(raw, 12).startswith(b"HTTP/1.1 200")
-        begun = [request.text for request, _, _ in service.backend.asked]
-        # It came last of all, and did not wait for half of them.
-        assert begun.index("other") < 50, begun
-        for one in flood:
-            read(one, 12)

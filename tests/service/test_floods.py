@@ -229,7 +229,7 @@ def test_a_store_that_another_program_holds_is_503_after_a_bounded_wait(start: S
         return service.speak()
 
     for path, calls in (
-        (service.keys.path, [ask] * 20),
+        (service.keys.path, [ask] * 8),
         (
             tmp_path / "voices" / "voices.sqlite3",
             [lambda _: service.http.get(f"/model/{made.json()['_id']}")] * 2

@@ -28,8 +28,8 @@ def store(tmp_path: Path) -> KeyStore:
 
 
 def test_a_secret_is_marked_random_and_checked(store: KeyStore) -> None:
-    secrets = [store.create("a").secret for _ in range(50)]
-    assert len(set(secrets)) == 50
+    secrets = [store.create("a").secret for _ in range(10)]
+    assert len(set(secrets)) == 10
     for secret in secrets:
         assert re.fullmatch(r"vl_[0-9A-Za-z]{49}", secret)
         assert well_formed(secret)

@@ -191,23 +191,14 @@ def test_without_a_key_nothing_else_is_looked_at(service: Service, secret: str |
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"type": None}, "body.type"),
-        ({"type": "svc"}, "body.type"),
-        ({"train_mode": None}, "body.train_mode"),
-        ({"train_mode": "full"}, "body.train_mode"),
-        ({"title": None}, "body.title"),
         ({"title": " "}, "body.title"),
         ({"title": "x" * 1001}, "body.title"),
-        ({"visibility": None}, "body.cover_image"),
-        ({"visibility": "secret"}, "body.visibility"),
         ({"visibility": "public", "cover_image": b"GIF89a"}, "body.cover_image"),
         ({"cover_image": b"https://127.0.0.1/cover.png"}, "body.cover_image"),
         ({"texts": ["a", "b"]}, "body.texts"),
         ({"tags": ["x" * 101]}, "body.tags"),
         ({"voices": [WAV, b"no audio"], "texts": ["a", "b"]}, "body.voices"),
         ({"voices": [b"ffconcat version 1.0\nfile 'secret.wav'"]}, "body.voices"),
-        ({"voices": [WAV] * 21, "texts": None}, "body.voices"),
-        ({"enhance_audio_quality": "perhaps"}, "body.enhance_audio_quality"),
     ],
     ids=str,
 )
@@ -263,7 +254,7 @@ def test_an_upload_that_is_cut_off_anywhere_leaves_nothing(small: Service) -> No
     whole = request.read()
     packed = msgpack.packb({**FIELDS, "voices": [WAV]})
     for kind, body in ((request.headers["content-type"], whole), ("application/msgpack", packed)):
-        for cut in range(0, len(body), 1024):
+        for cut in range(0, len(body), 4096):
             with _raw(small, kind, body[:cut], len(body)) as raw:
                 raw.shutdown(socket.SHUT_WR)
                 while raw.recv(65536):  # until the service has noticed

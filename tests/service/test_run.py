@@ -108,13 +108,12 @@ def test_sigterm_lets_running_speech_finish(tmp_path: Path, secret: str) -> None
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_breaks_speech_off(tmp_path: Path, secret: str, how: signal.Signals) -> None:
+def test_a_second_signal_breaks_speech_off(tmp_path: Path, secret: str) -> None:
     program = Program(tmp_path, 20)
     client, response, chunks, _ = program.begin(secret, 2000)
-    program.process.send_signal(how)
+    program.process.send_signal(signal.SIGINT)
     time.sleep(0.5)
-    program.process.send_signal(how)
+    program.process.send_signal(signal.SIGINT)
     before = time.monotonic()
     with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
         list(chunks)
