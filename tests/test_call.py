@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,11 +21,12 @@ def test_a_seed_within_its_bounds_is_taken(seed: int | None) -> None:
 
 @pytest.mark.parametrize("seed", [-1, MAX_SEED + 1, True, 1.0, "7"])
 def test_a_seed_beyond_them_is_refused_wherever_a_call_is_made(seed: Any) -> None:
-    for make in (
+    makers: tuple[Callable[[], Call], ...] = (
         lambda: Call(REQUEST, seed=seed),
         lambda: Call.of("a", seed=seed),
         lambda: Call(REQUEST).replace(seed=seed),
-    ):
+    )
+    for make in makers:
         with pytest.raises(RequestInvalid, match="from 0 to 9223372036854775807") as caught:
             make()
         (item,) = caught.value.errors
