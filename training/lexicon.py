@@ -7,6 +7,7 @@ a sentence (reduced function words, "the" before a vowel), what it says most oft
 from __future__ import annotations
 
 import gzip
+import re
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -14,11 +15,33 @@ from pathlib import Path
 
 from training.corpus import recognisable_words
 from training.render import VOWELS, Utterance, build_teacher, load_shard
-from voicelab.engine.text.normalize.vocabulary import vocabulary
+from voicelab.engine.text.english.numbers import cardinal, ordinal, ordinal_plural, plural
 from voicelab.engine.text.phones import PAUSES, PHONES
+from voicelab.engine.text.tables import rows
 
 OUT = Path(__file__).parent.parent / "voicelab" / "engine" / "weights"
 """The package's weights."""
+
+
+_LOOSE = (
+    "point minus plus over to and a half quarter quarters per percent thousand million billion trillion times ten "
+    "power squared cubed square cubic degree degrees Celsius Fahrenheit Kelvin foot feet inch inches by number "
+    "hashtag sharp less greater than equal not about Street Drive the oh hour hours minute minutes second seconds "
+    "o'clock midnight hundred hundreds thousands tens twenties thirties forties fifties sixties seventies eighties "
+    "nineties ay with without dot Australian Canadian Singapore New Zealand Hong Kong north south east west born died "
+    "version World War First Second Third out of zero care because he she his her or him infinity minimum Apartment Suite"
+)
+
+
+def spoken_words() -> frozenset[str]:
+    """Every word that the normalizer writes of its own accord, in lower case, so that the lexicon is sure to know them."""
+    phrases = [_LOOSE]
+    for table in ("abbreviations", "currencies", "greek", "symbols", "units"):
+        phrases.extend(column for _, *columns in rows(f"english/{table}") for column in columns)
+    for n in range(101):
+        phrases += [cardinal(n), ordinal(n), ordinal_plural(n), plural(cardinal(n))]
+    phrases += [ordinal(10**power) for power in (3, 6, 9, 12)]
+    return frozenset(word for word in re.findall("[a-z']+", " ".join(phrases).lower()) if len(word) > 1)
 
 
 def words_of(utterance: Utterance) -> Iterator[tuple[str, tuple[str, ...], str]]:
@@ -52,7 +75,7 @@ def _contraction(word: str, known: dict[str, str]) -> str | None:
 
 def build(folder: Path) -> dict[str, str]:
     """Word → phones, for `OUT`; compares with what was spoken in the shards."""
-    words = sorted(w for w in recognisable_words() | vocabulary() if w.replace("'", "").isalpha())
+    words = sorted(w for w in recognisable_words() | spoken_words() if w.replace("'", "").isalpha())
     asked = sorted({*words, *(w.replace("'", "") for w in words if w.endswith("n't"))})
     program = build_teacher(folder)
     run = subprocess.run(

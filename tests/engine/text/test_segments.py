@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voicelab.engine.text.normalize.hanzi import HAN
+from voicelab.engine.text.clean import HAN
 from voicelab.engine.text.segments import segment
 
 STORY = (

@@ -11,19 +11,54 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from voicelab.engine.text.abbreviations import (
-    ABBREVIATIONS,
-    BEFORE_NUMBER,
-    CAPITALISED_ONLY,
-    INITIALISM,
-    LOWERCASE_ONLY,
-    MONTHS,
-    TITLES,
-    ends_sentence,
-)
-from voicelab.engine.text.normalize.hanzi import HAN
+from voicelab.engine.text.clean import HAN
+from voicelab.engine.text.tables import rows, word_lists
 
-__all__ = ["Segment", "segment"]
+__all__ = [
+    "ABBREVIATIONS",
+    "BEFORE_NUMBER",
+    "INITIALISM",
+    "LISTS",
+    "MONTHS",
+    "TITLES",
+    "WEEKDAYS",
+    "WRITTEN_SHORT",
+    "Segment",
+    "ends_sentence",
+    "fits_case",
+    "segment",
+]
+
+
+def _abbreviations() -> dict[str, dict[str, str]]:
+    kinds: dict[str, dict[str, str]] = {}
+    for short, words, kind in rows("english/abbreviations"):
+        kinds.setdefault(kind, {})[short] = words
+    return kinds
+
+
+WRITTEN_SHORT: Final = _abbreviations()
+"""Kind → abbreviation without its last period → its words; the table says what the kinds are."""
+TITLES: Final = WRITTEN_SHORT["title"]
+"""Written before a name, so their period never ends a sentence."""
+ABBREVIATIONS: Final = WRITTEN_SHORT["any"] | WRITTEN_SHORT["capital"] | WRITTEN_SHORT["small"]
+"""Lower case without the last period; their period ends a sentence only where one plainly ends."""
+BEFORE_NUMBER: Final = WRITTEN_SHORT["number"]
+"""Abbreviations only in front of a number: "no. 5", but not "No. Five left."."""
+MONTHS: Final = WRITTEN_SHORT["month"]
+WEEKDAYS: Final = WRITTEN_SHORT["weekday"]
+LISTS: Final = word_lists("english/lists")
+INITIALISM: Final = re.compile(r"(?<![A-Za-z.'])(?:[A-Za-z]\.){2,}(?![A-Za-z])")
+"""U.S., a.m., D.C., e.g. — letters, each with its period."""
+
+_NEXT_WORD = re.compile(r"[\"')\]]*\s+[\"'(\[]*([A-Z][a-z]*)(?![A-Za-z])")
+# "At 5 p.m. Anna left": the sentence began with its time.
+_TIME_BEFORE = re.compile(
+    r"(?P<opening>\b(?:At|By|Around|About|Until|Till|Since|Before|After|From) )?"
+    r"(?<![\d:.])\d{1,2}(?:[:.]\d\d)? ?[apAP]\.[mM]\.\Z"
+)
+_AFTER_TIME = re.compile(r"[A-Za-z]+\.?(?: [Tt]ime\b)?")
+_REST = re.compile(r"[\"')\]\s]*\Z")
 
 Boundary: TypeAlias = Literal["paragraph", "sentence", "clause", "word"]
 Point: TypeAlias = tuple[int, Boundary]
@@ -48,6 +83,36 @@ _WORD_BEFORE = re.compile(r"[A-Za-z](?:[A-Za-z.]*[A-Za-z])?\Z")
 _LOWER_NEXT = re.compile(rf"[\s{_CLOSING}]*[a-z]")
 _INITIAL = re.compile(r"(?<![A-Za-z])[A-Z]\Z")
 _DIGIT_NEXT = re.compile(r"\s*\d")
+
+
+def ends_sentence(text: str, end: int) -> bool:
+    """Whether the abbreviation whose period stands at ``text[end - 1]`` ends its sentence too.
+
+    True at the end of the text and before a word that typically starts a sentence ; after a time of day
+    before any word with a capital but a day, a month, a time zone or a title.
+    """
+    if _REST.match(text, end):
+        return True
+    follows = _NEXT_WORD.match(text, end)
+    if follows is None:
+        return False
+    if follows.group(1) in LISTS["starters"]:
+        return True
+    time = _TIME_BEFORE.search(text, max(0, end - 24), end)
+    if time is None or time["opening"]:
+        return False
+    word = follows.group(1)
+    after = _AFTER_TIME.match(text, follows.start(1))
+    dated = word[:3] in MONTHS or word[:3] in WEEKDAYS or word in TITLES or word in LISTS["of_time"]
+    return len(word) > 1 and not dated and not (after and after.group().lower().endswith(" time"))
+
+
+def fits_case(word: str) -> bool:
+    """Whether an abbreviation is written so: "Co." but not "co.", part of a word; "ed." but not "Ed.", a name."""
+    key = word.lower()
+    return not (key in WRITTEN_SHORT["capital"] and not word[0].isupper()) and not (
+        key in WRITTEN_SHORT["small"] and word[0].isupper()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +143,7 @@ def _is_abbreviation(text: str, period: int) -> bool:
     key = word.lower()
     if key in BEFORE_NUMBER and _DIGIT_NEXT.match(text, period + 1):
         return True
-    known = (
-        (key in ABBREVIATIONS or word in MONTHS)
-        and not (key in CAPITALISED_ONLY and not word[0].isupper())
-        and not (key in LOWERCASE_ONLY and word[0].isupper())
-        and word != "May"
-    )
+    known = (key in ABBREVIATIONS or word in MONTHS) and fits_case(word) and word != "May"
     if known or INITIALISM.fullmatch(f"{word}."):
         return not ends_sentence(text, period + 1)
     if _INITIAL.search(word):

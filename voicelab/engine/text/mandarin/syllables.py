@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from voicelab.engine.text.normalize.hanzi import HAN
+from voicelab.engine.text.clean import HAN
 from voicelab.engine.text.phones import ALL_PHONES, FINALS
 from voicelab.engine.text.tables import rows
 from voicelab.errors import MissingExtra

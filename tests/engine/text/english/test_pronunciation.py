@@ -1,0 +1,388 @@
+"""English words to phones: the lexicon, letters, homographs by their neighbours, and the guess."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from voicelab.engine.text.english.pronunciation import (
+    _HOMOGRAPHS,
+    LETTERS,
+    LONGEST,
+    PER_LETTER,
+    Guesser,
+    Lexicon,
+    homograph,
+    load_guess,
+    load_lexicon,
+    plural,
+)
+from voicelab.engine.text.front import FrontEnd
+from voicelab.engine.text.phones import PAUSES, PHONES
+from voicelab.errors import WeightsError
+
+
+def _stub(word: str) -> tuple[str, ...]:
+    """A guess that can be told from knowledge: one vowel for each letter."""
+    return ("oy1",) * len(word)
+
+
+@pytest.fixture(scope="module")
+def lexicon() -> Lexicon:
+    return Lexicon(_stub)
+
+
+def _said(lexicon: Lexicon, word: str, after: str = "") -> str:
+    return " ".join(lexicon.pronounce(word, after))
+
+
+@pytest.mark.parametrize(
+    ("word", "phones"),
+    [
+        ("I'm", "ay1 m"),
+        ("I'M", "ay1 m"),
+        ("I've", "ay1 v"),
+        ("I'd", "ay1 d"),
+        ("I'll", "ay1 l"),
+        ("don't", "d ow1 n t"),
+        ("DON'T", "d ow1 n t"),
+        ("can't", "k ae1 n t"),
+        ("won't", "w ow1 n t"),
+        ("couldn't", "k uh1 d n t"),
+        ("it's", "ih1 t s"),
+        ("that's", "dh ae1 t s"),
+        ("she's", "sh iy1 z"),
+        ("let's", "l eh1 t s"),
+        ("who's", "hh uw1 z"),
+        ("we're", "w iy1 r"),
+        ("you're", "y uw1 r"),
+        ("they've", "dh ey1 v"),
+        ("o'clock", "ax0 k l aa1 k"),
+    ],
+)
+def test_contractions(lexicon: Lexicon, word: str, phones: str) -> None:
+    assert _said(lexicon, word) == phones
+
+
+@pytest.mark.parametrize("word", ["dog", "cat", "horse", "boss", "church", "judge", "garage", "fish", "boy", "book"])
+def test_possessives_are_the_word_and_the_sound_of_its_s(lexicon: Lexicon, word: str) -> None:
+    stem = lexicon.pronounce(word)
+    assert lexicon.pronounce(f"{word}'s") == (*stem, *plural(stem[-1]))
+
+
+def test_the_apostrophe_after_a_plural_is_silent(lexicon: Lexicon) -> None:
+    assert lexicon.pronounce("dogs'") == lexicon.pronounce("dogs")
+    assert lexicon.pronounce("James'") == lexicon.pronounce("James")
+
+
+@pytest.mark.parametrize(
+    ("last", "sound"), [("k", "s"), ("th", "s"), ("g", "z"), ("ow1", "z"), ("s", "ax0 z"), ("jh", "ax0 z")]
+)
+def test_the_sound_of_an_s(last: str, sound: str) -> None:
+    assert " ".join(plural(last)) == sound
+
+
+def test_a_plural_that_the_lexicon_lacks_is_built(lexicon: Lexicon) -> None:
+    known = load_lexicon()
+    word = next(w for w in sorted(known) if w.endswith("ck") and len(w) > 6 and f"{w}s" not in known)
+    assert lexicon.pronounce(f"{word}s") == (*known[word].split(" "), "s")
+
+
+@pytest.mark.parametrize(
+    ("after", "sound"), [("ae1", "iy0"), ("ax0", "iy0"), ("k", "ax0"), ("y", "ax0"), ("hh", "ax0"), ("", "ax0")]
+)
+def test_the_before_a_vowel(lexicon: Lexicon, after: str, sound: str) -> None:
+    for word in ("the", "The", "THE"):
+        assert _said(lexicon, word, after) == f"dh {sound}"
+
+
+def test_a_is_the_article_unless_it_stands_alone_as_a_capital(lexicon: Lexicon) -> None:
+    assert _said(lexicon, "a", "k") == "ax0"
+    assert _said(lexicon, "A", "k") == "ax0"
+    assert _said(lexicon, "a") == "ax0"
+    assert _said(lexicon, "A") == "ey1"
+
+
+@pytest.mark.parametrize(
+    ("word", "phones"),
+    [
+        ("US", "y uw1 eh1 s"),
+        ("BBC", "b iy1 b iy1 s iy1"),
+        ("HTML", "ey1 ch t iy1 eh1 m eh1 l"),
+        ("TVs", "t iy1 v iy1 z"),
+        ("UK's", "y uw1 k ey1 z"),
+        ("US's", "y uw1 eh1 s ax0 z"),
+        ("tv", "t iy1 v iy1"),
+        ("pdf", "p iy1 d iy1 eh1 f"),
+        ("FBI", "eh1 f b iy1 ay1"),
+        ("UCLA", "y uw1 s iy1 eh1 l ey1"),
+        ("ESPN", "iy1 eh1 s p iy1 eh1 n"),
+        ("ADHD", "ey1 d iy1 ey1 ch d iy1"),
+        ("PhD", "p iy1 ey1 ch d iy1"),
+        ("PhDs", "p iy1 ey1 ch d iy1 z"),
+        ("MPs", "eh1 m p iy1 z"),
+        ("mRNA", "eh1 m aa1 r eh1 n ey1"),
+        ("iOS", "ay1 ow1 eh1 s"),
+        ("pH", "p iy1 ey1 ch"),
+        ("X", "eh1 k s"),
+        ("x", "eh1 k s"),
+        ("I", "ay1"),
+    ],
+)
+def test_letters_by_name(lexicon: Lexicon, word: str, phones: str) -> None:
+    assert _said(lexicon, word) == phones
+
+
+def test_acronyms_that_are_words_are_said_as_words(lexicon: Lexicon) -> None:
+    assert lexicon.pronounce("NASA") == lexicon.pronounce("nasa")
+    assert lexicon.pronounce("NASA's") == (*lexicon.pronounce("nasa"), "z")
+    assert lexicon.pronounce("us") != lexicon.pronounce("US")
+
+
+@pytest.mark.parametrize(
+    ("word", "phones"),
+    [
+        ("RAM", "r ae1 m"),
+        ("PIN", "p ih1 n"),
+        ("GIF", "g ih1 f"),
+        ("JPEG", "jh ey1 p eh1 g"),
+        ("NAFTA", "n ae1 f t ax0"),
+        ("NATO", "n ey1 t ow0"),
+        ("GitHub", "g ih1 t hh ah1 b"),
+        ("JSON", "jh ey1 s ax0 n"),
+        ("YAML", "y ae1 m ax0 l"),
+        ("GANs", "g ae1 n z"),
+        ("WAV", "w ey1 v"),
+        ("CUDA", "k uw1 d ax0"),
+        ("NVIDIA", "ih0 n v ih1 d iy0 ax0"),
+        ("NumPy", "n ah1 m p ay0"),
+        ("Hz", "hh er1 t s"),
+        ("kHz", "k ih1 l ax0 hh er1 t s"),
+        ("MHz", "m eh1 g ax0 hh er1 t s"),
+    ],
+)
+def test_acronyms_that_are_said_as_words(lexicon: Lexicon, word: str, phones: str) -> None:
+    assert _said(lexicon, word) == phones
+
+
+@pytest.mark.parametrize(
+    ("word", "parts"),
+    [
+        ("ChatGPT", ("Chat", "GPT")),
+        ("camelCase", ("camel", "Case")),
+        ("DeepMind", ("Deep", "Mind")),
+        ("OpenAI", ("Open", "AI")),
+        ("eBook", ("e", "Book")),
+        ("O'Neil", ("oh", "Neil")),
+    ],
+)
+def test_a_name_with_capitals_inside_is_said_in_its_parts(lexicon: Lexicon, word: str, parts: tuple[str, ...]) -> None:
+    said = tuple(p.rstrip("01") for p in lexicon.pronounce(word))
+    assert said == tuple(p.rstrip("01") for part in parts for p in lexicon.pronounce(part, "k"))
+
+
+def test_names_that_the_lexicon_knows_are_not_taken_apart(lexicon: Lexicon) -> None:
+    for word in ("YouTube", "McDonald", "JavaScript", "PayPal", "GitHub"):
+        assert lexicon.pronounce(word) == lexicon.pronounce(word.lower())
+
+
+def test_an_unknown_word_is_guessed_in_lower_case(lexicon: Lexicon) -> None:
+    assert lexicon.pronounce("Zorbing") == _stub("zorbing")
+    assert lexicon.pronounce("Zorbing's") == (*_stub("zorbing"), "z")
+
+
+def test_a_word_that_the_lexicon_fails_at_is_guessed(lexicon: Lexicon) -> None:
+    assert lexicon.known("skein") is None  # it has an entry without a vowel
+    assert lexicon.pronounce("skein") == _stub("skein")
+    assert lexicon.pronounce("hmm") == lexicon.known("hmm")
+
+
+def test_endless_capitals_are_not_spelled_to_the_end(lexicon: Lexicon) -> None:
+    asked = []
+
+    def note(word: str) -> tuple[str, ...]:
+        asked.append(word)
+        return ("b",)
+
+    assert Lexicon(note).pronounce("B" * 20_000) == ("b",)
+    assert asked == ["b" * 20_000]
+
+
+def test_the_whole_lexicon_is_within_the_inventory(lexicon: Lexicon) -> None:
+    names = {name for phones in load_lexicon().values() for name in phones.split(" ")}
+    assert names <= set(PHONES[1:]) - set(PAUSES)
+    assert {p for phones in LETTERS.values() for p in phones} <= set(PHONES)
+    assert set(LETTERS) == set("abcdefghijklmnopqrstuvwxyz")
+    assert len(load_lexicon()) > 100_000
+
+
+FRONT = FrontEnd(Lexicon(lambda _: ("z", "oy1", "b")))
+
+
+def _said_in(sentence: str, word: str) -> str:
+    read = FRONT.read(sentence)
+    first, after = next((a, b) for name, a, b in read.words if name.lower() == word)
+    return " ".join(PHONES[i] for i in read.phones[first:after])
+
+
+@pytest.mark.parametrize(
+    ("sentence", "word", "phones"),
+    [
+        ("I want to read it.", "read", "r iy1 d"),
+        ("I have read it.", "read", "r eh1 d"),
+        ("Please read this.", "read", "r iy1 d"),
+        ("Read the book.", "read", "r iy1 d"),
+        ("She read the book.", "read", "r eh1 d"),
+        ("They will lead us.", "lead", "l iy1 d"),
+        ("We are in the lead.", "lead", "l iy1 d"),
+        ("It is lead paint.", "lead", "l eh1 d"),
+        ("A pipe made of lead.", "lead", "l eh1 d"),
+        ("We live in Rome.", "live", "l ih1 v"),
+        ("I live from day to day.", "live", "l ih1 v"),
+        ("This is live music.", "live", "l ay1 v"),
+        ("We go live now.", "live", "l ay1 v"),
+        ("We are live!", "live", "l ay1 v"),
+        ("It is live data.", "live", "l ay1 v"),
+        ("We watch live demos.", "live", "l ay1 v"),
+        ("They live sessions apart.", "live", "l ih1 v"),
+        ("She lives in Rome.", "lives", "l ih1 v z"),
+        ("Anna lives alone.", "lives", "l ih1 v z"),
+        ("The man who lives nearby.", "lives", "l ih1 v z"),
+        ("A bird that lives.", "lives", "l ih1 v z"),
+        ("Their lives here.", "lives", "l ay1 v z"),
+        ("It saves lives in war.", "lives", "l ay1 v z"),
+        ("People's lives in danger.", "lives", "l ay1 v z"),
+        ("Nine lives.", "lives", "l ay1 v z"),
+        ("A bass guitar.", "bass", "b ey1 s"),
+        ("The bass is too loud.", "bass", "b ey1 s"),
+        ("Fried sea bass.", "bass", "b ae1 s"),
+        ("Go bass fishing.", "bass", "b ae1 s"),
+        ("We convert text.", "convert", "k ax0 n v er1 t"),
+        ("Convert text to speech.", "convert", "k ax0 n v er1 t"),
+        ("It converts text.", "converts", "k ax0 n v er1 t s"),
+        ("He is a convert.", "convert", "k aa1 n v er0 t"),
+        ("The new converts.", "converts", "k aa1 n v er0 t s"),
+        ("The wind is cold.", "wind", "w ih1 n d"),
+        ("Wind up the clock.", "wind", "w ay1 n d"),
+        ("They wound up lost.", "wound", "w aw1 n d"),
+        ("A deep wound.", "wound", "w uw1 n d"),
+        ("Close the door.", "close", "k l ow1 z"),
+        ("They will close soon.", "close", "k l ow1 z"),
+        ("It is close to us.", "close", "k l ow1 s"),
+        ("It was a close call.", "close", "k l ow1 s"),
+        ("What is the use of it?", "use", "y uw1 s"),
+        ("You can use it.", "use", "y uw1 z"),
+        ("Many people use phones.", "use", "y uw1 z"),
+        ("It is of no use.", "use", "y uw1 s"),
+        ("Set a new record.", "record", "r eh1 k er0 d"),
+        ("We record it.", "record", "r ih0 k ao1 r d"),
+        ("He got a present.", "present", "p r eh1 z ax0 n t"),
+        ("I will present it.", "present", "p r ih0 z eh1 n t"),
+        ("That is an object.", "object", "aa1 b jh eh0 k t"),
+        ("I object!", "object", "ax0 b jh eh1 k t"),
+        ("You need a permit.", "permit", "p er1 m ih0 t"),
+        ("They permit it.", "permit", "p er0 m ih1 t"),
+        ("We eat fresh produce from the produce aisle.", "produce", "p r ax0 d uw1 s"),
+        ("The produce is fresh.", "produce", "p r ow1 d uw0 s"),
+        ("Excuse me.", "excuse", "ih0 k s k y uw1 z"),
+        ("It is no excuse.", "excuse", "ih0 k s k y uw1 s"),
+        ("They separate them.", "separate", "s eh1 p er0 ey0 t"),
+    ],
+)
+def test_by_its_neighbours(sentence: str, word: str, phones: str) -> None:
+    assert _said_in(sentence, word) == phones
+
+
+def test_a_pause_ends_the_neighbourhood() -> None:
+    assert _said_in("To me, use is all.", "use") == "y uw1 s"
+    assert _said_in("I said to, record of records!", "record") == "r eh1 k er0 d"
+
+
+def test_other_words_are_the_lexicons() -> None:
+    assert homograph("dog", "the", "barks") is None
+    assert homograph("record", "tape", "sales") is None
+
+
+def test_every_sound_is_in_the_inventory() -> None:
+    assert {phone for pair in _HOMOGRAPHS.values() for said in pair for phone in said.split(" ")} <= set(PHONES)
+
+
+SOUNDS = set(PHONES[1:]) - set(PAUSES)
+
+
+@pytest.mark.parametrize("word", ["voicelab", "zorbing", "flimsington", "krumple", "snarfblatt", "d'artanyan"])
+def test_the_embedded_weights_give_something_that_can_be_said(word: str) -> None:
+    found = load_guess()(word)
+    assert set(found) <= SOUNDS
+    assert any(p[-1] in "01" for p in found)
+    assert len(word) / 3 <= len(found) <= 1.3 * len(word)
+
+
+def test_the_embedded_weights_have_learned_the_lexicon() -> None:
+    """Most consonants of common words come out; a guess that is broken gets next to none of them."""
+    guess, right, all_words = load_guess(), 0, 0
+    for word, phones in sorted(load_lexicon().items())[::2500]:
+        if not word.isalpha() or len(word) < 4:
+            continue
+        wanted = [p for p in phones.split(" ") if p[-1] not in "01"]
+        right += [p for p in guess(word) if p[-1] not in "01"] == wanted
+        all_words += 1
+    assert all_words > 30
+    assert right > 0.6 * all_words
+
+
+def test_what_is_longer_than_any_word_is_cut() -> None:
+    guess = load_guess()
+    assert guess("lolo" * 10_000) == guess(("lolo" * 10_000)[:LONGEST])
+
+
+def test_a_word_without_letters_is_nothing() -> None:
+    assert load_guess()("123") == ()
+
+
+def _always(phone: int) -> Guesser:
+    model = Guesser()
+    model.out.weight.data.zero_()
+    bias = torch.zeros(PER_LETTER, len(PHONES))
+    bias[:, phone] = 5
+    model.out.bias.data.copy_(bias.flatten())
+    return model
+
+
+def test_repeats_are_one_and_blanks_are_none() -> None:
+    assert _always(PHONES.index("b")).guess("abc") == ("b",)
+    assert _always(0).guess("ab") == (*LETTERS["a"], *LETTERS["b"])  # nothing was guessed: it is spelled
+    model = _always(PHONES.index("b"))
+    model.out.bias.data.view(PER_LETTER, -1)[1, 0] = 9
+    assert model.guess("abc") == ("b",) * 4  # b _ b|b _ b|b _ b: a blank parts them
+
+
+def test_padding_changes_no_word() -> None:
+    torch.manual_seed(0)
+    model = Guesser().eval()
+    one = torch.tensor([[1, 2, 3]])
+    torch.testing.assert_close(
+        model(torch.tensor([[1, 2, 3, 0, 0], [5, 6, 7, 8, 9]]))[0, : 3 * PER_LETTER],
+        model(one)[0],
+        atol=1e-4,
+        rtol=1e-4,
+    )
+
+
+def test_the_memory_knows_what_was_asked() -> None:
+    guess = load_guess()
+    assert guess("zorbing") is guess("zorbing")
+
+
+@pytest.mark.parametrize("kind", ["missing", "damaged", "foreign"])
+def test_weights_that_cannot_be_read_are_refused_by_name(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "strange.safetensors"
+    if kind == "damaged":
+        path.write_bytes(b"\x10\0\0\0\0\0\0\0{")
+    elif kind == "foreign":
+        save_file({"weight": torch.zeros(2)}, path)
+    with pytest.raises(WeightsError, match=r"strange\.safetensors"):
+        load_guess(path)

@@ -1,0 +1,350 @@
+"""What a Mandarin reader says for what people write in Chinese: one table, and what holds for every text."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voicelab.engine.text.clean import HAN
+from voicelab.engine.text.mandarin.rules import cardinal
+from voicelab.engine.text.normalize import as_written, normalize, speakable
+from voicelab.errors import RequestInvalid
+
+BOTH = ("en", "zh")
+ALPHABET = re.compile(rf"[A-Za-z{HAN} ,.?!;:—'-]*\Z")
+
+TABLE = {
+    "money": {
+        "这本书¥3.50。": "这本书三点五元.",
+        "￥1,234.56元": "一千二百三十四点五六元",
+        "票价100元": "票价一百元",
+        "一共3.50元": "一共三点五元",
+        "他有$5": "他有五美元",
+        "花了€20.5和£8": "花了二十点五欧元和八英镑",
+        "3.5亿元": "三点五亿元",
+        "12块5毛": "十二块五毛",
+        "200万美元": "两百万美元",
+        "$3.5M的项目": "三百五十万美元的项目",
+        "收费$5-10": "收费五到十美元",
+        "付RMB 100": "付一百元",
+        "5元/斤": "五元每斤",
+    },
+    "dates": {
+        "2024年3月5日": "二零二四年三月五日",
+        "今天是2024-03-05。": "今天是二零二四年三月五日.",
+        "于2024/3/5发布": "于二零二四年三月五日发布",
+        "3月5号": "三月五号",
+        "1998年和98年": "一九九八年和九八年",
+        "20世纪80年代": "二十世纪八十年代",
+        "2019-2021年": "二零一九到二零二一年",
+        "公元前221年": "公元前二二一年",
+        "2000年前": "两千年前",
+        "5000年文明": "五千年文明",
+        "他活了80年": "他活了八十年",
+        "3月5日-8日": "三月五日到八日",
+        "周一-周五": "周一到周五",
+        "90后": "九零后",
+        "2024Q3财报": "二零二四 Q 三财报",
+        "2008-09赛季": "二零零八到零九赛季",
+        "二〇二四年": "二零二四年",
+        "2023-2024学年": "二零二三到二零二四学年",
+        "2008-2009赛季": "二零零八到二零零九赛季",
+        "2023～2024财年": "二零二三到二零二四财年",
+        "2020-2024人": "两千零二十到两千零二十四人",
+    },
+    "times": {
+        "现在是3:05": "现在是三点零五分",
+        "下午3点": "下午三点",
+        "15:30开会": "十五点三十分开会",
+        "8:00出发": "八点出发",
+        "２：３０开始": "两点三十分开始",
+        "10:15:30结束": "十点十五分三十秒结束",
+        "上午9:30-11:30": "上午九点三十分到十一点三十分",
+        "定在3:05 PM": "定在下午三点零五分",
+        "早上7:30 AM起床": "早上七点三十分起床",
+        "2小时30分": "两小时三十分",
+        "12点和2点": "十二点和两点",
+    },
+    "units": {
+        "跑了5km": "跑了五公里",
+        "从5km-10km": "从五公里到十公里",
+        "2kg苹果": "两公斤苹果",
+        "60km/h的速度": "六十公里每小时的速度",
+        "重力是10m/s²": "重力是十米每平方秒",
+        "100㎡的房子": "一百平方米的房子",
+        "增长30%": "增长百分之三十",
+        "下降-5%": "下降百分之负五",
+        "涨了5-10%": "涨了百分之五到百分之十",
+        "今天25℃": "今天二十五摄氏度",
+        "气温-5~3℃": "气温零下五到三摄氏度",
+        "-3度": "零下三度",
+        "45°角": "四十五度角",
+        "100Mbps宽带": "一百兆比特每秒宽带",
+        "16GB内存": "十六 GB 内存",
+        "高1.75米": "高一点七五米",
+    },
+    "counted": {
+        "2个人": "两个人",
+        "12个人": "十二个人",
+        "22只": "二十二只",
+        "2月2日": "二月二日",
+        "2号楼": "二号楼",
+        "买2送1": "买二送一",
+        "2次和2次方": "两次和二次方",
+        "2000人": "两千人",
+        "22222人": "两万二千二百二十二人",
+        "3個人和2歲": "三個人和两歲",
+        "2百2十": "两百二十",
+    },
+    "ordinals": {
+        "第3名": "第三名",
+        "第2章": "第二章",
+        "第200页": "第二百页",
+        "第3-5章": "第三到五章",
+        "No.1的选择": "第一的选择",
+        "①号": "一号",
+        "Ⅱ型": "二型",
+        "1. 苹果": "一, 苹果",
+    },
+    "telephone": {
+        "请打13812345678": "请打幺三八, 幺二三四, 五六七八",
+        "+86 138 1234 5678是我的": "加八六, 幺三八, 幺二三四, 五六七八是我的",
+        "电话010-12345678": "电话零幺零, 幺二三四, 五六七八",
+        "400-123-4567客服": "四零零, 幺二三, 四五六七客服",
+        "拨打110": "拨打幺幺零",
+        "12306热线": "幺二三零六热线",
+        "3楼2单元501室": "三楼二单元五零幺室",
+        "房间号808": "房间号八零八",
+        "编号007": "编号零零七",
+        "K123次列车": "K 幺二三次列车",
+        "波音747": "波音七四七",
+        "211大学": "二幺幺大学",
+        "卡号6222 0210 0100 1234": "卡号六二二二, 零二幺零, 零幺零零, 幺二三四",
+    },
+    "numbers": {
+        "圆周率是3.14": "圆周率是三点一四",
+        "110元和15人": "一百一十元和十五人",
+        "1005个和1050个": "一千零五个和一千零五十个",
+        "12345号": "一万二千三百四十五号",
+        "1,000人": "一千人",
+        "１２３个": "一百二十三个",
+        "共1234567人": "共一百二十三万四千五百六十七人",
+        "12345678901234567890个": "一二三四五六七八九零一二三四五六七八九零个",
+        "是-3": "是负三",
+        "100+人": "一百多人",
+    },
+    "fractions": {
+        "1/2的人": "二分之一的人",
+        "2½杯": "二又二分之一杯",
+        "2又1/3": "二又三分之一",
+        "9/11事件": "九幺幺事件",
+    },
+    "ranges": {
+        "5-10个": "五到十个",
+        "10~20人": "十到二十人",
+        "3～5天": "三到五天",
+        "1-2次": "一到两次",
+        "比分是3:2": "比分是三比二",
+        "比例是16:30": "比例是十六比三十",
+    },
+    "sums": {
+        "他说：“1+1=2，对吗？”": "他说: 一加一等于二, 对吗?",
+        "计算3×4=12和10÷2": "计算三乘四等于十二和十除以二",
+        "答案是5-3=2": "答案是五减三等于二",
+        "如果x>5，那么y≤3": "如果 x 大于五, 那么 y 小于等于三",
+        "2^10和5²": "二的十次方和五的平方",
+        "IP是192.168.1.1": "IP 是一九二点一六八点一点一",
+        "准确率>90%": "准确率大于百分之九十",
+        "误差<5%": "误差小于百分之五",
+        "≥18岁": "大于等于十八岁",
+        "年龄 <= 60岁": "年龄小于等于六十岁",
+        "价格<¥100": "价格小于一百元",
+        "体温>37.5℃": "体温大于三十七点五摄氏度",
+        "利率>-5%": "利率大于百分之负五",
+        "误差≈5%": "误差约百分之五",
+        "准确率=90%": "准确率等于百分之九十",
+        "100>99和5%<6%": "一百大于九十九和百分之五小于百分之六",
+        "<b>重要</b>的3个": "重要的三个",
+    },
+    "mixed": {
+        "我用iPhone 15打电话": "我用 iPhone 十五打电话",
+        "COVID-19疫情": "COVID 十九疫情",
+        "B2B模式": "B 二 B 模式",
+        "CO₂排放": "CO 二排放",
+        "PM2.5很高": "PM 二点五很高",
+        "HTTP 404错误": "HTTP 四零四错误",
+        "RTX 4090显卡": "RTX 四零九零显卡",
+        "GDP 5000亿元": "GDP 五千亿元",
+        "A股、T恤和卡拉OK": "ay 股, T 恤和卡拉 OK",
+        "C++、C#和R&D": "C plus plus, C sharp 和 R and D",
+        "Dr. Smith来了": "Doctor Smith 来了",
+        "I have 3 apples。我有3个苹果。": "I have three apples. 我有三个苹果.",
+        '他说 "I have 2 cats" 然后走了2步。': "他说 I have two cats 然后走了两步.",
+        "On Jan. 5, 2024 we met. 我们在2024年1月5日见面。": "On January fifth, twenty twenty-four we met. "
+        "我们在二零二四年一月五日见面.",
+        "访问www.baidu.com吧": "访问 W W W 点 baidu 点 com 吧",
+        "发到a@b.com。": "发到 ay 艾特 B 点 com.",
+        "click第2个button": "click 第二个 button",
+        "Python第3版": "Python 第三版",
+        "我有 $5.99 的": "我有五点九九美元的",
+        "这个 function 有 3 个参数": "这个 function 有三个参数",
+    },
+    "english with chinese words": {
+        "The word 你好 appears 3 times.": "The word 你好 appears three times.",
+        "The price is $5.99 (约¥42).": "The price is five dollars and ninety-nine cents, 约四十二元.",
+        "It is sampled at 44.1 kHz 采样 and stored.": "It is sampled at forty-four point one kilohertz 采样 and stored.",
+        "We found 声调 results with p < 0.05.": "We found 声调 results with p less than zero point zero five.",
+        "In 2024 he met 李明 at 3:05.": "In twenty twenty-four he met 李明 at three oh five.",
+        "He said 你好, which means hello, 5 times.": "He said 你好, which means hello, five times.",
+        "The 第3章 is good and has 5 pages.": "The 第三章 is good and has five pages.",
+        "We think the plan needs 3 个人 or 5 people.": "We think the plan needs 三个人 or five people.",
+        "See www.baidu.com for the 百度 news.": "See W W W dot baidu dot com for the 百度 news.",
+    },
+    "lines": {
+        "床前明月光\n疑是地上霜": "床前明月光, 疑是地上霜",
+        "床前明月光，\n疑是地上霜。\n举头": "床前明月光, 疑是地上霜. 举头",
+        "会议通知\n时间：3月5日\n地点：北京": "会议通知, 时间: 三月五日, 地点: 北京",
+        "一、苹果\n二、香蕉": "一, 苹果. 二, 香蕉",
+        "1. 苹果\n2. 香蕉\n10. 梨": "一, 苹果. 二, 香蕉. 十, 梨",
+        "1.苹果\n2.香蕉": "一, 苹果. 二, 香蕉",
+        "1、苹果\n2、香蕉": "一, 苹果. 二, 香蕉",
+        "购物\n- 苹果\n- 香蕉": "购物. 苹果. 香蕉",
+        "Hello\n你好\nWorld": "Hello, 你好, World",
+        "价格3.5元\n3.5倍": "价格三点五元, 三点五倍",
+        "标题\n\n正文": "标题. 正文",
+        "你好\n": "你好",
+        f"{'长' * 30}\n行": f"{'长' * 30}行",
+        f"{'长' * 29}\n行": f"{'长' * 29}, 行",
+    },
+    "marks": {
+        "《三体》、『你好』【注意】": "三体, 你好, 注意",
+        "（见第5页）": "见第五页",
+        "卡尔·马克思": "卡尔马克思",
+        "我……不知道": "我, 不知道",
+        "他——走了": "他 — 走了",
+        "好的～": "好的",
+        "真的？！好！！": "真的? 好!",
+        "他/她和/或我": "他, 她和或我",
+        "你好😀世界": "你好世界",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [pytest.param(w, s, id=f"{group}-{i}") for group, rows in TABLE.items() for i, (w, s) in enumerate(rows.items())],
+)
+def test_table(written: str, said: str) -> None:
+    assert normalize(written, BOTH).text == said
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (0, "零"), (10, "十"), (19, "十九"), (110, "一百一十"), (1015, "一千零一十五"),
+        (10_005, "一万零五"), (20_000, "两万"),
+        (100_010, "十万零一十"), (100_500, "十万零五百"), (101_000, "十万一千"), (1_001_000, "一百万一千"),
+        (2 * 10**7, "两千万"),
+        (100_000_001, "一亿零一"), (100_200_300, "一亿零二十万零三百"), (1_100_000_000, "十一亿"), (10**12, "一万亿"),
+    ],
+)  # fmt: skip
+def test_cardinals(number: int, words: str) -> None:
+    assert cardinal(number) == words
+
+
+def test_ordinals_never_use_liang() -> None:
+    assert [cardinal(n, ordered=True) for n in (2, 200, 2000)] == ["二", "二百", "二千"]
+
+
+def test_a_voice_without_mandarin_leaves_chinese_out_and_says_so() -> None:
+    result = normalize("The word is 你好 in 3 places")
+    assert result.text == "The word is in three places"
+    assert result.notes == ("Chinese characters cannot be spoken and were left out: 你好",)
+
+
+def test_a_mandarin_voice_has_nothing_to_note() -> None:
+    assert normalize("你好，《三体》第3部。", BOTH).notes == ()
+    assert speakable("你好世界", BOTH) == ()
+    assert speakable("第3章", ("zh",)) == ()
+
+
+def test_what_a_mandarin_voice_refuses() -> None:
+    with pytest.raises(RequestInvalid, match="it reads English and Mandarin"):
+        speakable("Привет, мир", BOTH)
+    with pytest.raises(RequestInvalid, match="Japanese"):
+        speakable("こんにちは世界", BOTH)
+
+
+def test_a_voice_of_mandarin_alone_reads_figures_in_mandarin() -> None:
+    assert normalize("3:05", ("zh",)).text == "三点零五分"
+    assert normalize("3:05", BOTH).text == "three oh five"
+
+
+def test_as_written_reads_digits_in_the_language_around_them() -> None:
+    result = as_written("¥3.50是2024年的价格，I have 3 of them。", BOTH)
+    assert result.text == "三点五零是二零二四年的价格, I have three of them."
+    assert result.notes == ("symbols left out because normalize is off: ¥",)
+
+
+def test_as_written_keeps_lines_apart() -> None:
+    assert as_written("床前明月光\n疑是地上霜", BOTH).text == "床前明月光, 疑是地上霜"
+    assert as_written("The word 你好 is in 3 places", BOTH).text == "The word 你好 is in three places"
+
+
+_FRAGMENTS = (
+    "第 2 个 年 月 日 点 元 块 ¥ $ % ℃ 度 3.5 1,000 2024 3:05 10-20 "
+    "1/2 138 1234 5678 + - × = > ^ ~ ～ — …… 。 ， 、 ； ： ？ ！ （ "
+    "） 《 》 · 〇 Ⅲ ① km /h iPhone 15 A B2B the I have Dr. www. "
+    "a@b.c 你好 我们 萬 兩 號 Q1 次 室 电话 比分 𠮷 ぁ 한 😀 é Ж \n \ud800 〜 ㎡ No. "
+    "# / . , :"
+)
+_TEXTS = st.one_of(
+    st.text(max_size=60),
+    st.lists(
+        st.one_of(st.sampled_from(_FRAGMENTS.split(" ")), st.text(alphabet="的2a1 .年-点", max_size=4)), max_size=20
+    ).map("".join),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_TEXTS, st.sampled_from((BOTH, ("zh",))))
+def test_output_is_words_and_known_marks(text: str, languages: tuple[str, ...]) -> None:
+    for stage in (normalize, as_written):
+        said = stage(text, languages).text
+        assert ALPHABET.match(said), said
+
+
+@settings(max_examples=80, deadline=None)
+@given(_TEXTS)
+def test_text_without_chinese_is_read_as_by_an_english_voice(text: str) -> None:
+    latin = re.sub(f"[{HAN}]", "", text)
+    if not re.search(f"[{HAN}]", normalize(latin, BOTH).text):
+        assert normalize(latin, BOTH) == normalize(latin)
+        assert as_written(latin, BOTH) == as_written(latin)
+
+
+@settings(max_examples=80, deadline=None)
+@given(_TEXTS)
+def test_what_is_speakable_is_never_normalized_to_silence(text: str) -> None:
+    try:
+        speakable(text, BOTH)
+    except RequestInvalid:
+        return
+    letter = re.compile(f"[A-Za-z{HAN}]")
+    assert letter.search(normalize(text, BOTH).text)
+    assert letter.search(as_written(text, BOTH).text)
+
+
+@pytest.mark.parametrize(
+    "unit", ["你", "你1", "1你", "第1-", "你a ", "1:", "2年", "1-你", "¥1", "你。", "。", "1/你", "a.b你-",
+             "1", "111,", "1,", "1.", "10", "1>", "<1", "你=", "the a 1,", "the you 1-", "你\n", "1.你\n", "一, \n"]
+)  # fmt: skip
+def test_hostile_repetition_takes_linear_time(unit: str) -> None:
+    text = unit * (20_000 // len(unit)) + "你"
+    started = time.process_time()
+    normalize(text, BOTH)
+    assert time.process_time() - started < 4.0

@@ -1,0 +1,128 @@
+"""The rules by their examples, and what holds for every text."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voicelab.engine import text
+from voicelab.engine.text.english.rules import LAYOUT
+from voicelab.engine.text.english.rules import RULES as ENGLISH
+from voicelab.engine.text.mandarin.rules import LINES
+from voicelab.engine.text.mandarin.rules import RULES as MANDARIN
+from voicelab.engine.text.normalize import as_written, normalize, speakable
+from voicelab.engine.text.rules import Rule, Rules
+from voicelab.errors import RequestInvalid
+
+ALPHABET = re.compile(r"[A-Za-z ,.?!;:—'-]*\Z")
+
+BOTH = ("en", "zh")
+EXAMPLES = [
+    pytest.param(rules, languages, rule, id=f"{name}-{rule.name}")
+    for name, rules, languages in (
+        ("layout", LAYOUT, ("en",)),
+        ("english", ENGLISH, ("en",)),
+        ("mandarin layout", LINES, ("zh",)),
+        ("mandarin", MANDARIN, ("zh",)),
+    )
+    for rule in rules
+]
+
+
+@pytest.mark.parametrize(("rules", "languages", "rule"), EXAMPLES)
+def test_each_rule_says_its_example_and_no_other_rule_does(
+    rules: Rules, languages: tuple[str, ...], rule: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert normalize(rule.example, languages).text == rule.spoken
+    apply = Rules.apply
+    monkeypatch.setattr(Rules, "apply", lambda self, text: apply(self, text, rule.name if self is rules else ""))
+    assert normalize(rule.example, languages).text != rule.spoken
+
+
+@pytest.mark.parametrize("path", sorted(Path(text.__file__).parent.rglob("*.tsv")), ids=lambda path: path.stem)
+def test_each_table_names_its_source_and_licence(path: Path) -> None:
+    lines = path.read_text("utf-8").splitlines()
+    comment = [line for line in lines if line.startswith("# ")]
+    assert comment == lines[: len(comment)]
+    assert "voicelab, Apache-2.0" in " ".join(comment)
+    assert len({len(line.split("\t")) for line in lines[len(comment) :]} - {2}) <= 1
+
+
+def test_notes_name_what_was_left_out() -> None:
+    result = normalize("Hi 😀🎉 Привет мир there ¶ 你好")
+    assert result.text == "Hi there"
+    assert result.notes == (
+        "emoji left out: 😀🎉",
+        "Cyrillic characters cannot be spoken and were left out: Привет мир",
+        "symbols left out: ¶",
+        "Chinese characters cannot be spoken and were left out: 你好",
+    )
+
+
+def test_plain_english_has_no_notes() -> None:
+    assert normalize("The birch canoe, naïve as it was, slid on.").notes == ()
+
+
+def test_as_written_reads_digits_and_expands_nothing() -> None:
+    result = as_written("Dr. Lee paid $3.50 on 2024-03-05, not 1,000.")
+    assert result.text == (
+        "Dr. Lee paid three point five zero on two zero two four zero three zero five, not one zero zero zero."
+    )
+    assert result.notes == ("symbols left out because normalize is off: $",)
+
+
+def test_as_written_leaves_words_alone() -> None:
+    assert as_written("Well-known, isn't it?").text == "Well-known, isn't it?"
+
+
+_FRAGMENTS = (
+    "Dr. St. Mr U.S. a.m. p.m. $ £ € % & + = @ # / - -- — ... ' \" ( ) 1 22 3.5 1,000 1/2 10-20 2024 3:45 th km °C x "
+    "^ ~ < > <b> * _ II XIV Henry Chapter No. http:// www. a@b.c é 😀 Ж \n , ; : ? ! A I the word Then etc e.g n' 'n "
+    "'em .com 0 007 I. Σ ² ½ \ud800"
+)
+_TEXTS = st.one_of(
+    st.text(max_size=60),
+    st.lists(
+        st.one_of(st.sampled_from(_FRAGMENTS.split(" ")), st.just(" "), st.text(alphabet="abAB1 .'-", max_size=4)),
+        max_size=20,
+    ).map("".join),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(_TEXTS)
+def test_output_is_words_and_known_punctuation(text: str) -> None:
+    for stage in (normalize, as_written):
+        said = stage(text).text
+        assert ALPHABET.match(said), said
+
+
+@settings(max_examples=400, deadline=None)
+@given(_TEXTS)
+def test_what_is_speakable_is_never_normalized_to_silence(text: str) -> None:
+    try:
+        speakable(text)
+    except RequestInvalid:
+        return
+    assert re.search("[A-Za-z]", normalize(text).text)
+    assert re.search("[A-Za-z]", as_written(text).text)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *"a|1|1,|1-|1.|1/|$|a.b-|a@|http://| |\n|<a|é|I, |1 000 |f(|/a".split("|"),
+        *")|x - |Jan 5 - |<1|\n> |a A |020 |code |F-1s|1\" |1' |1 m/m/|sq. |the $5 |1 A St. |5 p.m. A".split("|"),
+    ],
+)
+def test_hostile_repetition_takes_linear_time(unit: str) -> None:
+    text = unit * (20_000 // len(unit))
+    started = time.process_time()
+    normalize(text)
+    # Quadratic patterns took 2 to 5 s here on two shared cores; linear ones stay under 1 s.
+    assert time.process_time() - started < 3.0

@@ -1,0 +1,331 @@
+"""The cleaning that every text gets, with `normalize` on or off: one spelling for each character.
+
+Typographic quotes, dashes and widths become plain ones, accents on Latin letters are folded, emoji, controls and
+scripts that the voice cannot speak are dropped, and the notes say which.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from voicelab.engine.text.tables import pairs, rows, word_lists
+from voicelab.errors import RequestInvalid
+
+__all__ = [
+    "FREQUENT",
+    "HAN",
+    "LANGUAGES",
+    "Normalized",
+    "clean",
+    "fold",
+    "is_emoji",
+    "is_han",
+    "script",
+    "speakable",
+    "tidy",
+]
+
+HAN: Final = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+"""Chinese characters, as the inside of a character class."""
+
+KEPT_SYMBOLS: Final = frozenset("£€¥₹¢°×÷±≤≥≠≈√µΩ§—∞")
+"""Symbols outside ASCII that pass the cleaning because the normalizer has words for them."""
+
+_PLAIN: Final = {char: plain for plain, chars in rows("characters") for char in chars} | {
+    "\u2028": "\n",
+    "\u2029": "\n",
+}
+_SUPERSCRIPT: Final = {**dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True)), "⁻": "-", "⁺": "+"}
+GREEK: Final = pairs("english/greek")
+# "LATIN SMALL LETTER L WITH STROKE" has no decomposition, but its name says which letter it is built on.
+_LATIN_NAME = re.compile(r"LATIN (SMALL|CAPITAL) (?:LETTER|LIGATURE) (?:DOTLESS |LONG )?([A-Z]{1,2})(?: WITH .*)?\Z")
+_SUPERSCRIPTS = re.compile(f"[{''.join(_SUPERSCRIPT)}]+")
+_LONE_GREEK = re.compile(r"(?<![\u0370-\u03ff\u1f00-\u1fff])[\u0391-\u03c9](?![\u0370-\u03ff\u1f00-\u1fff])")
+_VULGAR = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
+_BETWEEN_DIGITS = re.compile(r"(?<=\d)(?:(?P<colon>：)|[~～〜∼])(?=\d)")
+_SQUARE: Final = str.maketrans({"㎡": "m²", "㎥": "m³", "㎢": "km²", "㎠": "cm²", "㎤": "cm³", "〜": "~", "∼": "~"})
+_NUMERALS: Final = str.maketrans(
+    {"〇": "零", **{chr(first + i): f" {i + 1} " for first in (0x2160, 0x2170) for i in range(12)}}
+)
+_NAME_DOT = re.compile(f"(?<=[{HAN}])[·・‧•](?=[{HAN}])")
+_HAN = re.compile(f"[{HAN}]")
+_MAX_LISTED = 24
+"""Characters of left-out text that a note quotes before it is cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Normalized:
+    """Text ready for the next stage, and what was done to it that the user should know."""
+
+    text: str
+    notes: tuple[str, ...] = ()
+
+
+def is_emoji(char: str) -> bool:
+    """Whether `char` is a pictograph, or one of the invisible characters that join pictographs."""
+    code = ord(char)
+    return (
+        0x1F000 <= code <= 0x1FAFF
+        or 0x2600 <= code <= 0x27BF
+        or 0x2B00 <= code <= 0x2BFF
+        or 0x2300 <= code <= 0x23FF
+        or 0xE0020 <= code <= 0xE007F
+        or code in (0x200D, 0x20E3, 0xFE0F, 0xFE0E)
+    )
+
+
+def is_han(char: str) -> bool:
+    """Whether `char` is a Chinese character."""
+    return _HAN.match(char) is not None
+
+
+@lru_cache(maxsize=4096)
+def script(char: str) -> str:
+    """The script of a letter as Unicode names it, for people: "Cyrillic", "Chinese", "Arabic", "Latin"."""
+    first = unicodedata.name(char, "UNKNOWN").split()[0].split("-")[0]
+    return {
+        "CJK": "Chinese",
+        "HIRAGANA": "Japanese",
+        "KATAKANA": "Japanese",
+        "HANGUL": "Korean",
+        "UNKNOWN": "unknown",
+        "KANGXI": "Chinese",
+    }.get(first, first.capitalize())
+
+
+@lru_cache(maxsize=4096)
+def fold(char: str) -> str | None:
+    """`char` in plain characters ("é" is "e", "ﬁ" is "fi", "Ａ" is "A"), or None when there are none."""
+    if char.isascii():
+        return char if char.isprintable() or char == "\n" else " "
+    if char in _PLAIN:
+        return _PLAIN[char]
+    if char in KEPT_SYMBOLS:
+        return char
+    category = unicodedata.category(char)
+    if category in ("Mn", "Mc", "Me", "Cf"):
+        return ""
+    if category in ("Zs", "Cc"):
+        return "\n" if char == "\x85" else " "
+    if category == "Nd":
+        return str(unicodedata.decimal(char))
+    if is_emoji(char):
+        return None
+    plain = "".join(_PLAIN.get(c, c) for c in unicodedata.normalize("NFKD", char) if unicodedata.category(c) != "Mn")
+    if plain and all(c in KEPT_SYMBOLS or (c.isascii() and c.isprintable()) for c in plain):
+        return plain
+    if named := _LATIN_NAME.match(unicodedata.name(char, "")):
+        return named.group(2).lower() if named.group(1) == "SMALL" else named.group(2).capitalize()
+    return None
+
+
+def _name_greek(match: re.Match[str]) -> str:
+    char = match.group().lower()
+    char = "σ" if char == "ς" else char
+    # µ and Ω stay: they are units first.
+    if char not in GREEK or match.group() == "Ω":
+        return match.group()
+    # A power is raised on the word before it.
+    return f" {GREEK[char]}" if match.string[match.end() : match.end() + 1] == "^" else f" {GREEK[char]} "
+
+
+def _raise(match: re.Match[str]) -> str:
+    return "^" + "".join(_SUPERSCRIPT[c] for c in match.group())
+
+
+def _quote(chars: list[str]) -> str:
+    text = re.sub(r"\s+", " ", "".join(chars)).strip()
+    return text if len(text) <= _MAX_LISTED else f"{text[:_MAX_LISTED]}…"
+
+
+def _notes(dropped: dict[str, list[str]]) -> tuple[str, ...]:
+    notes = []
+    for kind, chars in dropped.items():
+        if kind == "emoji":
+            notes.append(f"emoji left out: {_quote(list(dict.fromkeys(chars)))}")
+        elif kind == "symbols":
+            notes.append(f"symbols left out: {_quote(list(dict.fromkeys(chars)))}")
+        else:
+            notes.append(f"{kind} characters cannot be spoken and were left out: {_quote(chars)}")
+    return tuple(notes)
+
+
+def clean(text: str, *, chinese: bool = False) -> Normalized:
+    """Reduce `text` to ASCII, `KEPT_SYMBOLS`, newlines and, if they can be spoken, Chinese characters; never raises.
+
+    White space is single spaces and at most two newlines in a row; no other control characters remain. Notes name
+    the emoji, symbols and foreign words that were left out; folding an accent is not noted.
+    """
+    text = _VULGAR.sub(" ", unicodedata.normalize("NFC", text).replace("\r\n", "\n").replace("\r", "\n"))
+    text = _BETWEEN_DIGITS.sub(lambda m: ":" if m["colon"] else "–", text).translate(_SQUARE)
+    if chinese and _HAN.search(text):
+        text = _NAME_DOT.sub("", text).translate(_NUMERALS)
+    text = _LONE_GREEK.sub(_name_greek, _SUPERSCRIPTS.sub(_raise, text))
+    kept: list[str] = []
+    dropped: dict[str, list[str]] = {}
+    foreign = ""
+    for char in text:
+        folded = char if chinese and is_han(char) else fold(char)
+        if folded is not None:
+            kept.append(folded)
+            if foreign and folded.isspace():
+                dropped[foreign].append(" ")
+            elif folded.isalnum():
+                foreign = ""
+            continue
+        kept.append(" ")
+        if is_emoji(char):
+            foreign = "emoji"
+        elif unicodedata.category(char).startswith("L"):
+            foreign = script(char)
+        else:
+            foreign = "symbols"
+        # A lone surrogate cannot be written into a note: it is no character.
+        dropped.setdefault(foreign, []).append("�" if unicodedata.category(char) == "Cs" else char)
+    # Long runs of white space are bounded here, so that no later pattern can be made to scan them again and again.
+    spaced = re.sub(r" ?\n ?", "\n", re.sub(r"[^\S\n]+", " ", "".join(kept)))
+    return Normalized(re.sub(r"\n{3,}", "\n\n", spaced), _notes(dropped))
+
+
+_STRENGTH: Final = "?!.;:—,"
+"""Of punctuation marks side by side the first of these is kept."""
+
+_LEADING: Final = "'(?:tis|twas|twere|em|til|cause|bout|round)"
+_DROPPED_G: Final = (
+    "goin|doin|nothin|somethin|anythin|everythin|comin|lookin|talkin|gettin|havin|makin|livin|lovin|workin|walkin|"
+    "runnin|singin|playin|tryin|sayin|bein|thinkin|mornin|evenin|darlin|rockin|ol"
+)
+_RUN = re.compile(r"[\s,.?!;:—]*[,.?!;:—][\s,.?!;:—]*")
+_APOSTROPHE = re.compile(
+    rf"(?<=[A-Za-z])'(?=[A-Za-z])|(?<![A-Za-z]){_LEADING}(?![A-Za-z])|(?<![A-Za-z])(?:{_DROPPED_G})'(?![A-Za-z])",
+    re.IGNORECASE,
+)
+_STRANGE = re.compile(rf"[^A-Za-z{HAN},.?!;:—'\s-]")
+_LETTER = re.compile(f"[A-Za-z{HAN}]")
+_BEFORE_WORD = re.compile(rf"\A[^A-Za-z{HAN}']+")
+_HYPHEN = re.compile(r"(?<![A-Za-z])-|-(?![A-Za-z])")
+_MARKS: Final = (
+    # "..." goes on when the next word is lower case, otherwise it ends the sentence.
+    (re.compile(r"(?<!\.)\.{2,}(?=[\s\"']*[a-z])|(?<=\s)\.{2,}"), ","),
+    (re.compile(r"(?:\s*\. ){2,}\."), "."),
+    (re.compile(rf"\.{{2,}}(?=\s?[{HAN}])"), ","),
+    (re.compile(r"\.{2,}"), "."),
+    (re.compile(r"(?<=[a-z])\.(?=[A-Z][a-z])"), ". "),
+    (re.compile(r"(?<=[A-Za-z])\.(?=[A-Za-z])"), " dot "),
+    (re.compile(r"(?<!\S)\.(?=[A-Za-z])"), "dot "),
+    (re.compile(r"\bthe the\b"), "the"),
+    (re.compile(r"(?<=[\w,.?!;:)\"'])\s*-{2,}\s*|\s+(?:-{1,2}|–)\s+|\s–(?=\w)|(?<=\w)–\s"), " — "),
+    # A bracket that closes the text is no pause before anything.
+    (re.compile(r"(?<![)\]}])[)\]}]+(?=[\s\"']*\Z)"), ""),
+    (re.compile(r"[()\[\]{}|]"), ", "),
+    (re.compile(r"[\"`*_~^<>#/\\\n\t]"), " "),
+)
+
+
+def _strongest(match: re.Match[str]) -> str:
+    mark = min((c for c in match.group() if c in _STRENGTH), key=_STRENGTH.index)
+    return " — " if mark == "—" else f"{mark} "
+
+
+def _keep_apostrophes(text: str) -> str:
+    """Apostrophes inside words stay, quotation marks go."""
+    kept = {position for m in _APOSTROPHE.finditer(text) for position in range(m.start(), m.end())}
+    return "".join(" " if c == "'" and i not in kept else c for i, c in enumerate(text))
+
+
+def tidy(text: str) -> str:
+    """Reduce `text` without digits to Latin letters, Chinese characters, single spaces and ``, . ? ! ; : — - '``."""
+    for pattern, replacement in _MARKS:
+        text = pattern.sub(replacement, text)
+    text = _STRANGE.sub(" ", text)
+    text = _HYPHEN.sub(" ", _keep_apostrophes(text))
+    text = re.sub(r"\s+", " ", text)
+    text = _RUN.sub(_strongest, text).strip()
+    # A mark before the first word marks nothing.
+    return _BEFORE_WORD.sub("", text) if _LETTER.search(text) else ""
+
+
+LANGUAGES: Final = {"en": "English", "zh": "Mandarin"}
+"""What the front end can normalize: code → name."""
+
+FREQUENT: Final = word_lists("languages")
+"""Frequent short words by language, enough to notice that a Latin-letter text is not English."""
+
+_WORDS = re.compile(r"[^\W\d_]+")
+_MIN_WORDS: Final = 5
+
+
+def _language(text: str) -> str | None:
+    """The name of the language if `text` is plainly one of `FREQUENT` and not English."""
+    words = [word.lower() for word in _WORDS.findall(unicodedata.normalize("NFC", text))]
+    if len(words) < _MIN_WORDS:
+        return None
+    english = sum(word in FREQUENT["English"] for word in words)
+    scores = {name: sum(word in frequent for word in words) for name, frequent in FREQUENT.items() if name != "English"}
+    best = max(scores, key=scores.__getitem__)
+    return best if scores[best] >= max(2, 0.2 * len(words)) and scores[best] > 2 * english else None
+
+
+def _count(text: str, chinese: bool) -> tuple[int, int, Counter[str]]:
+    """Letters that can be spoken, digits, and letters per script that cannot."""
+    spoken = figures = 0
+    foreign: Counter[str] = Counter()
+    for char in unicodedata.normalize("NFC", text):
+        if char.isascii():
+            spoken += char.isalpha()
+            figures += char.isdigit()
+        elif is_emoji(char):
+            continue
+        elif chinese and is_han(char):
+            spoken += 1
+        else:
+            plain = fold(char) or ""
+            if any(c.isascii() and c.isalpha() for c in plain) and unicodedata.category(char)[0] in "LN":
+                spoken += 1
+            elif any(c.isascii() and c.isdigit() for c in plain):
+                figures += 1
+            elif unicodedata.category(char).startswith("L"):
+                foreign[script(char)] += 1
+    return spoken, figures, foreign
+
+
+def _refusal(text: str, spoken: int, figures: int, foreign: Counter[str], languages: Collection[str]) -> str | None:
+    if not text.strip():
+        return "the text is blank"
+    strange = foreign.total()
+    if strange > spoken and (strange or not figures):
+        names = " and ".join(name for name, _ in foreign.most_common(2))
+        reads = " and ".join(LANGUAGES.get(language, language) for language in languages)
+        return f"the text is mostly in {names} characters, which this voice cannot speak; it reads {reads}"
+    if spoken or figures:
+        return None
+    visible = [c for c in text if not c.isspace() and unicodedata.category(c) not in ("Cc", "Cf", "Mn")]
+    if not visible:
+        return "the text holds only invisible characters"
+    kind = "emoji" if all(is_emoji(c) for c in visible) else "symbols and punctuation"
+    return f"the text holds only {kind}: there is no letter or digit to speak"
+
+
+def speakable(text: str, languages: Collection[str] = ("en",)) -> tuple[str, ...]:
+    """Return notes on what of `text` (the whole request, as the user wrote it) will be left out or misread.
+
+    Raises RequestInvalid at ``body.text`` when nothing in it can be spoken (blank, only symbols, only emoji), or
+    when more than half of its letters are in a script that a voice of these `languages` cannot speak, which the
+    message names.
+    """
+    chinese = "zh" in languages
+    spoken, figures, foreign = _count(text, chinese)
+    reason = _refusal(text, spoken, figures, foreign, languages)
+    if reason is not None:
+        raise RequestInvalid.of("text", reason)
+    notes = clean(text, chinese=chinese).notes
+    language = _language(text)
+    if language is not None:
+        notes += (f"the text looks like {language}; it is read as if it were English",)
+    return notes
