@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 from statsmodels.formula.api import ols
-from statsmodels.stats.anova import anova_lm
+from statsmodels.stats.anova import AnovaRM, anova_lm
 
 from voicelab.errors import ArgumentError
 from voicelab.experiments.statistics import Effects, Estimate, benjamini_hochberg, effects, holm
@@ -263,8 +263,10 @@ def test_of_a_sweeps_table_the_metrics_are_taken() -> None:
 
 def test_the_text_form_says_what_matters() -> None:
     text = str(found_in(grid(1, lambda row: 3.0 * row["temperature"])))
-    assert "f0 by temperature: p 0.0010, corrected 0.0020; omega²" in text
+    assert "f0 by temperature: in texts like these p 0." in text
+    assert "; in these alone p 0.0010, corrected 0.0020; omega²" in text
     assert "0.2 → 1.0: +" in text
+    assert "] in texts like these; +" in text
     assert "between takes of one cell" in text
     assert text.startswith("95% intervals")
 
@@ -326,6 +328,59 @@ def test_what_cannot_be_compared_is_refused(change: dict[str, Any], field: str) 
     with pytest.raises(ArgumentError) as caught:
         effects(frame, **{"axes": "temperature", "metrics": "f0", **change})
     assert caught.value.argument == field
+
+
+def sentences(seed: int, texts: int = 4, own: float = 1.0) -> pd.DataFrame:
+    """Return takes in which temperature does nothing on the whole, but in each text something, by an sd of ``own``."""
+    lead = dict(enumerate(np.random.default_rng((seed, 1)).normal(0, own, (texts, 3))))
+    frame = grid(seed, texts=texts, repeats=3)
+    level = frame.temperature.map({0.2: 0, 0.7: 1, 1.0: 2})
+    frame["f0"] += [lead[int(text.split()[1])][place] for text, place in zip(frame.text, level, strict=True)]
+    return frame
+
+
+def test_new_texts_do_not_overturn_what_is_said_first() -> None:
+    found = [
+        effects(sentences(seed), ["temperature"], "f0", blocks=["text", "latency"], permutations=99, resamples=99).frame
+        for seed in range(60)
+    ]
+    # A test at 0.05 exceeds 8 of 60 once in 400 times; of these texts alone there is something in most tables.
+    assert sum(frame.p_texts[0] < 0.05 for frame in found) <= 8
+    assert sum(frame.p[0] < 0.05 for frame in found) > 20
+
+
+def test_texts_are_tested_as_repeated_measures() -> None:
+    frame = sentences(3, texts=6)
+    found = effects(frame, "latency", "f0", blocks=["text", "temperature"], permutations=99, resamples=99)
+    means = frame.pivot_table(index="text", columns="latency", values="f0")
+    theirs = stats.ttest_rel(means["normal"], means["low"])
+    row, interval = found.contrasts.iloc[0], theirs.confidence_interval()
+    assert found.frame.p_texts[0] == pytest.approx(theirs.pvalue)
+    assert (row.low_texts, row.high_texts) == pytest.approx((interval.low, interval.high))
+    # Of three levels: the analysis of variance with repeated measures, whose F is statsmodels'.
+    three = effects(frame, "temperature", "f0", blocks=["text", "latency"], permutations=99, resamples=99).frame
+    cells = frame.pivot_table(index="text", columns="temperature", values="f0")
+    f = AnovaRM(cells.melt(ignore_index=False).reset_index(), "value", "text", ["temperature"]).fit().anova_table
+    covariance = np.cov(cells.to_numpy().T)
+    centre = np.eye(3) - 1 / 3
+    spread = centre @ covariance @ centre
+    narrowed = np.trace(spread) ** 2 / (2 * np.square(spread).sum())
+    assert three.p_texts[0] == pytest.approx(stats.f.sf(f["F Value"].iloc[0], 2 * narrowed, 10 * narrowed))
+    # Texts that are taken for all there are, and one text, say nothing of others.
+    assert "p_texts" not in effects(frame, "latency", "f0", blocks="text", texts="", permutations=99).frame
+    one = effects(frame[frame.text == "text 0"], "latency", "f0", blocks="text", permutations=99)
+    assert "it speaks of these texts alone" in one.notes[0]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("texts", [2, 3, 6, 12])
+def test_the_test_over_texts_keeps_its_level(texts: int) -> None:
+    tables = (sentences(seed, texts) for seed in range(1000))
+    blocks = ["text", "latency"]
+    found = [
+        effects(table, "temperature", "f0", blocks=blocks, permutations=99, resamples=99).frame for table in tables
+    ]
+    assert np.mean([frame.p_texts[0] < 0.05 for frame in found]) < 0.065 + 2 * (0.065 * 0.935 / 1000) ** 0.5
 
 
 def test_a_metric_without_values_is_refused() -> None:

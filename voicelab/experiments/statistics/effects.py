@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from voicelab.experiments.statistics.resampling import (
     build,
     columns_of,
     noise_of,
+    over_texts,
     permutation_p,
     without_rounding,
 )
@@ -42,15 +43,18 @@ _BAND, _EFFECT, _NOTHING = "0.9", "tab:blue", "0.45"
 class Effects:
     """Effects of axes on metrics: three tidy tables, a text form and a plot.
 
-    ``frame``: a row for each metric and axis. ``p`` of the permutation test, ``p_holm`` and ``p_bh`` corrected for
+    ``frame``: a row for each metric and axis. Where texts are a block, ``p_texts`` of the hypothesis that the axis does
+    nothing in texts of which these ``texts`` are a sample, and ``p_texts_holm`` corrected for all rows; ``p`` speaks of
+    these texts alone, and new ones may overturn it. ``p`` of the permutation test, ``p_holm`` and ``p_bh`` corrected for
     all rows, ``eta_sq`` and ``omega_sq`` the axis' share of the variance, ``levels``, ``takes``, ``arrangements``
     that a permutation can make, those that only exchange the names of levels counted once (no p is below one over it, but
     by the chance of the draw).
 
     ``contrasts``: a row for each metric, axis and level but the first: ``estimate`` is the difference from the
     first level (``baseline``) in the metric's unit, ``low`` and ``high`` its interval, ``in_sd`` the estimate in
-    standard deviations of the noise: the ``sd`` of ``variance``. They are NaN where no takes tell the level's
-    difference from that of another axis or of the blocks; a note says so.
+    standard deviations of the noise: the ``sd`` of ``variance``. Where texts are a block, ``low_texts`` to ``high_texts``
+    is the interval in texts like these, around the mean of the texts, ``estimate_texts``. They are NaN where no takes
+    separate the level's difference from that of another axis or of the blocks; a note says so.
 
     ``variance``: where each metric's variance comes from: a row for each axis, ``blocks``, ``interactions`` and
     ``sampling`` (repeats of one cell), with ``df``, ``sum_sq``, ``eta_sq`` and ``omega_sq``; ``sd`` of sampling in
@@ -74,7 +78,12 @@ class Effects:
         for row in self.frame.to_dict("records"):
             name, axis = row["metric"], row["axis"]
             share = f"omega² {row['omega_sq']:.2f}" if math.isfinite(row["omega_sq"]) else "share unknown"
-            lines.append(f"{name} by {axis}: p {_p(row['p'])}, corrected {_p(row['p_holm'])}; {share}")
+            here = f"p {_p(row['p'])}, corrected {_p(row['p_holm'])}"
+            if math.isfinite(row.get("p_texts", math.nan)):
+                there = f"p {_p(row['p_texts'])}, corrected {_p(row['p_texts_holm'])}"
+                lines.append(f"{name} by {axis}: in texts like these {there}; in these alone {here}; {share}")
+            else:
+                lines.append(f"{name} by {axis}: {here}; {share}")
             lines += [
                 f"    {item['baseline']} → {item['level']}: {_difference(item)}"
                 for item in contrasts
@@ -107,6 +116,7 @@ def effects(
     metrics: Sequence[str] | str | None = None,
     *,
     blocks: Sequence[str] | str = (),
+    texts: str = "text",
     confidence: float = 0.95,
     permutations: int = 4999,
     resamples: int = 1999,
@@ -125,6 +135,8 @@ def effects(
             a block is the takes of one text and one seed. Where the cells of a grid share
             their seeds, add the seed, which compares like with like; without it the test is valid, but weaker. With it
             no cell has two takes, so that noise is then what differs after the block's own effect.
+        texts: the block, where it is one, whose levels are a sample of all texts: what is found is given for texts like
+            these first, then for these alone. "" takes them for all there are.
         confidence: of the intervals.
         permutations: how many; p is a multiple of 1 / (permutations + 1).
         resamples: how many for the intervals.
@@ -152,7 +164,7 @@ def effects(
     _check_numbers(confidence, permutations, resamples, seed)
     tables = _Tables()
     for metric in measured:
-        design = build(frame, names, held, metric)
+        design = build(frame, names, held, metric, texts)
         missing = len(frame) - design.values.size
         if missing:
             tables.notes.append(f"{metric} is undefined for {missing} of {len(frame)} takes, which were left out.")
@@ -175,7 +187,11 @@ def _difference(contrast: dict[Any, Any]) -> str:
     if math.isnan(contrast["estimate"]):
         return "cannot be estimated"
     within = f"{contrast['low']:+.4g}, {contrast['high']:+.4g}"
-    return f"{contrast['estimate']:+.4g} [{'no interval' if math.isnan(contrast['low']) else within}]"
+    here = f"{contrast['estimate']:+.4g} [{'no interval' if math.isnan(contrast['low']) else within}]"
+    if math.isnan(contrast.get("low_texts", math.nan)):
+        return here
+    there = f"{contrast['estimate_texts']:+.4g} [{contrast['low_texts']:+.4g}, {contrast['high_texts']:+.4g}]"
+    return f"{there} in texts like these; {here} in these alone"
 
 
 def _check_numbers(confidence: float, permutations: int, resamples: int, seed: int) -> None:
@@ -202,6 +218,9 @@ class _Tables:
         frame.insert(3, "p_holm", holm(frame["p"]))
         frame.insert(4, "p_bh", benjamini_hochberg(frame["p"]))
         columns = ["metric", "axis", "baseline", "level", "estimate", "low", "high", "in_sd"]
+        if "p_texts" in frame:
+            frame["p_texts_holm"] = holm(frame["p_texts"])
+            columns += ["estimate_texts", "low_texts", "high_texts"]
         contrasts = pd.DataFrame(self.contrasts, columns=columns)
         notes = tuple(dict.fromkeys(self.notes))
         return Effects(frame, contrasts, pd.DataFrame(self.variance), confidence, seed, notes)
@@ -229,6 +248,9 @@ def _one_metric(
             raise ArgumentError.of("axes", f"{axis!r} has one level where {metric!r} has values: nothing to compare")
         stream = (seed, zlib.crc32(str(metric).encode()), zlib.crc32(str(axis).encode()))
         p, arrangements = permutation_p(design, number, permutations, np.random.default_rng((*stream, 0)))
+        texts = over_texts(design, number, confidence)
+        if texts is None and design.texts is not None:
+            tables.notes.append(f"{metric} by {axis}: no two texts have all levels, so it speaks of these texts alone.")
         tables.frame.append(
             {
                 "metric": metric,
@@ -239,6 +261,7 @@ def _one_metric(
                 "levels": present.size,
                 "takes": design.values.size,
                 "arrangements": arrangements,
+                **({"p_texts": texts.p, "texts": texts.count} if texts is not None else {}),
             }
         )
         if arrangements < 20.0:
@@ -248,33 +271,38 @@ def _one_metric(
             )
         rng = np.random.default_rng((*stream, 1))
         contrasts = bootstrap_contrasts(design, number, noise, confidence, resamples, rng)
-        _contrast_rows(tables, design, (metric, axis, number), contrasts, noise)
+        over = {"": contrasts, **({"_texts": texts.contrasts} if texts is not None else {})}
+        _contrast_rows(tables, design, (metric, axis, number), over, noise)
 
 
 def _contrast_rows(
-    tables: _Tables, design: Design, of: tuple[str, str, int], contrasts: Contrasts, noise: Noise
+    tables: _Tables, design: Design, of: tuple[str, str, int], over: Mapping[str, Contrasts], noise: Noise
 ) -> None:
-    """Add the contrasts of a metric and an axis, the axis also by its number."""
+    """Add the contrasts of a metric and an axis, the axis also by its number; ``over`` by what their columns end in."""
     metric, axis, number = of
     level, (first, *others) = design.levels[number], np.unique(design.codes[number])
     constant = float(np.ptp(design.values)) == 0.0
     for row, code in enumerate(others):
-        interval = [float(values[row]) for values in (contrasts.estimate, contrasts.low, contrasts.high)]
-        if math.isnan(interval[0]):
+        named = {
+            f"{name}{ending}": float(getattr(contrasts, name)[row])
+            for ending, contrasts in over.items()
+            for name in ("estimate", "low", "high")
+        }
+        if math.isnan(named["estimate"]):
             tables.notes.append(
                 f"{axis} {level[code]} cannot be compared with {level[first]} in {metric}: "
                 "another axis or the blocks differ with it."
             )
         elif constant:  # means of equal numbers differ by their rounding
-            interval = [0.0, 0.0, 0.0]
+            named = dict.fromkeys(named, 0.0)
         tables.contrasts.append(
             {
                 "metric": metric,
                 "axis": axis,
                 "baseline": level[first],
                 "level": level[code],
-                **dict(zip(("estimate", "low", "high"), interval, strict=True)),
-                "in_sd": interval[0] / noise.sd if noise.sd > 0.0 else math.nan,
+                **named,
+                "in_sd": named["estimate"] / noise.sd if noise.sd > 0.0 else math.nan,
             }
         )
 

@@ -19,10 +19,12 @@ __all__ = [
     "Contrasts",
     "Design",
     "Noise",
+    "OverTexts",
     "bootstrap_contrasts",
     "build",
     "columns_of",
     "noise_of",
+    "over_texts",
     "permutation_p",
     "without_rounding",
 ]
@@ -42,11 +44,13 @@ class Design:
 
     ``values`` (takes,); ``codes`` (factors, takes) the level of every factor: the axes, then, where there are blocks,
     the block that a take is in: what all of their columns say together. ``levels`` the names of the levels of each axis.
+    ``texts`` (takes,) the text of each take, where texts are a block.
     """
 
     values: _Floats
     codes: _Codes
     levels: tuple[tuple[Any, ...], ...]
+    texts: _Codes | None = None
 
     @property
     def factors(self) -> range:
@@ -92,7 +96,7 @@ def columns_of(frame: pd.DataFrame, given: Sequence[str] | str, name: str) -> li
     return columns
 
 
-def build(frame: pd.DataFrame, axes: Sequence[str], blocks: Sequence[str], metric: str) -> Design:
+def build(frame: pd.DataFrame, axes: Sequence[str], blocks: Sequence[str], metric: str, texts: str = "") -> Design:
     """Return the design of the rows in which ``metric`` is a finite number, the same whatever their order.
 
     Levels of an axis are in ascending order where they are numbers, in that of their categories where they have
@@ -123,7 +127,8 @@ def build(frame: pd.DataFrame, axes: Sequence[str], blocks: Sequence[str], metri
     together = np.stack(codes)[:, order]
     varied, held = together[: len(axes)], together[len(axes) :]
     block = [_combine(held)] if len(held) else []
-    return Design(values[order], np.stack([*varied, *block]), tuple(levels[: len(axes)]))
+    text = held[blocks.index(texts)] if texts in blocks else None
+    return Design(values[order], np.stack([*varied, *block]), tuple(levels[: len(axes)]), text)
 
 
 def without_rounding(residuals: _Floats, values: _Floats) -> _Floats:
@@ -204,6 +209,60 @@ class Noise:
     def sd(self) -> float:
         """Standard deviation of ``residuals``, in the metric's unit; NaN without degrees of freedom."""
         return math.sqrt(self.sum_sq / self.df) if self.df > 0 else math.nan
+
+
+@dataclass(frozen=True, eq=False)
+class OverTexts:
+    """What an axis does in texts like these: ``p`` that it does nothing, and its ``contrasts`` from its first level.
+
+    ``count`` is the number of texts in which all levels can be compared.
+    """
+
+    p: float
+    count: int
+    contrasts: Contrasts
+
+
+def over_texts(design: Design, axis: int, confidence: float) -> OverTexts | None:
+    """Return what an axis does in texts of which these are a sample; None without two texts that can be compared.
+
+    Each text has one difference of each level from the first, adjusted for all else that differs within it, so that
+    texts may have other numbers of takes. Contrasts: Student's t over the texts. p: the analysis of variance with repeated
+    measures, its degrees of freedom lessened after S. W. Greenhouse & S. Geisser (Psychometrika 24, 1959); of two levels
+    that is the t-test.
+    """
+    from scipy import stats
+
+    if design.texts is None:
+        return None
+    levels = np.unique(design.codes[axis])
+    rows = []
+    for text in np.unique(design.texts):
+        part = design.texts == text
+        own = Design(design.values[part], design.codes[:, part], design.levels)
+        if np.array_equal(np.unique(own.codes[axis]), levels):
+            model = own.dummies([axis, *(other for other in own.factors if other != axis)])
+            weights = np.linalg.pinv(model, rcond=_RANK)[1 : levels.size]
+            if (np.einsum("ij,ji->i", weights, model[:, 1 : levels.size]) > 1.0 - _ROUNDING).all():
+                rows.append(weights @ own.values)
+    if len(rows) < 2:
+        return None
+    apart, count = np.array(rows), len(rows)
+    mean, error = apart.mean(axis=0), apart.std(axis=0, ddof=1) / math.sqrt(count)
+    reach = float(stats.t.ppf((1.0 + confidence) / 2.0, count - 1)) * error
+    profile = np.concatenate((np.zeros((count, 1)), apart), axis=1)
+    profile -= profile.mean(axis=1, keepdims=True)
+    middle, free = profile.mean(axis=0), levels.size - 1
+    left = without_rounding((profile - middle).ravel(), design.values).reshape(profile.shape)
+    between, within = count * float(middle @ middle), float(np.square(left).sum())
+    if within == 0.0:
+        p = math.nan if between else 1.0
+    else:
+        spread = left.T @ left
+        narrowed = float(np.trace(spread)) ** 2 / (free * float(np.square(spread).sum()))
+        f = between / within * (count - 1)
+        p = float(stats.f.sf(f, free * narrowed, free * (count - 1) * narrowed))
+    return OverTexts(p, count, Contrasts(mean, mean - reach, mean + reach))
 
 
 def noise_of(design: Design) -> Noise:
