@@ -21,7 +21,7 @@ from voicelab.take import Take, take_key
 __all__ = ["DEFAULT_MAX_BYTES", "Cache", "CacheStats", "CachedBackend"]
 
 DEFAULT_MAX_BYTES = 4 * 1024**3
-"""Bytes that a cache takes up at most, unless it is told otherwise: some ten thousand sentences as wav."""
+"""Bytes that a cache takes up at most, unless given another bound: some ten thousand sentences as wav."""
 
 # When there is too much, a little more is removed, so that not every take has to look for room.
 _ROOM = 0.9
@@ -107,16 +107,16 @@ class Cache:
         Raises DamagedFile (a StoreError) when it was damaged and has been set aside.
         """
         if audio:
-            found = self.entries.get(key)
-            if found is None:
+            entry = self.entries.get(key)
+            if entry is None:
                 return None
-            record, sound = found
+            record, sound = entry
             take = Take.of_record(record, sound, self.entries.reference)
         else:
-            known = self.entries.record(key)
-            if known is None:
+            described = self.entries.record(key)
+            if described is None:
                 return None
-            take = Take.of_record(known, EntryFile(self.folder, key, known["digest"]), self.entries.reference)
+            take = Take.of_record(described, EntryFile(self.folder, key, described["digest"]), self.entries.reference)
         return replace(take, cached=True)
 
     def put(self, take: Take) -> Take:
@@ -134,9 +134,9 @@ class Cache:
                     self._grown(len(audio))
                     return take
             try:
-                known = self.entries.record(key)
+                record = self.entries.record(key)
                 # The very same is most often there because it came from here.
-                kept = take if known is not None and known["digest"] == take.digest else self.get(key)
+                kept = take if record is not None and record["digest"] == take.digest else self.get(key)
             except DamagedFile:
                 continue
             if kept is not None:

@@ -66,10 +66,10 @@ class EntryFile:
 
     def __call__(self) -> bytes:
         """Return the audio. Raises StoreError when it is gone, damaged, or another one by now."""
-        found = Entries(self.folder).get(self.key)
-        if found is None:
+        entry = Entries(self.folder).get(self.key)
+        if entry is None:
             raise StoreError(f"the audio of take {self.key[:12]}… is no longer in {self.folder}")
-        record, audio = found
+        record, audio = entry
         if record["digest"] != self.digest:
             raise StoreError(f"take {self.key[:12]}… in {self.folder} was made anew, its audio is another one now")
         return audio
@@ -140,7 +140,7 @@ class Entries:
 
     def files(self) -> list[File]:
         """Return all files of ours that take up room: entries, reference audio, what was set aside or not finished."""
-        found = []
+        files = []
         ours = {self.folder: _OURS, self.references: _OURS_REFERENCE, self.damaged: _OURS_DAMAGED}
         for folder, name in ours.items():
             with suppress(FileNotFoundError), os.scandir(folder) as items:
@@ -148,8 +148,8 @@ class Entries:
                     with suppress(FileNotFoundError):
                         if name.fullmatch(item.name) and item.is_file(follow_symlinks=False):
                             status = item.stat(follow_symlinks=False)
-                            found.append(File(Path(item.path), status.st_size, status.st_mtime))
-        return found
+                            files.append(File(Path(item.path), status.st_size, status.st_mtime))
+        return files
 
     def remove(self, key: str) -> bool:
         """Remove an entry; return whether it was there."""

@@ -37,7 +37,7 @@ from voicelab.schema import DEFAULT_RATES, ProsodyControl, VoiceCreate, VoiceMod
 from voicelab.storage import write_atomic
 from voicelab.take import Take, Timing, digest_of, take_key
 
-__all__ = ["RecordingBackend", "ReplayBackend", "nearest"]
+__all__ = ["RecordingBackend", "ReplayBackend", "describe_closest"]
 
 _BACKEND = "backend.json"
 _VERSION = 1
@@ -64,8 +64,8 @@ class RecordingBackend:
         self._answers: Counter[str] = Counter()
         self._lock = Lock()
         # What is declared now names all entries, even where a service can tell more later.
-        self._told = backend.capabilities
-        _declare(self.entries.folder, self._told)
+        self._declared = backend.capabilities
+        _declare(self.entries.folder, self._declared)
 
     def __repr__(self) -> str:
         return f"RecordingBackend({self.backend!r}, {str(self.entries.folder)!r})"
@@ -78,7 +78,7 @@ class RecordingBackend:
     def synthesize(self, call: Call) -> SpeechStream:
         """Begin to speak, and keep what is said. Raises what the backend raises."""
         started = time.perf_counter()
-        check_seed_support(call, self._told)
+        check_seed_support(call, self._declared)
 
         def finished(stream: SpeechStream, audio: bytes) -> tuple[str, ...]:
             return self._keep_take(stream.take_of(audio))
@@ -91,14 +91,14 @@ class RecordingBackend:
         except Cancelled:
             raise
         except VoicelabError as error:
-            known = self._told
+            declared = self._declared
             failed_take = Take(
                 call,
                 b"",
                 Timing(0.0, time.perf_counter() - started),
-                backend=known.name,
-                fingerprint=known.fingerprint,
-                device=known.device,
+                backend=declared.name,
+                fingerprint=declared.fingerprint,
+                device=declared.device,
                 seed=call.seed,
             )
             self._keep_take(failed_take, error, "call")
@@ -141,7 +141,7 @@ class RecordingBackend:
         """Keep a take, of a call that failed as far as it came; return notes when it cannot be kept."""
         failure = None if error is None else Failure.of(error).record()
         try:
-            key, repeat = self._numbered(partial(take_key, take.call, self._told.fingerprint))
+            key, repeat = self._numbered(partial(take_key, take.call, self._declared.fingerprint))
             record = replace(take, repeat=repeat).record()
             self.entries.put_references(take.request)
             whole = {**record, "kind": "take", "failure": failure, "failed_at": failed_at}
@@ -150,20 +150,20 @@ class RecordingBackend:
             return (f"This take could not be recorded: {problem}.",)
         return ()
 
-    def _voice(self, call: VoiceCall, asked: Mapping[str, Any], answer: Callable[[], VoiceModel]) -> VoiceModel:
+    def _voice(self, call: VoiceCall, fields: Mapping[str, Any], answer: Callable[[], VoiceModel]) -> VoiceModel:
         try:
             voice = answer()
         except Cancelled:
             raise
         except VoicelabError as error:
-            self._keep_voice(call, asked, None, Failure.of(error).record())
+            self._keep_voice(call, fields, None, Failure.of(error).record())
             raise
-        self._keep_voice(call, asked, voice.to_wire(), None)
+        self._keep_voice(call, fields, voice.to_wire(), None)
         return voice
 
-    def _keep_voice(self, call: VoiceCall, asked: Mapping[str, Any], voice: object, failure: object) -> None:
-        key, repeat = self._numbered(partial(_voice_key, call, asked))
-        record = {"kind": "voice", "call": call, "asked": asked, "repeat": repeat, "voice": voice, "failure": failure}
+    def _keep_voice(self, call: VoiceCall, fields: Mapping[str, Any], voice: object, failure: object) -> None:
+        key, repeat = self._numbered(partial(_voice_key, call, fields))
+        record = {"kind": "voice", "call": call, "asked": fields, "repeat": repeat, "voice": voice, "failure": failure}
         self.entries.put(key, record, b"", replace=True)
 
 
@@ -202,10 +202,10 @@ class ReplayBackend:
         # What the backend itself would have refused is refused alike.
         check_text_length(call.request, self._capabilities.max_text)
         check_seed_support(call, self._capabilities)
-        found = self._next(partial(take_key, call, self._capabilities.fingerprint))
-        if found is None:
-            raise StoreError(nearest(self.entries, call))
-        record, audio = found
+        entry = self._next(partial(take_key, call, self._capabilities.fingerprint))
+        if entry is None:
+            raise StoreError(describe_closest(self.entries, call))
+        record, audio = entry
         take = replace(Take.of_record(record, audio, self.entries.reference), cached=True)
         failure = record.get("failure")
         error = None if failure is None else Failure.of_record(failure).error()
@@ -229,25 +229,25 @@ class ReplayBackend:
         with self._lock:
             number = self._calls[first]
             self._calls[first] += 1
-        found = self.entries.get(key(number) if number else first)
-        if found is None and number:
+        entry = self.entries.get(key(number) if number else first)
+        if entry is None and number:
             with self._lock:
                 self._calls[first] = 1
-            found = self.entries.get(first)
-        return found
+            entry = self.entries.get(first)
+        return entry
 
-    def _voice(self, call: VoiceCall, asked: Mapping[str, Any], name: str) -> VoiceModel:
-        found = self._next(partial(_voice_key, call, asked))
-        if found is None:
+    def _voice(self, call: VoiceCall, fields: Mapping[str, Any], name: str) -> VoiceModel:
+        entry = self._next(partial(_voice_key, call, fields))
+        if entry is None:
             raise StoreError(f"{self.entries.folder} has no recording of {call} for {name!r} with these values")
-        record, _ = found
+        record, _ = entry
         if record["failure"] is not None:
             raise Failure.of_record(record["failure"]).error()
         return VoiceModel.from_wire(record["voice"])
 
 
-def _voice_key(call: VoiceCall, asked: Mapping[str, Any], repeat: int) -> str:
-    return digest_of(json.dumps([call, asked, repeat], sort_keys=True).encode())
+def _voice_key(call: VoiceCall, fields: Mapping[str, Any], repeat: int) -> str:
+    return digest_of(json.dumps([call, fields, repeat], sort_keys=True).encode())
 
 
 def _create_record(request: VoiceCreate) -> dict[str, Any]:
@@ -292,9 +292,9 @@ def _declared(folder: Path) -> Capabilities:
 _LONGEST = 60
 
 
-def nearest(entries: Entries, call: Call) -> str:
+def describe_closest(entries: Entries, call: Call) -> str:
     """Return a sentence for an error: what was recorded that is nearest, and in which fields it differs."""
-    asked = {**call.request.canonical(), "model": call.model, "seed": call.seed}
+    wanted = {**call.request.canonical(), "model": call.model, "seed": call.seed}
     best: tuple[float, dict[str, Any]] | None = None
     for key in entries:
         try:
@@ -303,18 +303,20 @@ def nearest(entries: Entries, call: Call) -> str:
             continue
         if record is None or record.get("kind", "take") != "take":
             continue
-        known = {**_canonical(record["request"]), "model": record["model"], "seed": record["seed"]}
-        distance = _distance(asked, known)
+        recorded = {**_canonical(record["request"]), "model": record["model"], "seed": record["seed"]}
+        distance = _distance(wanted, recorded)
         if best is None or distance < best[0]:
-            best = (distance, known)
+            best = (distance, recorded)
     start = f"{entries.folder} has no recording of this request"
     if best is None:
         return f"{start}; no speech was recorded in it"
-    fields = [name for name in asked if asked[name] != best[1].get(name)]
+    fields = [name for name in wanted if wanted[name] != best[1].get(name)]
     if not fields:
         return f"{start} by this backend; the same request to another one was recorded"
-    told = ", ".join(f"{name} (recorded {_short(best[1].get(name))}, asked {_short(asked[name])})" for name in fields)
-    return f"{start}; the nearest that was recorded differs in {told}"
+    differences = ", ".join(
+        f"{name} (recorded {_short(best[1].get(name))}, asked {_short(wanted[name])})" for name in fields
+    )
+    return f"{start}; the nearest that was recorded differs in {differences}"
 
 
 def _canonical(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -328,10 +330,10 @@ def _canonical(record: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _distance(asked: Mapping[str, Any], known: Mapping[str, Any]) -> float:
-    others: int = sum(asked[name] != known.get(name) for name in asked if name != "text")
+def _distance(wanted: Mapping[str, Any], recorded: Mapping[str, Any]) -> float:
+    others: int = sum(wanted[name] != recorded.get(name) for name in wanted if name != "text")
     # Another text is a difference like any other when it is quite another, and less when it is alike.
-    matcher = difflib.SequenceMatcher(None, asked["text"][:1000], str(known.get("text"))[:1000], autojunk=False)
+    matcher = difflib.SequenceMatcher(None, wanted["text"][:1000], str(recorded.get("text"))[:1000], autojunk=False)
     return others + 2.0 * (1.0 - matcher.quick_ratio())
 
 

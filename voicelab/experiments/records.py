@@ -100,7 +100,7 @@ _SECRET: Final = re.compile(
 
 def redact(text: str) -> str:
     """Return a text with an ellipsis for everything that looks like a key."""
-    return _SECRET.sub(lambda found: f"{found[1] or ''}…", text)
+    return _SECRET.sub(lambda match: f"{match[1] or ''}…", text)
 
 
 def error_message(error: BaseException) -> str:

@@ -55,7 +55,7 @@ class Comparison:
 
     ``duration`` is in seconds, ``level`` in dB, ``f0`` in cents, ``mel`` the mean absolute difference in dB
     of 80 mel bands frame by frame, down to 60 dB below the loudest. They are 0 for identical takes, and
-    None where they cannot be told; ``reason`` says why.
+    None where they are not known; ``reason`` says why.
     """
 
     before: Take
@@ -103,8 +103,8 @@ class ReplayReport:
         return all(item.verdict in {"identical", "within tolerance"} for item in self.comparisons)
 
     def __str__(self) -> str:
-        told = ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items() if count)
-        return f"{len(self.comparisons)} takes: {told}" if self.comparisons else "no takes"
+        listed = ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items() if count)
+        return f"{len(self.comparisons)} takes: {listed}" if self.comparisons else "no takes"
 
 
 def replay(
@@ -184,9 +184,9 @@ def check_seed_claim(backend: Backend, *, call: Call | None = None, times: int =
     declared = backend.capabilities.seed
     if declared == "none":
         return SeedCheck(declared, "none", "it takes no seed")
-    asked = call or Call(TTSRequest(text=_SEED_TEXT, format="wav", temperature=1.0))
-    seed = _SEED if asked.seed is None else asked.seed
-    first, second = (dataclasses.replace(asked, seed=each) for each in (seed, (seed + 1) % MAX_SEED))
+    call = call or Call(TTSRequest(text=_SEED_TEXT, format="wav", temperature=1.0))
+    seed = _SEED if call.seed is None else call.seed
+    first, second = (dataclasses.replace(call, seed=each) for each in (seed, (seed + 1) % MAX_SEED))
     takes = [backend.synthesize(first).take(number) for number in range(times)]
     other = backend.synthesize(second).take()
     verdicts = {compare(takes[0], take).verdict for take in takes[1:]}
@@ -199,17 +199,23 @@ def check_seed_claim(backend: Backend, *, call: Call | None = None, times: int =
 
 
 def _again(take: Take, backend: Backend, tolerance: Tolerance) -> Comparison:
-    known = take.seed
-    seed = None if backend.capabilities.seed == "none" else known
+    seed = None if backend.capabilities.seed == "none" else take.seed
     try:
         after = backend.synthesize(dataclasses.replace(take.call, seed=seed)).take(take.repeat)
     except VoicelabError as error:
         return Comparison(take, None, "failed", reason=str(error))
     compared = compare(take, after, tolerance)
     if compared.verdict == "different" and not compared.reason and seed is None and take.request.temperature > 0.0:
-        told = "the run has no seed" if known is None else "the backend takes no seed"
+        reason = "the run has no seed" if take.seed is None else "the backend takes no seed"
         return Comparison(
-            take, after, "different", compared.duration, compared.level, compared.f0, compared.mel, f"{told}: by chance"
+            take,
+            after,
+            "different",
+            compared.duration,
+            compared.level,
+            compared.f0,
+            compared.mel,
+            f"{reason}: by chance",
         )
     return compared
 

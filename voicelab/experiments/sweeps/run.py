@@ -138,7 +138,7 @@ class Outcome:
 class Progress:
     """How far a run is. ``audio_s`` is what was made and not found; ``elapsed_s`` is without pauses.
 
-    ``remaining_s`` is None until it can be told.
+    ``remaining_s`` is None until it is known.
     """
 
     state: State
@@ -238,12 +238,12 @@ class Run:
 
         Raises what ``wait`` raises. To leave the loop does not end the run; ``cancel`` does.
         """
-        told, over = 0, False
+        yielded, over = 0, False
         while not over:
             over = self.wait(_TICK)
-            come = list(self._outcomes.copy().values())[told:]
-            told += len(come)
-            yield from come
+            new = list(self._outcomes.copy().values())[yielded:]
+            yielded += len(new)
+            yield from new
 
     @property
     def progress(self) -> Progress:

@@ -122,12 +122,12 @@ class Sweep:
         cache = cache or self.cache or Cache()
         jobs = self.jobs()
         keys = [self.key(job) for job in jobs]
-        found = [key for key in keys if key in cache]
+        present = [key for key in keys if key in cache]
         missing = [job for job, key in zip(jobs, keys, strict=True) if key not in cache]
         # A few tell how fast it was; that they are whole is looked at when they are used.
-        told = [rtf for key in found[:: max(len(found) // _ASKED, 1)] if (rtf := _rtf(cache, key)) is not None]
-        rtf = statistics.median(told) if told else None
-        return estimate(missing, self._capabilities(), cached=len(found), rtf=rtf)
+        rates = [rtf for key in present[:: max(len(present) // _ASKED, 1)] if (rtf := _rtf(cache, key)) is not None]
+        rtf = statistics.median(rates) if rates else None
+        return estimate(missing, self._capabilities(), cached=len(present), rtf=rtf)
 
     def start(
         self,

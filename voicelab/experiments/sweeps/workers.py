@@ -181,8 +181,8 @@ def workers_for(
 
 def under_way(backends: Mapping[str, Backend]) -> int:
     """Return how many takes to keep under way: so many that whoever ends one has the next at hand, and none gets too many."""
-    told = [backend.capabilities.at_once for backend in backends.values()]
-    return min(at_once + at_once // 2 if at_once else CONCURRENCY for at_once in told)
+    limits = [backend.capabilities.at_once for backend in backends.values()]
+    return min(at_once + at_once // 2 if at_once else CONCURRENCY for at_once in limits)
 
 
 _opening = threading.Lock()
