@@ -36,10 +36,11 @@ from training import (
     render,
     treble,
     understood,
+    world,
 )
 
 BENCH = Path(__file__).parent.parent / "bench"
-APART = ("natural", "understood")
+APART = ("natural", "understood", "world")
 """Stages of the natural voice, which is not trained yet: run only where they are named."""
 
 
@@ -150,6 +151,7 @@ def main() -> None:
         ),
     )
     stage("understood", lambda: understood.listen(folder, options.judges, options.natural_shards))
+    stage("world", lambda: world.measure_all(folder, options.jobs, options.natural_shards))
     stage("render", lambda: render.render(folder, options.utterances, options.jobs))
     stage("mandarin", lambda: mandarin.render(folder, options.mandarin, options.jobs))
     stage("lexicon", lambda: lexicon.write(lexicon.build(folder), options.out))

@@ -28,7 +28,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from training.kokoro import LONGEST, RATE, Kokoro, Phone, phonemes, timed_phones
+from training.kokoro import LONGEST, RATE, Kokoro, Phone, end_in_sound, phonemes, timed_phones
 from training.natural_corpus import PARTS, Request, requests, texts
 
 PER_SHARD = 100
@@ -59,8 +59,8 @@ class Rendering:
 
     @cached_property
     def phones(self) -> list[Phone]:
-        """With times from the beginning of `samples`."""
-        return timed_phones(self.symbols, self.durations)
+        """With times from the beginning of `samples`; pauses begin where the sound ends."""
+        return end_in_sound(timed_phones(self.symbols, self.durations), self.audio())
 
     def audio(self) -> NDArray[np.float32]:
         """The samples as the teacher made them, at its own level: voices differ by 8 dB."""

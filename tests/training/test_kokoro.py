@@ -77,3 +77,19 @@ def test_an_appended_output_is_a_field_of_a_protocol_buffer() -> None:
     assert kokoro._field(12, b"") == b"\x62\x00"
     assert kokoro._field(7, b"y" * 300)[:3] == b"\x3a\xac\x02"
     assert kokoro._value_info("x") == b"\x0a\x01x\x12\x04\x0a\x02\x08\x01"
+
+
+def test_the_silence_in_the_last_phone_is_the_pauses() -> None:
+    phones = timed_phones("a b.", [8, 4, 4, 20, 8, 1])  # a .15–.25, pause –.35, b –.85, "." –1.05
+    rng = np.random.default_rng(0)
+    audio = 1e-5 * rng.standard_normal(round(1.1 * RATE)).astype(np.float32)
+    audio[round(0.15 * RATE) : round(0.5 * RATE)] += 0.1 * rng.standard_normal(round(0.35 * RATE)).astype(np.float32)
+    rumble = (0.02 * np.sin(2 * np.pi * 20 * np.arange(audio.size) / RATE)).astype(np.float32)
+    for heard in (audio, audio + rumble):
+        found = kokoro.end_in_sound(phones, heard)
+        assert [p.name for p in found] == [p.name for p in phones]
+        assert found[:2] == phones[:2]
+        assert found[2].end == found[3].start == pytest.approx(0.5, abs=0.006)
+        assert found[3].end == phones[3].end
+    silent = kokoro.end_in_sound(phones, 1e-5 * rng.standard_normal(audio.size).astype(np.float32))
+    assert all(p.end - p.start >= FRAME / RATE - 1e-9 for p in silent)
