@@ -191,7 +191,7 @@ def test_what_make_test_leaves_out_is_a_step_of_its_own_in_ci() -> None:
     assert re.search(r"-m pytest .*tests/browser", _make("-n", "test-browser").stdout)
     assert "--ignore" not in _make("-n", "test", "ARGS=tests/browser/test_lanes.py").stdout
     steps = re.findall(r'^step "[^"]+" (.+)$', CI, re.MULTILINE)
-    assert {"twice make test", "twice make test-browser", "twice make notebooks-browser"} <= set(steps)
+    assert {"twice env TZ=NPT-5:45 make test", "twice make test-browser", "twice make notebooks-browser"} <= set(steps)
 
 
 @pytest.mark.parametrize(("failures", "code", "runs"), [(0, 0, 1), (1, 0, 2), (2, 1, 2)])
