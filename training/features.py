@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from training.render import RATE, Utterance, load_shard
 from training.speakers import Speaker, all_speakers
 from training.spoil import spoil
-from voicelab.engine.pointer.codec import LAG, STEP, WINDOW, Spectrum, Vocoder, mel_of
+from voicelab.engine.pointer.codec import LAG, STEP, WINDOW, EncoderSpectrum, Vocoder, mel_of
 from voicelab.engine.pointer.config import CodecConfig
 from voicelab.engine.text.phones import PHONES
 
@@ -188,7 +188,7 @@ def voicing_spread(vocoder: Vocoder) -> Tensor:
 
 
 def of_utterance(
-    utterance: Utterance, speaker: Speaker, spectrum: Spectrum, vocoder: Vocoder, seed: int
+    utterance: Utterance, speaker: Speaker, spectrum: EncoderSpectrum, vocoder: Vocoder, seed: int
 ) -> dict[str, NDArray[np.generic]]:
     """The arrays of `Features` for one utterance."""
     hop = spectrum.hop
@@ -208,7 +208,11 @@ def of_utterance(
 
 def _measure(shard: Path, path: Path, config: CodecConfig) -> str:
     torch.set_num_threads(1)
-    speakers, spectrum, vocoder = all_speakers(), Spectrum(config), Vocoder(config.sample_rate, config.filter_bands)
+    speakers, spectrum, vocoder = (
+        all_speakers(),
+        EncoderSpectrum(config),
+        Vocoder(config.sample_rate, config.filter_bands),
+    )
     utterances = load_shard(shard)
     rows = [
         of_utterance(u, speakers[u.speaker], spectrum, vocoder, seed=int(shard.stem) * 1000 + i)

@@ -233,6 +233,6 @@ class Clip:
 def _format_of(path: Path) -> AudioFormat:
     named = _FORMAT_OF_SUFFIX.get(path.suffix.lower())
     if named is None:
-        known = ", ".join(_FORMAT_OF_SUFFIX)
-        raise AudioError(f"path: {path.name!r} does not end in one of {known}")
+        suffixes = ", ".join(_FORMAT_OF_SUFFIX)
+        raise AudioError(f"path: {path.name!r} does not end in one of {suffixes}")
     return named

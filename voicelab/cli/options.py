@@ -73,15 +73,15 @@ def voice_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _with_options(
-    command: Callable[..., None], known: Mapping[str, FieldInfo], defaults: Mapping[str, str]
+    command: Callable[..., None], schema_fields: Mapping[str, FieldInfo], defaults: Mapping[str, str]
 ) -> Callable[..., None]:
     own = [item for item in inspect.signature(command, eval_str=True).parameters.values() if item.name != "fields"]
-    options = [_option(name, field, defaults.get(name, field.default)) for name, field in known.items()]
+    options = [_option(name, field, defaults.get(name, field.default)) for name, field in schema_fields.items()]
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        raw = {name: values.pop(name) for name in known}
-        command(**values, fields=_convert(raw, known))
+        raw = {name: values.pop(name) for name in schema_fields}
+        command(**values, fields=_convert(raw, schema_fields))
 
     # typer reads the signature; wraps() would lead it past this one, back to the command's own.
     signature = inspect.Signature([*own, *options])
@@ -134,8 +134,8 @@ def _kind(annotation: Any) -> Any:
     return annotation
 
 
-def _convert(raw: Mapping[str, Any], known: Mapping[str, FieldInfo]) -> dict[str, Any]:
-    given = {name: _value(name, text, known[name]) for name, text in raw.items() if text is not None}
+def _convert(raw: Mapping[str, Any], schema_fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    given = {name: _value(name, text, schema_fields[name]) for name, text in raw.items() if text is not None}
     prosody = {name: given.pop(name) for name in _PROSODY if name in given}
     return {**given, "prosody": prosody} if prosody else given
 

@@ -68,14 +68,14 @@ def sweep(
         with _cluster(dask) as executor:
             run = work.start(manifest=manifest, executor=executor, budget=spec_file.budget, **spec_file.run)
             _watch(run)
-        made = work.result(run)
-        made.export(folder)
+        result = work.result(run)
+        result.export(folder)
     say_line(f"{folder}: {run.progress}")
-    for outcome in made.failures:
+    for outcome in result.failures:
         say_line(
             f"failed: {dict(outcome.job.cell.labels)} repeat {outcome.job.repeat}: {outcome.error}", to_stderr=True
         )
-    if made.state != "done" or made.failures:
+    if result.state != "done" or result.failures:
         raise typer.Exit(1)
 
 
@@ -117,7 +117,7 @@ def _watch(run: Run) -> None:
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from voicelab.experiments.replay import Comparison, ReplayReport
+    from voicelab.experiments.replay import ReplayReport, TakeComparison
 
 
 _LONGEST_TEXT = 40
@@ -192,7 +192,7 @@ def _table(report: ReplayReport) -> Table:
     return table
 
 
-def _differences(item: Comparison) -> tuple[str, ...]:
+def _differences(item: TakeComparison) -> tuple[str, ...]:
     values = ((item.duration, 3), (item.level, 1), (item.f0, 0), (item.mel, 1))
     return tuple(
         "" if value is None or item.verdict == "identical" else f"{value:+.{digits}f}" for value, digits in values

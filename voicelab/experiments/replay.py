@@ -24,7 +24,16 @@ from voicelab.experiments.manifest import Manifest, load
 from voicelab.schema import TTSRequest
 from voicelab.take import Take
 
-__all__ = ["Comparison", "ReplayReport", "SeedCheck", "Tolerance", "Verdict", "check_seed_claim", "compare", "replay"]
+__all__ = [
+    "ReplayReport",
+    "SeedCheck",
+    "TakeComparison",
+    "Tolerance",
+    "Verdict",
+    "check_seed_claim",
+    "compare",
+    "replay",
+]
 
 Verdict = Literal["identical", "within tolerance", "different", "failed"]
 
@@ -40,7 +49,7 @@ _SEED_TEXT: Final = "The birch canoe slid on the smooth planks."
 class Tolerance:
     """How far a take may be from what it was: duration in seconds, level in dB, pitch in cents, mel spectra in dB.
 
-    The first three are those of ``voicelab.audio.analysis.digest``; ``mel_db`` bounds ``Comparison.mel``.
+    The first three are those of ``voicelab.audio.analysis.digest``; ``mel_db`` bounds ``TakeComparison.mel``.
     """
 
     seconds: float = 0.05
@@ -50,7 +59,7 @@ class Tolerance:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TakeComparison:
     """A take, what it became, and by how much they differ; the differences are new minus old.
 
     ``duration`` is in seconds, ``level`` in dB, ``f0`` in cents, ``mel`` the mean absolute difference in dB
@@ -87,7 +96,7 @@ class SeedCheck:
 class ReplayReport:
     """A run done again, take by take in the order of its manifest, and what was noticed about the whole."""
 
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[TakeComparison, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -113,7 +122,7 @@ def replay(
     *,
     tolerance: Tolerance | None = None,
     threads: int = _THREADS,
-    progress: Callable[[Comparison], object] | None = None,
+    progress: Callable[[TakeComparison], object] | None = None,
 ) -> ReplayReport:
     """Do a run again and compare take by take.
 
@@ -134,7 +143,7 @@ def replay(
     run = manifest if isinstance(manifest, Manifest) else load(manifest)
     bounds = tolerance or Tolerance()
 
-    def again(take: Take) -> Comparison:
+    def again(take: Take) -> TakeComparison:
         compared = _again(take, backend, bounds)
         if progress is not None:
             progress(compared)
@@ -145,11 +154,11 @@ def replay(
     return ReplayReport(comparisons, (*run.notes, *_noticed(run, comparisons, backend)))
 
 
-def compare(before: Take, after: Take, tolerance: Tolerance | None = None) -> Comparison:
+def compare(before: Take, after: Take, tolerance: Tolerance | None = None) -> TakeComparison:
     """Compare a take with what it became. Audio that is missing or damaged makes "different", with the reason."""
     if before.digest == after.digest:
-        return Comparison(before, after, "identical", 0.0, 0.0, 0.0, 0.0)
-    result = partial(Comparison, before, after)
+        return TakeComparison(before, after, "identical", 0.0, 0.0, 0.0, 0.0)
+    result = partial(TakeComparison, before, after)
     try:
         old, new = before.clip(), after.clip()
     except (StoreError, AudioError) as error:
@@ -198,16 +207,16 @@ def check_seed_claim(backend: Backend, *, call: Call | None = None, times: int =
     return SeedCheck(declared, "none" if "different" in verdicts else "best-effort", reason)
 
 
-def _again(take: Take, backend: Backend, tolerance: Tolerance) -> Comparison:
+def _again(take: Take, backend: Backend, tolerance: Tolerance) -> TakeComparison:
     seed = None if backend.capabilities.seed == "none" else take.seed
     try:
         after = backend.synthesize(dataclasses.replace(take.call, seed=seed)).take(take.repeat)
     except VoicelabError as error:
-        return Comparison(take, None, "failed", reason=str(error))
+        return TakeComparison(take, None, "failed", reason=str(error))
     compared = compare(take, after, tolerance)
     if compared.verdict == "different" and not compared.reason and seed is None and take.request.temperature > 0.0:
         reason = "the run has no seed" if take.seed is None else "the backend takes no seed"
-        return Comparison(
+        return TakeComparison(
             take,
             after,
             "different",
@@ -220,7 +229,7 @@ def _again(take: Take, backend: Backend, tolerance: Tolerance) -> Comparison:
     return compared
 
 
-def _noticed(run: Manifest, comparisons: Sequence[Comparison], backend: Backend) -> Iterable[str]:
+def _noticed(run: Manifest, comparisons: Sequence[TakeComparison], backend: Backend) -> Iterable[str]:
     now = backend.capabilities
     others = sorted({take.backend for take in run.takes if take.fingerprint != now.fingerprint})
     if others:

@@ -27,7 +27,7 @@ from voicelab.views.plots import plot_clips
 __all__ = [
     "BUDGET",
     "INK",
-    "Cell",
+    "TableCell",
     "audio_element",
     "capabilities_bundle",
     "clip_audio",
@@ -66,7 +66,7 @@ _MEASURED_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """A table's cell that is HTML already, with attributes of its own; any other value is escaped text."""
 
     html: str
@@ -76,7 +76,7 @@ class Cell:
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "", row_heads: bool = False) -> str:
     """Return an HTML table; "" for one without rows.
 
-    A cell is a Cell or anything whose ``str`` is its text. The last cell of a row that is too short spans what is left.
+    A cell is a TableCell or anything whose ``str`` is its text. The last cell of a row that is too short spans what is left.
     With ``row_heads`` the first cell of each row is its heading.
     """
     width = len(heads)
@@ -90,7 +90,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, caption: st
 
 def table_row(row: Sequence[object], width: int = 0, *, row_head: bool = False) -> str:
     """Return one row of an HTML table that has ``width`` columns, as ``table`` says."""
-    cells = [cell if isinstance(cell, Cell) else Cell(escape(str(cell))) for cell in row]
+    cells = [cell if isinstance(cell, TableCell) else TableCell(escape(str(cell))) for cell in row]
     span = f' colspan="{width - len(cells) + 1}"' if len(cells) < width else ""
     html = ""
     for place, cell in enumerate(cells):
@@ -338,4 +338,4 @@ def _moment(moment: datetime) -> str:
 def _fields(*rows: tuple[str, object]) -> str:
     """Return a table of labels and values, without those that are empty."""
     head = f'style="text-align:left;vertical-align:top;color:{INK}"'
-    return table((), [(Cell(escape(label), head), value) for label, value in rows if value], row_heads=True)
+    return table((), [(TableCell(escape(label), head), value) for label, value in rows if value], row_heads=True)

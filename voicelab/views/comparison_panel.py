@@ -21,7 +21,16 @@ from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.metrics import BASIC, METRICS
 from voicelab.experiments.metrics.level import HOP_S
 from voicelab.views.background import Task
-from voicelab.views.bundles import BUDGET, INK, Cell, audio_element, embedded_audio, format_figure, small_print, table
+from voicelab.views.bundles import (
+    BUDGET,
+    INK,
+    TableCell,
+    audio_element,
+    embedded_audio,
+    format_figure,
+    small_print,
+    table,
+)
 from voicelab.views.panel import SavedOutput
 from voicelab.views.player import STATIC, inlined
 from voicelab.views.plots import COLOURS, plot_clips
@@ -184,7 +193,7 @@ def comparison_bundle(comparison: Comparison) -> dict[str, str]:
         level = (
             "level unmatched" if matched is None else f"gain {matched[0][name]:+.1f} dB, matched to {matched[1]} LUFS"
         )
-        rows.append((name, Cell(audio_element(audio, "height:32px;width:320px")), f"{level}; {note}"))
+        rows.append((name, TableCell(audio_element(audio, "height:32px;width:320px")), f"{level}; {note}"))
     tables = "".join(
         table(each["heads"], each["rows"], caption=each["title"]) or f"<p>{escape(each['empty'])}</p>"
         for each in _tables(comparison)

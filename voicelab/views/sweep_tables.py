@@ -24,7 +24,7 @@ from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.views.bundles import (
     BUDGET,
     INK,
-    Cell,
+    TableCell,
     audio_element,
     embedded_audios,
     error_html,
@@ -109,13 +109,13 @@ def result_bundle(result: SweepResult) -> dict[str, str]:
         row += [outcome.job.repeat + 1] if several else []
         if place in clips:
             row.append(
-                Cell(
+                TableCell(
                     audio_element(data, "height:30px;width:220px", preload="metadata") if (data := audio[place]) else ""
                 )
             )
             row += [format_figure(figures[place][name], unit) for name, unit in units.items()]
         else:
-            row.append(Cell(error_html(problems[place])))
+            row.append(TableCell(error_html(problems[place])))
         rows.append(row)
     left = len(result.outcomes) - len(outcomes)
     if left > 0:
@@ -186,12 +186,12 @@ def _write(result: SweepResult, file: TextIO, metrics: tuple[Metric, ...]) -> No
         labels = [row.labels[name] for name in axes] + [str(outcome.job.repeat + 1)]
         cells = [_sortable(label, label) for label in labels]
         if row.hear is None:
-            cells.append(Cell(escape(row.error), 'class="trouble"'))
+            cells.append(TableCell(escape(row.error), 'class="trouble"'))
         else:
             clip = row.hear()
             (measured,) = measure_rows((clip,), metrics)
             data = base64.b64encode(clip.to_bytes("mp3", bitrate=_PAGE_BITRATE)).decode("ascii")
-            cells.append(Cell(audio_element(data, "height:32px;width:230px", preload="metadata"), ""))
+            cells.append(TableCell(audio_element(data, "height:32px;width:230px", preload="metadata"), ""))
             for metric in metrics:
                 value = measured[metric.name]
                 shown = format_figure(value, metric.unit)
@@ -200,5 +200,5 @@ def _write(result: SweepResult, file: TextIO, metrics: tuple[Metric, ...]) -> No
     file.write(f"</tbody></table><script>{_SCRIPT}</script></body></html>\n")
 
 
-def _sortable(text: str, value: str, kind: str = "") -> Cell:
-    return Cell(escape(text), f'class="{kind}" data-value="{escape(value)}"')
+def _sortable(text: str, value: str, kind: str = "") -> TableCell:
+    return TableCell(escape(text), f'class="{kind}" data-value="{escape(value)}"')

@@ -10,7 +10,7 @@ from voicelab.backend import Capabilities, VoicePreset
 from voicelab.call import Call
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.sweeps.axes import MAX_VALUES, Axis, Grid, parse_values, varied, written
-from voicelab.experiments.sweeps.run import Budget, Estimate, estimate
+from voicelab.experiments.sweeps.run import Budget, SweepEstimate, estimate
 from voicelab.schema import LATENCIES, ProsodyControl, ReferenceAudio, TTSRequest
 
 
@@ -294,7 +294,7 @@ def test_an_estimate_counts_what_can_be_counted() -> None:
     assert estimate(jobs, {"": FREE}).compute_s is None
 
 
-NEEDED = Estimate(10, 0, 100, 120, 7.0, 1.4, 0.5)
+NEEDED = SweepEstimate(10, 0, 100, 120, 7.0, 1.4, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -318,9 +318,9 @@ def test_a_budget_names_each_cap(budget: Budget, fields: list[str]) -> None:
 
 def test_a_cap_on_money_needs_a_price() -> None:
     with pytest.raises(RequestInvalid, match="names no price"):
-        Budget(cost=1).check(Estimate(1, 0, 1, 1, 1.0, None, None))
+        Budget(cost=1).check(SweepEstimate(1, 0, 1, 1, 1.0, None, None))
     # Seconds of work cannot be told before the first take; the cap then acts while running.
-    Budget(compute_s=1).check(Estimate(1, 0, 1, 1, 1.0, None, None))
+    Budget(compute_s=1).check(SweepEstimate(1, 0, 1, 1, 1.0, None, None))
 
 
 @pytest.mark.parametrize("value", [-1, True, "1", float("nan")])

@@ -224,7 +224,7 @@ def _spread(sample_rate: int, bands: int) -> Tensor:
     return torch.clamp(1 - (place[None, :] - torch.arange(bands)[:, None]).abs(), min=0)
 
 
-class Spectrum(nn.Module):
+class EncoderSpectrum(nn.Module):
     """Samples → what the encoder sees: log mel bands in short windows, the lowest linear bins in long ones.
 
     A short window follows bursts and glides, a long one resolves harmonics, so it carries F0. Everything that falls into
@@ -262,7 +262,7 @@ def _magnitudes(samples: Tensor, window: Tensor, step: int) -> Tensor:
 
 
 class Encoder(nn.Module):
-    """Spectrum → latents: (batch, n, features) → (batch, n, latent)."""
+    """EncoderSpectrum → latents: (batch, n, features) → (batch, n, latent)."""
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
@@ -394,7 +394,7 @@ class Codec(nn.Module):
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
         self.config = config
-        self.spectrum = Spectrum(config)
+        self.spectrum = EncoderSpectrum(config)
         self.encoder = Encoder(config)
         self.quantizer = Quantizer(config)
         self.decoder = Decoder(config)

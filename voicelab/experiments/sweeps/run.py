@@ -21,11 +21,11 @@ from voicelab.experiments.sweeps.axes import Job
 from voicelab.experiments.sweeps.workers import RateLimiter, Workers
 from voicelab.take import Take, take_key
 
-__all__ = ["Budget", "Estimate", "Outcome", "Progress", "Run", "State", "estimate", "seconds_of"]
+__all__ = ["Budget", "Outcome", "Progress", "Run", "State", "SweepEstimate", "estimate", "seconds_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class SweepEstimate:
     """What the takes that are not there yet will need.
 
     ``characters`` and ``text_bytes`` (UTF-8) are exact; ``audio_s`` is guessed from them, ``compute_s`` from
@@ -73,7 +73,7 @@ class Budget:
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
                 raise RequestInvalid.of(f"budget.{item.name}", "Input should be a number, 0 or more")
 
-    def check(self, needed: Estimate) -> None:
+    def check(self, needed: SweepEstimate) -> None:
         """Raise RequestInvalid that names every cap that ``needed`` is over."""
         troubles = []
         for item in fields(self):
@@ -90,7 +90,7 @@ class Budget:
 
 def estimate(
     jobs: Iterable[Job], capabilities: Mapping[str, Capabilities], *, cached: int = 0, rtf: float | None = None
-) -> Estimate:
+) -> SweepEstimate:
     """Return what ``jobs`` will need; ``capabilities`` has each backend by its name.
 
     ``rtf`` is seconds of work for a second of audio, measured on earlier takes; ``cached`` is how many takes are there.
@@ -110,7 +110,7 @@ def estimate(
         else:
             cost += price * size / 1e6
     work = None if rtf is None else audio * rtf
-    return Estimate(requests, cached, characters, text_bytes, audio, work, cost if priced else None)
+    return SweepEstimate(requests, cached, characters, text_bytes, audio, work, cost if priced else None)
 
 
 def _time(seconds: float) -> str:

@@ -19,7 +19,7 @@ from voicelab.experiments.cache import Cache
 from voicelab.experiments.manifest import Journal
 from voicelab.experiments.sweeps.axes import Axis, Grid, Job, varied
 from voicelab.experiments.sweeps.result import SweepResult
-from voicelab.experiments.sweeps.run import Budget, Estimate, Outcome, Run, RunContext, estimate, seconds_of
+from voicelab.experiments.sweeps.run import Budget, Outcome, Run, RunContext, SweepEstimate, estimate, seconds_of
 from voicelab.experiments.sweeps.workers import Factory, RateLimiter, workers_for
 from voicelab.take import take_key
 
@@ -117,7 +117,7 @@ class Sweep:
         """Return what names a job's take in a cache."""
         return take_key(job.call, self.backends[job.cell.backend].capabilities.fingerprint, job.repeat)
 
-    def estimate(self, cache: Cache | None = None) -> Estimate:
+    def estimate(self, cache: Cache | None = None) -> SweepEstimate:
         """Return what the takes that the cache has not got will need; those it has tell how fast the backend is."""
         cache = cache or self.cache or Cache()
         jobs = self.jobs()
