@@ -2,7 +2,7 @@
 
 The layout is LAME's (http://gabriel.mp3-tech.org/mp3infotag.html), inside a frame that is silence to a
 decoder that does not know it. FFmpeg can write one only once the whole file is known, and reads an MP3 that is cut off
-without an error (noticed: 0 of 100 cuts, here all), so frames and tags are read here.
+without an error (noticed: 1 of 100 cuts, here 99: bench/readers.py), so frames and tags are read here.
 """
 
 from __future__ import annotations

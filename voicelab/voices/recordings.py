@@ -3,7 +3,7 @@
 ``survey`` measures 25 ms frames every 10 ms at 16 kHz. Speech has two properties that no other steady sound has
 together: frames that repeat themselves at 60 to 500 Hz, as vocal folds do (normalized autocorrelation, Boersma 1993),
 and a level that moves with the syllables. librosa.effects.split finds both ends to 0.2 s in 3 of 36 noisy recordings (5
-to 20 dB), this in 33, and cannot refuse what is no speech; webrtcvad needs a C compiler.
+to 20 dB), this in 33 (bench/readers.py), and cannot refuse what is no speech; webrtcvad needs a C compiler.
 
 ``enhance`` multiplies every line of the short-time spectrum by the gain of Ephraim & Malah's log-spectral amplitude
 estimator (IEEE Trans. ASSP 33(2), 1985), with their decision-directed a-priori SNR; the quietest frames of the recording
