@@ -275,7 +275,8 @@ class OggPage:
 class OggReader:
     """Turn bytes into Ogg pages (RFC 3533) of one stream. Raises AudioError on damage, by checksums and page numbers.
 
-    PyAV reads on without an error past any flipped byte and any cut (noticed: 0 of 300, here 300: bench/readers.py), and cannot be fed.
+    PyAV reads on without an error past any flipped byte and any cut (noticed: 0 of
+    300, here 300: bench/readers.py), and cannot be fed.
     """
 
     def __init__(self) -> None:
