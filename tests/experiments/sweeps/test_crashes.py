@@ -203,7 +203,7 @@ except StoreError as error:
     assert 5 < len(kept) < 48
     assert kept.notes == ()
     rest = ToneBackend()
-    again = sweep(rest, repeats=8, base=TTSRequest(text="Oh.", format="wav"))
+    again = sweep(rest, repeats=8, base=Call(TTSRequest(text="Oh.", format="wav")))
     assert again.run(manifest=tmp_path / "run.jsonl").state == "done"
     # A take or two more may have been kept than were written down.
     assert 48 - len(kept) - 8 <= len(rest.asked) <= 48 - len(kept)
