@@ -25,6 +25,8 @@ KEY = re.compile(r"vl_[0-9A-Za-z]{32,}")
 # Other secrets that notebooks have been seen to leak.
 BEARER = re.compile(r"(?i)\bbearer\s+(?!<)[0-9A-Za-z._~+/=-]{16,}")
 CODE = ("voicelab", "training", "bench", "tests", ".ci", "docs")
+# Names that say nothing of what they name.
+NAMELESS = {"found", "known", "made", "told"}
 # Loading any of these runs code from the file that is loaded.
 UNSAFE = {"cPickle", "dill", "joblib", "marshal", "pickle", "shelve"}
 
@@ -68,6 +70,35 @@ def bans(path: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
         for node in ast.walk(statement) if isinstance(statement, ast.Expr) else ():
             if isinstance(node, ast.Attribute) and node.attr in {"set_num_threads", "set_num_interop_threads"}:
                 yield node.lineno, "importing a module must not set threads"
+
+
+def names(path: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield variables, arguments and functions of the package whose name does not say what they are."""
+    if path.parts[0] != "voicelab":
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            name = node.name.lstrip("_")
+        else:
+            continue
+        if name in NAMELESS:
+            yield node.lineno, f"{name!r} says nothing of what it names"
+
+
+def repeated_classes(paths: list[Path]) -> Iterator[str]:
+    """Yield public classes of the package that have the name of another one: two ideas need two names."""
+    places: dict[str, Path] = {}
+    for path in paths:
+        if path.suffix == ".py" and path.parts[0] == "voicelab":
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    if node.name in places:
+                        yield f"{path}:{node.lineno}: the class {node.name} is in {places[node.name]} too"
+                    places.setdefault(node.name, path)
 
 
 def secrets(path: Path, text: str) -> Iterator[tuple[int, str]]:
@@ -116,16 +147,17 @@ def breaches(path: Path) -> Iterator[tuple[int, str]]:
             return
         yield from sizes(text, tree)
         yield from bans(path, tree)
+        yield from names(path, tree)
 
 
 def main(arguments: list[str]) -> int:
     """Check the files named, or all; return the exit status."""
-    found = 0
-    for path in [Path(argument) for argument in arguments] or tracked():
-        for line, what in breaches(path):
-            print(f"{path}:{line}: {what}")
-            found += 1
-    return 1 if found else 0
+    paths = [Path(argument) for argument in arguments] or tracked()
+    lines = [f"{path}:{line}: {what}" for path in paths for line, what in breaches(path)]
+    lines += [] if arguments else repeated_classes(paths)
+    for line in lines:
+        print(line)
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

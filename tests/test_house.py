@@ -28,7 +28,7 @@ def _check(folder: Path, name: str, text: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_module_of_400_lines_passes_and_one_more_does_not(tmp_path: Path) -> None:
+def test_a_module_of_700_lines_passes_and_one_more_does_not(tmp_path: Path) -> None:
     assert _check(tmp_path, "voicelab/long.py", "x = 1\n" * 700) == []
     assert _check(tmp_path, "voicelab/long.py", "x = 1\n" * 701) == [
         "voicelab/long.py:1: 701 lines; a module has at most 700: one file, one idea"
@@ -51,11 +51,25 @@ def test_a_function_of_60_lines_passes_and_one_more_does_not(tmp_path: Path) -> 
         ("import torch\n\ndef f():\n    torch.load('x')\n", "torch.load unpickles"),
         ("import torch\n\ntorch.set_num_threads(1)\n", "must not set threads"),
         ("def f(:\n", "not Python"),
+        ("def f():\n    found = 1\n    return found\n", "'found' says nothing"),
+        ("def f(told):\n    return told\n", "'told' says nothing"),
     ],
 )
 def test_what_the_package_must_not_do(tmp_path: Path, code: str, what: str) -> None:
     (line,) = _check(tmp_path, "voicelab/bad.py", code)
     assert what in line
+
+
+def test_two_public_classes_of_one_name(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        path = tmp_path / "voicelab" / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("class Report:\n    pass\n\n\nclass _Private:\n    pass\n")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    command = [sys.executable, str(ROOT / ".ci" / "house.py")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == "voicelab/b.py:1: the class Report is in voicelab/a.py too\n"
+    assert done.returncode == 1
 
 
 @pytest.mark.parametrize("name", ["README.md", "voicelab/x.py", "deploy.yml"])

@@ -280,9 +280,9 @@ class CachedBackend:
             return RecordedStream(kept, capabilities)
 
         def finished(stream: SpeechStream, audio: bytes) -> tuple[str, ...]:
-            made = stream.take_of(audio, number)
-            kept = self.cache.keep(made, *notes)
-            return kept.notes[len(made.notes) :] if kept.digest == made.digest else notes
+            take = stream.take_of(audio, number)
+            kept = self.cache.keep(take, *notes)
+            return kept.notes[len(take.notes) :] if kept.digest == take.digest else notes
 
         return tee(self.backend.synthesize(call), started=started, finished=finished)
 

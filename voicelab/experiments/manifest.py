@@ -109,8 +109,8 @@ class Manifest:
     @property
     def backends(self) -> tuple[Capabilities, ...]:
         """What each backend of the run declared about itself, the last word of each."""
-        found = {record["fingerprint"]: record for session in self.sessions for record in session["backends"]}
-        return tuple(capabilities_of(record) for record in found.values())
+        latest = {record["fingerprint"]: record for session in self.sessions for record in session["backends"]}
+        return tuple(capabilities_of(record) for record in latest.values())
 
     @property
     def cache(self) -> Cache:
@@ -152,19 +152,19 @@ def load(path: str | Path, *, folder: str | Path | None = None) -> Manifest:
         reader.notes.append(f"The last line of {path.name} was torn off, as a crash does; it is left out.")
     for number, line in enumerate(lines[1:], start=2):
         reader.read(number, line)
-    found = list(reader.takes.values())
+    labelled = list(reader.takes.values())
     had = {key for key, _ in reader.takes}
-    numbers = [labels.get("cell") for _, labels in found]
+    numbers = [labels.get("cell") for _, labels in labelled]
     if "sweep" in header["about"] and all(isinstance(number, int) for number in numbers):
-        found, numbers = _in_order(found, reader.cells)
+        labelled, numbers = _in_order(labelled, reader.cells)
     return Manifest(
         path=path,
         folder=where,
         created=datetime.fromisoformat(header["created"]),
         about=header["about"],
         sessions=(header["session"], *reader.sessions),
-        takes=tuple(take for take, _ in found),
-        labels=tuple(labels for _, labels in found),
+        takes=tuple(take for take, _ in labelled),
+        labels=tuple(labels for _, labels in labelled),
         numbers=tuple(numbers),
         failures=tuple(failed for key, failed in reader.failures.items() if key not in had),
         notes=tuple(reader.notes),
@@ -172,7 +172,7 @@ def load(path: str | Path, *, folder: str | Path | None = None) -> Manifest:
 
 
 def _in_order(
-    found: list[tuple[Take, Mapping[str, Any]]], cells: Mapping[tuple[str, str], int]
+    labelled: list[tuple[Take, Mapping[str, Any]]], cells: Mapping[tuple[str, str], int]
 ) -> tuple[list[tuple[Take, Mapping[str, Any]]], list[object]]:
     """The takes of a sweep in the order of its grid, each cell with one number, and the numbers that were written.
 
@@ -182,7 +182,7 @@ def _in_order(
     if len(set(cells.values())) < len(cells):  # what is left of an earlier grid has its numbers
         order = sorted(cells, key=lambda said: (cells[said], said))
         ranks = {said: rank for rank, said in enumerate(order)}
-    placed = [(ranks[line_of("", labels)], take, labels) for take, labels in found]
+    placed = [(ranks[line_of("", labels)], take, labels) for take, labels in labelled]
     placed.sort(key=lambda one: (one[0], one[1].repeat))
     again: list[tuple[Take, Mapping[str, Any]]] = [(take, {**labels, "cell": rank}) for rank, take, labels in placed]
     return again, [labels["cell"] for _, _, labels in placed]
@@ -205,13 +205,13 @@ def check_header(path: Path, line: bytes) -> dict[str, Any]:
         if isinstance(version, int) and version > MANIFEST_VERSION:
             message = f"{path} was written by a newer voicelab (manifest version {version}, known: {MANIFEST_VERSION})"
             raise StoreError(message)
-        known = {name: header[name] for name in ("manifest", "created", "about", "takes", "session")}
-        datetime.fromisoformat(known["created"])
-        os.fspath(known["takes"])
-        _ = known["session"]["backends"]
+        fields = {name: header[name] for name in ("manifest", "created", "about", "takes", "session")}
+        datetime.fromisoformat(fields["created"])
+        os.fspath(fields["takes"])
+        _ = fields["session"]["backends"]
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} is no manifest: its first line does not say so") from error
-    return known
+    return fields
 
 
 class _Reader:
@@ -551,13 +551,13 @@ _LIBRARIES = (
 
 def libraries() -> dict[str, str]:
     """Return the versions of Python, voicelab and of the installed libraries that make or measure audio."""
-    found = {"python": platform.python_version(), "voicelab": voicelab.__version__}
+    versions = {"python": platform.python_version(), "voicelab": voicelab.__version__}
     for name in _LIBRARIES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def hardware() -> dict[str, Any]:

@@ -47,11 +47,11 @@ def test_a_worker_that_is_lost_in_the_middle(client: Any, tmp_path: Path) -> Non
     pids = list(client.run(os.getpid).values())
     work = sweep(ToneBackend(), repeats=10, factories={"lab": SlowTones}, cache=Cache(tmp_path)).start(executor=client)
     killer = threading.Timer(0.0, os.kill, (pids[0], signal.SIGKILL))
-    while work.progress.made < 5:
+    while work.progress.rendered < 5:
         time.sleep(0.01)
     killer.start()
     assert work.wait(60)
-    assert (work.state, work.progress.made, work.progress.failed) == ("done", 60, 0)
+    assert (work.state, work.progress.rendered, work.progress.failed) == ("done", 60, 0)
     here = sweep(ToneBackend(), repeats=10, cache=Cache(tmp_path / "here")).run()
     there = sweep(ToneBackend(), repeats=10).result(work)
     assert [take.digest for take in there.takes] == [take.digest for take in here.takes]

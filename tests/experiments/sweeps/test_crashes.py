@@ -122,7 +122,7 @@ def lines(manifest: Manifest) -> set[tuple[object, ...]]:
 def test_the_manifest_of_a_sweep_that_was_cut_off_equals_that_of_one_that_was_not(tmp_path: Path) -> None:
     backend = ToneBackend(slowly(0.02))
     work = sweep(backend, repeats=3).start(manifest=tmp_path / "cut.jsonl", concurrency=2)
-    while work.progress.made < 3:
+    while work.progress.rendered < 3:
         time.sleep(0.01)
     work.cancel()
     assert work.wait(5)

@@ -147,7 +147,7 @@ def slowly(seconds: float) -> Callable[[int], None]:
 def test_cancel_breaks_off_and_keeps_what_is_made(cache: Cache) -> None:
     backend = ToneBackend(slowly(0.05))
     work = sweep(backend, repeats=10, cache=cache).start(concurrency=4)
-    while work.progress.made < 4:
+    while work.progress.rendered < 4:
         time.sleep(0.01)
     begun = time.monotonic()
     work.cancel()
@@ -212,7 +212,7 @@ def test_a_pause_is_no_time_at_work(cache: Cache) -> None:
 def test_pause_starts_nothing_more(cache: Cache) -> None:
     backend = ToneBackend(slowly(0.02))
     work = sweep(backend, repeats=5, cache=cache).start(concurrency=2)
-    while work.progress.made < 2:
+    while work.progress.rendered < 2:
         time.sleep(0.01)
     work.pause()
     assert work.state == "paused"

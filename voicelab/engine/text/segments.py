@@ -23,7 +23,7 @@ __all__ = [
     "TITLES",
     "WEEKDAYS",
     "WRITTEN_SHORT",
-    "Segment",
+    "TextSegment",
     "ends_sentence",
     "fits_case",
     "segment",
@@ -116,7 +116,7 @@ def fits_case(word: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class TextSegment:
     """A piece of the text.
 
     `text` is ``original[start:end]`` without white space at either end; `ends_with` says what kind of boundary
@@ -131,11 +131,11 @@ class Segment:
 
 def _is_abbreviation(text: str, period: int) -> bool:
     """Whether the period at ``text[period]`` belongs to an abbreviation and ends no sentence."""
-    found = _WORD_BEFORE.search(text, max(0, period - 24), period)
-    if found is None:
+    match = _WORD_BEFORE.search(text, max(0, period - 24), period)
+    if match is None:
         # "3." followed by a word in lower case, or "1. Item": a number of a list, not a sentence.
         return bool(re.search(r"(?:^|\n)[ \t]*\d{1,3}\Z", text[max(0, period - 8) : period]))
-    word = found.group()
+    word = match.group()
     if word in TITLES and word != "St":
         return True
     if word == "St":
@@ -143,8 +143,8 @@ def _is_abbreviation(text: str, period: int) -> bool:
     key = word.lower()
     if key in BEFORE_NUMBER and _DIGIT_NEXT.match(text, period + 1):
         return True
-    known = (key in ABBREVIATIONS or word in MONTHS) and fits_case(word) and word != "May"
-    if known or INITIALISM.fullmatch(f"{word}."):
+    listed = (key in ABBREVIATIONS or word in MONTHS) and fits_case(word) and word != "May"
+    if listed or INITIALISM.fullmatch(f"{word}."):
         return not ends_sentence(text, period + 1)
     if _INITIAL.search(word):
         return word != "I" and not ends_sentence(text, period + 1)
@@ -164,15 +164,15 @@ def _sentence_ends(text: str) -> Iterator[int]:
 
 def _boundaries(text: str) -> list[Point]:
     """Every place where the text may be cut, in order, each with its strongest kind."""
-    found: dict[int, Boundary] = {m.start(): "word" for m in _BETWEEN.finditer(text)}
-    found.update((m.start(), "word") for m in _SPACE.finditer(text))
-    found.update((m.end(), "clause") for m in _CLAUSE.finditer(text))
-    found.update((end, "sentence") for end in _sentence_ends(text))
-    found.update((m.start(), "sentence") for m in _LIST_ITEM.finditer(text))
-    found.update((m.start(), "paragraph") for m in _PARAGRAPH.finditer(text))
-    found.pop(0, None)
-    found[len(text)] = "paragraph"
-    return sorted(found.items())
+    places: dict[int, Boundary] = {m.start(): "word" for m in _BETWEEN.finditer(text)}
+    places.update((m.start(), "word") for m in _SPACE.finditer(text))
+    places.update((m.end(), "clause") for m in _CLAUSE.finditer(text))
+    places.update((end, "sentence") for end in _sentence_ends(text))
+    places.update((m.start(), "sentence") for m in _LIST_ITEM.finditer(text))
+    places.update((m.start(), "paragraph") for m in _PARAGRAPH.finditer(text))
+    places.pop(0, None)
+    places[len(text)] = "paragraph"
+    return sorted(places.items())
 
 
 def _glued(text: str, at: int) -> bool:
@@ -210,11 +210,11 @@ def _choose(text: str, window: Sequence[Point], start: int, shortest: int) -> Po
 
 
 def _skip_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+    match = _SPACE.match(text, at)
+    return match.end() if match else at
 
 
-def segment(text: str, chunk_length: int = 300, min_chunk_length: int = 50) -> tuple[Segment, ...]:
+def segment(text: str, chunk_length: int = 300, min_chunk_length: int = 50) -> tuple[TextSegment, ...]:
     """Split `text` into segments of at most `chunk_length` characters.
 
     A segment ends at the first sentence or paragraph end that leaves it at least `min_chunk_length` characters
@@ -225,7 +225,7 @@ def segment(text: str, chunk_length: int = 300, min_chunk_length: int = 50) -> t
     text has no segments.
     """
     points = _boundaries(text)
-    segments: list[Segment] = []
+    segments: list[TextSegment] = []
     start, first = _skip_space(text, 0), 0
     end_of_text = len(text.rstrip())
     while start < end_of_text:
@@ -236,6 +236,6 @@ def segment(text: str, chunk_length: int = 300, min_chunk_length: int = 50) -> t
         if end_of_text - end < min_chunk_length and end_of_text - start <= chunk_length:
             end, kind = points[-1]  # what is left is too short to stand alone
         piece = text[start:end].rstrip()
-        segments.append(Segment(piece, start, start + len(piece), kind))
+        segments.append(TextSegment(piece, start, start + len(piece), kind))
         start = _skip_space(text, end)
     return tuple(segments)

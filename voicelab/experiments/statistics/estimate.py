@@ -52,8 +52,8 @@ def holm(p_values: npt.ArrayLike) -> _Floats:
     simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979). Ours: scipy has
     it not, and statsmodels takes 2 s to import for these three lines. Raises ArgumentError for anything outside 0 to 1.
     """
-    given, made = _p_values(p_values)
-    order = np.flatnonzero(made)[np.argsort(given[made], kind="stable")]
+    given, valid = _p_values(p_values)
+    order = np.flatnonzero(valid)[np.argsort(given[valid], kind="stable")]
     given[order] = np.minimum(np.maximum.accumulate(given[order] * np.arange(order.size, 0, -1.0)), 1.0)
     return given
 
@@ -66,18 +66,18 @@ def benjamini_hochberg(p_values: npt.ArrayLike) -> _Floats:
     """
     from scipy.stats import false_discovery_control
 
-    given, made = _p_values(p_values)
-    if made.any():
-        given[made] = false_discovery_control(given[made])
+    given, valid = _p_values(p_values)
+    if valid.any():
+        given[valid] = false_discovery_control(given[valid])
     return given
 
 
 def _p_values(p_values: npt.ArrayLike) -> tuple[_Floats, npt.NDArray[np.bool_]]:
     given = np.array(p_values, np.float64)
-    made = np.isfinite(given)
-    if given.ndim != 1 or ((given[made] < 0.0) | (given[made] > 1.0)).any():
+    valid = np.isfinite(given)
+    if given.ndim != 1 or ((given[valid] < 0.0) | (given[valid] > 1.0)).any():
         raise ArgumentError.of("p_values", "Input should be numbers from 0 to 1, shape (tests,)")
-    return given, made
+    return given, valid
 
 
 def percent(share: float) -> str:

@@ -133,8 +133,8 @@ def matching(rows: Iterable[Row], where: str) -> list[Row]:
             continue
         name, value = matched["name"], matched["value"].strip()
         if rows and not any(row.of(name) is not None for row in rows):
-            known = ", ".join(dict.fromkeys([*map(short_name, rows[0].labels), *rows[0].figures, "state"]))
-            raise RequestInvalid.of("filter", f"nothing is called {name!r}; there are {known}", type="not_found")
+            names = ", ".join(dict.fromkeys([*map(short_name, rows[0].labels), *rows[0].figures, "state"]))
+            raise RequestInvalid.of("filter", f"nothing is called {name!r}; there are {names}", type="not_found")
         compare = _OPERATORS[matched["sign"].replace("==", "=")]
         rows = [row for row in rows if _holds(row, name, compare, value)]
     return rows
@@ -148,10 +148,10 @@ def ordered(rows: Iterable[Row], by: str = "", *, descending: bool = False, pinn
     held = set(pinned)
     rows = sorted(rows, key=lambda row: row.id)
     if by:
-        known = [row for row in rows if _sortable(row.of(by)) is not None]
+        measured = [row for row in rows if _sortable(row.of(by)) is not None]
         rest = [row for row in rows if _sortable(row.of(by)) is None]
-        known.sort(key=lambda row: _sortable(row.of(by)) or (0, 0.0, ""), reverse=descending)
-        rows = known + rest
+        measured.sort(key=lambda row: _sortable(row.of(by)) or (0, 0.0, ""), reverse=descending)
+        rows = measured + rest
     return sorted(rows, key=lambda row: row.id not in held)
 
 
@@ -161,15 +161,15 @@ def odd_one_out(rows: Iterable[Row], metric: str) -> tuple[Row, float] | None:
     That is 0.6745 (x - median) / MAD (Iglewicz and Hoaglin 1993; beyond 3.5 they call it an outlier), with the mean
     deviation over 0.7979 in place of the MAD where that is 0. None when fewer than three are measured or all are equal.
     """
-    known = [(row, row.figures[metric]) for row in rows if math.isfinite(row.figures.get(metric, math.nan))]
-    if len(known) < 3:
+    measured = [(row, row.figures[metric]) for row in rows if math.isfinite(row.figures.get(metric, math.nan))]
+    if len(measured) < 3:
         return None
-    middle = statistics.median(value for _, value in known)
-    away = [abs(value - middle) for _, value in known]
+    middle = statistics.median(value for _, value in measured)
+    away = [abs(value - middle) for _, value in measured]
     spread = statistics.median(away) / _NORMAL or statistics.fmean(away) / math.sqrt(2 / math.pi)
     if spread == 0:
         return None
-    row, value = max(known, key=lambda item: abs(item[1] - middle))
+    row, value = max(measured, key=lambda item: abs(item[1] - middle))
     return row, (value - middle) / spread
 
 
@@ -263,21 +263,21 @@ class SweepResult:
         RequestInvalid for a name that is no axis.
         """
         named = {field_name(name.replace("__", ".")): value for name, value in where.items()}
-        known = {axis.name for axis in self.grid.axes} | {"repeat"}
+        axes = {axis.name for axis in self.grid.axes} | {"repeat"}
         for name in named:
-            if name not in known:
-                listed = ", ".join(sorted(map(short_name, known)))
+            if name not in axes:
+                listed = ", ".join(sorted(map(short_name, axes)))
                 raise RequestInvalid.of(name, f"there is no such axis; there are {listed}")
         return replace(self, outcomes=tuple(outcome for outcome in self.outcomes if _fits(outcome, named)))
 
     def clip(self, *, repeat: int = 0, **where: object) -> Clip:
         """Return the clip of one cell. Raises NotFound when there is none, RequestInvalid when there are several."""
-        found = self.select(repeat=repeat, **where).takes
-        if not found:
+        takes = self.select(repeat=repeat, **where).takes
+        if not takes:
             raise NotFound("the sweep has no take of that")
-        if len(found) > 1:
-            raise RequestInvalid.of("where", f"{len(found)} takes are like that; name more axes")
-        return found[0].clip()
+        if len(takes) > 1:
+            raise RequestInvalid.of("where", f"{len(takes)} takes are like that; name more axes")
+        return takes[0].clip()
 
     def listening_test(
         self, kind: Kind, over: str, *, name: str = "sweep", reference: object = None, **options: Any
@@ -297,8 +297,8 @@ class SweepResult:
         over = field_name(over)
         axis = next((axis for axis in self.grid.axes if axis.name == over), None)
         if axis is None:
-            known = ", ".join(short_name(axis.name) for axis in self.grid.axes) or "none"
-            raise RequestInvalid.of("over", f"there is no axis {over!r}; there are {known}", type="not_found")
+            names = ", ".join(short_name(axis.name) for axis in self.grid.axes) or "none"
+            raise RequestInvalid.of("over", f"there is no axis {over!r}; there are {names}", type="not_found")
         items: dict[str, dict[str, Clip]] = {}
         for outcome in self.outcomes:
             if outcome.take is not None:
@@ -370,19 +370,19 @@ class SweepResult:
         import pandas as pd
 
         rows = [_row(outcome) for outcome in self.outcomes]
-        made = [row for row, outcome in zip(rows, self.outcomes, strict=True) if outcome.take is not None]
+        rendered = [row for row, outcome in zip(rows, self.outcomes, strict=True) if outcome.take is not None]
         named = [metric for metric in metrics if not callable(metric)]
         measures: list[Measures] = [metric for metric in metrics if callable(metric)]
         if measure_rows in measures or named:
             # Take by take: their clips all at once may be more than the memory.
             chosen = [*(BASIC if measure_rows in measures else ()), *named]
-            for row, more in zip(made, measure_rows(self.takes, chosen, **options), strict=True):
+            for row, more in zip(rendered, measure_rows(self.takes, chosen, **options), strict=True):
                 row.update(more)
         for measure in measures:
             if measure is not measure_rows:
                 clips = [take.clip() for take in self.takes]
-                for row, found in zip(made, measure(clips), strict=True):
-                    row.update(found)
+                for row, measured in zip(rendered, measure(clips), strict=True):
+                    row.update(measured)
         names = [*(axis.name for axis in self.grid.axes), *_COLUMNS]
         return pd.DataFrame(rows, columns=list(dict.fromkeys([*names, *(key for row in rows for key in row)])))
 
@@ -428,7 +428,7 @@ def _fits(outcome: Outcome, where: Mapping[str, object]) -> bool:
     cell = outcome.job.cell
     for name, wanted in where.items():
         several = wanted if isinstance(wanted, list | tuple | set) else [wanted]
-        known = [outcome.job.repeat] if name == "repeat" else [cell.values[name], cell.labels[name]]
-        if not any(one == value for one in several for value in known):
+        own = [outcome.job.repeat] if name == "repeat" else [cell.values[name], cell.labels[name]]
+        if not any(one == value for one in several for value in own):
             return False
     return True

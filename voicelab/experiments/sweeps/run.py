@@ -136,14 +136,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is. ``audio_s`` is what was made and not found; ``elapsed_s`` is without pauses.
+    """How far a run is. ``audio_s`` is of takes that were rendered, not cached; ``elapsed_s`` is without pauses.
 
     ``remaining_s`` is None until it is known.
     """
 
     state: State
     total: int
-    made: int
+    rendered: int
     cached: int
     failed: int
     running: int
@@ -154,7 +154,7 @@ class Progress:
     @property
     def done(self) -> int:
         """Takes that are over, well or badly."""
-        return self.made + self.cached + self.failed
+        return self.rendered + self.cached + self.failed
 
     def __str__(self) -> str:
         parts = [f"{self.done} of {self.total} takes, {self.state}"]
@@ -251,14 +251,14 @@ class Run:
         outcomes = tuple(self._outcomes.values())
         cached = sum(outcome.cached for outcome in outcomes)
         failed = sum(outcome.error is not None for outcome in outcomes)
-        made = len(outcomes) - cached - failed
+        rendered = len(outcomes) - cached - failed
         elapsed = (self._ended or self._paused or time.monotonic()) - self._began
         left = len(self._jobs) - len(outcomes)
-        remaining = elapsed / made * left if made and self._ended is None else None
+        remaining = elapsed / rendered * left if rendered and self._ended is None else None
         return Progress(
             self.state,
             len(self._jobs),
-            made,
+            rendered,
             cached,
             failed,
             len(self._running),
@@ -331,7 +331,7 @@ class Run:
             # What is kept is found fast, but there may be much of it.
             if self._stop.is_set():
                 break
-            if self._found(job):
+            if self._cached(job):
                 continue
             if not self._may_begin():
                 break
@@ -346,7 +346,7 @@ class Run:
             return "cancelled"
         return "over budget" if over_budget else "done"
 
-    def _found(self, job: Job) -> bool:
+    def _cached(self, job: Job) -> bool:
         cell = job.cell
         key = take_key(job.call, self._context.capabilities[cell.backend].fingerprint, job.repeat)
         take, self._remarks[cell.index, job.repeat] = self._context.cache.look(key)

@@ -83,11 +83,13 @@ def read_spec(path: str | Path) -> SweepSpec:
     return SweepSpec(text, MappingProxyType(asked), MappingProxyType(run), Budget(**tables["budget"]))
 
 
-def _check_names(place: str, said: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def _check_names(place: str, said: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
     troubles = [
-        FieldError(("body", f"{place}{name}"), "extra_forbidden", f"there is no {name!r}; there are {', '.join(known)}")
+        FieldError(
+            ("body", f"{place}{name}"), "extra_forbidden", f"there is no {name!r}; there are {', '.join(allowed)}"
+        )
         for name in said
-        if name not in known
+        if name not in allowed
     ]
     if troubles:
         raise RequestInvalid(troubles)
@@ -134,8 +136,8 @@ def texts_of(sweep: Sweep) -> str:
 
 def typed_axes(sweep: Sweep) -> list[tuple[str, str]]:
     """Return name and values of every axis that can be typed, but for the texts."""
-    known = ((axis.name, written(axis)) for axis in sweep.axes if axis.name != "text")
-    return [(name, text) for name, text in known if text is not None]
+    values = ((axis.name, written(axis)) for axis in sweep.axes if axis.name != "text")
+    return [(name, text) for name, text in values if text is not None]
 
 
 def retyped(
@@ -148,31 +150,31 @@ def retyped(
     """
     before = {axis.name: axis for axis in sweep.axes}
     troubles: list[FieldError] = []
-    made: list[Axis] = []
+    new_axes: list[Axis] = []
     base = sweep.base
     try:
         if texts != texts_of(sweep):
             lines = [_TYPED.sub(lambda match: _READ[match.group()], line) for line in texts.split("\n") if line.strip()]
             base = base.replace(text=lines[0] if lines else "")
             if len(lines) > 1:
-                made.append(Axis.of("text", lines))
+                new_axes.append(Axis.of("text", lines))
         elif "text" in before:
-            made.append(before["text"])
+            new_axes.append(before["text"])
     except RequestInvalid as error:
         troubles += error.errors
     for name, typed in axes:
-        known = before.get(field_name(name))
+        same = before.get(field_name(name))
         try:
-            made.append(known if known is not None and written(known) == typed else Axis.of(name, typed))
+            new_axes.append(same if same is not None and written(same) == typed else Axis.of(name, typed))
         except RequestInvalid as error:
             troubles += [_named(item, name) for item in error.errors]
     if troubles:
         raise RequestInvalid(troubles)
-    made += [axis for axis in sweep.axes if written(axis) is None]
+    new_axes += [axis for axis in sweep.axes if written(axis) is None]
     return replace(
         sweep,
         base=base,
-        axes=tuple(made),
+        axes=tuple(new_axes),
         repeats=sweep.repeats if repeats is None else repeats,
         seed=sweep.seed if seed is None else seed,
     )

@@ -195,9 +195,9 @@ def test_an_unknown_word_is_guessed_in_lower_case(lexicon: Lexicon) -> None:
 
 
 def test_a_word_that_the_lexicon_fails_at_is_guessed(lexicon: Lexicon) -> None:
-    assert lexicon.known("skein") is None  # it has an entry without a vowel
+    assert lexicon.look_up("skein") is None  # it has an entry without a vowel
     assert lexicon.pronounce("skein") == _stub("skein")
-    assert lexicon.pronounce("hmm") == lexicon.known("hmm")
+    assert lexicon.pronounce("hmm") == lexicon.look_up("hmm")
 
 
 def test_endless_capitals_are_not_spelled_to_the_end(lexicon: Lexicon) -> None:

@@ -58,12 +58,12 @@ class Lexicon:
 
     Args:
         guess: called for words that are neither known, nor letters to be spelled, nor a known word with an ending.
-        known: word → phones; by default those inside the package.
+        lexicon: word → phones; by default those inside the package.
     """
 
-    def __init__(self, guess: Guess, known: Mapping[str, str] | None = None) -> None:
+    def __init__(self, guess: Guess, lexicon: Mapping[str, str] | None = None) -> None:
         self._guess = guess
-        self._known = load_lexicon() if known is None else known
+        self._lexicon = load_lexicon() if lexicon is None else lexicon
 
     def pronounce(self, word: str, after: str = "") -> tuple[str, ...]:
         """Phones of `word`, a token of letters and apostrophes as written.
@@ -81,19 +81,19 @@ class Lexicon:
         if letters := _LETTERS_WITH_S.fullmatch(word):
             stem = self.pronounce(letters[1]) if letters[1] else LETTERS[letters[2].lower()]
             return (*stem, *plural(stem[-1]))
-        if _is_spelled(word, self.known(lower) is not None) or (len(lower) == 1 and lower != "i"):
+        if _is_spelled(word, self.look_up(lower) is not None) or (len(lower) == 1 and lower != "i"):
             return _spell(lower)
         if word.startswith("O'") and word[2:3].isupper():
             return ("ow0", *self.pronounce(word[2:], after))
-        if lower not in _EXCEPTIONS and _CAMEL.fullmatch(word) and (word[1].isupper() or self.known(lower) is None):
+        if lower not in _EXCEPTIONS and _CAMEL.fullmatch(word) and (word[1].isupper() or self.look_up(lower) is None):
             parts = _HUMP.findall(word)
             return tuple(phone for part in parts for phone in self.pronounce(part, after if part is parts[-1] else "k"))
         return self._word(lower)
 
-    def known(self, word: str) -> tuple[str, ...] | None:
+    def look_up(self, word: str) -> tuple[str, ...] | None:
         """Phones of a word that the lexicon holds."""
-        found = _EXCEPTIONS.get(word) or self._known.get(word)
-        phones = tuple(found.split(" ")) if found else None
+        entry = _EXCEPTIONS.get(word) or self._lexicon.get(word)
+        phones = tuple(entry.split(" ")) if entry else None
         if phones and word not in _WITHOUT_VOWEL and not any(p[-1] in "01" for p in phones):
             return None
         return phones
@@ -104,24 +104,24 @@ class Lexicon:
             return (*stem, *plural(stem[-1]))
         if word.endswith("'m") and (stem := self._word(word[:-2])):
             return (*stem, "m")
-        found = self.known(word) or self._with_ending(word)
-        if found is None and _unsayable(word):
-            found = _spell(word)
-        return found or self._guess(word)
+        phones = self.look_up(word) or self._with_ending(word)
+        if phones is None and _unsayable(word):
+            phones = _spell(word)
+        return phones or self._guess(word)
 
     def _with_ending(self, word: str) -> tuple[str, ...] | None:
         """A known word in the plural, or a word with an apostrophe that is known without it."""
-        if word.endswith("s") and not word.endswith("ss") and (stem := self.known(word[:-1])):
+        if word.endswith("s") and not word.endswith("ss") and (stem := self.look_up(word[:-1])):
             return (*stem, *plural(stem[-1]))
-        return self.known(word.replace("'", "")) if "'" in word else None
+        return self.look_up(word.replace("'", "")) if "'" in word else None
 
 
-def _is_spelled(word: str, known: bool) -> bool:
+def _is_spelled(word: str, in_lexicon: bool) -> bool:
     """Whether a word in capitals is read letter by letter, as short ones are: FBI but not RAM, UCLA but not NASA."""
     lower = word.lower()
     if not (word.isupper() and word.isalpha() and len(word) > 1) or lower in _SAID:
         return False
-    return len(word) <= 3 or lower in _SPELLED or (len(word) == 4 and not known) or _unsayable(lower)
+    return len(word) <= 3 or lower in _SPELLED or (len(word) == 4 and not in_lexicon) or _unsayable(lower)
 
 
 def _unsayable(word: str) -> bool:
@@ -147,9 +147,9 @@ def load_lexicon(path: Path | None = None) -> Mapping[str, str]:
     Raises:
         WeightsError: it is missing or damaged.
     """
-    found = path or files("voicelab.engine") / "weights" / "lexicon.txt.gz"
+    source = path or files("voicelab.engine") / "weights" / "lexicon.txt.gz"
     try:
-        text = gzip.decompress(found.read_bytes()).decode("ascii")
+        text = gzip.decompress(source.read_bytes()).decode("ascii")
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise WeightsError(f"the pronunciation lexicon cannot be read: {error}") from error
     return {word: phones for word, _, phones in (line.partition("\t") for line in text.splitlines())}

@@ -475,8 +475,8 @@ _BEFORE_STREET = re.compile(r"([A-Za-z'.]+|\d+(?:st|nd|rd|th))$")
 def _saint_or_street(m: Match) -> str:
     """Expand "Dr. Smith", "St. John" before a name; "Main St.", "Elm Dr." after one."""
     before = m.string[max(0, m.start() - 40) : m.start()].rstrip(" ")
-    found = _BEFORE_STREET.search(before)
-    previous = found.group() if found else ""
+    match = _BEFORE_STREET.search(before)
+    previous = match.group() if match else ""
     named = previous != "" and (
         previous[0].isupper() or previous[0].isdigit() or re.fullmatch(_ORDINAL_WORD, previous) is not None
     )

@@ -118,8 +118,8 @@ def _year(m: Match) -> str:
 @_SAYS.says
 def _time(m: Match) -> str:
     half = m["half"] or m["half_day"]
-    told = re.search(r"[早上下午晚凌晨中]\s?\Z", m.string[max(0, m.start() - 2) : m.start()])
-    spoken = "" if told or not half else "上午" if half in "aA" else "下午"
+    part_of_day = re.search(r"[早上下午晚凌晨中]\s?\Z", m.string[max(0, m.start() - 2) : m.start()])
+    spoken = "" if part_of_day or not half else "上午" if half in "aA" else "下午"
     if m["hour"]:
         return f"{spoken}{int(m['hour'])}点"
     minutes = f"{m['m']}分" if m["m"] != "00" or m["s"] else ""
@@ -329,10 +329,10 @@ def _part(match: Match, read: Callable[[str], str]) -> str:
 
 def _phrases(stretch: str, read: Callable[[str], str]) -> str:
     """`stretch`, text between Chinese characters, with its numbers read if it is an English sentence."""
-    found = _PHRASE.search(stretch)
-    if found is None or not _is_phrase(found.group()):
+    phrase = _PHRASE.search(stretch)
+    if phrase is None or not _is_phrase(phrase.group()):
         return stretch
-    return f"{stretch[: found.start()]} {read(found.group())} {stretch[found.end() :]}"
+    return f"{stretch[: phrase.start()]} {read(phrase.group())} {stretch[phrase.end() :]}"
 
 
 def _is_phrase(text: str) -> bool:
@@ -342,13 +342,13 @@ def _is_phrase(text: str) -> bool:
 
 def _latin(match: Match) -> str:
     """Abbreviations and capitals of a name, once its numbers are read; a letter alone is no article."""
-    found = _LETTERS.search(match.group())
-    if found is None:
+    letters_match = _LETTERS.search(match.group())
+    if letters_match is None:
         return match.group()
-    letters = found.group()
+    letters = letters_match.group()
     plain = letters.isalpha() and letters.islower() and len(letters) > 1
     said = letters if plain else "ay" if letters in ("A", "a") else english(letters)
-    return f"{match.group()[: found.start()]} {said} {match.group()[found.end() :]}"
+    return f"{match.group()[: letters_match.start()]} {said} {match.group()[letters_match.end() :]}"
 
 
 def _tidy(text: str) -> str:

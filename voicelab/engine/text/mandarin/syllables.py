@@ -124,8 +124,8 @@ def read(text: str) -> tuple[Syllable | str, ...]:
 def _run(text: str) -> list[Syllable]:
     from pypinyin.constants import PINYIN_DICT
 
-    known = "".join(character for character in text if ord(character) in PINYIN_DICT)
-    words = [[syllable for syllable in _readings(word) if syllable] for word in _words(known)]
+    characters = "".join(character for character in text if ord(character) in PINYIN_DICT)
+    words = [[syllable for syllable in _readings(word) if syllable] for word in _words(characters)]
     flat = [syllable for word in words for syllable in word]
     ends = {sum(map(len, words[: i + 1])) - 1 for i in range(len(words))}
     _lighten(flat)
@@ -148,8 +148,8 @@ def _words(text: str) -> Iterator[str]:
 def _readings(word: str) -> Iterator[Syllable | None]:
     from pypinyin import Style, lazy_pinyin
 
-    found = lazy_pinyin(word, style=Style.TONE3, neutral_tone_with_five=True, errors="ignore")
-    for character, spelled in zip(word, found, strict=True):
+    spellings = lazy_pinyin(word, style=Style.TONE3, neutral_tone_with_five=True, errors="ignore")
+    for character, spelled in zip(word, spellings, strict=True):
         yield _syllable(character, spelled)
 
 
