@@ -76,6 +76,7 @@ def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
             assert np.array_equal(getattr(after, name), getattr(before, name))
 
 
+@pytest.mark.thorough  # pyworld is compiled when it is installed, which the nightly run does
 def test_a_buzz_is_voiced_at_its_pitch_and_its_envelope_has_its_level() -> None:
     pytest.importorskip("pyworld")
     found = world.measure(rendering())
