@@ -22,9 +22,11 @@ from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker
 from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, SpeechStream, VoicePreset
 from voicelab.call import Call
+from voicelab.engine import local
 from voicelab.engine.core.scheduler import Scheduler
 from voicelab.engine.local import LocalBackend, _fingerprint
 from voicelab.engine.pointer import checkpoint
+from voicelab.engine.speech import BATCH
 from voicelab.engine.text.phones import ALL_PHONES
 from voicelab.errors import Cancelled, EngineError, MissingExtra, RequestInvalid, WeightsError
 from voicelab.schema import ReferenceAudio, TTSRequest
@@ -207,6 +209,12 @@ def test_references_make_a_speaker(backend: LocalBackend) -> None:
     reference = ReferenceAudio(audio=_tone(), text="a tone")
     cloned = _bytes(backend.synthesize(Call(_request(references=(reference,)), seed=1)))
     assert cloned != _bytes(backend.synthesize(Call(_request(), seed=1)))
+
+
+def test_another_revision_has_another_fingerprint(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = _fingerprint(backend._family.digests, torch.device("cpu"), BATCH)
+    monkeypatch.setattr(local, "REVISION", local.REVISION + 1)
+    assert _fingerprint(backend._family.digests, torch.device("cpu"), BATCH) != before
 
 
 def test_another_kind_of_device_or_few_rows_have_another_fingerprint(backend: LocalBackend) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import ipywidgets as w
 
+from voicelab.call import parse_value
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.experiments.listening.design import KINDS
 from voicelab.experiments.listening.votes import Ballot
@@ -182,7 +183,7 @@ class _SweepForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
                 self.texts.value,
                 [row.typed for row in self.axes.children],
                 repeats=self.repeats.value,
-                seed=_whole(self.seed.value),
+                seed=parse_value("seed", self.seed.value),
             )
             estimate = sweep.estimate()
             needs = f"{len(sweep.grid.cells)} cells, {len(sweep)} takes: {estimate}."
@@ -234,13 +235,6 @@ def _limit(name: str) -> w.Text:
     )
     control.add_class(f"voicelab-limit-{name}")
     return control
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise RequestInvalid.of("seed", "Input should be a whole number, 0 or more", type="int_type") from None
 
 
 class ResultPanel(SavedOutput, TakesView):
