@@ -163,8 +163,9 @@ def test_takes_may_be_elsewhere(run: Any, manifest: Path, service: str, tones: T
     _add_another(manifest, tones)
     Path("run.takes").rename("elsewhere")
     done = run("replay", str(manifest), "--base-url", service)
-    assert done.exit_code == 1
-    assert "cannot be" in done.stdout
+    assert done.exit_code == 2
+    assert "no original" in done.stdout
+    assert "problem: Take" in done.stderr
     done = run("replay", str(manifest), "--base-url", service, "--takes", "elsewhere")
     assert done.exit_code == 1
-    assert "cannot be" not in done.stdout
+    assert "no original" not in done.stdout

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -56,7 +57,7 @@ def test_an_exact_backend_is_identical(run: Manifest, tones: ToneBackend) -> Non
     told: list[str] = []
     report = replay(run, tones, progress=lambda item: told.append(item.verdict))
     assert report.same
-    assert report.counts == {"identical": 3, "within tolerance": 0, "different": 0, "failed": 0}
+    assert report.counts == {"identical": 3, "within tolerance": 0, "different": 0, "failed": 0, "no original": 0}
     assert (told, report.notes, str(report)) == (["identical"] * 3, (), "3 takes: 3 identical")
     assert [item.before for item in report.comparisons] == list(run)
     assert [(model, seed) for _, model, seed in tones.asked] == [("s2-pro", 3)] * 6
@@ -145,13 +146,53 @@ def test_failures_of_the_run_are_counted(run: Manifest, tones: ToneBackend) -> N
     assert "1 takes had failed" in replay(run.path, tones).notes[0]
 
 
-def test_takes_whose_audio_is_gone_are_compared_by_digest(run: Manifest, tones: ToneBackend) -> None:
-    for key in run.cache.entries:
-        run.cache.remove(key)
-    assert replay(run, tones).same
-    report = replay(run, Wavering(gain=2.0))
+def test_a_take_whose_sound_is_gone_or_changed_has_no_original(run: Manifest, tones: ToneBackend) -> None:
+    gone, changed, _ = (take.key for take in run)
+    run.cache.remove(gone)
+    (entry,) = run.cache.folder.rglob(f"{changed}*")
+    entry.write_bytes(entry.read_bytes()[:-2] + b"xx")
+    report = replay(run, tones)
+    assert [item.verdict for item in report.comparisons] == ["no original", "no original", "identical"]
     assert not report.same
-    assert "cannot be compared" in report.comparisons[0].reason
+    assert [problem.partition("…")[0] for problem in report.problems] == [f"Take {key[:12]}" for key in (gone, changed)]
+
+
+def _sweep(path: Path, tones: ToneBackend, about: object) -> bytes:
+    with Journal(path, [tones.capabilities], about={"sweep": about}) as journal:
+        for cell, temperature in enumerate((0.2, 0.8)):
+            take = tones.synthesize(Call(ask("Hi", temperature=temperature), seed=3)).take()
+            journal.add(take, cell=cell, temperature=temperature)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (b'"repeats": 1', b'"repeats": 2', "The run has 2 of the 4 takes that its axes and repeats make."),
+        (b'{"line": "take"', b'{"line": "lake"', "Line 2 of run.jsonl is damaged"),
+        (
+            b'"labels": {"cell": 0, "temperature": 0.2}',
+            b'"labels": {"cell": 0, "temperature": 0.5}',
+            "labelled temperature",
+        ),
+        (b"}}\n", b"}", "is torn off|was torn off|is damaged"),
+        (None, b"", "The run has no take."),
+    ],
+)
+def test_a_file_that_is_no_full_record_is_never_the_same(
+    tmp_path: Path, tones: ToneBackend, old: bytes | None, new: bytes, problem: str
+) -> None:
+    path = tmp_path / "run.jsonl"
+    whole = _sweep(path, tones, {"axes": {"temperature": ["0.2", "0.8"]}, "repeats": 1, "seed": 0})
+    assert replay(path, tones).same
+    if old is None:
+        path.write_bytes(whole[: whole.index(b"\n") + 1])
+    else:
+        at = whole.rindex(old) if old == b"}}\n" else whole.index(old)
+        path.write_bytes(whole[:at] + new + whole[at + len(old) :])
+    report = replay(path, tones)
+    assert not report.same
+    assert any(re.search(problem, each) for each in report.problems), report.problems
 
 
 def test_a_recording_replays_a_run(run: Manifest, tones: ToneBackend, tmp_path: Path) -> None:

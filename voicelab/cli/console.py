@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 import voicelab
 from voicelab.errors import VoicelabError
 
-__all__ = ["HouseGroup", "complain", "say_line", "show_version", "write_bytes"]
+__all__ = ["EXIT_INVALID", "HouseGroup", "complain", "say_line", "show_version", "write_bytes"]
 
 EXIT_INVALID = 2
 EXIT_INTERRUPTED = 130

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from voicelab.cli.console import say_line
+from voicelab.cli.console import EXIT_INVALID, say_line
 from voicelab.cli.options import BaseUrl, Device
 from voicelab.errors import MissingExtra, RequestInvalid
 from voicelab.experiments.cache import Cache
@@ -147,7 +147,8 @@ def replay(
     """Do the run of MANIFEST again; say of each take whether it is identical, within tolerance or different.
 
     The exit status is 0 when every take is identical or within tolerance, 1 when one is not, 2 when the
-    run cannot be done again.
+    run cannot be done again, or its file is no full record of it: damaged lines, missing takes, sounds that are
+    gone or changed, labels that are not true.
     """
     from rich.console import Console
 
@@ -171,7 +172,11 @@ def replay(
     console.print(_table(report))
     for note in report.notes:
         say_line(f"note: {note}", to_stderr=True)
+    for problem in report.problems:
+        say_line(f"problem: {problem}", to_stderr=True)
     say_line(str(report))
+    if report.problems:
+        raise typer.Exit(EXIT_INVALID)
     if not (report.same and honest):
         raise typer.Exit(1)
 

@@ -9,6 +9,7 @@ written in one piece once its audio is on disk, so that a run that is killed los
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import re
@@ -77,8 +78,9 @@ class Manifest:
     ``path`` is the file; ``about`` what its writer said about the run; ``labels`` has a mapping for each
     take, what the writer said beside it (the cell of a sweep). The takes of a sweep are in the order of its grid,
     others in that in which they ended. Where a sweep was changed and a number would stand for two cells, all are numbered
-    anew; ``numbers`` are those that each take was written down with. ``notes`` tell of lines that could not be
-    read; ``sessions`` are the circumstances: versions, hardware, backends.
+    anew; ``numbers`` are those that each take was written down with. ``notes`` name lines that could not be
+    read; ``problems`` everything for which the file is no full record of its run; ``sessions`` are the circumstances:
+    versions, hardware, backends.
     """
 
     path: Path
@@ -111,6 +113,29 @@ class Manifest:
         """What each backend of the run declared about itself, the last word of each."""
         latest = {record["fingerprint"]: record for session in self.sessions for record in session["backends"]}
         return tuple(capabilities_of(record) for record in latest.values())
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why this is no full record of the run, in sentences: lines left out, takes missing, labels that are not true."""
+        missing = () if self.takes else ("The run has no take.",)
+        return (*self.notes, *missing, *self._incomplete(), *self._contradictions())
+
+    def _incomplete(self) -> Iterator[str]:
+        sweep = self.about.get("sweep")
+        if isinstance(sweep, Mapping):
+            planned = math.prod(map(len, sweep["axes"].values())) * sweep["repeats"]
+            lines = {(line_of("", labels), take.repeat) for take, labels in zip(self.takes, self.labels, strict=True)}
+            written = len(lines) + len(self.failures)
+            if self.takes and written < planned:
+                yield f"The run has {written} of the {planned} takes that its axes and repeats make."
+
+    def _contradictions(self) -> Iterator[str]:
+        if "sweep" in self.about:
+            for take, labels in zip(self.takes, self.labels, strict=True):
+                for name, said in labels.items():
+                    actual = _value_of(take, name)
+                    if isinstance(actual, str | int | float) and actual != said:
+                        yield f"Take {take.key[:12]}… is labelled {name} {said!r}, and was made with {actual!r}."
 
     @property
     def cache(self) -> Cache:
@@ -169,6 +194,15 @@ def load(path: str | Path, *, folder: str | Path | None = None) -> Manifest:
         failures=tuple(failed for key, failed in reader.failures.items() if key not in had),
         notes=tuple(reader.notes),
     )
+
+
+def _value_of(take: Take, name: str) -> object:
+    """Return the value of an axis in a take's call; None for what is no field of it."""
+    if name in {"model", "seed"}:
+        return getattr(take.call, name)
+    outer, _, inner = name.partition(".")
+    value = getattr(take.request, outer, None)
+    return getattr(value, inner, None) if inner else value
 
 
 def _in_order(

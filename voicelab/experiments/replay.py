@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import numpy as np
 
@@ -35,7 +35,8 @@ __all__ = [
     "replay",
 ]
 
-Verdict = Literal["identical", "within tolerance", "different", "failed"]
+Verdict = Literal["identical", "within tolerance", "different", "failed", "no original"]
+"""``failed``: the backend raised an error. ``no original``: the archived sound is gone or changed."""
 
 _THREADS: Final = 4
 # Below the loudest; what is fainter is the noise of a codec, which no ear compares.
@@ -94,22 +95,26 @@ class SeedCheck:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """A run done again, take by take in the order of its manifest, and what was noticed about the whole."""
+    """A run done again, take by take in the order of its manifest, and notes about the whole.
+
+    ``problems`` say why nothing can be concluded of the whole run: the manifest is no full record of it, or archived
+    sounds are gone or changed.
+    """
 
     comparisons: tuple[TakeComparison, ...]
     notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[Verdict, int]:
         """How many takes came to each verdict."""
         counted = Counter(item.verdict for item in self.comparisons)
-        verdicts: tuple[Verdict, ...] = ("identical", "within tolerance", "different", "failed")
-        return {verdict: counted[verdict] for verdict in verdicts}
+        return {verdict: counted[verdict] for verdict in get_args(Verdict)}
 
     @property
     def same(self) -> bool:
-        """Whether every take is identical or within tolerance."""
-        return all(item.verdict in {"identical", "within tolerance"} for item in self.comparisons)
+        """Whether the record of the run is complete and every take is identical or within tolerance."""
+        return not self.problems and all(item.verdict in {"identical", "within tolerance"} for item in self.comparisons)
 
     def __str__(self) -> str:
         listed = ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items() if count)
@@ -136,7 +141,8 @@ def replay(
         threads: takes asked for at once, 1 or more.
         progress: called with each comparison as it is ready, from several threads.
 
-    Raises StoreError when the manifest cannot be read. What the backend raises becomes the verdict "failed".
+    Raises StoreError when the manifest cannot be read. What the backend raises becomes the verdict "failed"; a take
+    whose archived sound is gone or changed has the verdict "no original", and is named in ``problems``.
     """
     if threads < 1:
         raise RequestInvalid.of("threads", "Input should be 1 or more", in_="query")
@@ -151,7 +157,9 @@ def replay(
 
     with ThreadPoolExecutor(threads, thread_name_prefix="voicelab-replay") as pool:
         comparisons = tuple(pool.map(again, run.takes))
-    return ReplayReport(comparisons, (*run.notes, *_noticed(run, comparisons, backend)))
+    lost = [item for item in comparisons if item.verdict == "no original"]
+    problems = (*run.problems, *(f"Take {item.before.key[:12]}… has no original: {item.reason}" for item in lost))
+    return ReplayReport(comparisons, tuple(_notes(run, comparisons, backend)), problems)
 
 
 def compare(before: Take, after: Take, tolerance: Tolerance | None = None) -> TakeComparison:
@@ -213,6 +221,10 @@ def _again(take: Take, backend: Backend, tolerance: Tolerance) -> TakeComparison
         after = backend.synthesize(dataclasses.replace(take.call, seed=seed)).take(take.repeat)
     except VoicelabError as error:
         return TakeComparison(take, None, "failed", reason=str(error))
+    try:
+        _ = take.audio
+    except StoreError as error:
+        return TakeComparison(take, after, "no original", reason=str(error))
     compared = compare(take, after, tolerance)
     if compared.verdict == "different" and not compared.reason and seed is None and take.request.temperature > 0.0:
         reason = "the run has no seed" if take.seed is None else "the backend takes no seed"
@@ -229,7 +241,7 @@ def _again(take: Take, backend: Backend, tolerance: Tolerance) -> TakeComparison
     return compared
 
 
-def _noticed(run: Manifest, comparisons: Sequence[TakeComparison], backend: Backend) -> Iterable[str]:
+def _notes(run: Manifest, comparisons: Sequence[TakeComparison], backend: Backend) -> Iterable[str]:
     now = backend.capabilities
     others = sorted({take.backend for take in run.takes if take.fingerprint != now.fingerprint})
     if others:
