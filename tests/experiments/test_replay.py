@@ -195,6 +195,12 @@ def test_a_file_that_is_no_full_record_is_never_the_same(
     assert any(re.search(problem, each) for each in report.problems), report.problems
 
 
+@pytest.mark.parametrize("about", ["pilot", {"name": "pilot"}, {"axes": {"temperature": 3}, "repeats": 2}])
+def test_what_another_writer_says_of_a_sweep_is_no_plan(tmp_path: Path, tones: ToneBackend, about: object) -> None:
+    _sweep(tmp_path / "run.jsonl", tones, about)
+    assert replay(tmp_path / "run.jsonl", tones).problems == ()
+
+
 def test_a_recording_replays_a_run(run: Manifest, tones: ToneBackend, tmp_path: Path) -> None:
     assert replay(run, RecordingBackend(tones, tmp_path / "take")).same
     assert replay(run, ReplayBackend(tmp_path / "take", "at once")).same

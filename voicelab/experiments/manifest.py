@@ -120,22 +120,28 @@ class Manifest:
         missing = () if self.takes else ("The run has no take.",)
         return (*self.notes, *missing, *self._incomplete(), *self._contradictions())
 
+    @property
+    def _planned(self) -> int | None:
+        """How many takes the sweep that began the run makes; None where ``about`` describes no sweep of ours."""
+        match self.about.get("sweep"):
+            case {"axes": dict(axes), "repeats": int(repeats)} if all(isinstance(each, list) for each in axes.values()):
+                return math.prod(map(len, axes.values())) * repeats
+        return None
+
     def _incomplete(self) -> Iterator[str]:
-        sweep = self.about.get("sweep")
-        if isinstance(sweep, Mapping):
-            planned = math.prod(map(len, sweep["axes"].values())) * sweep["repeats"]
-            lines = {(line_of("", labels), take.repeat) for take, labels in zip(self.takes, self.labels, strict=True)}
-            written = len(lines) + len(self.failures)
-            if self.takes and written < planned:
-                yield f"The run has {written} of the {planned} takes that its axes and repeats make."
+        lines = {(line_of("", labels), take.repeat) for take, labels in zip(self.takes, self.labels, strict=True)}
+        written = len(lines) + len(self.failures)
+        if self.takes and self._planned is not None and written < self._planned:
+            yield f"The run has {written} of the {self._planned} takes that its axes and repeats make."
 
     def _contradictions(self) -> Iterator[str]:
-        if "sweep" in self.about:
-            for take, labels in zip(self.takes, self.labels, strict=True):
-                for name, said in labels.items():
-                    actual = _value_of(take, name)
-                    if isinstance(actual, str | int | float) and actual != said:
-                        yield f"Take {take.key[:12]}… is labelled {name} {said!r}, and was made with {actual!r}."
+        if self._planned is None:  # labels of another writer mean what that writer says
+            return
+        for take, labels in zip(self.takes, self.labels, strict=True):
+            for name, said in labels.items():
+                actual = _value_of(take, name)
+                if isinstance(actual, str | int | float) and actual != said:
+                    yield f"Take {take.key[:12]}… is labelled {name} {said!r}, and was made with {actual!r}."
 
     @property
     def cache(self) -> Cache:
