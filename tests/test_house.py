@@ -49,6 +49,7 @@ def test_a_function_of_60_lines_passes_and_one_more_does_not(tmp_path: Path) -> 
         ("import pickle\n", "pickle runs code"),
         ("from joblib import load\n", "joblib runs code"),
         ("import torch\n\ndef f():\n    torch.load('x')\n", "torch.load unpickles"),
+        ("import torch\n\ndef f():\n    torch.load('x', weights_only=True)\n", "torch.load unpickles"),
         ("import torch\n\ntorch.set_num_threads(1)\n", "must not set threads"),
         ("def f(:\n", "not Python"),
         ("def f():\n    found = 1\n    return found\n", "'found' says nothing"),

@@ -1,0 +1,153 @@
+"""Tensors on disk: what is missing, damaged or strange is named, and nothing but plain tensors is ever loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from voicelab.engine.dual.files import INDEX, TensorFiles, digests
+from voicelab.errors import WeightsError
+
+CPU = torch.device("cpu")
+TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.bfloat16), "c": torch.arange(3)}
+
+
+def _single(folder: Path) -> Path:
+    save_file(TENSORS, folder / "model.safetensors")
+    return folder / "model.safetensors"
+
+
+def _sharded(folder: Path) -> Path:
+    places = {"a": "one.safetensors", "b": "two.safetensors", "c": "two.safetensors"}
+    for file in set(places.values()):
+        save_file({name: tensor for name, tensor in TENSORS.items() if places[name] == file}, folder / file)
+    (folder / INDEX).write_text(json.dumps({"weight_map": places}))
+    return folder / INDEX
+
+
+def _pth(folder: Path) -> Path:
+    torch.save(TENSORS, folder / "model.pth")
+    return folder / "model.pth"
+
+
+def _state_dict(folder: Path) -> Path:
+    torch.save({"state_dict": TENSORS}, folder / "model.pth")
+    return folder / "model.pth"
+
+
+@pytest.mark.parametrize("write", [_single, _sharded, _pth, _state_dict])
+def test_every_layout_holds_the_same(write: Callable[[Path], Path], tmp_path: Path) -> None:
+    files = TensorFiles.open(write(tmp_path))
+    files.check({name: tuple(tensor.shape) for name, tensor in TENSORS.items()})
+    for name, tensor in TENSORS.items():
+        assert torch.equal(files.read(name, CPU), tensor)
+        assert files.read(name, CPU).dtype == tensor.dtype
+    assert files.read("b", CPU, torch.float32).dtype == torch.float32
+
+
+def test_renaming_leaves_out_and_refuses_two_of_one_name(tmp_path: Path) -> None:
+    files = TensorFiles.open(_single(tmp_path))
+    renamed = files.renamed(lambda name: None if name == "c" else f"x.{name}")
+    assert sorted(renamed.entries) == ["x.a", "x.b"]
+    assert torch.equal(renamed.read("x.a", CPU), TENSORS["a"])
+    with pytest.raises(WeightsError, match="are both x"):
+        files.renamed(lambda _: "x")
+
+
+@pytest.mark.parametrize(
+    ("shapes", "what"),
+    [
+        ({"a": (2, 3), "b": (4,), "c": (3,), "d": (1,)}, "the tensor d is missing"),
+        ({"a": (2, 3), "b": (4,)}, "does not know the tensor c"),
+        ({"a": (3, 2), "b": (4,), "c": (3,)}, r"a has the shape \(2, 3\), not \(3, 2\)"),
+    ],
+)
+def test_what_is_not_as_it_should_be_is_named(shapes: dict[str, tuple[int, ...]], what: str, tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=what):
+        TensorFiles.open(_single(tmp_path)).check(shapes)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_numbers_that_are_not_finite_are_named(bad: float, dtype: torch.dtype, tmp_path: Path) -> None:
+    tensor = torch.zeros(3, 5, dtype=dtype)
+    tensor[1, 2] = bad
+    save_file({"fine": torch.zeros(2), "spoilt": tensor}, tmp_path / "m.safetensors")
+    files = TensorFiles.open(tmp_path / "m.safetensors")
+    files.read("fine", CPU)
+    with pytest.raises(WeightsError, match=r"m\.safetensors: the tensor spoilt: .*not finite"):
+        files.read("spoilt", CPU)
+
+
+def test_a_truncated_file_names_the_tensor(tmp_path: Path) -> None:
+    path = _single(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    with pytest.raises(WeightsError, match=r"the tensor \w: the file is cut off"):
+        TensorFiles.open(path)
+    for length in (0, 5, 20):
+        path.write_bytes(whole[:length])
+        with pytest.raises(WeightsError, match="cut off in its header"):
+            TensorFiles.open(path)
+    torn = _pth(tmp_path)
+    torn.write_bytes(torn.read_bytes()[:-50])
+    with pytest.raises(WeightsError, match=r"model\.pth: the file is cut off"):
+        TensorFiles.open(torn)
+
+
+def _rewrite(places: dict[str, str]) -> Callable[[Path], object]:
+    return lambda index: index.write_text(json.dumps({"weight_map": places}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what"),
+    [
+        (_rewrite({"a": "one.safetensors", "b": "two.safetensors"}), "c of two.safetensors is not in the index"),
+        (_rewrite({"a": "one.safetensors", "d": "two.safetensors"}), "the tensor d is missing in two"),
+        (_rewrite({"a": "../one.safetensors"}), "no file beside it"),
+        (_rewrite({"a": "three.safetensors"}), "cannot be read"),
+        (lambda index: index.write_text("{}"), "damaged"),
+    ],
+)
+def test_an_index_that_does_not_fit_its_files(spoil: Callable[[Path], object], what: str, tmp_path: Path) -> None:
+    index = _sharded(tmp_path)
+    spoil(index)
+    with pytest.raises(WeightsError, match=what):
+        TensorFiles.open(index)
+
+
+class Planted:
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[str]]:
+        return Path("planted").touch, ()  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("stored", [{"a": Planted()}, {"a": 3}, [TENSORS["a"]], TENSORS["a"]])
+def test_only_named_tensors_are_loaded(stored: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save(stored, tmp_path / "model.pth")
+    with pytest.raises(WeightsError, match=r"model\.pth"):
+        TensorFiles.open(tmp_path / "model.pth")
+    assert not (tmp_path / "planted").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux lists what is mapped")
+def test_a_pth_is_mapped_not_read(tmp_path: Path) -> None:
+    tensor: Tensor = TensorFiles.open(_pth(tmp_path)).read("a", CPU)
+    mapped = Path("/proc/self/maps").read_text(encoding="utf-8")
+    assert str(tmp_path / "model.pth") in mapped
+    assert tensor.sum() == 15
+
+
+def test_digests_are_of_the_content(tmp_path: Path) -> None:
+    for name, content in (("x", b"1"), ("y", b"1"), ("z", b"2")):
+        (tmp_path / name).write_bytes(content)
+    one, same, other = digests([tmp_path / name for name in "xyz"])
+    assert one == same != other
+    with pytest.raises(WeightsError, match="cannot be read"):
+        digests([tmp_path / "none"])
