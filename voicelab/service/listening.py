@@ -63,7 +63,7 @@ def listening_app(ballot: Ballot, static: Path) -> Starlette:
 
     async def join(request: Request) -> Response:
         body = await _body(request)
-        return json_response(await run_in_threadpool(session.join, body.get("name")))
+        return json_response(await run_in_threadpool(session.join, body.get("name"), body.get("session", "")))
 
     async def trial(request: Request) -> Response:
         return json_response({"trial": await run_in_threadpool(session.trial, request.path_params["listener"])})

@@ -92,28 +92,39 @@ def test_a_listener_hears_each_pair_either_way_round(systems: str) -> None:
         assert len(first) == 2 * len(test.pairs)
 
 
-def test_mos_has_each_system_at_each_place_equally_often() -> None:
-    test = listening_test("MOS", "abc", items=3)
-    rounds = Counter(
-        (place // 3, trial.slots["A"].system, trial.item)
-        for listener in range(3)
-        for place, trial in enumerate(test.trials(listener))
-    )
-    assert set(rounds.values()) == {1}
+@pytest.mark.parametrize(("systems", "items"), [("abcd", 5), ("abc", 4), ("abcde", 2), ("ab", 3)])
+def test_systems_of_mos_follow_each_other_equally_often(systems: str, items: int) -> None:
+    test = listening_test("MOS", systems, items=items)
+    size = len(systems)
+    places, pairs = Counter[tuple[int, str]](), Counter[tuple[str, str]]()
+    for listener in range(2 * size):
+        order = [trial.slots["A"].system for trial in test.trials(listener)]
+        assert Counter(trial.item for trial in test.trials(listener)) == Counter(dict.fromkeys(test.items, size))
+        for block in zip(*[iter(order)] * size, strict=True):
+            assert sorted(block) == sorted(systems)
+            places.update(enumerate(block))
+            pairs.update(itertools.pairwise(block))
+    assert set(places.values()) == {2 * items}
+    assert len(pairs) == size * (size - 1)
+    if items > 2:  # of two, the rows that a listener hears are chosen so that no sentence comes twice in a row
+        assert set(pairs.values()) == {2 * items}
 
 
 def test_mos_never_says_a_sentence_twice_in_a_row() -> None:
-    test = listening_test("MOS", "abcd", items=4)
-    for listener in range(20):
-        items = [trial.item for trial in test.trials(listener)]
-        assert all(one != two for one, two in itertools.pairwise(items))
+    for systems, count in (("abcd", 4), ("abcd", 2), ("abc", 2), ("abcde", 3)):
+        test = listening_test("MOS", systems, items=count)
+        for listener in range(20):
+            items = [trial.item for trial in test.trials(listener)]
+            assert all(one != two for one, two in itertools.pairwise(items))
 
 
 def test_x_is_either_equally_often_and_its_id_does_not_tell() -> None:
     test = listening_test("ABX", items=40)
-    trials = [trial for listener in range(10) for trial in test.trials(listener)]
-    right = Counter(trial.answer for trial in trials)
-    assert abs(right["A"] - right["B"]) < 5 * np.sqrt(len(trials)) / 2
+    for listener in range(10):
+        trials = test.trials(listener)
+        right = Counter((trial.answer, trial.slots["A"].system) for trial in trials)
+        assert set(right.values()) == {10}
+    assert len({tuple(trial.answer for trial in test.trials(listener)) for listener in range(10)}) == 10
     for trial in trials:
         assert len({slot.id for slot in trial.slots.values()}) == 3
         assert trial.slots["X"].clip is trial.slots[str(trial.answer)].clip

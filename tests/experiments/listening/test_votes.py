@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import sqlite3
 import subprocess
 import sys
+import wave
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -11,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tests.experiments.listening.test_design import listening_test
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError
 from voicelab.experiments.listening.design import ANCHORS, KINDS, REFERENCE, SCALES, Kind, ListeningTest, Trial
 from voicelab.experiments.listening.results import analyse
-from voicelab.experiments.listening.votes import Ballot
+from voicelab.experiments.listening.votes import _TABLES, Ballot, Session
 from voicelab.experiments.statistics import binomial, wilcoxon
 
 Voter = Callable[[Trial], dict[str, Any]]
@@ -111,9 +115,10 @@ def test_a_file_of_another_test_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_whose_letters_stood_for_others_is_refused(tmp_path: Path) -> None:
-    # What earlier versions wrote; of an even number of pairs they asked some the other way round.
-    for systems, refused in (("abcd", True), ("abc", False)):
-        test = listening_test("AB", systems, items=2)
+    # What earlier versions wrote: of an even number of pairs they asked some the other way round, and MOS in other orders.
+    plans: list[tuple[Kind, str, bool]] = [("AB", "abcd", True), ("AB", "abc", False), ("MOS", "ab", True)]
+    for kind, systems, refused in plans:
+        test = listening_test(kind, systems, items=2)
         path = tmp_path / systems
         Ballot(test, path).close()
         earlier = json.dumps({**test.to_record(), "sounds": sorted(test.stimuli)}, sort_keys=True)
@@ -124,6 +129,79 @@ def test_a_file_whose_letters_stood_for_others_is_refused(tmp_path: Path) -> Non
                 Ballot(test, path)
         else:
             Ballot(test, path).close()
+
+
+def test_listeners_of_one_name_are_told_apart_by_their_sessions(tmp_path: Path) -> None:
+    with Ballot(listening_test("MOS", items=1), tmp_path / "votes") as ballot:
+        numbers = [ballot.join("Ada", session) for session in ("one", "two", "one", "")]
+        assert numbers == [0, 1, 0, 2]
+        assert ballot.listeners == ("Ada", "Ada (2)", "Ada (3)")
+        for number in (0, 1):
+            ballot.vote(number, f"{number}-0", {"A": 4})
+        assert ballot.frame()["listener"].tolist() == ["Ada", "Ada (2)"]
+
+
+def test_a_file_from_before_sessions_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "votes"
+    test = listening_test("AB")
+    record = json.dumps({**test.to_record(), "sounds": sorted(test.stimuli)}, sort_keys=True)
+    with closing(sqlite3.connect(path)) as store, store:
+        store.executescript(_TABLES)
+        store.execute("INSERT INTO test VALUES (?)", (record,))
+        store.execute("INSERT INTO listener VALUES (0, 'Ada', '2026-01-01')")
+        store.execute("""INSERT INTO vote VALUES (0, 0, '{"choice": "A"}', 1, 2, '2026-01-01')""")
+        store.execute("PRAGMA user_version=1")
+    with Ballot(test, path) as ballot:
+        assert ballot.join("Ada") == 0
+        assert [vote.answers for vote in ballot.votes()] == [{"choice": "A"}]
+        with pytest.raises(RequestInvalid, match="answered before"):
+            ballot.vote(0, "0-0", {"choice": "B"})
+
+
+def test_two_votes_on_one_thing_are_refused_by_name(tmp_path: Path) -> None:
+    for kind in KINDS:
+        with Ballot(listening_test(kind), tmp_path / kind) as ballot:
+            vote_all(ballot, "Ada")
+            vote_all(ballot, "Ben")
+            frame = ballot.frame()
+            analyse(ballot.test, frame)
+            with pytest.raises(ArgumentError, match=r"Ben voted twice on .* in 's"):
+                analyse(ballot.test, pd.concat([frame, frame[-1:]]))
+
+
+def pcm(data: bytes) -> np.ndarray[Any, np.dtype[np.int16]]:
+    with wave.open(io.BytesIO(data)) as file:
+        return np.frombuffer(file.readframes(file.getnframes()), "<i2")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sizes_and_digests_of_what_is_sent_tell_nothing(tmp_path: Path, kind: Kind) -> None:
+    # The systems differ in length by 0.1 s: once sizes solved ABX, and digests found the hidden reference.
+    test = listening_test(kind, "abc", items=3)
+    with Ballot(test, tmp_path / "votes") as ballot:
+        session = Session(ballot)
+        sent: dict[str, set[int]] = {}
+        digests: list[str] = []
+        for _ in range(2):
+            listener = session.join(f"Eve {len(digests)}")["listener"]
+            for trial in test.trials(listener):
+                ids = [f"{trial.id}-{letter}" for letter in trial.slots]
+                ids += [f"{trial.id}-reference"] * (trial.reference is not None)
+                sounds = [session.sound(name) for name in ids]
+                sent.setdefault(trial.item, set()).update(len(data) for data in sounds)
+                digests += [hashlib.sha256(data).hexdigest() for data in sounds]
+                stimuli = [*trial.slots.values(), *([trial.reference] if trial.reference else [])]
+                for data, stimulus in zip(sounds, stimuli, strict=True):
+                    heard = pcm(data)
+                    plain = stimulus.clip.resample(44_100).samples * 32767
+                    assert np.abs(heard[: plain.size] - plain).max() <= 1.0
+                    assert np.abs(heard[plain.size :]).max(initial=0) <= 1
+        assert all(len(sizes) == 1 for sizes in sent.values())
+        assert len(set(digests)) == len(digests)
+        assert session.sound(ids[0]) == sounds[0]
+        for unknown in ("0-0-Z", "9-0-A", "0-99-A", "0-0", "-1-0-A", "x", None):
+            with pytest.raises(NotFound):
+                session.sound(unknown)
 
 
 def test_several_listeners_at_once(tmp_path: Path) -> None:
@@ -140,7 +218,7 @@ def test_a_vote_that_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
 import os, signal, sys
 from tests.experiments.listening.test_votes import anything, listening_test
 from voicelab.experiments.listening.design import ANCHORS
-from voicelab.experiments.listening.votes import Ballot
+from voicelab.experiments.listening.votes import _TABLES, Ballot, Session
 ballot = Ballot(listening_test("AB"), sys.argv[1])
 number = ballot.join("Ada")
 ballot.vote(number, ballot.next_trial(number).id, {"choice": "B"})

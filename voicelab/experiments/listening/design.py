@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
-from collections.abc import Mapping
+import wave
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -12,6 +14,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from voicelab.audio.clip import Clip
+from voicelab.audio.samples import resample
 from voicelab.errors import ArgumentError
 from voicelab.experiments.metrics.level import loudness, true_peak
 from voicelab.experiments.metrics.metric import Subject, Undefined
@@ -29,6 +32,7 @@ __all__ = [
     "Stimulus",
     "Trial",
     "anchor",
+    "blind_wav",
     "match_loudness",
 ]
 
@@ -56,6 +60,7 @@ _QUESTIONS: Final[Mapping[Kind, str]] = MappingProxyType(
 _MOST_IN_A_TRIAL: Final = 12
 _LETTERS: Final = "ABCDEFGHIJKL"
 _SPOILED_MOS: Final = 2
+_TRIES: Final = 50
 
 TARGET_LUFS: Final = -23.0
 """Loudness that clips are brought to where their peaks allow: EBU R 128's."""
@@ -192,7 +197,9 @@ class ListeningTest:
 
         Orders are drawn for each listener; which of a pair comes first alternates over listeners, items and pairs:
         every two listeners in a row are balanced, and a listener hears each pair either way round, as often as the
-        number of items allows. The systems of MOS follow a Latin square over listeners.
+        number of items allows. X is A for one half of a listener's trials of ABX, of those that begin with a pair's
+        first system and of the others alike. The systems of MOS come in blocks, each of them once in a block, by the
+        rows of a Williams square (E. J. Williams, 1949), so that over listeners each follows each other equally often.
         Raises ArgumentError when ``listener`` is no whole number from 0.
         """
         if type(listener) is not int or listener < 0:
@@ -228,24 +235,41 @@ class ListeningTest:
             # Listeners 0 and 1 hear a pair the two ways round, and so does a listener in two items in a row.
             first, second = pair if (listener + row + place + self.seed) % 2 == 0 else pair[::-1]
             slots = {"A": self._stimuli[item, first], "B": self._stimuli[item, second]}
-            if self.kind == "ABX":
-                slots["X"] = self._again(slots["AB"[int(draw.integers(2))]])
             trials.append(Trial("", self.kind, item, slots))
-        return trials
+        return self._with_x(trials, draw) if self.kind == "ABX" else trials
+
+    def _with_x(self, trials: Sequence[Trial], draw: np.random.Generator) -> list[Trial]:
+        """Add X to ABX: each letter as often as the other, of the pairs that are one way round and of the others."""
+        places = self.systems.index
+        given = [place for place, trial in enumerate(trials) if _in_order(trial, places)]
+        turned = [place for place in range(len(trials)) if place not in given]
+        # An odd one out in both is A in one of them and B in the other.
+        odd = "AB"[int(draw.integers(2))]
+        complete = list(trials)
+        for group, last in ((given, odd), (turned, "B" if odd == "A" else "A")):
+            letters = ["A", "B"] * (len(group) // 2) + [last] * (len(group) % 2)
+            for place, letter in zip(group, draw.permutation(letters), strict=True):
+                slots = trials[place].slots
+                complete[place] = replace(trials[place], slots={**slots, "X": self._again(slots[str(letter)])})
+        return complete
 
     def _single(self, listener: int, draw: np.random.Generator) -> list[Trial]:
-        systems = self.systems
-        rows = []
-        for place, item in enumerate(self.items):
-            shift = (listener + place) % len(systems)
-            rows.append([(item, systems[(step + shift) % len(systems)]) for step in range(len(systems))])
-        # A round has every item once: the same sentence never comes twice in a row, as P.800 demands.
-        sequence: list[tuple[str, str]] = []
-        for step in range(len(systems)):
-            order = draw.permutation(len(rows))
-            if sequence and len(rows) > 1 and rows[order[0]][0][0] == sequence[-1][0]:
-                order = np.roll(order, 1)
-            sequence += [rows[place][step] for place in order]
+        """MOS: a block of all systems for each item there is; which sentences stand in it is drawn."""
+        square = _williams(len(self.systems))
+        names = list(self.items)
+        rows: list[int] = []
+        drawn: list[int] | None = None
+        # Of few sentences, some rows after one another would say a sentence twice in a row: then others follow.
+        for stride, _ in itertools.product(range(1, len(square) + 1), range(_TRIES)):
+            rows = [
+                system for block in range(len(names)) for system in square[(listener + block * stride) % len(square)]
+            ]
+            drawn = _sentences(rows, len(names), draw)
+            if drawn is not None:
+                break
+        if drawn is None:  # one sentence
+            drawn = [place // len(self.systems) for place in range(len(rows))]
+        sequence = [(names[item], self.systems[system]) for item, system in zip(drawn, rows, strict=True)]
         return [Trial("", "MOS", item, {"A": self._stimuli[item, system]}) for item, system in sequence]
 
     def _mushra(self, draw: np.random.Generator) -> list[Trial]:
@@ -316,6 +340,52 @@ class ListeningTest:
         for name, value in (("checks", self.checks), ("seed", self.seed)):
             if type(value) is not int or value < 0:
                 raise ArgumentError.of(name, "Input should be a whole number from 0")
+
+
+def _in_order(trial: Trial, place: Callable[[str], int]) -> bool:
+    return place(trial.slots["A"].system) < place(trial.slots["B"].system)
+
+
+def _williams(count: int) -> list[list[int]]:
+    """Return orders of ``count`` systems, in which each follows each other equally often: twice as many where it is odd."""
+    zigzag = [(place + 1) // 2 if place % 2 else (count - place // 2) % count for place in range(count)]
+    rows = [[(system + shift) % count for system in zigzag] for shift in range(count)]
+    return rows if count % 2 == 0 or count == 1 else [*rows, *(row[::-1] for row in rows)]
+
+
+def _sentences(systems: Sequence[int], count: int, draw: np.random.Generator) -> list[int] | None:
+    """Return which of ``count`` sentences each system says in turn: each of them once, no sentence twice in a row.
+
+    None when this draw ends where only the last sentence is left.
+    """
+    left = {system: set(range(count)) for system in systems}
+    said = [-1]
+    for system in systems:
+        choice = sorted(left[system] - {said[-1]})
+        if not choice:
+            return None
+        said.append(choice[int(draw.integers(len(choice)))])
+        left[system].remove(said[-1])
+    return said[1:]
+
+
+def blind_wav(clip: Clip, id: str, rate: int, length: int) -> bytes:
+    """Return a 16-bit WAV file of ``length`` samples: silence to the end, and noise of half a bit that the id decides.
+
+    So neither the size nor a digest of the file says which sounds are the same.
+    """
+    sound = np.zeros(length)
+    samples = resample(clip.samples, clip.rate, rate)
+    sound[: min(samples.size, length)] = samples[:length]
+    noise = np.random.default_rng(list(id.encode())).uniform(-0.5, 0.5, length)
+    file = io.BytesIO()
+    # By the standard library: rates that the service's formats have not are welcome here.
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(rate)
+        writer.writeframes(np.clip(np.round(sound * 32767 + noise), -32768, 32767).astype("<i2").tobytes())
+    return file.getvalue()
 
 
 def _anchors(item: str, reference: Clip) -> dict[str, Clip]:

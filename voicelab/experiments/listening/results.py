@@ -118,6 +118,7 @@ def analyse(test: ListeningTest, votes: Ballot | pd.DataFrame, *, confidence: fl
         raise ArgumentError.of("votes", "there are no votes yet")
     # A table that was read from a file may have numbers for names.
     frame = frame.assign(listener=frame["listener"].map(str))
+    _refuse_double_votes(frame[~frame["check"].astype(bool)])
     excluded = _inattentive(frame)
     frame = frame[~frame["listener"].isin(list(excluded)) & ~frame["check"]]
     work = _Work(test, confidence)
@@ -153,6 +154,19 @@ def analyse(test: ListeningTest, votes: Ballot | pd.DataFrame, *, confidence: fl
 def _corrected(tests: Mapping[tuple[str, str], Test]) -> dict[tuple[str, str], float]:
     corrected = holm([test.p for test in tests.values()])
     return {pair: float(p) for pair, p in zip(tests, corrected, strict=True)}
+
+
+def _refuse_double_votes(frame: pd.DataFrame) -> None:
+    """Raise ArgumentError, which names listener and question, where one voted twice on one thing."""
+    names = [name for name in ("system", "against", "chosen", "other") if name in frame]
+    asked = zip(frame["listener"], frame["item"], *(frame[name] for name in names), strict=True)
+    cells = set[tuple[str, str, frozenset[str]]]()
+    for listener, item, *systems in asked:
+        cell = (listener, item, frozenset(str(system) for system in systems))
+        if cell in cells:
+            what = " against ".join(sorted(cell[2]))
+            raise ArgumentError.of("votes", f"{listener} voted twice on {what} in {item!r}; each vote counts once")
+        cells.add(cell)
 
 
 def _inattentive(frame: pd.DataFrame) -> dict[str, str]:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from voicelab.errors import NotFound, RequestInvalid, StoreError
-from voicelab.experiments.listening.design import SCALES, ListeningTest, Trial
+from voicelab.experiments.listening.design import SCALES, ListeningTest, Trial, blind_wav
 from voicelab.storage import Database
 
 if TYPE_CHECKING:
@@ -34,6 +34,29 @@ CREATE TABLE vote (
     PRIMARY KEY (listener, place)
 );
 """
+# A listener is a session: of a browser, or where nobody names one, of everybody with that name.
+_SESSIONS: Final = """
+CREATE TABLE person (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL, since TEXT NOT NULL, session TEXT NOT NULL, UNIQUE (name, session)
+);
+INSERT INTO person SELECT number, name, since, '' FROM listener;
+CREATE TABLE answer (
+    listener INTEGER NOT NULL REFERENCES person (number),
+    place INTEGER NOT NULL,
+    answers TEXT NOT NULL,
+    seconds REAL NOT NULL,
+    plays INTEGER NOT NULL,
+    since TEXT NOT NULL,
+    PRIMARY KEY (listener, place)
+);
+INSERT INTO answer SELECT * FROM vote;
+DROP TABLE vote;
+DROP TABLE listener;
+ALTER TABLE person RENAME TO listener;
+ALTER TABLE answer RENAME TO vote;
+"""
+_RATE: Final = 44_100
+_OPEN: Final = "reference"
 _MOST: Final = 2**31
 """Above every count that occurs, and small enough for an integer of SQLite."""
 
@@ -67,35 +90,42 @@ class Ballot:
     def __init__(self, test: ListeningTest, path: str | Path) -> None:
         self.test = test
         self.path = Path(path)
-        self._database = Database(self.path, "file of votes", (_TABLES,), busy_s=10.0, private=False)
+        self._database = Database(self.path, "file of votes", (_TABLES, _SESSIONS), busy_s=10.0, private=False)
         try:
             self._begin()
         except BaseException:
             self._database.close()
             raise
 
-    def join(self, name: str) -> int:
-        """Return the number of the listener of this name; a new one gets the next.
+    def join(self, name: str, session: str = "") -> int:
+        """Return the number of the listener of this name in this session; a new one gets the next.
 
-        Raises RequestInvalid when the name is blank or longer than 100 characters.
+        Two of one name are told apart by their sessions: each browser has its own. Without one, a name is a listener.
+        Raises RequestInvalid when the name is blank, or when either is longer than 100 characters.
         """
         name = name.strip()
         if not 0 < len(name) <= 100:
             raise RequestInvalid.of("listener", "a listener needs a name of at most 100 characters")
-        if any("\ud800" <= character <= "\udfff" for character in name):
+        if len(session) > 100:
+            raise RequestInvalid.of("session", "Input should have at most 100 characters", type="string_too_long")
+        if any("\ud800" <= character <= "\udfff" for character in name + session):
             raise RequestInvalid.of("listener", "a name needs whole characters, and here is half of one")
         with self._database.writing() as store:
-            row = store.execute("SELECT number FROM listener WHERE name = ?", (name,)).fetchone()
+            query = "SELECT number FROM listener WHERE name = ? AND session = ?"
+            row = store.execute(query, (name, session)).fetchone()
             if row is not None:
                 return int(row[0])
             number = int(store.execute("SELECT COUNT(*) FROM listener").fetchone()[0])
-            store.execute("INSERT INTO listener VALUES (?, ?, ?)", (number, name, _now()))
+            store.execute("INSERT INTO listener VALUES (?, ?, ?, ?)", (number, name, _now(), session))
             return number
 
     @property
     def listeners(self) -> tuple[str, ...]:
-        """Who has joined, in order."""
-        return tuple(name for (name,) in self._read("SELECT name FROM listener ORDER BY number"))
+        """Who has joined, in order; the second of a name has a number behind it."""
+        names: list[str] = []
+        for number, name in self._read("SELECT number, name FROM listener ORDER BY number"):
+            names.append(name if name not in names else f"{name} ({number + 1})")
+        return tuple(names)
 
     def next_trial(self, listener: int) -> Trial | None:
         """Return what the listener is asked next; None when all is answered. Raises NotFound for an unknown number."""
@@ -128,15 +158,13 @@ class Ballot:
 
     def votes(self) -> tuple[Vote, ...]:
         """Return all votes, listener by listener, in the order in which they were asked."""
-        query = """
-            SELECT number, name, place, answers, seconds, plays FROM vote JOIN listener ON listener = number
-            ORDER BY number, place
-        """
+        names = self.listeners
         trials: dict[int, tuple[Trial, ...]] = {}
         votes = []
-        for number, name, place, answers, seconds, plays in self._read(query):
+        query = "SELECT listener, place, answers, seconds, plays FROM vote ORDER BY listener, place"
+        for number, place, answers, seconds, plays in self._read(query):
             own = trials.setdefault(number, self.test.trials(number))
-            votes.append(Vote(name, own[place], json.loads(answers), seconds, plays))
+            votes.append(Vote(names[number], own[place], json.loads(answers), seconds, plays))
         return tuple(votes)
 
     def frame(self) -> pd.DataFrame:
@@ -164,16 +192,18 @@ class Ballot:
     def _begin(self) -> None:
         design = {**self.test.to_record(), "sounds": sorted(self.test.stimuli)}
         older = record = json.dumps(design, sort_keys=True)
-        if self.test.kind in {"AB", "ABX", "CMOS"} and len(self.test.pairs) % 2 == 0:
-            # Which of such a pair comes first was once decided otherwise, and a vote is kept by its letter alone.
+        # What is asked where, and under which letter, was once decided otherwise: a vote is kept by these alone.
+        if self.test.kind in {"ABX", "MOS"}:
+            record = json.dumps({**design, "order": 3}, sort_keys=True)
+        elif self.test.kind in {"AB", "CMOS"} and len(self.test.pairs) % 2 == 0:
             record = json.dumps({**design, "order": 2}, sort_keys=True)
         with self._database.writing() as store:
             row = store.execute("SELECT record FROM test").fetchone()
             if row is None:
                 store.execute("INSERT INTO test VALUES (?)", (record,))
             elif row[0] != record:
-                if row[0] == older:
-                    message = "was begun by an older voicelab, which had other sounds under A and B: count it with that"
+                if row[0] in {older, json.dumps({**design, "order": 2}, sort_keys=True)}:
+                    message = "was begun by an older voicelab, which had another order: count it with that"
                     raise StoreError(f"{self.path} {message}, or begin anew in another file")
                 raise StoreError(f"{self.path} holds the votes of another test; give each its own file")
 
@@ -252,13 +282,17 @@ class Session:
 
     def __init__(self, ballot: Ballot) -> None:
         self.ballot = ballot
-        self._stimuli = ballot.test.stimuli
+        self._seconds: dict[str, float] = {}
+        for sound in ballot.test.sounds:
+            self._seconds[sound.item] = max(sound.clip.duration, self._seconds.get(sound.item, 0.0))
 
-    def join(self, name: object) -> dict[str, Any]:
+    def join(self, name: object, session: object = "") -> dict[str, Any]:
         """Return ``{"listener": number}``. Raises RequestInvalid for a name that is none."""
         if not isinstance(name, str):
             raise RequestInvalid.of("name", "a listener needs a name", type="string_type")
-        return {"listener": self.ballot.join(name)}
+        if not isinstance(session, str):
+            raise RequestInvalid.of("session", "Input should be a string", type="string_type")
+        return {"listener": self.ballot.join(name, session)}
 
     def trial(self, listener: object) -> dict[str, Any] | None:
         """Return what the listener is asked next, None at the end. Raises NotFound for an unknown number."""
@@ -272,19 +306,28 @@ class Session:
             "question": self.ballot.test.question,
             "place": place,
             "total": len(self.ballot.test.trials(_number(listener))),
-            "letters": [{"letter": letter, "sound": sound.id} for letter, sound in trial.slots.items()],
-            "reference": trial.reference.id if trial.reference is not None else None,
+            "letters": [{"letter": letter, "sound": f"{trial.id}-{letter}"} for letter in trial.slots],
+            "reference": f"{trial.id}-{_OPEN}" if trial.reference is not None else None,
             "scale": SCALES.get(trial.kind),
         }
 
     def sound(self, id: object) -> bytes:
-        """Return a sound as a WAV file, by its blind id. Raises NotFound for any other."""
-        stimulus = self._stimuli.get(id) if isinstance(id, str) else None
-        if stimulus is None:
-            raise NotFound("there is no such sound")
-        clip = stimulus.clip
-        # A browser's decoder takes any rate; the file formats of the service only some.
-        return clip.to_bytes("wav") if clip.rate == 44_100 else clip.resample(44_100).to_bytes("wav")
+        """Return a sound of a trial as a WAV file: all of one item have one length, and no two the same bytes.
+
+        Its id says in which place it stands, not what it is. Raises NotFound for any other.
+        """
+        listener, _, rest = id.partition("-") if isinstance(id, str) else ("", "", "")
+        place, _, letter = rest.partition("-")
+        test = self.ballot.test
+        if listener.isdecimal() and place.isdecimal() and int(listener) < len(self.ballot.listeners):
+            trials = test.trials(int(listener))
+            trial = trials[int(place)] if int(place) < len(trials) else None
+            stimulus = trial and (trial.reference if letter == _OPEN else trial.slots.get(letter))
+            if stimulus:
+                # A browser's decoder takes any rate; the file formats of the service only some.
+                length = math.ceil(self._seconds[stimulus.item] * _RATE)
+                return blind_wav(stimulus.clip, f"{test.seed} {test.name} {id}", _RATE, length)
+        raise NotFound("there is no such sound")
 
     def vote(self, listener: object, body: Mapping[str, Any]) -> dict[str, Any]:
         """Keep an answer: ``{"trial": …, "answers": {…}, "seconds": …, "plays": …}``.

@@ -1,19 +1,22 @@
 """To webMUSHRA and back: its configuration with padded, resampled files, and its results as votes.
 
 The formats are those of webMUSHRA 1.4 (doc/experimenter.md and service/write.php of its repository): YAML pages of
-type mushra, paired_comparison (which is ABX: the reference is X) and likert_single_stimulus; CSV with a header. It
-demands that all files of a page have one rate and one length, so clips are resampled and padded with silence. Its own
-parser (yaml.js) reads a list within a list as text unless its dash stands alone on a line, so the YAML is written here.
+type mushra, paired_comparison (which is ABX: the reference is X) and likert_single_stimulus; CSV with a header. AB and
+CMOS, for which it has no page of their own, are likert_single_stimulus too: one sound with both, half a second apart, as
+in the procedure of ITU-T P.800 annex E. It demands that all files of a page have one rate and one length, so clips are
+resampled and padded with silence. Its own parser (yaml.js) reads a list within a list as text unless its dash stands
+alone on a line, so the YAML is written here.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
+import itertools
 import json
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +24,7 @@ import numpy as np
 
 from voicelab.audio.clip import Clip
 from voicelab.errors import ArgumentError, StoreError
-from voicelab.experiments.listening.design import ANCHORS, REFERENCE, Kind, ListeningTest
+from voicelab.experiments.listening.design import ANCHORS, REFERENCE, Kind, ListeningTest, blind_wav
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,8 +35,19 @@ _TYPES: Final[Mapping[Kind, str]] = {
     "MUSHRA": "mushra",
     "ABX": "paired_comparison",
     "MOS": "likert_single_stimulus",
+    "AB": "likert_single_stimulus",
+    "CMOS": "likert_single_stimulus",
 }
-_ACR: Final = ("Bad", "Poor", "Fair", "Good", "Excellent")
+# What is asked of one sound: the values that its results have, and what a listener reads.
+_POINTS: Final[Mapping[Kind, Mapping[str, str]]] = {
+    "MOS": {"1": "Bad", "2": "Poor", "3": "Fair", "4": "Good", "5": "Excellent"},
+    "AB": {"A": "The first", "B": "The second"},
+    "CMOS": {
+        "-3": "Much worse", "-2": "Worse", "-1": "Slightly worse", "0": "About the same",
+        "1": "Slightly better", "2": "Better", "3": "Much better",
+    },
+}  # fmt: skip
+_GAP_S: Final = 0.5
 _BETWEEN: Final = " vs "
 # Longer sounds are refused by a page of type mushra unless it is told not to be strict.
 _LONGEST_S: Final = 12.0
@@ -46,15 +60,11 @@ _LOOSE: Final = re.compile(r"""^(\s*(?:- +)?\w+:) +([^\s'"|>&*!\[{#].*: .*)$""",
 def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_000, root: str = "") -> Path:
     """Write the test as webMUSHRA's files: ``<name>.yaml`` and a folder of WAV files; return the YAML's path.
 
-    ``root`` is where the files will be below webMUSHRA's own folder, such as ``"configs/resources/mytest"``; their names
-    say nothing about the systems. The pages are in random order, drawn there; X of ABX, which it calls the reference, is
-    each of a pair's two systems in turn. Raises ArgumentError for AB and CMOS, which webMUSHRA has not, and
-    StoreError when the disk fails.
+    ``root`` is where the files will be below webMUSHRA's own folder, such as ``"configs/resources/mytest"``; neither their
+    names nor their sizes nor their digests say anything about the systems. The configuration does, which its pages load: who
+    looks there can tell. The pages are in random order, drawn there; X of ABX, which it calls the reference, is each of a
+    pair's two systems in turn, and so is what comes first in AB and CMOS. Raises StoreError when the disk fails.
     """
-    kind = _TYPES.get(test.kind)
-    if kind is None:
-        message = f"webMUSHRA has no {test.kind} test; it has {', '.join(_TYPES)}"
-        raise ArgumentError.of("kind", message)
     folder = Path(folder)
     name = _file_name(test.name)
     sounds = _Sounds(folder / f"{name}-audio", f"{root.rstrip('/')}/{name}-audio".lstrip("/"), rate, test.seed)
@@ -64,9 +74,7 @@ def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_
             by_item[stimulus.item][stimulus.system] = stimulus.clip
     try:
         sounds.folder.mkdir(parents=True, exist_ok=True)
-        pages = [
-            page for place, item in enumerate(by_item) for page in _pages(test, kind, place, by_item[item], sounds)
-        ]
+        pages = [page for place, item in enumerate(by_item) for page in _pages(test, place, by_item[item], sounds)]
         config = {
             "testname": test.name,
             "testId": name,
@@ -127,7 +135,7 @@ def import_webmushra(path: str | Path, root: str | Path, **options: Any) -> List
                     str(point["value"] if isinstance(point, Mapping) else "several scales")
                     for point in page["response"]
                 ]
-            ) != [*"12345"]:
+            ) != list(_POINTS["MOS"]):
                 message = f"page {item!r} asks for {', '.join(points)}; a MOS is of 1, 2, 3, 4, 5"
                 raise ArgumentError.of("pages", message)
         except (KeyError, AttributeError, TypeError) as error:
@@ -160,10 +168,10 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
         "MUSHRA": _mushra_row,
         "ABX": _abx_row,
         "MOS": _mos_row,
+        "AB": _pair_row,
+        "CMOS": _pair_row,
     }
-    reader = readers.get(test.kind)
-    if reader is None:
-        raise ArgumentError.of("kind", f"webMUSHRA has no {test.kind} test")
+    reader = readers[test.kind]
     names, votes = {_file_name(test.name), test.name}, []
     others = {str(row.get("session_test_id")) for row in rows} - names
     if rows and len(others) == len({row.get("session_test_id") for row in rows}):
@@ -229,6 +237,21 @@ def _mos_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
     return {**_common(test, row, "rating_time", row["trial_id"]), "system": system, "rating": rating}
 
 
+def _pair_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
+    """One sound of two systems, AB and CMOS; the id of its page says which comes first."""
+    rounds = itertools.chain.from_iterable((pair, pair[::-1]) for pair in test.pairs)
+    pages = {_page_of(item, pair): (item, *pair) for pair in rounds for item in test.items}
+    item, first, second = pages[row["trial_id"]]
+    answer = row["stimuli_rating"]
+    if answer not in _POINTS[test.kind]:
+        raise ArgumentError.of("rating", f"{answer!r} is none of {', '.join(_POINTS[test.kind])}")
+    common = _common(test, row, "rating_time", item)
+    if test.kind == "CMOS":
+        return {**common, "system": second, "against": first, "rating": float(answer)}
+    chosen, other = (first, second) if answer == "A" else (second, first)
+    return {**common, "chosen": chosen, "other": other, "first": answer == "A"}
+
+
 def _common(test: ListeningTest, row: Mapping[str, str], time: str, item: str) -> dict[str, Any]:
     if item not in test.items:
         raise ArgumentError.of("trial_id", f"there is no item {item!r}")
@@ -287,37 +310,40 @@ class _Sounds:
 
     def write(self, item: str, clips: Mapping[str, Clip]) -> dict[str, str]:
         """Return where each clip is, as webMUSHRA will find it."""
-        resampled = {name: clip.resample(self._rate) for name, clip in clips.items()}
-        longest = max(len(clip) for clip in resampled.values())
+        length = math.ceil(max(clip.duration for clip in clips.values()) * self._rate)
         files = {}
-        for name, clip in resampled.items():
-            padded = replace(clip, samples=np.pad(clip.samples, (0, longest - len(clip))))
-            digest = hashlib.sha256(f"{self._seed}\0{item}\0{name}".encode()).hexdigest()
-            file = f"{digest[:16]}.wav"
-            # Written by the standard library: rates that the service's formats have not are welcome here.
-            _write_wav(self.folder / file, padded)
-            files[name] = f"{self._place}/{file}"
+        for name, clip in clips.items():
+            digest = hashlib.sha256(f"{self._seed}\0{item}\0{name}".encode()).hexdigest()[:16]
+            (self.folder / f"{digest}.wav").write_bytes(blind_wav(clip, digest, self._rate, length))
+            files[name] = f"{self._place}/{digest}.wav"
         return files
 
+    def write_pairs(self, item: str, pairs: Sequence[tuple[str, str]], clips: Mapping[str, Clip]) -> dict[str, str]:
+        """Return where the two of each pair are as one sound, half a second apart."""
+        both = {}
+        for first, second in pairs:
+            gap = np.zeros(round(_GAP_S * self._rate), np.float32)
+            sounds = [clips[name].resample(self._rate).samples for name in (first, second)]
+            both[_page_of(item, (first, second))] = Clip(np.concatenate((sounds[0], gap, sounds[1])), self._rate)
+        return self.write(item, both)
 
-def _write_wav(path: Path, clip: Clip) -> None:
-    import wave
 
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(clip.rate)
-        file.writeframes(np.round(clip.samples * 32767).astype("<i2").tobytes())
-
-
-def _pages(
-    test: ListeningTest, kind: str, place: int, clips: Mapping[str, Clip], sounds: _Sounds
-) -> Iterable[dict[str, Any]]:
+def _pages(test: ListeningTest, place: int, clips: Mapping[str, Clip], sounds: _Sounds) -> Iterable[dict[str, Any]]:
     """Yield the pages of the item at ``place``."""
-    item = list(test.items)[place]
-    files = sounds.write(item, clips)
+    item, kind = list(test.items)[place], _TYPES[test.kind]
     page: dict[str, Any] = {"type": kind, "id": item, "name": test.name, "content": test.question}
     page |= {"showWaveform": True, "enableLooping": True}
+    # Which is X, or comes first, alternates over items and pairs.
+    turned = [pair if (place + row + test.seed) % 2 == 0 else pair[::-1] for row, pair in enumerate(test.pairs)]
+    if test.kind in {"AB", "CMOS"}:
+        points = [{"value": value, "label": label} for value, label in _POINTS[test.kind].items()]
+        # A picture of both would show which is the longer one, and all of it is to be heard.
+        page["content"] = f"{test.question} You hear the two one after the other."
+        page |= {"showWaveform": False, "mustRate": True, "mustPlayback": "ended", "response": points}
+        for name, file in sounds.write_pairs(item, turned, clips).items():
+            yield {**page, "id": name, "stimuli": {"both": file}}
+        return
+    files = sounds.write(item, clips)
     if kind == "mushra":
         if max(clip.duration for clip in clips.values()) > _LONGEST_S:
             page["strict"] = False
@@ -325,11 +351,10 @@ def _pages(
         yield {**page, "reference": reference, "createAnchor35": True, "createAnchor70": True, "stimuli": files}
     elif kind == "paired_comparison":
         page["content"] = f"{test.question} X is the sound called reference."
-        for number, pair in enumerate(test.pairs):
-            x, other = pair if (place + number + test.seed) % 2 == 0 else pair[::-1]
+        for pair, (x, other) in zip(test.pairs, turned, strict=True):
             yield {**page, "id": _page_of(item, pair), "reference": files[x], "stimuli": {other: files[other]}}
     else:
-        points = [{"value": str(value), "label": label} for value, label in enumerate(_ACR, start=1)]
+        points = [{"value": value, "label": label} for value, label in _POINTS["MOS"].items()]
         yield {**page, "mustRate": True, "stimuli": files, "response": points}
 
 

@@ -259,6 +259,14 @@ export function open(root, line) {
   return new Test(root, line);
 }
 
+/** What tells this browser from others: listeners of one name in two browsers are two. Ports share it, as cookies do. */
+function session() {
+  const kept = document.cookie.match(/(?:^|; )voicelab-listener=([\w-]+)/)?.[1];
+  const name = kept ?? Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(16)).join("-");
+  document.cookie = `voicelab-listener=${name}; max-age=${90 * 24 * 3600}; path=/; SameSite=Strict`;
+  return name;
+}
+
 /** The line of a page that voicelab serves. */
 export function overHttp(base = "") {
   const call = async (path, body) => {
@@ -270,7 +278,7 @@ export function overHttp(base = "") {
   };
   const json = async (path, body) => (await call(path, body)).json();
   return {
-    join: (name) => json("api/listeners", { name }),
+    join: (name) => json("api/listeners", { name, session: session() }),
     trial: async (listener) => (await json(`api/listeners/${listener}/trial`)).trial,
     sound: async (id) => (await call(`api/sounds/${id}`)).arrayBuffer(),
     vote: (listener, trial, body) => json(`api/listeners/${listener}/votes`, { trial, ...body }),
