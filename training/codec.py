@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from training import common, features, treble
 from voicelab.engine.pointer.codec import STEP, Codec, Filters, Vocoder
 from voicelab.engine.pointer.config import CodecConfig
-from voicelab.engine.text.phones import PHONES
+from voicelab.engine.pointer.phones import PHONES
 
 FRAMES = 40
 EDGE = 3

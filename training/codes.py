@@ -17,9 +17,9 @@ from training.render import Utterance, load_shard
 from training.speakers import all_speakers
 from training.spoil import spoil
 from voicelab.engine.pointer.codec import Codec
+from voicelab.engine.pointer.front import flags_of
 from voicelab.engine.pointer.lm import speaker_statistics
-from voicelab.engine.text.front import flags_of
-from voicelab.engine.text.phones import ALL_PHONES
+from voicelab.engine.pointer.phones import ALL_PHONES
 
 GROUP = 8
 """Utterances encoded at once, after sorting by length."""

@@ -20,7 +20,7 @@ from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.config import LMConfig
 from voicelab.engine.pointer.lm import LM, speaker_statistics
-from voicelab.engine.text.phones import ALL_PHONES
+from voicelab.engine.pointer.phones import ALL_PHONES
 
 
 @dataclass(frozen=True)

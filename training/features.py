@@ -22,7 +22,7 @@ from training.speakers import Speaker, all_speakers
 from training.spoil import spoil
 from voicelab.engine.pointer.codec import LAG, STEP, WINDOW, EncoderSpectrum, Vocoder, mel_of
 from voicelab.engine.pointer.config import CodecConfig
-from voicelab.engine.text.phones import PHONES
+from voicelab.engine.pointer.phones import PHONES
 
 FLOOR = 1e-7
 """Power density below which nothing is heard (-70 dBFS of white noise)."""

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from training import common
 from training.lexicon import OUT
-from voicelab.engine.text.english.pronunciation import LETTER_IDS, PER_LETTER, Guesser, load_lexicon
-from voicelab.engine.text.phones import PHONES
+from voicelab.engine.pointer.english import LETTER_IDS, PER_LETTER, Guesser, load_lexicon
+from voicelab.engine.pointer.phones import PHONES
 
 HELD = 2000
 """Words kept for the measurement."""

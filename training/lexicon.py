@@ -15,9 +15,9 @@ from pathlib import Path
 
 from training.corpus import recognisable_words
 from training.render import VOWELS, Utterance, build_teacher, load_shard
-from voicelab.engine.text.english.numbers import cardinal, ordinal, ordinal_plural, plural
-from voicelab.engine.text.phones import PAUSES, PHONES
-from voicelab.engine.text.tables import rows
+from voicelab.engine.pointer.phones import PAUSES, PHONES
+from voicelab.engine.text.english_numbers import cardinal, ordinal, ordinal_plural, plural
+from voicelab.engine.text.rules import rows
 
 OUT = Path(__file__).parent.parent / "voicelab" / "engine" / "weights"
 """The package's weights."""

@@ -22,7 +22,7 @@ from training.codes import Encoded
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.config import LMConfig, StackConfig
 from voicelab.engine.pointer.lm import LM, STATISTICS
-from voicelab.engine.text.phones import MANDARIN_PHONES, PHONES
+from voicelab.engine.pointer.phones import MANDARIN_PHONES, PHONES
 
 SIZES: dict[str, dict[str, Any]] = {
     "s1": {

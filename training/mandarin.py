@@ -20,7 +20,7 @@ from training.espeak import Espeak, Event
 from training.mandarin_text import Sentences, unpack
 from training.render import PER_SHARD, Phone, Utterance, save_shard
 from training.speakers import Speaker, mood
-from voicelab.engine.text.mandarin.syllables import Syllable, read
+from voicelab.engine.pointer.mandarin import Syllable, read
 from voicelab.engine.text.normalize import normalize
 
 FIRST_ID = 1000

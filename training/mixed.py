@@ -19,11 +19,11 @@ from training.lexicon import OUT
 from training.mandarin_text import QUESTIONS, STATEMENTS, Sentences, unpack
 from training.render import PER_SHARD, Phone, Utterance, save_shard
 from training.speakers import Speaker, mood
-from voicelab.engine.text.english.pronunciation import Lexicon, load_guess, load_lexicon
-from voicelab.engine.text.front import FrontEnd
-from voicelab.engine.text.mandarin.syllables import Syllable, read
+from voicelab.engine.pointer.english import Lexicon, load_guess, load_lexicon
+from voicelab.engine.pointer.front import FrontEnd
+from voicelab.engine.pointer.mandarin import Syllable, read
+from voicelab.engine.pointer.phones import PAUSES, PHONES
 from voicelab.engine.text.normalize import normalize
-from voicelab.engine.text.phones import PAUSES, PHONES
 
 _MNEMONICS = dict(
     zip(

@@ -7,7 +7,7 @@ import pytest
 from tones import LETTERS, POINTS, Said, nearest, summary, syllables, texts
 
 from voicelab.audio.clip import Clip
-from voicelab.engine.text.mandarin.syllables import Syllable, read
+from voicelab.engine.pointer.mandarin import Syllable, read
 
 RATE, LENGTH, GAP = 16_000, 0.3, 0.1
 

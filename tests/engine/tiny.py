@@ -13,10 +13,10 @@ from voicelab.engine.family import Settings
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.config import CodecConfig, LMConfig, StackConfig
 from voicelab.engine.pointer.lm import LM, STATISTICS
+from voicelab.engine.pointer.phones import PHONES, Phonemes
 from voicelab.engine.pointer.runner import PointerRunner
 from voicelab.engine.pointer.speakers import SpeakerFit
 from voicelab.engine.pointer.step import PointerRow
-from voicelab.engine.text.phones import PHONES, Phonemes
 
 CODEBOOKS = (16, 8, 8)
 LATENT = 8

@@ -11,7 +11,7 @@ from training.features import VOICING_BANDS, envelopes, f0_at, phones_at, voicin
 from training.render import RATE, Phone, Utterance
 from voicelab.engine.pointer.codec import LAG, STEP, Vocoder
 from voicelab.engine.pointer.config import CodecConfig
-from voicelab.engine.text.phones import PHONES
+from voicelab.engine.pointer.phones import PHONES
 
 
 def utterance() -> Utterance:

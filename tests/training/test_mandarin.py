@@ -11,11 +11,11 @@ import pytest
 
 from training import mandarin, mixed
 from training.speakers import all_speakers
-from voicelab.engine.text.english.pronunciation import Lexicon, load_guess
-from voicelab.engine.text.front import FrontEnd
-from voicelab.engine.text.mandarin.syllables import Syllable
+from voicelab.engine.pointer.english import Lexicon, load_guess
+from voicelab.engine.pointer.front import FrontEnd
+from voicelab.engine.pointer.mandarin import Syllable
+from voicelab.engine.pointer.phones import ALL_PHONES
 from voicelab.engine.text.normalize import normalize
-from voicelab.engine.text.phones import ALL_PHONES
 
 
 def _installed() -> bool:

@@ -13,15 +13,15 @@ from torch import Tensor
 
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import PointerDecoding
+from voicelab.engine.pointer.english import Lexicon, load_guess
+from voicelab.engine.pointer.front import FrontEnd
 from voicelab.engine.pointer.lm import LM, speaker_statistics
+from voicelab.engine.pointer.phones import Phonemes
 from voicelab.engine.pointer.runner import PointerRunner
 from voicelab.engine.pointer.speakers import References, SpeakerFit, SpeakerFitter, SpeakerProfile, similarity
 from voicelab.engine.speech import EngineParts
 from voicelab.engine.text.clean import HAN
-from voicelab.engine.text.english.pronunciation import Lexicon, load_guess
-from voicelab.engine.text.front import FrontEnd
 from voicelab.engine.text.normalize import as_written, normalize, speakable
-from voicelab.engine.text.phones import Phonemes
 from voicelab.engine.text.segments import segment
 from voicelab.schema import Model, ReferenceAudio, TTSRequest
 

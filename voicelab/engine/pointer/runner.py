@@ -10,9 +10,9 @@ from torch import Tensor
 from voicelab.engine.family import RowStep, Settings
 from voicelab.engine.pointer.lm import LM, KVCache
 from voicelab.engine.pointer.numpy_step import NumpyStep
+from voicelab.engine.pointer.phones import Phonemes
 from voicelab.engine.pointer.speakers import SpeakerFit
 from voicelab.engine.pointer.step import PointerRow, Step, TorchStep
-from voicelab.engine.text.phones import Phonemes
 
 KEPT_PHONES = 40
 """Phones of what was said before that the text encoder still sees when the next segment follows."""

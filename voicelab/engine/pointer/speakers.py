@@ -27,7 +27,7 @@ from voicelab.engine.core.threads import DecodingThread, Memo
 from voicelab.engine.family import Samples, Settings
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.lm import STATISTICS, speaker_statistics
-from voicelab.engine.text.phones import Phonemes
+from voicelab.engine.pointer.phones import Phonemes
 from voicelab.errors import AudioError, RequestInvalid
 from voicelab.schema import ReferenceAudio
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from voicelab.engine.family import Settings
 from voicelab.engine.pointer.lm import LM, KVCache, Parked
-from voicelab.engine.text.phones import Phonemes
+from voicelab.engine.pointer.phones import Phonemes
 from voicelab.errors import EngineError
 
 REPEAT_WINDOW = 4

@@ -1,1 +1,1 @@
-"""The text front end: from what the user wrote to what the voice says."""
+"""The text front end of every family: from what the user wrote to the words that are said."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from voicelab.engine.text.tables import pairs, rows, word_lists
+from voicelab.engine.text.rules import pairs, rows, word_lists
 from voicelab.errors import RequestInvalid
 
 __all__ = [

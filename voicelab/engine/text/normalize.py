@@ -1,7 +1,7 @@
 """Text normalization: what is written becomes what is said, in words of the language it is written in.
 
-The way of a text: `clean` gives each character one spelling, the rules of its language (`english.rules`,
-`mandarin.rules`) turn what is written into words, `tidy` reduces the punctuation; then `front` turns words into phones.
+The way of a text: `clean` gives each character one spelling, the rules of its language (`english`,
+`mandarin`) turn what is written into words, `tidy` reduces the punctuation. How words sound is a family's own affair.
 
 ``normalize`` reads numbers, dates, money and abbreviations as a person would; ``as_written`` is for requests
 with ``normalize=false``: the text is taken as written, except that digits are still read one by one, since
@@ -25,8 +25,8 @@ from collections.abc import Collection
 from typing import Final
 
 from voicelab.engine.text.clean import HAN, LANGUAGES, Normalized, clean, speakable
-from voicelab.engine.text.english.rules import english, english_plain
-from voicelab.engine.text.mandarin.rules import mandarin, mandarin_plain
+from voicelab.engine.text.english import english, english_plain
+from voicelab.engine.text.mandarin import mandarin, mandarin_plain
 
 __all__ = ["LANGUAGES", "Normalized", "as_written", "clean", "normalize", "speakable"]
 

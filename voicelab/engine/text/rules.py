@@ -1,15 +1,15 @@
-"""Rules: tables of patterns and what is said for them, applied one after another in the order in which they stand."""
+"""Rules: tables of patterns and what is said for them, applied in their order; and the reading of all tables beside them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Final, TypeAlias
 
-from voicelab.engine.text.tables import rows
+__all__ = ["Functions", "Match", "Rule", "Rules", "any_of", "pairs", "rows", "word_lists"]
 
-__all__ = ["Functions", "Match", "Rule", "Rules", "any_of"]
 
 Match: TypeAlias = re.Match[str]
 Says: TypeAlias = Callable[[Match], str]
@@ -83,3 +83,19 @@ class Rules:
             if (digits or not rule.digits) and rule.name != without:
                 text = rule.pattern.sub(rule.said, text)
         return text
+
+
+def rows(name: str) -> tuple[tuple[str, ...], ...]:
+    """The rows of ``voicelab/engine/text/tables/<name>.tsv``, split at tabs; lines that begin with ``# `` are comments."""
+    text = files(__package__).joinpath("tables", f"{name}.tsv").read_text(encoding="utf-8")
+    return tuple(tuple(line.split("\t")) for line in text.split("\n") if line and not line.startswith("# "))
+
+
+def pairs(name: str) -> dict[str, str]:
+    """A table of two columns."""
+    return {row[0]: row[1] for row in rows(name)}
+
+
+def word_lists(name: str) -> dict[str, frozenset[str]]:
+    """A table of named lists: name, words with spaces between."""
+    return {key: frozenset(words.split(" ")) for key, words in rows(name)}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from voicelab.engine.text.clean import HAN
-from voicelab.engine.text.tables import rows, word_lists
+from voicelab.engine.text.rules import rows, word_lists
 
 __all__ = [
     "ABBREVIATIONS",

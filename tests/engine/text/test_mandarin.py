@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicelab.engine.text.clean import HAN
-from voicelab.engine.text.mandarin.rules import cardinal
+from voicelab.engine.text.mandarin import cardinal
 from voicelab.engine.text.normalize import as_written, normalize, speakable
 from voicelab.errors import RequestInvalid
 

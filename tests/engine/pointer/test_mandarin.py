@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voicelab.engine.text.mandarin.syllables import Syllable, read
+from voicelab.engine.pointer.mandarin import Syllable, read
+from voicelab.engine.pointer.phones import MANDARIN_PHONES, PHONES
 from voicelab.engine.text.normalize import normalize
-from voicelab.engine.text.phones import MANDARIN_PHONES, PHONES
 
 
 def _said(text: str) -> str:
@@ -162,7 +162,7 @@ def test_numbers_are_said_after_normalization() -> None:
 
 def test_pypinyin_is_loaded_for_chinese_only() -> None:
     code = (
-        "import sys; from voicelab.engine.text.mandarin.syllables import read; "
+        "import sys; from voicelab.engine.pointer.mandarin import read; "
         "assert read('Hello, you.') == ('Hello, you.',); "
         "assert 'pypinyin' not in sys.modules; read('你'); assert 'pypinyin' in sys.modules"
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from voicelab.engine.text.clean import FREQUENT, tidy
-from voicelab.engine.text.english.numbers import (
+from voicelab.engine.text.english_numbers import (
     cardinal,
     decimal,
     digits,
@@ -22,7 +22,7 @@ from voicelab.engine.text.english.numbers import (
     roman,
     year,
 )
-from voicelab.engine.text.rules import Functions, Match, Rules, any_of
+from voicelab.engine.text.rules import Functions, Match, Rules, any_of, rows
 from voicelab.engine.text.segments import (
     ABBREVIATIONS,
     BEFORE_NUMBER,
@@ -35,7 +35,6 @@ from voicelab.engine.text.segments import (
     ends_sentence,
     fits_case,
 )
-from voicelab.engine.text.tables import rows
 
 __all__ = ["ADDRESS", "IN_ADDRESS", "LAYOUT", "RULES", "address", "english", "english_plain"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from voicelab.engine.text.english.pronunciation import Lexicon, homograph
-from voicelab.engine.text.mandarin.syllables import Syllable, check, read
-from voicelab.engine.text.phones import ALL_PHONES, PAUSES, Phonemes
+from voicelab.engine.pointer.english import Lexicon, homograph
+from voicelab.engine.pointer.mandarin import Syllable, check, read
+from voicelab.engine.pointer.phones import ALL_PHONES, PAUSES, Phonemes
 
 _TOKEN = re.compile(r"'?[A-Za-z]+(?:'[A-Za-z]+)*'?|[.?!]+|[,;:]|—|(?<=\s)-(?=\s)|-{2,}")
 _IDS = {name: i for i, name in enumerate(ALL_PHONES)}

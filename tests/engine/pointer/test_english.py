@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from voicelab.engine.text.english.pronunciation import (
+from voicelab.engine.pointer.english import (
     _HOMOGRAPHS,
     LETTERS,
     LONGEST,
@@ -20,8 +20,8 @@ from voicelab.engine.text.english.pronunciation import (
     load_lexicon,
     plural,
 )
-from voicelab.engine.text.front import FrontEnd
-from voicelab.engine.text.phones import PAUSES, PHONES
+from voicelab.engine.pointer.front import FrontEnd
+from voicelab.engine.pointer.phones import PAUSES, PHONES
 from voicelab.errors import WeightsError
 
 

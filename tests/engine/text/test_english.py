@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from voicelab.engine.text.english.pronunciation import Lexicon
+from voicelab.engine.pointer.english import Lexicon
 from voicelab.engine.text.normalize import as_written, normalize
 
 TABLE = {

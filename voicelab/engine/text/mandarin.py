@@ -14,9 +14,8 @@ from collections.abc import Callable
 from typing import Final
 
 from voicelab.engine.text.clean import FREQUENT, HAN, tidy
-from voicelab.engine.text.english.rules import ADDRESS, LAYOUT, address, english, english_plain
-from voicelab.engine.text.rules import Functions, Match, Rules, any_of
-from voicelab.engine.text.tables import rows
+from voicelab.engine.text.english import ADDRESS, LAYOUT, address, english, english_plain
+from voicelab.engine.text.rules import Functions, Match, Rules, any_of, rows
 
 __all__ = ["LINES", "RULES", "cardinal", "mandarin", "mandarin_plain"]
 

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from voicelab.engine.pointer.config import StackConfig
 from voicelab.engine.pointer.lm import Stack
-from voicelab.engine.text.phones import PHONES
-from voicelab.engine.text.tables import pairs, rows, word_lists
+from voicelab.engine.pointer.phones import PHONES
+from voicelab.engine.text.rules import pairs, rows, word_lists
 from voicelab.errors import WeightsError
 
 Guess = Callable[[str], tuple[str, ...]]

@@ -1,1 +1,0 @@
-"""English: from written text to words, and from words to phones."""
