@@ -6,6 +6,7 @@ import hashlib
 import io
 import math
 import pickle
+import resource
 import subprocess
 import sys
 import wave
@@ -189,6 +190,19 @@ def test_a_file_that_is_louder_than_full_scale_says_what_was_clipped() -> None:
     assert loaded.samples.tolist() == [0.5, 1.0, -1.0, 1.0]
     assert loaded.notes == ("The file is louder than full scale, by 6.0 dB at its peak: 2 of 4 samples were clipped.",)
     assert Clip.load(loaded.to_bytes("wav")).notes == ()
+
+
+def test_a_disk_that_fails_leaves_the_file_that_was_there(clip: Clip, tmp_path: Path) -> None:
+    path = clip.save(tmp_path / "a.wav")
+    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))  # Python ignores SIGXFSZ
+    try:
+        with pytest.raises(OSError, match="too large"):
+            clip.save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["a.wav"]
 
 
 def test_a_saved_wav_has_exact_sizes_and_the_clips_own_rate(clip: Clip, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from voicelab.audio.samples import SILENT, Samples, as_samples, check_rate, dbfs
 from voicelab.display import bundle, clip_audio_view, clip_plot_view, clip_view, open_view
 from voicelab.errors import AudioError
 from voicelab.schema import RATES, AudioFormat
+from voicelab.storage import open_atomic
 
 if TYPE_CHECKING:
     from voicelab.take import Take
@@ -189,11 +190,13 @@ class Clip:
     def save(self, path: str | Path, bitrate: int | None = None) -> Path:
         """Write the clip; the suffix says how: .wav, .pcm, .mp3, .opus or .ogg (Opus).
 
-        A file that is there already is replaced. Returns the path. Raises AudioError for another suffix
-        and OSError when it cannot be written.
+        A file that is there already is replaced, or stays as it was when the disk fails. Returns the path. Raises
+        AudioError for another suffix and OSError when it cannot be written.
         """
         target = Path(path)
-        target.write_bytes(self.to_bytes(_format_of(target), bitrate=bitrate))
+        data = self.to_bytes(_format_of(target), bitrate=bitrate)
+        with open_atomic(target, sync=False) as file:
+            file.write(data)
         return target
 
     @classmethod

@@ -21,6 +21,7 @@ from voicelab.experiments.metrics import BASIC, Metric, measure_rows
 from voicelab.experiments.records import error_message
 from voicelab.experiments.sweeps.axes import Grid, Job
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
+from voicelab.storage import make_folder, open_atomic, write_atomic
 from voicelab.take import Take
 
 if TYPE_CHECKING:
@@ -333,13 +334,14 @@ class SweepResult:
         table = self.frame()
         names = []
         try:
-            (folder / "audio").mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             for outcome in self.outcomes:
                 names.append(_file_name(outcome, len(self.grid.cells)) if outcome.take is not None else None)
                 if outcome.take is not None:
-                    (folder / str(names[-1])).write_bytes(outcome.take.audio)
+                    write_atomic(folder / str(names[-1]), outcome.take.audio, sync=False)
             table["file"] = names
-            table.to_csv(folder / "takes.csv", index=False)
+            with open_atomic(folder / "takes.csv", sync=False) as file:
+                table.to_csv(file, index=False)
         except OSError as error:
             raise StoreError(f"the takes cannot be written to {folder}: {error.strerror or error}") from error
         return folder / "takes.csv"
