@@ -1,0 +1,255 @@
+"""The open weights' codec against its plain twin: every number, and every fact that a mistake could turn round."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tests.engine.dual.tiny_codec import TINY, has_weight_norm, save_codec, tiny_tensors, twin
+from voicelab.engine.dual.codec import CodecSizes, DualCodec, load_codec
+from voicelab.engine.dual.codec_layers import Carry
+from voicelab.engine.family import Piece
+from voicelab.errors import WeightsError
+
+CPU = torch.device("cpu")
+FRAMES = 40
+TOLERANCE = 1e-5
+"""Of float32 against float64, at audio and latents whose spread is about 0.5 and 1."""
+
+
+@pytest.fixture(scope="module")
+def tensors() -> dict[str, Tensor]:
+    return tiny_tensors()
+
+
+@pytest.fixture(scope="module")
+def codec(tensors: dict[str, Tensor], tmp_path_factory: pytest.TempPathFactory) -> DualCodec:
+    return load_codec(save_codec(tmp_path_factory.mktemp("codec") / "codec.pth", tensors), CPU)
+
+
+@pytest.fixture(scope="module")
+def codes() -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    columns = [torch.randint(entries, (FRAMES,), generator=generator) for entries in TINY.codebooks]
+    return torch.stack(columns, -1)
+
+
+@pytest.fixture(scope="module")
+def sound() -> Tensor:
+    return 0.3 * torch.randn(150 * TINY.hop - 5, generator=torch.Generator().manual_seed(4))
+
+
+@pytest.fixture(scope="module")
+def audio(codec: DualCodec, codes: Tensor) -> Tensor:
+    return codec.decode(codes)
+
+
+@pytest.fixture(scope="module")
+def latents(codec: DualCodec, sound: Tensor) -> Tensor:
+    return _latents(codec, sound)
+
+
+@torch.inference_mode()
+def _latents(codec: DualCodec, sound: Tensor) -> Tensor:
+    x, carry = torch.nn.functional.pad(sound, (0, -len(sound) % codec.hop)), Carry([None])
+    return codec.quantizer.latents(codec.encoder(x[None, None], carry), carry)[0]
+
+
+def _error(value: Tensor, reference: Tensor) -> float:
+    assert value.shape == reference.shape
+    return float((value - reference).abs().max())
+
+
+def test_it_is_its_twin(
+    codec: DualCodec, tensors: dict[str, Tensor], codes: Tensor, sound: Tensor, audio: Tensor
+) -> None:
+    assert 0.2 < float(audio.std()) < 0.9
+    assert _error(audio, twin(tensors).decode(codes)) < TOLERANCE
+    assert _error(_latents(codec, sound), twin(tensors).latents(sound)) < TOLERANCE
+    assert torch.equal(codec.encode(sound), twin(tensors).encode(sound))
+
+
+@pytest.mark.parametrize(
+    "turned",
+    [
+        "centred convolutions", "edges repeated", "no dilation", "nothing added", "snake without its divisor",
+        "transposed cut in front", "norm over the second axis", "no tanh", "codebooks backwards", "normalised entries",
+        "window one longer", "halves rotated", "rotary base", "rotary table in float32", "positions from 1",
+        "k and v swapped", "w1 and w3 swapped", "no layer scale", "no last norm", "eps of the RMS norm",
+        "eps of the layer norm", "gelu by tanh", "no gamma",
+    ],
+)  # fmt: skip
+def test_no_fact_of_the_decoder_can_be_turned_round(
+    tensors: dict[str, Tensor], codes: Tensor, audio: Tensor, turned: str
+) -> None:
+    if turned == "codebooks backwards":
+        codes = codes % min(TINY.codebooks)
+        audio = twin(tensors).decode(codes)
+    assert _error(audio, twin(tensors, turned=turned).decode(codes)) > 5 * TOLERANCE
+
+
+@pytest.mark.parametrize(
+    "turned",
+    [
+        "centred convolutions",
+        "edges repeated",
+        "no dilation",
+        "window one longer",
+        "positions from 1",
+        "no layer scale",
+    ],
+)
+def test_no_fact_of_the_encoder_can_be_turned_round(
+    tensors: dict[str, Tensor], sound: Tensor, latents: Tensor, turned: str
+) -> None:
+    assert _error(latents, twin(tensors, turned=turned).latents(sound)) > 5 * TOLERANCE
+
+
+@pytest.mark.parametrize("turned", ["entries by distance", "normalised entries", "nothing subtracted"])
+def test_no_fact_of_the_quantizer_can_be_turned_round(
+    codec: DualCodec, tensors: dict[str, Tensor], sound: Tensor, turned: str
+) -> None:
+    assert not torch.equal(codec.encode(sound), twin(tensors, turned=turned).encode(sound))
+
+
+def test_codes_beyond_a_codebook_are_its_last_entry(
+    codec: DualCodec, tensors: dict[str, Tensor], codes: Tensor
+) -> None:
+    beyond = codes.clone()
+    beyond[:, 1] = TINY.codebooks[1] + codes[:, 1]
+    last = codes.clone()
+    last[:, 1] = TINY.codebooks[1] - 1
+    assert torch.equal(codec.decode(beyond), codec.decode(last))
+    assert _error(codec.decode(beyond), twin(tensors, turned="codes wrapped").decode(beyond)) > 5 * TOLERANCE
+
+
+def test_lengths(codec: DualCodec) -> None:
+    for samples, frames in ((0, 0), (1, 1), (24, 1), (25, 2)):
+        assert codec.encode(torch.zeros(samples)).shape == (frames, 3)
+    assert codec.decode(torch.zeros(0, 3, dtype=torch.int64)).shape == (0,)
+    assert codec.decode(torch.zeros(7, 3, dtype=torch.int64)).shape == (7 * 24,)
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cuts=st.lists(st.integers(0, FRAMES), max_size=6))
+def test_streamed_is_whole_for_any_pieces(codec: DualCodec, codes: Tensor, audio: Tensor, cuts: list[int]) -> None:
+    decoding, streamed = codec.decoding(4), []
+    stream = decoding.open()
+    for begin, end in pairwise([0, *sorted(cuts), FRAMES]):
+        (samples,) = decoding.feed([Piece(stream, codes[begin:end], last=end == FRAMES)])
+        assert samples.shape == ((end - begin) * TINY.hop,)
+        streamed.append(torch.from_numpy(samples))
+    decoding.close(stream)
+    assert _error(torch.cat(streamed), audio) < TOLERANCE
+
+
+def test_streams_in_a_batch_are_as_alone(codec: DualCodec, codes: Tensor, audio: Tensor) -> None:
+    """Three streams of other codes, which begin at other times and come in other pieces, some of them together."""
+    decoding = codec.decoding(3)
+    streams = [decoding.open() for _ in range(3)]
+    lines = [codes, codes.flip(0), codes.roll(5, 0)]
+    heard: list[list[Tensor]] = [[], [], []]
+    place = [0, 0, 0]
+    for feed in ({0: 3}, {0: 2, 1: 2}, {1: 9, 0: 4, 2: 4}, {2: 1, 0: 1, 1: 1}, {0: 30, 1: 28, 2: 35}):
+        pieces = [
+            Piece(streams[i], lines[i][place[i] : place[i] + n], last=place[i] + n == FRAMES) for i, n in feed.items()
+        ]
+        for (i, n), samples in zip(feed.items(), decoding.feed(pieces), strict=True):
+            heard[i].append(torch.from_numpy(samples))
+            place[i] += n
+    assert place == [FRAMES] * 3
+    assert _error(torch.cat(heard[0]), audio) < TOLERANCE
+    for i in (1, 2):
+        assert _error(torch.cat(heard[i]), codec.decode(lines[i])) < TOLERANCE
+
+
+def test_a_failed_piece_can_be_tried_again(codec: DualCodec, codes: Tensor, audio: Tensor) -> None:
+    decoding = codec.decoding(1)
+    stream = decoding.open()
+    first = decoding.feed([Piece(stream, codes[:7], last=False)])[0]
+    with pytest.raises(IndexError):
+        decoding.feed([Piece(stream, codes[7:9] - 100, last=False)])
+    rest = decoding.feed([Piece(stream, codes[7:], last=True)])[0]
+    assert _error(torch.cat([torch.from_numpy(first), torch.from_numpy(rest)]), audio) < TOLERANCE
+
+
+@pytest.mark.parametrize("form", ["hub", "plain", "folded"])
+def test_every_form_of_the_file_is_one_codec(
+    codec: DualCodec, tensors: dict[str, Tensor], codes: Tensor, tmp_path: Path, form: str
+) -> None:
+    stored = {name: tensor.contiguous() for name, tensor in codec.state_dict().items()} if form == "folded" else tensors
+    other = load_codec(save_codec(tmp_path / "codec.pth", stored, form), CPU)
+    assert other.sizes == TINY
+    assert torch.equal(other.decode(codes), codec.decode(codes))
+
+
+GAIN = "decoder.model.0.conv.parametrizations.weight.original0"
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"decoder.model.3.alpha": None}, "the tensor decoder.model.3.alpha is missing"),
+        ({"decoder.model.0.conv.bias": torch.zeros(25)}, "decoder.model.0.conv.bias has the shape (25,), not (24,)"),
+        ({GAIN: None}, "the tensor decoder.model.0.conv.weight_g is missing"),
+        ({GAIN: torch.ones(24, 1)}, "decoder.model.0.conv.weight_g has the shape (24, 1), not (24, 1, 1)"),
+        ({"decoder.model.7.alpha": torch.ones(1)}, "does not know the tensor decoder.model.7.alpha"),
+        ({"decoder.model.3.alpha": torch.full((1, 6, 1), torch.nan)}, "decoder.model.3.alpha: it holds numbers that are not"),
+        ({"quantizer.semantic_quantizer.quantizers.0.codebook.weight": None}, "no tensor 'quantizer.semantic_quantizer"),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_names_its_tensor(
+    tensors: dict[str, Tensor], tmp_path: Path, change: dict[str, Tensor | None], error: str
+) -> None:
+    damaged = {name: tensor for name, tensor in (tensors | change).items() if tensor is not None}
+    with pytest.raises(WeightsError, match=re.escape(error)):
+        load_codec(save_codec(tmp_path / "codec.pth", damaged), CPU)
+
+
+def test_the_published_file_has_these_parameters() -> None:
+    """Counted as the hub's file holds them: both tensors of a weight norm, no buffers."""
+    with torch.device("meta"):
+        codec = DualCodec(CodecSizes())
+    shapes = {name: parameter.shape for name, parameter in codec.named_parameters()}
+    normed = {name: shape for name, shape in shapes.items() if has_weight_norm(name, shape)}
+    counts = Counter[str]()
+    for name, shape in shapes.items():
+        counts[".".join(name.split(".")[: 1 + name.startswith("quantizer")])] += (
+            shape.numel() + normed.get(name, [0])[0]
+        )
+    assert codec.hop == 2048
+    assert len(shapes) + len(normed) == 541 - 6
+    assert counts.total() == 391_430_530
+    millions = {name: round(count / 1e6, 1) for name, count in counts.items()}
+    parts = {
+        "encoder": 76.9,
+        "downsample": 21.0,
+        "pre_module": 109.1,
+        "post_module": 109.1,
+        "upsample": 21.0,
+        "decoder": 54.1,
+    }
+    assert parts.items() <= {name.removeprefix("quantizer."): count for name, count in millions.items()}.items()
+
+
+@pytest.mark.skipif("VOICELAB_OPEN_WEIGHTS_GOLDEN" not in os.environ, reason="names a folder of golden numbers")
+def test_it_is_the_reference() -> None:
+    folder = Path(os.environ["VOICELAB_OPEN_WEIGHTS_GOLDEN"]) / "codec"
+    codec, golden = load_codec(folder / "codec.pth", CPU), load_file(folder / "golden.safetensors")
+    assert torch.equal(codec.encode(golden["audio"]).T, golden["codes"])
+    assert _error(codec.decode(golden["given"].T), golden["decoded"]) < TOLERANCE
+    assert _error(codec.decode(golden["codes"].T), golden["roundtrip"]) < TOLERANCE
+    sizes, tensors = codec.sizes, torch.load(folder / "codec.pth", weights_only=True)["state_dict"]
+    plain = twin({name.removeprefix("generator."): tensor for name, tensor in tensors.items()}, sizes)
+    assert _error(plain.decode(golden["given"].T), golden["decoded"]) < TOLERANCE
+    assert torch.equal(plain.encode(golden["audio"]).T, golden["codes"])

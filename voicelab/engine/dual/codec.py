@@ -1,0 +1,338 @@
+"""The open weights' codec: 44.1 kHz audio to ten integers a frame of 2,048 samples, and back, causally.
+
+Encoder: convolutions with strides and a transformer (in the spirit of DAC, Kumar et al., 2023), two more halvings of the
+rate, a transformer, residual vector quantization with codebooks of few dimensions. Decoder: the sum of the codebooks'
+entries, a transformer, two doublings, convolutions. Everything is causal, so both directions work in pieces of any length
+with a state of fixed size, and give what the whole would give.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, takewhile
+from math import prod
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from voicelab.engine.dual.codec_layers import (
+    Carry,
+    Chain,
+    Conv,
+    ConvNext,
+    LayerGroup,
+    Snake,
+    State,
+    Transformer,
+    TransposedConv,
+    residual_unit,
+)
+from voicelab.engine.dual.files import TensorFiles
+from voicelab.engine.family import Piece, Samples
+from voicelab.errors import WeightsError
+
+SAMPLE_RATE = 44_100
+_DILATIONS = (1, 3, 9)
+_AT_ONCE = 64
+"""Frames (3 s) encoded or decoded at once where all are there: it bounds the memory."""
+
+
+@dataclass(frozen=True)
+class CodecSizes:
+    """Sizes of a codec; the defaults are those of the published one."""
+
+    encoder_width: int = 64
+    """Channels after the first convolution; each block doubles them."""
+    encoder_strides: tuple[int, ...] = (2, 4, 8, 8)
+    encoder_layers: int = 4
+    encoder_mlp: int = 3072
+    encoder_window: int = 512
+    """Steps that the encoder's transformer sees; no checkpoint says it."""
+    latent: int = 1024
+    halvings: int = 2
+    layers: int = 8
+    """Of the transformer before the quantizer, and of the one after it."""
+    mlp: int = 3072
+    window: int = 128
+    """Frames that these two see; no checkpoint says it."""
+    codebooks: tuple[int, ...] = (4096, *[1024] * 9)
+    """Entries of each."""
+    codebook_width: int = 8
+    decoder_width: int = 1536
+    """Channels after the first convolution; each block halves them."""
+    decoder_strides: tuple[int, ...] = (8, 8, 4, 2)
+
+    @property
+    def hop(self) -> int:
+        """Samples of a frame."""
+        return prod(self.encoder_strides) << self.halvings
+
+    @classmethod
+    def from_shapes(cls, shapes: Mapping[str, tuple[int, ...]], window: int = 128) -> CodecSizes:
+        """Those of a checkpoint's tensors, weight norms folded.
+
+        Raises:
+            WeightsError: a tensor that tells a size is missing.
+        """
+
+        def numbered(name: str, start: int = 0) -> list[tuple[int, ...]]:
+            names = (name.format(i) for i in count(start))
+            return [shapes[name] for name in takewhile(shapes.__contains__, names)]
+
+        encoder = numbered("encoder.block.{}.block.4.conv.weight", 1)
+        top = f"encoder.block.{len(encoder)}.block.5.layers"
+        quantizer = "quantizer.quantizer.quantizers.{}.codebook.weight"
+        try:
+            semantic = shapes["quantizer.semantic_quantizer.quantizers.0.codebook.weight"]
+            return cls(
+                encoder_width=shapes["encoder.block.0.conv.weight"][0],
+                encoder_strides=tuple(shape[2] // 2 for shape in encoder),
+                encoder_layers=len(numbered(top + ".{}.feed_forward.w1.weight")),
+                encoder_mlp=shapes[f"{top}.0.feed_forward.w1.weight"][0],
+                latent=shapes["decoder.model.0.conv.weight"][1],
+                halvings=len(numbered("quantizer.downsample.{}.0.conv.weight")),
+                layers=len(numbered("quantizer.pre_module.layers.{}.feed_forward.w1.weight")),
+                mlp=shapes["quantizer.pre_module.layers.0.feed_forward.w1.weight"][0],
+                window=window,
+                codebooks=(semantic[0], *(shape[0] for shape in numbered(quantizer))),
+                codebook_width=semantic[1],
+                decoder_width=shapes["decoder.model.0.conv.weight"][0],
+                decoder_strides=tuple(s[2] // 2 for s in numbered("decoder.model.{}.block.1.conv.weight", 1)),
+            )
+        except KeyError as missing:
+            raise WeightsError(f"the codec has no tensor {missing.args[0]!r}") from missing
+
+
+def _encoder(sizes: CodecSizes) -> LayerGroup:
+    width = sizes.encoder_width
+    blocks: list[list[nn.Module]] = []
+    for stride in sizes.encoder_strides:
+        units = [residual_unit(width, dilation) for dilation in _DILATIONS]
+        blocks.append([*units, Snake(width), Conv(width, 2 * width, 2 * stride, stride=stride)])
+        width *= 2
+    blocks[-1].append(Transformer(width, sizes.encoder_layers, sizes.encoder_mlp, sizes.encoder_window))
+    first, last = Conv(1, sizes.encoder_width, 7), Conv(width, sizes.latent, 3)
+    return LayerGroup("block", [first, *(LayerGroup("block", block) for block in blocks), Snake(width), last])
+
+
+def _decoder(sizes: CodecSizes) -> LayerGroup:
+    width = sizes.decoder_width
+    layers: list[nn.Module] = [Conv(sizes.latent, width, 7)]
+    for stride in sizes.decoder_strides:
+        half = width // 2
+        units = [residual_unit(half, dilation) for dilation in _DILATIONS]
+        layers.append(LayerGroup("block", [Snake(width), TransposedConv(width, half, 2 * stride, stride), *units]))
+        width = half
+    return LayerGroup("model", [*layers, Snake(width), Conv(width, 1, 7)])
+
+
+class _Codebook(nn.Module):
+    def __init__(self, sizes: CodecSizes, entries: int) -> None:
+        super().__init__()
+        self.in_proj = nn.Conv1d(sizes.latent, sizes.codebook_width, 1)
+        self.out_proj = nn.Conv1d(sizes.codebook_width, sizes.latent, 1)
+        # Not drawn at random: to draw normal numbers without storage, torch loads its compiler for seconds.
+        self.codebook = nn.Embedding.from_pretrained(torch.empty(entries, sizes.codebook_width))
+
+    def nearest(self, x: Tensor) -> Tensor:
+        """(batch, latent, time) → (batch, time) the entry at the smallest angle."""
+        codes: Tensor = (self.in_proj(x).transpose(1, 2) @ F.normalize(self.codebook.weight).T).argmax(-1)
+        return codes
+
+    def entry(self, codes: Tensor) -> Tensor:
+        """(batch, time) → (batch, latent, time); codes beyond the last entry take it."""
+        entries: Tensor = self.codebook(codes.clamp(max=self.codebook.num_embeddings - 1))
+        out: Tensor = self.out_proj(entries.transpose(1, 2))
+        return out
+
+
+class DualQuantizer(nn.Module):
+    """Latents of the encoder to codes, and codes to latents of the decoder."""
+
+    def __init__(self, sizes: CodecSizes) -> None:
+        super().__init__()
+        latent, stages = sizes.latent, range(sizes.halvings)
+        self.downsample = Chain(Chain([Conv(latent, latent, 2, stride=2), ConvNext(latent)]) for _ in stages)
+        self.pre_module = Transformer(latent, sizes.layers, sizes.mlp, sizes.window)
+        first, *others = (_Codebook(sizes, entries) for entries in sizes.codebooks)
+        self.semantic_quantizer = nn.ModuleDict({"quantizers": nn.ModuleList([first])})
+        self.quantizer = nn.ModuleDict({"quantizers": nn.ModuleList(others)})
+        self.post_module = Transformer(latent, sizes.layers, sizes.mlp, sizes.window)
+        self.upsample = Chain(Chain([TransposedConv(latent, latent, 2, 2), ConvNext(latent)]) for _ in stages)
+
+    def _codebooks(self) -> Iterator[_Codebook]:
+        for part in (self.semantic_quantizer, self.quantizer):
+            yield from part["quantizers"].children()  # type: ignore[misc]  # children are modules of any kind
+
+    def latents(self, x: Tensor, carry: Carry) -> Tensor:
+        """(batch, latent, time) of the encoder → (batch, latent, frames)."""
+        y: Tensor = self.pre_module(self.downsample(x, carry), carry)
+        return y
+
+    def encode(self, x: Tensor, carry: Carry) -> Tensor:
+        """(batch, latent, time) → (batch, frames, codebooks): each codebook takes what those before it left."""
+        rest = self.latents(x, carry)
+        codes = []
+        for codebook in self._codebooks():
+            codes.append(codebook.nearest(rest))
+            rest = rest - codebook.entry(codes[-1])
+        return torch.stack(codes, dim=-1)
+
+    def decode(self, codes: Tensor, carry: Carry) -> Tensor:
+        """(batch, frames, codebooks) → (batch, latent, time)."""
+        x = sum(book.entry(column) for book, column in zip(self._codebooks(), codes.unbind(-1), strict=True))
+        y: Tensor = self.upsample(self.post_module(x, carry), carry)
+        return y
+
+
+class DualCodec(nn.Module):
+    """Encoder, quantizer and decoder of one checkpoint; float32 on any device."""
+
+    sample_rate = SAMPLE_RATE
+
+    def __init__(self, sizes: CodecSizes) -> None:
+        super().__init__()
+        self.sizes, self.hop = sizes, sizes.hop
+        self.encoder = _encoder(sizes)
+        self.quantizer = DualQuantizer(sizes)
+        self.decoder = _decoder(sizes)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return next(self.parameters()).device
+
+    @torch.inference_mode()
+    def encode(self, samples: Tensor) -> Tensor:
+        """Mono audio (time,), float32 at 44,100 Hz → codes (frames, codebooks), int64 on the CPU.
+
+        The end is filled with zeros to a whole frame.
+        """
+        samples = F.pad(samples, (0, -len(samples) % self.hop))
+        codes, state = [torch.empty(0, len(self.sizes.codebooks), dtype=torch.int64)], None
+        for piece in samples.split(_AT_ONCE * self.hop) if len(samples) else ():
+            carry = Carry([state])
+            x = self.encoder(piece.to(self.device)[None, None], carry)
+            codes.append(self.quantizer.encode(x, carry)[0].cpu())
+            (state,) = carry.states()
+        return torch.cat(codes)
+
+    @torch.inference_mode()
+    def decode(self, codes: Tensor) -> Tensor:
+        """Codes (frames, codebooks), int64 → audio (frames · hop,), float32 on the CPU."""
+        samples = [torch.empty(0)]
+        states: Sequence[State | None] = [None]
+        for piece in codes.split(_AT_ONCE) if len(codes) else ():
+            audio, states = self.decode_pieces(piece[None].to(self.device), states)
+            samples.append(audio[0].cpu())
+        return torch.cat(samples)
+
+    @torch.inference_mode()
+    def decode_pieces(self, codes: Tensor, states: Sequence[State | None]) -> tuple[Tensor, list[State]]:
+        """The next piece of several streams.
+
+        Args:
+            codes: (streams, frames, codebooks) int64 on the codec's device.
+            states: of each stream after the piece before; None at its start.
+
+        Returns:
+            (streams, frames · hop) float32 on the codec's device, and the states after.
+        """
+        carry = Carry(states)
+        x = self.decoder(self.quantizer.decode(codes, carry), carry)
+        return torch.tanh(x[:, 0]), carry.states()
+
+    def decoding(self, together: int) -> DualDecoding:
+        """The decoder at work, for so many streams at once."""
+        return DualDecoding(self, together)
+
+
+class _Stream:
+    """A stream of codes: its state after the latest piece."""
+
+    state: State | None = None
+
+
+class DualDecoding:
+    """The codec's decoder, as `family.Decoding` says: pieces of one length are one batch, on a CUDA stream of its own."""
+
+    def __init__(self, codec: DualCodec, together: int) -> None:
+        self._codec, self.together = codec, together
+        self.sample_rate, self.hop, self.codebooks = codec.sample_rate, codec.hop, len(codec.sizes.codebooks)
+        self._cuda = torch.cuda.Stream(codec.device) if codec.device.type == "cuda" else None
+
+    def open(self) -> _Stream:
+        """See family.Decoding."""
+        return _Stream()
+
+    def feed(self, pieces: Sequence[Piece]) -> list[Samples]:
+        """See family.Decoding."""
+        samples: dict[int, Samples] = {}
+        for length in {len(piece.codes) for piece in pieces}:
+            places = [place for place, piece in enumerate(pieces) if len(piece.codes) == length]
+            if length:
+                samples.update(zip(places, self._decode([pieces[place] for place in places]), strict=True))
+            else:
+                samples.update((place, torch.empty(0).numpy()) for place in places)
+        return [samples[place] for place in range(len(pieces))]
+
+    def _decode(self, pieces: Sequence[Piece]) -> list[Samples]:
+        with torch.cuda.stream(self._cuda):  # no stream, no effect
+            codes = torch.stack([piece.codes for piece in pieces]).to(self._codec.device)
+            audio, states = self._codec.decode_pieces(codes, [piece.stream.state for piece in pieces])
+            samples = audio.cpu().numpy()  # waits for this stream alone
+        for piece, state in zip(pieces, states, strict=True):
+            piece.stream.state = state
+        return list(samples)
+
+    def close(self, stream: _Stream) -> None:
+        """See family.Decoding."""
+        stream.state = None
+
+
+def load_codec(path: Path, device: torch.device) -> DualCodec:
+    """Reads `codec.pth`, as the hub has it or plain, with weight norms of either form; float32.
+
+    The sizes are those of its tensors. A `sizes.json` beside it may give the ``window``, which no tensor tells.
+
+    Raises:
+        WeightsError: the file is none, or a tensor is missing, too many, of the wrong shape or not finite.
+    """
+    files = TensorFiles.open(path).renamed(_plain_name)
+    beside = path.with_name("sizes.json")
+    window = json.loads(beside.read_text())["window"] if beside.exists() else CodecSizes.window
+    shapes = {name.removesuffix("_v"): entry.shape for name, entry in files.entries.items()}
+    with torch.device("meta"):
+        codec = DualCodec(CodecSizes.from_shapes(shapes, window))
+    parameters = {name: tuple(parameter.shape) for name, parameter in codec.named_parameters()}
+    normed = {name for name in parameters if name + "_v" in files.entries}
+    expected = {name: shape for name, shape in parameters.items() if name not in normed}
+    for name in normed:
+        first, *others = parameters[name]
+        expected |= {name + "_v": (first, *others), name + "_g": (first, *[1] * len(others))}
+    files.check(expected)
+
+    def read(name: str) -> Tensor:
+        return files.read(name, device, torch.float32)
+
+    # Weight = g · v / ‖v‖, over all but the first axis.
+    weights = {name: torch._weight_norm(read(name + "_v"), read(name + "_g"), 0) for name in normed}  # noqa: SLF001
+    codec.load_state_dict(weights | {name: read(name) for name in parameters.keys() - normed}, assign=True)
+    return codec.requires_grad_(requires_grad=False).eval()
+
+
+def _plain_name(name: str) -> str | None:
+    """Without the prefix of the whole model, weight norms in the form of two tensors beside each other; no buffers."""
+    name = name.removeprefix("generator.")
+    if name.endswith((".freqs_cis", ".causal_mask")):
+        return None
+    for new, old in {
+        ".parametrizations.weight.original0": ".weight_g",
+        ".parametrizations.weight.original1": ".weight_v",
+    }.items():
+        name = name.replace(new, old)
+    return name
