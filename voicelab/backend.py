@@ -56,7 +56,8 @@ class Capabilities:
     ``max_text`` is in characters, None when unknown; ``price_per_million_bytes`` in the account's
     currency per million UTF-8 bytes of text, None when unknown. ``one_model`` says whether all ``models`` are
     names of one and the same set of weights, None when unknown. ``at_once`` is how many requests it speaks side by
-    side, None when unknown.
+    side, None when unknown. ``license`` is what binds who uses its speech, and when it was accepted; ``notice`` what has
+    to be shown where it serves others; both "" where nothing does.
     """
 
     name: str
@@ -70,6 +71,8 @@ class Capabilities:
     price_per_million_bytes: float | None = None
     one_model: bool | None = None
     at_once: int | None = None
+    license: str = ""
+    notice: str = ""
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return bundle(capabilities_view, self)

@@ -16,6 +16,7 @@
     └── EngineError (RuntimeError)         the local engine failed
         ├── EngineUnavailable              it cannot serve now (no memory, started anew); try again
         ├── WeightsError                   weights are missing or damaged
+        ├── LicenseRequired                weights whose license was not accepted
         └── MissingExtra (ImportError)     an optional dependency is not installed
 
 Each class also inherits the builtin that fits it, so that ``except ValueError`` in code that does not
@@ -39,6 +40,7 @@ __all__ = [
     "EngineError",
     "EngineUnavailable",
     "FieldError",
+    "LicenseRequired",
     "MissingExtra",
     "NotFound",
     "PaymentRequired",
@@ -230,6 +232,10 @@ class EngineUnavailable(EngineError):
 
 class WeightsError(EngineError):
     """Weights are missing, damaged, or of a layout that this version does not know."""
+
+
+class LicenseRequired(EngineError):
+    """Weights are under a license that was not accepted on this machine; the message states its terms."""
 
 
 class MissingExtra(EngineError, ImportError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -218,3 +219,8 @@ def test_it_does_so_for_very_many_calls(
 ) -> None:
     _call_all(described, host, path, mode, 120)
     assert json.loads(host.http.get("/health").content)["status"] == "ready"
+
+
+def test_the_notice_of_the_weights_is_in_it() -> None:
+    capabilities = replace(ToneBackend().capabilities, notice="Built with Fish Audio.")
+    assert document(capabilities)["info"]["description"].endswith("wrong. Built with Fish Audio.")

@@ -168,7 +168,8 @@ def document(capabilities: Capabilities) -> dict[str, Any]:
             "title": "voicelab",
             "version": "1",
             "description": "Speech from text, and voice models from recordings. Every answer names itself in "
-            "x-request-id; report it when something is wrong.",
+            "x-request-id; report it when something is wrong."
+            + (f" {capabilities.notice}" if capabilities.notice else ""),
         },
         "paths": paths,
         "security": [{"bearer": []}],

@@ -57,6 +57,8 @@ def serve(
 
     def ready() -> None:
         say(f"voicelab: {backend.capabilities.name} is ready at {address}")
+        if backend.capabilities.notice:
+            say(f"voicelab: {backend.capabilities.notice}")
         if not keys.usable():
             say("voicelab: no key can call it yet; make one with: voicelab keys create NAME")
         if not _is_loopback(host):

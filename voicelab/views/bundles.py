@@ -274,6 +274,8 @@ def capabilities_bundle(capabilities: Capabilities) -> dict[str, str]:
         ("longest text", "" if longest is None else f"{longest:,} characters"),
         ("price", "" if price is None else f"{price:g} per million bytes of text"),
         ("fingerprint", capabilities.fingerprint),
+        ("license", capabilities.license),
+        ("notice", capabilities.notice),
     )
     voices = [(voice.id, voice.title, voice.description) for voice in capabilities.voices]
     html += table(("voice", "title", "description"), voices)

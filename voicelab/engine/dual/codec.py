@@ -302,6 +302,25 @@ def load_codec(path: Path, device: torch.device) -> DualCodec:
     Raises:
         WeightsError: the file is none, or a tensor is missing, too many, of the wrong shape or not finite.
     """
+    codec, files, normed = _laid_out(path)
+
+    def read(name: str) -> Tensor:
+        return files.read(name, device, torch.float32)
+
+    # Weight = g · v / ‖v‖, over all but the first axis.
+    weights = {name: torch._weight_norm(read(name + "_v"), read(name + "_g"), 0) for name in normed}  # noqa: SLF001
+    weights |= {name: read(name) for name in codec.state_dict() if name not in normed}
+    codec.load_state_dict(weights, assign=True)
+    return codec.requires_grad_(requires_grad=False).eval()
+
+
+def check_codec(path: Path) -> int:
+    """How many tensors a codec's file has, names and shapes checked. Raises WeightsError: they are not those of a codec."""
+    return len(_laid_out(path)[1].entries)
+
+
+def _laid_out(path: Path) -> tuple[DualCodec, TensorFiles, set[str]]:
+    """A codec without numbers, its file, whose tensors fit, and those of them that are gain and direction."""
     files = TensorFiles.open(path).renamed(_plain_name)
     beside = path.with_name("sizes.json")
     window = json.loads(beside.read_text())["window"] if beside.exists() else CodecSizes.window
@@ -315,14 +334,7 @@ def load_codec(path: Path, device: torch.device) -> DualCodec:
         first, *others = parameters[name]
         expected |= {name + "_v": (first, *others), name + "_g": (first, *[1] * len(others))}
     files.check(expected)
-
-    def read(name: str) -> Tensor:
-        return files.read(name, device, torch.float32)
-
-    # Weight = g · v / ‖v‖, over all but the first axis.
-    weights = {name: torch._weight_norm(read(name + "_v"), read(name + "_g"), 0) for name in normed}  # noqa: SLF001
-    codec.load_state_dict(weights | {name: read(name) for name in parameters.keys() - normed}, assign=True)
-    return codec.requires_grad_(requires_grad=False).eval()
+    return codec, files, normed
 
 
 def _plain_name(name: str) -> str | None:
