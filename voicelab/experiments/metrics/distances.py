@@ -15,7 +15,7 @@ from voicelab.experiments.metrics.metric import Subject, Undefined
 from voicelab.experiments.metrics.pitch import contour
 from voicelab.experiments.metrics.words import other_words
 
-__all__ = ["cepstrum", "log_f0_rmse", "mfcc_distance", "pesq", "stoi", "warped_frames"]
+__all__ = ["cepstrum", "dtw_distance", "log_f0_rmse", "mfcc_distance", "pesq", "stoi", "warped_frames"]
 
 _Floats = npt.NDArray[np.float64]
 
@@ -58,19 +58,29 @@ def _spoken_cepstrum(subject: Subject) -> tuple[_Floats, int]:
 
 
 def _path(subject: Subject) -> _Path:
+    ours, first = subject.once(_spoken_cepstrum)
+    theirs, other_first = subject.other.once(_spoken_cepstrum)
+    path = _warped(subject, ours, theirs)
+    return _Path(path.frames + np.array([first, other_first]), path.distances)
+
+
+def dtw_distance(subject: Subject, ours: _Floats, theirs: _Floats) -> float:
+    """Return the distance in dB of cepstra (order, frames) of the clip and its reference, averaged along the path."""
+    return 10.0 * math.sqrt(2.0) / math.log(10.0) * float(_warped(subject, ours, theirs).distances.mean())
+
+
+def _warped(subject: Subject, ours: _Floats, theirs: _Floats) -> _Path:
     import librosa
 
     reason = other_words(subject.clip, subject.other.clip)
     if reason:
         raise Undefined(f"what is said cannot be aligned: {reason}")
-    ours, first = subject.once(_spoken_cepstrum)
-    theirs, other_first = subject.other.once(_spoken_cepstrum)
     if ours.shape[1] * theirs.shape[1] > _MOST_PAIRS:
         raise Undefined("the clips are too long to be aligned; 50 s each is the most")
     _, steps = librosa.sequence.dtw(ours, theirs, metric="euclidean")
     steps = steps[::-1]
     distances = np.linalg.norm(ours[:, steps[:, 0]] - theirs[:, steps[:, 1]], axis=0)
-    return _Path(steps + np.array([first, other_first]), distances)
+    return _Path(steps, distances)
 
 
 def warped_frames(subject: Subject) -> npt.NDArray[np.intp]:
@@ -89,7 +99,7 @@ def mfcc_distance(subject: Subject) -> float:
     assessment", IEEE PACRIM (1993); alignment as in H. Sakoe & S. Chiba (1978) with steps (1,1), (0,1), (1,0). The
     cepstra are of 80 mel bands up to 8 kHz, 40 ms windows every 10 ms, levels more than 60 dB below the loudest raised to
     there, silence at the ends left out. It is not the mel-cepstral distortion (MCD) of the literature, whose cepstra are
-    a vocoder's (STRAIGHT, WORLD) and on another scale: compare within one.
+    a vocoder's (STRAIGHT, WORLD) and on another scale: that is ``mcd``.
     """
     return 10.0 * math.sqrt(2.0) / math.log(10.0) * float(subject.once(_path).distances.mean())
 

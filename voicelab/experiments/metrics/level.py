@@ -100,8 +100,8 @@ def activity(subject: Subject) -> Activity:
     A frame (smoothed over 30 ms) is speech unless it is more than 25 dB below the 99th percentile of all
     frames, the threshold of N. H. de Jong & T. Wempe, "Praat script to detect syllable nuclei and measure
     speech rate automatically", Behavior Research Methods 41 (2009); in noise, it must also be 6 dB above the
-    5th percentile, if that leaves 10 dB. What sounds for less than
-    50 ms after smoothing is a click. A pause lies between two stretches of
+    5th percentile, if that leaves 10 dB. The first and the last frame of speech must be so without smoothing too. What
+    sounds for less than 50 ms after smoothing is a click. A pause lies between two stretches of
     speech and lasts 0.25 s or longer, F. Goldman-Eisler's limit ("Psycholinguistics", 1968) between pauses and
     the silences of articulation.
 
@@ -114,11 +114,14 @@ def activity(subject: Subject) -> Activity:
         raise Undefined("the clip is silent")
     below = np.array([_BELOW_DB, _NEVER_WITHIN_DB])
     quiet, loudest = peak * 10.0 ** (-below / 10.0)
-    active = smooth >= max(quiet, min(floor * 10.0 ** (_ABOVE_NOISE_DB / 10.0), loudest))
-    begins, ends = _runs(active)
+    least = max(quiet, min(floor * 10.0 ** (_ABOVE_NOISE_DB / 10.0), loudest))
+    begins, ends = _runs(smooth >= least)
     sounding = ends - begins >= _SHORTEST_SOUND
     if sounding.any():  # otherwise the clicks are all there is
         begins, ends = begins[sounding], ends[sounding]
+    # Smoothing lets a sound begin a frame early and end a frame late.
+    begins += (powers[begins] < least) & (ends - begins > 2)
+    ends -= (powers[ends - 1] < least) & (ends - begins > 2)
     active = np.zeros(powers.size + 1, np.int64)
     active[begins] += 1
     active[ends] -= 1
@@ -245,8 +248,9 @@ def snr(subject: Subject) -> float:
     at least 3 dB above the noise and within 25 dB of the loudest, less the noise. Energy-based, as are the
     estimates of the NIST Speech Quality Assurance package (1992). It holds to within about 1 dB from 5 dB on, for
     steady noise and a clip that has pauses, or silence at its ends, for a tenth of its length; otherwise it is too low,
-    since quiet speech is taken for noise. Undefined when the quietest tenth is
-    digital silence: then there is no noise to compare with.
+    since quiet speech is taken for noise. At 0 dB it says 2.5 dB, and seldom less than 0.5 below that: only what rises
+    3 dB above the noise counts as signal. Undefined when the quietest tenth is digital silence: then there is no noise to
+    compare with.
     """
     powers = subject.once(frame_powers)
     noise = float(np.sort(powers)[: max(1, powers.size // 10)].mean())

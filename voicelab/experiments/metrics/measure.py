@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from voicelab.audio.clip import Clip
 from voicelab.errors import ArgumentError
-from voicelab.experiments.metrics import distances, latency, level, models, pitch, words
+from voicelab.experiments.metrics import distances, latency, level, models, pitch, programs, words
 from voicelab.experiments.metrics.metric import Metric, Need, Subject, Tools, Undefined
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ GROUP = "voicelab.metrics"
 
 _TEXT: tuple[Need, ...] = ("text",)
 _REFERENCE: tuple[Need, ...] = ("reference",)
+
+_praat = partial(Metric, module="parselmouth", extra="praat", slow=True)
 
 _OWN = (
     Metric("duration", "s", level.duration),
@@ -50,6 +52,11 @@ _OWN = (
     Metric("jitter", "%", pitch.jitter, better="lower", slow=True),
     Metric("shimmer_local", "%", pitch.shimmer_local, better="lower", slow=True),
     Metric("shimmer_rms", "%", pitch.shimmer_rms, better="lower", slow=True),
+    _praat("praat_jitter_local", "%", programs.praat_jitter_local, better="lower"),
+    _praat("praat_shimmer_local", "%", programs.praat_shimmer_local, better="lower"),
+    _praat("praat_hnr", "dB", programs.praat_hnr, better="higher"),
+    _praat("praat_cpps", "dB", programs.praat_cpps, better="higher"),
+    Metric("mcd", "dB", programs.mcd, "lower", _REFERENCE, module="pyworld", extra="world", slow=True),
     Metric("mfcc_distance", "dB", distances.mfcc_distance, better="lower", needs=_REFERENCE, slow=True),
     Metric("log_f0_rmse", "semitones", distances.log_f0_rmse, better="lower", needs=_REFERENCE, slow=True),
     Metric("stoi", "", distances.stoi, "higher", _REFERENCE, module="pystoi", extra="metrics", slow=True),
@@ -93,7 +100,7 @@ BASIC = (
 )
 """What ``measure`` measures by default: figures of the clip alone, a millisecond or two for each second of it."""
 
-_RENAMED = {"f0_mean": "f0_geometric_mean", "mcd": "mfcc_distance", "shimmer": "shimmer_rms"}
+_RENAMED = {"f0_mean": "f0_geometric_mean", "shimmer": "shimmer_rms"}
 
 
 def available() -> dict[str, Metric]:

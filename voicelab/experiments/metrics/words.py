@@ -34,6 +34,8 @@ _SHOWN = 40
 _HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _BESIDE_HAN = re.compile(f" (?={_HAN.pattern})|(?<={_HAN.pattern}) ")
 _APOSTROPHES = re.compile(r"(?<=\w)['\u2019\u02bc](?=\w)")
+# Combining marks of Latin and Greek letters: elsewhere they make other letters.
+_DIACRITICS = re.compile(r"(?<=[^\W\u0400-\u04ff])[\u0300-\u036f]+")
 _VOWELS = re.compile(r"[aeiouy]+")
 # Not silent: table, agreed, hundred, churches, tables.
 _SILENT_END = re.compile(
@@ -48,13 +50,16 @@ _APART = re.compile(r"[aeiouy]ing|(?<![cstgx])i[ao](?!ge)|(?<![gq])ua|[ds]nt$|(?
 def split_words(text: str, spoken: Callable[[str], str] | None, *, figures: bool = True) -> list[str]:
     """Return the words of ``text`` as they are compared.
 
-    ``spoken`` reads the text out first, when given. Then: Unicode NFKC, case folded, apostrophes inside words
+    ``spoken`` reads the text out first, when given. Then: Unicode NFKC, case folded, diacritics taken off ("café" is
+    "cafe", as recognizers write either; where they alone tell words apart, as tones do in Vietnamese, such errors are
+    not counted), apostrophes inside words
     taken out ("don't" is "dont", since they are not heard), and everything that is no letter, mark or digit
     divides words, hyphens too. A Chinese character is a word by itself, as in the mixed error rates of texts in Mandarin
     and English. Raises Undefined when there is a digit and ``figures`` forbids it, for "1984"
     can be heard in several ways.
     """
     plain = unicodedata.normalize("NFKC", spoken(text) if spoken is not None else text).casefold()
+    plain = unicodedata.normalize("NFC", _DIACRITICS.sub("", unicodedata.normalize("NFD", plain)))
     plain = _APOSTROPHES.sub("", plain)
     kept = "".join(sign if unicodedata.category(sign)[0] in "LMN" else " " for sign in plain)
     kept = _HAN.sub(r" \g<0> ", kept)
