@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -13,6 +12,7 @@ from voicelab.experiments.listening.design import ANCHORS, REFERENCE, SCALES, Li
 from voicelab.experiments.listening.votes import Ballot
 from voicelab.experiments.statistics import (
     BradleyTerry,
+    CrossedTest,
     Estimate,
     Friedman,
     MixedModel,
@@ -20,6 +20,7 @@ from voicelab.experiments.statistics import (
     binomial,
     bradley_terry,
     crossed_mean,
+    crossed_share,
     friedman,
     holm,
     mean_opinion_score,
@@ -56,7 +57,7 @@ class ListeningResult:
     listeners: int
     excluded: dict[str, str]
     scores: dict[str, Estimate]
-    crossed: dict[tuple[str, str], Test]
+    crossed: dict[tuple[str, str], CrossedTest]
     crossed_p_holm: dict[tuple[str, str], float]
     tests: dict[tuple[str, str], Test]
     p_holm: dict[tuple[str, str], float]
@@ -100,8 +101,9 @@ def analyse(test: ListeningTest, votes: Ballot | pd.DataFrame, *, confidence: fl
 
     Left out are listeners who failed more than a quarter of their attention checks, and of MUSHRA those whom
     Recommendation ITU-R BS.1534-3 leaves out. Then, for each pair of systems, a test by crossed random effects of
-    listeners and sentences (see ``crossed_mean``), whose result holds for others like both: of the differences of ratings
-    (MOS, MUSHRA), the ratings (CMOS), the choices against one half (AB, ABX). A note says where it cannot be made, as with
+    listeners and sentences, whose result holds for others like both: of the differences of ratings (MOS, MUSHRA), of the
+    ratings (CMOS; ``crossed_mean``), of the choices against one half by a logistic model (AB, ABX; ``crossed_share``). A
+    note says where it cannot be made, as with
     one sentence. Beside it, a test of other listeners on these sentences alone, which new sentences may overturn:
 
     - MOS and MUSHRA: Wilcoxon's test of the listeners' means; CMOS: of the listeners' mean ratings against 0.
@@ -186,7 +188,7 @@ class _Work:
         self.test = test
         self.confidence = confidence
         self.scores: dict[str, Estimate] = {}
-        self.crossed: dict[tuple[str, str], Test] = {}
+        self.crossed: dict[tuple[str, str], CrossedTest] = {}
         self.tests: dict[tuple[str, str], Test] = {}
         self.ranking: BradleyTerry | None = None
         self.overall: Friedman | None = None
@@ -284,22 +286,18 @@ class _Work:
         alternative: Literal["two-sided", "greater"] = "two-sided",
     ) -> None:
         """Test the first of the pair over its second in listeners and sentences like these, or say why that cannot be."""
-        chosen = self.test.kind in {"AB", "ABX"}
         if rows["listener"].nunique() < 2:
             return  # noted by the test of these sentences
+        numbers, who, what = values.to_numpy(float), list(rows["listener"]), list(rows["item"])
         if rows["item"].nunique() < 2:
             reason = "one sentence"
         else:
             try:
-                self.crossed[pair] = crossed_mean(
-                    values.to_numpy(float),
-                    list(rows["listener"]),
-                    list(rows["item"]),
-                    null=0.5 if chosen else 0.0,
-                    alternative=alternative,
-                    scale=(0.0, 1.0) if chosen else (-math.inf, math.inf),
-                    confidence=self.confidence,
-                )
+                if self.test.kind in {"AB", "ABX"}:
+                    tested = crossed_share(numbers, who, what, alternative=alternative, confidence=self.confidence)
+                else:
+                    tested = crossed_mean(numbers, who, what, confidence=self.confidence)
+                self.crossed[pair] = tested
                 return
             except ArgumentError:
                 reason = "answers do not differ between sentences"

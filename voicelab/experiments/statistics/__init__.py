@@ -1,5 +1,6 @@
 """Statistics of experiments: effects beside sampling noise, and what listening tests need."""
 
+from voicelab.experiments.statistics.crossed import CrossedTest, crossed_mean, crossed_share
 from voicelab.experiments.statistics.effects import Effects, effects
 from voicelab.experiments.statistics.estimate import Estimate, Test, benjamini_hochberg, holm
 from voicelab.experiments.statistics.judgements import (
@@ -15,11 +16,12 @@ from voicelab.experiments.statistics.judgements import (
     screen_mushra,
     wilcoxon,
 )
-from voicelab.experiments.statistics.mixed import MixedModel, crossed_mean, mixed_model
+from voicelab.experiments.statistics.mixed import MixedModel, mixed_model
 from voicelab.experiments.statistics.planning import Sprt, choice_power, rating_power, ratings_needed, trials_needed
 
 __all__ = [
     "BradleyTerry",
+    "CrossedTest",
     "Effects",
     "Estimate",
     "Friedman",
@@ -32,6 +34,7 @@ __all__ = [
     "bradley_terry",
     "choice_power",
     "crossed_mean",
+    "crossed_share",
     "effects",
     "friedman",
     "holm",

@@ -1,0 +1,216 @@
+"""One number of each listener on each sentence: means and shares that hold for other listeners and other sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from voicelab.errors import ArgumentError
+from voicelab.experiments.statistics.estimate import Estimate, Test, between, numbers
+from voicelab.experiments.statistics.reml import (
+    Codes,
+    Floats,
+    RestrictedLikelihood,
+    codes_of,
+    count_of,
+    indicators,
+    pseudo_likelihood,
+)
+
+__all__ = ["CrossedTest", "complete_tables", "crossed_mean", "crossed_share"]
+
+# What brings the logistic distribution nearest to the normal one.
+_LOGISTIC = 16.0 * math.sqrt(3.0) / (15.0 * math.pi)
+
+
+@dataclass(frozen=True, slots=True)
+class CrossedTest(Test):
+    """A ``Test`` by crossed random effects, of which other hypotheses can be tested and other intervals made.
+
+    Student's t of the estimate with its standard ``error`` and ``df`` degrees of freedom. ``sd`` are the standard
+    deviations of listeners, of items, and of the rest, of choices on the scale of logits; ``scale`` is what no interval can
+    leave.
+    """
+
+    error: float
+    df: float
+    sd: tuple[float, float, float]
+    scale: tuple[float, float] = (-math.inf, math.inf)
+
+    def interval(self, confidence: float) -> Estimate:
+        """Return the estimate with its interval at another confidence."""
+        from scipy.stats import t
+
+        value = self.estimate.value
+        reach = float(t.ppf((1.0 + between(confidence, "confidence", 0.0, 1.0)) / 2.0, self.df)) * self.error
+        low, high = max(self.scale[0], value - reach), min(self.scale[1], value + reach)
+        return Estimate(value, low, high, confidence, self.estimate.n)
+
+    def p_above(self, bound: float) -> float:
+        """Return p of the hypothesis that the true value is ``bound`` or less, against its being above."""
+        from scipy.stats import t
+
+        return float(t.sf((self.estimate.value - bound) / self.error, self.df))
+
+
+def crossed_mean(
+    values: npt.ArrayLike,
+    listeners: Sequence[object],
+    items: Sequence[object],
+    *,
+    null: float = 0.0,
+    scale: tuple[float, float] = (-math.inf, math.inf),
+    confidence: float = 0.95,
+) -> CrossedTest:
+    """Test whether a mean differs from ``null`` in listeners and sentences like these, which are samples of both.
+
+    ``values`` (n,) are ratings, or differences between two systems' ratings, each of one of the ``listeners`` on one of
+    the ``items``: a mean with crossed random effects, by REML, its t and interval with Satterthwaite's degrees of freedom.
+    Where every listener has one value of every item that is in closed form. ``scale`` is what the interval cannot leave.
+    Raises ArgumentError with fewer than two listeners or items, and when all values are equal, or, in a table with gaps,
+    listeners and items explain them without rest.
+    """
+    array, (who, what) = _checked(values, listeners, items)
+    shape = count_of(who), count_of(what)
+    if array.size == shape[0] * shape[1] and np.unique(who * shape[1] + what).size == array.size:
+        table = np.empty(shape)
+        table[who, what] = array
+        value, error, df, parts = complete_tables(table)
+        fitted = float(value), float(error), float(df), (float(parts[0]), float(parts[1]), float(parts[2]))
+    else:
+        fitted = _mean_with_gaps(array, (who, what))
+    return _tested(fitted, shape, null, scale, confidence)
+
+
+def crossed_share(
+    chosen: npt.ArrayLike,
+    listeners: Sequence[object],
+    items: Sequence[object],
+    *,
+    alternative: Literal["two-sided", "greater"] = "two-sided",
+    confidence: float = 0.95,
+) -> CrossedTest:
+    """Test whether choices (n,), 0 or 1, are of one in half of all trials, in listeners and sentences like these.
+
+    A logistic model with crossed random effects of listeners and items, by restricted pseudo-likelihood (as SAS' GLIMMIX by
+    default). The estimate is the share in all listeners and items (S. L. Zeger, K.-Y. Liang & P. S. Albert, "Models for
+    longitudinal data", Biometrics 44, 1988), and its t has the error of that share, by the delta method, with
+    Satterthwaite's degrees of freedom: Wald's t of the logit itself is too cautious. Where the logits have no end, such as
+    when each listener always answers alike, it is ``crossed_mean`` of the choices. Raises ArgumentError as that does.
+    """
+    array, codes = _checked(chosen, listeners, items)
+    if not np.isin(array, (0.0, 1.0)).all():
+        raise ArgumentError.of("chosen", "Input should be 0 or 1")
+    shape, scale = (count_of(codes[0]), count_of(codes[1])), (0.0, 1.0)
+    fitted, name = _logistic(array, codes), "logistic, "
+    if fitted is None:
+        plain = crossed_mean(chosen, listeners, items, null=0.5, confidence=confidence)
+        fitted, name = (plain.estimate.value, plain.error, plain.df, plain.sd), ""
+    return _tested(fitted, shape, 0.5, scale, confidence, name, alternative)
+
+
+_Fitted = tuple[float, float, float, tuple[float, float, float]]
+
+
+def _tested(
+    fitted: _Fitted,
+    shape: tuple[int, int],
+    null: float,
+    scale: tuple[float, float],
+    confidence: float,
+    name: str = "",
+    alternative: str = "two-sided",
+) -> CrossedTest:
+    """Return the test of a value, its error, degrees of freedom and standard deviations."""
+    value, error, df, sd = fitted
+    name += f"crossed random effects of {shape[0]} listeners and {shape[1]} items"
+    point = Estimate(value, value, value, confidence, shape[0])
+    test = CrossedTest(name, (value - null) / error, 0.0, point, error, df, sd, scale)
+    above = test.p_above(null)
+    p = above if alternative == "greater" else 2.0 * min(above, 1.0 - above)
+    return replace(test, p=p, estimate=test.interval(confidence))
+
+
+def _checked(
+    values: npt.ArrayLike, listeners: Sequence[object], items: Sequence[object]
+) -> tuple[Floats, tuple[Codes, Codes]]:
+    array = numbers(values, "values", 3)
+    who, what = (codes_of(np.asarray(list(map(str, names)), object)) for names in (listeners, items))
+    for name, code in (("listeners", who), ("items", what)):
+        if code.size != array.size:
+            raise ArgumentError.of(name, f"there are {code.size} for {array.size} values")
+        if count_of(code) < 2:
+            raise ArgumentError.of(name, "one is no sample; two or more are needed")
+    if not np.ptp(array):
+        raise ArgumentError.of("values", "all are equal: there is no chance to weigh them by")
+    return array, (who, what)
+
+
+def complete_tables(tables: Floats) -> tuple[Floats, Floats, Floats, tuple[Floats, Floats, Floats]]:
+    """Return the mean of tables (…, listeners, items), its standard error, degrees of freedom, and three variances' roots.
+
+    What REML and Satterthwaite's formula give in a complete table, in closed form: the analysis of variance, in which a
+    listener's or an item's variance that would be below 0 is 0, and its mean square joins the rest.
+    """
+    listeners, items = tables.shape[-2:]
+    free = np.array([listeners - 1, items - 1, (listeners - 1) * (items - 1)], np.float64)
+    mean = tables.mean(axis=(-2, -1))
+    rows = tables.mean(axis=-1) - mean[..., None]
+    columns = tables.mean(axis=-2) - mean[..., None]
+    rest = tables - mean[..., None, None] - rows[..., None] - columns[..., None, :]
+    sums = [items * np.square(rows).sum(-1), listeners * np.square(columns).sum(-1), np.square(rest).sum((-2, -1))]
+    one, two, residual = (total / count for total, count in zip(sums, free, strict=True))
+    joined = [(sums[0] + sums[2]) / (free[0] + free[2]), (sums[1] + sums[2]) / (free[1] + free[2])]
+    # Which variances are above 0: none, listeners, items, both.
+    both = (one > residual) & (two > residual)
+    only_two = ~both & (two > joined[0]) & (one <= residual)
+    only_one = ~both & (one > joined[1]) & (two <= residual)
+    noise = np.select([both, only_two, only_one], [residual, joined[0], joined[1]], sum(sums) / free.sum())
+    variance = np.select([both, only_two, only_one], [one + two - residual, two, one], noise)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mixed = variance**2 / (one**2 / free[0] + two**2 / free[1] + residual**2 / free[2])
+    df = np.select([both, only_two, only_one], [mixed, free[1] + 0 * mean, free[0] + 0 * mean], free.sum())
+    roots = (
+        np.sqrt(np.where(both | only_one, (one - noise) / items, 0.0)),
+        np.sqrt(np.where(both | only_two, (two - noise) / listeners, 0.0)),
+        np.sqrt(noise),
+    )
+    return mean, np.sqrt(variance / (listeners * items)), df, roots
+
+
+def _mean_with_gaps(values: Floats, groups: tuple[Codes, Codes]) -> _Fitted:
+    # Those who gave one value each cannot be separated from the rest of chance.
+    crossed = [code for code in groups if count_of(code) < values.size]
+    middle = float(values.mean())
+    likelihood = RestrictedLikelihood(list(map(indicators, crossed)), np.ones((values.size, 1)), values - middle)
+    ratios, _ = likelihood.maximum()
+    fit = likelihood.at(ratios)
+    sd = _sd(groups, crossed, np.sqrt(ratios * fit.residual))
+    error, df = math.sqrt(float(fit.covariance[0, 0])), likelihood.degrees(ratios)(np.ones(1))
+    return float(fit.mean[0]) + middle, error, df, (*sd, math.sqrt(fit.residual))
+
+
+def _sd(groups: Sequence[Codes], crossed: list[Codes], roots: Floats) -> tuple[float, float]:
+    """Return the standard deviations of both groups, 0 of one that is not among the crossed ones."""
+    fitted = dict(zip(map(id, crossed), roots, strict=True))
+    return float(fitted.get(id(groups[0]), 0.0)), float(fitted.get(id(groups[1]), 0.0))
+
+
+def _logistic(chosen: Floats, codes: tuple[Codes, Codes]) -> _Fitted | None:
+    """Return the share of a logistic model, None where its logits have no end."""
+    crossed = [code for code in codes if count_of(code) < chosen.size]
+    settled = pseudo_likelihood(list(map(indicators, crossed)), np.ones((chosen.size, 1)), chosen)
+    if settled is None:
+        return None
+    likelihood, ratios = settled
+    fit = likelihood.at(ratios)
+    shrink = 1.0 / math.sqrt(1.0 + _LOGISTIC**2 * float(ratios.sum()))
+    share = 1.0 / (1.0 + math.exp(-shrink * float(fit.mean[0])))
+    error = share * (1.0 - share) * shrink * math.sqrt(float(fit.covariance[0, 0]))
+    sd = _sd(codes, crossed, np.sqrt(ratios))
+    return share, error, likelihood.degrees(ratios)(np.ones(1)), (*sd, math.pi / math.sqrt(3.0))
