@@ -18,6 +18,7 @@ from voicelab.experiments.statistics.judgements import (
 )
 from voicelab.experiments.statistics.mixed import MixedModel, mixed_model
 from voicelab.experiments.statistics.planning import Sprt, choice_power, rating_power, ratings_needed, trials_needed
+from voicelab.experiments.statistics.sizes import cliff_delta, standardised_difference, superiority
 
 __all__ = [
     "BradleyTerry",
@@ -33,6 +34,7 @@ __all__ = [
     "binomial",
     "bradley_terry",
     "choice_power",
+    "cliff_delta",
     "crossed_mean",
     "crossed_share",
     "effects",
@@ -45,6 +47,8 @@ __all__ = [
     "rating_power",
     "ratings_needed",
     "screen_mushra",
+    "standardised_difference",
+    "superiority",
     "trials_needed",
     "wilcoxon",
 ]

@@ -12,19 +12,20 @@ import numpy as np
 
 from voicelab.errors import ArgumentError
 from voicelab.experiments.metrics.measure import available
-from voicelab.experiments.statistics.estimate import benjamini_hochberg, holm, percent, whole
-from voicelab.experiments.statistics.resampling import (
+from voicelab.experiments.statistics.estimate import Estimate, benjamini_hochberg, holm, percent, whole
+from voicelab.experiments.statistics.factors import (
     Contrasts,
     Design,
     Noise,
-    bootstrap_contrasts,
     build,
     columns_of,
     noise_of,
     over_texts,
     permutation_p,
+    welch_contrasts,
     without_rounding,
 )
+from voicelab.experiments.statistics.sizes import cliff_delta, mean_delta, standardised_difference
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +36,7 @@ __all__ = ["Effects", "effects"]
 # A sweep's table has them of every take, and each test more makes the correction of the others stricter.
 _ALWAYS_THERE = ("first_audio_s", "rtf")
 
+_PARTS = ("estimate", "low", "high", "p", "error", "df")
 _NOISE = {"sampling": "repeated takes", "residual": "takes beside what axes and blocks explain"}
 _BAND, _EFFECT, _NOTHING = "0.9", "tab:blue", "0.45"
 
@@ -45,14 +47,15 @@ class Effects:
 
     ``frame``: a row for each metric and axis. Where texts are a block, ``p_texts`` of the hypothesis that the axis does
     nothing in texts of which these ``texts`` are a sample, and ``p_texts_holm`` corrected for all rows; ``p`` speaks of
-    these texts alone, and new ones may overturn it. ``p`` of the permutation test, ``p_holm`` and ``p_bh`` corrected for
-    all rows, ``eta_sq`` and ``omega_sq`` the axis' share of the variance, ``levels``, ``takes``, ``arrangements``
-    that a permutation can make, those that only exchange the names of levels counted once (no p is below one over it, but
-    by the chance of the draw).
+    these texts alone, and new ones may overturn it: B. L. Welch's test, which takes levels of any number of takes and any
+    spread; ``p_holm`` and ``p_bh`` corrected for all rows. ``p_permutation`` beside it needs no normal noise, but takes
+    levels for equally spread. ``eta_sq`` and ``omega_sq`` the axis' share of the variance, ``levels``, ``takes``.
 
     ``contrasts``: a row for each metric, axis and level but the first: ``estimate`` is the difference from the
-    first level (``baseline``) in the metric's unit, ``low`` and ``high`` its interval, ``in_sd`` the estimate in
-    standard deviations of the noise: the ``sd`` of ``variance``. Where texts are a block, ``low_texts`` to ``high_texts``
+    first level (``baseline``) in the metric's unit, with its standard ``error`` and ``df``; ``low`` and ``high`` its
+    interval, and ``p``, which is small just where that leaves out 0. ``in_sd`` is the estimate in standard deviations of the
+    noise, the ``sd`` of ``variance``, and ``delta`` Cliff's: how much more often a take is above one of the baseline than
+    below, each with its interval (``_low``, ``_high``). Where texts are a block, ``low_texts`` to ``high_texts``
     is the interval in texts like these, around the mean of the texts, ``estimate_texts``. They are NaN where no takes
     separate the level's difference from that of another axis or of the blocks; a note says so.
 
@@ -73,12 +76,12 @@ class Effects:
 
     def __str__(self) -> str:
         tests = len(self.frame)
-        lines = [f"{percent(self.confidence)} intervals; p by permutation, corrected by Holm over {tests} tests"]
+        lines = [f"{percent(self.confidence)} intervals; p by Welch's test, corrected by Holm over {tests} tests"]
         contrasts = self.contrasts.to_dict("records")
         for row in self.frame.to_dict("records"):
             name, axis = row["metric"], row["axis"]
             share = f"omega² {row['omega_sq']:.2f}" if math.isfinite(row["omega_sq"]) else "share unknown"
-            here = f"p {_p(row['p'])}, corrected {_p(row['p_holm'])}"
+            here = f"p {_p(row['p'])}, corrected {_p(row['p_holm'])}" if math.isfinite(row["p"]) else "no p"
             if math.isfinite(row.get("p_texts", math.nan)):
                 there = f"p {_p(row['p_texts'])}, corrected {_p(row['p_texts_holm'])}"
                 lines.append(f"{name} by {axis}: in texts like these {there}; in these alone {here}; {share}")
@@ -102,6 +105,8 @@ class Effects:
     def plot(self, axes: Axes | None = None, *, alpha: float = 0.05) -> Axes:
         """Draw every contrast with its interval, in standard deviations of the noise; return the axes.
 
+        Where texts are a block it is the interval in texts like these, and that in these alone lies wide and pale behind it.
+
         The band is one standard deviation to each side: how far takes of one cell differ anyway, or, where no cell has
         two, what axes and blocks leave over; its label says which. Filled marks are contrasts whose own interval
         leaves out 0, of effects whose p, corrected by Holm, is at most ``alpha``. ``axes`` is where to draw, a new
@@ -119,7 +124,6 @@ def effects(
     texts: str = "text",
     confidence: float = 0.95,
     permutations: int = 4999,
-    resamples: int = 1999,
     seed: int = 0,
 ) -> Effects:
     """Return whether each axis does anything to each metric, and how much.
@@ -138,9 +142,8 @@ def effects(
         texts: the block, where it is one, whose levels are a sample of all texts: what is found is given for texts like
             these first, then for these alone. "" takes them for all there are.
         confidence: of the intervals.
-        permutations: how many; p is a multiple of 1 / (permutations + 1).
-        resamples: how many for the intervals.
-        seed: of the resampling; each metric and axis draws from its own stream, so that adding another changes
+        permutations: how many, for ``p_permutation``, a multiple of 1 / (permutations + 1).
+        seed: of the permutations; each metric and axis draws from its own stream, so that adding another changes
             nothing.
 
     The order of the rows changes nothing, but for words as levels: the first to appear is the baseline. An axis is
@@ -161,14 +164,14 @@ def effects(
     measured = columns_of(frame, metrics, "metrics")
     if not measured:
         raise ArgumentError.of("metrics", "there is no column with numbers besides axes and blocks")
-    _check_numbers(confidence, permutations, resamples, seed)
+    _check_numbers(confidence, permutations, seed)
     tables = _Tables()
     for metric in measured:
         design = build(frame, names, held, metric, texts)
         missing = len(frame) - design.values.size
         if missing:
             tables.notes.append(f"{metric} is undefined for {missing} of {len(frame)} takes, which were left out.")
-        _one_metric(tables, design, metric, names, (confidence, permutations, resamples, seed))
+        _one_metric(tables, design, metric, names, (confidence, permutations, seed))
     return tables.finish(confidence, seed)
 
 
@@ -194,11 +197,10 @@ def _difference(contrast: dict[Any, Any]) -> str:
     return f"{there} in texts like these; {here} in these alone"
 
 
-def _check_numbers(confidence: float, permutations: int, resamples: int, seed: int) -> None:
+def _check_numbers(confidence: float, permutations: int, seed: int) -> None:
     if not 0.5 <= confidence < 1.0:
         raise ArgumentError.of("confidence", "Input should be from 0.5 to below 1")
     whole(permutations, "permutations", 99)
-    whole(resamples, "resamples", 99)
     whole(seed, "seed", 0)
 
 
@@ -217,19 +219,20 @@ class _Tables:
         frame = pd.DataFrame(self.frame)
         frame.insert(3, "p_holm", holm(frame["p"]))
         frame.insert(4, "p_bh", benjamini_hochberg(frame["p"]))
-        columns = ["metric", "axis", "baseline", "level", "estimate", "low", "high", "in_sd"]
+        columns = ["metric", "axis", "baseline", "level", *_PARTS]
+        columns += [f"{name}{end}" for name in ("in_sd", "delta") for end in ("", "_low", "_high")]
         if "p_texts" in frame:
             frame["p_texts_holm"] = holm(frame["p_texts"])
-            columns += ["estimate_texts", "low_texts", "high_texts"]
+            columns += [f"{part}_texts" for part in _PARTS]
         contrasts = pd.DataFrame(self.contrasts, columns=columns)
         notes = tuple(dict.fromkeys(self.notes))
         return Effects(frame, contrasts, pd.DataFrame(self.variance), confidence, seed, notes)
 
 
 def _one_metric(
-    tables: _Tables, design: Design, metric: str, names: Sequence[str], how: tuple[float, int, int, int]
+    tables: _Tables, design: Design, metric: str, names: Sequence[str], how: tuple[float, int, int]
 ) -> None:
-    confidence, permutations, resamples, seed = how
+    confidence, permutations, seed = how
     if design.values.size < 2:
         raise ArgumentError.of("metrics", f"{metric!r} has {design.values.size} values, too few to compare")
     noise = noise_of(design)
@@ -247,8 +250,10 @@ def _one_metric(
         if present.size < 2:
             raise ArgumentError.of("axes", f"{axis!r} has one level where {metric!r} has values: nothing to compare")
         stream = (seed, zlib.crc32(str(metric).encode()), zlib.crc32(str(axis).encode()))
-        p, arrangements = permutation_p(design, number, permutations, np.random.default_rng((*stream, 0)))
-        texts = over_texts(design, number, confidence)
+        contrasts = welch_contrasts(design, number, noise)
+        p = contrasts.p if np.ptp(design.values) else 1.0
+        permuted = permutation_p(design, number, permutations, np.random.default_rng((*stream, 0)))
+        texts = over_texts(design, number)
         if texts is None and design.texts is not None:
             tables.notes.append(f"{metric} by {axis}: no two texts have all levels, so it speaks of these texts alone.")
         tables.frame.append(
@@ -256,55 +261,82 @@ def _one_metric(
                 "metric": metric,
                 "axis": axis,
                 "p": p,
+                "p_permutation": permuted,
                 "eta_sq": shares[number]["eta_sq"],
                 "omega_sq": shares[number]["omega_sq"],
                 "levels": present.size,
                 "takes": design.values.size,
-                "arrangements": arrangements,
-                **({"p_texts": texts.p, "texts": texts.count} if texts is not None else {}),
+                **({"p_texts": texts.contrasts.p, "texts": texts.count} if texts is not None else {}),
             }
         )
-        if arrangements < 20.0:
-            many = f"{arrangements:.0f} arrangement{'s' if arrangements > 1.0 else ''}"
+        if (p <= 0.05) != (permuted <= 0.05) and math.isfinite(p):
             tables.notes.append(
-                f"{axis} has only {many} of {metric}: with so few takes p cannot go below {1 / arrangements:.2g}."
+                f"{metric} by {axis}: p is {_p(p)} by Welch's test and {_p(permuted)} by permutation, which takes levels for "
+                f"equally spread{_unequal(design, number, noise)}."
             )
-        rng = np.random.default_rng((*stream, 1))
-        contrasts = bootstrap_contrasts(design, number, noise, confidence, resamples, rng)
         over = {"": contrasts, **({"_texts": texts.contrasts} if texts is not None else {})}
-        _contrast_rows(tables, design, (metric, axis, number), over, noise)
+        _contrast_rows(tables, design, (metric, axis, number), over, noise, confidence)
+
+
+def _unequal(design: Design, axis: int, noise: Noise) -> str:
+    """Say how levels differ in their numbers of takes and in their spread, if they do."""
+    _, level, takes = np.unique(design.codes[axis], return_inverse=True, return_counts=True)
+    spread = np.sqrt(np.bincount(level, np.square(noise.residuals)) / takes)
+    if takes.min() == takes.max() or spread.max() < 1.5 * spread.min():
+        return "; with few takes the larger is the safer"
+    return f"; these have {takes.min()} to {takes.max()} takes, and sd from {spread.min():.3g} to {spread.max():.3g}"
 
 
 def _contrast_rows(
-    tables: _Tables, design: Design, of: tuple[str, str, int], over: Mapping[str, Contrasts], noise: Noise
+    tables: _Tables,
+    design: Design,
+    of: tuple[str, str, int],
+    over: Mapping[str, Contrasts],
+    noise: Noise,
+    confidence: float,
 ) -> None:
     """Add the contrasts of a metric and an axis, the axis also by its number; ``over`` by what their columns end in."""
     metric, axis, number = of
     level, (first, *others) = design.levels[number], np.unique(design.codes[number])
     constant = float(np.ptp(design.values)) == 0.0
+    parts = {}
+    for ending, contrasts in over.items():
+        low, high = contrasts.interval(confidence)
+        values = (contrasts.estimate, low, high, contrasts.p_each, contrasts.error, contrasts.df)
+        parts |= {f"{name}{ending}": value for name, value in zip(_PARTS, values, strict=True)}
     for row, code in enumerate(others):
-        named = {
-            f"{name}{ending}": float(getattr(contrasts, name)[row])
-            for ending, contrasts in over.items()
-            for name in ("estimate", "low", "high")
-        }
+        named = {name: float(value[row]) for name, value in parts.items()}
         if math.isnan(named["estimate"]):
             tables.notes.append(
                 f"{axis} {level[code]} cannot be compared with {level[first]} in {metric}: "
                 "another axis or the blocks differ with it."
             )
         elif constant:  # means of equal numbers differ by their rounding
-            named = dict.fromkeys(named, 0.0)
-        tables.contrasts.append(
-            {
-                "metric": metric,
-                "axis": axis,
-                "baseline": level[first],
-                "level": level[code],
-                **named,
-                "in_sd": named["estimate"] / noise.sd if noise.sd > 0.0 else math.nan,
-            }
+            named = {name: float(name.startswith("p")) for name in named}
+        size = standardised_difference(
+            named["estimate"], named["error"], named["df"], noise.sd, n=design.values.size, confidence=confidence
         )
+        value = named["estimate"] / noise.sd if noise.sd > 0.0 else math.nan
+        delta = _delta(design, number, (int(code), int(first)), confidence)
+        sizes = {"in_sd": value, "in_sd_low": size.low, "in_sd_high": size.high}
+        sizes |= {"delta": delta.value, "delta_low": delta.low, "delta_high": delta.high}
+        names = {"metric": metric, "axis": axis, "baseline": level[first], "level": level[code]}
+        tables.contrasts.append({**names, **named, **sizes})
+
+
+def _delta(design: Design, axis: int, pair: tuple[int, int], confidence: float) -> Estimate:
+    """Return Cliff's delta of a level over another, of takes that are alike in all else, averaged over texts or strata."""
+    strata, codes = design.strata(axis), design.codes[axis]
+    groups = design.texts if design.texts is not None else strata
+    deltas: dict[int, list[float]] = {}
+    for stratum in np.unique(strata):
+        ours, theirs = (design.values[(strata == stratum) & (codes == code)] for code in pair)
+        if ours.size and theirs.size:
+            delta = float(np.sign(ours[:, None] - theirs[None]).mean())
+            deltas.setdefault(int(groups[strata == stratum][0]), []).append(delta)
+    if len(deltas) == 1 and strata.max() == 0 and min(ours.size, theirs.size) > 1:
+        return cliff_delta(ours, theirs, confidence=confidence)
+    return mean_delta([sum(own) / len(own) for own in deltas.values()], confidence)
 
 
 def _still(design: Design, metric: str, names: Sequence[str], noise: Noise) -> list[str]:
@@ -367,8 +399,8 @@ def _residual(design: Design, factors: Sequence[int]) -> tuple[float, int]:
 
 
 def _draw(result: Effects, axes: Axes | None, alpha: float) -> Axes:
-
-    table = result.contrasts.merge(result.frame[["metric", "axis", "p_holm"]], on=["metric", "axis"], sort=False)
+    corrected = [name for name in ("p_holm", "p_texts_holm") if name in result.frame]
+    table = result.contrasts.merge(result.frame[["metric", "axis", *corrected]], on=["metric", "axis"], sort=False)
     noise = result.variance[result.variance.source.isin(list(_NOISE))]
     spread = noise.set_index("metric")["sd"]
     noises = " or ".join(_NOISE[source] for source in noise.source.unique())
@@ -382,10 +414,14 @@ def _draw(result: Effects, axes: Axes | None, alpha: float) -> Axes:
     for place, row in enumerate(table.to_dict("records")):
         if not row["unit"] > 0.0:
             continue
-        low, middle, high = np.array([row["low"], row["estimate"], row["high"]]) / row["unit"]
+        ending = "_texts" if math.isfinite(row.get("low_texts", math.nan)) else ""
+        low, middle, high = np.array([row[f"{part}{ending}"] for part in ("low", "estimate", "high")]) / row["unit"]
         # An axis may do something while this level does not.
-        sure = row["p_holm"] <= alpha and (low > 0.0 or high < 0.0)
+        sure = row[f"p{ending}_holm"] <= alpha and (low > 0.0 or high < 0.0)
         color = _EFFECT if sure else _NOTHING
+        if ending:
+            own = np.array([row["low"], row["high"]]) / row["unit"]
+            axes.plot(own, [place, place], color=color, lw=5.0, alpha=0.25, solid_capstyle="butt")
         axes.plot([low, high], [place, place], color=color, lw=1.5, solid_capstyle="butt")
         axes.plot(middle, place, "o", color=color, mfc=color if sure else "white")
     names = [
@@ -394,10 +430,11 @@ def _draw(result: Effects, axes: Axes | None, alpha: float) -> Axes:
         + ("" if row["unit"] > 0.0 else f"\n{row['estimate']:+.3g}, {noises} never differ")
         for row in table.to_dict("records")
     ]
+    over = ", in texts like these (wide: in these alone)" if "low_texts" in table else ""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlabel(
-        f"difference in sd of {noises}, {percent(result.confidence)} interval\n"
+        f"difference in sd of {noises}, {percent(result.confidence)} interval{over}\n"
         f"filled: the interval leaves out 0, and p ≤ {alpha:g}, corrected by Holm"
     )
     # Above the axes: inside, it would lie on an interval.

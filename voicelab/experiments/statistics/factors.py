@@ -1,4 +1,4 @@
-"""Takes as a design of factors, and the two resamplings behind an effect: permutation within strata, and bootstrap."""
+"""Takes as a design of factors, and the tests of an effect: Welch's, over texts, and by permutation within strata."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ __all__ = [
     "Design",
     "Noise",
     "OverTexts",
-    "bootstrap_contrasts",
     "build",
     "columns_of",
     "noise_of",
     "over_texts",
+    "p_beyond",
     "permutation_p",
+    "welch_contrasts",
     "without_rounding",
 ]
 
@@ -137,14 +138,14 @@ def without_rounding(residuals: _Floats, values: _Floats) -> _Floats:
     return cleaned
 
 
-def permutation_p(design: Design, axis: int, permutations: int, rng: np.random.Generator) -> tuple[float, float]:
-    """Return p of the hypothesis that an axis does nothing, and the number of arrangements with different statistics.
+def permutation_p(design: Design, axis: int, permutations: int, rng: np.random.Generator) -> float:
+    """Return p of the hypothesis that an axis does nothing, not even to how much takes differ.
 
     The levels are exchanged between the takes of each stratum, within which nothing but this axis differs; the
     statistic is the sum of squares between the levels after each stratum's mean is taken out. The observed
     arrangement counts as one of the permutations (B. Phipson & G. K. Smyth, "Permutation p-values should never
-    be zero", 2010), so that the test is exact: p is at most alpha with a chance of at most alpha. Arrangements that
-    differ only by the names of levels with as many takes in every stratum have one statistic, and count as one.
+    be zero", 2010), so that the test is exact: p is at most alpha with a chance of at most alpha. Where levels differ in
+    their number of takes and in their spread it is not a test of their means.
     """
     strata = design.strata(axis)
     order = np.argsort(strata, kind="stable")
@@ -167,23 +168,7 @@ def permutation_p(design: Design, axis: int, permutations: int, rng: np.random.G
         shuffled = np.argsort(rng.random((count, centred.size)) + strata, axis=1)
         reached += int((statistic(centred[shuffled]) >= threshold).sum())
         done += count
-    return (reached + 1) / (permutations + 1), _arrangements(strata, levels)
-
-
-def _arrangements(strata: _Codes, levels: _Codes) -> float:
-    table = np.zeros((levels.max() + 1, strata.max() + 1), np.intp)
-    np.add.at(table, (levels, strata), 1)
-    moving = table[:, (table > 0).sum(axis=0) > 1]
-    kinds = np.column_stack((moving, table.sum(axis=1)))[moving.any(axis=1)]
-    if len(kinds) == 2:
-        kinds = kinds[:, :-1]  # the sums of two levels are opposite, however many takes of each stand still beside them
-    alike = np.unique(kinds, axis=0, return_counts=True)[1]
-    logarithm = _log_orders(table.sum(axis=0)) - _log_orders(table.ravel()) - _log_orders(alike)
-    return float(round(math.exp(logarithm))) if logarithm < 700.0 else math.inf
-
-
-def _log_orders(counts: npt.NDArray[np.intp]) -> float:
-    return sum(math.lgamma(count + 1) for count in counts)
+    return (reached + 1) / (permutations + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,17 +198,13 @@ class Noise:
 
 @dataclass(frozen=True, eq=False)
 class OverTexts:
-    """What an axis does in texts like these: ``p`` that it does nothing, and its ``contrasts`` from its first level.
+    """What an axis does in texts like these: its ``contrasts``, by the ``count`` texts that have all levels."""
 
-    ``count`` is the number of texts in which all levels can be compared.
-    """
-
-    p: float
     count: int
     contrasts: Contrasts
 
 
-def over_texts(design: Design, axis: int, confidence: float) -> OverTexts | None:
+def over_texts(design: Design, axis: int) -> OverTexts | None:
     """Return what an axis does in texts of which these are a sample; None without two texts that can be compared.
 
     Each text has one difference of each level from the first, adjusted for all else that differs within it, so that
@@ -249,7 +230,6 @@ def over_texts(design: Design, axis: int, confidence: float) -> OverTexts | None
         return None
     apart, count = np.array(rows), len(rows)
     mean, error = apart.mean(axis=0), apart.std(axis=0, ddof=1) / math.sqrt(count)
-    reach = float(stats.t.ppf((1.0 + confidence) / 2.0, count - 1)) * error
     profile = np.concatenate((np.zeros((count, 1)), apart), axis=1)
     profile -= profile.mean(axis=1, keepdims=True)
     middle, free = profile.mean(axis=0), levels.size - 1
@@ -262,7 +242,7 @@ def over_texts(design: Design, axis: int, confidence: float) -> OverTexts | None
         narrowed = float(np.trace(spread)) ** 2 / (free * float(np.square(spread).sum()))
         f = between / within * (count - 1)
         p = float(stats.f.sf(f, free * narrowed, free * (count - 1) * narrowed))
-    return OverTexts(p, count, Contrasts(mean, mean - reach, mean + reach))
+    return OverTexts(count, Contrasts(mean, error, np.full(mean.size, count - 1.0), p))
 
 
 def noise_of(design: Design) -> Noise:
@@ -282,25 +262,47 @@ def noise_of(design: Design) -> Noise:
 
 @dataclass(frozen=True, eq=False)
 class Contrasts:
-    """Differences of an axis' levels from its first: ``estimate``, ``low`` and ``high``, each (levels - 1,).
+    """Differences of an axis' levels from its first, each (levels - 1,): ``estimate``, its standard ``error`` and ``df``.
 
-    NaN where the design cannot tell a level's difference from that of another factor.
+    NaN where the design cannot tell a level's difference from that of another factor, or has no noise to judge it by; an
+    error of 0 where takes never differ. ``p`` is of the hypothesis that all are 0.
     """
 
     estimate: _Floats
-    low: _Floats
-    high: _Floats
+    error: _Floats
+    df: _Floats
+    p: float
+
+    def interval(self, confidence: float) -> tuple[_Floats, _Floats]:
+        """Return the ends of the intervals, by Student's t."""
+        from scipy.stats import t
+
+        reach = np.where(self.error > 0.0, t.ppf((1.0 + confidence) / 2.0, self.df), 0.0) * self.error
+        return self.estimate - reach, self.estimate + reach
+
+    @property
+    def p_each(self) -> _Floats:
+        """P of each being 0, at most 1 less the confidence just where the interval leaves out 0."""
+        return p_beyond(self.estimate, self.error, self.df)
 
 
-def bootstrap_contrasts(
-    design: Design, axis: int, noise: Noise, confidence: float, resamples: int, rng: np.random.Generator
-) -> Contrasts:
-    """Return each level's difference from the first, adjusted for the other factors, with its interval.
+def p_beyond(away: _Floats, error: _Floats, df: _Floats) -> _Floats:
+    """Return the two-sided p of Student's t; 0 or 1 where nothing differs by chance."""
+    from scipy.stats import t
 
-    The estimate is the additive model's by least squares. Interval: bootstrap-t (B. Efron & R. J. Tibshirani, "An
-    Introduction to the Bootstrap", 1993, chapter 12) of the residuals, each level with a noise of its own, since
-    a parameter may change how much takes differ; it speaks of these cells, whose takes are resampled, not of
-    other texts.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = 2.0 * t.sf(np.abs(away) / error, df)
+    exact: _Floats = np.where(error > 0.0, p, np.where(error == 0.0, np.where(away == 0.0, 1.0, 0.0), np.nan))
+    return exact
+
+
+def welch_contrasts(design: Design, axis: int, noise: Noise) -> Contrasts:
+    """Return each level's difference from the first, adjusted for the other factors, and p that there is none.
+
+    The estimate is the additive model's by least squares. Each level has a noise of its own, since a parameter may change
+    how much takes differ, and levels may have any number of takes: B. L. Welch's t (Biometrika 34, 1947), over all levels
+    S. Johansen's form of it (Biometrika 67, 1980), which of two levels is that t. It speaks of these cells, not of other
+    texts.
     """
     factors = [axis, *(other for other in design.factors if other != axis)]
     names, level = np.unique(design.codes[axis], return_inverse=True)
@@ -311,52 +313,38 @@ def bootstrap_contrasts(
     estimate = np.where(estimable, weights @ design.values, np.nan)
     unknown = np.full(estimate.size, np.nan)
     if noise.df < 1:
-        return Contrasts(estimate, unknown, unknown)
+        return Contrasts(estimate, unknown, unknown, math.nan)
     member = (level[:, None] == np.arange(names.size)[None]).astype(np.float64)
     # Degrees of freedom of each level: its takes less its share of the model.
     free = member.sum(axis=0) - (np.square(noise.basis).sum(axis=1) @ member)
-    free = np.maximum(free, 1e-9)
-    pooled = noise.sum_sq / noise.df
-
-    def variances(residuals: _Floats) -> _Floats:
-        own: _Floats = (np.square(residuals) @ member) / free
-        # A level without repeats of its own borrows the noise of all.
-        return np.where(free >= 1.0 - 1e-6, own, pooled)
-
-    def errors(by_level: _Floats) -> _Floats:
-        standard: _Floats = np.sqrt(by_level @ (np.square(weights) @ member).T)
-        return standard
-
-    spread = variances(noise.residuals)
-    error = errors(spread)
-    if not (error > 0.0).any():
-        return Contrasts(estimate, estimate, estimate)
-    pool, own_sd = _pool(noise, spread[level]), np.sqrt(spread[level])
-    ratios = []
-    for begin in range(0, resamples, size := max(1, _HELD // level.size)):
-        count = min(size, resamples - begin)
-        drawn = pool[rng.integers(pool.size, size=(count, level.size))] * own_sd
-        left = drawn - (drawn @ noise.basis) @ noise.basis.T
-        moved, own = drawn @ weights.T, errors(variances(left))
-        # So few takes that a resample has no noise of its own but rounding: it says nothing, which is infinitely far.
-        noisy = own > _ROUNDING * error
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios.append(np.where(noisy, moved / own, np.where(moved == 0.0, 0.0, np.copysign(np.inf, moved))))
-    tail = (1.0 - confidence) / 2.0
-    drawn_ratios = np.concatenate(ratios)
-    # No interpolation: between a number and infinity there is none.
-    lower = np.quantile(drawn_ratios, tail, axis=0, method="lower")
-    upper = np.quantile(drawn_ratios, 1.0 - tail, axis=0, method="higher")
+    own = (np.square(noise.residuals) @ member) / np.maximum(free, 1e-9)
+    # A level without repeats of its own borrows the noise of all.
+    borrows = free < 1.0 - 1e-6
+    variances, free = np.where(borrows, noise.sum_sq / noise.df, own), np.where(borrows, noise.df, free)
+    parts = (np.square(weights) @ member) * variances
+    spread = parts.sum(axis=1)
     with np.errstate(invalid="ignore"):
-        low, high = (np.where(error > 0.0, estimate - ratio * error, estimate) for ratio in (upper, lower))
-    return Contrasts(estimate, low, high)
+        df = np.where(spread > 0.0, np.square(spread) / (np.square(parts) / free).sum(axis=1), noise.df)
+    error = np.where(estimable, np.sqrt(spread), np.nan)
+    return Contrasts(estimate, error, df, _all_zero(weights[estimable], estimate[estimable], member * variances, free))
 
 
-def _pool(noise: Noise, variances: _Floats) -> _Floats:
-    """Return the residuals with the mean 0 and the variance 1 of what they stand for; ``variances`` is (takes,)."""
-    leverage = np.sqrt(np.maximum(1.0 - np.square(noise.basis).sum(axis=1), 1e-12))
-    usable = (leverage > 1e-3) & (variances > 0.0)
-    pool = noise.residuals[usable] / leverage[usable] / np.sqrt(variances[usable])
-    pool = pool - pool.mean()
-    scaled: _Floats = pool / (math.sqrt(float(np.mean(np.square(pool)))) or 1.0)
-    return scaled
+def _all_zero(weights: _Floats, estimate: _Floats, variances: _Floats, free: _Floats) -> float:
+    """Return Johansen's p that contrasts are 0; ``variances`` (takes, levels) are those of each level's own takes."""
+    from scipy.stats import f
+
+    count = len(estimate)
+    if not count:
+        return math.nan
+    shares = np.einsum("in,nl,jn->lij", weights, variances, weights)
+    whole = shares.sum(axis=0)
+    if not np.linalg.eigvalsh(whole)[0] > _ROUNDING * max(float(np.trace(whole)), 1e-300):
+        # Some contrast has no noise: it is 0, or it is not.
+        still = np.diag(whole) <= _ROUNDING * np.trace(whole)
+        return 0.0 if estimate[still].any() else 1.0 if not estimate.any() else math.nan
+    parts = shares @ np.linalg.inv(whole)
+    traces = np.trace(parts, axis1=1, axis2=2)
+    loss = float(((np.einsum("lij,lji->l", parts, parts) + np.square(traces)) / free).sum()) / 2.0
+    statistic = float(estimate @ np.linalg.solve(whole, estimate))
+    scale = count + 2.0 * loss - 6.0 * loss / (count + 2.0)
+    return float(f.sf(statistic / scale, count, count * (count + 2.0) / (3.0 * loss)))
