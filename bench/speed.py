@@ -27,7 +27,7 @@ from machine import machine, report
 
 if TYPE_CHECKING:
     from voicelab.lab import Lab
-    from voicelab.schema import Latency, Model
+    from voicelab.schema import Latency
 
 MODES: tuple[Latency, ...] = ("low", "balanced", "normal")
 STREAMS = 8
@@ -69,7 +69,7 @@ def peak_mib() -> float:
     return round(held / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)
 
 
-def timed(lab: Lab, model: Model, mode: Latency, seed: int) -> tuple[float, float]:
+def timed(lab: Lab, model: str, mode: Latency, seed: int) -> tuple[float, float]:
     """Return the seconds to the first audio of a sentence, and its real-time factor."""
     started = time.perf_counter()
     stream = lab.stream(SENTENCE, seed=seed, model=model, latency=mode, format="pcm")
@@ -78,7 +78,7 @@ def timed(lab: Lab, model: Model, mode: Latency, seed: int) -> tuple[float, floa
     return stream.first_audio_s or float("nan"), took / (size / 2 / stream.rate)
 
 
-def one_model(lab: Lab, model: Model, repeats: int) -> dict[str, Any]:
+def one_model(lab: Lab, model: str, repeats: int) -> dict[str, Any]:
     """Measure one model, alone on the machine."""
     lab.speak("Ready.", seed=0, model=model)
     found: dict[Latency, list[tuple[float, float]]] = {mode: [] for mode in MODES}
@@ -98,7 +98,7 @@ def one_model(lab: Lab, model: Model, repeats: int) -> dict[str, Any]:
     }
 
 
-def throughput(lab: Lab, model: Model, repeats: int) -> dict[str, Any]:
+def throughput(lab: Lab, model: str, repeats: int) -> dict[str, Any]:
     """Seconds of audio a second, of one stream and of `STREAMS` at once, in turns; and how many times as much that is."""
 
     def spoken(seed: int) -> float:
@@ -127,7 +127,7 @@ def warm(device: str | None, repeats: int) -> dict[str, Any]:
     bare = held_mib()
     lab = systems.lab(device)
     can = lab.capabilities
-    names: tuple[Model, ...] = ("s2-pro",) if can.one_model else can.models
+    names: tuple[str, ...] = ("s2-pro",) if can.one_model else can.models
     return {
         "models": {name: one_model(lab, name, repeats) for name in names},
         "one_model": can.one_model,

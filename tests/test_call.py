@@ -33,9 +33,10 @@ def test_a_seed_beyond_them_is_refused_wherever_a_call_is_made(seed: Any) -> Non
         assert item.to_wire()["loc"] == ["header", "seed"]
 
 
-def test_a_model_that_there_is_not_is_refused() -> None:
+@pytest.mark.parametrize("model", ["", " ", 3])
+def test_what_is_no_name_of_a_model_is_refused(model: object) -> None:
     with pytest.raises(RequestInvalid, match="model"):
-        Call.of("a", model="s3")
+        Call.of("a", model=model)
 
 
 def test_fields_come_over_defaults_and_none_is_the_default_for_what_stands_beside_the_request() -> None:

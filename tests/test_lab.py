@@ -218,7 +218,7 @@ def test_connect_takes_the_service_from_the_environment(monkeypatch: pytest.Monk
     ("arguments", "field"),
     [
         ({"api_key": "k"}, "api_key"),
-        ({"base_url": "http://127.0.0.1:9", "device": "cpu"}, "device"),
+        ({"backend": "http://127.0.0.1:9", "device": "cpu"}, "device"),
         ({"model": "s3"}, "model"),
         ({"top_p": 2}, "top_p"),
     ],
@@ -228,7 +228,7 @@ def test_connect_refuses_what_does_not_fit(
 ) -> None:
     monkeypatch.delenv("VOICELAB_BASE_URL", raising=False)
     with pytest.raises(RequestInvalid, match=field):
-        connect(**arguments)  # type: ignore[arg-type]
+        connect(**arguments)
 
 
 _WITHOUT_TORCH = """

@@ -109,7 +109,7 @@ def test_other_processes_open_a_recording_again(tmp_path: Path) -> None:
         connect(replay=tmp_path / "recording") as lab,
         ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool,
     ):
-        assert lab.factory == BackendFactory(replay=tmp_path / "recording")
+        assert lab.factory == BackendFactory(f"replay:{tmp_path / 'recording'}")
         sweep = lab.sweep("One.", temperature=[0, 1], repeats=2, cache=Cache(tmp_path / "second"))
         made = sweep.run(executor=pool)
         assert made.state == "done", made.failures

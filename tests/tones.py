@@ -12,7 +12,7 @@ from voicelab.audio.formats import StreamEncoder
 from voicelab.backend import Capabilities, SpeechStream, check_seed_support, check_text_length
 from voicelab.call import Call, VoicePreset
 from voicelab.errors import NotFound, RequestInvalid
-from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
 
 RATE = 24_000
 NOTE = 1_200  # samples: 50 ms
@@ -24,7 +24,7 @@ class ToneBackend:
 
     def __init__(self, step: Callable[[int], object] = lambda _: None, **declared: object) -> None:
         self.step = step
-        self.asked: list[tuple[TTSRequest, Model, int | None]] = []
+        self.asked: list[tuple[TTSRequest, str, int | None]] = []
         self.open = 0
         fields: dict[str, object] = {
             "name": "tones",

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from voicelab.audio.clip import Clip, WordTime
-    from voicelab.backend import Backend, Capabilities, SpeechStream
-    from voicelab.call import Call, VoicePreset
+    from voicelab.backend import Backend, SpeechStream
+    from voicelab.call import Call, Knob, VoicePreset
+    from voicelab.capabilities import Capabilities, FieldSupport, Price
     from voicelab.client import AsyncServiceBackend, AsyncSpeechStream, ServiceBackend
     from voicelab.engine.local import LocalBackend
     from voicelab.errors import (
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from voicelab.experiments.sweeps.run import Budget
     from voicelab.experiments.sweeps.sweep import Sweep
     from voicelab.lab import Lab, connect
+    from voicelab.registry import backends
     from voicelab.schema import (
         Author,
         ProsodyControl,
@@ -87,6 +89,8 @@ __all__ = [
     "Comparison",
     "EngineError",
     "FieldError",
+    "FieldSupport",
+    "Knob",
     "Lab",
     "LicenseRequired",
     "ListeningTest",
@@ -95,6 +99,7 @@ __all__ = [
     "MissingExtra",
     "NotFound",
     "PaymentRequired",
+    "Price",
     "ProsodyControl",
     "RecordingBackend",
     "ReferenceAudio",
@@ -121,6 +126,7 @@ __all__ = [
     "WordTime",
     "__version__",
     "analyse",
+    "backends",
     "compare",
     "connect",
     "effects",
@@ -133,8 +139,10 @@ __all__ = [
 # The module each name lives in. mypy reads the imports above, the interpreter this table.
 _HOME = {
     **dict.fromkeys(("Clip", "WordTime"), "voicelab.audio.clip"),
-    **dict.fromkeys(("Backend", "Capabilities", "SpeechStream"), "voicelab.backend"),
-    **dict.fromkeys(("Call", "VoicePreset"), "voicelab.call"),
+    **dict.fromkeys(("Backend", "SpeechStream"), "voicelab.backend"),
+    **dict.fromkeys(("Call", "Knob", "VoicePreset"), "voicelab.call"),
+    **dict.fromkeys(("Capabilities", "FieldSupport", "Price"), "voicelab.capabilities"),
+    "backends": "voicelab.registry",
     **dict.fromkeys(("AsyncServiceBackend", "AsyncSpeechStream", "ServiceBackend"), "voicelab.client"),
     "LocalBackend": "voicelab.engine.local",
     "Axis": "voicelab.experiments.sweeps.axes",

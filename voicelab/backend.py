@@ -9,17 +9,24 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 from voicelab.audio.clip import Clip, Samples, WordTime
 from voicelab.audio.formats import StreamDecoder, header_bytes
 from voicelab.call import Call, VoicePreset
-from voicelab.display import bundle, capabilities_view
-from voicelab.errors import AudioError, Cancelled, FieldError, RequestInvalid
-from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.capabilities import (
+    Capabilities,
+    SeedSupport,
+    check_call,
+    check_seed_support,
+    check_text_length,
+    ignored_notes,
+)
+from voicelab.errors import AudioError, Cancelled, RequestInvalid
+from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
 from voicelab.take import Take, Timing
 
 __all__ = [
@@ -33,49 +40,15 @@ __all__ = [
     "VoiceHost",
     "VoicePreset",
     "VoiceStoreBackend",
+    "check_call",
     "check_seed_support",
     "check_text_length",
     "delete_voice",
     "list_voices",
 ]
 
-SeedSupport = Literal["exact", "best-effort", "none", "unknown"]
-
 DEFAULT_MAX_TEXT = 20_000
 """Characters of text that a backend of ours takes in one request, unless it is configured otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What a backend declares about itself.
-
-    ``device`` is where it runs ("cpu", "cuda:0 …", "remote"). ``seed`` says whether the same seed gives
-    the same samples (exact), nearly so (best-effort), or cannot be given (none); unknown is a service that could not
-    be asked. ``fingerprint`` tells one set of weights, or one service, from another: a digest or a base address,
-    never a secret.
-    ``max_text`` is in characters, None when unknown; ``price_per_million_bytes`` in the account's
-    currency per million UTF-8 bytes of text, None when unknown. ``one_model`` says whether all ``models`` are
-    names of one and the same set of weights, None when unknown. ``at_once`` is how many requests it speaks side by
-    side, None when unknown. ``license`` is what binds who uses its speech, and when it was accepted; ``notice`` what has
-    to be shown where it serves others; both "" where nothing does.
-    """
-
-    name: str
-    models: tuple[Model, ...]
-    device: str
-    seed: SeedSupport
-    fingerprint: str
-    languages: tuple[str, ...] = ()
-    voices: tuple[VoicePreset, ...] = ()
-    max_text: int | None = None
-    price_per_million_bytes: float | None = None
-    one_model: bool | None = None
-    at_once: int | None = None
-    license: str = ""
-    notice: str = ""
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle(capabilities_view, self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,22 +123,6 @@ def delete_voice(backend: Backend, id: str) -> None:
         message = f"the backend {backend.capabilities.name!r} has no call that deletes a voice"
         raise RequestInvalid.of("voice", message, type="unsupported")
     backend.delete_voice(id)
-
-
-def check_text_length(request: TTSRequest, limit: int | None) -> None:
-    """Raise RequestInvalid when the text has more than ``limit`` characters; None is no limit."""
-    length = len(request.text)
-    if limit is not None and length > limit:
-        message = f"The text has {length} characters; at most {limit} are taken at once"
-        error = FieldError(("body", "text"), "string_too_long", message, ctx=f"max_length: {limit}")
-        raise RequestInvalid((error,))
-
-
-def check_seed_support(call: Call, capabilities: Capabilities) -> None:
-    """Raise RequestInvalid when the call has a seed and the backend takes none."""
-    if call.seed is not None and capabilities.seed == "none":
-        message = f"the backend {capabilities.name!r} takes no seed, so it could not be honoured"
-        raise RequestInvalid.of("seed", message, type="unsupported", in_="header")
 
 
 class StreamBase:
@@ -268,6 +225,9 @@ class StreamBase:
         self._created = datetime.now(UTC)
         if self._ask_summary is not None:
             self._summary = self._ask_summary()
+        ignored = [note for note in ignored_notes(self.call, self.backend) if note not in self._summary.notes]
+        if ignored:
+            self._summary = replace(self._summary, notes=(*self._summary.notes, *ignored))
 
     def _check_unread(self) -> None:
         if self._arrivals:

@@ -1,4 +1,4 @@
-"""Call: everything that decides one utterance: the request, the model and the seed.
+"""Call: everything that decides one utterance: the request, the model, the seed, and the backend's own knobs.
 
 A call is made here and only here: what the short names (``voice``, ``speed``, ``volume``) stand for, what a default
 is, and within which bounds a seed is. Everything else makes one or passes it on.
@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self, Union, get_args, get_origin
 
-from voicelab.errors import RequestInvalid
-from voicelab.schema import DEFAULT_MODEL, Model, ProsodyControl, TTSRequest, VoiceModel, check_model
+from voicelab.errors import ArgumentError, RequestInvalid
+from voicelab.schema import DEFAULT_MODEL, ProsodyControl, TTSRequest, VoiceModel
 
 __all__ = [
     "MAX_SEED",
     "Call",
+    "Knob",
+    "KnobValue",
     "Voice",
     "VoicePreset",
     "check_seed",
     "field_name",
+    "is_field",
+    "knob_pairs",
     "merged_defaults",
     "parse_value",
     "short_name",
@@ -44,6 +48,16 @@ _NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
 _PROSODY: Final = tuple(ProsodyControl.model_fields)
 # What says who speaks. A call that names one of them replaces the default speaker altogether.
 _SPEAKER: Final = ("reference_id", "references")
+# What an own parameter of a backend cannot be called: fields, and arguments of connect, sweep and the tables' columns.
+_RESERVED: Final = frozenset(
+    (
+        *TTSRequest.model_fields,
+        *_PROSODY,
+        *_ALIASES,
+        *("model", "seed", "backend", "lab", "labs", "repeats", "repeat", "cache", "cell", "knobs", "defaults", "key"),
+        *("api_key", "device", "record", "replay", "fingerprint", "digest", "notes", "created", "cached", "similarity"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +69,66 @@ class VoicePreset:
     description: str = ""
 
 
+KnobValue = bool | int | float | str
+"""What an own parameter of a backend can be set to."""
+
+_KNOB_TYPES: Final[Mapping[str, type]] = MappingProxyType({"bool": bool, "int": int, "float": float, "str": str})
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """A parameter that a backend has besides the fields of the interface.
+
+    Args:
+        name: a word of Python that is no field's name; it is a keyword of ``lab.speak`` and an axis of a sweep.
+        type: "bool", "int", "float" or "str".
+        default: its value when nothing is said.
+        description: one sentence for help and tooltips.
+        bounds: the least and the greatest number; None for no bounds.
+        choices: the words that there are; empty for any.
+
+    Raises ArgumentError for a name that means something else, and for a default that it would not take itself.
+    """
+
+    name: str
+    type: Literal["bool", "int", "float", "str"]
+    default: KnobValue
+    description: str = ""
+    bounds: tuple[float, float] | None = None
+    choices: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier() or self.name.startswith("_"):
+            raise ArgumentError.of("knobs", f"{self.name!r} cannot be a keyword; use letters, digits and underscores")
+        if self.name in _RESERVED:
+            message = f"{self.name!r} already names a field or an argument of every backend; give the knob another name"
+            raise ArgumentError.of("knobs", message)
+        if self.type not in _KNOB_TYPES:
+            raise ArgumentError.of("knobs", f"{self.name}: the type is bool, int, float or str, not {self.type!r}")
+        try:
+            self.check(self.default)
+        except RequestInvalid as error:
+            raise ArgumentError.of("knobs", f"the default of {error}") from None
+
+    def check(self, value: object) -> KnobValue:
+        """Return a value as the backend gets it. Raises RequestInvalid, which names the knob."""
+        if hasattr(value, "dtype") and hasattr(value, "item"):  # of np.arange and the like
+            value = value.item()
+        if self.type == "float" and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        kind = _KNOB_TYPES[self.type]
+        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)) or value != value:  # noqa: PLR0124 - nan
+            words = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "text"}
+            raise RequestInvalid.of(self.name, f"Input should be {words[self.type]}", type=f"{self.type}_type")
+        checked: KnobValue = value  # type: ignore[assignment]  # one of the four types, as was just seen
+        if self.bounds is not None and not self.bounds[0] <= checked <= self.bounds[1]:  # type: ignore[operator]
+            message = f"Input should be {self.bounds[0]:g} to {self.bounds[1]:g}"
+            raise RequestInvalid.of(self.name, message, type="out_of_bounds")
+        if self.choices and checked not in self.choices:
+            raise RequestInvalid.of(self.name, f"Input should be {' or '.join(self.choices)}", type="literal_error")
+        return checked
+
+
 Voice = str | VoicePreset | VoiceModel
 """Who speaks: the id of a preset or of a stored voice, or the thing itself."""
 
@@ -63,26 +137,36 @@ Voice = str | VoicePreset | VoiceModel
 class Call:
     """One utterance to be made: what a backend's ``synthesize`` takes.
 
-    ``seed`` is a whole number from 0 to 2**63 - 1; None leaves it to the backend. Raises RequestInvalid for a model
-    or a seed that there is not.
+    ``model`` is a name of the backend's own; s2-pro, the interface's default, is whatever the backend speaks with when
+    nothing is said. ``seed`` is a whole number from 0 to 2**63 - 1; None leaves it to the backend. ``knobs`` are own
+    parameters of the backend that differ from their defaults, (name, value) in the order of names; whether there are
+    such is the backend's to say. Raises RequestInvalid for a model or a seed that cannot be.
     """
 
     request: TTSRequest
-    model: Model = DEFAULT_MODEL
+    model: str = DEFAULT_MODEL
     seed: int | None = None
+    knobs: tuple[tuple[str, KnobValue], ...] = ()
 
     def __post_init__(self) -> None:
-        check_model(self.model)
+        _check_name(self.model)
         if self.seed is not None:
             check_seed(self.seed)
 
     @classmethod
-    def of(cls, text: str, defaults: Mapping[str, object] = _NOTHING, **fields: object) -> Self:
+    def of(
+        cls,
+        text: str,
+        defaults: Mapping[str, object] = _NOTHING,
+        knobs: Iterable[Knob] = (),
+        **fields: object,
+    ) -> Self:
         """Make a call that says ``text``.
 
         Args:
             text: what to say.
             defaults: what ``fields`` do not say; by the same names.
+            knobs: own parameters that the backend declares; ``fields`` may name them too.
             **fields: fields of TTSRequest, ``model``, ``seed``, and ``voice`` (an id, a preset or a VoiceModel) for
                 ``reference_id``, ``speed`` and ``volume`` for those of ``prosody``. None for ``voice``, ``model`` or
                 ``seed`` is the default. The format is wav when neither names one.
@@ -95,8 +179,9 @@ class Call:
         if any(name in given for name in _SPEAKER):
             base = {name: value for name, value in base.items() if name not in _SPEAKER}
         merged = {"format": "wav", **base, **given, "text": text}
+        own = _taken(merged, knobs)
         model, seed = merged.pop("model", None), merged.pop("seed", None)
-        return cls(TTSRequest.build(**merged), check_model(model), None if seed is None else check_seed(seed))
+        return cls(TTSRequest.build(**merged), _check_name(model), None if seed is None else check_seed(seed), own)
 
     @property
     def expected_seconds(self) -> float:
@@ -106,10 +191,11 @@ class Call:
         speed = request.prosody.speed if request.prosody else 1.0
         return ((len(request.text) - chinese) / _CHARACTERS_PER_SECOND + chinese / _HAN_PER_SECOND) / speed
 
-    def replace(self, **changes: object) -> Self:
+    def replace(self, knobs: Iterable[Knob] = (), /, **changes: object) -> Self:
         """Return the call with some fields changed, by the names that ``of`` takes, or dotted: ``prosody.speed``.
 
-        A call with another voice clones no reference, and the other way round. Raises RequestInvalid.
+        ``knobs`` are own parameters that may be among them. A call with another voice clones no reference, and the other
+        way round. Raises RequestInvalid.
         """
         fields = _named(changes, self.request.prosody)
         model, seed = fields.pop("model", self.model), fields.pop("seed", self.seed)
@@ -117,14 +203,49 @@ class Call:
             fields.setdefault("references", None)
         if "references" in fields:
             fields.setdefault("reference_id", None)
+        own = dict(self.knobs)
+        for knob in knobs:
+            if knob.name in fields:
+                own.pop(knob.name, None)
+                own.update(_taken(fields, (knob,)))
         request = self.request.replace(**fields) if fields else self.request
-        return type(self)(request, check_model(model), None if seed is None else check_seed(seed))
+        seed = None if seed is None else check_seed(seed)
+        return type(self)(request, _check_name(model), seed, knob_pairs(own))
 
 
 _OPTIONAL: Final = ("voice", "model", "seed")
 
 
-def merged_defaults(defaults: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
+def is_field(name: str) -> bool:
+    """Whether a name is one that every backend has: a field of the request, a short name, ``model`` or ``seed``."""
+    return field_name(name).removeprefix("prosody.") in {*TTSRequest.model_fields, *_PROSODY, "model", "seed"}
+
+
+def knob_pairs(knobs: Mapping[str, KnobValue]) -> tuple[tuple[str, KnobValue], ...]:
+    """Return own parameters as a call holds them: in the order of their names."""
+    return tuple(sorted(knobs.items()))
+
+
+def _taken(fields: dict[str, object], knobs: Iterable[Knob]) -> tuple[tuple[str, KnobValue], ...]:
+    """Take the knobs out of ``fields``; return those that are not at their defaults, None being the default too."""
+    values = {knob: fields.pop(knob.name) for knob in knobs if knob.name in fields}
+    checked = {knob: knob.check(value) for knob, value in values.items() if value is not None}
+    return knob_pairs({knob.name: value for knob, value in checked.items() if value != knob.default})
+
+
+def _check_name(model: object) -> str:
+    """Return the name of a model, None for the interface's default. Raises RequestInvalid for what is no name."""
+    if model is None:
+        return DEFAULT_MODEL
+    if not isinstance(model, str) or not model.strip():
+        message = "Input should be the name of a model of the backend"
+        raise RequestInvalid.of("model", message, type="string_type", in_="header")
+    return model
+
+
+def merged_defaults(
+    defaults: Mapping[str, object], changes: Mapping[str, object], knobs: Sequence[Knob] = ()
+) -> dict[str, object]:
     """Return defaults for ``Call.of`` with ``changes`` made to them, by the schema's names; None takes one away.
 
     Raises RequestInvalid for a default that no call can have.
@@ -137,7 +258,7 @@ def merged_defaults(defaults: Mapping[str, object], changes: Mapping[str, object
     merged = {name: value for name, value in {**base, **fields}.items() if value is not None}
     if "text" in merged:
         raise RequestInvalid.of("text", "the text belongs to the call, it has no default")
-    Call.of("defaults", merged)
+    Call.of("defaults", merged, knobs)
     return merged
 
 
@@ -151,9 +272,15 @@ def short_name(name: str) -> str:
     return next((short for short, field in _ALIASES.items() if field == name), name)
 
 
-def value_kind(name: str) -> tuple[type, bool]:
-    """Return of what kind the values of a field are (str, bool, int, float), and whether None is one; object for others."""
+def value_kind(name: str, knobs: Iterable[Knob] = ()) -> tuple[type, bool]:
+    """Return of what kind the values of a field are (str, bool, int, float), and whether None is one; object for others.
+
+    ``knobs`` are own parameters of a backend, which ``name`` may be one of.
+    """
     name = field_name(name)
+    for knob in knobs:
+        if knob.name == name:
+            return _KNOB_TYPES[knob.type], False
     if name == "seed":
         return int, True
     if name == "model":
@@ -163,14 +290,14 @@ def value_kind(name: str) -> tuple[type, bool]:
     return _kind(field.annotation) if field is not None else (object, False)
 
 
-def parse_value(name: str, typed: str) -> Any:
+def parse_value(name: str, typed: str, knobs: Iterable[Knob] = ()) -> Any:
     """Return what a typed word means as the value of a field.
 
     ``true`` and ``on``, ``false`` and ``off`` are those values; ``none`` and ``null`` are None where the field may be
     None. Whether a value is within its bounds is the schema's to say. Raises RequestInvalid, which names the field, for a
     number that cannot be read.
     """
-    kind, optional = value_kind(name)
+    kind, optional = value_kind(name, knobs)
     word = typed.strip()
     if optional and word.lower() in {"none", "null"}:
         return None

@@ -10,11 +10,12 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from voicelab.audio.clip import Clip
-from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed_support, delete_voice, list_voices
-from voicelab.call import Call, Voice, VoicePreset, merged_defaults, voice_id
+from voicelab.backend import Backend, Capabilities, SpeechStream, check_call, delete_voice, list_voices
+from voicelab.call import Call, Knob, Voice, VoicePreset, is_field, merged_defaults, voice_id
 from voicelab.display import explore_panel_view, open_view, voice_panel_view
-from voicelab.errors import MissingExtra, RequestInvalid
-from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.errors import RequestInvalid
+from voicelab.registry import open_backend, split_address
+from voicelab.schema import MODELS, TTSRequest, VoiceCreate, VoiceModel
 
 if TYPE_CHECKING:
     from voicelab.experiments.cache import Cache
@@ -26,62 +27,65 @@ __all__ = ["BackendFactory", "Lab", "Voice", "connect"]
 
 
 BASE_URL_VARIABLE: Final = "VOICELAB_BASE_URL"
-API_KEY_VARIABLE: Final = "VOICELAB_API_KEY"
-
-# The engine's own dependencies; they come with the extra "local" only.
-_LOCAL_ONLY: Final = frozenset({"torch", "safetensors"})
 
 
 def connect(
-    base_url: str | None = None,
+    backend: str | None = None,
     *,
     api_key: str | None = None,
     device: str | None = None,
-    model: Model | None = None,
+    model: str | None = None,
     cache: Cache | str | Path | bool | None = None,
     record: str | Path | None = None,
     replay: str | Path | None = None,
     **defaults: object,
 ) -> Lab:
-    """Return a Lab that speaks with the embedded voice, with the service at ``base_url``, or from a recording.
+    """Return a Lab that speaks with the embedded voice, with the service at an address, or with any backend by its name.
 
     Args:
-        base_url: address of a service; the environment variable VOICELAB_BASE_URL when not given.
-            With neither, the embedded voice speaks, offline.
-        api_key: the service's key; the environment variable VOICELAB_API_KEY when not given.
-        device: where the embedded voice runs ("cpu", "cuda"); chosen by itself when not given.
-        model: synthesis model of every call, "s1" or "s2-pro"; s2-pro when not given.
+        backend: ``"https://voice.example"`` for a service; ``"NAME:"`` or ``"NAME:ADDRESS"`` for what ``vl.backends()``
+            lists: ``"local:"`` is the embedded voice, ``"local:PATH"`` another checkpoint. The environment variable
+            VOICELAB_BASE_URL when not given; with neither, the embedded voice speaks, offline.
+        api_key: the service's key; from the environment when not given (VOICELAB_API_KEY for a service of the interface).
+        device: where a backend of this machine runs ("cpu", "cuda"); chosen by itself when not given.
+        model: synthesis model of every call, by the backend's own names; its default when not given.
         cache: keep speech that could only come out the same again, and do not make it twice: with a seed,
             where seeds are exact, and at temperature 0. True is the cache in voicelab's data folder; a
             folder or a Cache another one; without it every call is made anew.
         record: a folder in which every call and its answer are kept.
         replay: such a folder; its answers are played back with their own timing, and nothing else speaks.
-        **defaults: fields of TTSRequest, or ``voice``, ``seed``, ``speed`` or ``volume``, that every call starts from.
+        **defaults: fields of TTSRequest, or ``voice``, ``seed``, ``speed`` or ``volume``, or knobs of the backend's own,
+            that every call starts from.
 
     Raises:
         RequestInvalid: a default is no field or out of its bounds, or an argument does not fit the backend.
-        MissingExtra: the embedded voice is asked for and its dependencies are not installed.
+        MissingExtra: the backend's dependencies are not installed.
+        EngineError: a package offers the backend, and it does not work.
         StoreError: nothing can be recorded in the folder, or there is no recording in it.
     """
     if replay is not None:
-        _check_replay(base_url=base_url, api_key=api_key, device=device, cache=cache, record=record)
-    base_url = None if replay is not None else base_url or os.environ.get(BASE_URL_VARIABLE) or None
+        _check_replay(backend=backend, api_key=api_key, device=device, cache=cache, record=record)
+        backend = f"replay:{replay}"
+    address = backend or os.environ.get(BASE_URL_VARIABLE) or ""
     if model is not None:
         defaults["model"] = model
-    # Before the backend starts: a bad default should not cost the time to load weights.
-    defaults = merged_defaults({}, defaults)
-    if base_url is None and replay is None and api_key is not None:
-        raise RequestInvalid.of("api_key", "the embedded voice takes no key; give base_url too", in_="header")
-    if base_url is not None and device is not None:
+    # Before the backend starts: a bad default should not cost the time to load weights. Knobs are judged when it is there.
+    merged_defaults({}, {name: value for name, value in defaults.items() if is_field(name)})
+    name, _ = split_address(address)
+    if name == "local" and api_key is not None:
         raise RequestInvalid.of(
-            "device", "only the embedded voice has a device; a service chooses its own", in_="query"
+            "api_key", "the embedded voice takes no key; give the service's address too", in_="header"
         )
-    factory = BackendFactory(base_url, device, replay)
-    backend = factory(api_key)
+    if name == "service" and device is not None:
+        raise RequestInvalid.of(
+            "device", "only a backend of this machine has a device; a service chooses its own", in_="query"
+        )
+    factory = BackendFactory(address, device)
+    opened = factory(api_key)
     try:
-        return Lab(_wrap_backend(backend, cache, record), factory=factory, **defaults)
+        return Lab(_wrap_backend(opened, cache, record), factory=factory, **defaults)
     except BaseException:
-        backend.close()
+        opened.close()
         raise
 
 
@@ -94,7 +98,7 @@ class Lab:
     __slots__ = ("_backend", "_defaults", "_factory", "_seen_voices")
 
     def __init__(self, backend: Backend, *, factory: BackendFactory | None = None, **defaults: object) -> None:
-        """Put ``defaults`` (fields of TTSRequest, ``voice``, ``seed``, ``model``, ``speed``, …) before ``backend``.
+        """Put ``defaults`` (fields of TTSRequest, ``voice``, ``seed``, ``model``, knobs, …) before ``backend``.
 
         ``factory`` opens the same backend in another process. Raises RequestInvalid when a default
         is unknown or out of its bounds.
@@ -102,9 +106,11 @@ class Lab:
         self._backend = backend
         self._factory = factory
         self._seen_voices: dict[str, VoiceModel] = {}
-        self._defaults: Mapping[str, object] = MappingProxyType(merged_defaults({}, defaults))
-        if "seed" in self._defaults:
-            check_seed_support(Call.of("defaults", self._defaults), backend.capabilities)
+        knobs = self._knobs_for(defaults)
+        self._defaults: Mapping[str, object] = MappingProxyType(merged_defaults({}, defaults, knobs))
+        if "seed" in self._defaults or knobs or self._defaults.get("model", MODELS[0]) not in MODELS:
+            # A service is not asked what it is for what every service takes.
+            check_call(Call.of("defaults", self._defaults, knobs), backend.capabilities)
 
     @property
     def backend(self) -> Backend:
@@ -136,13 +142,18 @@ class Lab:
 
         Takes what ``speak`` takes. None takes a default away. Raises RequestInvalid.
         """
-        lab = Lab(self._backend, factory=self._factory, **merged_defaults(self._defaults, fields))
+        merged = merged_defaults(self._defaults, fields, self._knobs_for({**self._defaults, **fields}))
+        lab = Lab(self._backend, factory=self._factory, **merged)
         lab._seen_voices = self._seen_voices
         return lab
 
     def call(self, text: str, **fields: object) -> Call:
         """Return the call that ``speak`` would make, without speaking; takes what ``speak`` takes. Raises RequestInvalid."""
-        return Call.of(text, self._defaults, **fields)
+        return Call.of(text, self._defaults, self._knobs_for({**self._defaults, **fields}), **fields)
+
+    def _knobs_for(self, fields: Iterable[str]) -> tuple[Knob, ...]:
+        """The backend's own knobs where one may be meant; a service need not be asked for fields that all have."""
+        return () if all(map(is_field, fields)) else self.capabilities.knobs
 
     def request(self, text: str, **fields: object) -> TTSRequest:
         """Return the request of the call that ``speak`` would make. Raises RequestInvalid."""
@@ -154,13 +165,12 @@ class Lab:
         *,
         voice: Voice | None = None,
         seed: int | None = None,
-        model: Model | None = None,
+        model: str | None = None,
         **fields: object,
     ) -> SpeechStream:
         """Begin to say ``text`` and return its audio as it arrives. Takes what ``speak`` takes."""
         call = self.call(text, voice=voice, seed=seed, model=model, **fields)
-        check_seed_support(call, self.capabilities)
-        return self._backend.synthesize(call)
+        return self._backend.synthesize(check_call(call, self.capabilities))
 
     def speak(
         self,
@@ -168,7 +178,7 @@ class Lab:
         *,
         voice: Voice | None = None,
         seed: int | None = None,
-        model: Model | None = None,
+        model: str | None = None,
         **fields: object,
     ) -> Clip:
         """Say ``text`` and return the Clip.
@@ -180,10 +190,10 @@ class Lab:
                 ``references=[ReferenceAudio(audio=…, text=…)]`` instead.
             seed: a whole number from 0 to 2**63 - 1. With the same seed a backend whose capabilities say
                 "exact" repeats the same samples. A new one every time when not given.
-            model: "s1" or "s2-pro"; the Lab's own when not given.
-            **fields: the fields of TTSRequest (temperature, top_p, latency, …), and ``speed`` and ``volume``
-                for those of its prosody. Their defaults are the interface's, except ``format``: a Lab asks
-                for wav, which loses nothing.
+            model: one of ``lab.capabilities.models``; the Lab's own when not given.
+            **fields: the fields of TTSRequest (temperature, top_p, latency, …), ``speed`` and ``volume`` for those of
+                its prosody, and knobs of the backend's own (``lab.capabilities.knobs``). The fields' defaults are the
+                interface's, except ``format``: a Lab asks for wav, which loses nothing.
 
         Raises:
             RequestInvalid: a field is unknown or out of its bounds, or the backend takes no seed.
@@ -330,23 +340,14 @@ def _short(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BackendFactory:
-    """Opens a backend, here or in another process. No key is in it: there, the environment has it."""
+    """Opens a backend by its address, here or in another process. No key is in it: there, the environment has it."""
 
-    base_url: str | None = None
+    address: str = ""
     device: str | None = None
-    replay: str | Path | None = None
 
     def __call__(self, api_key: str | None = None) -> Backend:
-        """Open the backend. Raises MissingExtra when its dependencies are not installed, StoreError."""
-        if self.replay is not None:
-            from voicelab.experiments.recording import ReplayBackend
-
-            return ReplayBackend(self.replay)
-        if self.base_url is None:
-            return _embedded(self.device)
-        from voicelab.client import ServiceBackend
-
-        return ServiceBackend(self.base_url, api_key or os.environ.get(API_KEY_VARIABLE) or None)
+        """Open the backend. Raises like ``open_backend``."""
+        return open_backend(self.address, device=self.device, api_key=api_key)
 
 
 def _wrap_backend(backend: Backend, cache: Cache | str | Path | bool | None, record: str | Path | None) -> Backend:
@@ -369,13 +370,3 @@ def _check_replay(**others: object) -> None:
     for name, value in others.items():
         if value is not None:
             raise RequestInvalid.of(name, "a recording answers by itself; leave it out beside replay", in_="query")
-
-
-def _embedded(device: str | None) -> Backend:
-    try:
-        from voicelab.engine.local import LocalBackend
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _LOCAL_ONLY:
-            raise
-        raise MissingExtra.of("local", "the embedded voice") from error
-    return LocalBackend(device=device)

@@ -14,11 +14,21 @@ import numpy as np
 
 from voicelab.audio.clip import Clip, WordTime
 from voicelab.audio.formats import StreamDecoder
-from voicelab.call import Call
+from voicelab.call import Call, knob_pairs
 from voicelab.errors import RequestInvalid, StoreError
-from voicelab.schema import Model, ReferenceAudio, TTSRequest, check_model
+from voicelab.schema import ReferenceAudio, TTSRequest
 
-__all__ = ["NoRecord", "Take", "Timing", "digest_of", "request_of", "request_record", "take_key"]
+__all__ = [
+    "NoRecord",
+    "Take",
+    "Timing",
+    "call_of",
+    "call_record",
+    "digest_of",
+    "request_of",
+    "request_record",
+    "take_key",
+]
 
 # Part of every key. Raised when the same key would mean another rendering than it did before.
 _KEY_VERSION = 1
@@ -52,6 +62,7 @@ def take_key(call: Call, fingerprint: str, repeat: int = 0) -> str:
         "fingerprint": fingerprint,
         "seed": call.seed,
         "repeat": repeat,
+        **_knobs_record(call),
     }
     return digest_of(json.dumps(named, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())
 
@@ -125,7 +136,7 @@ class Take:
         return self.call.request
 
     @property
-    def model(self) -> Model:
+    def model(self) -> str:
         """The synthesis model that spoke."""
         return self.call.model
 
@@ -166,12 +177,10 @@ class Take:
     def record(self) -> dict[str, Any]:
         """Return the take without its audio as a JSON-able object; ``of_record`` reads it back."""
         return {
-            "request": request_record(self.request),
-            "model": self.model,
+            **call_record(self.call),
             "backend": self.backend,
             "fingerprint": self.fingerprint,
             "device": self.device,
-            "seed": self.call.seed,
             "seed_used": self.seed,
             "repeat": self.repeat,
             "digest": self.digest,
@@ -192,9 +201,8 @@ class Take:
         """
         try:
             arrivals = tuple((float(seconds), int(size)) for seconds, size in record["arrivals"])
-            request = request_of(record["request"], references)
             return cls(
-                Call(request, check_model(record["model"]), record["seed"]),
+                call_of(record, references),
                 sound,
                 Timing(record["first_audio_s"], record["total_s"], arrivals),
                 backend=record["backend"],
@@ -210,6 +218,23 @@ class Take:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise NoRecord(f"this is no record of a take: {type(error).__name__}: {error}") from error
+
+
+def call_record(call: Call) -> dict[str, Any]:
+    """Return a call as a JSON-able object; own knobs are in it only where there are any."""
+    record = {"request": request_record(call.request), "model": call.model, "seed": call.seed}
+    return record | _knobs_record(call)
+
+
+def call_of(record: Mapping[str, Any], references: Callable[[str], bytes]) -> Call:
+    """Return the call that ``call_record`` described; raises like ``request_of``."""
+    request = request_of(record["request"], references)
+    return Call(request, record["model"], record["seed"], knob_pairs(record.get("knobs", {})))
+
+
+def _knobs_record(call: Call) -> dict[str, Any]:
+    # A call without any has the keys and records that it had before there were knobs.
+    return {"knobs": dict(call.knobs)} if call.knobs else {}
 
 
 def request_record(request: TTSRequest) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from voicelab.backend import Capabilities, VoicePreset
 from voicelab.call import Call
+from voicelab.capabilities import Price
 from voicelab.client import wire
 from voicelab.client.wire import Answer
 from voicelab.errors import (
@@ -245,7 +246,7 @@ def test_a_service_declares_itself() -> None:
         languages=("en",),
         voices=(VoicePreset("ada", "Ada"),),
         max_text=20000,
-        price_per_million_bytes=15.0,
+        prices=(Price(15.0),),
         one_model=False,
     )
 

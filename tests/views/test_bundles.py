@@ -17,6 +17,7 @@ from PIL import Image
 
 from voicelab.audio.clip import Clip
 from voicelab.backend import Capabilities, VoicePreset
+from voicelab.capabilities import Price
 from voicelab.errors import (
     AuthenticationError,
     EngineError,
@@ -185,9 +186,7 @@ def test_capabilities_are_a_table_and_list_the_voices() -> None:
     for part in ("tones on cpu", "s1, s2-pro", "exact", "20,000 characters", "low &amp; calm", "tones-1"):
         assert part in said
     assert "price" not in said, "what is not known is not shown"
-    assert "3.5 per million bytes" in html(
-        Capabilities("a", ("s1",), "remote", "none", "b", price_per_million_bytes=3.5)
-    )
+    assert "3.5 per million bytes" in html(Capabilities("a", ("s1",), "remote", "none", "b", prices=(Price(3.5),)))
 
 
 def test_a_voice_shows_what_to_call_it_by() -> None:

@@ -14,6 +14,7 @@ import pytest
 from ipywidgets.widgets import widget as registry
 
 from tests.tones import ToneBackend
+from voicelab.capabilities import Price
 from voicelab.errors import ArgumentError, StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.listening.results import analyse
@@ -56,7 +57,7 @@ def typed(panel: SweepPanel, place: int, text: str) -> Any:
 
 
 def test_it_opens_with_what_it_was_asked_and_tells_what_that_needs(panels: Callable[..., SweepPanel]) -> None:
-    panel = panels(ToneBackend(price_per_million_bytes=1000.0), repeats=2, voice=["ada", "ben"], text=["One.", "Two!"])
+    panel = panels(ToneBackend(prices=(Price(1000.0),)), repeats=2, voice=["ada", "ben"], text=["One.", "Two!"])
     assert panel.form.texts.value == "One.\nTwo!"
     assert [row.typed for row in panel.form.axes.children] == [
         ("temperature", "0..1 step 0.5"),

@@ -11,6 +11,7 @@ import pytest
 
 from tests.tones import ToneBackend
 from voicelab.audio.clip import Clip
+from voicelab.capabilities import Price
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.lab import Lab
@@ -33,7 +34,7 @@ def noise(seconds: float, seed: int = 0) -> Clip:
 
 
 def test_a_sweep_tells_its_axes_its_takes_and_what_they_need() -> None:
-    backend = ToneBackend(price_per_million_bytes=1000.0)
+    backend = ToneBackend(prices=(Price(1000.0),))
     sweep = Lab(backend).sweep(["Hello there.", "a <b> & c"], temperature="0..1 step 0.25", repeats=2)
     bundle = sweep._repr_mimebundle_()
     assert repr(sweep) == "Sweep(text: 2, temperature: 5; 20 takes)"

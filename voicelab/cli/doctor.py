@@ -194,6 +194,15 @@ def _voice() -> Iterator[Diagnosis]:
         backend.close()
 
 
+def _backends() -> Iterator[Diagnosis]:
+    """What ``--backend`` and ``vl.connect`` can name."""
+    from voicelab.registry import backends
+
+    for item in backends():
+        note = f"to have it: {item.install}" if item.install else ""
+        yield Diagnosis(f"backend {item.name}", f"{item.form}: {item.summary}", note)
+
+
 def _recognizer() -> Iterator[Diagnosis]:
     """Who writes down what is said in recordings that come without a transcript."""
     from voicelab.voices.transcripts import WhisperRecognizer, default_recognizer
@@ -314,6 +323,7 @@ CHECKS: tuple[Callable[[], Iterator[Diagnosis]], ...] = (
     _encoders,
     _weights,
     _voice,
+    _backends,
     _recognizer,
     _home,
     _jupyter,

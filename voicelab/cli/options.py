@@ -21,20 +21,23 @@ from voicelab.call import parse_value
 from voicelab.errors import RequestInvalid
 from voicelab.schema import ProsodyControl, TTSRequest, VoiceCreate
 
-__all__ = ["BaseUrl", "Device", "request_options", "voice_options", "whole_number"]
+__all__ = ["BackendAddress", "Device", "request_options", "voice_options", "whole_number"]
 
-BaseUrl = Annotated[
+BackendAddress = Annotated[
     str | None,
     typer.Option(
-        metavar="URL",
+        "--backend",
+        "--base-url",
+        metavar="NAME:ADDRESS|URL",
         envvar="VOICELAB_BASE_URL",
-        help="Service to use, with the key in VOICELAB_API_KEY. Without it the embedded voice is used.",
+        help="Who speaks: a service's URL, with its key in the environment, or a backend that voicelab doctor lists. "
+        "Without it the embedded voice.",
         show_default=False,
     ),
 ]
 Device = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Where the embedded voice runs: cpu, cuda, cuda:1 …", show_default=False),
+    typer.Option(metavar="NAME", help="Where a backend of this machine runs: cpu, cuda, cuda:1 …", show_default=False),
 ]
 
 # Fields that are no plain value, and what stands for them on the command line.

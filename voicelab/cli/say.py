@@ -19,10 +19,10 @@ from voicelab.audio.formats import StreamDecoder
 from voicelab.backend import SpeechStream
 from voicelab.call import Call, parse_value
 from voicelab.cli.console import say_line, write_bytes
-from voicelab.cli.options import BaseUrl, Device, request_options
+from voicelab.cli.options import BackendAddress, Device, request_options
 from voicelab.errors import RequestInvalid
 from voicelab.lab import connect
-from voicelab.schema import AudioFormat, ReferenceAudio, TTSRequest, check_model
+from voicelab.schema import AudioFormat, ReferenceAudio, TTSRequest
 from voicelab.storage import open_atomic
 
 __all__ = ["Advance", "SpokenFile", "complete_wav", "say", "speak_to_file", "speak_to_stdout"]
@@ -63,7 +63,10 @@ ReferenceTexts = Annotated[
     typer.Option(metavar="TEXT", help="Transcript of each --reference, in order.", show_default=False),
 ]
 Seed = Annotated[str | None, typer.Option(metavar="INTEGER", help="Repeat a rendering exactly.", show_default=False)]
-ModelName = Annotated[str | None, typer.Option(metavar="s1|s2-pro", help="Synthesis model.", show_default=False)]
+ModelName = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Synthesis model: s1, s2-pro, or one of the backend's own.", show_default=False),
+]
 Bar = Annotated[
     bool | None,
     typer.Option(help="Show a progress bar (default: long text, in a terminal).", show_default=False),
@@ -79,7 +82,7 @@ def say(
     reference_text: ReferenceTexts = None,
     seed: Seed = None,
     model: ModelName = None,
-    base_url: BaseUrl = None,
+    backend: BackendAddress = None,
     device: Device = None,
     progress: Bar = None,
     fields: dict[str, Any],
@@ -91,11 +94,10 @@ def say(
         fields["references"] = _references(reference or [], reference_text or [])
     # Everything is checked before a backend is made, which takes longer than to say no.
     TTSRequest.build(text=spoken, **fields)
-    chosen = check_model(model) if model is not None else None
     number = None if seed is None else parse_value("seed", seed)
     target = output or f"speech.{audio_format}"
     started = time.perf_counter()
-    with connect(base_url or None, device=device, model=chosen) as lab:
+    with connect(backend or None, device=device, model=model) as lab:
         stream = lab.stream(spoken, seed=number, **fields)
         with stream, _bar(spoken, fields, shown=progress) as advance:
             seconds = (

@@ -1,4 +1,4 @@
-"""``voicelab serve``: put the embedded voice behind the interface's HTTP; ``voicelab keys``: the keys of its callers."""
+"""``voicelab serve``: put a backend behind the interface's HTTP; ``voicelab keys``: the keys of its callers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-import voicelab
 from voicelab.cli.console import say_line
-from voicelab.cli.options import whole_number
+from voicelab.cli.options import Device, whole_number
 from voicelab.errors import RequestInvalid
+from voicelab.registry import open_backend, split_address
 from voicelab.service.keys import ApiKey, KeyStore, lifetime
 from voicelab.service.run import LOOPBACK, PORT
 from voicelab.service.run import serve as run
@@ -24,21 +24,23 @@ def serve(
     *,
     host: Annotated[str, typer.Option(help="Address to listen at; by default this machine alone can call.")] = LOOPBACK,
     port: Annotated[str, typer.Option(metavar="N", help="Port to listen at; 0 takes any free one.")] = str(PORT),
-    device: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Where the voice runs: cpu, cuda, cuda:1 …", show_default=False)
-    ] = None,
+    backend: Annotated[
+        str, typer.Option(metavar="NAME:ADDRESS", help="Who speaks; voicelab doctor lists the backends.")
+    ] = "local:",
+    device: Device = None,
 ) -> None:
-    """Serve the embedded voice until Ctrl-C or SIGTERM. Keys are made with voicelab keys create."""
+    """Serve the embedded voice, or any other backend, until Ctrl-C or SIGTERM. Keys are made with voicelab keys create."""
     number = whole_number("port", port)
     if number is None or not 0 <= number <= 65535:
         raise RequestInvalid.of("port", f"should be 0 to 65535, not {port}")
     # The keys first: they are quick to open, and a store that cannot be used is quick to tell.
     with KeyStore() as keys, VoiceStore(exclusive=True) as voices:
-        backend = voicelab.LocalBackend(device=device, voices=voices)
+        kept = voices if split_address(backend)[0] == "local" else None
+        speaker = open_backend(backend, device=device, voices=kept)
         try:
-            run(backend, host, number, keys=keys, say=partial(say_line, to_stderr=True))
+            run(speaker, host, number, keys=keys, say=partial(say_line, to_stderr=True))
         finally:
-            backend.close()
+            speaker.close()
 
 
 keys = typer.Typer(help="Make, list and revoke the keys of the service.", no_args_is_help=True, rich_markup_mode=None)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from voicelab.cli.console import say_line
-from voicelab.cli.options import BaseUrl, Device, voice_options
+from voicelab.cli.options import BackendAddress, Device, voice_options
 from voicelab.lab import connect
 from voicelab.schema import VoiceCreate
 from voicelab.voices.store import LOCAL_OWNER, VoiceStore
@@ -30,7 +30,7 @@ def create(
         typer.Argument(metavar="FILE", help="Recordings (WAV, MP3, FLAC) of one speaker.", show_default=False),
     ],
     *,
-    base_url: BaseUrl = None,
+    backend: BackendAddress = None,
     device: Device = None,
     fields: dict[str, Any],
 ) -> None:
@@ -38,7 +38,7 @@ def create(
     recordings = [path.read_bytes() for path in files]
     # Everything is checked before a backend is made, which takes longer than to say no.
     VoiceCreate.build(**{"title": title, "voices": recordings, "visibility": "private", **fields})
-    with connect(base_url or None, device=device) as lab:
+    with connect(backend or None, device=device) as lab:
         voice = lab.create_voice(title, recordings, **fields)
     samples = len(voice.samples)
     summary = f"{voice.title}: {voice.state}, {voice.visibility}, {samples} recording{'s' if samples != 1 else ''}"
@@ -50,11 +50,11 @@ def create(
 def show(
     id: Annotated[str, typer.Argument(metavar="ID", help="The voice's id.", show_default=False)],
     *,
-    base_url: BaseUrl = None,
+    backend: BackendAddress = None,
     device: Device = None,
 ) -> None:
     """Print the record of a voice as JSON."""
-    with connect(base_url or None, device=device) as lab:
+    with connect(backend or None, device=device) as lab:
         voice = lab.get_voice(id)
     say_line(json.dumps(voice.to_wire(), indent=2, ensure_ascii=False))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from voicelab.cli.console import EXIT_INVALID, say_line
-from voicelab.cli.options import BaseUrl, Device
+from voicelab.cli.options import BackendAddress, Device
 from voicelab.errors import MissingExtra, RequestInvalid
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.sweeps.run import Run
@@ -45,7 +45,7 @@ def sweep(
     output: Folder = None,
     estimate: EstimateOnly = False,
     dask: Cluster = None,
-    base_url: BaseUrl = None,
+    backend: BackendAddress = None,
     device: Device = None,
 ) -> None:
     """Make every take of SPEC that is not there yet; Ctrl-C stops, the same command goes on."""
@@ -57,7 +57,7 @@ def sweep(
         )
     manifest = folder / "manifest.jsonl"
     takes = Cache(manifest.with_name("manifest.takes"), max_bytes=None)
-    with connect(base_url or None, device=device) as lab:
+    with connect(backend or None, device=device) as lab:
         work = lab.sweep(spec_file.text, cache=takes, **spec_file.asked)
         needed = work.estimate()
         say_line(str(needed))
@@ -138,7 +138,7 @@ CheckSeeds = Annotated[
 def replay(
     manifest: ManifestFile,
     *,
-    base_url: BaseUrl = None,
+    backend: BackendAddress = None,
     device: Device = None,
     takes: Takes = None,
     threads: Threads = 4,
@@ -157,7 +157,7 @@ def replay(
     from voicelab.experiments.replay import replay as again
 
     run = load(manifest, folder=takes)
-    with connect(base_url or None, device=device) as lab:
+    with connect(backend or None, device=device) as lab:
         say_line(f"{manifest}: {len(run)} takes, again by {lab.capabilities.name} on {lab.capabilities.device}")
         report = again(run, lab.backend, threads=threads)
         honest = True

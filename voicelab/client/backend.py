@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, Generator
-from typing import Self
+from typing import Final, Self
 
 import httpx
 
-from voicelab.backend import Capabilities, SpeechStream, StreamBase, StreamSummary, check_seed_support
+from voicelab.backend import Capabilities, SpeechStream, StreamBase, StreamSummary, check_call
 from voicelab.call import Call
 from voicelab.client import wire
 from voicelab.client.caller import Audio, Caller, RetryPolicy, Timeouts, open_client
@@ -20,10 +21,17 @@ from voicelab.client.transport import AsyncTransport, BlockingTransport, Cancell
 from voicelab.client.wire import Upload
 from voicelab.schema import VoiceCreate, VoiceModel
 
-__all__ = ["AsyncServiceBackend", "ServiceBackend"]
+__all__ = ["API_KEY_VARIABLE", "AsyncServiceBackend", "ServiceBackend", "open_service"]
+
+API_KEY_VARIABLE: Final = "VOICELAB_API_KEY"
 
 _UNSEEDED = "The service could not be asked whether it takes a seed, and did not say that it used {}"
 _UNFRAMED = "The service did not say where the audio ends; whether it was cut off is unknown"
+
+
+def open_service(base_url: str, *, api_key: str | None = None) -> ServiceBackend:
+    """Open ``https://…``; the key is in VOICELAB_API_KEY when it is not given. Raises like ServiceBackend."""
+    return ServiceBackend(base_url, api_key or os.environ.get(API_KEY_VARIABLE) or None)
 
 
 class ServiceBackend:
@@ -93,7 +101,7 @@ class ServiceBackend:
         """
         started = time.perf_counter()
         capabilities = self.capabilities
-        check_seed_support(call, capabilities)
+        call = check_call(call, capabilities)
         speech = _Speech(wire.speech_call(call))
         cancellation = Cancellation()
         with self._calls_lock:
@@ -202,7 +210,7 @@ class AsyncServiceBackend:
         """
         started = time.perf_counter()
         capabilities = await self.capabilities()
-        check_seed_support(call, capabilities)
+        call = check_call(call, capabilities)
         speech = _Speech(wire.speech_call(call))
         stream = AsyncSpeechStream(
             self._audio(speech), call=call, backend=capabilities, summary=speech.summary, started=started

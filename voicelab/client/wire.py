@@ -13,9 +13,10 @@ import httpx
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
 
 from voicelab import __version__
-from voicelab.backend import Capabilities, SeedSupport, VoicePreset
-from voicelab.call import Call
+from voicelab.call import Call, VoicePreset
+from voicelab.capabilities import Capabilities, FieldSupport, Price, SeedSupport
 from voicelab.errors import (
+    ArgumentError,
     AuthenticationError,
     FieldError,
     NotFound,
@@ -208,7 +209,7 @@ def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
     seed = declared.get("seed")
     models = tuple(model for model in MODELS if model in _strings(declared.get("models")))
     longest = declared.get("max_text")
-    price, one = declared.get("price_per_million_bytes"), declared.get("one_model")
+    one = declared.get("one_model")
     return Capabilities(
         name=_string(declared.get("name")) or plain.name,
         models=models or plain.models,
@@ -218,8 +219,9 @@ def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
         languages=_strings(declared.get("languages")),
         voices=tuple(_presets(declared.get("voices"))),
         max_text=longest if type(longest) is int and longest > 0 else None,
-        price_per_million_bytes=float(price) if isinstance(price, float) or type(price) is int else None,
+        prices=_prices(declared),
         one_model=one if isinstance(one, bool) else None,
+        fields=tuple(_supports(declared.get("fields"))),
     )
 
 
@@ -310,6 +312,32 @@ def _string(value: object) -> str:
 
 def _strings(value: object) -> tuple[str, ...]:
     return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
+
+
+def _prices(declared: Mapping[str, Any]) -> tuple[Price, ...] | None:
+    table, older = declared.get("prices"), declared.get("price_per_million_bytes")
+    if isinstance(older, float) or type(older) is int:
+        return (Price(float(older)),) if older else ()
+    if not isinstance(table, list):
+        return None
+    try:
+        return tuple(Price(**{**row, "amount": float(row["amount"]), "per": float(row["per"])}) for row in table)
+    except (KeyError, TypeError, ValueError):
+        return None  # a table that cannot be read is an unknown price
+
+
+def _supports(value: object) -> Iterable[FieldSupport]:
+    for item in value if isinstance(value, list) else ():
+        try:
+            bounds, values = item["bounds"], item["values"]
+            yield FieldSupport(
+                item["field"],
+                _string(item["ignored"]),
+                None if bounds is None else (float(bounds[0]), float(bounds[1])),
+                tuple(values),
+            )
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArgumentError):
+            continue
 
 
 def _presets(value: object) -> Iterable[VoicePreset]:

@@ -88,7 +88,7 @@ class LocalBackend:
             languages=self._family.languages,
             voices=self._family.presets,
             max_text=DEFAULT_MAX_TEXT,
-            price_per_million_bytes=0.0,
+            prices=(),
             one_model=len(self._family.models) == 1,
             at_once=rows,
         )
@@ -243,16 +243,16 @@ class _Models:
         self._closed = False
         self._lock = threading.Lock()
 
-    def parts(self, model: Model) -> EngineParts:
+    def parts(self, model: str) -> EngineParts:
         """Those of a model, which is loaded if need be. Raises WeightsError, and EngineError when closed."""
-        model = model if model in self._family.models else self._family.models[0]
+        chosen = next((name for name in self._family.models if name == model), self._family.models[0])
         with self._lock:
             if self._closed:
                 raise EngineError("the engine is closed")
-            if model not in self._parts:
-                scheduler = Scheduler(self._family.runners(model, self._rows), self._rows)
-                self._parts[model] = EngineParts(self._family, scheduler, self._decoding)
-            return self._parts[model]
+            if chosen not in self._parts:
+                scheduler = Scheduler(self._family.runners(chosen, self._rows), self._rows)
+                self._parts[chosen] = EngineParts(self._family, scheduler, self._decoding)
+            return self._parts[chosen]
 
     @property
     def healthy(self) -> bool:
@@ -266,6 +266,11 @@ class _Models:
         for parts in self._parts.values():
             parts.scheduler.close()
         self._decoding.close()
+
+
+def open_local(path: str = "", *, device: str | None = None, voices: VoiceStore | None = None) -> LocalBackend:
+    """Open ``local:``, the embedded voice, or ``local:PATH``, another checkpoint. Raises like LocalBackend."""
+    return LocalBackend(device, weights=Path(path) if path else None, voices=voices)
 
 
 def _encoded(speech: Speech, prosody: ProsodyProcessor, encoder: StreamEncoder) -> Iterator[bytes]:

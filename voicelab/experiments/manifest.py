@@ -32,9 +32,8 @@ from voicelab.experiments.cache import Cache
 from voicelab.experiments.entries import Entries, EntryFile
 from voicelab.experiments.metrics import Metric, measure
 from voicelab.experiments.records import Failure, capabilities_of, capabilities_record
-from voicelab.schema import check_model
 from voicelab.storage import disk_error
-from voicelab.take import NoRecord, Take, request_of, request_record, take_key
+from voicelab.take import NoRecord, Take, call_of, call_record, take_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -206,6 +205,8 @@ def _value_of(take: Take, name: str) -> object:
     """Return the value of an axis in a take's call; None for what is no field of it."""
     if name in {"model", "seed"}:
         return getattr(take.call, name)
+    if name in dict(take.call.knobs):
+        return dict(take.call.knobs)[name]
     outer, _, inner = name.partition(".")
     value = getattr(take.request, outer, None)
     return getattr(value, inner, None) if inner else value
@@ -296,9 +297,7 @@ class _Reader:
 
     def _failed(self, record: Mapping[str, Any]) -> bool:
         failed = Failed(
-            call=Call(
-                request_of(record["request"], self._entries.reference), check_model(record["model"]), record["seed"]
-            ),
+            call=call_of(record, self._entries.reference),
             backend=record["backend"],
             fingerprint=record["fingerprint"],
             repeat=record["repeat"],
@@ -395,11 +394,9 @@ class Journal:
         line = {
             "line": "failure",
             "key": failed.key,
-            "request": request_record(failed.call.request),
-            "model": failed.call.model,
+            **call_record(failed.call),
             "backend": failed.backend,
             "fingerprint": failed.fingerprint,
-            "seed": failed.call.seed,
             "repeat": failed.repeat,
             "failure": failed.failure.record(),
             "created": failed.created.isoformat(),
@@ -523,8 +520,8 @@ def take_row(take: Take) -> dict[str, Any]:
     """Return a take as a row: every field of its request by name, who spoke, when, and its timing.
 
     ``prosody`` is two columns, ``prosody.speed`` and ``prosody.volume``; of ``references`` there are the
-    digests, separated by spaces, or None. Times are in seconds; ``bytes`` and ``chunks`` are those of the
-    encoded audio. The audio itself is not read.
+    digests, separated by spaces, or None; own knobs of the backend are columns where they are not at their defaults.
+    Times are in seconds; ``bytes`` and ``chunks`` are those of the encoded audio. The audio itself is not read.
     """
     request = take.request.canonical()
     prosody = request.pop("prosody")
@@ -534,6 +531,7 @@ def take_row(take: Take) -> dict[str, Any]:
         "prosody.speed": prosody["speed"],
         "prosody.volume": prosody["volume"],
         "references": " ".join(item["audio_sha256"] for item in references) if references else None,
+        **dict(take.call.knobs),
         "model": take.model,
         "backend": take.backend,
         "fingerprint": take.fingerprint,

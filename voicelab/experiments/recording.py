@@ -23,6 +23,7 @@ from voicelab.backend import (
     Backend,
     Capabilities,
     SpeechStream,
+    check_call,
     check_seed_support,
     check_text_length,
     delete_voice,
@@ -37,7 +38,7 @@ from voicelab.schema import DEFAULT_RATES, ProsodyControl, VoiceCreate, VoiceMod
 from voicelab.storage import write_atomic
 from voicelab.take import Take, Timing, digest_of, take_key
 
-__all__ = ["RecordingBackend", "ReplayBackend", "describe_closest"]
+__all__ = ["RecordingBackend", "ReplayBackend", "describe_closest", "open_recording"]
 
 _BACKEND = "backend.json"
 _VERSION = 1
@@ -201,7 +202,7 @@ class ReplayBackend:
         """Begin to play. Raises StoreError for what was not recorded or is damaged, and what was recorded."""
         # What the backend itself would have refused is refused alike.
         check_text_length(call.request, self._capabilities.max_text)
-        check_seed_support(call, self._capabilities)
+        check_call(call, self._capabilities)
         entry = self._next(partial(take_key, call, self._capabilities.fingerprint))
         if entry is None:
             raise StoreError(describe_closest(self.entries, call))
@@ -244,6 +245,11 @@ class ReplayBackend:
         if record["failure"] is not None:
             raise Failure.of_record(record["failure"]).error()
         return VoiceModel.from_wire(record["voice"])
+
+
+def open_recording(folder: str) -> ReplayBackend:
+    """Open ``replay:FOLDER``. Raises StoreError when it holds no recording."""
+    return ReplayBackend(folder)
 
 
 def _voice_key(call: VoiceCall, fields: Mapping[str, Any], repeat: int) -> str:
@@ -294,7 +300,7 @@ _LONGEST = 60
 
 def describe_closest(entries: Entries, call: Call) -> str:
     """Return a sentence for an error: what was recorded that is nearest, and in which fields it differs."""
-    wanted = {**call.request.canonical(), "model": call.model, "seed": call.seed}
+    wanted = {**call.request.canonical(), "model": call.model, "seed": call.seed, "knobs": dict(call.knobs)}
     best: tuple[float, dict[str, Any]] | None = None
     for key in entries:
         try:
@@ -304,6 +310,7 @@ def describe_closest(entries: Entries, call: Call) -> str:
         if record is None or record.get("kind", "take") != "take":
             continue
         recorded = {**_canonical(record["request"]), "model": record["model"], "seed": record["seed"]}
+        recorded["knobs"] = record.get("knobs", {})
         distance = _distance(wanted, recorded)
         if best is None or distance < best[0]:
             best = (distance, recorded)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
 from voicelab import errors
-from voicelab.backend import Capabilities, VoicePreset
-from voicelab.errors import FieldError, RequestInvalid, ServiceError, StoreError, VoicelabError
+from voicelab.call import Knob, VoicePreset
+from voicelab.capabilities import Capabilities, FieldSupport, Price
+from voicelab.errors import ArgumentError, FieldError, RequestInvalid, ServiceError, StoreError, VoicelabError
 from voicelab.take import NoRecord
 
 __all__ = ["Failure", "capabilities_of", "capabilities_record", "error_message", "redact"]
@@ -24,13 +25,28 @@ def capabilities_record(capabilities: Capabilities) -> dict[str, Any]:
 def capabilities_of(record: Any) -> Capabilities:
     """Return the Capabilities that were recorded. Raises StoreError when the record is none."""
     try:
-        fields: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in record.items()
-        }
-        fields["voices"] = tuple(VoicePreset(**voice) for voice in record["voices"])
+        fields: dict[str, Any] = _plain(record)
+        if "price_per_million_bytes" in fields:  # before there were tables of prices
+            price = fields.pop("price_per_million_bytes")
+            fields["prices"] = None if price is None else ({"amount": price},) if price else ()
+        for name, kind in _PARTS.items():
+            if fields.get(name) is not None:
+                fields[name] = tuple(kind(**_plain(item)) for item in fields[name])
         return Capabilities(**fields)
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, ArgumentError) as error:
         raise StoreError(f"this is no record of a backend's capabilities: {error}") from error
+
+
+_PARTS: Final[Mapping[str, Callable[..., Any]]] = {
+    "voices": VoicePreset,
+    "prices": Price,
+    "fields": FieldSupport,
+    "knobs": Knob,
+}
+
+
+def _plain(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
 
 
 _KINDS = {

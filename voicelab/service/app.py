@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from voicelab.backend import Backend, Capabilities, check_text_length
+from voicelab.backend import Backend, Capabilities, check_call, check_text_length
 from voicelab.call import MAX_SEED, Call
 from voicelab.errors import FieldError, PaymentRequired, RequestInvalid, ServiceUnavailable
 from voicelab.schema import Model, TTSRequest, check_model
@@ -103,7 +103,11 @@ class _Service:
 
     async def health(self, _: Request) -> Response:
         """Say that the service is ready and what speaks in it; no key is needed for that."""
-        return json_response({"status": "ready", "backend": asdict(self._backend.capabilities)})
+        capabilities = self._backend.capabilities
+        # What a caller can name: the header's models, and no knobs, which the interface has no place for.
+        declared = asdict(capabilities) | {"models": capabilities.wire_models}
+        del declared["knobs"]
+        return json_response({"status": "ready", "backend": declared})
 
     async def describe(self, _: Request) -> Response:
         """Answer with the OpenAPI document, for which no key is needed."""
@@ -132,11 +136,12 @@ class _Service:
             troubles += wrong
         if speech is None or troubles:
             raise RequestInvalid(troubles)
+        call = check_call(Call(speech, model, seed), self._backend.capabilities)
         await self._reserve(key, len(speech.text))
         return SpeechResponse(
             self._speech,
             speech,
-            partial(caller_of(self._backend, key).synthesize, Call(speech, model, seed)),
+            partial(caller_of(self._backend, key).synthesize, call),
             owner=key.id,
             settle=partial(self._settle, key, speech),
         )
@@ -153,6 +158,7 @@ class _Service:
     def _validate(self, wire: object, binary: bool) -> TTSRequest:
         speech = TTSRequest.from_wire(wire, binary=binary)
         check_text_length(speech, self._backend.capabilities.max_text)
+        check_call(Call(speech), self._backend.capabilities)
         return speech
 
     async def _reserve(self, key: ApiKey, characters: int) -> None:
@@ -248,8 +254,8 @@ def _headers(request: Request, capabilities: Capabilities) -> tuple[Model, int |
 def _model(request: Request, capabilities: Capabilities) -> Model:
     values = request.headers.getlist("model")
     model = check_model(values[0] if values else None)
-    if len(set(values)) > 1 or model not in capabilities.models:
-        allowed = " or ".join(repr(name) for name in capabilities.models)
+    if len(set(values)) > 1 or model not in capabilities.wire_models:
+        allowed = " or ".join(repr(name) for name in capabilities.wire_models)
         raise RequestInvalid.of("model", f"Input should be {allowed}", type="literal_error", in_="header")
     return model
 

@@ -217,8 +217,8 @@ def _ref(kind: str, name: str) -> dict[str, str]:
 
 
 def _parameters(capabilities: Capabilities) -> dict[str, Any]:
-    model: dict[str, Any] = {"type": "string", "enum": list(capabilities.models)}
-    if DEFAULT_MODEL in capabilities.models:
+    model: dict[str, Any] = {"type": "string", "enum": list(capabilities.wire_models)}
+    if DEFAULT_MODEL in capabilities.wire_models:
         model["default"] = DEFAULT_MODEL
     number = {"type": "integer", "minimum": 0}
     listed = {

@@ -265,14 +265,14 @@ def _clip_html(clip: Clip, text: str, picture: str) -> str:
 
 def capabilities_bundle(capabilities: Capabilities) -> dict[str, str]:
     """Return what a backend is and can do, and its voices."""
-    price, longest = capabilities.price_per_million_bytes, capabilities.max_text
+    prices, longest = capabilities.prices, capabilities.max_text
     html = _fields(
         ("backend", f"{capabilities.name} on {capabilities.device}"),
         ("models", ", ".join(capabilities.models) + (" (one set of weights)" if capabilities.one_model else "")),
         ("seed", capabilities.seed),
         ("languages", ", ".join(capabilities.languages)),
         ("longest text", "" if longest is None else f"{longest:,} characters"),
-        ("price", "" if price is None else f"{price:g} per million bytes of text"),
+        ("price", "" if prices is None else ", ".join(map(str, prices)) or "free"),
         ("fingerprint", capabilities.fingerprint),
         ("license", capabilities.license),
         ("notice", capabilities.notice),

@@ -8,6 +8,7 @@ from hypothesis import given
 
 from voicelab.backend import Capabilities, VoicePreset
 from voicelab.call import Call
+from voicelab.capabilities import Price
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.sweeps.axes import MAX_VALUES, Axis, Grid, parse_values, varied, written
 from voicelab.experiments.sweeps.run import Budget, SweepEstimate, estimate
@@ -273,7 +274,7 @@ def test_too_many_takes() -> None:
         grid(seed=0, top_p=[place / 9999 for place in range(10_000)], repeats=101)
 
 
-PRICED = Capabilities("r", ("s2-pro",), "remote", "none", "https://r", price_per_million_bytes=15.0)
+PRICED = Capabilities("r", ("s2-pro",), "remote", "none", "https://r", prices=(Price(15.0),))
 FREE = Capabilities("r", ("s2-pro",), "remote", "none", "https://r")
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Final, Literal
 
 from voicelab.audio.formats import header_bytes
-from voicelab.backend import Capabilities
+from voicelab.capabilities import Capabilities, speech_cost
 from voicelab.errors import Cancelled, FieldError, RequestInvalid, VoicelabError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.entries import EntryFile
@@ -30,8 +30,7 @@ class SweepEstimate:
 
     ``characters`` and ``text_bytes`` (UTF-8) are exact; ``audio_s`` is guessed from them, ``compute_s`` from
     it and the real-time factor of earlier takes, None while there is none (takes made at once overlap, so the clock
-    shows less); ``cost`` is in the account's
-    currency, None where the backend names no price.
+    shows less); ``cost`` is in ``currency``, None where a backend names no price, or several name different currencies.
     """
 
     requests: int
@@ -41,6 +40,7 @@ class SweepEstimate:
     audio_s: float
     compute_s: float | None
     cost: float | None
+    currency: str = ""
 
     def __str__(self) -> str:
         parts = [
@@ -51,7 +51,7 @@ class SweepEstimate:
         if self.compute_s is not None:
             parts.append(f"about {_time(self.compute_s)} of work")
         if self.cost:
-            parts.append(f"costs {self.cost:.4g}")
+            parts.append(f"costs {self.cost:.4g} {self.currency}".rstrip())
         if self.cached:
             parts.append(f"{self.cached} takes are there already")
         return ", ".join(parts)
@@ -83,6 +83,8 @@ class Budget:
                 troubles.append(FieldError(("body", f"budget.{item.name}"), "budget_exceeded", message))
             if cap is not None and need is None and item.name == "cost":
                 message = "the backend names no price, so a budget in money cannot be kept; cap characters instead"
+                if needed.currency:
+                    message = f"the backends' prices are in {needed.currency}, which one budget cannot cap"
                 troubles.append(FieldError(("body", "budget.cost"), "unsupported", message))
         if troubles:
             raise RequestInvalid(troubles)
@@ -96,7 +98,8 @@ def estimate(
     ``rtf`` is seconds of work for a second of audio, measured on earlier takes; ``cached`` is how many takes are there.
     """
     requests = characters = text_bytes = 0
-    audio, cost, priced = 0.0, 0.0, True
+    audio, priced = 0.0, True
+    costs: dict[str, float] = {}
     for job in jobs:
         request = job.call.request
         size = len(request.text.encode())
@@ -104,13 +107,14 @@ def estimate(
         characters += len(request.text)
         text_bytes += size
         audio += job.call.expected_seconds
-        price = capabilities[job.cell.backend].price_per_million_bytes
-        if price is None:
-            priced = False
-        else:
-            cost += price * size / 1e6
+        cost = speech_cost(job.call, job.call.expected_seconds, capabilities[job.cell.backend].prices)
+        priced = priced and cost is not None
+        for currency, amount in (cost or {}).items():
+            costs[currency] = costs.get(currency, 0.0) + amount
     work = None if rtf is None else audio * rtf
-    return SweepEstimate(requests, cached, characters, text_bytes, audio, work, cost if priced else None)
+    total = sum(costs.values()) if priced and len(costs) < 2 else None
+    currencies = " and ".join(sorted(filter(None, costs)))
+    return SweepEstimate(requests, cached, characters, text_bytes, audio, work, total, currencies)
 
 
 def _time(seconds: float) -> str:
@@ -173,13 +177,13 @@ class _Spent:
     compute_s: float = 0.0
     cost: float = 0.0
 
-    def over(self, budget: Budget, job: Job, price: float | None) -> bool:
+    def over(self, budget: Budget, job: Job, cost: float) -> bool:
         """Whether one more take would be over a cap that counts ahead, or one that counts behind is reached."""
         text = job.call.request.text
         ahead = (
             (self.requests + 1, budget.requests),
             (self.characters + len(text), budget.characters),
-            (self.cost + (price or 0.0) * len(text.encode()) / 1e6, budget.cost),
+            (self.cost + cost, budget.cost),
         )
         behind = ((self.audio_s, budget.audio_s), (self.compute_s, budget.compute_s))
         return any(cap is not None and value > cap for value, cap in ahead) or any(
@@ -336,10 +340,11 @@ class Run:
             if not self._may_begin():
                 break
             capabilities = self._context.capabilities[job.cell.backend]
-            if self._spent.over(self._context.budget, job, capabilities.price_per_million_bytes):
+            cost = sum((speech_cost(job.call, job.call.expected_seconds, capabilities.prices) or {}).values())
+            if self._spent.over(self._context.budget, job, cost):
                 over_budget = True
                 break
-            self._begin(job, capabilities.price_per_million_bytes)
+            self._begin(job, cost)
         while self._running:
             self._collect(_TICK)
         if self._stop.is_set() and len(self._outcomes) < len(self._jobs):
@@ -365,13 +370,13 @@ class Run:
                 return True
         return False
 
-    def _begin(self, job: Job, price: float | None) -> None:
+    def _begin(self, job: Job, cost: float) -> None:
         if self._stop.wait(self._context.limiter.delay(job.cell.backend)):
             return
         text = job.call.request.text
         self._spent.requests += 1
         self._spent.characters += len(text)
-        self._spent.cost += (price or 0.0) * len(text.encode()) / 1e6
+        self._spent.cost += cost
         future = self._context.workers.submit(job)
         self._running[future] = job
         future.add_done_callback(self._done.put)
