@@ -16,7 +16,7 @@ from voicelab.engine.pointer.lm import LM, STATISTICS
 from voicelab.engine.pointer.phones import PHONES, Phonemes
 from voicelab.engine.pointer.runner import PointerRunner
 from voicelab.engine.pointer.speakers import SpeakerFit
-from voicelab.engine.pointer.step import PointerRow
+from voicelab.engine.pointer.step import PointerRow, Sampler, sampling
 
 CODEBOOKS = (16, 8, 8)
 LATENT = 8
@@ -59,6 +59,10 @@ def make_lm(seed: int = 2, config: LMConfig = LANGUAGE) -> LM:
     """A language model that says nonsense."""
     torch.manual_seed(seed)
     return LM(config).eval().requires_grad_(False)
+
+
+def sampler_of(settings: list[Settings]) -> Sampler:
+    return Sampler(torch.tensor([sampling(one) for one in settings]))
 
 
 def phonemes(count: int, seed: int = 0) -> Phonemes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,12 +11,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.engine.tiny import LIVELY, begun, phonemes, stepped
+from tests.engine.tiny import LIVELY, begun, phonemes, sampler_of, stepped
 from voicelab.engine.family import Settings
 from voicelab.engine.pointer.lm import GRAIN, LM
 from voicelab.engine.pointer.numpy_step import Choice, NumpyStep, _pasts, attend, penalize, pick
 from voicelab.engine.pointer.runner import PointerRunner
-from voicelab.engine.pointer.step import Sampler, TorchStep
+from voicelab.engine.pointer.step import TorchStep
 from voicelab.errors import EngineError
 
 CPU = torch.device("cpu")
@@ -32,7 +33,8 @@ def test_both_ways_say_the_same(lm: LM, chosen: Settings, packed: bool) -> None:
         runner = PointerRunner(lm, 3, way)
         for row in range(3):
             begun(runner, row, phonemes(400, row), row, chosen)
-        said.append([stepped(runner, [0, 1, 2]) for _ in range(GRAIN * 2 + 4)])
+        turns = [[0, 2] if 5 < frame < 20 else [2, 0, 1] for frame in range(GRAIN * 2 + 4)]  # one is idle for a while
+        said.append([stepped(runner, rows) for rows in turns])
     assert said[0] == said[1]
 
 
@@ -96,10 +98,10 @@ def test_a_symbol_is_picked_as_torch_does(seed: int, chosen: list[tuple[float, f
     draws = np.array([draw for *_, draw in chosen], np.float32)
     with np.errstate(all="ignore"):
         found = pick(logits, Choice.of(given_), draws)
-    wanted = Sampler(given_, CPU).pick(torch.from_numpy(logits), torch.from_numpy(draws)).numpy()
+    wanted = sampler_of(given_).pick(torch.from_numpy(logits), torch.from_numpy(draws)).numpy()
     # A draw that falls between two roundings of a sum may take the neighbour.
     near = [
-        Sampler(given_, CPU).pick(torch.from_numpy(logits), torch.from_numpy(draws + np.float32(e))).numpy()
+        sampler_of(given_).pick(torch.from_numpy(logits), torch.from_numpy(draws + np.float32(e))).numpy()
         for e in (-1e-5, 1e-5)
     ]
     assert all(one in around for one, *around in zip(found, wanted, *near, strict=True))
@@ -109,7 +111,7 @@ def test_a_symbol_is_picked_as_torch_does(seed: int, chosen: list[tuple[float, f
 def test_the_penalty_is_torchs(penalty: float) -> None:
     logits = np.random.default_rng(3).normal(size=(2, 4, 10)).astype(np.float32) * 2
     recent, chosen = [[3, -1, 7, 3], [-1] * 4], [Settings(repetition_penalty=penalty)] * 2
-    wanted = Sampler(chosen, CPU).penalize(torch.from_numpy(logits), torch.tensor(recent))
+    wanted = sampler_of(chosen).penalize(torch.from_numpy(logits), torch.tensor(recent))
     np.testing.assert_allclose(penalize(logits, np.array(recent), Choice.of(chosen)), wanted.numpy(), atol=2e-5)
 
 
@@ -120,3 +122,18 @@ def test_a_number_that_is_not_finite_is_never_picked(temperature: float, number:
     logits[0, 2] = number
     with np.errstate(all="ignore"), pytest.raises(EngineError, match="not finite"):
         pick(logits, Choice.of([Settings(temperature)]), np.array([0.5], np.float32))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_cuda_device_says_what_the_cpu_says(lm: LM, graphs: bool) -> None:
+    """With rows of different ages, one of which is idle for a while, beyond the window and the cache's room."""
+    said = []
+    for model, way in ((lm, NumpyStep), (copy.deepcopy(lm).cuda(), partial(TorchStep, graphs=graphs))):
+        runner = PointerRunner(model, 3, way)
+        for row in range(3):
+            begun(runner, row, phonemes(400, row), row)
+        turns = [[0, 2] if 5 < frame < 20 else [0, 1, 2] for frame in range(GRAIN * 2 + 4)]
+        said.append([stepped(runner, rows) for rows in turns])
+    assert said[0] == said[1]

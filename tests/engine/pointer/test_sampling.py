@@ -10,15 +10,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tests.engine.tiny import sampler_of
 from voicelab.engine.family import Settings
-from voicelab.engine.pointer.step import REPEAT_WINDOW, Sampler
+from voicelab.engine.pointer.step import REPEAT_WINDOW
 
 CPU = torch.device("cpu")
 ALMOST_ONE = float(np.nextafter(np.float32(1), np.float32(0)))
-
-
-def _sampler(*given: Settings) -> Sampler:
-    return Sampler(given, CPU)
 
 
 def _nucleus(logits: NDArray[np.float64], temperature: float, top_p: float) -> NDArray[np.float64]:
@@ -37,7 +34,7 @@ def _nucleus(logits: NDArray[np.float64], temperature: float, top_p: float) -> N
 @given(st.integers(0, 10_000), st.sampled_from([0.0, ALMOST_ONE, 0.5]))
 def test_temperature_zero_takes_the_likeliest_whatever_the_draw(seed: int, draw: float) -> None:
     logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(seed)) * 5
-    sampler = _sampler(*[Settings(temperature=0.0, top_p=top_p) for top_p in (0.0, 0.7, 1.0)])
+    sampler = sampler_of([Settings(temperature=0.0, top_p=top_p) for top_p in (0.0, 0.7, 1.0)])
     assert torch.equal(sampler.pick(logits, torch.full((3,), draw)), logits.argmax(-1))
 
 
@@ -48,7 +45,7 @@ def test_the_nucleus_is_the_one_of_the_definition(temperature: float, top_p: flo
     rng = np.random.default_rng(8)
     logits = rng.normal(size=12) * 1.5
     draws = 40_000
-    sampler = _sampler(*[Settings(temperature, top_p)] * draws)
+    sampler = sampler_of([Settings(temperature, top_p)] * draws)
     uniform = torch.rand(draws, generator=torch.Generator().manual_seed(9))
     picked = sampler.pick(torch.tensor(logits, dtype=torch.float32).expand(draws, -1), uniform)
     counts = np.bincount(picked.numpy(), minlength=12)
@@ -64,9 +61,9 @@ def test_the_nucleus_is_the_one_of_the_definition(temperature: float, top_p: flo
 def test_draws_at_the_edges_take_the_first_and_the_last_of_the_nucleus() -> None:
     logits = torch.tensor([[0.1, 0.4, 0.2, 0.3]]).log()
     full, most = Settings(1.0, 1.0), Settings(1.0, 0.65)
-    assert int(_sampler(full).pick(logits, torch.tensor([0.0]))) == 1
-    assert int(_sampler(full).pick(logits, torch.tensor([ALMOST_ONE]))) == 0
-    assert int(_sampler(most).pick(logits, torch.tensor([ALMOST_ONE]))) == 3
+    assert int(sampler_of([full]).pick(logits, torch.tensor([0.0]))) == 1
+    assert int(sampler_of([full]).pick(logits, torch.tensor([ALMOST_ONE]))) == 0
+    assert int(sampler_of([most]).pick(logits, torch.tensor([ALMOST_ONE]))) == 3
 
 
 @pytest.mark.parametrize(
@@ -74,7 +71,7 @@ def test_draws_at_the_edges_take_the_first_and_the_last_of_the_nucleus() -> None
 )
 def test_the_nucleus_ends_where_the_share_is_reached(top_p: float, size: int) -> None:
     logits = torch.tensor([0.1, 0.4, 0.2, 0.3]).log().expand(999, -1)
-    picked = _sampler(*[Settings(1.0, top_p)] * 999).pick(logits, torch.arange(999) / 999)
+    picked = sampler_of([Settings(1.0, top_p)] * 999).pick(logits, torch.arange(999) / 999)
     assert set(picked.tolist()) == set([1, 3, 2, 0][:size])
 
 
@@ -86,18 +83,18 @@ def test_what_is_impossible_is_never_picked(seed: int, temperature: float, top_p
     impossible = torch.rand(64, generator=generator) < 0.9
     impossible[seed % 64] = False
     logits[0, impossible] = -torch.inf
-    picked = int(_sampler(Settings(temperature, top_p)).pick(logits, torch.tensor([draw])))
+    picked = int(sampler_of([Settings(temperature, top_p)]).pick(logits, torch.tensor([draw])))
     assert not impossible[picked]
 
 
 def test_rows_have_settings_and_draws_of_their_own() -> None:
     logits = torch.tensor([0.1, 0.4, 0.2, 0.3]).log().expand(3, -1)
-    sampler = _sampler(Settings(1.0, 1.0), Settings(0.0, 1.0), Settings(1.0, 1.0))
+    sampler = sampler_of([Settings(1.0, 1.0), Settings(0.0, 1.0), Settings(1.0, 1.0)])
     assert sampler.pick(logits, torch.tensor([0.999, 0.999, 0.0])).tolist() == [0, 1, 1]
 
 
 def _penalized(penalty: float, logits: Tensor, recent: list[int]) -> Tensor:
-    return _sampler(Settings(repetition_penalty=penalty)).penalize(logits[None], torch.tensor([recent]))[0]
+    return sampler_of([Settings(repetition_penalty=penalty)]).penalize(logits[None], torch.tensor([recent]))[0]
 
 
 LOGITS = torch.randn(4, 10, generator=torch.Generator().manual_seed(3)) * 2
@@ -139,5 +136,5 @@ def test_nothing_said_yet_is_penalized_nowhere() -> None:
 def test_any_penalty_that_the_interface_allows_gives_numbers(penalty: float) -> None:
     found = _penalized(penalty, LOGITS, RECENT)
     assert not torch.isnan(found).any()
-    picked = _sampler(Settings(1.0, 1.0)).pick(found.flatten()[None], torch.tensor([0.5]))
+    picked = sampler_of([Settings(1.0, 1.0)]).pick(found.flatten()[None], torch.tensor([0.5]))
     assert 0 <= int(picked) < 40

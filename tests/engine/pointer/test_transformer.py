@@ -27,11 +27,23 @@ def _given(*shape: int) -> Tensor:
     return torch.randn(*shape, 16, generator=torch.Generator().manual_seed(6))
 
 
+def _extended(stack: Stack, x: Tensor, cache: KVCache, rows: list[int]) -> Tensor:
+    """Positions added to rows of a cache, and counted there."""
+    new = x.shape[1]
+    for row in rows:
+        cache.make_room(row, new)
+    starts, offsets = (torch.tensor([each[row] for row in rows])[:, None] for each in (cache.lengths, cache.offsets))
+    for row in rows:
+        cache.lengths[row] += new
+    longest = max(cache.lengths[row] for row in rows)
+    return stack.extend(x, cache, torch.tensor(rows), starts + torch.arange(new), offsets, slice(longest))
+
+
 @pytest.mark.parametrize("length", [1, WINDOW, WINDOW + 1, ROOM, ROOM + 1, 3 * ROOM + 2])
 def test_step_by_step_is_the_whole(length: int) -> None:
     """Beyond the window, and beyond the room, where the cache slides; a window of the past is all there is."""
     stack, x, cache = _stack(), _given(1, length), _cache()
-    stepped = torch.cat([stack.extend(x[:, i : i + 1], cache, [0]) for i in range(length)], dim=1)
+    stepped = torch.cat([_extended(stack, x[:, i : i + 1], cache, [0]) for i in range(length)], dim=1)
     torch.testing.assert_close(stepped, stack(x), atol=2e-5, rtol=1e-4)
     assert cache.offsets[0] + cache.lengths[0] == length
     if length > ROOM:
@@ -42,7 +54,7 @@ def test_step_by_step_is_the_whole(length: int) -> None:
 def test_several_positions_at_once_are_the_whole(size: int) -> None:
     stack, cache, length = _stack(), _cache(), 30 * size
     x = _given(1, length)
-    stepped = torch.cat([stack.extend(x[:, i : i + size], cache, [0]) for i in range(0, length, size)], dim=1)
+    stepped = torch.cat([_extended(stack, x[:, i : i + size], cache, [0]) for i in range(0, length, size)], dim=1)
     torch.testing.assert_close(stepped, stack(x), atol=2e-5, rtol=1e-4)
 
 
@@ -53,11 +65,11 @@ def test_rows_of_different_lengths_share_a_batch(order: list[int]) -> None:
     begun = {0: 0, 1: WINDOW + 2, 2: ROOM + 3}
     for row, count in begun.items():
         for i in range(count):
-            stack.extend(x[row : row + 1, i : i + 1], cache, [row])
+            _extended(stack, x[row : row + 1, i : i + 1], cache, [row])
     out = {row: [] for row in order}  # type: dict[int, list[Tensor]]
     for step in range(WINDOW + 3):
         given = torch.stack([x[row, begun[row] + step] for row in order])[:, None]
-        for row, made in zip(order, stack.extend(given, cache, order), strict=True):
+        for row, made in zip(order, _extended(stack, given, cache, order), strict=True):
             out[row].append(made)
     for row, made in out.items():
         whole = stack(x[row : row + 1, : begun[row] + WINDOW + 3])[0]
@@ -67,12 +79,12 @@ def test_rows_of_different_lengths_share_a_batch(order: list[int]) -> None:
 def test_a_row_that_is_reset_remembers_nothing() -> None:
     stack, cache, x = _stack(), _cache(rows=2), _given(2, 12)
     for i in range(12):
-        stack.extend(x[:, i : i + 1], cache, [0, 1])
+        _extended(stack, x[:, i : i + 1], cache, [0, 1])
     cache.reset(0)
     again = []
     for i in range(4):  # beside a long row, so that the old keys lie within what is looked at
         given = torch.stack([x[1, i], x[1, i]])[:, None]
-        again.append(stack.extend(given, cache, [0, 1])[0])
+        again.append(_extended(stack, given, cache, [0, 1])[0])
     torch.testing.assert_close(torch.cat(again)[None], stack(x[1:, :4]), atol=2e-5, rtol=1e-4)
 
 

@@ -174,48 +174,34 @@ class Stack(nn.Module):
         out: Tensor = self.norm(x)
         return out
 
-    def extend(self, x: Tensor, cache: KVCache, rows: list[int]) -> Tensor:
-        """Adds the same number of positions to each of some rows of a cache.
+    def extend(
+        self, x: Tensor, cache: KVCache, rows: slice | Tensor, place: Tensor, offset: Tensor, seen: slice
+    ) -> Tensor:
+        """Adds the same number of positions to each of some rows of a cache. A CUDA graph can hold it.
 
         Args:
-            x: (len(rows), new, width).
-            cache: changed in place.
-            rows: which rows of the cache these are.
+            x: (rows, new, width).
+            cache: its keys and values are changed in place; its lengths stay as they are.
+            rows: which rows of the cache these are, or (rows,) int64.
+            place: (rows, new) int64, where in the cache's room they come.
+            offset: (rows, 1) int64, positions before the room.
+            seen: what of the room is looked at.
 
         Returns:
-            (len(rows), new, width).
+            (rows, new, width).
         """
-        new = x.shape[1]
-        for row in rows:
-            cache.make_room(row, new)
-        starts = torch.tensor([cache.lengths[r] for r in rows], device=x.device)
-        offsets = torch.tensor([cache.offsets[r] for r in rows], device=x.device)
-        steps = torch.arange(new, device=x.device)
-        place = starts[:, None] + steps
-        cos, sin = (t[:, None] for t in rotary(place + offsets[:, None], self.head))
-        longest = max(cache.lengths[r] for r in rows) + new
-        first = max(0, min(cache.lengths[r] for r in rows) + 1 - self.config.window)
-        at = torch.arange(first, longest, device=x.device)
-        apart = place[:, :, None] - at
+        cos, sin = (t[:, None] for t in rotary(place + offset, self.head))
+        apart = place[:, :, None] - torch.arange(seen.start or 0, seen.stop, device=x.device)
         mask = ((apart >= 0) & (apart < self.config.window))[:, None]
-        index = torch.tensor(rows, device=x.device)
+        index = torch.arange(rows.stop, device=x.device) if isinstance(rows, slice) else rows
         for i, block in enumerate(self.blocks):
             q, k, v = block.project(x, cos, sin)
             cache.keys[i, index[:, None], :, place] = k.transpose(1, 2)
             cache.values[i, index[:, None], :, place] = v.transpose(1, 2)
-            keys, values = (_rows(store[i], rows, index)[:, :, first:longest] for store in (cache.keys, cache.values))
+            keys, values = (store[i][rows][:, :, seen] for store in (cache.keys, cache.values))
             x = block.finish(x, F.scaled_dot_product_attention(q, keys, values, attn_mask=mask))
-        for row in rows:
-            cache.lengths[row] += new
         out: Tensor = self.norm(x)
         return out
-
-
-def _rows(store: Tensor, rows: list[int], index: Tensor) -> Tensor:
-    """The rows of (rows, …); a view where they lie together, which spares a copy at every frame."""
-    if rows == list(range(rows[0], rows[0] + len(rows))):
-        return store[rows[0] : rows[0] + len(rows)]
-    return store[index]
 
 
 class LM(nn.Module):

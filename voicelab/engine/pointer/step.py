@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from voicelab.engine.core.graphs import FrameGraphs, power_of_two
 from voicelab.engine.family import Settings
 from voicelab.engine.pointer.lm import LM, KVCache, Parked
 from voicelab.engine.pointer.phones import Phonemes
@@ -20,12 +20,15 @@ REPEAT_WINDOW = 4
 
 
 class Sampler:
-    """Settings of the rows of a batch, as tensors."""
+    """Settings of the rows of a batch.
 
-    def __init__(self, settings: Sequence[Settings], device: torch.device) -> None:
-        self._inverse = torch.tensor([1 / max(s.temperature, 1e-3) for s in settings], device=device)[:, None]
-        self._top_p = torch.tensor([s.top_p if s.temperature > 0 else 0.0 for s in settings], device=device)[:, None]
-        self._penalty = torch.tensor([math.log(s.repetition_penalty) for s in settings], device=device)[:, None, None]
+    Args:
+        settings: (rows, 3) float32, each row as `sampling` has it.
+    """
+
+    def __init__(self, settings: Tensor) -> None:
+        self._inverse, self._top_p = settings[:, :1], settings[:, 1:2]
+        self._penalty = settings[:, 2:, None]
 
     def pick(self, logits: Tensor, draws: Tensor) -> Tensor:
         """One index a row.
@@ -62,6 +65,12 @@ class Sampler:
         hit.scatter_(1, torch.where(recent < 0, logits.shape[2], recent), True)
         lowered = log_p - self._penalty * hit[:, None, :-1]
         return lowered + (log_p.logsumexp(-1, keepdim=True) - lowered.logsumexp(-1, keepdim=True))
+
+
+def sampling(settings: Settings) -> tuple[float, float, float]:
+    """Settings as `Sampler` reads them: inverse temperature, top_p (0 for the likeliest), log of the penalty."""
+    top_p = settings.top_p if settings.temperature > 0 else 0.0
+    return 1 / max(settings.temperature, 1e-3), top_p, math.log(settings.repetition_penalty)
 
 
 @dataclass(eq=False)
@@ -122,57 +131,101 @@ class Step(Protocol):
 
 
 class TorchStep:
-    """In torch, on any device. The slow stack's cache is shared with the runner."""
+    """In torch, on any device. The slow stack's cache is shared with the runner.
 
-    def __init__(self, model: LM, cache: KVCache) -> None:
-        weight = model.begin
-        self._model, self._slow, self._device = model, cache, weight.device
-        self._depth = KVCache(model.config.depth, cache.keys.shape[1], weight.device, weight.dtype)
+    A frame is a function of tables that the host writes before it, so that a CUDA device runs it as a graph, one for
+    each power of two of rows; nothing is read back but codes and moves.
+
+    Args:
+        model: it must not change from now on.
+        cache: of the slow stack.
+        graphs: whether frames run as CUDA graphs; by default where the device can.
+    """
+
+    def __init__(self, model: LM, cache: KVCache, graphs: bool | None = None) -> None:
+        weight, rows, codebooks = model.begin, cache.keys.shape[1], len(model.config.codebooks)
+        device, cuda = weight.device, weight.device.type == "cuda"
+        self._model, self._slow = model, cache
+        self._depth = KVCache(model.config.depth, rows, device, weight.dtype)
+        self._widths = (codebooks, 1, 1, 1, 1, REPEAT_WINDOW)
+        self._places = torch.zeros(rows, sum(self._widths), dtype=torch.int64, pin_memory=cuda)
+        self._numbers = torch.zeros(rows, 3 + codebooks, pin_memory=cuda)
+        self._on_device = self._places.to(device), self._numbers.to(device)
+        self._given = weight.new_zeros(2, rows, len(weight))
+        self._out = torch.zeros(rows, codebooks + 2, dtype=torch.int64, device=device)
+        self._graphs = FrameGraphs(device, self._frame) if (cuda if graphs is None else graphs) else None
 
     def step(self, states: list[PointerRow], draws: list[Tensor]) -> tuple[Tensor, list[int]]:
         """See Step."""
-        model, device = self._model, self._device
-        frames = torch.stack(
-            [model.begin if s.before is None else model.encode_frames(s.before.to(device)) for s in states]
-        )
-        text, speaker = (torch.stack(given) for given in zip(*[s.inputs for s in states], strict=True))
-        dwell = torch.tensor([[s.dwell] for s in states], device=device)
-        given = model.step_input(frames[:, None], text=text[:, None], dwell=dwell, speaker=speaker)
-        hidden = model.slow.extend(given, self._slow, [s.row for s in states])[:, 0]
-        sampler = Sampler([s.settings for s in states], device)
-        chance = torch.stack(draws).to(device)
-        sums = [hidden.sum()]
-        symbol = self._first(sampler, hidden, states, chance[:, 0], sums)
-        codes = self._others(sampler, hidden, symbol % model.config.codebooks[0], chance, sums)
-        if not torch.isfinite(torch.stack(sums)).all():  # once a frame: on a GPU every look costs a wait
+        index = [state.row for state in states]
+        rows = max(index) + 1
+        if self._graphs is not None:
+            rows = min(power_of_two(rows), len(self._places))
+        self._fill(states, draws, rows)
+        for device, host in zip(self._on_device, (self._places, self._numbers), strict=True):
+            device[:rows].copy_(host[:rows], non_blocking=True)
+        inputs, blank = {state.row: state.inputs for state in states}, (self._model.begin, self._model.begin)
+        for table, given in zip(
+            self._given, zip(*[inputs.get(row, blank) for row in range(rows)], strict=True), strict=True
+        ):
+            torch.stack(given, out=table[:rows])
+        if self._graphs is None:
+            self._frame(rows)
+        else:
+            self._graphs.run(rows)
+        out = self._out[:rows].cpu()[index]  # the one wait of a frame
+        for row in index:
+            self._slow.lengths[row] += 1
+        if not out[:, -1].all():
             raise EngineError("the language model's numbers are not finite; the weights may be damaged")
-        return codes.cpu(), (symbol // model.config.codebooks[0]).tolist()
+        return out[:, :-2], out[:, -2].tolist()
 
-    def _first(
-        self, sampler: Sampler, hidden: Tensor, states: list[PointerRow], draws: Tensor, sums: list[Tensor]
-    ) -> Tensor:
-        """(code, move) as one symbol; appends the sum of its logits to `sums`."""
-        recent = torch.tensor([s.recent for s in states], device=self._device)
-        raw = self._model.first_logits(hidden)
-        sums.append(raw.sum())
+    def _fill(self, states: list[PointerRow], draws: list[Tensor], rows: int) -> None:
+        """A row without a state computes something too: it writes only where its next frame will."""
+        slow = self._slow
+        for row in range(rows):
+            slow.make_room(row, 1)
+            self._places[row].zero_()
+            self._places[row, -sum(self._widths[3:]) : -REPEAT_WINDOW] = torch.tensor(
+                (slow.lengths[row], slow.offsets[row])
+            )
+        for state, chance in zip(states, draws, strict=True):
+            place, numbers, codebooks = self._places[state.row], self._numbers[state.row], self._widths[0]
+            if state.before is not None:
+                place[:codebooks], place[codebooks] = state.before, 1
+            place[codebooks + 1] = state.dwell
+            place[-REPEAT_WINDOW:] = torch.tensor(state.recent)
+            numbers[:3], numbers[3:] = torch.tensor(sampling(state.settings)), chance
+
+    def _frame(self, rows: int) -> None:
+        model, slow = self._model, self._slow
+        before, begun, dwell, place, offset, recent = self._on_device[0][:rows].split(self._widths, 1)
+        sampler, chance = Sampler(self._on_device[1][:rows, :3]), self._on_device[1][:rows, 3:]
+        frames = torch.where(begun > 0, model.encode_frames(before), model.begin)
+        text, speaker = self._given[:, :rows]
+        given = model.step_input(frames[:, None], text=text[:, None], dwell=dwell, speaker=speaker)
+        hidden = model.slow.extend(given, slow, slice(rows), place, offset, slice(slow.room))[:, 0]
+        sums = [hidden.sum(1)]
+        raw = model.first_logits(hidden)
+        sums.append(raw.sum((1, 2)))
         logits = sampler.penalize(raw, recent)
-        for i, state in enumerate(states):
-            if state.dwell + 1 >= self._model.config.dwell:
-                logits[i, 0] = -torch.inf
-        return sampler.pick(logits.flatten(1), draws)
+        stays = (torch.arange(logits.shape[1], device=logits.device) == 0) & (dwell + 1 >= model.config.dwell)
+        symbol = sampler.pick(logits.masked_fill(stays[..., None], -torch.inf).flatten(1), chance[:, 0])
+        first = symbol % model.config.codebooks[0]
+        self._out[:rows, :-2] = self._codes(sampler, hidden, first, chance, sums)
+        self._out[:rows, -2] = symbol // model.config.codebooks[0]
+        self._out[:rows, -1] = torch.isfinite(torch.stack(sums)).all(0)
 
-    def _others(self, sampler: Sampler, hidden: Tensor, first: Tensor, draws: Tensor, sums: list[Tensor]) -> Tensor:
-        """The codebooks after the first, each from those before it; appends the sums of their logits to `sums`."""
-        model, rows = self._model, list(range(hidden.shape[0]))
-        for row in rows:
-            self._depth.reset(row)
-        chosen = [first]
+    def _codes(self, sampler: Sampler, hidden: Tensor, first: Tensor, chance: Tensor, sums: list[Tensor]) -> Tensor:
+        """(rows, codebooks), each from those before it; appends the sums of the logits to `sums`."""
+        model, rows = self._model, hidden.shape[0]
+        nowhere, chosen = torch.zeros_like(first)[:, None], [first]
         given = model.codes[0](first) + model.enter_depth(hidden)
         for i, head in enumerate(model.others):
-            out = model.depth.extend(given[:, None], self._depth, rows)[:, 0]
-            logits = head(out)
-            sums.append(logits.sum())
-            chosen.append(sampler.pick(logits, draws[:, i + 1]))
+            out = model.depth.extend(given[:, None], self._depth, slice(rows), nowhere + i, nowhere, slice(i + 1))
+            logits = head(out[:, 0])
+            sums.append(logits.sum(1))
+            chosen.append(sampler.pick(logits, chance[:, i + 1]))
             if i + 1 < len(model.others):
                 given = model.codes[i + 1](chosen[-1])
         return torch.stack(chosen, dim=1)
