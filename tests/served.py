@@ -116,12 +116,18 @@ def message(answer: httpx.Response, status: int) -> str:
 
 @contextmanager
 def serving(
-    folder: Path, backend: Backend | None = None, *, credit: int | None = None, busy_s: float = 2.0, **limits: float
+    folder: Path,
+    backend: Backend | None = None,
+    *,
+    credit: int | None = None,
+    busy_s: float = 2.0,
+    openai: bool = False,
+    **limits: float,
 ) -> Iterator[Service]:
     backend = backend or ToneBackend()
     with (
         KeyStore(folder / "keys.sqlite3", busy_s=busy_s) as keys,
-        running(backend, keys=keys, limits=Limits(**limits)) as url,  # type: ignore[arg-type]
+        running(backend, keys=keys, limits=Limits(**limits), openai=openai) as url,  # type: ignore[arg-type]
     ):
         secret = keys.create("test", credit=credit).secret
         headers = {"authorization": f"Bearer {secret}"}

@@ -6,6 +6,7 @@ is, and within which bounds a seed is. Everything else makes one or passes it on
 
 from __future__ import annotations
 
+import math
 import re
 import types
 from collections.abc import Iterable, Mapping, Sequence
@@ -129,8 +130,8 @@ class Knob:
         return checked
 
 
-Voice = str | VoicePreset | VoiceModel
-"""Who speaks: the id of a preset or of a stored voice, or the thing itself."""
+Voice = str | VoicePreset | VoiceModel | Mapping[str, float]
+"""Who speaks: the id of a preset or of a stored voice, or the thing itself; where voices blend, ids with their weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,12 +334,20 @@ def check_seed(seed: object) -> int:
 
 
 def voice_id(voice: object) -> str:
-    """Return the id of a voice, given as such, as a preset or as a record. Raises RequestInvalid."""
+    """Return the id of a voice, given as such, as a preset or as a record; of a blend ``a(0.6)+b(0.4)``.
+
+    Raises RequestInvalid.
+    """
     if isinstance(voice, VoicePreset | VoiceModel):
         return voice.id
     if isinstance(voice, str) and voice:
         return voice
-    raise RequestInvalid.of("voice", f"a voice is an id, a preset or a VoiceModel, not {type(voice).__name__}")
+    if isinstance(voice, Mapping) and voice:
+        wrong = [weight for weight in voice.values() if isinstance(weight, bool) or not isinstance(weight, int | float)]
+        if wrong or not all(0 < weight < math.inf for weight in voice.values()):
+            raise RequestInvalid.of("voice", "a blend is ids with their weights, numbers above 0")
+        return "+".join(f"{voice_id(name)}({weight:.12g})" for name, weight in voice.items())
+    raise RequestInvalid.of("voice", f"a voice is an id, a preset, a VoiceModel or a blend, not {type(voice).__name__}")
 
 
 def _named(fields: Mapping[str, object], prosody: object) -> dict[str, object]:

@@ -47,6 +47,16 @@ OWN: Final[Mapping[str, OwnBackend]] = {
         "voicelab.engine.local:open_local", "local: or local:PATH", "the embedded voice, or another checkpoint", "local"
     ),
     "service": OwnBackend("voicelab.client:open_service", "https://…", "a service of the interface"),
+    "kokoro": OwnBackend(
+        "voicelab.onnx.kokoro:open_kokoro",
+        "kokoro: or kokoro:PATH",
+        "Kokoro-82M, a natural voice, English and Mandarin",
+        "kokoro",
+    ),
+    "piper": OwnBackend(
+        "voicelab.onnx.piper:open_piper", "piper:PATH.onnx", "a voice of Piper's, VITS in ONNX", "piper"
+    ),
+    "openai": OwnBackend("voicelab.client.openai:open_openai", "openai:https://…", "a server of OpenAI's speech API"),
     "replay": OwnBackend("voicelab.experiments.recording:open_recording", "replay:FOLDER", "a recording, played back"),
 }
 """The backends of this package; its entry points say the same."""

@@ -28,6 +28,7 @@ def serve(
         str, typer.Option(metavar="NAME:ADDRESS", help="Who speaks; voicelab doctor lists the backends.")
     ] = "local:",
     device: Device = None,
+    openai: Annotated[bool, typer.Option("--openai", help="Answer OpenAI's speech API too, below /v1.")] = False,
 ) -> None:
     """Serve the embedded voice, or any other backend, until Ctrl-C or SIGTERM. Keys are made with voicelab keys create."""
     number = whole_number("port", port)
@@ -38,7 +39,7 @@ def serve(
         kept = voices if split_address(backend)[0] == "local" else None
         speaker = open_backend(backend, device=device, voices=kept)
         try:
-            run(speaker, host, number, keys=keys, say=partial(say_line, to_stderr=True))
+            run(speaker, host, number, keys=keys, openai=openai, say=partial(say_line, to_stderr=True))
         finally:
             speaker.close()
 

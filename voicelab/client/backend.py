@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from typing import Final, Self
 
 import httpx
@@ -70,7 +70,7 @@ class ServiceBackend:
         return self._caller.base_url
 
     def __repr__(self) -> str:
-        return f"ServiceBackend({self.base_url!r})"
+        return f"{type(self).__name__}({self.base_url!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -102,12 +102,12 @@ class ServiceBackend:
         started = time.perf_counter()
         capabilities = self.capabilities
         call = check_call(call, capabilities)
-        speech = _Speech(wire.speech_call(call))
+        speech = _Speech(self._http_call(call, capabilities))
         cancellation = Cancellation()
         with self._calls_lock:
             self._calls.add(cancellation)
         stream = SpeechStream(
-            self._audio(speech, cancellation),
+            self._received(call, self._audio(speech, cancellation)),
             call=call,
             backend=capabilities,
             on_close=cancellation.cancel,
@@ -137,6 +137,13 @@ class ServiceBackend:
         Raises AuthenticationError, NotFound when there is no such service there, ServiceError and its kinds.
         """
         run_blocking(self._caller.check(self._transport()))
+
+    def _http_call(self, call: Call, _: Capabilities) -> wire.HttpCall:
+        return wire.speech_call(call)
+
+    def _received(self, _: Call, chunks: Generator[bytes, None, None]) -> Iterator[bytes]:
+        """The audio as the call wants it, of the audio as it came."""
+        return chunks
 
     def _transport(self, cancellation: Cancellation | None = None) -> BlockingTransport:
         return BlockingTransport(self._client, cancellation or Cancellation(), self._shut)

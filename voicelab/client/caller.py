@@ -108,6 +108,9 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
     return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
 
 
+_SHORT = Timeouts(connect=_PROBE_SECONDS, send=_PROBE_SECONDS, first_audio=_PROBE_SECONDS, stall=_PROBE_SECONDS)
+
+
 class Bearer(httpx.Auth):
     """Adds the key to a request as late as can be, and keeps it out of every repr.
 
@@ -250,11 +253,17 @@ class Caller:
             await self._ask(transport)
         return self._declared or wire.undeclared(self.base_url, "unknown")
 
+    async def probe(self, call: wire.HttpCall, transport: Transport) -> wire.Answer:
+        """Return the answer to a call that has no audio, tried once, with short waits. Raises ServiceError and its kinds."""
+        try:
+            return await self._read_answer(await self._open(call, transport, _SHORT, auth=self._auth))
+        except _Failed as failed:
+            raise failed.error from failed.__cause__
+
     async def _ask(self, transport: Transport) -> None:
-        short = Timeouts(connect=_PROBE_SECONDS, send=_PROBE_SECONDS, first_audio=_PROBE_SECONDS, stall=_PROBE_SECONDS)
         try:
             # Without the key: everybody may ask this.
-            reply = await self._open(wire.HEALTH, transport, short, auth=None)
+            reply = await self._open(wire.HEALTH, transport, _SHORT, auth=None)
             self._declared = wire.capabilities_of(await self._read_answer(reply), self.base_url)
         except _Failed as failed:
             if failed.status is not None and failed.status not in RETRIED:

@@ -40,6 +40,7 @@ __all__ = [
     "get_call",
     "is_audio",
     "is_framed",
+    "json_call",
     "no_audio",
     "seed_of",
     "speech_call",
@@ -123,6 +124,12 @@ def speech_call(call: Call) -> HttpCall:
     return HttpCall("POST", "/v1/tts", headers, "undelivered", _packed(fields) if binary else _json(fields))
 
 
+def json_call(path: str, fields: Mapping[str, object]) -> HttpCall:
+    """Return a call for speech of another interface than ours: JSON in, audio out."""
+    headers = {**HEALTH.headers, "accept": "audio/*, application/json", "accept-encoding": "identity"}
+    return HttpCall("POST", path, {**headers, "content-type": "application/json"}, "undelivered", _json(fields))
+
+
 def create_call(request: VoiceCreate, upload: Upload = "msgpack") -> HttpCall:
     """Return ``POST /model``: MessagePack, in which several texts and tags have one meaning, or a form.
 
@@ -184,12 +191,15 @@ def failure(answer: Answer) -> VoicelabError:
     """Return the error that an answer of any status but success means.
 
     A 422 in the interface's shape becomes RequestInvalid with the service's own fields, a 422 of any
-    other shape one for the whole body.
+    other shape one for the whole body; so does a 400 that names a parameter, as OpenAI's API has it.
     """
     parsed = _parsed(answer.body)
+    error = parsed.get("error") if isinstance(parsed, dict) else None
+    parsed = error if isinstance(error, dict) else parsed
     message = _message(parsed, answer.body)
-    if answer.status == 422:
-        items = _items(parsed) or (FieldError(("body",), "invalid", message),)
+    parameter = _string(error.get("param")) if isinstance(error, dict) else ""
+    if answer.status == 422 or (answer.status == 400 and parameter):
+        items = _items(parsed) or (FieldError(("body", *filter(None, parameter.split("."))), "invalid", message),)
         return RequestInvalid(items, status=422, body=answer.body, request_id=answer.request_id)
     return _error(_kind(answer.status), f"the service answered {answer.status}: {message}", answer)
 

@@ -28,8 +28,17 @@ from voicelab.schema import Model, TTSRequest, check_model
 from voicelab.service.concurrency import FairQueue, run_in_executor
 from voicelab.service.keys import ApiKey, KeyStore
 from voicelab.service.models import Models, caller_of
+from voicelab.service.openai import (
+    MODELS,
+    SPEECH,
+    VOICES,
+    OpenAIErrors,
+    models_answer,
+    openai_call,
+    voices_answer,
+)
 from voicelab.service.openapi import OPERATIONS, SEED_HEADER, document
-from voicelab.service.requests import Limits, bearer_secret, body_kind, decode_body, read_body
+from voicelab.service.requests import BodyKind, Limits, bearer_secret, body_kind, decode_body, read_body
 from voicelab.service.responses import HANDLERS, REQUEST_ID, json_response, refusal
 from voicelab.service.speech import SpeechResponse, SpeechServices, cost, delivered_cost
 
@@ -46,10 +55,13 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def create_app(backend: Backend, keys: KeyStore, *, limits: Limits | None = None) -> ServiceMiddleware:
+def create_app(
+    backend: Backend, keys: KeyStore, *, limits: Limits | None = None, openai: bool = False
+) -> ServiceMiddleware:
     """Return the ASGI application in which ``backend`` speaks for those who hold one of ``keys``.
 
-    It closes neither of the two. Errors are answered as part 7 of the interface has it.
+    It closes neither of the two. Errors are answered as part 7 of the interface has it. With ``openai`` the backend
+    is heard through OpenAI's speech API too.
     """
     service = _Service(backend, keys, limits or Limits())
     models = service.models
@@ -62,15 +74,23 @@ def create_app(backend: Backend, keys: KeyStore, *, limits: Limits | None = None
         "health": service.health,
         "describe": service.describe,
     }
+    routes = [Route(one.path, handlers[one.name], methods=[one.method.upper()]) for one in OPERATIONS]
+    if openai:
+        routes += [
+            Route(SPEECH, service.openai_speech, methods=["POST"]),
+            Route(MODELS, service.openai_models),
+            Route(MODELS + "/{id:path}", service.openai_models),
+            Route(VOICES, service.openai_voices),
+        ]
     app = Starlette(
-        routes=[Route(one.path, handlers[one.name], methods=[one.method.upper()]) for one in OPERATIONS],
+        routes=routes,
         exception_handlers=HANDLERS,
         lifespan=service.lifespan,
     )
     # A path with one slash too many is not found, as in the interface, rather than redirected: a client
     # would repeat its body, and its key, there.
     app.router.redirect_slashes = False
-    return ServiceMiddleware(app)
+    return ServiceMiddleware(OpenAIErrors(app) if openai else app)
 
 
 class _Service:
@@ -115,6 +135,25 @@ class _Service:
 
     async def speech(self, request: Request) -> Response:
         """Answer ``POST /v1/tts``: authentication, then credit, then validation, then speech."""
+        return await self._speak(request, self._interface_call)
+
+    async def openai_speech(self, request: Request) -> Response:
+        """Answer OpenAI's call for speech, in the same order."""
+        return await self._speak(request, self._openai_call)
+
+    async def openai_models(self, request: Request) -> Response:
+        """List the backend's models, or describe one."""
+        await self._authenticate(request)
+        return models_answer(self._backend.capabilities, request.path_params.get("id"))
+
+    async def openai_voices(self, request: Request) -> Response:
+        """List the backend's voices and the caller's."""
+        caller = caller_of(self._backend, await self._authenticate(request))
+        return await run_in_executor(self._helpers, voices_answer, caller)
+
+    async def _speak(
+        self, request: Request, read: Callable[[Request, object, BodyKind, tuple[FieldError, ...]], Call]
+    ) -> Response:
         key = await self._authenticate(request)
         if key.credit == 0:
             raise PaymentRequired("This API key has no credit left", status=402)
@@ -128,15 +167,8 @@ class _Service:
             malformed = error.errors
         if key.credit is not None and cost(wire) > key.credit:
             raise PaymentRequired(f"The text is longer than this API key's credit of {key.credit} characters")
-        model, seed, troubles = _headers(request, self._backend.capabilities)
-        troubles += malformed
-        speech: TTSRequest | None = None
-        if not malformed:
-            speech, wrong = _attempt(self._validate, wire, kind == "msgpack")
-            troubles += wrong
-        if speech is None or troubles:
-            raise RequestInvalid(troubles)
-        call = check_call(Call(speech, model, seed), self._backend.capabilities)
+        call = check_call(read(request, wire, kind, malformed), self._backend.capabilities)
+        speech = call.request
         await self._reserve(key, len(speech.text))
         return SpeechResponse(
             self._speech,
@@ -145,6 +177,26 @@ class _Service:
             owner=key.id,
             settle=partial(self._settle, key, speech),
         )
+
+    def _interface_call(
+        self, request: Request, wire: object, kind: BodyKind, malformed: tuple[FieldError, ...]
+    ) -> Call:
+        model, seed, troubles = _headers(request, self._backend.capabilities)
+        troubles += malformed
+        speech: TTSRequest | None = None
+        if not malformed:
+            speech, wrong = _attempt(self._validate, wire, kind == "msgpack")
+            troubles += wrong
+        if speech is None or troubles:
+            raise RequestInvalid(troubles)
+        return Call(speech, model, seed)
+
+    def _openai_call(self, _: Request, wire: object, __: BodyKind, malformed: tuple[FieldError, ...]) -> Call:
+        if malformed:
+            raise RequestInvalid(malformed)
+        call = openai_call(wire, self._backend.capabilities)
+        check_text_length(call.request, self._backend.capabilities.max_text)
+        return call
 
     async def _authenticate(self, request: Request) -> ApiKey:
         secret = bearer_secret(request)

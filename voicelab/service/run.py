@@ -40,6 +40,7 @@ def serve(
     *,
     keys: KeyStore,
     limits: Limits | None = None,
+    openai: bool = False,
     say: Callable[[str], object] = _LOG.info,
     grace_seconds: int = 30,
 ) -> None:
@@ -59,13 +60,15 @@ def serve(
         say(f"voicelab: {backend.capabilities.name} is ready at {address}")
         if backend.capabilities.notice:
             say(f"voicelab: {backend.capabilities.notice}")
+        if openai:
+            say(f"voicelab: OpenAI's clients call it with base_url={address}/v1")
         if not keys.usable():
             say("voicelab: no key can call it yet; make one with: voicelab keys create NAME")
         if not _is_loopback(host):
             say("voicelab: this address can be reached from other machines, and keys travel unencrypted")
 
     limits = limits or Limits()
-    server = ServiceServer(create_app(backend, keys, limits=limits), limits, ready, grace_seconds)
+    server = ServiceServer(create_app(backend, keys, limits=limits, openai=openai), limits, ready, grace_seconds)
     with listener, _quiet_signals():
         server.run(sockets=[listener])
 
@@ -78,6 +81,7 @@ def running(
     host: str = LOOPBACK,
     port: int = 0,
     limits: Limits | None = None,
+    openai: bool = False,
     grace_seconds: int = 5,
 ) -> Iterator[str]:
     """Serve in a thread for the length of a ``with`` block, which gets the base address.
@@ -85,7 +89,7 @@ def running(
     Raises RequestInvalid when the address cannot be used, EngineError when the service does not start.
     """
     limits = limits or Limits()
-    app = create_app(backend, keys, limits=limits)
+    app = create_app(backend, keys, limits=limits, openai=openai)
     listener = listen(host, port)
     with in_thread(lambda ready: ServiceServer(app, limits, ready, grace_seconds), listener, "voicelab-service") as url:
         yield url

@@ -169,8 +169,8 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def cost(wire: object) -> int:
-    """Return the characters of a decoded body that need not be valid; 0 when it has no text."""
-    text = wire.get("text") if isinstance(wire, Mapping) else None
+    """Return the characters of a decoded body that need not be valid; 0 when it has no text, which OpenAI calls input."""
+    text = wire.get("text", wire.get("input")) if isinstance(wire, Mapping) else None
     return len(text) if isinstance(text, str) else 0
 
 

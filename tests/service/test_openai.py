@@ -1,0 +1,150 @@
+"""The official openai package, unmodified, over a real socket; and what it does not show, by bare HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import numpy as np
+import openai
+import pytest
+
+from tests.served import Service
+from tests.service.conftest import Start
+from tests.tones import ToneBackend
+from voicelab.audio.formats import read
+from voicelab.call import Call, Knob
+from voicelab.engine.local import LocalBackend
+
+
+@pytest.fixture(scope="module")
+def service(start_shared: Start) -> Service:
+    knob = Knob("brightness", "float", 0.5, bounds=(0.0, 1.0))
+    return start_shared(ToneBackend(knobs=(knob,), models=("s1", "s2-pro")), openai=True)
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(api_key=service.secret, base_url=service.url + "/v1", max_retries=0) as client:
+        yield client
+
+
+def test_the_embedded_voice_speaks_to_the_official_package(start_shared: Start) -> None:
+    backend = LocalBackend("cpu")
+    service = start_shared(backend, openai=True)
+    text = "The birch canoe slid on the smooth planks."
+    with openai.OpenAI(api_key=service.secret, base_url=service.url + "/v1") as client:
+        voices = [voice["id"] for voice in service.http.get("/v1/audio/voices").json()["voices"]]
+        assert voices == [voice.id for voice in backend.capabilities.voices]
+        with client.audio.speech.with_streaming_response.create(
+            model="s2-pro", voice=voices[1], input=text, response_format="pcm", speed=1.25, extra_body={"seed": 7}
+        ) as answer:
+            assert answer.headers["content-type"] == "audio/pcm"
+            chunks = list(answer.iter_bytes())
+    call = Call.of(text, voice=voices[1], speed=1.25, seed=7, format="pcm", sample_rate=24000)
+    assert b"".join(chunks) == backend.synthesize(call).take().audio
+    assert len(chunks) > 1
+    backend.close()
+
+
+@pytest.mark.parametrize(("wanted", "rate"), [("mp3", 44100), ("opus", 48000), ("wav", 44100)])
+def test_every_format_comes_as_a_file(client: openai.OpenAI, wanted: str, rate: int) -> None:
+    answer = client.audio.speech.create(model="s1", voice="ben", input="Hello.", response_format=wanted)  # type: ignore[arg-type]
+    samples, read_rate = read(answer.content)
+    assert read_rate == rate
+    assert samples.size / rate == pytest.approx(6 * 0.05, abs=0.06)
+
+
+def test_what_is_said_reaches_the_backend(service: Service, client: openai.OpenAI) -> None:
+    client.audio.speech.create(
+        model="s1", voice={"id": "ben"}, input="Hi", speed=0.5, extra_body={"temperature": 0.1, "brightness": 0.9}
+    )
+    request, model, _ = service.backend.asked[-1]
+    assert (request.text, request.reference_id, request.format, model) == ("Hi", "ben", "mp3", "s1")
+    assert (request.prosody.speed, request.temperature) == (0.5, 0.1)
+
+
+def test_models_and_voices_are_listed(client: openai.OpenAI, service: Service) -> None:
+    assert [model.id for model in client.models.list()] == ["s1", "s2-pro"]
+    assert client.models.retrieve("s1").owned_by == "tones"
+    with pytest.raises(openai.NotFoundError, match="no model"):
+        client.models.retrieve("gpt/4")
+    voices = service.http.get("/v1/audio/voices").json()["voices"]
+    assert voices[0] == {"id": "ada", "name": "Ada", "description": "low and calm"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "parameter", "message"),
+    [
+        ({"input": ""}, "input", "nothing to say"),
+        ({"input": "x" * 30_000}, "input", "at most 20000"),
+        ({"model": "tts-1"}, "model", "s1"),
+        ({"voice": "alloy"}, "voice", "no such voice"),
+        ({"voice": {}}, "voice", "voice"),
+        ({"speed": 3.0}, "speed", "less than or equal to 2"),
+        ({"response_format": "flac"}, "response_format", "mp3"),
+        ({"stream_format": "sse"}, "stream_format", "audio"),
+        ({"instructions": "Whisper."}, "instructions", "no such field"),
+        ({"extra_body": {"brightness": 7}}, "brightness", "0 to 1"),
+        ({"extra_body": {"text": "Hi"}}, "text", "no such field"),
+        ({"extra_body": {"defaults": {}}}, "defaults", "no such field"),
+        ({"extra_body": {"seed": -1}}, "seed", "whole number"),
+    ],
+)
+def test_what_is_wrong_is_named_as_openai_names_it(
+    client: openai.OpenAI, changes: dict[str, object], parameter: str, message: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.audio.speech.create(**{"model": "s1", "voice": "ada", "input": "Hi", **changes})  # type: ignore[arg-type]
+    assert raised.value.param == parameter
+    assert raised.value.type == "invalid_request_error"
+    assert message.lower() in str(raised.value).lower()
+
+
+def test_errors_are_the_packages_own_classes(start: Start, service: Service) -> None:
+    with (
+        openai.OpenAI(api_key="vl_wrong", base_url=service.url + "/v1", max_retries=0) as stranger,
+        pytest.raises(openai.AuthenticationError) as raised,
+    ):
+        stranger.models.list()
+    assert raised.value.code == "invalid_api_key"
+
+    def fail(_: int) -> None:
+        raise RuntimeError("broken")
+
+    poor, broken = start(credit=3, openai=True), start(ToneBackend(fail), openai=True)
+    for one, status, code in ((poor, 402, "insufficient_quota"), (broken, 500, None)):
+        with (
+            openai.OpenAI(api_key=one.secret, base_url=one.url + "/v1", max_retries=0) as client,
+            pytest.raises(openai.APIStatusError) as failed,
+        ):
+            client.audio.speech.create(model="s1", voice="ada", input="Hello")
+        assert (failed.value.status_code, failed.value.code) == (status, code)
+    assert poor.credit == 3
+
+
+def test_speech_is_charged_by_its_input(start: Start) -> None:
+    service = start(credit=10, openai=True)
+    body = {"model": "s1", "voice": "ada", "input": "Hello"}
+    assert service.http.post("/v1/audio/speech", json=body).status_code == 200
+    assert service.credit == 5
+
+
+def test_without_the_option_there_is_no_such_route_and_the_interface_keeps_its_errors(
+    start: Start, service: Service
+) -> None:
+    plain = start()
+    for path in ("/v1/models", "/v1/audio/voices"):
+        assert plain.http.get(path).json() == {"status": 404, "message": "Not Found"}
+    assert isinstance(service.speak("").json(), list)
+    answer = service.http.get("/v1/audio/speech")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (405, "Method Not Allowed")
+    assert httpx.codes.is_success(service.http.post("/v1/tts", json={"text": "Hi"}).status_code)
+
+
+def test_a_wav_is_what_the_interface_gives(client: openai.OpenAI, service: Service) -> None:
+    theirs = client.audio.speech.create(model="s1", voice="ada", input="Hello", response_format="wav").content
+    ours = service.http.post(
+        "/v1/tts", headers={"model": "s1"}, json={"text": "Hello", "reference_id": "ada", "format": "wav"}
+    )
+    assert np.array_equal(read(theirs)[0], read(ours.content)[0])

