@@ -33,6 +33,19 @@ def test_a_seed_beyond_them_is_refused_wherever_a_call_is_made(seed: Any) -> Non
         assert item.to_wire()["loc"] == ["header", "seed"]
 
 
+def test_a_blend_is_a_voice() -> None:
+    call = Call.of("a", voice={"ada": 0.6, VoicePreset("ben", "Ben"): 0.4})  # type: ignore[dict-item]
+    assert call.request.reference_id == "ada(0.6)+ben(0.4)"
+
+
+@pytest.mark.parametrize(
+    "voice", [{}, {"ada": 0}, {"ada": -1.0, "ben": 2.0}, {"ada": True}, {"ada": "x"}, {"": 1}, {3: 1}]
+)
+def test_a_blend_of_no_weights_or_no_voices_is_refused(voice: object) -> None:
+    with pytest.raises(RequestInvalid, match="voice"):
+        Call.of("a", voice=voice)
+
+
 @pytest.mark.parametrize("model", ["", " ", 3])
 def test_what_is_no_name_of_a_model_is_refused(model: object) -> None:
     with pytest.raises(RequestInvalid, match="model"):

@@ -116,7 +116,7 @@ class KokoroBackend(OnnxBackend):
             prices=(),
             one_model=True,
             at_once=session.at_once,
-            fields=ignored_fields("it samples nothing: the same text always gives the same speech"),
+            fields=ignored_fields("the same text always gives the same speech"),
             knobs=(_STYLE_ROW,),
         )
         super().__init__(session, capabilities, RATE)

@@ -93,6 +93,10 @@ def test_numbers_words_voices_and_labels() -> None:
     assert Axis.of("latency", LATENCIES).values == LATENCIES
     assert Axis.of("voice", [VoicePreset("ada", "Ada"), "ben", None]).labels == ("ada", "ben", "default")
     assert Axis.of("voice", ["ada"]).name == "reference_id"
+    assert Axis.of("voice", ["ada", {"ada": 0.6, "ben": 0.4}]).values == ("ada", "ada(0.6)+ben(0.4)")
+    assert Axis.of("voice", {"mixed": {"ada": 1, "ben": 2}}).values == ("ada(1)+ben(2)",)
+    assert varied("voice", {"a": "ada"})
+    assert not varied("voice", {"ada": 0.6, "ben": 0.4})
     assert Axis.of("normalize", [True, False]).labels == ("on", "off")
     assert Axis.of("speed", "0.5..2 step 0.5") == Axis.of("prosody.speed", [0.5, 1.0, 1.5, 2.0])
     assert Axis.of("text", "one, two").values == ("one, two",)

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import numpy as np
 from pydantic import BaseModel
 
-from voicelab.call import Call, VoicePreset, check_seed, field_name, parse_value, value_kind
+from voicelab.call import Call, VoicePreset, check_seed, field_name, parse_value, value_kind, voice_id
 from voicelab.errors import FieldError, RequestInvalid
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceModel, check_model
 
@@ -102,7 +102,7 @@ class Axis:
 def varied(name: str, value: object) -> bool:
     """Whether a keyword's value means an axis: a list, a mapping of labels, or a range in words.
 
-    A list of ReferenceAudio is one value, and so is a mapping for ``prosody``.
+    A list of ReferenceAudio is one value, and so is a mapping for ``prosody``, and of voices to weights: a blend.
     """
     if name == "references":
         return isinstance(value, Iterable) and not all(isinstance(item, ReferenceAudio) for item in value)
@@ -110,7 +110,8 @@ def varied(name: str, value: object) -> bool:
         name = field_name(name)
         return not _is_text(name) and any(map(_RANGE.match, str(value).split(",")))
     if isinstance(value, Mapping):
-        return name != "prosody"
+        blend = field_name(name) == "reference_id" and all(isinstance(weight, int | float) for weight in value.values())
+        return name != "prosody" and not blend
     return isinstance(value, Iterable) and not isinstance(value, BaseModel)
 
 
@@ -201,8 +202,8 @@ def _checked(name: str, value: object) -> Any:
         return check_model(value)
     if name == "seed":
         return check_seed(value)
-    if name == "reference_id" and isinstance(value, VoicePreset | VoiceModel):
-        value = value.id
+    if name == "reference_id" and isinstance(value, VoicePreset | VoiceModel | Mapping):
+        value = voice_id(value)
     if name.startswith("prosody."):
         part = name.removeprefix("prosody.")
         return getattr(TTSRequest.build(text="axis", prosody={part: value}).prosody, part)
