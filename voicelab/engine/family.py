@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from voicelab.backend import VoicePreset
+from voicelab.backend import SeedSupport, VoicePreset
 from voicelab.schema import Model, ReferenceAudio, TTSRequest
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class RowStep:
     """What one row did in a step."""
 
     codes: Tensor | None
-    """(codebooks,) int64 on the CPU; None where the model said that speech is over without making a frame."""
+    """(codebooks,) int64 on the CPU; None where there is no frame: the model said that speech is over, or, unless `ended`, is
+    still reading what it was given."""
     position: int = -1
     """Place in the segment that the frame speaks, in the units of `Segment.words`; -1 where the family does not know."""
     ended: bool = False
@@ -146,6 +147,11 @@ class Family(Protocol):
         ...
 
     @property
+    def seeds(self) -> SeedSupport:
+        """Whether the same seed on the same device gives the same samples, whatever else is spoken."""
+        ...
+
+    @property
     def models(self) -> tuple[Model, ...]:
         """The models that have weights of their own; the first speaks for all others."""
         ...
@@ -213,8 +219,11 @@ class Family(Protocol):
         """
         ...
 
-    def similarity(self, codes: Tensor, voice: Any) -> float:
-        """How near speech, as codes (frames, codebooks), is to its voice: 1 for the same, 0 for another voice."""
+    def similarity(self, codes: Tensor, voice: Any) -> float | None:
+        """How near speech, as codes (frames, codebooks), is to its voice: 1 for the same, 0 for another voice.
+
+        None where the family has no measure of it.
+        """
         ...
 
     def doubts(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from voicelab.call import Call
 from voicelab.engine.core.scheduler import ROWS, Scheduler
 from voicelab.engine.core.threads import DecodingThread
 from voicelab.engine.family import Family
+from voicelab.engine.pointer.checkpoint import EMBEDDED
 from voicelab.engine.pointer.family import PointerFamily
 from voicelab.engine.speech import BATCH, EngineParts, Speech
 from voicelab.engine.stored_voices import StoredVoices
@@ -36,14 +37,15 @@ from voicelab.voices.store import LOCAL_OWNER, VoiceStore
 
 REVISION = 10
 """To be raised whenever the same weights, request and seed give other samples than before: caches then ask anew."""
-_ONE_VOICE = "model s1: this voice is one model, which speaks the same as s1 and as s2-pro"
+_ONE_VOICE = "model {}: this voice is one model, which speaks the same as s1 and as s2-pro"
 
 
 class LocalBackend:
-    """The embedded voice, or another checkpoint of its family, on this machine.
+    """The embedded voice, another checkpoint of its family, or open weights, on this machine.
 
-    Seeds are exact: the same request, seed and device give the same samples. Without a seed one is drawn, and kept in the
-    clip's take. The model s1 is a second, smaller language model on the same codec, loaded for its first request.
+    Seeds of the embedded family are exact: the same request, seed and device give the same samples; those of open weights are
+    best effort, since other requests at the same time change how sums are rounded. Without a seed one is drawn, and kept in
+    the clip's take. The model s1 is a second, smaller language model on the same codec, loaded for its first request.
     Where a checkpoint has none, s2-pro speaks under both names: the capabilities say so (``one_model``), and a clip of s1
     notes it. Voices are the same for both.
     Voices made with `create_voice` are kept on disk; for speech with the voices inside the package no disk is touched.
@@ -51,7 +53,8 @@ class LocalBackend:
     Args:
         device: as torch names it (``"cpu"``, ``"cuda:0"``); by default a CUDA device if there is one, else the CPU.
         threads: CPU threads for torch, in the whole process; by default torch's own choice.
-        weights: a checkpoint, a file or a folder of two models; by default the one inside the package.
+        weights: a checkpoint, a file or a folder of two models, or a folder with S2-Pro, S1-mini or both; by default the
+            checkpoint inside the package.
         rows: most utterances of a model spoken at once; more wait.
         voices: where voices are kept; by default in VOICELAB_HOME.
 
@@ -74,7 +77,7 @@ class LocalBackend:
         if threads is not None:
             torch.set_num_threads(threads)
         self._device = _device(device)
-        self._family: Family = PointerFamily(weights, self._device)
+        self._family = _family(weights, self._device, rows)
         self._models = _Models(self._family, rows)
         self._own_store = voices is None
         self._voices = StoredVoices(VoiceStore() if voices is None else voices, self._family)
@@ -83,7 +86,7 @@ class LocalBackend:
             name="embedded" if weights is None else weights.stem,
             models=("s1", "s2-pro"),
             device=_describe(self._device),
-            seed="exact",
+            seed=self._family.seeds,
             fingerprint=_fingerprint(self._family.digests, self._device, rows),
             languages=self._family.languages,
             voices=self._family.presets,
@@ -208,7 +211,7 @@ class LocalBackend:
         name = request.reference_id
         if name is not None and not self._is_preset(name):
             self._voices.count(name)
-        one_voice = (_ONE_VOICE,) if call.model == "s1" and call.model not in family.models else ()
+        one_voice = (_ONE_VOICE.format(call.model),) if call.model not in family.models else ()
         notes = (*speech.notes, *prosody.notes, *one_voice)
         cloned = not self._is_preset(name) if name is not None else bool(request.references)
         similarity = family.similarity(speech.codes, voice()) if cloned else None
@@ -271,6 +274,15 @@ class _Models:
 def open_local(path: str = "", *, device: str | None = None, voices: VoiceStore | None = None) -> LocalBackend:
     """Open ``local:``, the embedded voice, or ``local:PATH``, another checkpoint. Raises like LocalBackend."""
     return LocalBackend(device, weights=Path(path) if path else None, voices=voices)
+
+
+def _family(weights: Path | None, device: torch.device, rows: int) -> Family:
+    """A folder without a checkpoint of the embedded family is one of open weights."""
+    if weights is None or not weights.is_dir() or (weights / EMBEDDED).exists():
+        return PointerFamily(weights, device)
+    from voicelab.engine.dual.family import DualFamily
+
+    return DualFamily(weights, device, rows)
 
 
 def _encoded(speech: Speech, prosody: ProsodyProcessor, encoder: StreamEncoder) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 import sys
 import threading
@@ -33,7 +34,9 @@ class Worker:
     def __init__(self, runner: Runner, rows: int) -> None:
         self._runner = runner
         self._rows = rows
-        self._free = deque(range(rows))
+        self._free = list(
+            range(rows)
+        )  # a heap: the lowest is taken, since a runner may step all rows up to the highest
         # Filled by callers, emptied by the thread, so that no lock is ever held while there is work.
         self._inbox: deque[tuple[Sequence, ...]] = deque()
         self._waiting: deque[Sequence] = deque()
@@ -136,7 +139,7 @@ class Worker:
         for sequence in idle:
             sequence.parked = self._runner.park(sequence.row)
             self._active.remove(sequence)
-            self._free.append(sequence.row)
+            heapq.heappush(self._free, sequence.row)
             sequence.row = -1
             self._parked.append(sequence)
         return bool(idle)
@@ -166,7 +169,7 @@ class Worker:
             except Exception as error:  # noqa: BLE001 - one bad sequence must not end the thread for all
                 sequence.put(_failure(error))
             else:
-                self._free.popleft()
+                heapq.heappop(self._free)
                 sequence.row, sequence.parked = row, None
                 self._active.append(sequence)
 
@@ -219,7 +222,7 @@ class Worker:
     def _leave(self, sequence: Sequence, error: EngineError | None) -> None:
         if sequence in self._active:
             self._active.remove(sequence)
-            self._free.append(sequence.row)
+            heapq.heappush(self._free, sequence.row)
         elif sequence in self._parked:
             self._parked.remove(sequence)
         else:

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from voicelab.backend import SeedSupport
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import PointerDecoding
 from voicelab.engine.pointer.english import Lexicon, load_guess
@@ -42,6 +43,8 @@ class PointerFamily:
     Raises:
         WeightsError: the checkpoint cannot be read.
     """
+
+    seeds: SeedSupport = "exact"
 
     def __init__(self, weights: Path | None, device: torch.device) -> None:
         self.checkpoint = checkpoint.load(weights, device)

@@ -1,0 +1,341 @@
+"""Open weights behind LocalBackend: a folder of tiny models and a tiny codec, from text and recordings to audio."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import torch
+
+from tests.engine.dual.tiny import write_model
+from tests.engine.dual.tiny_codec import save_codec, tiny_tensors
+from voicelab.audio.clip import Clip
+from voicelab.call import Call
+from voicelab.engine import speech
+from voicelab.engine.dual import family as family_module
+from voicelab.engine.dual import voices
+from voicelab.engine.dual.family import DualFamily, model_folders
+from voicelab.engine.dual.memory import MemoryPlan, free_memory
+from voicelab.engine.dual.prompt import Reference
+from voicelab.engine.local import LocalBackend
+from voicelab.errors import EngineError, RequestInvalid, WeightsError
+from voicelab.lab import Lab
+from voicelab.schema import Model, ReferenceAudio, TTSRequest, VoiceCreate
+from voicelab.voices.store import VoiceStore
+
+CPU = torch.device("cpu")
+TEXT = "Hello there."
+
+
+@pytest.fixture(autouse=True)
+def audible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiny codec speaks nonsense at whatever level; silence is none of these tests' affair."""
+    monkeypatch.setattr(speech, "_QUIET", 0.0)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("open-weights")
+    models: dict[Model, str] = {"s2-pro": "s2-pro", "s1": "openaudio-s1-mini"}
+    for model, name in models.items():
+        save_codec(write_model(folder / name, model) / "codec.pth", tiny_tensors())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def backend(both: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBackend]:
+    store = VoiceStore(tmp_path_factory.mktemp("voices"))
+    made = LocalBackend("cpu", weights=both, rows=4, voices=store)
+    yield made
+    made.close()
+    store.close()
+
+
+def recording(seed: int = 0, seconds: float = 0.05) -> bytes:
+    """A buzz that comes and goes like syllables."""
+    t = np.arange(round(44_100 * seconds)) / 44_100
+    buzz = 0.3 * ((t * (110 + 10 * seed)) % 1 - 0.5) * np.sin(4 * np.pi * t) ** 2
+    return Clip(buzz.astype(np.float32), 44_100).to_bytes("wav")
+
+
+def call(text: str = TEXT, seed: int = 1, model: str = "s2-pro", **fields: Any) -> Call:
+    return Call.of(text, {}, seed=seed, model=model, **{"max_new_tokens": 40, **fields})
+
+
+def samples(backend: LocalBackend, *given: Any, **fields: Any) -> np.ndarray:
+    return backend.synthesize(call(*given, **fields)).clip().samples
+
+
+def test_what_the_backend_says_of_itself(backend: LocalBackend) -> None:
+    capabilities = backend.capabilities
+    assert capabilities.seed == "best-effort"
+    assert not capabilities.one_model
+    assert [voice.id for voice in capabilities.voices] == ["default"]
+    assert len(capabilities.fingerprint) == 16
+
+
+def test_both_models_speak_and_differ(backend: LocalBackend) -> None:
+    one, other = samples(backend), samples(backend, model="s1")
+    assert one.size
+    assert one.size % 24 == 0
+    assert not np.array_equal(one, other)
+
+
+def test_a_seed_repeats_and_another_does_not(backend: LocalBackend) -> None:
+    assert np.array_equal(samples(backend, seed=3), samples(backend, seed=3))
+    assert not np.array_equal(samples(backend, seed=3), samples(backend, seed=4))
+
+
+@pytest.mark.parametrize("latency", ["low", "balanced"])
+def test_latency_changes_when_not_what(backend: LocalBackend, latency: str) -> None:
+    low = samples(backend, seed=3, latency=latency, max_new_tokens=1000)
+    normal = samples(backend, seed=3, latency="normal", max_new_tokens=1000)
+    assert low.size > 24 * 24
+    assert np.abs(low - normal).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": 0.0},
+        {"top_p": 0.2},
+        {"max_new_tokens": 3},
+        {"repetition_penalty": 1.0, "temperature": 0.3},
+        {"prosody": {"speed": 2.0}},
+    ],
+)
+def test_a_field_acts(backend: LocalBackend, fields: dict[str, Any]) -> None:
+    base = {"temperature": 0.3} if "repetition_penalty" in fields else {}
+    assert any(
+        not np.array_equal(samples(backend, seed=s, **base), samples(backend, seed=s, **fields)) for s in range(4)
+    )
+
+
+def test_temperature_0_always_repeats(backend: LocalBackend) -> None:
+    assert np.array_equal(samples(backend, seed=1, temperature=0.0), samples(backend, seed=2, temperature=0.0))
+
+
+LONG = "This is the first of three sentences. " * 3 + "Here the second part goes on with a few more words. " * 3
+
+
+def test_segments_follow_each_other_or_run_side_by_side(backend: LocalBackend) -> None:
+    fields: dict[str, Any] = {"chunk_length": 100, "max_new_tokens": 10}
+    following = backend.synthesize(call(LONG, condition_on_previous_chunks=True, **fields)).clip()
+    apart = backend.synthesize(call(LONG, condition_on_previous_chunks=False, **fields)).clip()
+    assert following.samples.size > 24 * 10  # more than one segment
+    assert not np.array_equal(following.samples, apart.samples)
+    early = backend.synthesize(
+        call(LONG, condition_on_previous_chunks=False, early_stop_threshold=0.01, chunk_length=100, max_new_tokens=200)
+    ).clip()
+    assert early.take is not None
+    assert any("early_stop_threshold" in note for note in early.take.notes)
+
+
+def test_a_reference_is_followed_and_encoded_once(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    family = backend._family
+    assert isinstance(family, DualFamily)
+    encode = Mock(side_effect=family._voices._encode)
+    monkeypatch.setattr(family._voices, "_encode", encode)
+    given: dict[str, Any] = {"references": [ReferenceAudio(audio=recording(1), text="One.")]}
+    first, again = samples(backend, **given), samples(backend, **given)
+    assert [len(given.args[0]) for given in encode.call_args_list] == [round(44_100 * 0.05)]
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, samples(backend))
+    clip = backend.synthesize(call(**given)).clip()
+    assert clip.take is not None
+    assert clip.take.similarity is None
+    assert any("10 to 30 s are advised" in note for note in clip.take.notes)
+
+
+def test_a_stored_voice_is_kept_as_codes(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = VoiceCreate.build(
+        title="Ada", voices=(recording(5, 1.0),), texts=("One.",), visibility="private", enhance_audio_quality=False
+    )
+    monkeypatch.setattr(backend._family._voices, "_room", 10_000)  # type: ignore[attr-defined]
+    voice = backend.create_voice(request)
+    monkeypatch.setattr(backend._family._voices, "_encode", None)  # type: ignore[attr-defined]
+    speaker = backend._voices.speaker(voice.id, "local")
+    assert speaker is not None
+    assert len(speaker.references[0].codes) == -(-44_100 // 24)
+
+
+def test_voices_are_packed_and_unpacked() -> None:
+    voice = voices.voice_of(
+        (Reference("One.", torch.tensor([[3, 1, 2], [4095, 0, 5]])), Reference("", torch.zeros(0, 3).long()))
+    )
+    back = voices.unpack(voices.pack(voice), 3)
+    assert back is not None
+    assert back.key == voice.key
+    assert [one.codes.tolist() for one in back.references] == [[[3, 1, 2], [4095, 0, 5]], []]
+    for bad in (b"", b"\xc1", b"\x91\xa5other", voices.pack(voice)[:-1]):
+        assert voices.unpack(bad, 3) is None
+    assert voices.unpack(voices.pack(voice), 4) is None
+
+
+@pytest.mark.parametrize(
+    ("audio", "field"),
+    [
+        (b"no audio", "references.0.audio"),
+        (Clip(np.zeros(4410, np.float32), 44_100).to_bytes("wav"), "references.0.audio"),
+    ],
+)
+def test_a_bad_reference_is_named(backend: LocalBackend, audio: bytes, field: str) -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        samples(backend, references=[ReferenceAudio(audio=audio, text="One.")])
+    assert caught.value.errors[0].field == field
+
+
+def test_references_that_leave_no_room(backend: LocalBackend) -> None:
+    with pytest.raises(RequestInvalid, match="no room to speak; 10 to 30 s are advised"):
+        samples(backend, references=[ReferenceAudio(audio=recording(1, 0.5), text="One.")])
+
+
+def _read(backend: LocalBackend, text: str, **fields: Any) -> list[str]:
+    request = TTSRequest.build(text=text, **fields)
+    return [turn.tag + turn.text for turn in backend._family.read(request)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("Just words, as they are.", "Just words, as they are."),
+        ("It is 5 o'clock. [whisper] That costs $3 of 10 (softly).", None),
+        ("[laugh] NASA's plan: no figures here!", "[laugh] NASA's plan: no figures here!"),
+        ("J'ai 3 chats.", "J'ai 3 chats."),
+        ("猫が3匹います。", "猫が3匹います。"),
+        ("我有3只猫。", "我有三只猫."),
+    ],
+)
+def test_numbers_are_written_out_and_tags_pass_through(backend: LocalBackend, text: str, read: str | None) -> None:
+    (turn,) = _read(backend, text)
+    assert turn.startswith("<|speaker:0|>")
+    if read is None:
+        read = turn.removeprefix("<|speaker:0|>")
+        assert "five" in read
+        assert "three dollars" in read
+        assert "[whisper]" in read
+        assert "(softly)" in read
+    assert turn == "<|speaker:0|>" + read
+    assert _read(backend, text, normalize=False) == ["<|speaker:0|>" + text]
+
+
+def test_the_speaker_goes_on_over_segments(backend: LocalBackend) -> None:
+    text = (
+        "<|speaker:0|>" + "A first long sentence of the one. " * 3 + "<|speaker:1|>" + "The other one speaks here. " * 5
+    )
+    turns = _read(backend, text, chunk_length=100)
+    assert turns[0].startswith("<|speaker:0|>A")
+    assert turns[-1].startswith("<|speaker:1|>")
+    assert all(turn.startswith("<|speaker:") for turn in turns)
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({"repetition_penalty": 1.5}, "drawn once more"),
+        ({"repetition_penalty": 0.5}, "cannot be made to repeat"),
+        ({"text": "J'ai 3 chats."}, "normalize had no effect"),
+    ],
+)
+def test_what_does_not_act_is_said(backend: LocalBackend, fields: dict[str, Any], what: str) -> None:
+    request = TTSRequest.build(**{"text": TEXT, **fields})
+    assert any(what in note for note in backend._family.notes(request))
+    assert backend._family.notes(TTSRequest.build(text=TEXT)) == ()
+
+
+def test_one_model_speaks_under_both_names(both: Path) -> None:
+    with LocalBackend("cpu", weights=both / "openaudio-s1-mini") as backend:
+        assert backend.capabilities.one_model
+        clip = backend.synthesize(call()).clip()
+        assert clip.take is not None
+        assert any(note.startswith("model s2-pro: this voice is one model") for note in clip.take.notes)
+
+
+def test_other_weights_another_fingerprint(both: Path, backend: LocalBackend, tmp_path: Path) -> None:
+    shutil.copytree(both, tmp_path / "copy")
+    with LocalBackend("cpu", weights=tmp_path / "copy", rows=4) as same:
+        assert same.capabilities.fingerprint == backend.capabilities.fingerprint
+    write_model(tmp_path / "copy" / "s2-pro", "s2-pro", seed=1)
+    with LocalBackend("cpu", weights=tmp_path / "copy", rows=4) as other:
+        assert other.capabilities.fingerprint != backend.capabilities.fingerprint
+
+
+def _without_codec(folder: Path) -> None:
+    for path in folder.rglob("codec.pth"):
+        path.unlink()
+
+
+def _another_codec(folder: Path) -> None:
+    save_codec(folder / "s2-pro" / "codec.pth", tiny_tensors(seed=1))
+
+
+def _twice(folder: Path) -> None:
+    shutil.copytree(folder / "s2-pro", folder / "again")
+
+
+def _empty(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def _five_codebooks(folder: Path) -> None:
+    write_model(folder / "openaudio-s1-mini", "s1", num_codebooks=5)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "what"),
+    [
+        (_without_codec, r"there is no codec\.pth"),
+        (_another_codec, r"the codec\.pth of s2-pro and s1 differ"),
+        (_twice, "again and s2-pro are both s2-pro"),
+        (_empty, "there is no model in the folder"),
+        (_five_codebooks, "openaudio-s1-mini has 5 codebooks"),
+        (lambda folder: (folder / "s2-pro" / "tokenizer.json").unlink(), "no tokenizer"),
+        (lambda folder: os.truncate(folder / "s2-pro" / "model-00001-of-00002.safetensors", 5000), "cut off"),
+    ],
+)
+def test_a_folder_that_cannot_be_used(both: Path, spoil: Callable[[Path], object], what: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(both, tmp_path / "copy"))
+    spoil(folder)
+    with pytest.raises(WeightsError, match=what):
+        LocalBackend("cpu", weights=folder)
+
+
+def test_a_codec_of_both_in_the_folder_above(both: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(both, tmp_path / "copy"))
+    _without_codec(folder)
+    save_codec(folder / "codec.pth", tiny_tensors())
+    assert {one.codec for one in model_folders(folder)} == {folder / "codec.pth"}
+    with LocalBackend("cpu", weights=folder) as backend:
+        assert Lab(backend).speak(TEXT, seed=1, max_new_tokens=5).samples.size
+
+
+def test_what_does_not_fit_is_refused_in_words(both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = model_folders(both)[0]
+    plan = MemoryPlan.of(one.folder, one.config, 16, one.positions, one.codec)
+    tensors = sum(path.stat().st_size for path in one.folder.glob("*.safetensors"))
+    assert 0 < tensors - plan.weights < 20_000  # their headers
+    assert plan.slots == 16 * 2 * 2 * 2 * 16 * 512 * 4  # rows, both, layers, heads, width, positions, bytes
+    monkeypatch.setattr("voicelab.engine.dual.memory.free_memory", lambda _: plan.total - 1)
+    with pytest.raises(EngineError, match=r"s2-pro needs 0\.\d\d GB: weights .* and cpu has .* GB left; fewer rows"):
+        LocalBackend("cpu", weights=both, rows=16)
+    free = free_memory(CPU)
+    assert free is None or free > 1e8
+
+
+def test_the_published_model_fits_into_24_gb(both: Path) -> None:
+    """16 rows of 4,096 positions of S2-Pro: 147,456 bytes a position in bf16."""
+    one = model_folders(both)[0]
+    large = one.config.slow.__class__(36, 2560, 32, 8, 128, 9728, True, 32_768, 1e6, 1e-6)
+    assert family_module.POSITIONS * 147_456 == 603_979_776
+    from voicelab.engine.dual.slots import bytes_of
+
+    slots = 16 * bytes_of(large, family_module.POSITIONS, 2)
+    assert slots == 16 * 603_979_776
+    assert 9_123_704_832 + 1_871_099_728 + slots + 32 * 512 * 4096 * 10 < 24e9

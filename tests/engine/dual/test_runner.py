@@ -1,0 +1,399 @@
+"""The runner and the engine's scheduler over it: whole runs as the twin has them, whatever else the batch does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.engine.dual.tiny import CODEBOOKS, ENTRIES, SPEECH, config_of, model_of, tensors_of, twin_of, write_model
+from voicelab.engine.core.scheduler import Scheduler
+from voicelab.engine.core.sequence import Sequence
+from voicelab.engine.dual import runner as runner_module
+from voicelab.engine.dual.choose import uniform
+from voicelab.engine.dual.config import DualConfig
+from voicelab.engine.dual.model import DualLM
+from voicelab.engine.dual.prompt import ChatPrompts, InterleavedPrompts, Prompts, Reference
+from voicelab.engine.dual.runner import DualRunner, DualVoice, Turn
+from voicelab.engine.dual.step import DualStep
+from voicelab.engine.dual.tokens import load_tokenizer
+from voicelab.engine.dual.voices import voice_of
+from voicelab.engine.family import RowStep, Settings
+from voicelab.errors import Cancelled, EngineError, EngineUnavailable
+from voicelab.schema import Model
+
+SETTINGS = Settings(temperature=0.8, top_p=0.9, repetition_penalty=1.2)
+NOBODY = voice_of(())
+FRAMES = 16
+Parts = tuple[DualLM, Prompts]
+
+
+def _lasting(config: DualConfig) -> dict[str, Tensor]:
+    """Weights that do not end their speech at once."""
+    tensors = tensors_of(config)
+    tensors["embeddings.weight" if config.tied else "output.weight"][SPEECH[2]] *= 0.2
+    return tensors
+
+
+def _parts(name: Model, folder: Path) -> Parts:
+    config = config_of(name)
+    tensors = _lasting(config)
+    tokenizer = load_tokenizer(write_model(folder, name))
+    form = ChatPrompts if name == "s2-pro" else InterleavedPrompts
+    return model_of(config, tensors), form(tokenizer, SPEECH[0], CODEBOOKS)
+
+
+@pytest.fixture(scope="module", params=["s2-pro", "s1"])
+def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Parts:
+    return _parts(request.param, tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def running(parts: Parts) -> Iterator[Callable[..., Scheduler]]:
+    schedulers = []
+
+    def start(rows: int = 4, change: Callable[[DualRunner], Any] = lambda _: None) -> Scheduler:
+        def make() -> DualRunner:
+            runner = DualRunner(*parts, rows)
+            change(runner)
+            return runner
+
+        schedulers.append(Scheduler(make, rows))
+        return schedulers[-1]
+
+    yield start
+    for one in schedulers:
+        one.close()
+
+
+def reference(seed: int = 0, frames: int = 5) -> DualVoice:
+    generator = torch.Generator().manual_seed(seed)
+    codes = torch.randint(0, ENTRIES, (frames, CODEBOOKS), generator=generator)
+    return voice_of((Reference("Ada says so.", codes),))
+
+
+def sequence(
+    *texts: str, seed: int = 0, voice: DualVoice = NOBODY, settings: Settings = SETTINGS, frames: int = FRAMES
+) -> Sequence:
+    made = Sequence(voice, settings, seed, frames)
+    for text in texts or ("Hello.",):
+        made.add(Turn(text, ""))
+    made.finish()
+    return made
+
+
+def say(scheduler: Scheduler, *sequences: Sequence) -> list[list[list[int]]]:
+    scheduler.submit(*sequences)
+    return [[frame.codes.tolist() for frame in one.frames() if frame.codes is not None] for one in sequences]
+
+
+def twins(parts: Parts, prompt: Tensor, seed: int = 0, first: int = 0, settings: Settings = SETTINGS) -> np.ndarray:
+    model, _ = parts
+    sampled = settings.temperature, settings.top_p
+
+    def randomness(frame: int) -> np.ndarray:
+        return uniform(torch.tensor([seed]), torch.tensor([first + frame]), model.draws())[0].double().numpy()
+
+    return twin_of(model.config, _lasting(model.config)).frames(prompt.numpy(), FRAMES, sampled, randomness)
+
+
+@pytest.mark.parametrize("temperature", [0.8, 0.0])
+def test_a_run_is_the_twins_code_for_code(parts: Parts, running: Callable[..., Scheduler], temperature: float) -> None:
+    settings = Settings(temperature, 0.9, 1.2 if temperature else 1.0)
+    voice = reference()
+    prompts = parts[1]
+    prompt = torch.cat((prompts.start(_tagged(prompts, voice)), prompts.turn("Hello.")))
+    expected = twins(parts, prompt, 3, settings=settings) if temperature else _greedy(parts, prompt)
+    (codes,) = say(running(), sequence(seed=3, voice=voice, settings=settings))
+    assert codes == expected.tolist()
+    assert len(codes) > 5
+
+
+def _tagged(prompts: Prompts, voice: DualVoice) -> tuple[Reference, ...]:
+    tag = "<|speaker:0|>" if prompts.tagged else ""
+    return tuple(Reference(tag + one.text, one.codes) for one in voice.references)
+
+
+def _greedy(parts: Parts, prompt: Tensor) -> np.ndarray:
+    """The likeliest of everything, and never drawn again: the twin with a window that forgets."""
+    model, config = parts[0], parts[0].config
+    twin, columns = twin_of(config, _lasting(config)), prompt.numpy()
+    for _ in range(FRAMES):
+        logits, given = twin.slow(columns)
+        main = int(logits[-1][twin.speech()].argmax())
+        if main == ENTRIES:
+            break
+        codes = twin.codes(given[-1], main, lambda of: int(of.argmax()))
+        columns = np.concatenate((columns, [[model.begin + main, *codes]]))
+    return columns[len(prompt) :, 1:]
+
+
+def test_turns_follow_each_other_as_one_conversation(parts: Parts, running: Callable[..., Scheduler]) -> None:
+    """What was said stays before the model: the second turn is that of the whole conversation read anew."""
+    prompts = parts[1]
+    scheduler = running()
+    made = sequence("First.", "Second.", seed=5, frames=12)
+    scheduler.submit(made)
+    frames = [frame for frame in made.frames() if frame.codes is not None]
+    first, second = (torch.stack([f.codes for f in frames if f.segment == i and f.codes is not None]) for i in (0, 1))
+    spoken = torch.cat((first[:, :1] + SPEECH[0], first), 1)
+    before = torch.cat((prompts.start(()), prompts.turn("First."), spoken, prompts.end(), prompts.turn("Second.")))
+    steps = len(first) + (len(first) < 12)  # the end of speech took a step, too
+    assert second.tolist() == twins(parts, before, 5, first=steps)[:12].tolist()
+
+
+def test_together_is_as_alone(parts: Parts, running: Callable[..., Scheduler]) -> None:
+    """In float32 the sums of a batch differ in their last digits, which moves no code here; seeds are best effort."""
+    texts = ["One.", "The second one is longer.", "Three, then.", "Four?", "Five!", "Six."]
+    alone = [say(running(1), sequence(text, seed=i, voice=reference(i)))[0] for i, text in enumerate(texts)]
+    together = say(running(4), *[sequence(text, seed=i, voice=reference(i)) for i, text in enumerate(texts)])
+    assert together == alone
+    assert len({str(codes) for codes in alone}) == len(texts)
+
+
+def test_logits_of_a_batch_are_those_of_single_rows(parts: Parts) -> None:
+    model, prompts = parts
+    step, prompt = DualStep(model, 4), prompts.turn("Hello.")
+    for row in range(4):
+        step.prefill(row, prompt, 0)
+    at = torch.full((4, 1), len(prompt))
+    x = model.embed(prompt[:1].expand(4, -1))[:, None]
+    alone = model.slow(x[:1], step.slots, slice(1), at[:1], len(prompt) + 1)
+    together = model.slow(x, step.slots, slice(4), at, len(prompt) + 1)
+    assert (model.first_logits(together)[0] - model.first_logits(alone)[0]).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_prompts_read_in_pieces(
+    parts: Parts, running: Callable[..., Scheduler], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = say(running(), sequence(voice=reference()))
+    monkeypatch.setattr(runner_module, "PREFILL", size)
+    assert say(running(), sequence(voice=reference())) == expected
+
+
+def test_a_long_prompt_stalls_nobody(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "PREFILL", 8)
+    runner = DualRunner(*parts, 2)
+    runner.admit(0, NOBODY, SETTINGS, 0)
+    runner.more(0, Turn("Hello.", ""))
+    while runner.step([0])[0].codes is None:
+        pass
+    runner.admit(1, reference(frames=60), SETTINGS, 1)
+    runner.more(1, Turn("And I?", ""))
+    waited = 0
+    while (steps := runner.step([0, 1]))[1].codes is None:
+        assert steps[0].codes is not None
+        waited += 1
+    assert waited > 60 // 8
+
+
+def test_parked_and_resumed_says_the_same(parts: Parts) -> None:
+    def run(*parked_after: int) -> list[RowStep]:
+        runner, row, steps = DualRunner(*parts, 3), 0, []
+        runner.admit(row, reference(), SETTINGS, 9)
+        runner.more(row, Turn("Hello.", ""))
+        for number in range(12):
+            if number in parked_after:
+                held = runner.park(row)
+                runner.admit(row, reference(1), SETTINGS, 1)  # somebody else has the row meanwhile
+                runner.more(row, Turn("Other.", ""))
+                runner.step([row])
+                row = (row + 1) % 3
+                runner.resume(row, held)
+            steps += runner.step([row])
+        return steps
+
+    whole, pieces = run(), run(0, 3, 8)
+    assert [step.codes.tolist() for step in whole if step.codes is not None] == [
+        step.codes.tolist() for step in pieces if step.codes is not None
+    ]
+
+
+def test_references_are_read_once(parts: Parts) -> None:
+    runner = DualRunner(*parts, 2)
+    prefill = Mock(side_effect=runner._step.prefill)
+    runner._step.prefill = prefill  # type: ignore[method-assign]
+    spoken = []
+    for row in (0, 1):
+        runner.admit(row, reference(), SETTINGS, 4)
+        runner.more(row, Turn("Hello.", ""))
+        spoken.append([step.codes.tolist() for _ in range(6) for step in runner.step([row]) if step.codes is not None])
+    start = len(parts[1].start(_tagged(parts[1], reference())))
+    read = [len(given.args[1]) for given in prefill.call_args_list]
+    assert read[0] == start
+    assert read[1:] == [len(parts[1].turn("Hello.")) - 1] * 2
+    assert spoken[0] == spoken[1]
+    runner.free_memory()
+    runner.admit(0, reference(), SETTINGS, 4)
+    assert len(runner.rows[0].waiting) == start
+
+
+def test_rows_beside_are_left_alone(parts: Parts) -> None:
+    """A row that is not stepped keeps what it holds, though the batch computes something in its place."""
+    runner = DualRunner(*parts, 3)
+    for row in range(3):
+        runner.admit(row, reference(row), SETTINGS, row)
+        runner.more(row, Turn("Hello.", ""))
+    runner.step([0, 1, 2])
+    held = runner.slots.take(1, runner.rows[1].position)
+    for _ in range(4):
+        runner.step([0, 2])
+    assert torch.equal(runner.slots.take(1, runner.rows[1].position), held)
+
+
+def test_what_was_said_is_forgotten_where_there_is_no_room(parts: Parts) -> None:
+    runner = DualRunner(*parts, 1)
+    runner.admit(0, reference(), SETTINGS, 2)
+    for turn in range(7):
+        runner.more(0, Turn(f"Turn {turn}: " + "and so on " * 6, ""))
+        for _ in range(40):
+            if runner.step([0])[0].ended:
+                break
+        assert runner.rows[0].position <= runner.model.positions
+    with pytest.raises(EngineError, match="shorter references, or a smaller chunk_length"):
+        runner.more(0, Turn("x" * 300, ""))
+
+
+def test_a_full_slot_ends_the_speech(parts: Parts) -> None:
+    runner = DualRunner(*parts, 1)
+    runner.admit(0, NOBODY, SETTINGS, 2)
+    runner.more(0, Turn("Hello.", ""))
+    runner.step([0])
+    runner.rows[0].position = runner.model.positions - 1
+    assert runner.step([0])[0].ended
+    runner.more(0, Turn("Go on.", ""))
+    assert not runner.step([0])[0].ended
+
+
+def test_cancelled_while_its_prompt_is_read(
+    parts: Parts, running: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_module, "PREFILL", 2)
+    expected = say(running(1), sequence(seed=8))
+    made = sequence(voice=reference(frames=100))
+
+    def cancel(runner: DualRunner) -> None:
+        prefill = runner._step.prefill
+
+        def once(row: int, columns: Tensor, position: int) -> None:
+            prefill(row, columns, position)
+            if position == 20:
+                made.cancel()
+
+        runner._step.prefill = once  # type: ignore[method-assign]
+
+    scheduler = running(1, cancel)
+    scheduler.submit(made)
+    with pytest.raises(Cancelled):
+        list(made.frames())
+    assert say(scheduler, sequence(seed=8)) == expected  # in the slot that was left half read
+
+
+def _fails(error: Exception, where: str) -> Callable[[DualRunner], None]:
+    """What goes wrong for the voice with 7 frames of reference."""
+
+    def change(runner: DualRunner) -> None:
+        step = getattr(runner._step, where)
+
+        def failing(*arguments: Any) -> Any:
+            rows = arguments[0] if isinstance(arguments[0], dict) else [arguments[0]]
+            if any(_is_victim(runner.rows[row].voice) for row in rows):
+                raise error
+            return step(*arguments)
+
+        setattr(runner._step, where, failing)
+
+    return change
+
+
+def _is_victim(voice: DualVoice) -> bool:
+    return bool(voice.references) and len(voice.references[0].codes) == 7
+
+
+@pytest.mark.parametrize("where", ["prefill", "step"])
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(torch.OutOfMemoryError("CUDA out of memory"), EngineUnavailable), (KeyError("bug"), EngineError)],
+)
+def test_one_that_fails_fails_alone(
+    parts: Parts, running: Callable[..., Scheduler], error: Exception, kind: type[EngineError], where: str
+) -> None:
+    expected = say(running(), sequence(seed=1), sequence("Other.", seed=2))
+    scheduler = running(4, _fails(error, where))
+    victim, others = sequence(voice=reference(frames=7)), (sequence(seed=1), sequence("Other.", seed=2))
+    scheduler.submit(others[0], victim, others[1])
+    with pytest.raises(kind):
+        list(victim.frames())
+    spoken = [[frame.codes.tolist() for frame in one.frames() if frame.codes is not None] for one in others]
+    assert spoken == expected
+    assert say(scheduler, sequence(seed=1)) == expected[:1]
+
+
+def test_numbers_that_are_not_finite_are_an_error(parts: Parts) -> None:
+    runner = DualRunner(*parts, 2)
+    for row in (0, 1):
+        runner.admit(row, NOBODY, SETTINGS, row)
+        runner.more(row, Turn("Hello.", ""))
+    runner.step([0, 1])
+    before = runner.rows[0].position
+    runner.slots.values[0, 0, :, 3] = torch.nan
+    for rows in ([0, 1], [0]):
+        with pytest.raises(EngineError, match="not finite"):
+            runner.step(rows)
+    assert runner.rows[0].position == before
+    runner.discard(0)
+    assert runner.step([1])[0].codes is not None
+    runner.admit(0, NOBODY, SETTINGS, 1)
+    runner.more(0, Turn("Hello.", ""))
+    assert runner.step([0])[0].codes is not None
+
+
+def test_a_code_that_repeats_is_drawn_again(parts: Parts) -> None:
+    """With repetition_penalty at 1 nothing is drawn again, above it, repetitions become rarer."""
+
+    def repeated(penalty: float) -> int:
+        count = 0
+        for seed in range(4):
+            runner, window = DualRunner(*parts, 1), list[int]()
+            runner.admit(0, NOBODY, Settings(0.3, 0.6, penalty), seed)
+            runner.more(0, Turn("Hello.", ""))
+            for _ in range(25):
+                step = runner.step([0])[0]
+                if step.codes is None:
+                    break
+                count += int(step.codes[0]) in window[-10:]
+                window.append(int(step.codes[0]))
+        return count
+
+    assert repeated(1.2) < repeated(1.0)
+
+
+def test_a_row_without_text_cannot_speak(parts: Parts) -> None:
+    runner = DualRunner(*parts, 1)
+    runner.admit(0, NOBODY, SETTINGS, 0)
+    with pytest.raises(EngineError, match="before it was given text"):
+        runner.step([0])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_graph_says_what_the_twin_says(tmp_path: Path) -> None:
+    model, prompts = _parts("s2-pro", tmp_path)
+    tensors = _lasting(model.config)
+    on_device = DualLM(model.config, lambda name: tensors[name].cuda(), SPEECH, model.positions)
+    spoken = []
+    for graphs in (True, False):
+        runner = DualRunner(on_device, prompts, 4, graphs=graphs)
+        for row in range(3):
+            runner.admit(row, reference(row), SETTINGS, row)
+            runner.more(row, Turn("Hello.", ""))
+        steps = [step for _ in range(12) for step in runner.step([0, 1, 2])]
+        spoken.append([None if step.codes is None else step.codes.tolist() for step in steps])
+    assert spoken[0] == spoken[1]

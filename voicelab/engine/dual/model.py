@@ -1,0 +1,211 @@
+"""The language model of a checkpoint: its tensors by name, what goes into a position, and the codes of a frame."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from voicelab.engine.dual.choose import choose, choose_main
+from voicelab.engine.dual.config import DualConfig, TowerConfig
+from voicelab.engine.dual.files import INDEX, TensorFiles
+from voicelab.engine.dual.slots import Slots
+from voicelab.engine.dual.tower import Tower, TowerLayer
+from voicelab.errors import WeightsError
+
+FILES = (INDEX, "model.safetensors", "model.pth")
+"""What a folder's language model can be in; the first that is there is read."""
+_TEXT, _AUDIO, _SHARED = "text_model.model.", "audio_decoder.", "codebook_embeddings."
+
+
+def common_name(name: str) -> str | None:
+    """A tensor's name, from the name in any of the family's files; None for what is left out."""
+    if name.startswith(_TEXT):
+        return name.removeprefix(_TEXT)
+    if name.startswith(_AUDIO):
+        rest = name.removeprefix(_AUDIO)
+        return rest if rest.startswith(_SHARED) else f"fast_{rest}"
+    return None if "audio_" in name else name.removeprefix("model.")
+
+
+def shapes_of(config: DualConfig) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor that a checkpoint of these sizes has, by its common name."""
+    width, fast = config.slow.width, config.fast.width
+    shapes: dict[str, tuple[int, ...]] = {
+        "embeddings.weight": (config.vocabulary, width),
+        "codebook_embeddings.weight": (config.codebooks * config.entries, width),
+        "norm.weight": (width,),
+        "fast_embeddings.weight": (config.entries, fast),
+        "fast_norm.weight": (fast,),
+        "fast_output.weight": (config.entries, fast),
+    }
+    if not config.tied:
+        shapes["output.weight"] = (config.vocabulary, width)
+    if fast != width:
+        shapes |= {"fast_project_in.weight": (fast, width), "fast_project_in.bias": (fast,)}
+    for prefix, tower in (("layers", config.slow), ("fast_layers", config.fast)):
+        for i in range(tower.layers):
+            shapes |= {f"{prefix}.{i}.{name}": shape for name, shape in _block_shapes(tower).items()}
+    return shapes
+
+
+def _block_shapes(tower: TowerConfig) -> dict[str, tuple[int, ...]]:
+    heads = tower.heads * tower.head_width
+    shapes: dict[str, tuple[int, ...]] = {
+        "attention.wqkv.weight": (heads + 2 * tower.kv_heads * tower.head_width, tower.width),
+        "attention.wo.weight": (tower.width, heads),
+        "feed_forward.w1.weight": (tower.hidden, tower.width),
+        "feed_forward.w3.weight": (tower.hidden, tower.width),
+        "feed_forward.w2.weight": (tower.width, tower.hidden),
+        "attention_norm.weight": (tower.width,),
+        "ffn_norm.weight": (tower.width,),
+    }
+    if tower.qk_norm:
+        shapes |= {f"attention.{name}.weight": (tower.head_width,) for name in ("q_norm", "k_norm")}
+    return shapes
+
+
+def model_file(folder: Path) -> Path:
+    """The file of a folder's language model, or the index of its files. Raises WeightsError: there is none."""
+    for name in FILES:
+        if (folder / name).exists():
+            return folder / name
+    raise WeightsError(f"the weights {folder.name}: there is no {', '.join(FILES[:-1])} or {FILES[-1]} in the folder")
+
+
+class DualLM:
+    """A checkpoint's language model on one device; it never changes.
+
+    Args:
+        config: its sizes.
+        read: gives a tensor by its common name.
+        speech: ids of the first and the last speech token, and of the end of speech.
+        positions: most positions of a row.
+    """
+
+    def __init__(
+        self, config: DualConfig, read: Callable[[str], Tensor], speech: tuple[int, int, int], positions: int
+    ) -> None:
+        self.config, self.positions = config, positions
+        self.begin, self.last, self.end = speech
+        if self.last - self.begin + 1 != config.entries or not 0 <= self.end < config.vocabulary:
+            raise WeightsError(f"the speech tokens {speech} are not the {config.entries} of the first codebook")
+        self.embeddings = read("embeddings.weight")
+        head = self.embeddings if config.tied else read("output.weight")
+        # Of all that the head could say only this can be chosen.
+        self.head = torch.cat((head[self.begin : self.last + 1], head[self.end : self.end + 1]))
+        del head
+        self.codebook_embeddings = read("codebook_embeddings.weight")
+        self.slow = Tower(config.slow, _blocks(config.slow, "layers", read), read("norm.weight"), positions)
+        self.project: tuple[Tensor, Tensor] | None = None
+        if config.fast.width != config.slow.width:
+            self.project = (read("fast_project_in.weight"), read("fast_project_in.bias"))
+        self.fast_embeddings = read("fast_embeddings.weight")
+        blocks = _blocks(config.fast, "fast_layers", read)
+        self.fast = Tower(config.fast, blocks, read("fast_norm.weight"), config.codebooks)
+        self.fast_head = read("fast_output.weight")[: config.choices]
+        device = self.embeddings.device
+        self._tables = torch.arange(config.codebooks, device=device) * config.entries
+        self._scale = math.sqrt(config.codebooks + 1) if config.scaled else 1.0
+
+    @classmethod
+    def load(
+        cls, folder: Path, config: DualConfig, speech: tuple[int, int, int], device: torch.device, positions: int
+    ) -> DualLM:
+        """Reads the tensors of a folder, each straight onto the device.
+
+        Raises:
+            WeightsError: one is missing, surplus, of another shape, cut off or not finite; the error names it.
+        """
+        files = TensorFiles.open(model_file(folder)).renamed(common_name)
+        files.check(shapes_of(config))
+        return cls(config, lambda name: files.read(name, device), speech, positions)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.embeddings.device
+
+    def embed(self, columns: Tensor) -> Tensor:
+        """(…, width): what stands at positions, each a column (…, 1 + codebooks) of a token id and a frame's codes."""
+        token, codes = columns[..., 0], columns[..., 1:]
+        text = F.embedding(token, self.embeddings)
+        frame = text + F.embedding(codes + self._tables, self.codebook_embeddings).sum(-2)
+        spoken = (self.begin <= token) & (token <= self.last)
+        return torch.where(spoken[..., None], frame / self._scale, text)
+
+    def first_logits(self, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the slow states (…, width): the logits of all speech tokens and the end, and what the fast one is given."""
+        normed = self.slow.norm(state, self.slow.norm_weight)
+        given = normed if self.config.norm_state else state
+        return F.linear(normed, self.head), given if self.project is None else F.linear(given, *self.project)
+
+    def codes(self, given: Tensor, first: Tensor, pick: Callable[[int, Tensor], Tensor], slots: Slots) -> Tensor:
+        """The codes (rows, codebooks) of a frame.
+
+        The state and the first code are two positions of one pass; after them one pass a code.
+
+        Args:
+            given: (rows, width) as `first_logits` has it.
+            first: (rows,) the first codes.
+            pick: chooses (rows,) codes of the codebook of this number by the logits (rows, choices).
+            slots: the fast transformer's, of at least so many rows; what they hold does not matter.
+        """
+        rows, chosen, count = first.shape[0], [first], self.config.codebooks
+        places = torch.arange(count, device=first.device).expand(rows, -1)
+        x = torch.stack((given, F.embedding(first, self.fast_embeddings)), 1)
+        for i in range(1, count):
+            at = places[:, :2] if i == 1 else places[:, i : i + 1]
+            state = self.fast(x, slots, slice(rows), at, i + 1)[:, -1]
+            logits = F.linear(self.fast.norm(state, self.fast.norm_weight), self.fast_head)
+            chosen.append(pick(i, logits))
+            x = F.embedding(chosen[-1], self.fast_embeddings)[:, None]
+        return torch.stack(chosen, 1)
+
+    def draws(self) -> int:
+        """Uniform numbers that a frame takes: two for each entry of the first choice, one for each of the others."""
+        return 2 * len(self.head) + (self.config.codebooks - 1) * self.config.choices
+
+    def frame(
+        self, state: Tensor, temperature: Tensor, top_p: Tensor, u: Tensor, recent: Tensor, again: Tensor, slots: Slots
+    ) -> tuple[Tensor, Tensor]:
+        """A frame after slow states (rows, width): its entries (rows, codebooks), and whether all was finite (rows,).
+
+        The first entry is `entries` where speech ends; the others mean nothing then. `u` is (rows, draws()) uniform in
+        (0, 1); the other arguments are as in `choose_main`.
+        """
+        logits, given = self.first_logits(state)
+        size, choices = logits.shape[-1], self.config.choices
+        main = choose_main(logits, temperature, top_p, (u[:, :size], u[:, size : 2 * size]), recent, again)
+        finite = [logits.isfinite().all(-1)]
+
+        def pick(i: int, of: Tensor) -> Tensor:
+            finite.append(of.isfinite().all(-1))
+            start = 2 * size + (i - 1) * choices
+            return choose(of, temperature, top_p, u[:, start : start + choices])
+
+        codes = self.codes(given, main.clamp_max(self.config.entries - 1), pick, slots)
+        return torch.cat((main[:, None], codes[:, 1:]), 1), torch.stack(finite).all(0)
+
+
+def _blocks(config: TowerConfig, prefix: str, read: Callable[[str], Tensor]) -> list[TowerLayer]:
+    blocks = []
+    for i in range(config.layers):
+        at = f"{prefix}.{i}"
+        blocks.append(
+            TowerLayer(
+                wqkv=read(f"{at}.attention.wqkv.weight"),
+                wo=read(f"{at}.attention.wo.weight"),
+                w13=torch.cat((read(f"{at}.feed_forward.w1.weight"), read(f"{at}.feed_forward.w3.weight"))),
+                w2=read(f"{at}.feed_forward.w2.weight"),
+                attention_norm=read(f"{at}.attention_norm.weight"),
+                ffn_norm=read(f"{at}.ffn_norm.weight"),
+                q_norm=read(f"{at}.attention.q_norm.weight") if config.qk_norm else None,
+                k_norm=read(f"{at}.attention.k_norm.weight") if config.qk_norm else None,
+            )
+        )
+    return blocks

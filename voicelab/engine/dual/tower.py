@@ -1,0 +1,125 @@
+"""The family's transformer: grouped heads, norm of queries and keys, rotary positions, keys and values in slots.
+
+Both of its transformers are this one. Nothing here reads a number back from the device, so that a CUDA graph can hold it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from voicelab.engine.dual.config import TowerConfig
+from voicelab.engine.dual.slots import Slots
+
+
+@dataclass(frozen=True)
+class TowerLayer:
+    """The weights of one layer; each matrix (out, in)."""
+
+    wqkv: Tensor
+    """Queries, keys, values."""
+    wo: Tensor
+    w13: Tensor
+    """The gate (w1) and what it lets through (w3)."""
+    w2: Tensor
+    attention_norm: Tensor
+    ffn_norm: Tensor
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+
+
+class Tower:
+    """A transformer over positions of a row.
+
+    Args:
+        config: its sizes.
+        blocks: its layers.
+        norm: (width,) weights of its last norm.
+        positions: how many there can be; by default as many as the configuration says.
+    """
+
+    def __init__(
+        self, config: TowerConfig, blocks: list[TowerLayer], norm: Tensor, positions: int | None = None
+    ) -> None:
+        self.config, self.blocks, self.norm_weight = config, blocks, norm
+        self.rotary = rotary_table(config, positions or config.positions, norm.device)
+
+    def __call__(self, x: Tensor, slots: Slots, rows: slice, positions: Tensor, length: int) -> Tensor:
+        """States (rows, n, width) before the last norm; the keys and values of the positions are put into the slots.
+
+        Args:
+            x: (rows, n, width) what stands at the positions.
+            slots: keys and values of what stood before.
+            rows: which slots the rows are.
+            positions: (rows, n) int64.
+            length: positions of a slot that are looked at; more than the largest of `positions`.
+        """
+        turn = self.rotary[positions].float()[:, :, None]
+        # Before the rows' present position, and itself; the heads of one group share their keys.
+        hidden = torch.arange(length, device=x.device) > positions[..., None]
+        for block, keys, values in zip(self.blocks, slots.keys, slots.values, strict=True):
+            given = self._attend(
+                self.norm(x, block.attention_norm), block, keys[rows], values[rows], turn, positions, hidden
+            )
+            x = x + F.linear(given, block.wo)
+            gate, through = F.linear(self.norm(x, block.ffn_norm), block.w13).chunk(2, -1)
+            x = x + F.linear(F.silu(gate) * through, block.w2)
+        return x
+
+    def norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        """RMS norm in float32, rounded to the model's type before the weight."""
+        wide = x.float()
+        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.config.eps)).to(x.dtype) * weight
+
+    def _attend(
+        self,
+        x: Tensor,
+        block: TowerLayer,
+        keys: Tensor,
+        values: Tensor,
+        turn: Tensor,
+        positions: Tensor,
+        hidden: Tensor,
+    ) -> Tensor:
+        config, (rows, n, _) = self.config, x.shape
+        group = config.heads // config.kv_heads
+        heads = F.linear(x, block.wqkv).view(rows, n, -1, config.head_width)
+        q, k, v = heads.split((config.heads, config.kv_heads, config.kv_heads), 2)
+        if block.q_norm is not None and block.k_norm is not None:
+            q, k = (F.rms_norm(y, w.shape, w, config.eps) for y, w in ((q, block.q_norm), (k, block.k_norm)))
+        q, k = rotate(q, turn), rotate(k, turn)
+        each = torch.arange(rows, device=x.device)[:, None]
+        keys[each, :, positions], values[each, :, positions] = k, v
+        length = hidden.shape[-1]
+        # One matrix product for each key head: the queries of its group, at all positions.
+        q = (
+            q.view(rows, n, config.kv_heads, group, -1)
+            .permute(0, 2, 3, 1, 4)
+            .reshape(rows, config.kv_heads, group * n, -1)
+        )
+        scores = (q @ keys[:, :, :length].transpose(-1, -2)).float() / math.sqrt(config.head_width)
+        scores = scores.view(rows, config.kv_heads, group, n, length).masked_fill(hidden[:, None, None], -torch.inf)
+        weights = scores.softmax(-1).to(x.dtype).view(rows, config.kv_heads, group * n, length)
+        seen = (weights @ values[:, :, :length]).view(rows, config.kv_heads, group, n, -1)
+        return seen.permute(0, 3, 1, 2, 4).reshape(rows, n, -1)
+
+
+def rotary_table(config: TowerConfig, positions: int, device: torch.device) -> Tensor:
+    """(positions, head_width / 2, 2) cosines and sines, rounded to bf16 as in the model's training.
+
+    With a table in float32 S2-Pro's speech falls apart after a while.
+    """
+    steps = torch.arange(0, config.head_width, 2, dtype=torch.float32) / config.head_width
+    angles = torch.outer(torch.arange(positions, dtype=torch.float32), 1.0 / config.rope_base**steps)
+    return torch.stack((angles.cos(), angles.sin()), -1).to(torch.bfloat16).to(device)
+
+
+def rotate(x: Tensor, turn: Tensor) -> Tensor:
+    """Turns adjacent pairs of x (rows, n, heads, width) by the table's rows (rows, n, 1, width / 2, 2), in float32."""
+    a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+    cos, sin = turn.unbind(-1)
+    return torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2).to(x.dtype)
