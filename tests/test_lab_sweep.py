@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 
 from tests.tones import ToneBackend
+from voicelab.call import Knob
+from voicelab.capabilities import FieldSupport
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.cache import Cache
+from voicelab.experiments.manifest import load
 from voicelab.experiments.recording import RecordingBackend
+from voicelab.experiments.sweeps.spec import axes_for, retyped, typed_axes
 from voicelab.lab import BackendFactory, Lab, connect
 from voicelab.schema import ProsodyControl, ReferenceAudio
 from voicelab.service.keys import KeyStore
@@ -78,13 +82,56 @@ def test_a_folder_is_a_cache_and_a_stranger_is_no_lab(tmp_path: Path) -> None:
     lab = Lab(ToneBackend())
     lab.sweep("One.", cache=tmp_path / "takes").run()
     assert len(Cache(tmp_path / "takes")) == 1
-    with pytest.raises(RequestInvalid, match="labs: 'other' is a ToneBackend, not a Lab"):
-        lab.sweep("One.", labs={"other": ToneBackend()})  # type: ignore[dict-item]
+    with pytest.raises(RequestInvalid, match="lab: 'other' is a ToneBackend, not a Lab"):
+        lab.sweep("One.", lab={"other": ToneBackend()})  # type: ignore[dict-item]
+
+
+def test_each_lab_of_an_axis_speaks_with_its_own_voice_model_and_knobs(tmp_path: Path) -> None:
+    pep = Knob("pep", "float", 0.5, bounds=(0.0, 1.0))
+    one, two = ToneBackend(), ToneBackend(fingerprint="tones-2", models=("tones",), knobs=(pep,))
+    labs = {"one": Lab(one, voice="ada"), "two": Lab(two, voice="ben", pep=0.75)}
+    made = Lab(one).sweep("One.", lab=labs, temperature=[0, 1], cache=Cache(tmp_path)).run()
+    spoken = {(take.fingerprint, take.request.reference_id, take.model, take.call.knobs) for take in made.takes}
+    assert spoken == {("tones-1", "ada", "s2-pro", ()), ("tones-2", "ben", "tones", (("pep", 0.75),))}
+    with pytest.raises(RequestInvalid, match="pep: the backend 'tones' has no knob 'pep'"):
+        Lab(one).sweep("One.", lab=labs, pep=[0.1, 0.9])
+
+
+def test_a_knob_is_an_axis_where_the_backend_has_it(tmp_path: Path) -> None:
+    pep, mood = Knob("pep", "float", 0.5, bounds=(0.0, 1.0)), Knob("mood", "str", "calm", choices=("calm", "glad"))
+    backend = ToneBackend(knobs=(pep, mood), fields=(FieldSupport("top_p", ignored="tones are not sampled"),))
+    lab = Lab(backend)
+    sweep = lab.sweep("One.", pep="0.1..0.5 step 0.2", mood=["calm", "glad"], cache=tmp_path / "takes")
+    assert typed_axes(sweep) == [("pep", "0.1..0.5 step 0.2"), ("mood", "calm, glad")]
+    assert [axis.values for axis in retyped(sweep, "One.", [("pep", "0..1 step 0.5")]).axes] == [(0.0, 0.5, 1.0)]
+    assert axes_for(sweep)[-2:] == ("pep", "mood")
+    assert "top_p" not in axes_for(sweep)
+    result = sweep.run(manifest=tmp_path / "run.jsonl")
+    assert result.frame()[["pep", "mood"]].drop_duplicates().shape == (6, 2)
+    run = load(tmp_path / "run.jsonl")
+    assert run.problems == ()
+    assert {take.call.knobs for take in run} >= {(("mood", "glad"),), (("mood", "glad"), ("pep", 0.1))}
+    assert run.backends[0].knobs == (pep, mood)
+    assert len(sweep.run().takes) == len(backend.asked) == 6, "what is kept is found again"
+    for fields, message in (
+        ({"pep": [0.1, 2]}, "pep: Input should be 0 to 1"),
+        ({"pepp": [0.1]}, "there is no field 'pepp'"),
+        ({"top_p": [0.1, 0.9]}, "top_p: the backend 'tones' ignores it: tones are not sampled; leave it out"),
+    ):
+        with pytest.raises(RequestInvalid, match=message):
+            lab.sweep("One.", **fields)
+    with pytest.raises(RequestInvalid, match="there is no field 'pep'"):
+        Lab(ToneBackend()).sweep("One.", pep=[0.1])
+    assert len(backend.asked) == 6, "nothing is asked for what is refused"
 
 
 def test_several_labs(tmp_path: Path) -> None:
     one, two = ToneBackend(), ToneBackend(fingerprint="tones-2")
-    made = Lab(one).sweep("One.", labs={"other": Lab(two)}, temperature=[0, 1], cache=Cache(tmp_path)).run()
+    made = (
+        Lab(one)
+        .sweep("One.", lab={"lab": Lab(one), "other": Lab(two)}, temperature=[0, 1], cache=Cache(tmp_path))
+        .run()
+    )
     assert set(made.frame()["backend"]) == {"lab", "other"}
     assert (len(one.asked), len(two.asked)) == (2, 2)
 

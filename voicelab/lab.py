@@ -208,7 +208,7 @@ class Lab:
         *,
         repeats: int = 1,
         seed: int | Sequence[int] = 0,
-        labs: Mapping[str, Lab] = MappingProxyType({}),
+        lab: Mapping[str, Lab] = MappingProxyType({}),
         cache: Cache | str | Path | None = None,
         **fields: object,
     ) -> Sweep:
@@ -218,19 +218,19 @@ class Lab:
             text: what to say; a list of texts is an axis.
             repeats: takes of each cell, for telling a parameter's effect from the voice's own variety.
             seed: what the seeds of the repeats are drawn from, the same in every cell; or a list, an axis of seeds.
-            labs: other labs by name: an axis ``backend`` that this lab is on as ``"lab"``.
+            lab: labs by name, an axis ``backend``: each speaks with its own voice and defaults, in the place of this one.
             cache: where takes are kept, a Cache or a folder; the cache in voicelab's data folder when not given.
-            **fields: what ``speak`` takes. A list, a mapping from labels to values, or a range such as
-                ``"0.2..1.0 step 0.2"`` makes a field an axis; ``speed`` and ``volume`` are prosody's.
+            **fields: what ``speak`` takes, knobs of the backend's own too. A list, a mapping from labels to values, or a
+                range such as ``"0.2..1.0 step 0.2"`` makes one an axis; ``speed`` and ``volume`` are prosody's.
 
         Nothing runs yet. Raises RequestInvalid: whatever is wrong with a value or a combination.
         """
         from voicelab.experiments.sweeps.sweep import sweep_of
 
-        for name, one in labs.items():
+        for name, one in lab.items():
             if not isinstance(one, Lab):
-                raise RequestInvalid.of("labs", f"{name!r} is a {type(one).__name__}, not a Lab")
-        return sweep_of(self, text, repeats=repeats, seed=seed, labs=labs, cache=cache, fields=fields)
+                raise RequestInvalid.of("lab", f"{name!r} is a {type(one).__name__}, not a Lab")
+        return sweep_of(self, text, repeats=repeats, seed=seed, labs=lab, cache=cache, fields=fields)
 
     def create_voice(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,8 +57,10 @@ def sweep(
         )
     manifest = folder / "manifest.jsonl"
     takes = Cache(manifest.with_name("manifest.takes"), max_bytes=None)
-    with connect(backend or None, device=device) as lab:
-        work = lab.sweep(spec_file.text, cache=takes, **spec_file.asked)
+    with ExitStack() as opened:
+        lab = opened.enter_context(connect(spec_file.backend or backend or None, device=device))
+        labs = {name: opened.enter_context(connect(address)) for name, address in spec_file.backends.items()}
+        work = lab.sweep(spec_file.text, cache=takes, lab=labs, **spec_file.asked)
         needed = work.estimate()
         say_line(str(needed))
         if estimate:

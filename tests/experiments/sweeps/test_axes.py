@@ -120,7 +120,7 @@ def test_numbers_words_voices_and_labels() -> None:
         ("prosody.speed", [3], "prosody.speed"),
         ("prosody.pitch", [1], "prosody.pitch"),
         ("speed", [0], "prosody.speed"),
-        ("model", ["s3"], "model"),
+        ("model", [" "], "model"),
         ("seed", [-1], "seed"),
         ("seed", [True], "seed"),
         ("backend", [1], "backend"),

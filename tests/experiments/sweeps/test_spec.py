@@ -125,3 +125,19 @@ def test_what_is_typed_is_read_as_it_is_meant() -> None:
     assert retyped(given, r"A\nB", []).base.request.text == "A\nB"
     assert retyped(given, r"C:\temp, C:\\new", []).base.request.text == r"C:\temp, C:\new"
     assert [axis.values for axis in retyped(given, "A\n\n B\n", []).axes] == [("A", " B")]
+
+
+def test_a_file_says_who_speaks_by_the_same_addresses_as_everywhere(tmp_path: Path) -> None:
+    path = tmp_path / "systems.toml"
+    path.write_text(
+        'text = "Hello."\nbackend = "replay:takes"\n[axes]\nbackend = ["local:", "https://voice.example"]\n'
+    )
+    spec = read_spec(path)
+    assert spec.backend == "replay:takes"
+    assert dict(spec.backends) == {"local:": "local:", "https://voice.example": "https://voice.example"}
+    assert "backend" not in spec.asked
+    path.write_text('text = "Hello."\n[axes.backend]\nours = "local:"\n')
+    assert dict(read_spec(path).backends) == {"ours": "local:"}
+    path.write_text('text = "Hello."\nbackend = 3\n')
+    with pytest.raises(RequestInvalid, match="backend: write addresses in quotes"):
+        read_spec(path)

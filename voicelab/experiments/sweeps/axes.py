@@ -15,9 +15,9 @@ from typing import Any, Final, Self
 import numpy as np
 from pydantic import BaseModel
 
-from voicelab.call import Call, VoicePreset, check_seed, field_name, parse_value, value_kind, voice_id
+from voicelab.call import Call, Knob, VoicePreset, check_seed, field_name, parse_value, value_kind, voice_id
 from voicelab.errors import FieldError, RequestInvalid
-from voicelab.schema import ReferenceAudio, TTSRequest, VoiceModel, check_model
+from voicelab.schema import ReferenceAudio, TTSRequest, VoiceModel
 
 __all__ = [
     "MAX_TAKES",
@@ -49,31 +49,35 @@ class Axis:
     """One varied field.
 
     ``name`` is a field of TTSRequest (``prosody.speed`` and ``prosody.volume`` too), or ``model``, ``seed``
-    or ``backend``, which stand beside the request. ``labels`` name the values in tables; they are unique.
+    or ``backend``, which stand beside the request, or ``knob``, a parameter of the backend's own. ``labels`` name the
+    values in tables; they are unique.
     """
 
     name: str
     values: tuple[Any, ...]
     labels: tuple[str, ...]
+    knob: Knob | None = None
 
     @classmethod
-    def of(cls, name: str, values: object) -> Self:
+    def of(cls, name: str, values: object, knobs: Iterable[Knob] = ()) -> Self:
         """Make an axis from what people write.
 
         Args:
             name: a field; ``voice`` stands for ``reference_id``, ``speed`` and ``volume`` for those of prosody.
             values: a list; a mapping from labels to values; or text such as ``"0.2..1.0 step 0.2"`` or
                 ``"low, normal"``. Voices may be ids, presets or records.
+            knobs: parameters of the backends' own, which ``name`` may be one of.
 
         Raises RequestInvalid: an unknown field, no values, the same value twice, one out of its bounds.
         """
         name = field_name(name)
+        knob = next((one for one in knobs if one.name == name), None)
         labels: tuple[str, ...] | None = None
         if isinstance(values, Mapping):
             labels = tuple(str(label) for label in values)
             several: tuple[Any, ...] = tuple(values.values())
         elif isinstance(values, str):
-            several = (values,) if name == "text" else parse_values(name, values)
+            several = (values,) if name == "text" else parse_values(name, values, knob)
         elif isinstance(values, Iterable):
             several = tuple(values)
         else:
@@ -83,12 +87,12 @@ class Axis:
         if len(several) > MAX_VALUES:
             message = f"the axis has {len(several)} values; at most {MAX_VALUES} are taken"
             raise RequestInvalid.of(name, message, type="too_long")
-        checked = tuple(_checked(name, value) for value in several)
+        checked = tuple(_checked(name, value) if knob is None else knob.check(value) for value in several)
         labels = labels or tuple(label(value, place) for place, value in enumerate(checked))
         twice = {text for text in labels if labels.count(text) > 1} if len(set(labels)) < len(labels) else set()
         if twice:
             raise RequestInvalid.of(name, f"the axis has {min(twice)} more than once", type="duplicate")
-        return cls(name, checked, labels)
+        return cls(name, checked, labels, knob)
 
     @property
     def cost(self) -> int:
@@ -99,7 +103,7 @@ class Axis:
         return len(self.values)
 
 
-def varied(name: str, value: object) -> bool:
+def varied(name: str, value: object, knobs: Iterable[Knob] = ()) -> bool:
     """Whether a keyword's value means an axis: a list, a mapping of labels, or a range in words.
 
     A list of ReferenceAudio is one value, and so is a mapping for ``prosody``, and of voices to weights: a blend.
@@ -108,19 +112,20 @@ def varied(name: str, value: object) -> bool:
         return isinstance(value, Iterable) and not all(isinstance(item, ReferenceAudio) for item in value)
     if isinstance(value, str | bytes):
         name = field_name(name)
-        return not _is_text(name) and any(map(_RANGE.match, str(value).split(",")))
+        knob = next((one for one in knobs if one.name == name), None)
+        return not _is_text(name, knob) and any(map(_RANGE.match, str(value).split(",")))
     if isinstance(value, Mapping):
         blend = field_name(name) == "reference_id" and all(isinstance(weight, int | float) for weight in value.values())
         return name != "prosody" and not blend
     return isinstance(value, Iterable) and not isinstance(value, BaseModel)
 
 
-def _is_text(name: str) -> bool:
+def _is_text(name: str, knob: Knob | None = None) -> bool:
     """Whether values are words: what looks like a number or a range there is an id all the same."""
-    return name == "backend" or value_kind(name)[0] is str
+    return name == "backend" or value_kind(name, () if knob is None else (knob,))[0] is str
 
 
-def parse_values(name: str, text: str) -> tuple[Any, ...]:
+def parse_values(name: str, text: str, knob: Knob | None = None) -> tuple[Any, ...]:
     """Read ``"0.2..1.0 step 0.2"`` (both ends included), ``"0.2, 0.7, 1"``, ``"low, normal"``, or several, with commas.
 
     A range counts in decimals, so that 0.2..1.0 step 0.2 is 0.2, 0.4, 0.6, 0.8, 1.0 and nothing beside it;
@@ -130,11 +135,11 @@ def parse_values(name: str, text: str) -> tuple[Any, ...]:
     name = field_name(name)
     values: list[Any] = []
     for part in map(str.strip, _PARTS.findall(text)):
-        matched = None if _is_text(name) else _RANGE.match(part)
+        matched = None if _is_text(name, knob) else _RANGE.match(part)
         if matched is not None:
             values += _range(name, part, matched)
         elif part:
-            values.append(_token(name, part))
+            values.append(_token(name, part, knob))
     return tuple(values)
 
 
@@ -145,14 +150,14 @@ def written(axis: Axis) -> str | None:
     """
     if axis.name == "references":
         return None
-    listed = ", ".join(_typed(axis.name, value) for value in axis.values)
+    listed = ", ".join(_typed(axis.name, value, axis.knob) for value in axis.values)
     numbers = [value for value in axis.values if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) < max(3, len(axis)):
         return listed
     first, second, last = (Decimal(repr(numbers[place])) for place in (0, 1, -1))
     spanned = f"{_plain(first)}..{_plain(last)} step {_plain(second - first)}"
     try:
-        same = parse_values(axis.name, spanned) == axis.values
+        same = parse_values(axis.name, spanned, axis.knob) == axis.values
     except RequestInvalid:
         return listed
     return spanned if same else listed
@@ -199,7 +204,7 @@ def _checked(name: str, value: object) -> Any:
             raise RequestInvalid.of(name, "a backend is named by a word; give them as {name: lab}")
         return value
     if name == "model":
-        return check_model(value)
+        return Call.of("axis", model=value).model
     if name == "seed":
         return check_seed(value)
     if name == "reference_id" and isinstance(value, VoicePreset | VoiceModel | Mapping):
@@ -216,15 +221,15 @@ def _checked(name: str, value: object) -> Any:
     return getattr(TTSRequest.build(**fields), name)
 
 
-def _token(name: str, text: str) -> object:
+def _token(name: str, text: str, knob: Knob | None = None) -> object:
     """Return what is meant by one of several values with commas between; one in double quotes is a text as it stands."""
     if text.startswith('"'):
         with suppress(ValueError):
             return json.loads(text)
-    return text if name == "backend" else parse_value(name, text)
+    return text if name == "backend" else parse_value(name, text, () if knob is None else (knob,))
 
 
-def _typed(name: str, value: object) -> str:
+def _typed(name: str, value: object, knob: Knob | None) -> str:
     """Return a value so that ``_token`` reads it again: words bare where they are nothing else then."""
     if isinstance(value, bool):
         return label(value)
@@ -233,8 +238,8 @@ def _typed(name: str, value: object) -> str:
     word = isinstance(value, str) and name != "text" and value == value.strip() and not set(value) & set(',"')
     if (
         word
-        and _token(name, str(value)) == value
-        and ((name != "text" and _is_text(name)) or _RANGE.match(str(value)) is None)
+        and _token(name, str(value), knob) == value
+        and ((name != "text" and _is_text(name, knob)) or _RANGE.match(str(value)) is None)
     ):
         return str(value)
     return json.dumps(value, ensure_ascii=False)
@@ -306,11 +311,13 @@ class Grid:
         repeats: int = 1,
         seed: int = 0,
         backend: str = "",
+        bases: Mapping[str, Call] = MappingProxyType({}),
     ) -> Grid:
         """Check every combination and return the grid.
 
         The seeds of the repeats are drawn from ``seed`` and are the same in every cell, so that cells
-        differ by their parameters and not by their luck.
+        differ by their parameters and not by their luck. ``bases`` are the calls that the cells of a backend start from,
+        where these have others than ``base``, whose text they say.
 
         Raises RequestInvalid: two axes of one name, repeats below 1, too many takes, or combinations that
         no request can have (a sample rate that a format has not), each with its place.
@@ -318,11 +325,15 @@ class Grid:
         _check_shape(axes, repeats)
         cells: list[Cell] = []
         troubles: dict[str, FieldError] = {}
+        knobs = [axis.knob for axis in axes if axis.knob is not None]
+        text = base.request.text
+        bases = {name: call.replace(text=text, seed=None) for name, call in bases.items()}
         for index, places in enumerate(itertools.product(*(range(len(axis)) for axis in axes))):
             values = {axis.name: axis.values[place] for axis, place in zip(axes, places, strict=True)}
             labels = {axis.name: axis.labels[place] for axis, place in zip(axes, places, strict=True)}
             try:
-                call = base.replace(**{name: value for name, value in values.items() if name != "backend"})
+                start = bases.get(values.get("backend", backend), base)
+                call = start.replace(knobs, **{name: value for name, value in values.items() if name != "backend"})
             except RequestInvalid as error:
                 troubles.update({str(item): item for item in error.errors})
                 continue

@@ -17,17 +17,23 @@ from voicelab.experiments.sweeps.run import Budget
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.schema import ReferenceAudio, TTSRequest
 
-__all__ = ["AXES", "CAPS", "SweepSpec", "budget_of", "read_spec", "retyped", "texts_of", "typed_axes"]
+__all__ = ["AXES", "CAPS", "SweepSpec", "axes_for", "budget_of", "read_spec", "retyped", "texts_of", "typed_axes"]
 
-_TOP: Final = ("text", "repeats", "seed", "model", "concurrency", "requests_per_minute", "fields", "axes", "budget")
+_RUN: Final = ("concurrency", "requests_per_minute")
+_TOP: Final = ("text", "backend", "repeats", "seed", "model", *_RUN, "fields", "axes", "budget")
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class SweepSpec:
-    """What a file says. ``asked`` is what ``lab.sweep`` takes, ``run`` and ``budget`` what ``start`` takes."""
+    """What a file says. ``asked`` is what ``lab.sweep`` takes, ``run`` and ``budget`` what ``start`` takes.
+
+    ``backend`` is the address of who speaks, None where it is not said; ``backends`` are those of an axis, by label.
+    """
 
     text: str | tuple[str, ...]
+    backend: str | None
+    backends: Mapping[str, str]
     asked: Mapping[str, Any]
     run: Mapping[str, Any]
     budget: Budget
@@ -45,12 +51,14 @@ def read_spec(path: str | Path) -> SweepSpec:
         [axes]
         temperature = "0..1 step 0.5"
         latency = ["low", "normal"]
+        backend = ["local:", "https://voice.example"]
 
         [budget]
         audio_s = 600
 
-    ``[fields]`` holds what stays, ``[axes]`` what is varied; ``references`` name files beside the spec, as
-    ``[{audio = "a.wav", text = "…"}]``. Raises StoreError when the file cannot be read or is no TOML,
+    ``backend = "NAME:ADDRESS"`` at the top says who speaks. ``[fields]`` holds what stays, ``[axes]`` what is varied;
+    ``references`` name files beside the spec, as ``[{audio = "a.wav", text = "…"}]``. Raises StoreError when the file
+    cannot be read or is no TOML,
     RequestInvalid for what it says.
     """
     path = Path(path)
@@ -79,8 +87,20 @@ def read_spec(path: str | Path) -> SweepSpec:
         # One value is an axis too, where it was written down as one.
         if name != "references" and isinstance(asked[name], bool | int | float):
             asked[name] = [asked[name]]
-    run: dict[str, Any] = {name: said[name] for name in ("concurrency", "requests_per_minute") if name in said}
-    return SweepSpec(text, MappingProxyType(asked), MappingProxyType(run), Budget(**tables["budget"]))
+    run: dict[str, Any] = {name: said[name] for name in _RUN if name in said}
+    backends = asked.pop("backend", {})
+    named = backends if isinstance(backends, Mapping) else {str(one): one for one in backends}
+    for one in (said.get("backend"), *named.values()):
+        if one is not None and not isinstance(one, str):
+            raise RequestInvalid.of("backend", 'write addresses in quotes, such as "local:"', type="string_type")
+    return SweepSpec(
+        text,
+        said.get("backend"),
+        MappingProxyType(dict(named)),
+        MappingProxyType(asked),
+        MappingProxyType(run),
+        Budget(**tables["budget"]),
+    )
 
 
 def _check_names(place: str, said: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
@@ -116,6 +136,14 @@ _REST: Final = [name for name in TTSRequest.model_fields if name not in {*_FIRST
 
 AXES: Final = (*_FIRST, "prosody.speed", "prosody.volume", *_REST, "model", "seed", "backend")
 """Everything that can be varied by typing its values, by the names of the interface."""
+
+
+def axes_for(sweep: Sweep) -> tuple[str, ...]:
+    """Return what can be varied by typing its values in a sweep: what acts in all of its backends, and their knobs."""
+    declared = [backend.capabilities for backend in sweep.backends.values()]
+    acting = (name for name in AXES if not any(one.ignored(name) for one in declared))
+    return (*acting, *(knob.name for knob in sweep.knobs))
+
 
 # What a line of texts cannot hold as it is.
 _ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
@@ -165,7 +193,7 @@ def retyped(
     for name, typed in axes:
         same = before.get(field_name(name))
         try:
-            new_axes.append(same if same is not None and written(same) == typed else Axis.of(name, typed))
+            new_axes.append(same if same is not None and written(same) == typed else Axis.of(name, typed, sweep.knobs))
         except RequestInvalid as error:
             troubles += [_named(item, name) for item in error.errors]
     if troubles:

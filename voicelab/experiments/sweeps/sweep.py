@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from voicelab.backend import Backend, Capabilities, check_seed_support
-from voicelab.call import Call, short_name
+from voicelab.backend import Backend, Capabilities, check_call
+from voicelab.call import Call, Knob, is_field, short_name
 from voicelab.display import bundle, open_view, sweep_panel_view, sweep_view
-from voicelab.errors import RequestInvalid, VoicelabError
+from voicelab.errors import FieldError, RequestInvalid, VoicelabError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.manifest import Journal
 from voicelab.experiments.sweeps.axes import Axis, Grid, Job, varied
@@ -26,7 +26,7 @@ from voicelab.take import take_key
 if TYPE_CHECKING:
     from voicelab.lab import Lab
 
-__all__ = ["ONLY", "Sweep", "sweep_of"]
+__all__ = ["ONLY", "Sweep", "knobs_of", "sweep_of"]
 
 ONLY: Final = "lab"
 """Name of the backend of a sweep over one."""
@@ -47,8 +47,10 @@ class Sweep:
         seed: what those seeds are drawn from; ignored where a backend takes none.
         factories: for executors of other processes: how each backend is opened there.
         cache: where takes are kept as they come; the cache in voicelab's data folder when not given.
+        bases: for backends whose cells start from another call: the voice, the model and the defaults of their labs.
 
-    Raises RequestInvalid: whatever is wrong with a value or a combination, before anything runs.
+    Raises RequestInvalid: an axis that a backend ignores or has not, and whatever is wrong with a value or a combination,
+    before anything runs.
     """
 
     base: Call
@@ -58,6 +60,7 @@ class Sweep:
     seed: int = 0
     factories: Mapping[str, Factory] = field(default_factory=dict, repr=False)
     cache: Cache | None = field(default=None, repr=False, compare=False)
+    bases: Mapping[str, Call] = field(default_factory=dict, repr=False)
     grid: Grid = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -78,17 +81,27 @@ class Sweep:
             repeats=self.repeats,
             seed=self.seed,
             backend=next(iter(self.backends)),
+            bases=self.bases,
         )
+        declared = self._capabilities()
+        _check_axes(self.axes, {name: declared[name] for name in {cell.backend for cell in grid.cells}})
+        cells = (replace(cell, call=check_call(cell.call, declared[cell.backend])) for cell in grid.cells)
+        grid = replace(grid, cells=tuple(cells))
         object.__setattr__(self, "backends", MappingProxyType(dict(self.backends)))
         object.__setattr__(self, "factories", MappingProxyType(dict(self.factories)))
         object.__setattr__(self, "grid", grid)
-        for cell in grid.cells:
-            check_seed_support(cell.call, self.backends[cell.backend].capabilities)
+
+    @property
+    def knobs(self) -> tuple[Knob, ...]:
+        """The own parameters of the backends, those of one name once."""
+        return knobs_of(backend.capabilities for backend in self.backends.values())
 
     @classmethod
     def of(cls, backend: Backend, base: Call, axes: Mapping[str, object], **options: Any) -> Sweep:
         """Make a sweep over one backend from values as people write them: ``{"temperature": "0..1 step 0.5"}``."""
-        return cls(base, tuple(Axis.of(name, values) for name, values in axes.items()), {ONLY: backend}, **options)
+        knobs = () if all(map(is_field, axes)) else backend.capabilities.knobs
+        varied_axes = tuple(Axis.of(name, values, knobs) for name, values in axes.items())
+        return cls(base, varied_axes, {ONLY: backend}, **options)
 
     def __len__(self) -> int:
         """Takes in all."""
@@ -205,6 +218,27 @@ def _rtf(cache: Cache, key: str) -> float | None:
         return None
 
 
+def knobs_of(capabilities: Iterable[Capabilities]) -> tuple[Knob, ...]:
+    """Return the knobs that backends declare, those of one name once."""
+    return tuple({knob.name: knob for one in capabilities for knob in one.knobs}.values())
+
+
+def _check_axes(axes: Iterable[Axis], capabilities: Mapping[str, Capabilities]) -> None:
+    """Raise RequestInvalid for axes along which a backend would say the same thing again and again."""
+    troubles = [
+        FieldError(
+            ("body", *axis.name.split(".")),
+            "ignored",
+            f"the backend {declared.name!r} ignores it: {reason}; leave it out",
+        )
+        for axis in axes
+        for declared in capabilities.values()
+        if (reason := declared.ignored(axis.name))
+    ]
+    if troubles:
+        raise RequestInvalid(troubles)
+
+
 def sweep_of(
     lab: Lab,
     text: str | Sequence[str] | Mapping[str, str],
@@ -217,9 +251,11 @@ def sweep_of(
 ) -> Sweep:
     """Return the sweep that ``Lab.sweep`` describes; ``fields`` are its keywords. Raises RequestInvalid."""
     repeats, seed = _plain(repeats), _plain(seed)
+    everyone = dict(labs) or {ONLY: lab}
     given = {name: value for name, value in fields.items() if value is not None}
-    axes = [Axis.of(name, value) for name, value in given.items() if varied(name, value)]
-    fixed = {name: value for name, value in given.items() if not varied(name, value)}
+    knobs = () if all(map(is_field, given)) else knobs_of(one.capabilities for one in everyone.values())
+    axes = [Axis.of(name, value, knobs) for name, value in given.items() if varied(name, value, knobs)]
+    fixed = {name: value for name, value in given.items() if not varied(name, value, knobs)}
     if isinstance(text, str):
         first = text
     else:
@@ -229,16 +265,17 @@ def sweep_of(
         axes.append(Axis.of("seed", seed))
         seed = 0
     if labs:
-        axes.append(Axis.of("backend", [ONLY, *labs]))
-    everyone = {ONLY: lab, **labs}
+        axes.append(Axis.of("backend", list(labs)))
+    bases = {name: one.call(first, **fixed) for name, one in everyone.items()}
     return Sweep(
-        lab.call(first, **fixed),
+        next(iter(bases.values())),
         tuple(axes),
         {name: one.backend for name, one in everyone.items()},
         repeats=repeats,
         seed=seed,
         factories={name: one.factory for name, one in everyone.items() if one.factory is not None},
         cache=cache if cache is None or isinstance(cache, Cache) else Cache(cache),
+        bases=bases if labs else {},
     )
 
 
