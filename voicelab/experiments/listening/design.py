@@ -8,6 +8,7 @@ import itertools
 import wave
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -16,6 +17,7 @@ import numpy as np
 from voicelab.audio.clip import Clip
 from voicelab.audio.samples import resample
 from voicelab.errors import ArgumentError
+from voicelab.experiments.listening.plan import Claim, Plan, register
 from voicelab.experiments.metrics.level import loudness, true_peak
 from voicelab.experiments.metrics.metric import Subject, Undefined
 
@@ -228,6 +230,32 @@ class ListeningTest:
             "checks": self.checks,
             "gains_db": {item: dict(gains) for item, gains in self.gains.items()},
         }
+
+    def register(
+        self,
+        path: str | Path,
+        *,
+        hypothesis: str,
+        primary: tuple[str, str],
+        listeners: int,
+        claim: Claim = "better",
+        margin: float | None = None,
+        **more: Any,
+    ) -> Plan:
+        """Write down what will be tested before anybody is asked; ``analyse(…, plan=path)`` holds the study to it.
+
+        The TOML file has all that ``Plan`` takes (``more``: alpha, exclusions, stopping), this test's design, the time, and a
+        digest of it all, which shows a later change; deposit the digest where others can see its date. Raises ArgumentError
+        for a plan that makes no sense, StoreError where a file is there already.
+        """
+        fields = {
+            "hypothesis": hypothesis,
+            "primary": primary,
+            "listeners": listeners,
+            "claim": claim,
+            "margin": margin,
+        }
+        return register(path, self.to_record(), self.systems, **fields, **more)
 
     def _pairwise(self, listener: int, draw: np.random.Generator) -> list[Trial]:
         trials = []

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from voicelab.errors import ArgumentError
 from voicelab.experiments.listening.design import ANCHORS, REFERENCE, SCALES, ListeningTest
+from voicelab.experiments.listening.plan import Plan, PlannedOutcome, outcome
 from voicelab.experiments.listening.votes import Ballot
 from voicelab.experiments.statistics import (
     BradleyTerry,
@@ -32,6 +35,8 @@ from voicelab.experiments.statistics import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from voicelab.experiments.listening.report import ListeningReport
+
 __all__ = ["ListeningResult", "analyse"]
 
 _FAILED_CHECKS: Final = 0.25
@@ -50,7 +55,8 @@ class ListeningResult:
     or more), which takes all votes for independent, ``overall`` Friedman's (MOS and MUSHRA, three systems or more).
     ``mixed_model()`` fits a model in which listeners and items are random.
     ``excluded`` says who does not count, and why; ``notes`` what could not be computed, and what these votes cannot
-    show; ``frame`` are the rows that count.
+    show; ``frame`` are the rows that count, ``votes`` all of them, and ``design`` is the record of the test. Of a study with
+    a registered plan ``outcome`` is its one confirmatory test; everything else is exploratory then.
     """
 
     kind: str
@@ -65,6 +71,15 @@ class ListeningResult:
     overall: Friedman | None
     notes: tuple[str, ...]
     frame: pd.DataFrame = field(repr=False)
+    votes: pd.DataFrame = field(repr=False)
+    design: Mapping[str, Any] = field(repr=False)
+    outcome: PlannedOutcome | None = None
+
+    def report(self) -> ListeningReport:
+        """Return what a paper tells of the test, as text and as a page, with every figure and the votes behind it."""
+        from voicelab.experiments.listening.report import ListeningReport
+
+        return ListeningReport.of(self)
 
     def mixed_model(self, confidence: float = 0.95) -> MixedModel:
         """Fit a linear mixed model to the ratings that count, with listeners and items as random effects.
@@ -82,6 +97,8 @@ class ListeningResult:
         lines = [
             f"{self.kind}, {self.listeners} listeners" + (f", {len(self.excluded)} left out" * bool(self.excluded))
         ]
+        if self.outcome is not None:
+            lines += [f"  {self.outcome}", "  exploratory, none of it registered:"]
         lines += [f"  {name}: {score}" for name, score in self.scores.items()]
         for pair, test in self.tests.items():
             name = f"  {pair[0]} against {pair[1]}"
@@ -96,7 +113,13 @@ class ListeningResult:
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
 
-def analyse(test: ListeningTest, votes: Ballot | pd.DataFrame, *, confidence: float = 0.95) -> ListeningResult:
+def analyse(
+    test: ListeningTest,
+    votes: Ballot | pd.DataFrame,
+    *,
+    confidence: float = 0.95,
+    plan: Plan | str | Path | None = None,
+) -> ListeningResult:
     """Return what the votes say: a Ballot's, or a table with its columns, such as webMUSHRA's results read back.
 
     Left out are listeners who failed more than a quarter of their attention checks, and of MUSHRA those whom
@@ -113,33 +136,28 @@ def analyse(test: ListeningTest, votes: Ballot | pd.DataFrame, *, confidence: fl
     - ABX: the exact binomial test of right answers against chance, one-sided. Who guesses is right by chance in every
       trial, so that all trials are independent, whoever answers; the share's interval speaks of these listeners.
 
-    A note says where so few listeners cannot give a p-value below 0.05. Raises ArgumentError when there are no votes.
+    A note says where so few listeners cannot give a p-value below 0.05.
+
+    ``plan`` is a registered one (``ListeningTest.register``), or its file: then ``outcome`` is the test that it names, by the
+    crossed effects, with what departs from the plan, and all else is exploratory. Raises ArgumentError when there are no
+    votes, or two of one listener on one thing, StoreError for a plan that was changed.
     """
+    plan = plan if plan is None or isinstance(plan, Plan) else Plan.load(plan)
     frame = votes.frame() if isinstance(votes, Ballot) else votes
     if frame.empty:
         raise ArgumentError.of("votes", "there are no votes yet")
     # A table that was read from a file may have numbers for names.
-    frame = frame.assign(listener=frame["listener"].map(str))
+    frame = everything = frame.assign(listener=frame["listener"].map(str)).reset_index(drop=True)
     _refuse_double_votes(frame[~frame["check"].astype(bool)])
-    excluded = _inattentive(frame)
-    frame = frame[~frame["listener"].isin(list(excluded)) & ~frame["check"]]
+    frame, excluded = _counting(test, frame)
     work = _Work(test, confidence)
-    if test.kind == "MUSHRA" and not frame.empty:
-        screened = screen_mushra(frame, reference=REFERENCE, anchor="anchor70", stimulus="system")
-        excluded |= screened.excluded
-        frame = screened.frame
-    if frame.empty:
-        work.notes.append("No listener is left whose votes count.")
-    elif test.kind in {"AB", "ABX"}:
-        work.choices(frame)
-    elif test.kind == "CMOS":
-        work.comparisons(frame)
-    else:
-        work.ratings(frame)
-    work.note_too_few()
+    work.all(frame)
+    design = json.loads(json.dumps(test.to_record()))
+    listeners = int(frame["listener"].nunique())
+    begun = votes.begun if isinstance(votes, Ballot) else None
     return ListeningResult(
         kind=test.kind,
-        listeners=int(frame["listener"].nunique()),
+        listeners=listeners,
         excluded=excluded,
         scores=work.scores,
         crossed=work.crossed,
@@ -150,7 +168,20 @@ def analyse(test: ListeningTest, votes: Ballot | pd.DataFrame, *, confidence: fl
         overall=work.overall,
         notes=tuple(work.notes),
         frame=frame,
+        votes=everything.assign(counts=everything.index.isin(frame.index)),
+        design=design,
+        outcome=None if plan is None else outcome(plan, design, work.crossed, listeners=listeners, begun=begun),
     )
+
+
+def _counting(test: ListeningTest, frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Return the rows that count, and who is left out for which reason."""
+    excluded = _inattentive(frame)
+    frame = frame[~frame["listener"].isin(list(excluded)) & ~frame["check"]]
+    if test.kind == "MUSHRA" and not frame.empty:
+        screened = screen_mushra(frame, reference=REFERENCE, anchor="anchor70", stimulus="system")
+        return screened.frame, excluded | screened.excluded
+    return frame, excluded
 
 
 def _corrected(tests: Mapping[tuple[str, str], Test]) -> dict[tuple[str, str], float]:
@@ -194,6 +225,18 @@ class _Work:
         self.overall: Friedman | None = None
         self.notes: list[str] = []
         self._listeners: dict[tuple[str, str], int] = {}
+
+    def all(self, frame: pd.DataFrame) -> None:
+        """Compute what the kind of test calls for."""
+        if frame.empty:
+            self.notes.append("No listener is left whose votes count.")
+        elif self.test.kind in {"AB", "ABX"}:
+            self.choices(frame)
+        elif self.test.kind == "CMOS":
+            self.comparisons(frame)
+        else:
+            self.ratings(frame)
+        self.note_too_few()
 
     def choices(self, frame: pd.DataFrame) -> None:
         """AB and ABX."""

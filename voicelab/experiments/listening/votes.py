@@ -127,6 +127,12 @@ class Ballot:
             names.append(name if name not in names else f"{name} ({number + 1})")
         return tuple(names)
 
+    @property
+    def begun(self) -> str | None:
+        """When the first vote was given (UTC), None where there is none."""
+        ((first,),) = self._read("SELECT MIN(since) FROM vote")
+        return None if first is None else str(first)
+
     def next_trial(self, listener: int) -> Trial | None:
         """Return what the listener is asked next; None when all is answered. Raises NotFound for an unknown number."""
         self._name_of(listener)

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.experiments.listening.test_design import listening_test
+from tests.experiments.listening.test_votes import vote_all
+from voicelab.experiments.listening import recompute
+from voicelab.experiments.listening.design import REFERENCE, Kind, Trial
+from voicelab.experiments.listening.report import ListeningReport
+from voicelab.experiments.listening.results import ListeningResult, analyse
+from voicelab.experiments.listening.votes import Ballot
+
+LEVEL = {"a": 0.8, "b": 0.2, "c": 0.0, REFERENCE: 2.0, "anchor35": -2.0, "anchor70": -1.0}
+
+
+def study(folder: Path, kind: Kind, systems: str = "abc", listeners: int = 6, items: int = 5) -> ListeningResult:
+    """Votes of people who differ, on sentences that differ; one of the listeners may be left out."""
+    test = listening_test(kind, systems, items=items)
+    draw = np.random.default_rng(7)
+    own = {item: {name: draw.normal(0, 0.6) for name in LEVEL} for item in test.items}
+
+    def vote(trial: Trial) -> dict[str, Any]:
+        heard = {
+            letter: LEVEL[sound.system] + own[trial.item][sound.system] + draw.normal(0, 0.8)
+            for letter, sound in trial.slots.items()
+        }
+        if kind == "MUSHRA":
+            hidden = {letter for letter, sound in trial.slots.items() if sound.system == REFERENCE}
+            return {
+                letter: 100 if letter in hidden else float(np.clip(50 + 15 * x, 0, 100).round())
+                for letter, x in heard.items()
+            }
+        if kind == "MOS":
+            return {"A": float(np.clip(round(3 + heard["A"]), 1, 5))}
+        if kind == "CMOS":
+            return {"B": float(np.clip(round(heard["B"] - heard["A"]), -3, 3))}
+        if kind == "ABX":
+            return {"choice": trial.answer if draw.random() < 0.8 else "A"}
+        return {"choice": "A" if heard["A"] > heard["B"] else "B"}
+
+    with Ballot(test, folder / "votes.sqlite3") as ballot:
+        for number in range(listeners):
+            vote_all(ballot, f"listener {number}", vote)
+        return analyse(test, ballot)
+
+
+@pytest.mark.parametrize("kind", ["MOS", "MUSHRA", "CMOS", "AB", "ABX"])
+def test_every_figure_is_computed_anew_from_the_votes(tmp_path: Path, kind: Kind) -> None:
+    report = study(tmp_path, kind).report()
+    folder = report.save(tmp_path / "report")
+    lines: list[str] = []
+    assert recompute.main(folder, lines.append) == 0, "".join(lines)
+    assert {"difference", "error", "df", "votes"} <= set(report.figures["figure"])
+    assert all(line.startswith("same") for line in lines[:-1])
+    # Another vote, other figures.
+    votes = pd.read_csv(folder / "votes.csv")
+    column = "rating" if "rating" in votes else "right" if kind == "ABX" else "first"
+    votes.loc[0, column] = 2 if column == "rating" else not votes.loc[0, column]
+    votes.to_csv(folder / "votes.csv", index=False)
+    assert recompute.main(folder, lines.append) == 1
+
+
+def test_the_program_beside_the_votes_needs_no_voicelab(tmp_path: Path) -> None:
+    folder = study(tmp_path, "MOS", "ab").report().save(tmp_path / "report")
+    program = [sys.executable, "-P", "-W", "ignore", str(folder / "recompute.py")]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ", 0 of them other" in done.stdout
+    assert "import voicelab" not in (folder / "recompute.py").read_text()
+
+
+@pytest.mark.parametrize("kind", ["MOS", "MUSHRA", "CMOS", "AB", "ABX"])
+def test_r_computes_the_same(tmp_path: Path, kind: Kind) -> None:
+    program = shutil.which("Rscript")
+    if program is None:
+        pytest.skip("R is not installed")
+    folder = study(tmp_path, kind).report().save(tmp_path / "report")
+    done = subprocess.run(
+        [program, "recompute.R"], capture_output=True, text=True, check=False, cwd=folder, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_text_has_what_the_standards_ask_for(tmp_path: Path) -> None:
+    result = study(tmp_path, "MUSHRA")
+    report = result.report()
+    assert isinstance(report, ListeningReport)
+    for wanted in ("BS.1534-3", "median", "IQR", "ICC(2,1)", "Krippendorff's alpha (interval)", "(1 | listener)", "seed 0",
+                   "To be added".lower(), "Nobody was left out", "anchor35", "seconds, first half", "BS.1770-4"):  # fmt: skip
+        assert wanted in report.text or wanted in report.text.lower(), wanted
+    assert report.html.count("<tr>") == len(report.figures) + 1
+    assert "<script" not in report.html
+    study_record = json.loads((report.save(tmp_path / "r") / "study.json").read_text())
+    assert study_record["votes_sha256"] in report.text
+
+
+def test_names_are_text_in_the_page(tmp_path: Path) -> None:
+    test = listening_test("MOS", items=2)
+    rows = [
+        {"listener": "<b>Ada</b>", "trial": f"0-{n}", "item": item, "kind": "MOS", "check": False, "passed": True,
+         "seconds": 1.0, "plays": 1, "system": system, "rating": 3.0 + (n % 2)}
+        for n, (item, system) in enumerate((item, system) for item in test.items for system in "ab")
+    ]  # fmt: skip
+    page = analyse(test, pd.DataFrame(rows)).report().html
+    assert "<b>Ada" not in page

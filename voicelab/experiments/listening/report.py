@@ -1,0 +1,326 @@
+"""What a paper tells of a listening test: text for its methods, a page, and every figure with the votes it comes from."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import math
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+
+from voicelab.errors import ArgumentError
+from voicelab.experiments.listening.design import ANCHORS, REFERENCE
+from voicelab.experiments.statistics import crossed_mean, intraclass_correlation, krippendorff_alpha
+from voicelab.storage import write_atomic
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from voicelab.experiments.listening.results import ListeningResult
+
+__all__ = ["ListeningReport"]
+
+_Row = tuple[str, str, str, float]
+_STANDARDS: Final = {
+    "MOS": "absolute category rating (Recommendation ITU-T P.800 annex B; in listeners' own browsers, P.808)",
+    "CMOS": "comparison category rating (Recommendation ITU-T P.800 annex E)",
+    "MUSHRA": "MUSHRA (Recommendation ITU-R BS.1534-3)",
+    "AB": "forced choice between pairs",
+    "ABX": "ABX",
+}
+_UNKNOWN: Final = (
+    "listeners' ages, hearing and language", "headphones and room, or how both were checked", "listening level",
+    "how listeners were found, paid and informed", "training before the test", "breaks and length of a sitting",
+)  # fmt: skip
+_STYLE: Final = """
+body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 50rem; padding: 0 1rem; }
+table { border-collapse: collapse; } td, th { border-bottom: 1px solid #8888; padding: 0.2rem 0.8rem; text-align: left; }
+td:last-child { font-variant-numeric: tabular-nums; text-align: right; } code { overflow-wrap: anywhere; }
+"""
+
+
+@dataclass(frozen=True)
+class ListeningReport:
+    """A report: ``text`` for a methods section, ``html`` as one page, ``figures`` with each number by its name.
+
+    ``save`` writes both with the votes and the programs that compute the figures anew from these.
+    """
+
+    text: str
+    html: str = field(repr=False)
+    figures: pd.DataFrame = field(repr=False)
+    votes: pd.DataFrame = field(repr=False)
+    study: dict[str, Any] = field(repr=False)
+
+    @classmethod
+    def of(cls, result: ListeningResult) -> Self:
+        """Make the report of a result."""
+        import pandas as pd
+
+        figures = pd.DataFrame(list(_figures(result)), columns=["figure", "first", "second", "value"])
+        figures = figures[np.isfinite(figures["value"])].reset_index(drop=True)
+        votes = result.votes
+        places = votes["trial"].astype(str).str.extract(r"^\d+-(\d+)$")[0]
+        if places.notna().all():
+            votes = votes.assign(place=places.astype(int))
+        study = {**result.design, "versions": _versions(), "left_out": result.excluded}
+        study["votes_sha256"] = hashlib.sha256(_csv(votes)).hexdigest()
+        text = "\n\n".join(_paragraphs(result, figures, study))
+        return cls(text, _page(text, figures, study), figures, votes, study)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write report.html, methods.txt, figures.csv, votes.csv, study.json, recompute.py and recompute.R.
+
+        The programs need nothing of voicelab. Returns the folder. Raises StoreError when the disk fails.
+        """
+        folder = Path(folder)
+        study = json.dumps(self.study, indent=1, ensure_ascii=False) + "\n"
+        contents = {
+            "report.html": self.html.encode(),
+            "methods.txt": f"{self.text}\n".encode(),
+            "figures.csv": _csv(self.figures),
+            "votes.csv": _csv(self.votes),
+            "study.json": study.encode(),
+        }
+        for name in ("recompute.py", "recompute.R"):
+            contents[name] = files("voicelab.experiments.listening").joinpath(name).read_bytes()
+        for name, data in contents.items():
+            write_atomic(folder / name, data)
+        return folder
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        body = self.html.partition("<body>")[2].partition("</body>")[0]
+        return f"<div>{body}</div>"
+
+
+def _csv(table: pd.DataFrame) -> bytes:
+    text: str = table.to_csv(index=False, lineterminator="\n")
+    return text.encode()
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in ("jupyter-voicelab", "numpy", "scipy", "pandas"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:  # run from its folder
+            from voicelab import __version__
+
+            versions[name] = __version__
+    return versions
+
+
+def _figures(result: ListeningResult) -> Iterator[_Row]:
+    """Name, first and second system, and value of what recompute.py and recompute.R compute too."""
+    votes = result.frame
+    yield "listeners", "", "", float(result.listeners)
+    yield "sentences", "", "", float(votes["item"].nunique())
+    yield "votes", "", "", float(len(votes))
+    if votes.empty:
+        return
+    if result.kind in {"MOS", "MUSHRA"}:
+        yield from _ratings(votes, result.kind)
+    for pair in result.tests:
+        yield from _tests(result, pair)
+    yield from _habits(votes, result.kind)
+
+
+def _ratings(votes: pd.DataFrame, kind: str) -> Iterator[_Row]:
+    for system, rows in votes.groupby("system"):
+        ratings = rows["rating"].to_numpy(float)
+        yield "mean", str(system), "", float(ratings.mean())
+        yield "sd", str(system), "", float(ratings.std(ddof=1)) if ratings.size > 1 else math.nan
+        yield "votes", str(system), "", float(ratings.size)
+        for name, share in (("q1", 0.25), ("median", 0.5), ("q3", 0.75)):
+            yield name, str(system), "", float(np.quantile(ratings, share))
+    table = votes.pivot_table(index=["item", "system"], columns="listener", values="rating").to_numpy()
+    try:
+        if np.isfinite(table).all():
+            yield "icc(2,1)", "", "", intraclass_correlation(table)
+            yield "icc(2,k)", "", "", intraclass_correlation(table, of_mean=True)
+        yield "alpha", "", "", krippendorff_alpha(table.T, level="ordinal" if kind == "MOS" else "interval")
+    except ArgumentError:  # one listener, or nothing rated twice
+        return
+
+
+def _tests(result: ListeningResult, pair: tuple[str, str]) -> Iterator[_Row]:
+    """The exact p of these sentences, and the linear crossed model; a logistic one's figures are in the text."""
+    votes, (one, two) = result.frame, pair
+    if result.kind != "ABX" and result.listeners > 1:
+        yield "wilcoxon p", one, two, result.tests[pair].p
+    if result.kind in {"MOS", "MUSHRA"}:
+        cells = votes.pivot_table(index=["listener", "item"], columns="system", values="rating")
+        rows = (cells[one] - cells[two]).dropna().reset_index(name="value")
+    elif result.kind == "CMOS":
+        rows = votes[votes[["system", "against"]].isin([one, two]).all(axis=1)]
+        rows = rows.assign(value=rows["rating"].where(rows["system"] == one, -rows["rating"]))
+    else:
+        rows = votes[votes[["chosen", "other"]].isin([one, two]).all(axis=1)]
+        right = rows["right"] if result.kind == "ABX" else rows["chosen"] == one
+        rows = rows.assign(value=right.astype(float) - 0.5)
+    try:
+        linear = crossed_mean(rows["value"].to_numpy(float), list(rows["listener"]), list(rows["item"]))
+    except ArgumentError:  # one listener or sentence, or nothing but agreement
+        return
+    yield from (
+        ("difference", one, two, linear.estimate.value),
+        ("error", one, two, linear.error),
+        ("df", one, two, linear.df),
+    )
+
+
+def _habits(votes: pd.DataFrame, kind: str) -> Iterator[_Row]:
+    """Position bias, and what changes from the first half of a sitting to the second."""
+    from scipy.stats import binomtest, ttest_1samp, ttest_rel
+
+    if kind in {"AB", "ABX"} and "first" in votes:
+        first = int(votes["first"].sum())
+        yield "share of the first", "", "", first / len(votes)
+        yield "share of the first: p", "", "", float(binomtest(first, len(votes)).pvalue)
+    if kind == "CMOS":
+        means = votes.groupby("listener")["rating"].mean().to_numpy(float)
+        yield "mean of the second over the first", "", "", float(means.mean())
+        if means.size > 1 and np.ptp(means):
+            yield "mean of the second over the first: p", "", "", float(ttest_1samp(means, 0.0).pvalue)
+    places = votes["trial"].astype(str).str.extract(r"^\d+-(\d+)$")[0]
+    if places.isna().any():
+        return
+    placed = votes.assign(place=places.astype(int))
+    placed["half"] = placed["place"] >= placed.groupby("listener")["place"].transform("median")
+    for name in ("seconds", "rating"):
+        if name not in placed:
+            continue
+        both = placed.pivot_table(index="listener", columns="half", values=name).dropna()
+        if both.shape[1] < 2:
+            continue
+        yield f"{name}, first half", "", "", float(both[False].mean())
+        yield f"{name}, second half", "", "", float(both[True].mean())
+        if len(both) > 1 and np.ptp(both[True] - both[False]):
+            yield f"{name}, halves: p", "", "", float(ttest_rel(both[True], both[False]).pvalue)
+
+
+def _paragraphs(result: ListeningResult, figures: pd.DataFrame, study: dict[str, Any]) -> Iterator[str]:
+    values = {(row.figure, row.first, row.second): row.value for row in figures.itertuples()}
+    design = result.design
+    checks = f", and {design['checks']} attention checks" * bool(design["checks"])
+    yield (
+        f"Design. {design['name']}: {_STANDARDS[result.kind]}. {len(design['systems'])} systems "
+        f"({', '.join(design['systems'])}), {len(design['items'])} sentences{checks}. The question was: "
+        f"“{design['question']}” " + _order(result.kind, design)
+    )
+    asked = result.votes["listener"].nunique()
+    left = "; ".join(f"{name}: {reason}" for name, reason in result.excluded.items())
+    yield (
+        f"Listeners. {asked} took part, {result.listeners} count ({len(result.frame)} votes). "
+        + (f"Left out: {left}." if left else "Nobody was left out.")
+        + _agreement(values, result.kind)
+    )
+    if result.outcome is not None:
+        yield f"Registered analysis. {' '.join(str(result.outcome).split())}."
+    if result.kind in {"MOS", "MUSHRA"}:
+        yield _systems(result, values)
+    elif result.scores:
+        yield "Scores. " + "; ".join(f"{name} {score}" for name, score in result.scores.items()) + "."
+    yield _comparisons(result)
+    yield _bias(values)
+    versions = ", ".join(f"{name} {number}" for name, number in study["versions"].items())
+    plan = f"; SHA-256 of the registered plan {result.outcome.plan.digest}" if result.outcome else ""
+    yield f"Software and data. {versions}; seed {design['seed']}; SHA-256 of votes.csv {study['votes_sha256']}{plan}."
+    yield f"Not known to voicelab, to be added: {'; '.join(_UNKNOWN)}."
+
+
+def _order(kind: str, design: Mapping[str, Any]) -> str:
+    loud = (
+        f"All sounds of a sentence had one loudness, {design['lufs']:g} LUFS at most"
+        if design["lufs"]
+        else "Levels were left as they were"
+    )
+    order = {
+        "MOS": "systems followed Williams squares, and no sentence came twice in a row",
+        "MUSHRA": "trials and the sounds in them came in an order drawn for each listener",
+    }.get(kind, "which of a pair came first alternated over listeners and sentences")
+    return f"{loud} (ITU-R BS.1770-4); {order}."
+
+
+def _agreement(values: dict[tuple[str, str, str], float], kind: str) -> str:
+    parts = []
+    if ("icc(2,1)", "", "") in values:
+        one, several = values["icc(2,1)", "", ""], values["icc(2,k)", "", ""]
+        parts.append(f"ICC(2,1) {one:.2f}, ICC(2,k) {several:.2f}")
+    if ("alpha", "", "") in values:
+        level = "ordinal" if kind == "MOS" else "interval"
+        parts.append(f"Krippendorff's alpha ({level}) {values['alpha', '', '']:.2f}")
+    return f" Agreement: {'; '.join(parts)}." if parts else ""
+
+
+def _systems(result: ListeningResult, values: dict[tuple[str, str, str], float]) -> str:
+    added = [REFERENCE, *ANCHORS] if result.kind == "MUSHRA" else []
+    lines = []
+    for system in [*result.design["systems"], *added]:
+        if ("mean", system, "") not in values:
+            continue
+        mean, sd, votes, low, median, high = (
+            values.get((name, system, ""), math.nan) for name in ("mean", "sd", "votes", "q1", "median", "q3")
+        )
+        interval = (
+            f" [{result.scores[system].low:.2f}, {result.scores[system].high:.2f}]" if system in result.scores else ""
+        )
+        quartiles = f", median {median:g} (IQR {low:g} to {high:g})"
+        lines.append(f"{system} {mean:.2f}{interval}, sd {sd:.2f}{quartiles}, {votes:.0f} votes")
+    return f"Scores: mean with interval over listeners and sentences. {'; '.join(lines)}."
+
+
+def _comparisons(result: ListeningResult) -> str:
+    formula = {
+        "MOS": "difference ~ 1 + (1 | listener) + (1 | sentence), linear, by REML",
+        "MUSHRA": "difference ~ 1 + (1 | listener) + (1 | sentence), linear, by REML",
+        "CMOS": "rating ~ 1 + (1 | listener) + (1 | sentence), linear, by REML",
+    }.get(result.kind, "choice ~ 1 + (1 | listener) + (1 | sentence), logistic, by restricted pseudo-likelihood")
+    lines = []
+    for pair, test in result.tests.items():
+        if pair in result.crossed:
+            lines.append(
+                f"{pair[0]} against {pair[1]}: {result.crossed[pair]}, {result.crossed_p_holm[pair]:.4g} after Holm"
+            )
+        lines.append(
+            f"{pair[0]} against {pair[1]}, on these sentences alone: {test}, {result.p_holm[pair]:.4g} after Holm"
+        )
+    notes = "".join(f" {note}" for note in result.notes)
+    return f"Comparisons. {formula}, with Satterthwaite's degrees of freedom. {'; '.join(lines)}.{notes}"
+
+
+def _bias(values: dict[tuple[str, str, str], float]) -> str:
+    names = [key[0] for key in values if ":" not in key[0] and ("first" in key[0] or "half" in key[0])]
+    parts = [f"{name} {values[name, '', '']:.3g}" for name in names]
+    tests = [f"{key[0]} {value:.3g}" for key, value in values.items() if key[0].endswith(": p")]
+    return f"Position and fatigue. {'; '.join([*parts, *tests]) or 'Nothing is known of the order of the votes'}."
+
+
+def _page(text: str, figures: pd.DataFrame, study: dict[str, Any]) -> str:
+    paragraphs = []
+    for part in text.split("\n\n"):
+        head, _, rest = part.partition(". ")
+        paragraphs.append(f"<p><b>{html.escape(head)}.</b> {html.escape(rest)}</p>")
+    rows = "".join(
+        f"<tr><td>{html.escape(row.figure)}</td><td>{html.escape(row.first)}</td><td>{html.escape(row.second)}</td>"
+        f"<td>{row.value:.6g}</td></tr>"
+        for row in figures.itertuples()
+    )
+    title = html.escape(str(study["name"]))
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head>'
+        f"<body><h1>{title}</h1>{''.join(paragraphs)}<h2>Figures</h2><p>recompute.py and recompute.R compute each of them "
+        f"from votes.csv.</p><table><tr><th>figure</th><th>first</th><th>second</th><th>value</th></tr>{rows}</table>"
+        "</body></html>\n"
+    )
