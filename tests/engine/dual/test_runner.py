@@ -235,6 +235,17 @@ def test_references_are_read_once(parts: Parts) -> None:
     assert len(runner.rows[0].waiting) == start
 
 
+def test_no_more_references_are_kept_than_one_slot_holds(parts: Parts) -> None:
+    runner = DualRunner(*parts, 1)
+    for number in range(9):
+        runner.admit(0, reference(number, frames=80), SETTINGS, 0)
+        runner.more(0, Turn("Hello.", ""))
+        runner.step([0])
+    assert 2 <= len(runner._prefixes) < 9
+    assert sum(held.shape[3] for held in runner._prefixes.values()) <= runner.model.positions
+    assert reference(8, frames=80).key in runner._prefixes
+
+
 def test_rows_beside_are_left_alone(parts: Parts) -> None:
     """A row that is not stepped keeps what it holds, though the batch computes something in its place."""
     runner = DualRunner(*parts, 3)

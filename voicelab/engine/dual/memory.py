@@ -29,7 +29,7 @@ class MemoryPlan:
     codec: int
     """0 where it is there already."""
     slots: int
-    """Keys and values of all rows."""
+    """Keys and values of all rows, and of the references that are kept."""
     work: int
     """Attention of the largest piece of a prompt."""
 
@@ -45,8 +45,8 @@ class MemoryPlan:
             positions=positions,
             weights=sum(tensor.numel() * tensor.element_size() for tensor in tensors),
             codec=0 if codec is None else codec.stat().st_size,
-            slots=rows * bytes_of(config.slow, positions, width),
-            work=config.slow.heads * PREFILL * positions * (4 + 4 + width),
+            slots=(rows + 1) * bytes_of(config.slow, positions, width),
+            work=config.slow.heads * PREFILL * positions * (3 * 4 + width),
         )
 
     @property

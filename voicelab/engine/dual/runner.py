@@ -18,8 +18,6 @@ from voicelab.errors import EngineError
 
 PREFILL = 512
 """Positions of prompts that are read in a step at most; the frames of the other rows come in the same step."""
-PREFIXES = 8
-"""Voices whose references need not be read again."""
 
 
 @dataclass(frozen=True)
@@ -182,9 +180,13 @@ class DualRunner:
                 self._step.prefill(row, state.waiting[:size], state.position)
                 state.position, state.waiting, left = state.position + size, state.waiting[size:], left - size
                 if state.position == len(state.start):
-                    self._prefixes[state.voice.key] = self.slots.take(row, state.position)
-                    while len(self._prefixes) > PREFIXES:
-                        self._prefixes.popitem(last=False)
+                    self._keep(state.voice.key, self.slots.take(row, state.position))
+
+    def _keep(self, key: str, prefix: Tensor) -> None:
+        """References that need not be read again: the latest, as many as one slot would hold."""
+        self._prefixes[key] = prefix
+        while sum(held.shape[3] for held in self._prefixes.values()) > self.model.positions:
+            self._prefixes.popitem(last=False)
 
     def _input(self, state: DualRow) -> RowInput:
         if state.column is None:
