@@ -30,7 +30,13 @@ TEXTS = {
     "passage": "The birch canoe slid on the smooth planks. Glue the sheet to the dark blue background. It is easy to tell "
     "the depth of a well. These days a chicken leg is a rare dish. Rice is often served in round bowls.",
 }
-MODES = ("low", "balanced", "normal")
+MODES: dict[str, dict[str, Any]] = {
+    "low": {"latency": "low"},
+    "balanced": {"latency": "balanced"},
+    "sentences": {"min_chunk_length": 0},
+    "normal": {},
+}
+"""How we are asked: ``sentences`` is cut as Piper's package cuts; the default joins those of fewer than 50 characters."""
 OVERHEAD_S = 0.005
 """What voicelab may add to a call, beside the work of the graph."""
 
@@ -100,27 +106,29 @@ class Theirs:
 
 
 def ours(backend: Any, text: str, mode: str) -> list[float]:
-    """Return what `Theirs.say` does, and the seconds that were not the graph's."""
+    """Return what `Theirs.say` does, and the processor's seconds in our thread that were not the graph's."""
     from voicelab.call import Call
 
     spent, run = 0.0, backend.session.run
 
     def timed(*arguments: Any) -> Any:
         nonlocal spent
-        begun = time.perf_counter()
+        begun = time.thread_time()
         try:
             return run(*arguments)
         finally:
-            spent += time.perf_counter() - begun
+            spent += time.thread_time() - begun
 
     backend.session.run = timed
     try:
-        call = Call.of(text, latency=mode, format="pcm", sample_rate=24000)
+        call = Call.of(text, format="pcm", sample_rate=24000, **MODES[mode])
+        begun = time.thread_time()
         take = backend.synthesize(call).take()
+        own = time.thread_time() - begun - spent
     finally:
         backend.session.run = run
     size = len(take.audio) / 2 / 24000
-    return [take.timing.first_audio_s, take.timing.total_s, size, take.timing.total_s - spent]
+    return [take.timing.first_audio_s, take.timing.total_s, size, own]
 
 
 def middle(rows: list[list[float]], place: int) -> float:
@@ -153,6 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--theirs", help="a Python with kokoro-onnx and piper-tts")
     parser.add_argument("--piper", type=Path, help="a voice of Piper's, its JSON beside it; else Kokoro alone")
+    parser.add_argument("--only", choices=("kokoro", "piper"))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args()
@@ -161,17 +170,20 @@ def main() -> None:
     from voicelab.onnx.piper import PiperBackend
 
     figures: dict[str, Any] = {"machine": machine(), "threads": asked.threads, "overhead_goal_s": OVERHEAD_S}
-    with tempfile.TemporaryDirectory() as folder:
-        kokoro = KokoroBackend(threads=asked.threads)
-        graph, voices = Path(folder) / "kokoro.onnx", Path(folder) / "voices.npz"
-        graph.write_bytes(package_graph())
-        np.savez(voices, af_heart=kokoro._tables["af_heart"][:, None])  # noqa: SLF001 - the table that it speaks with
-        their = Theirs(asked.theirs, "kokoro", str(graph), str(voices), str(asked.threads)) if asked.theirs else None
-        phones = lambda text: "".join(piece.symbols for piece in pieces(text))  # noqa: E731
-        figures["kokoro"] = side_by_side(kokoro, their, phones, asked.repeats)
-        if their is not None:
-            their.close()
-    if asked.piper is not None:
+    if asked.only != "piper":
+        with tempfile.TemporaryDirectory() as folder:
+            kokoro = KokoroBackend(threads=asked.threads)
+            graph, voices = Path(folder) / "kokoro.onnx", Path(folder) / "voices.npz"
+            graph.write_bytes(package_graph())
+            np.savez(voices, af_heart=kokoro._tables["af_heart"][:, None])  # noqa: SLF001 - the table that it speaks with
+            their = (
+                Theirs(asked.theirs, "kokoro", str(graph), str(voices), str(asked.threads)) if asked.theirs else None
+            )
+            phones = lambda text: "".join(piece.symbols for piece in pieces(text))  # noqa: E731
+            figures["kokoro"] = side_by_side(kokoro, their, phones, asked.repeats)
+            if their is not None:
+                their.close()
+    if asked.only != "kokoro" and asked.piper is not None:
         piper = PiperBackend(asked.piper, threads=asked.threads)
         their = Theirs(asked.theirs, "piper", str(asked.piper), "", str(asked.threads)) if asked.theirs else None
         figures["piper"] = side_by_side(piper, their, lambda text: text, asked.repeats)

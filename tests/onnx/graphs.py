@@ -43,10 +43,11 @@ def model(
 
 
 def kokoro(frame: int = FRAME, durations: str = DURATIONS) -> bytes:
-    """Says each token as a tone for 2 to 5 frames, divided by the speed; a style of higher mean is a higher tone."""
+    """Says each token as a tone for 2 to 5 frames (the pads 5), divided by the speed; a higher style is a higher tone."""
     n = helper.make_node
     nodes = [
-        n("Mod", ["tokens", "four"], ["left"]),
+        n("Add", ["tokens", "three"], ["later"]),
+        n("Mod", ["later", "four"], ["left"]),
         n("Cast", ["left"], ["longer"], to=FLOAT),
         n("Add", ["longer", "two"], ["slow"]),
         n("Div", ["slow", "speed"], ["fast"]),
@@ -66,8 +67,8 @@ def kokoro(frame: int = FRAME, durations: str = DURATIONS) -> bytes:
     inputs: Inputs = {"tokens": (INT, [1, "n"]), "style": (FLOAT, [1, 256]), "speed": (FLOAT, [1])}
     f = np.float32
     return model(
-        nodes, inputs, {"audio": ["samples"]}, four=ints([4]), two=floats([2]), first=ints([0]), one=f(1), zero=f(0),
-        frame=f(frame), step=f(0.05), half=f(0.5),
+        nodes, inputs, {"audio": ["samples"]}, three=ints([3]), four=ints([4]), two=floats([2]), first=ints([0]), one=f(1),
+        zero=f(0), frame=f(frame), step=f(0.05), half=f(0.5),
     )  # fmt: skip
 
 
