@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from voicelab.audio.clip import Clip, WordTime
+    from voicelab.audio.clip import Clip, Words, WordTime
     from voicelab.backend import Backend, SpeechStream
     from voicelab.call import Call, Knob, VoicePreset
     from voicelab.capabilities import Capabilities, FieldSupport, Price
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     )
     from voicelab.take import Take, Timing
     from voicelab.views.notebook import progress
+    from voicelab.voices.transcripts import align_words
 
 __version__ = "0.1.0.dev0"
 
@@ -124,7 +125,9 @@ __all__ = [
     "VoicelabError",
     "WeightsError",
     "WordTime",
+    "Words",
     "__version__",
+    "align_words",
     "analyse",
     "backends",
     "compare",
@@ -138,7 +141,7 @@ __all__ = [
 
 # The module each name lives in. mypy reads the imports above, the interpreter this table.
 _HOME = {
-    **dict.fromkeys(("Clip", "WordTime"), "voicelab.audio.clip"),
+    **dict.fromkeys(("Clip", "WordTime", "Words"), "voicelab.audio.clip"),
     **dict.fromkeys(("Backend", "SpeechStream"), "voicelab.backend"),
     **dict.fromkeys(("Call", "Knob", "VoicePreset"), "voicelab.call"),
     **dict.fromkeys(("Capabilities", "FieldSupport", "Price"), "voicelab.capabilities"),
@@ -172,6 +175,7 @@ _HOME = {
         ),
         "voicelab.schema",
     ),
+    "align_words": "voicelab.voices.transcripts",
     "progress": "voicelab.views.notebook",
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self, Union, get_args, get_origin
@@ -59,6 +59,7 @@ _RESERVED: Final = frozenset(
         *("api_key", "device", "record", "replay", "fingerprint", "digest", "notes", "created", "cached", "similarity"),
     )
 )
+_NOT_FLAT: Final = frozenset({"text", "references", "prosody"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +213,28 @@ class Call:
         request = self.request.replace(**fields) if fields else self.request
         seed = None if seed is None else check_seed(seed)
         return type(self)(request, _check_name(model), seed, knob_pairs(own))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that it says beside the text and references, by flat names: ``reference_id``, ``prosody.speed``, ``seed``."""
+        request, prosody = self.request, self.request.prosody or ProsodyControl()
+        fields = {name: getattr(request, name) for name in TTSRequest.model_fields if name not in _NOT_FLAT}
+        parts = {f"prosody.{name}": getattr(prosody, name) for name in _PROSODY}
+        return {"reference_id": request.reference_id, "model": self.model, **fields, **parts, **dict(self.knobs), "seed": self.seed}
+
+    def code(self, base: Call | None = None, also: Collection[str] = ()) -> str:
+        """Return the Python that makes its speech, ``lab.speak(…)``.
+
+        ``base`` is what the lab's calls say anyway, the interface's defaults when not given; what differs from it is
+        written out, and the fields in ``also`` in any case.
+        """
+        before = (base or Call.of(self.request.text)).settings
+        fields = {name: value for name, value in self.settings.items() if value != before.get(name) or name in also}
+        if fields.get("seed", 0) is None:
+            del fields["seed"]
+        # voice=None would be the lab's own default voice, not the backend's default speaker.
+        named = {short_name(name) if value is not None else name: value for name, value in fields.items()}
+        return f"lab.speak({', '.join([repr(self.request.text), *(f'{name}={named[name]!r}' for name in named)])})"
 
 
 _OPTIONAL: Final = ("voice", "model", "seed")

@@ -17,6 +17,7 @@ __all__ = [
     "clip_view",
     "comparison_panel_view",
     "comparison_view",
+    "effects_view",
     "error_view",
     "explore_panel_view",
     "magics_view",
@@ -28,6 +29,7 @@ __all__ = [
     "sweep_view",
     "voice_panel_view",
     "voice_view",
+    "words_view",
 ]
 
 View = Callable[..., Any]
@@ -92,6 +94,13 @@ def comparison_panel_view() -> View:
     from voicelab.views.comparison_panel import ComparePanel
 
     return ComparePanel
+
+
+def effects_view() -> View:
+    """Show the effects of axes on metrics."""
+    from voicelab.views.bundles import effects_bundle
+
+    return effects_bundle
 
 
 def error_view() -> View:
@@ -162,3 +171,10 @@ def voice_panel_view() -> View:
     from voicelab.views.voice_panel import VoicePanel
 
     return VoicePanel
+
+
+def words_view() -> View:
+    """Show words with their times."""
+    from voicelab.views.bundles import words_bundle
+
+    return words_bundle

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from voicelab.audio.clip import Clip, WordTime
+from voicelab.audio.clip import Clip, Words, WordTime
 from voicelab.audio.formats import StreamDecoder
 from voicelab.call import Call, knob_pairs
 from voicelab.errors import RequestInvalid, StoreError
@@ -168,7 +168,7 @@ class Take:
         """
         decoder = StreamDecoder(self.request.format, self.request.rate)
         samples = np.concatenate((decoder.feed(self.audio), decoder.finish()))
-        return Clip(samples, self.request.rate, self.words, self)
+        return Clip(samples, self.request.rate, Words(self.words), self)
 
     def noted(self, *notes: str) -> Self:
         """Return the take with more notes."""

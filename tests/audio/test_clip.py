@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import soundfile  # type: ignore[import-untyped]
 
-from voicelab.audio.clip import Clip, WordTime
+from voicelab.audio.clip import Clip, Words, WordTime
 from voicelab.audio.samples import Samples
 from voicelab.call import Call
 from voicelab.errors import AudioError, MissingExtra
@@ -42,7 +42,7 @@ TAKE = Take(
 
 @pytest.fixture
 def clip(babble: Callable[..., Samples]) -> Clip:
-    return Clip(babble(44100, 1.0), 44100, WORDS, TAKE)
+    return Clip(babble(44100, 1.0), 44100, Words(WORDS), TAKE)
 
 
 def test_a_clip_knows_its_figures() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 PANEL = ".voicelab-compare"
-ROWS = f"{PANEL} .voicelab-compare-row button"
+ROWS = f"{PANEL} .voicelab-compare-row > button"
 SPOKEN = """
 import voicelab as vl
 lab = vl.connect()

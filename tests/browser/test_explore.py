@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.browser.conftest import LONG, Scratch, shoot, themed
+from tests.browser.conftest import LONG, Scratch, in_kernel, shoot, themed
 from tests.browser.test_sweep import wait
 
 CELL = """\
@@ -18,19 +18,23 @@ panel"""
 def test_let_go_heard_and_compared(scratch: Scratch, tmp_path: Path) -> None:
     page = scratch.run(CELL)
     page.set_viewport_size({"width": 1300, "height": 1300})
-    slider = page.locator(".voicelab-knob-temperature [role=slider]")
+    slider = page.locator(".voicelab-field-temperature [type=range]")
     slider.wait_for(timeout=LONG)
     slider.focus()
     page.keyboard.press("End")
     wait(page, "+d.all === 1 && +d.drawn === 1")
     page.wait_for_function("() => +document.querySelector('.voicelab-player').dataset.heard > 0.02", timeout=LONG)
     code = page.locator(".voicelab-code pre")
-    assert code.inner_text() == "lab.speak('The birch canoe slid on the smooth planks.', temperature=1.0)"
-    speed = page.locator(".voicelab-knob-prosody-speed [role=slider]")
+    text = "'The birch canoe slid on the smooth planks.'"
+    assert code.inner_text() == f"lab.speak({text}, temperature=1.0, latency='low')"
+    speed = page.locator(".voicelab-field-prosody-speed [type=range]")
     speed.focus()
     page.keyboard.press("End")
     wait(page, "+d.all === 2 && +d.drawn === 2")
-    assert "temperature=1.0, speed=2.0" in code.inner_text()
+    assert code.inner_text().endswith("temperature=1.0, latency='low', speed=2.0)")
+    in_kernel(page, f"import json; json.dump(lab.speak({text}).sha256 != panel.clip.sha256, open('differs', 'w'))")
+    in_kernel(page, f"json.dump({code.inner_text()}.sha256 == panel.clip.sha256, open('same', 'w'))")
+    assert [(scratch.folder / name).read_text() for name in ("differs", "same")] == ["true", "true"]
     # What is written is what is copied.
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator(".voicelab-code button").click()
@@ -44,13 +48,14 @@ def test_let_go_heard_and_compared(scratch: Scratch, tmp_path: Path) -> None:
     page.keyboard.press("ArrowRight")
     page.keyboard.press("x")
     page.wait_for_selector("button.voicelab-compare-selected:enabled", timeout=LONG)
-    seed = page.locator(".voicelab-knob-seed input")
+    seed = page.locator(".voicelab-field-seed [type=text]")
     seed.fill("seven")
     seed.blur()
-    page.wait_for_function("() => document.querySelector('.voicelab-message').innerText.includes('seed')")
+    page.wait_for_function(
+        "() => document.querySelector('.voicelab-field-seed .voicelab-problem').innerText.includes('whole number')"
+    )
     assert page.locator(".voicelab-explore button.voicelab-speak").is_disabled()
-    border = "(node) => getComputedStyle(node).borderTopWidth"
-    assert page.locator(".voicelab-knob-seed").evaluate(border) == "2px"
+    assert seed.get_attribute("aria-invalid") == "true"
     seed.fill("2")
     seed.blur()
     wait(page, "+d.all === 3 && +d.drawn === 3")

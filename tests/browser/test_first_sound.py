@@ -26,7 +26,7 @@ def timed(stream):
     return chunk
 SpeechStream.__next__ = timed
 panel = lab.panel()
-panel.knobs.controls["seed"].value = "1"
+panel.controls.set(seed="1")
 panel
 """
 # The sound begins some samples before the first that is louder than the level.

@@ -41,6 +41,11 @@ def choose(page: Page, label: str, option: str) -> None:
     page.locator(".widget-dropdown", has=page.get_by_text(label, exact=True)).locator("select").select_option(option)
 
 
+def tab(page: Page, name: str) -> None:
+    """Open a tab of what a sweep has brought."""
+    page.locator(".voicelab-tabs .lm-TabBar-tab", has_text=name).first.click()
+
+
 def shown(page: Page) -> list[int]:
     """Return the ids of the takes in the order in which they stand."""
     cards = page.locator(".voicelab-take").evaluate_all(
@@ -105,7 +110,7 @@ def test_typed_run_stopped_and_heard(scratch: Scratch) -> None:
     wait(page, "+d.heard > 0.1 && d.playing === '1'")
     page.locator("button.voicelab-compare-selected:enabled").click()
     page.wait_for_selector(".voicelab-compare[data-current='temperature=0']", timeout=LONG)
-    rows = page.locator(".voicelab-compare-row button")
+    rows = page.locator(".voicelab-compare-row > button")
     assert [text.split()[1] for text in rows.all_text_contents()] == ["temperature=0,", "temperature=0.05,"]
 
 
@@ -168,6 +173,7 @@ def test_sorted_filtered_and_pinned(scratch: Scratch) -> None:
     says(page, "there are text, voice, duration", ".voicelab-takes-view")
     words.fill("")
     wait(page, "+d.shown === 6")
+    page.get_by_text("Measurements and outliers").click()
     page.locator(".voicelab-outlier-metric select").select_option("duration")
     page.locator("button.voicelab-outlier").click()
     says(page, "robust standard deviations from the median", ".voicelab-takes-view")
@@ -180,17 +186,18 @@ def test_exported_as_a_folder_a_table_and_a_page_that_needs_nothing_else(scratch
     for number in (0, 3, 4):
         page.locator(f".voicelab-take[data-id='{number}'] input[type=checkbox]").check()
     says(page, "3 selected", ".voicelab-takes-view")
+    tab(page, "Export")
     page.locator(".widget-text", has=page.get_by_text("Folder", exact=True)).locator("input").fill("exported")
     page.locator("button.voicelab-export").click()
     says(page, "3 takes are in exported", ".voicelab-takes-view")
     folder = scratch.folder / "exported"
     assert len(list((folder / "audio").glob("*.wav"))) == 3
     assert len((folder / "takes.csv").read_text(encoding="utf-8").splitlines()) == 4
-    page.locator("button.voicelab-table").click()
+    tab(page, "Table")
     table = page.locator(".voicelab-table table")
     table.wait_for(timeout=LONG)
     assert table.locator("tbody tr").count() == 6
-    assert {"text", "reference_id", "duration_s", "loudness"} <= set(table.locator("th").all_inner_texts())
+    assert {"text", "voice", "duration_s", "loudness"} <= set(table.locator("th").all_inner_texts())
 
     context = browser.new_context(offline=True)
     alone = context.new_page()

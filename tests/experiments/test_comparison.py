@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.speechlike import RATE, speechlike
-from voicelab.audio.clip import Clip, WordTime
+from voicelab.audio.clip import Clip, Words, WordTime
 from voicelab.call import Call
 from voicelab.errors import ArgumentError
 from voicelab.experiments.comparison import Comparison, align, compare
@@ -97,7 +97,7 @@ TEXT = "The birch canoe slid on the smooth planks."
 
 
 def without_words(clip: Clip) -> Clip:
-    return replace(clip, words=())
+    return replace(clip, words=Words())
 
 
 def moments(one: Clip, two: Clip) -> list[tuple[float, float]]:
@@ -139,8 +139,8 @@ def test_there_and_back_it_rises(lab: Lab) -> None:
 
 def test_words_are_exact() -> None:
     noise = np.random.default_rng(0).standard_normal(48_000).astype(np.float32) * 0.1
-    first = Clip(noise[:24_000], 24_000, words=(WordTime("The", 0.1, 0.3), WordTime("birch", 0.4, 0.9)))
-    second = Clip(noise, 24_000, words=(WordTime("the", 0.5, 0.8), WordTime("birch", 1.0, 1.9)))
+    first = Clip(noise[:24_000], 24_000, words=Words((WordTime("The", 0.1, 0.3), WordTime("birch", 0.4, 0.9))))
+    second = Clip(noise, 24_000, words=Words((WordTime("the", 0.5, 0.8), WordTime("birch", 1.0, 1.9))))
     found = align(first, second)
     assert found.method == "words"
     assert found.to_second(0.65) == pytest.approx(1.45)
@@ -188,7 +188,7 @@ def tone(hertz: float, level: float, seconds: float = 1.0) -> Clip:
     sound = level * np.sin(2 * np.pi * hertz * time)
     quiet = np.zeros(round(seconds / 4 * TONE_RATE))
     samples = np.concatenate([quiet, sound, quiet]).astype(np.float32)
-    return Clip(samples, TONE_RATE, words=(WordTime("tone", seconds / 4, seconds * 1.25),))
+    return Clip(samples, TONE_RATE, words=Words((WordTime("tone", seconds / 4, seconds * 1.25),)))
 
 
 def test_an_octave_and_six_decibels_at_the_same_word() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from ipywidgets.widgets import widget as registry
@@ -14,15 +15,9 @@ from voicelab.backend import SpeechStream
 from voicelab.call import Call
 from voicelab.errors import ServiceUnavailable
 from voicelab.lab import Lab
-from voicelab.schema import ProsodyControl
-from voicelab.views.explore_panel import (
-    MORE,
-    SLIDERS,
-    ExplorePanel,
-    field_help,
-    field_label,
-    voice_choices,
-)
+from voicelab.schema import ProsodyControl, TTSRequest
+from voicelab.views.controls import FIELDS, MAIN, field_help, field_label, voice_choices
+from voicelab.views.explore_panel import ExplorePanel
 from voicelab.views.takes import TakesView
 
 TEXT = "Twelve notes"
@@ -49,7 +44,15 @@ def takes_of(panel: ExplorePanel) -> TakesView:
 
 
 def turn(panel: ExplorePanel, name: str, value: object) -> None:
-    panel.knobs.controls[name].value = value
+    panel.controls.set(**{name: value})
+
+
+def fields_of(panel: ExplorePanel) -> dict[str, Any]:
+    return {field["name"]: field for field in panel.controls.fields}
+
+
+def press(panel: ExplorePanel, name: str) -> None:
+    panel.controls._on_message(None, {"kind": name}, [])
 
 
 def until(holds: Callable[[], object]) -> None:
@@ -59,27 +62,52 @@ def until(holds: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_every_field_of_the_schema_has_a_knob_with_its_bounds(explore: Callable[..., ExplorePanel]) -> None:
-    panel = explore(temperature=0.3, voice="ben", prosody={"speed": 1.5})
-    controls = panel.knobs.controls
-    assert set(controls) == {"voice", "model", "latency", "seed", *SLIDERS, *MORE}
-    assert (controls["temperature"].value, controls["voice"].value, controls["prosody.speed"].value) == (
-        0.3,
-        "ben",
-        1.5,
-    )
-    assert (controls["prosody.volume"].min, controls["prosody.volume"].max) == (-100.0, 100.0)
-    assert controls["latency"].options == ("low", "normal", "balanced")
-    assert (controls["chunk_length"].min, controls["chunk_length"].max) == (100, 300)
-    assert "Nucleus" in controls["top_p"].tooltip
-    assert not any(control.continuous_update for control in controls.values() if hasattr(control, "continuous_update"))
+def test_every_field_of_the_schema_has_a_control_with_its_bounds(explore: Callable[..., ExplorePanel]) -> None:
+    panel = explore(temperature=0.3, voice="ben", prosody={"speed": 1.5}, latency="normal")
+    fields, values = fields_of(panel), panel.controls.values
+    assert list(fields) == ["reference_id", *FIELDS]
+    assert set(TTSRequest.model_fields) - set(fields) == {
+        *("text", "references", "prosody", "format", "sample_rate", "mp3_bitrate", "opus_bitrate")
+    }
+    assert (values["temperature"], values["reference_id"], values["prosody.speed"]) == (0.3, "ben", 1.5)
+    assert (fields["prosody.volume"]["min"], fields["prosody.volume"]["max"]) == (-100.0, 100.0)
+    assert fields["latency"]["options"] == ["low", "normal", "balanced"]
+    assert (fields["chunk_length"]["min"], fields["chunk_length"]["max"]) == (100, 300)
+    assert "Nucleus" in fields["top_p"]["help"]
     assert panel.code == f"lab.speak({TEXT!r})"
 
 
-def test_no_seed_is_the_labs_own(explore: Callable[..., ExplorePanel]) -> None:
-    panel = explore()
-    assert panel.knobs.controls["seed"].placeholder == "1, the lab's own"
-    assert explore(seed=None).knobs.controls["seed"].placeholder == "new every time"
+def test_a_panel_asks_with_latency_low_unless_the_lab_says_otherwise(explore: Callable[..., ExplorePanel]) -> None:
+    assert explore().code == f"lab.speak({TEXT!r}, latency='low')"
+    assert explore(latency="balanced").code == f"lab.speak({TEXT!r})"
+
+
+def test_the_seed_is_held_until_the_dice_are_thrown(explore: Callable[..., ExplorePanel]) -> None:
+    backend = ToneBackend()
+    panel = explore(backend, seed=None)
+    first = panel.controls.values["seed"]
+    assert panel.code.endswith(f"seed={first})")
+    turn(panel, "temperature", 0.9)
+    assert panel.wait()
+    press(panel, "speak")
+    assert panel.wait()
+    assert [str(seed) for _, _, seed in backend.asked] == [first, first]
+    press(panel, "draw")
+    assert panel.wait()
+    panel.controls.held = False
+    press(panel, "speak")
+    assert panel.wait()
+    seeds = [seed for _, _, seed in backend.asked[1:]]
+    assert len(set(seeds)) == 3
+    assert panel.controls.values["seed"] == str(seeds[-1])
+    assert takes_of(panel).grid.work.settled(60)
+    assert [row.labels["seed"] for row in takes_of(panel).grid.work.rows[1:]] == [str(seed) for seed in seeds]
+    for row in takes_of(panel).grid.work.rows:
+        assert row.clip() == eval(row.code, {"lab": Lab(ToneBackend())})  # noqa: S307 (the code is what is tested)
+
+
+def test_an_empty_seed_is_the_labs_own(explore: Callable[..., ExplorePanel]) -> None:
+    panel = explore(latency="low")
     turn(panel, "seed", "")
     assert panel.code == f"lab.speak({TEXT!r})"
     turn(panel, "seed", "3")
@@ -90,25 +118,31 @@ def test_letting_go_speaks_what_the_code_says(explore: Callable[..., ExplorePane
     panel = explore()
     turn(panel, "temperature", 0.9)
     assert panel.wait()
-    assert panel.code == f"lab.speak({TEXT!r}, temperature=0.9)"
+    assert panel.code == f"lab.speak({TEXT!r}, temperature=0.9, latency='low')"
     lab = Lab(ToneBackend(), seed=1)
-    assert panel.clip == lab.speak(TEXT, temperature=0.9)
-    for name, value in (("voice", "ada"), ("latency", "low"), ("prosody.speed", 1.2), ("model", "s1"), ("seed", "7")):
+    assert panel.clip == lab.speak(TEXT, temperature=0.9, latency="low")
+    for name, value in (
+        ("voice", "ada"),
+        ("latency", "balanced"),
+        ("prosody.speed", 1.2),
+        ("model", "s1"),
+        ("seed", "7"),
+    ):
         turn(panel, name, value)
     assert panel.wait()
     assert panel.code == (
-        f"lab.speak({TEXT!r}, voice='ada', model='s1', latency='low', seed=7, temperature=0.9, speed=1.2)"
+        f"lab.speak({TEXT!r}, voice='ada', model='s1', temperature=0.9, latency='balanced', speed=1.2, seed=7)"
     )
     assert panel.clip == eval(panel.code, {"lab": lab})  # noqa: S307 (the code is what is tested)
-    assert panel.code.replace("'", "&#x27;") in panel.code_view.value
-    panel.text.value = 'She said "don\'t".'
+    assert panel.foot.code == panel.code
+    turn(panel, "text", 'She said "don\'t".')
     assert panel.wait()
     assert panel.clip == eval(panel.code, {"lab": lab})  # noqa: S307
 
 
 def test_a_labs_own_prosody_can_be_taken_back(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend()
-    panel = explore(backend, prosody={"speed": 1.5})
+    panel = explore(backend, prosody={"speed": 1.5}, latency="low")
     turn(panel, "prosody.speed", 1.0)
     assert panel.wait()
     assert panel.code == f"lab.speak({TEXT!r}, speed=1.0)"
@@ -128,7 +162,7 @@ def test_the_newest_release_breaks_off_the_take_before(explore: Callable[..., Ex
     until(lambda: backend.open == 0)
     assert [request.temperature for request, _, _ in backend.asked] == [0.1, 0.9]
     assert takes_of(panel).grid.work.settled(60)
-    assert [row.labels for row in takes_of(panel).grid.work.rows] == [{"take": "2", "temperature": "0.9"}]
+    assert [row.labels for row in takes_of(panel).grid.work.rows] == [{"take": "2", "temperature": "0.9", "seed": "1"}]
     assert panel.clip is not None
     assert len(panel.player) == len(panel.clip)
 
@@ -147,41 +181,42 @@ def test_takes_stay_are_compared_and_called_back(explore: Callable[..., ExploreP
     for value in (0.1, 0.5, 0.9):
         turn(panel, "temperature", value)
         assert panel.wait()
-    panel.text.value = "Other words."
+    turn(panel, "text", "Other words.")
     assert panel.wait()
     rows = takes_of(panel).grid.work.rows
     assert [row.name for row in rows] == [
-        "take=1, temperature=0.1",
-        "take=2, temperature=0.5",
-        "take=3, temperature=0.9",
-        "take=4, text=Other words., temperature=0.9",
+        "take=1, temperature=0.1, seed=1",
+        "take=2, temperature=0.5, seed=1",
+        "take=3, temperature=0.9, seed=1",
+        "take=4, text=Other words., temperature=0.9, seed=1",
     ]
     takes_of(panel).grid.selected = [1, 2]
     takes_of(panel).compare()
-    assert takes_of(panel).stage.children[0].comparison.names == ("take=1, temperature=0.1", "take=2, temperature=0.5")
+    assert takes_of(panel).content("Compare")[0].comparison.names == (
+        "take=1, temperature=0.1",
+        "take=2, temperature=0.5",
+    )
     panel.recall()
-    assert (panel.text.value, panel.knobs.controls["temperature"].value) == (TEXT, 0.1)
-    assert panel.code == f"lab.speak({TEXT!r}, temperature=0.1)"
+    assert (panel.controls.text, panel.controls.values["temperature"]) == (TEXT, 0.1)
+    assert panel.code == f"lab.speak({TEXT!r}, temperature=0.1, latency='low')"
     assert panel.wait()
     assert len(takes_of(panel).grid.work.rows) == 4, "calling back does not speak"
 
 
 @pytest.mark.parametrize("value", ["seven", "1.5", "-1", str(2**63)])
 def test_a_wrong_seed_is_named_and_nothing_is_spoken(explore: Callable[..., ExplorePanel], value: str) -> None:
-    name = field = "seed"
+    name = "seed"
     backend = ToneBackend()
     panel = explore(backend)
     turn(panel, name, value)
-    assert f"<b>{field}</b>" in panel.message.value
-    assert panel.speak_button.disabled
-    assert "error-color" in panel.knobs.controls[name].layout.border_top
+    assert list(panel.controls.problems) == [name]
+    assert not panel.controls.ready
     panel.speak()
     assert panel.wait()
     assert backend.asked == []
     turn(panel, name, "3")
     assert panel.wait()
-    assert (panel.message.value, len(backend.asked)) == ("", 1)
-    assert panel.knobs.controls[name].layout.border_top is None
+    assert (panel.controls.problems, panel.controls.ready, len(backend.asked)) == ({}, True, 1)
 
 
 def test_an_empty_text_and_a_failing_backend_are_said(explore: Callable[..., ExplorePanel]) -> None:
@@ -189,11 +224,11 @@ def test_an_empty_text_and_a_failing_backend_are_said(explore: Callable[..., Exp
         raise ServiceUnavailable("the service is away")
 
     panel = explore(ToneBackend(fail))
-    panel.text.value = " "
-    assert "<b>text</b>" in panel.message.value
-    panel.text.value = TEXT + "!"
+    turn(panel, "text", " ")
+    assert "text" in panel.controls.problems
+    turn(panel, "text", TEXT + "!")
     assert panel.wait()
-    until(lambda: "the service is away" in panel.message.value)
+    until(lambda: "the service is away" in panel.controls.problems.get("", ""))
     assert "failed" in panel.status
 
 
@@ -238,7 +273,7 @@ def test_closing_leaves_nothing_running(explore: Callable[..., ExplorePanel]) ->
 def test_without_speaking_at_once_only_the_button_speaks(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend()
     panel = explore(backend)
-    panel.speak_on_change.value = False
+    panel.controls.speak_on_change = False
     turn(panel, "top_p", 0.2)
     assert panel.wait()
     assert backend.asked == []
@@ -249,17 +284,17 @@ def test_without_speaking_at_once_only_the_button_speaks(explore: Callable[..., 
 
 def test_the_default_speaker_can_be_chosen_over_the_labs_own_voice(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend()
-    panel = explore(backend, voice="ben")
+    panel = explore(backend, voice="ben", latency="low")
     turn(panel, "voice", "")
     assert panel.wait()
     assert backend.asked[0][0].reference_id is None
     assert panel.code == f"lab.speak({TEXT!r}, reference_id=None)"
-    assert panel.clip == eval(panel.code, {"lab": Lab(ToneBackend(), seed=1, voice="ben")})  # noqa: S307
+    assert panel.clip == eval(panel.code, {"lab": Lab(ToneBackend(), seed=1, voice="ben", latency="low")})  # noqa: S307
 
 
 def test_the_compact_form_speaks_when_it_is_told_to_and_keeps_one_take(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend()
-    panel = explore(backend, compact=True, seed=None)
+    panel = explore(backend, compact=True, seed=None, latency="normal")
     assert panel.takes is None
     turn(panel, "temperature", 0.55)
     turn(panel, "voice", "ada")
@@ -268,15 +303,13 @@ def test_the_compact_form_speaks_when_it_is_told_to_and_keeps_one_take(explore: 
     assert backend.asked == []
     panel.speak()
     assert panel.wait()
-    assert panel.code == f"lab.speak({TEXT!r}, voice='ada', seed=7, temperature=0.55)"
+    assert panel.code == f"lab.speak({TEXT!r}, voice='ada', temperature=0.55, seed=7)"
     assert panel.clip == Lab(ToneBackend()).speak(TEXT, voice="ada", seed=7, temperature=0.55)
     assert len(panel.player) == len(panel.clip or ())
-    assert (panel.progress.bar.value, panel.progress.bar.bar_style) == (1.0, "success")
+    assert (panel.controls.share, panel.controls.tone) == (1.0, "success")
     assert "RTF" in panel.status
-    assert (panel.speak_button.disabled, panel.cancel_button.disabled) == (False, True)
-    main, more = panel.children[1], panel.children[2]
-    assert [control.description for control in main.children] == ["Voice", "Latency", "Seed", "Temperature", "Top-p"]
-    assert len(main.children) + len(more.children[0].children) == len(panel.knobs.controls), "every field has its knob"
+    assert (panel.controls.ready, panel.controls.busy) == (True, False)
+    assert {name for name, field in fields_of(panel).items() if field.get("front")} == set(MAIN)
 
 
 def test_what_was_cancelled_before_it_was_accepted_has_said_nothing(explore: Callable[..., ExplorePanel]) -> None:
@@ -310,12 +343,14 @@ def test_a_form_that_went_wrong_meanwhile_stays_off(explore: Callable[..., Explo
     gate.set()
     assert panel.wait()
     assert panel.clip is not None
-    assert panel.speak_button.disabled
-    assert "<b>seed</b>" in panel.message.value
+    assert not panel.controls.ready
+    assert "seed" in panel.controls.problems
 
 
 def test_without_seeds_the_field_is_off(explore: Callable[..., ExplorePanel]) -> None:
-    assert explore(ToneBackend(seed="none"), seed=None).knobs.controls["seed"].disabled
+    panel = explore(ToneBackend(seed="none"), seed=None)
+    assert fields_of(panel)["seed"]["disabled"]
+    assert "seed" not in panel.code
 
 
 def test_the_texts_of_the_output_are_stable_and_hold_no_ids(explore: Callable[..., ExplorePanel]) -> None:
@@ -334,6 +369,6 @@ def test_labels_are_words_and_tooltips_name_the_field() -> None:
 
 def test_the_voices_begin_with_the_default_speaker_and_a_stored_one_stays_selectable() -> None:
     tones = ToneBackend().capabilities
-    presets = (("Default speaker", None), ("Ada (low and calm)", "ada"), ("Ben", "ben"))
+    presets = [("Default speaker", ""), ("Ada (low and calm)", "ada"), ("Ben", "ben")]
     assert voice_choices(tones) == voice_choices(tones, "ada") == presets
-    assert voice_choices(tones, "0123abcd") == (*presets, ("0123abcd", "0123abcd"))
+    assert voice_choices(tones, "0123abcd") == [*presets, ("0123abcd", "0123abcd")]

@@ -68,7 +68,7 @@ def test_the_notebook_gets_what_was_said_last(published: Publisher) -> None:
     assert "<audio" not in held["data"]["text/html"]
     assert not held["update"]
     say(panel)
-    panel.text.value = "Other words."
+    panel.controls.set(text="Other words.")
     say(panel)
     after = published.wait(3)[-1]
     assert after["update"]
@@ -147,7 +147,7 @@ def test_a_panel_that_is_closed_in_mid_speech_leaves_nothing(kind: str, monkeypa
     speaking = panel if kind == "panel" else panel.trial
     speaking.speak()
     assert entered.wait(20)
-    assert len(set(registry._instances) - before) > 20
+    assert len(set(registry._instances) - before) > 5
     panel.close()
     gate.set()
     assert speaking.wait(20)
@@ -175,7 +175,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_a_panel_that_speaks_tells_its_page_at_most_20_things_a_second(sent: list[float]) -> None:
     # A note of 50 ms every 5 ms: 200 chunks a second, were each sent.
     panel = Lab(ToneBackend(lambda _: time.sleep(0.005))).panel()
-    panel.text.value = TEXT * 3
+    panel.controls.set(text=TEXT * 3)
     sent.clear()
     panel.speak()
     assert panel.wait(60)

@@ -9,7 +9,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from voicelab.audio.clip import Clip, WordTime
+from voicelab.audio.clip import Clip, Words, WordTime
 from voicelab.errors import RequestInvalid
 from voicelab.views import plots
 from voicelab.views.plots import plot_clips
@@ -31,7 +31,7 @@ def _headless() -> Iterator[None]:
 
 def tone(hertz: float = 200.0, seconds: float = 0.5, level: float = 0.5) -> Clip:
     time = np.arange(int(seconds * RATE)) / RATE
-    words = (WordTime("one", 0.0, seconds / 2), WordTime("two", seconds / 2, seconds))
+    words = Words((WordTime("one", 0.0, seconds / 2), WordTime("two", seconds / 2, seconds)))
     return Clip((level * np.sin(2 * np.pi * hertz * time)).astype(np.float32), RATE, words=words)
 
 
@@ -186,7 +186,7 @@ def test_a_plot_is_written_as_vectors(tmp_path: Path, suffix: str) -> None:
 
 def test_words_that_no_font_can_write_are_left_out_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     # This sign is in STIX and not in matplotlib's own font, as Chinese is in fonts that systems bring.
-    clip = Clip(tone(seconds=1.0).samples, RATE, words=(WordTime("one", 0.0, 0.5), WordTime("\u2316", 0.5, 1.0)))
+    clip = Clip(tone(seconds=1.0).samples, RATE, words=Words((WordTime("one", 0.0, 0.5), WordTime("\u2316", 0.5, 1.0))))
     for fonts, written in (((), ["one"]), (("Nowhere", "STIXGeneral"), ["one", "\u2316"])):
         monkeypatch.setattr(plots, "_CHINESE", fonts)
         axes = plot_clips(clip, kind="waveform")

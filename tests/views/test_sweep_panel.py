@@ -249,13 +249,13 @@ def test_a_selection_goes_into_a_comparison_and_a_blind_test(result: ResultPanel
     result.grid.selected = [0, 2]
     assert not result.compare_button.disabled
     result.compare()
-    (compared,) = result.stage.children
+    (compared,) = result.content("Compare")
     assert compared.comparison.names == ("voice=ada", "voice=ben")
     result.grid.selected = [0, 1, 2, 3]
     assert (result.over.label, result.sort.options[2][0]) == ("Voice", "voice")
     result.over.value = "reference_id"
     result.listening_test()
-    (asking,) = result.stage.children
+    (asking,) = result.content("Blind test")
     assert asking.ballot.test.systems == ("ada", "ben")
     assert len(asking.ballot.test.items) == 2
     assert list(tmp_path.glob("votes-*.sqlite3"))
@@ -317,11 +317,29 @@ def test_it_is_exported_as_files_a_table_and_a_page(result: ResultPanel, tmp_pat
     assert len(frame) == 12
     assert frame["duration"].tolist() == pytest.approx(frame["duration_s"].tolist())
     result.show_table()
-    assert "12 rows" in result.stage.children[0].value
+    assert "12 rows" in result.content("Table")[0].value
     (tmp_path / "file").write_text("")
     result.folder.value = "file"
     result.export().wait(30)
     assert "alert" in result.message.value
+
+
+def test_each_tab_makes_what_it_shows_when_it_is_opened(result: ResultPanel) -> None:
+    assert result.tabs.titles == ("Listen", "Compare", "Effects", "Blind test", "Table", "Export")
+    for tab in result.tabs.titles[1:]:
+        assert result.content(tab) == ()
+    result.tabs.selected_index = 1
+    assert "Select 2 to 8 takes" in result.content("Compare")[0].value
+    result.tabs.selected_index = 2
+    until(lambda: result.content("Effects"))
+    html = result.content("Effects")[0].value
+    assert "<img" in html
+    assert "duration by temperature" in html
+    result.grid.selected = [0, 1]
+    result.tabs.selected_index = 1
+    assert result.content("Compare")[0].comparison.names == ("take=1", "take=2")
+    result.tabs.selected_index = 4
+    assert "12 rows" in result.content("Table")[0].value
 
 
 def test_the_odd_one_out_is_found_and_bad_words_are_said(result: ResultPanel) -> None:

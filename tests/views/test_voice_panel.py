@@ -291,14 +291,14 @@ def test_the_voices_of_the_lab_are_listed_also_without_a_kernel() -> None:
     lab = Lab(backend)
     made = lab.create_voice("<Ada>", SPEECH)
     panel = lab.voice_panel()
-    labels: list[Any] = [label for label, _ in panel.choice.options]
+    labels: list[Any] = [label for label, _ in panel.trial.controls.fields[0]["options"]]
     assert labels[0].startswith("<Ada> (trained")
     assert {"Ada (low and calm)", "Ben", "Default speaker"} <= set(labels)
     html = panel.saved_output()["text/html"]
     assert "&lt;Ada&gt;" in html
     assert made.id in html
     # One that the backend brings with it is tried too.
-    panel.choice.value = "ben"
+    panel.choose("ben")
     assert panel.voice is None
     panel.trial.speak()
     assert panel.trial.wait(20)

@@ -4,6 +4,7 @@ import logging
 import sys
 import time
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,12 +12,15 @@ import pytest
 from tests.noises import noisy
 from tests.speechlike import RATE, speechlike
 from tests.voices.conftest import SENTENCES, Spoken
+from voicelab.audio.clip import Words
 from voicelab.errors import ArgumentError
+from voicelab.lab import connect
 from voicelab.voices.transcripts import (
     Aligner,
     PocketRecognizer,
     Recognizer,
     WhisperRecognizer,
+    align_words,
     default_aligner,
     default_recognizer,
 )
@@ -43,6 +47,20 @@ def test_it_matches_in_noise(aligner: Aligner, spoken: tuple[Spoken, ...]) -> No
     for one in spoken:
         sound = noisy(one.samples, one.rate, "pink", 15)
         assert (aligner.match(sound, one.rate, one.text) or 0) > LIMIT, one
+
+
+def test_words_are_timed_as_the_voice_itself_says(spoken: tuple[Spoken, ...]) -> None:
+    lab = connect(seed=1)
+    clip = lab.speak("Glue the sheet to the dark blue background, please.")
+    timed = align_words(replace(clip, words=Words()))
+    assert [word.text for word in timed.words] == [word.text for word in clip.words]
+    for ours, theirs in zip(timed.words, clip.words, strict=True):
+        assert abs(ours.end - theirs.end) < 0.12, (ours, theirs)
+    unlisted = align_words(clip, "Glue the Xylqzt sheet to the dark blue background, please.")
+    assert [word.text for word in unlisted.words][:4] == ["Glue", "the", "Xylqzt", "sheet"]
+    for text in ("", *OTHER):
+        with pytest.raises(ArgumentError, match="text"):
+            align_words(replace(clip, take=None), text)
 
 
 def test_how_it_is_written_does_not_matter(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 
 from voicelab.audio.formats import encode, read
 from voicelab.audio.samples import SILENT, Samples, as_samples, check_rate, dbfs, resample
+from voicelab.audio.words import Words, WordTime
 from voicelab.display import bundle, clip_audio_view, clip_plot_view, clip_view, open_view
 from voicelab.errors import AudioError
 from voicelab.schema import RATES, AudioFormat
@@ -22,7 +23,7 @@ from voicelab.storage import open_atomic
 if TYPE_CHECKING:
     from voicelab.take import Take
 
-__all__ = ["Clip", "Samples", "WordTime"]
+__all__ = ["Clip", "Samples", "WordTime", "Words"]
 
 _FORMAT_OF_SUFFIX: dict[str, AudioFormat] = {
     ".wav": "wav",
@@ -35,19 +36,6 @@ _FORMAT_OF_SUFFIX: dict[str, AudioFormat] = {
 _LOAD_SECONDS = 4 * 3600.0
 # Of what is clipped: less is rounding.
 _AUDIBLE_DB = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class WordTime:
-    """A word of the text and when it is said, in seconds from the beginning of the clip."""
-
-    text: str
-    start: float
-    end: float
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.start) and math.isfinite(self.end) and 0.0 <= self.start <= self.end):
-            raise AudioError(f"words: {self.text!r} lasts from {self.start} to {self.end} s, which is no time span")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,7 +56,7 @@ class Clip:
 
     samples: Samples
     rate: int
-    words: tuple[WordTime, ...] = ()
+    words: Words = Words()  # noqa: RUF009 (it is immutable)
     take: Take | None = None
     loading_notes: tuple[str, ...] = ()
 
@@ -82,7 +70,7 @@ class Clip:
         held = np.frombuffer((samples + np.float32(0.0)).tobytes(), np.float32) if samples.size else SILENT
         object.__setattr__(self, "samples", held)
         object.__setattr__(self, "rate", check_rate(self.rate))
-        object.__setattr__(self, "words", tuple(self.words))
+        object.__setattr__(self, "words", Words(self.words, self.duration))
         object.__setattr__(self, "loading_notes", tuple(self.loading_notes))
 
     def __eq__(self, other: object) -> bool:
@@ -160,7 +148,7 @@ class Clip:
             raise AudioError(f"slice: {start} to {stop} s is no part of a clip; 0 <= start <= end is needed")
         first, last = (min(round(seconds * self.rate), len(self)) for seconds in (start, min(stop, self.duration)))
         begin, length = first / self.rate, (last - first) / self.rate
-        words = tuple(
+        words = Words(
             WordTime(word.text, max(0.0, word.start - begin), min(length, word.end - begin))
             for word in self.words
             if word.start < begin + length and word.end > begin
@@ -200,8 +188,16 @@ class Clip:
         return target
 
     @classmethod
-    def load(cls, source: str | Path | bytes, *, max_seconds: float | None = _LOAD_SECONDS) -> Self:
+    def load(
+        cls,
+        source: str | Path | bytes,
+        *,
+        words: str | Path | Iterable[WordTime] = (),
+        max_seconds: float | None = _LOAD_SECONDS,
+    ) -> Self:
         """Read a WAV, MP3, FLAC or Ogg file, given by path or as bytes; several channels are averaged.
+
+        ``words`` are the times of its words, or the path of the .TextGrid, .srt or .vtt file that has them.
 
         Samples beyond full scale, as a WAV in floats can have, are clipped, and ``notes`` say so. Raises AudioError when
         it is none of these, damaged, cut off or longer than ``max_seconds``, and OSError when it cannot be read.
@@ -209,14 +205,15 @@ class Clip:
         data = source if isinstance(source, bytes) else Path(source).read_bytes()
         samples, rate = read(data, max_seconds=max_seconds, max_bytes=None)
         peak = float(np.abs(samples).max(initial=0.0))
+        said = Words.load(words) if isinstance(words, str | Path) else Words(words)
         if peak <= 1.0:
-            return cls(samples, rate)
+            return cls(samples, rate, said)
         loud = int((np.abs(samples) > 1.0).sum())
         over = f"{20 * math.log10(peak):.1f} dB"
         note = (
             f"The file is louder than full scale, by {over} at its peak: {loud} of {samples.size} samples were clipped."
         )
-        return cls(np.clip(samples, np.float32(-1.0), np.float32(1.0)), rate, loading_notes=(note,))
+        return cls(np.clip(samples, np.float32(-1.0), np.float32(1.0)), rate, said, loading_notes=(note,))
 
     def plot(self, **options: Any) -> Any:
         """Plot waveform, spectrogram and pitch; the options are those of voicelab.views.

@@ -15,12 +15,13 @@ import numpy.typing as npt
 from voicelab.audio.analysis import Contour, energy, f0
 from voicelab.audio.clip import Clip
 from voicelab.display import bundle, comparison_panel_view, comparison_view, open_view
-from voicelab.errors import ArgumentError
+from voicelab.errors import ArgumentError, MissingExtra
 from voicelab.experiments.listening.design import MatchedClips, match_loudness
 from voicelab.experiments.metrics.distances import warped_frames
 from voicelab.experiments.metrics.level import HOP_S
 from voicelab.experiments.metrics.metric import Subject, Undefined
 from voicelab.experiments.metrics.words import other_words
+from voicelab.voices.transcripts import align_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,9 +79,30 @@ class Comparison:
         return match_loudness(self.clips)
 
     @cached_property
+    def worded(self) -> Mapping[str, Clip]:
+        """The clips with word times: where a backend gave none, by forced alignment with the words of the others.
+
+        One that cannot be aligned (another language, other words, no aligner installed) stays as it is.
+        """
+        texts = {name: clip.take.request.text for name, clip in self.clips.items() if clip.take is not None}
+        spoken = [" ".join(word.text for word in clip.words) for clip in self.clips.values() if clip.words]
+        text = next(iter(spoken), "") if self.same_text else ""
+
+        def with_words(name: str, clip: Clip) -> Clip:
+            said = text or texts.get(name, "")
+            if clip.words or not said:
+                return clip
+            try:
+                return align_words(clip, said)
+            except (ArgumentError, MissingExtra):
+                return clip
+
+        return MappingProxyType({name: with_words(name, clip) for name, clip in self.clips.items()})
+
+    @cached_property
     def alignments(self) -> Mapping[str, Alignment]:
         """Where the moments of the first clip are in each other one, by its name; of another text, in step with it."""
-        (_, first), *others = self.clips.items()
+        (_, first), *others = self.worded.items()
         reasons = {name: other_words(first, clip) for name, clip in others}
         return MappingProxyType(
             {

@@ -15,6 +15,7 @@ import numpy as np
 from voicelab.audio.clip import Clip
 from voicelab.audio.formats import StreamDecoder
 from voicelab.audio.samples import SILENT, Samples
+from voicelab.audio.words import Words
 from voicelab.backend import SpeechStream
 from voicelab.errors import Cancelled
 
@@ -193,7 +194,7 @@ class SpeechTask(Task):
             self.began(stream.rate)
             samples, audio = self._drain(stream)
         take = stream.take_of(audio)
-        self.finished(Clip(samples, stream.rate, take.words, take))
+        self.finished(Clip(samples, stream.rate, Words(take.words), take))
 
     def _drain(self, stream: SpeechStream) -> tuple[Samples, bytes]:
         chunks: list[bytes] = []

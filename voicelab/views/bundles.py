@@ -18,9 +18,11 @@ from typing import Any, Final
 
 from voicelab.audio.analysis import digest
 from voicelab.audio.clip import Clip
+from voicelab.audio.words import Words
 from voicelab.backend import Capabilities
 from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError, install_command
 from voicelab.experiments.records import error_message
+from voicelab.experiments.statistics.effects import Effects
 from voicelab.schema import VoiceModel
 from voicelab.views.plots import plot_clips
 
@@ -34,6 +36,7 @@ __all__ = [
     "clip_bundle",
     "clip_picture",
     "clip_text",
+    "effects_bundle",
     "embedded_audio",
     "embedded_audios",
     "error_bundle",
@@ -44,6 +47,7 @@ __all__ = [
     "table_row",
     "voice_bundle",
     "voices_table",
+    "words_bundle",
 ]
 
 BUDGET: Final = 1024 * 1024
@@ -309,6 +313,15 @@ def voices_table(voices: Sequence[VoiceModel]) -> str:
     return small_print(table(("title", "voice", "state", "visibility", "created", "recordings"), rows)) if rows else ""
 
 
+def words_bundle(words: Words) -> dict[str, str]:
+    """Return words with their times as a table."""
+    rows = [
+        (word.text, f"{word.start:.3f}", f"{word.end:.3f}", f"{1000 * (word.end - word.start):.0f}") for word in words
+    ]
+    html = table(("word", "start, s", "end, s", "lasts, ms"), rows) or "<p>No word times are known.</p>"
+    return {"text/html": small_print(html), "text/plain": repr(tuple(words))}
+
+
 def error_bundle(error: VoicelabError) -> dict[str, str]:
     """Return an error for people: a table of the fields of a RequestInvalid, otherwise its sentence."""
     name = f'<b style="{_ERROR}">{escape(type(error).__name__)}</b>'
@@ -322,6 +335,24 @@ def error_bundle(error: VoicelabError) -> dict[str, str]:
     if isinstance(error, MissingExtra):
         html += f"<pre>{escape(install_command(error.extra), quote=False)}</pre>"
     return {"text/html": small_print(f'<div role="alert">{html}</div>'), "text/plain": repr(error)}
+
+
+def effects_bundle(effects: Effects) -> dict[str, str]:
+    """Return the effects of axes: the forest plot above its sentences."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 1.2 + 0.35 * len(effects.contrasts)), dpi=_DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    effects.plot(figure.subplots())
+    data = io.BytesIO()
+    figure.savefig(data, format="png", metadata={"Software": None})
+    picture, text = base64.b64encode(data.getvalue()).decode("ascii"), str(effects)
+    html = (
+        f'<img alt="Each difference with its interval; the sentences below say the same" style="max-width:100%" '
+        f'src="data:image/png;base64,{picture}"><pre style="white-space:pre-wrap">{escape(text)}</pre>'
+    )
+    return {"text/html": small_print(html), "image/png": picture, "text/plain": text}
 
 
 def error_html(error: Exception) -> str:

@@ -32,7 +32,7 @@ from voicelab.views.bundles import (
     table,
 )
 from voicelab.views.panel import SavedOutput
-from voicelab.views.player import STATIC, inlined
+from voicelab.views.player import inlined, styled
 from voicelab.views.plots import COLOURS, plot_clips
 
 __all__ = ["ComparePanel", "comparison_bundle"]
@@ -55,7 +55,7 @@ class ComparePanel(SavedOutput, anywidget.AnyWidget):
 
     about = "a panel to hear clips side by side and switch between them without a gap"
     _esm = inlined("compare.js")
-    _css = STATIC / "compare.css"
+    _css = styled("compare.css", "words.css")
 
     def __init__(self, comparison: Comparison) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class ComparePanel(SavedOutput, anywidget.AnyWidget):
 def _sounds(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
     gains, lufs = _gains(comparison) or (dict.fromkeys(comparison.names, 0.0), None)
     clips, buffers = [], []
-    for name, clip in comparison.clips.items():
+    for name, clip in comparison.worded.items():
         playable = clip if clip.rate == _RATE else clip.resample(_RATE)
         picture = _spectrogram(clip)
         alignment = comparison.alignments.get(name)
@@ -102,6 +102,7 @@ def _sounds(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
                 "gain": gains[name],
                 "bands": picture.shape[0],
                 "columns": picture.shape[1],
+                "words": [[word.text, word.start, word.end] for word in clip.words],
                 "knots": alignment.knots if alignment is not None else [(0.0, 0.0), (clip.duration, clip.duration)],
             }
         )

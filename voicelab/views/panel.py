@@ -131,7 +131,7 @@ class Panel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
 
     def __init__(self, name: str, children: list[w.Widget]) -> None:
         super().__init__(children)
-        self.add_class(f"voicelab-{name}")
+        self.add_class(f"voicelab-{name}").add_class("voicelab-shell")
 
     @property
     def message(self) -> w.HTML:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -17,7 +17,7 @@ import numpy as np
 import traitlets
 
 from voicelab.audio.analysis import Spectrum, mel, spectrogram
-from voicelab.audio.clip import Clip
+from voicelab.audio.clip import Clip, Words, WordTime
 from voicelab.audio.formats import header_bytes
 from voicelab.audio.samples import Samples, as_samples, check_rate, to_int16
 from voicelab.errors import VoicelabError
@@ -26,7 +26,7 @@ from voicelab.views.background import Arrival, Task
 from voicelab.views.bundles import clip_bundle
 from voicelab.views.panel import SavedOutput
 
-__all__ = ["STATIC", "Player", "Scale", "clip_arrivals", "inlined", "pcm_bytes", "playable", "spectrum_bytes"]
+__all__ = ["STATIC", "Player", "Scale", "clip_arrivals", "inlined", "pcm_bytes", "playable", "spectrum_bytes", "styled"]
 
 STATIC: Final = Path(__file__).parent / "static"
 
@@ -45,6 +45,11 @@ _MEL_BANDS: Final = 96
 _MOST_LINES: Final = 256
 _FLOOR_DB: Final = -120.0
 _MEL_TICKS: Final = (200, 500, 1000, 2000, 5000, 10_000)
+
+
+def styled(*names: str) -> str:
+    """Return style sheets of static/ as one text: what a module and those that it imports look like."""
+    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in names)
 
 
 def inlined(name: str) -> str:
@@ -141,9 +146,10 @@ class Player(SavedOutput, anywidget.AnyWidget):
         compact: show only what a grid of many has room for.
 
     Below the waveform are a spectrogram (mel or linear, its range in dB to choose) and the arrival of every
-    chunk: a block where its sound is, as high as it came early. A click goes there, a drag repeats a part, the
+    chunk: a block where its sound is, as high as it came early. Words stand below the waveform where they are known: a
+    click plays from one, a double click repeats it. A click goes there, a drag repeats a part, the
     wheel with Ctrl or Alt zooms. Keys while it has the focus: space plays and pauses, the arrows go one second
-    back and forth (with shift a tenth), L repeats, Escape ends that, + and - zoom, 0 shows all.
+    back and forth (with shift a tenth), L repeats, Escape ends that, [ and ] go from word to word, + and - zoom, 0 shows all.
 
     ``begin``, ``feed`` and ``end`` may be called from any one thread; a view that opens later gets all
     that came before. Nothing is normalised: the loudness is the clip's.
@@ -151,12 +157,14 @@ class Player(SavedOutput, anywidget.AnyWidget):
 
     about = "a player of speech, with its waveform, its spectrogram and how it arrived"
     _esm = inlined("player.js")
-    _css = STATIC / "player.css"
+    _css = styled("player.css", "words.css")
 
     rate = traitlets.Int(_COMMON_RATE).tag(sync=True)
     label = traitlets.Unicode("Speech").tag(sync=True)
     name = traitlets.Unicode("speech").tag(sync=True)
     compact = traitlets.Bool(False).tag(sync=True)
+    words: traitlets.List[list[Any]] = traitlets.List().tag(sync=True)
+    """Its words: a text, and from when to when it is said, in seconds."""
 
     # Pictures and files are made one after another, so that many players do not crowd out the kernel.
     _one_at_a_time = threading.Lock()
@@ -180,7 +188,7 @@ class Player(SavedOutput, anywidget.AnyWidget):
         clip = playable(clip)
         self.begin(clip.rate, autoplay=autoplay)
         self.feed(clip.samples, clip_arrivals(clip))
-        self.end()
+        self.end(clip.words)
 
     def begin(self, rate: int, *, autoplay: bool = True) -> None:
         """Empty it for new speech at ``rate`` Hz; with ``autoplay`` it sounds as soon as samples come.
@@ -193,6 +201,7 @@ class Player(SavedOutput, anywidget.AnyWidget):
             self._arrivals = []
             self._ended = False
             self._autoplay = autoplay
+            self.words = []
             self.rate = check_rate(rate)
             self._post("begin")
 
@@ -209,10 +218,11 @@ class Player(SavedOutput, anywidget.AnyWidget):
             self._arrivals += new
             self._post("audio", data, start=start, arrivals=new)
 
-    def end(self) -> None:
-        """Say that the speech is complete, or that no more of it will come."""
+    def end(self, words: Iterable[WordTime] = ()) -> None:
+        """Say that the speech is complete, or that no more of it will come; ``words`` are shown below the waveform."""
         with self._lock:
             self._ended = True
+            self.words = [[word.text, round(word.start, 4), round(word.end, 4)] for word in words]
             self._post("end", samples=len(self))
         self.update_saved_output()
 
@@ -233,7 +243,8 @@ class Player(SavedOutput, anywidget.AnyWidget):
     def clip(self) -> Clip:
         """What it holds, in 16 bits, as a Clip."""
         with self._lock:
-            return Clip(np.frombuffer(bytes(self._pcm), "<i2").astype(np.float32) / np.float32(32768.0), self.rate)
+            samples = np.frombuffer(bytes(self._pcm), "<i2").astype(np.float32) / np.float32(32768.0)
+            return Clip(samples, self.rate, Words(WordTime(*word) for word in self.words))
 
     def __repr__(self) -> str:
         return f"Player({self.duration:.2f} s, {self.rate} Hz)"

@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Final
 
 import ipywidgets as w
 
-from voicelab.call import parse_value
+from voicelab.call import parse_value, short_name
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.experiments.listening.design import KINDS
 from voicelab.experiments.listening.votes import Ballot
 from voicelab.experiments.metrics import Metric
+from voicelab.experiments.statistics.effects import effects
 from voicelab.experiments.sweeps.axes import Grid
 from voicelab.experiments.sweeps.result import RowState, SweepResult, place, row_of, waiting_rows
 from voicelab.experiments.sweeps.run import Budget, Outcome, Run
 from voicelab.experiments.sweeps.spec import AXES, CAPS, budget_of, retyped, texts_of, typed_axes
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.views.background import Debouncer, Task
-from voicelab.views.bundles import error_html, table
-from voicelab.views.explore_panel import field_help, field_label
+from voicelab.views.bundles import effects_bundle, error_html, table
+from voicelab.views.controls import field_help, field_label
 from voicelab.views.listening import ListeningWidget
 from voicelab.views.panel import WIDE, Panel, ProgressLine, SavedOutput, button, close_children, line, mark_wrong
 from voicelab.views.sweep_tables import SHOWN, result_bundle, write_page
@@ -54,11 +55,20 @@ class _AxisRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     def __init__(self, form: _SweepForm, name: str, typed: str) -> None:
         self._voices = form.voices
         self.field = w.Dropdown(
-            options=[(field_label(axis), axis) for axis in AXES], value=name, layout=w.Layout(width="180px")
+            options=[(field_label(axis), axis) for axis in AXES],
+            value=name,
+            description="Vary",
+            layout=w.Layout(width="230px"),
+            style={"description_width": "40px"},
         )
         self.field.tooltip = "The field that is varied"
-        self.values = w.Text(value=typed, placeholder="0.2..1.0 step 0.2, or values with commas between")
-        self.values.layout.width = "420px"
+        self.values = w.Text(
+            value=typed,
+            placeholder="0.2..1.0 step 0.2, or values with commas between",
+            description="over",
+            layout=w.Layout(flex="1 1 280px", max_width="460px"),
+            style={"description_width": "35px"},
+        )
         self.values.add_class("voicelab-axis")
         self.remove = button("", lambda: form.remove(self), "remove-axis", icon="times", tooltip="Remove this axis")
         self.problem = w.HTML()
@@ -94,7 +104,13 @@ class _SweepForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         self.sweep: Sweep | None = None
         self.budget = Budget()
         self._debouncer = Debouncer(self._check)
-        self.texts = w.Textarea(value=texts_of(sweep), rows=2, layout=WIDE, placeholder="One text a line")
+        self.texts = w.Textarea(
+            value=texts_of(sweep),
+            rows=2,
+            description="Texts, one a line",
+            layout=WIDE,
+            style={"description_width": "110px"},
+        )
         self.texts.tooltip = field_help("text")
         self.texts.add_class("voicelab-sweep-texts")
         self.texts_problem = w.HTML()
@@ -123,7 +139,6 @@ class _SweepForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         )
         super().__init__(
             [
-                w.Label("Texts, one a line"),
                 self.texts,
                 self.texts_problem,
                 self.axes,
@@ -256,18 +271,25 @@ class ResultPanel(SavedOutput, TakesView):
     ) -> None:
         super().__init__(metrics=metrics, gone=gone)
         self.ballot: Ballot | None = None
-        self.kind = w.Dropdown(options=[kind for kind in KINDS if kind != "MUSHRA"], layout={"width": "110px"})
-        self.kind.tooltip = "Kind of listening test"
-        self.over = w.Dropdown(description="over", layout=w.Layout(width="200px"), style={"description_width": "40px"})
-        self.test_button = button("Blind test", self.listening_test, "blind-test", icon="eye-slash")
+        self.kind = w.Dropdown(
+            options=[kind for kind in KINDS if kind != "MUSHRA"],
+            description="Kind",
+            layout=w.Layout(width="160px"),
+            style={"description_width": "40px"},
+        )
+        self.over = w.Dropdown(
+            description="of the values of", layout=w.Layout(width="300px"), style={"description_width": "110px"}
+        )
+        self.test_button = button("Begin", self.listening_test, "blind-test", icon="eye-slash")
         self.folder = w.Text(
-            value="sweep", description="Folder", layout={"width": "240px"}, style={"description_width": "50px"}
+            value="sweep", description="Folder", layout=w.Layout(width="280px"), style={"description_width": "50px"}
         )
         self.export_button = button("Export", self.export, "export", icon="save")
         self.export_button.tooltip = "Write the takes as they came, takes.csv and takes.html"
-        self.table_button = button("Table", self.show_table, "table", icon="table")
-        test = line(self.test_button, self.kind, self.over)
-        self.tools.children = (test, line(self.folder, self.export_button, self.table_button))
+        self.add_tab("Effects")
+        self.add_tab("Blind test", line(self.kind, self.over, self.test_button))
+        self.add_tab("Table")
+        self.add_tab("Export", line(self.folder, self.export_button))
         self.fill(result)
 
     @property
@@ -300,7 +322,7 @@ class ResultPanel(SavedOutput, TakesView):
         self.test_button.disabled = not axes
 
     def listening_test(self) -> None:
-        """Ask about the selected takes blindly, below the grid; the votes go into a file beside the notebook."""
+        """Ask about the selected takes blindly; the votes go into a file beside the notebook."""
 
         def ask() -> None:
             test = self.selection.listening_test(self.kind.value, self.over.value)
@@ -309,7 +331,7 @@ class ResultPanel(SavedOutput, TakesView):
             # After the new one is there: if it cannot be made, the test on the page goes on.
             self._close_ballot()
             self.ballot = ballot
-            self.put_on_stage(ListeningWidget(self.ballot))
+            self.put("Blind test", ListeningWidget(self.ballot))
             self.say(f"The votes go into {path}; analyse(ballot.test, ballot) unblinds them, with this panel's ballot.")
 
         self.attempt(ask)
@@ -352,19 +374,35 @@ class ResultPanel(SavedOutput, TakesView):
             frame[metric.name] = [figures.get(key, {}).get(metric.name, float("nan")) for key in ids]
         return frame
 
+    def fill_tab(self, tab: str) -> None:
+        """Make the table, or the effects of the axes, when their tab is opened."""
+        if tab == "Table":
+            self.attempt(self.show_table)
+        elif tab == "Effects":
+            self.show_effects()
+
     def show_table(self) -> None:
-        """Show the table below the grid; ``frame()`` returns it."""
+        """Show the table; ``frame()`` returns it."""
+        frame = self.frame().drop(columns=["key", "digest"])
+        note = f"<p>{len(frame)} rows, the first {_ROWS} are here; <code>panel.frame()</code> is the DataFrame.</p>"
+        rows = frame.head(_ROWS).astype(object).itertuples(index=False)
+        html = table([short_name(name) for name in frame.columns], ([_plain(value) for value in row] for row in rows))
+        box = w.HTML(f'<div style="overflow:auto;max-height:420px" tabindex="0">{note}{html}</div>')
+        box.add_class("voicelab-table")
+        self.put("Table", box)
 
-        def show() -> None:
-            frame = self.frame().drop(columns=["key", "digest"])
-            note = f"<p>{len(frame)} rows, the first {_ROWS} are here; <code>panel.frame()</code> is the DataFrame.</p>"
-            rows = frame.head(_ROWS).astype(object).itertuples(index=False)
-            html = table(list(frame.columns), ([_plain(value) for value in row] for row in rows))
-            box = w.HTML(f'<div style="overflow:auto;max-height:420px">{note}{html}</div>')
-            box.add_class("voicelab-table")
-            self.put_on_stage(box)
+    def show_effects(self) -> Task:
+        """Work out what each axis does to each measurement, in a thread, and show it; ``vl.effects`` has all of it."""
+        names = [short_name(axis.name) for axis in self.result.grid.axes]
+        frame = self.frame().rename(columns=short_name)
+        metrics = [metric.name for metric in self.grid.work.metrics]
 
-        self.attempt(show)
+        def work() -> None:
+            blocks = [name for name in names if name == "text"]
+            result = effects(frame, [name for name in names if name not in blocks], metrics, blocks=blocks)
+            self.put("Effects", w.HTML(effects_bundle(result)["text/html"]))
+
+        return self.in_background(work, "effects")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.result!r})"
@@ -395,7 +433,8 @@ class SweepPanel(SavedOutput, Panel):
         self.takes.layout.display = "none"
         self.form = _SweepForm(sweep, self._form_changed)
         controls = line(self.run_button, self.pause_button, self.cancel_button, self.progress)
-        super().__init__("sweep-panel", [self.form, controls, self.message, self.takes])
+        self.design = w.Accordion([self.form], titles=("Design",), selected_index=0)
+        super().__init__("sweep-panel", [self.design, controls, self.message, self.takes])
 
     @property
     def sweep(self) -> Sweep | None:
@@ -429,6 +468,8 @@ class SweepPanel(SavedOutput, Panel):
             return None
         self.takes.fill_from(lambda: sweep.result(run))
         self.takes.layout.display = None
+        self.design.set_title(0, f"Design: {sweep!r}")
+        self.design.selected_index = None
         self._run = run
         self._follower = self.in_background(lambda: self._follow(run, sweep), "panel")
         return run

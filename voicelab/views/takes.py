@@ -300,9 +300,12 @@ class TakeRows:
             for metric in self.metrics
             if metric.name in row.figures
         ]
+        if "seed" not in row.labels and row.values.get("seed") is not None:
+            figures.append(("seed", str(row.values["seed"])))
         return {
             "id": row.id,
             "labels": [(short_name(axis), label) for axis, label in row.labels.items()],
+            "code": row.code,
             "state": row.state,
             "error": row.error,
             "notes": list(row.notes),
@@ -382,9 +385,10 @@ class TakeGrid(anywidget.AnyWidget):
 
 
 class TakesView(Panel):
-    """A grid of takes below a line of controls.
+    """Takes in tabs: *Listen* has the grid, *Compare* the takes that are selected side by side.
 
-    ``grid`` is the grid, ``stage`` the place below it where a comparison appears, ``tools`` a line for further controls.
+    ``grid`` is the grid; ``tools`` a line above it for further controls. A subclass adds tabs of its own. What a tab
+    shows is made when it is opened.
     """
 
     def __init__(
@@ -396,43 +400,53 @@ class TakesView(Panel):
     ) -> None:
         self.grid = TakeGrid(metrics, gone)
         self._axes = tuple(axes)
-        wide = {"width": "330px"}
-        self.where = w.Text(description="Filter", placeholder="temperature>=0.5, voice=ada", layout=wide)
-        self.sort = w.Dropdown(description="Sort by", layout=w.Layout(width="230px"))
+        self._filled = ""
+        self.where = _labelled(w.Text, "Filter", "240px", placeholder="temperature>=0.5, voice=ada")
+        self.sort = _labelled(w.Dropdown, "Sort by", "200px")
         self.descending = w.ToggleButton(description="↓", tooltip="The largest first", layout=w.Layout(width="34px"))
-        self.measured = w.Text(description="Metrics", continuous_update=False, layout=wide)
-        self.find = button("Find outlier by", self.find_outlier, "outlier", tooltip="The take farthest from the median")
-        self.metric = w.Dropdown(layout=w.Layout(width="140px"), tooltip="The metric of the outlier")
+        self.measured = _labelled(w.Text, "Metrics", "300px", continuous_update=False)
+        self.find = button("Find outlier", self.find_outlier, "outlier", tooltip="The take farthest from the median")
+        self.metric = _labelled(w.Dropdown, "by", "180px")
         self.metric.add_class("voicelab-outlier-metric")
         self.compare_button = button("Compare", self.compare, "compare-selected", icon="headphones")
         self.select_button = button("Select all shown", self.select_shown, "select-shown")
         self.clear_button = button("Select none", self.select_none, "select-none")
         self.counted = w.Label()
         self.counted.add_class("voicelab-selected")
-        self.stage = w.VBox()
         self.tools = line()
-        self._offer()
-        super().__init__(
-            "takes-view",
-            [
-                line(self.where, self.sort, self.descending, self.measured, self.find, self.metric),
-                line(self.compare_button, self.select_button, self.clear_button, self.counted),
-                self.tools,
-                self.message,
-                self.grid,
-                self.stage,
-            ],
+        measuring = w.Accordion(
+            [line(self.measured, self.find, self.metric)], titles=("Measurements and outliers",), selected_index=None
         )
+        arranging = line(self.where, self.sort, self.descending, self.select_button, self.clear_button)
+        acting = line(self.compare_button, self.counted, self.tools)
+        self._places: dict[str, w.VBox] = {"Listen": w.VBox([arranging, self.grid, acting, measuring])}
+        self.tabs = w.Tab()
+        self.tabs.add_class("voicelab-tabs")
+        self._offer()
+        super().__init__("takes-view", [self.message, self.tabs])
+        self.add_tab("Compare")
         for control in (self.where, self.sort, self.descending):
             control.observe(self._arrange, names="value")
         self.measured.observe(self._measure, names="value")
         self.grid.observe(self._count, names="selected")
+        self.tabs.observe(lambda change: self._opened(list(self._places)[change["new"] or 0]), names="selected_index")
         self._count()
 
     @property
     def selected(self) -> tuple[Row, ...]:
         """The rows that are selected, in the order in which they were."""
         return tuple(row for key in self.grid.selected if (row := self.grid.work.row(key)) is not None)
+
+    def add_tab(self, name: str, *children: w.Widget) -> None:
+        """Add a tab; below ``children`` is room for what is made later."""
+        self._places[name] = w.VBox([*children, w.VBox()])
+        self.tabs.children = tuple(self._places.values())
+        self.tabs.titles = tuple(self._places)
+
+    def content(self, tab: str) -> tuple[w.Widget, ...]:
+        """Return what was made for a tab."""
+        children: tuple[w.Widget, ...] = self._places[tab].children[-1].children
+        return children
 
     def begin(self, rows: Iterable[Row], axes: Sequence[str], columns: int = 1) -> None:
         """Show other takes instead."""
@@ -455,8 +469,8 @@ class TakesView(Panel):
         self.say(f"{row.name}: {self.metric.value} is {score:+.1f} robust standard deviations from the median, {how}.")
 
     def compare(self) -> None:
-        """Put the selected takes side by side below the grid."""
-        self.attempt(lambda: self.put_on_stage(ComparePanel(comparison_of(self.selected))))
+        """Put the selected takes side by side."""
+        self.attempt(lambda: self.put("Compare", ComparePanel(comparison_of(self.selected))))
 
     def select_shown(self) -> None:
         """Select all takes that the filter leaves."""
@@ -466,10 +480,30 @@ class TakesView(Panel):
         """Select nothing."""
         self.grid.selected = []
 
-    def put_on_stage(self, widget: w.Widget) -> None:
-        """Show a widget below the grid in place of the one before, which is closed."""
-        close_children(self.stage)
-        self.stage.children = (widget,)
+    def put(self, tab: str, widget: w.Widget) -> None:
+        """Show a widget in a tab, in place of the one before, which is closed, and open the tab."""
+        place = self._places[tab].children[-1]
+        close_children(place)
+        place.children = (widget,)
+        index = list(self._places).index(tab)
+        self._filled = tab  # it need not be made again because it is opened
+        self.tabs.selected_index = index
+        self._filled = ""
+
+    def _opened(self, tab: str) -> None:
+        """Make what a tab shows, when it was opened by hand."""
+        if tab == self._filled:
+            return
+        if tab == "Compare":
+            if 2 <= len(self.selected) <= 8:
+                self.compare()
+            elif not self.content(tab):
+                self.put(tab, w.Label("Select 2 to 8 takes in Listen: they play here side by side."))
+        elif tab != "Listen":
+            self.fill_tab(tab)
+
+    def fill_tab(self, tab: str) -> None:
+        """Make what a tab of a subclass shows."""
 
     def _offer(self) -> None:
         metrics = [metric.name for metric in self.grid.work.metrics]
@@ -501,3 +535,7 @@ class TakesView(Panel):
         self.counted.value = f"{count} selected" if count else "nothing selected"
         self.compare_button.disabled = not 2 <= count <= 8
         self.compare_button.tooltip = "Compare the selected takes, 2 to 8 of them"
+
+
+def _labelled(kind: type[w.DOMWidget], label: str, width: str, **options: Any) -> Any:
+    return kind(description=label, layout=w.Layout(width=width), style={"description_width": "55px"}, **options)

@@ -21,7 +21,8 @@ from voicelab.lab import Lab
 from voicelab.schema import VoiceCreate, VoiceModel
 from voicelab.views.background import Task
 from voicelab.views.bundles import clip_bundle, error_html, voice_bundle, voices_table
-from voicelab.views.explore_panel import TEXT, ExplorePanel, voice_choices
+from voicelab.views.controls import voice_choices
+from voicelab.views.explore_panel import TEXT, ExplorePanel
 from voicelab.views.panel import Panel, SavedOutput, button, close_children, line, mark_wrong
 from voicelab.views.player import STATIC, Player, inlined
 from voicelab.voices.intake import MAX_FILES, prepare_samples
@@ -278,7 +279,7 @@ class VoicePanel(SavedOutput, Panel):
         )
         self.refresh()
         if self._stored:
-            self.choice.value = next(iter(self._stored))
+            self.choose(next(iter(self._stored)))
         self._check()
         for one in recordings:
             self.add(one)
@@ -305,15 +306,18 @@ class VoicePanel(SavedOutput, Panel):
         self.record = w.HTML()
         self.record.add_class("voicelab-record-of-voice")
         self.trial = _Trial(self._lab, self._can_speak, self.update_saved_output)
-        self.choice = self.trial.knobs.controls["voice"]
+        self.trial.controls.observe(lambda _: self._chosen(), names="values")
         self.title.observe(lambda _: self._check(), names="value")
         self.enhance.observe(lambda change: setattr(self.draft, "enhanced", change["new"]), names="value")
-        self.choice.observe(lambda _: self._chosen(), names="value")
 
     @property
     def voice(self) -> VoiceModel | None:
         """The record of the stored voice that is chosen."""
-        return self._stored.get(self.choice.value)
+        return self._stored.get(self.trial.controls.values["reference_id"])
+
+    def choose(self, voice: str) -> None:
+        """Let a voice, given by its id, say the sentence; "" is the default speaker."""
+        self.trial.controls.set(reference_id=voice)
 
     def add(self, recording: Clip | str | Path, name: str | None = None) -> int:
         """Add a clip or the file at a path, and listen to it. Raises OSError for a file that cannot be read."""
@@ -342,10 +346,9 @@ class VoicePanel(SavedOutput, Panel):
         with self._lock:
             self._stored = {voice.id: voice for voice in stored}
             mine = [(f"{voice.title} ({voice.state}, {voice.created_at:%Y-%m-%d %H:%M})", voice.id) for voice in stored]
-            brought = [(label, key or "") for label, key in voice_choices(self._lab.capabilities)]
-            wanted = chosen or self.choice.value
-            self.choice.options = [*mine, *brought]
-            self.choice.value = wanted if wanted in {key for _, key in self.choice.options} else ""
+            voices = [*mine, *voice_choices(self._lab.capabilities)]
+            wanted = chosen or self.trial.controls.values["reference_id"]
+            self.trial.controls.offer_voices(voices, wanted if wanted in {key for _, key in voices} else "")
         self._chosen()
         self.update_saved_output()
 
@@ -450,7 +453,7 @@ class _Trial(ExplorePanel):
         call = super().check()
         if call is None or self._can_speak(call.request.reference_id):
             return call
-        self.speak_button.disabled = True
+        self.controls.ready = False
         return None
 
     def update_saved_output(self) -> None:
@@ -468,7 +471,12 @@ class _RecordingRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
         self.remove = button("", lambda: draft.drop(one.id), "remove", icon="times", tooltip=f"Remove {one.name}")
         self.notes = w.HTML()
         self.notes.add_class("voicelab-intake")
-        self.text = w.Textarea(rows=2, continuous_update=False, layout=w.Layout(width="auto"))
+        self.text = w.Textarea(
+            rows=2,
+            description="Transcript",
+            continuous_update=False,
+            layout=w.Layout(width="auto"),
+        )
         self.text.placeholder = "what is said in it; empty, it is recognised again"
         self.text.tooltip = f"What is said in {one.name}"
         self.text.add_class("voicelab-transcript")

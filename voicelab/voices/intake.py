@@ -15,7 +15,7 @@ from voicelab.schema import VoiceCreate
 from voicelab.voices.cover import check_cover
 from voicelab.voices.recordings import Survey, enhance, survey
 from voicelab.voices.store import Sample
-from voicelab.voices.transcripts import Aligner, Recognizer, default_aligner
+from voicelab.voices.transcripts import MATCHING, Aligner, Recognizer, default_aligner
 
 __all__ = ["MAX_FILES", "MAX_TAGS", "RATE", "prepare_samples"]
 
@@ -34,7 +34,6 @@ _HEADROOM = 0.89
 _MARGIN = 0.2
 _SHORT, _LONG = 10.0, 30.0
 _NOISY, _CLEAN = 15.0, 60.0
-_MATCHING = 0.7
 """Least share of text and sound that explain each other (docs/decisions/2026-11-21-transcripts.md)."""
 _TRANSCRIBED = 60.0
 """Seconds of each recording that its transcript is recognised from."""
@@ -169,6 +168,6 @@ def _match_notes(sound: Samples, text: str, aligner: Aligner | None) -> list[str
     match = aligner.match(sound, RATE, text)
     if match is None:
         return ["its text was not compared with the sound: too few of its words are in the dictionary"]
-    if match >= _MATCHING:
+    if match >= MATCHING:
         return []
     return [f"its text does not match: {match:.0%} of it is heard, or of the sound is text"]

@@ -18,17 +18,30 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
+from itertools import chain
 from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples, resample
-from voicelab.errors import ArgumentError, install_command
+from voicelab.audio.words import Words, WordTime
+from voicelab.errors import ArgumentError, MissingExtra, install_command
 from voicelab.voices.recordings import enhance
 
-__all__ = ["Aligner", "PocketRecognizer", "Recognizer", "WhisperRecognizer", "default_aligner", "default_recognizer"]
+__all__ = [
+    "MATCHING",
+    "Aligner",
+    "PocketRecognizer",
+    "Recognizer",
+    "WhisperRecognizer",
+    "align_words",
+    "default_aligner",
+    "default_recognizer",
+]
 
 _RATE: Final = 16_000
 """Sample rate in Hz that recognizers listen at."""
@@ -40,8 +53,12 @@ _WHISPER = "base.en"
 
 # Of the aligner.
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_WRITTEN = re.compile(r"[^\s\u2014\u2013]+")
+_MARKS = ".,;:!?\"'()[]{}\u2018\u2019\u201c\u201d\u2026\u00ab\u00bb"
 _VARIANT = re.compile(r"\(\d+\)$")
 _SAID = -3.0
+MATCHING: Final = 0.7
+"""Share of a text that is heard, from which on it counts as what is said."""
 _LEAST_SHARE = 0.5
 """Share of a text that must be words of the dictionary; with less, a match means nothing."""
 _LOUD_DB = 25.0
@@ -166,8 +183,35 @@ class Aligner:
         explained_share = float((explained[: len(power)] & loud).sum() / max(1, loud.sum())) / share
         return min(1.0, explained_share, _letters(word for word, _, _ in said) / _letters(listed))
 
+    def words(self, samples: Samples, rate: int, text: str) -> Words:
+        """Return when each word of ``text`` is said; a word that the dictionary lacks shares what its neighbours leave.
+
+        Raises ArgumentError, which names ``text``, when most of its words are not in the dictionary, which is English, or
+        are not heard.
+        """
+        sound = _pocketsphinx_input(samples, rate)
+        written = [word.strip(_MARKS) for word in _WRITTEN.findall(text) if _WORD.search(word)]
+        with self._lock:
+            parts = [_WORD.findall(word.lower().replace("\u2019", "'")) for word in written]
+            listed = [[part for part in one if self._decoder.lookup_word(part)] for one in parts]
+            words = list(chain.from_iterable(listed))
+            if _letters(words) < _LEAST_SHARE * max(1.0, _letters(chain.from_iterable(parts))):
+                raise ArgumentError.of("text", "most of its words are not in the dictionary of the aligner")
+            segments = self._segments(words, sound)
+        # Forced, it puts any words to any sound.
+        if (self.match(samples, rate, text) or 0.0) < MATCHING:
+            raise ArgumentError.of("text", "it is not what is heard in this clip")
+        seconds = len(samples) / rate
+        edges = iter([[min(max(at * 0.01 - _PAD, 0.0), seconds) for at in (one[1], one[2] + 1)] for one in segments])
+        spans = [[next(edges) for _ in one] for one in listed]
+        return Words(_timed(written, spans, seconds), seconds)
+
     def _said(self, words: list[str], sound: npt.NDArray[np.int16]) -> list[tuple[str, int, int]]:
         """The words that are there, with their first and last frames of 10 ms."""
+        return [(word, first, last) for word, first, last, likely in self._segments(words, sound) if likely]
+
+    def _segments(self, words: list[str], sound: npt.NDArray[np.int16]) -> list[tuple[str, int, int, bool]]:
+        """All words, with their first and last frames of 10 ms, and whether they are likely to be there."""
         decoder = self._decoder
         decoder.set_align_text(" ".join(words))
         decoder.start_utt()
@@ -175,13 +219,46 @@ class Aligner:
         decoder.end_utt()
         if decoder.hyp() is None:
             return []
-        said = []
+        segments = []
         for one in decoder.seg():
             length = one.end_frame - one.start_frame + 1
-            silent = one.word[0] in "<[+"
-            if not silent and math.log(max(one.ascore, 1e-300)) > _SAID * length:
-                said.append((_VARIANT.sub("", one.word), one.start_frame, one.end_frame))
-        return said
+            if one.word[0] not in "<[+":
+                likely = math.log(max(one.ascore, 1e-300)) > _SAID * length
+                segments.append((_VARIANT.sub("", one.word), one.start_frame, one.end_frame, likely))
+        return segments
+
+
+def _timed(written: list[str], spans: list[list[list[float]]], seconds: float) -> list[WordTime]:
+    """Return words with their times; those without a span share the time between the ones that have."""
+    words: list[WordTime] = []
+    waiting: list[str] = []
+    at = 0.0
+    for word, span in zip([*written, ""], [*spans, [[seconds, seconds]]], strict=True):
+        if not span:
+            waiting.append(word)
+            continue
+        step = max(span[0][0] - at, 0.0) / max(len(waiting), 1)
+        words += [WordTime(one, at + n * step, at + (n + 1) * step) for n, one in enumerate(waiting)]
+        waiting = []
+        if word:
+            words.append(WordTime(word, max(span[0][0], at), max(span[-1][1], at)))
+            at = words[-1].end
+    return words
+
+
+def align_words(clip: Clip, text: str | None = None) -> Clip:
+    """Return ``clip`` with the times of its words, found by forced alignment with a text, which is English.
+
+    ``text`` is what is said in it; what was asked for when not given. Raises ArgumentError, which names ``text``, when there
+    is none or the clip does not say it, and MissingExtra without the extra ``recognition``.
+    """
+    aligner = default_aligner()
+    if aligner is None:
+        raise MissingExtra.of("recognition", "word times of a clip")
+    text = text or (clip.take.request.text if clip.take is not None else "")
+    if not text.strip():
+        raise ArgumentError.of("text", "say what is spoken in the clip")
+    return replace(clip, words=aligner.words(clip.samples, clip.rate, text))
 
 
 @cache

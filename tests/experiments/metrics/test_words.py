@@ -12,7 +12,7 @@ import pytest
 from pocketsphinx import get_model_path
 
 import voicelab as vl
-from voicelab.audio.clip import Clip, WordTime
+from voicelab.audio.clip import Clip, Words, WordTime
 from voicelab.audio.samples import Samples
 from voicelab.experiments.metrics import Tools, measure
 from voicelab.experiments.metrics.words import _syllables, split_words
@@ -151,7 +151,7 @@ def test_a_click_is_no_speech(spoken: Clip, sounds: Any, figure: Figure) -> None
 def test_the_rate_is_of_words_over_the_time_of_speech(spoken: Clip, figure: Figure) -> None:
     text = "Don't stop: the birch canoe slid on the smooth-planed planks, twelve."
     assert figure(spoken, "word_rate", text=text)[0] == pytest.approx(12 / 4.2, rel=0.02)
-    timed = Clip(spoken.samples, spoken.rate, words=(WordTime("one", 0.3, 1.0), WordTime("two", 2.0, 3.0)))
+    timed = Clip(spoken.samples, spoken.rate, words=Words((WordTime("one", 0.3, 1.0), WordTime("two", 2.0, 3.0))))
     assert figure(timed, "word_rate")[0] == pytest.approx(2 / 4.2, rel=0.02)
 
 

@@ -219,7 +219,7 @@ def test_a_metric_that_never_changes_shows_nothing() -> None:
     assert "pauses is the same in all" in str(found)
     # One take of each of two levels: an estimate, and nothing to tell its spread by.
     two = frame.groupby("temperature").head(1).head(2).assign(pauses=[1.0, 2.0])
-    assert "+1 [no interval]" in str(effects(two, "temperature", "pauses", permutations=99))
+    assert "+1 [too few takes for an interval]" in str(effects(two, "temperature", "pauses", permutations=99))
 
 
 def test_a_greedy_voice_has_effects_without_noise() -> None:

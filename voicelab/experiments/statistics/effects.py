@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from voicelab.display import bundle, effects_view
 from voicelab.errors import ArgumentError
 from voicelab.experiments.metrics.measure import available
 from voicelab.experiments.statistics.estimate import Estimate, benjamini_hochberg, holm, percent, whole
@@ -102,6 +103,9 @@ class Effects:
 
     __repr__ = __str__
 
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return bundle(effects_view, self)
+
     def plot(self, axes: Axes | None = None, *, alpha: float = 0.05) -> Axes:
         """Draw every contrast with its interval, in standard deviations of the noise; return the axes.
 
@@ -189,8 +193,9 @@ def _p(value: float) -> str:
 def _difference(contrast: dict[Any, Any]) -> str:
     if math.isnan(contrast["estimate"]):
         return "cannot be estimated"
-    within = f"{contrast['low']:+.4g}, {contrast['high']:+.4g}"
-    here = f"{contrast['estimate']:+.4g} [{'no interval' if math.isnan(contrast['low']) else within}]"
+    sure = math.isfinite(contrast["low"]) and math.isfinite(contrast["high"])
+    within = f"{contrast['low']:+.4g}, {contrast['high']:+.4g}" if sure else "too few takes for an interval"
+    here = f"{contrast['estimate']:+.4g} [{within}]"
     if math.isnan(contrast.get("low_texts", math.nan)):
         return here
     there = f"{contrast['estimate_texts']:+.4g} [{contrast['low_texts']:+.4g}, {contrast['high_texts']:+.4g}]"

@@ -60,7 +60,8 @@ class Row:
     """One take as a panel shows it.
 
     ``labels`` name its values, of which ``values`` has the plain ones; ``figures`` are measurements by their metric,
-    NaN where undefined; ``hear`` fetches the sound, None while there is none; ``error`` is what went wrong.
+    NaN where undefined; ``hear`` fetches the sound, None while there is none; ``error`` is what went wrong; ``code`` is
+    the Python that makes the take again, "" where it is not known.
     """
 
     id: int
@@ -71,6 +72,7 @@ class Row:
     error: str = ""
     notes: tuple[str, ...] = ()
     hear: Callable[[], Clip] | None = field(default=None, repr=False)
+    code: str = field(default="", repr=False)
 
     @property
     def name(self) -> str:
@@ -103,13 +105,16 @@ def waiting_rows(grid: Grid) -> list[Row]:
 def row_of(outcome: Outcome, grid: Grid) -> Row:
     """Return the row of an outcome: the take, or the error whole, but for what looks like a key in it."""
     job, take, error = outcome.job, outcome.take, outcome.error
+    labels, values = _named(job, grid.repeats)
     return Row(
         place(grid, job.cell.index, job.repeat),
-        *_named(job, grid.repeats),
+        labels,
+        values if take is None else {"seed": take.seed, **values},
         state="failed" if take is None else "done",
         error="" if error is None else error_message(error),
         notes=() if take is None else take.all_notes,
         hear=None if take is None else take.clip,
+        code="" if take is None else replace(take.call, seed=take.seed).code(also=job.cell.labels),
     )
 
 

@@ -8,6 +8,9 @@ import { colour } from "./cividis.js";
 import { warped } from "./compare-aligner.js";
 import { COLOURS, Figures, copied, node } from "./compare-figures.js";
 import { Switcher } from "./switcher.js";
+import { WordLane } from "./words.js";
+
+const NONE = [];
 
 class Comparison {
   constructor(el, message, buffers) {
@@ -89,8 +92,12 @@ class Comparison {
   row() {
     const button = node("button", { type: "button" });
     const canvas = node("canvas");
-    const line = node("div", { className: "voicelab-compare-row" }, button, canvas);
-    const made = { line, button, canvas };
+    const lane = new WordLane(
+      (seconds) => this.playFrom(clip(), seconds),
+      (edges) => (this.switcher.loop(edges), this.playFrom(clip(), edges[0])),
+    );
+    const line = node("div", { className: "voicelab-compare-row" }, button, node("div", {}, canvas, lane.root));
+    const made = { line, button, canvas, lane };
     const clip = () => this.order[this.rows.indexOf(made)];
     const moment = (event) => (event.offsetX / canvas.clientWidth) * (this.clips[clip()].pcm.length / this.clips[clip()].rate);
     button.onclick = () => this.hear(clip());
@@ -113,6 +120,13 @@ class Comparison {
       this.refresh();
     };
     return made;
+  }
+
+  playFrom(place, seconds) {
+    this.hear(place);
+    this.switcher.seek(seconds);
+    if (!this.switcher.playing) this.switcher.play();
+    this.refresh();
   }
 
   hear(place) {
@@ -172,7 +186,7 @@ class Comparison {
       this.play.setAttribute("aria-label", switcher.playing ? "Pause" : "Play");
       this.blind.setAttribute("aria-pressed", String(Boolean(this.hidden)));
       this.whole.disabled = !switcher.looped;
-      for (const [row, { button, canvas }] of this.rows.entries()) {
+      for (const [row, { button, canvas, lane }] of this.rows.entries()) {
         const place = this.order[row];
         const clip = this.clips[place];
         const gain = this.matched ? `, gain ${signed(clip.gain)} dB` : "";
@@ -180,7 +194,10 @@ class Comparison {
         const on = switcher.current === String(place);
         button.style.borderLeft = this.hidden || !COLOURS[place] ? "" : `5px solid ${COLOURS[place]}`;
         button.setAttribute("aria-pressed", String(on));
-        this.draw(canvas, clip, this.warp(switcher.current, String(place), switcher.position), on);
+        const moment = this.warp(switcher.current, String(place), switcher.position);
+        this.draw(canvas, clip, moment, on);
+        lane.set(this.hidden ? NONE : clip.words);
+        lane.draw(0, clip.pcm.length / clip.rate, moment);
       }
       if (this.figures) {
         // Whoever shall not know which is which is told nothing of them.

@@ -1,5 +1,7 @@
 // The controls of a player, each with a label, and what the hand and the keys do.
 
+import { element } from "./dom.js";
+
 const SHAPES = {
   play: '<path d="M7 4.5v15l12.5-7.5z"/>',
   pause: '<path d="M6 5h4v14H6zM14 5h4v14h-4z"/>',
@@ -13,13 +15,6 @@ const SPEEDS = [0.5, 0.75, 1, 1.25, 1.5, 2];
 const RANGES = [40, 60, 80, 100];
 const FORMATS = ["wav", "mp3", "opus", "pcm"];
 const DRAG = 4; // pixels; less than this is a click
-
-export function element(tag, fields = {}, attributes = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), fields);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
-}
 
 export function shape(button, name) {
   if (button.dataset.shape === name) return;
@@ -151,6 +146,8 @@ function press(event, act) {
     " ": act.toggle,
     ArrowLeft: () => act.jump(-jump),
     ArrowRight: () => act.jump(jump),
+    "[": () => act.word(-1),
+    "]": () => act.word(1),
     Home: () => act.jump(-Infinity),
     End: () => act.jump(Infinity),
     l: act.loop,

@@ -11,6 +11,7 @@ import { Transport } from "./player-transport.js";
 import { Timeline } from "./player-timeline.js";
 import { Arrivals, Spectrum, drawMarks, drawWaveform, inks } from "./player-lanes.js";
 import { build, shape } from "./player-controls.js";
+import { WordLane } from "./words.js";
 
 /** What all views of one model share: its samples, how they sound, and what to tell whom. */
 class Shared {
@@ -115,6 +116,22 @@ function actions(state, look) {
       transport.seek(transport.position + seconds * samples.rate);
       look.timeline.follow(transport.position);
     }),
+    hear: does((seconds) => {
+      transport.seek(seconds * samples.rate);
+      if (!transport.playing) transport.play();
+    }),
+    repeat: does((seconds) => {
+      transport.loop(seconds.map((edge) => edge * samples.rate));
+      if (!transport.playing) transport.play(transport.region?.[0]);
+    }),
+    /** Go to the word before, or after, the one that is heard. */
+    word: does((step) => {
+      const words = state.model.get("words");
+      const now = transport.position / samples.rate;
+      const here = words.findLastIndex(([, start]) => start <= now + 0.01);
+      const there = words[Math.max(0, Math.min(here + step, words.length - 1))];
+      if (there) transport.seek(there[1] * samples.rate);
+    }),
     loop: does(() => transport.loop(transport.region ? null : [0, samples.length])),
     unloop: does(() => transport.loop(null)),
     zoom: does((factor) => look.timeline.zoom(factor, transport.position)),
@@ -137,7 +154,10 @@ function actions(state, look) {
 function controls(parts, state, look, position) {
   const { transport, samples, model } = state;
   const { root, play, loop, clock, save, wave, figures } = parts;
-  const seconds = (position / samples.rate).toFixed(1);
+  const { rate } = samples;
+  const seconds = (position / rate).toFixed(1);
+  parts.words.set(model.get("words"));
+  parts.words.draw(look.timeline.first / rate, look.timeline.width / rate, position / rate);
   root.setAttribute("aria-label", model.get("label"));
   shape(play, transport.playing ? "pause" : "play");
   play.setAttribute("aria-label", transport.playing ? "Pause" : "Play");
@@ -206,12 +226,18 @@ const PATIENCE = 60; // frames
 
 function render(state, el) {
   const look = { timeline: new Timeline(state.samples), scale: "mel", range: 80, format: "wav", drag: null };
-  const parts = build(el, state, look, actions(state, look));
+  const act = actions(state, look);
+  const parts = build(el, state, look, act);
+  parts.words = new WordLane(act.hear, act.repeat);
+  parts.wave.after(parts.words.root);
   let frame = 0;
   let unseen = 0;
   let take = state.take;
   const paint = () => {
     frame = 0;
+    // Nothing was said yet: there is nothing to be pressed.
+    parts.root.hidden = state.take < 0;
+    if (parts.root.hidden) return;
     // Without a size for a moment, as while the theme changes: drawn now, it would stay a pixel wide.
     if (!parts.wave.clientWidth && unseen++ < PATIENCE) return void ask();
     unseen = 0;
@@ -227,9 +253,11 @@ function render(state, el) {
   // The pictures have the theme's colours, which the page may change.
   const theme = new MutationObserver(ask);
   theme.observe(document.body, { attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"] });
+  state.model.on("change:words", ask);
   state.listeners.add(ask);
   ask();
   return () => {
+    state.model.off("change:words", ask);
     state.listeners.delete(ask);
     sizes.disconnect();
     theme.disconnect();

@@ -1,6 +1,7 @@
 // A card of a grid of takes: what the take is, a small player, figures or what went wrong.
 
-import { element, shape } from "./player-controls.js";
+import { copier, element } from "./dom.js";
+import { shape } from "./player-controls.js";
 
 export const HEIGHT = 138; // pixels of a card
 const WORDS = { waiting: "waiting", running: "being made", done: "", failed: "failed" };
@@ -20,10 +21,11 @@ export class Card {
     this.wave.onclick = (event) => takes.play(this.id, event.offsetX / this.wave.clientWidth);
     this.state = named("div", "state");
     this.figures = named("div", "figures");
-    const head = named("div", "head", this.title, this.pin, this.select);
+    this.copy = copier("Copy the Python that makes this take", () => this.card?.code ?? "");
+    const head = named("div", "head", this.title, this.copy, this.pin, this.select);
     const body = named("div", "body", this.play, this.wave, this.state);
     this.root = element("div", { className: "voicelab-take" }, { role: "listitem", tabindex: "-1" }, head, body, this.figures);
-    for (const part of [this.play, this.pin, this.select]) part.tabIndex = -1;
+    for (const part of [this.play, this.copy, this.pin, this.select]) part.tabIndex = -1;
     this.root.onfocus = () => view.activate(this.id);
   }
 
@@ -81,6 +83,8 @@ export class Card {
     const figures = card?.figures ?? [];
     const figure = ([metric, value]) => element("span", {}, {}, element("i", {}, {}, metric), ` ${value}`);
     this.figures.replaceChildren(...figures.map(figure));
+    this.copy.hidden = !card?.code;
+    this.copy.title = card?.code ?? "";
     this.figures.title = (card?.notes ?? []).join(" ");
     const told = figures.map(([metric, value]) => `${metric} ${value}`);
     const marks = [selected && "selected", pinned && "pinned"];

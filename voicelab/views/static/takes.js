@@ -4,7 +4,7 @@
 // the order is new, the ids in order as int32; and {kind: "sound", id, rate} with s16le samples. The page says which
 // takes are in sight ({kind: "show", ids}) and which one shall be heard ({kind: "sound", id}).
 
-import { element } from "./player-controls.js";
+import { element } from "./dom.js";
 import { Samples } from "./player-samples.js";
 import { Transport } from "./player-transport.js";
 import { Card, HEIGHT } from "./takes-card.js";

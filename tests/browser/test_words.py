@@ -1,0 +1,66 @@
+"""Words below waveforms: heard from, repeated, lit while they sound, and written to files that other tools read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.browser.conftest import LONG, Scratch
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+SETUP = """\
+import numpy as np
+import voicelab as vl
+from voicelab.audio.clip import Clip, Words, WordTime
+from voicelab.views.player import Player
+def spoken(pace):
+    samples = (0.5 * np.sin(np.arange(int(24_000 * 2 * pace)) / 20)).astype(np.float32)
+    said = (("one", 0.1), ("two", 0.7), ("three", 1.3))
+    words = [WordTime(word, pace * start, pace * (start + 0.4)) for word, start in said]
+    return Clip(samples, 24_000, Words(words))
+"""
+
+
+def until(page: Page, selector: str, condition: str) -> None:
+    page.wait_for_function(
+        f"() => {{ const d = document.querySelector('{selector}').dataset; return {condition} }}", timeout=LONG
+    )
+
+
+def test_a_click_plays_from_a_word_and_a_double_click_repeats_it(scratch: Scratch) -> None:
+    page = scratch.run(SETUP, "Player(spoken(1))")
+    words = page.locator(".voicelab-player .voicelab-words button")
+    words.first.wait_for(timeout=LONG)
+    assert words.all_inner_texts() == ["one", "two", "three"]
+    wave, two = page.locator(".voicelab-wave").bounding_box(), words.nth(1).bounding_box()
+    assert wave is not None
+    assert two is not None
+    assert abs((two["x"] - wave["x"]) / wave["width"] - 0.7 / 2) < 0.01, "it does not stand where it is heard"
+    words.nth(1).click()
+    until(page, ".voicelab-player", "d.state === 'playing' && +d.position > 0.7 * 24000 && +d.heard > 0.1")
+    page.wait_for_selector(".voicelab-words button.voicelab-lit:has-text('three')", timeout=LONG)
+    words.nth(0).dblclick()
+    until(page, ".voicelab-player", "d.region === '2400 12000' && d.state === 'playing'")
+    page.wait_for_timeout(700)  # longer than the word lasts: it goes round
+    until(page, ".voicelab-player", "d.state === 'playing' && +d.position < 12000")
+    page.locator(".voicelab-wave").focus()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Space")
+    page.keyboard.press("]")
+    page.keyboard.press("]")
+    until(page, ".voicelab-player", "Math.abs(+d.position - 1.3 * 24000) < 10")
+
+
+def test_in_a_comparison_the_word_is_lit_in_every_row(scratch: Scratch) -> None:
+    page = scratch.run(SETUP, "vl.compare(fast=spoken(1), slow=spoken(2)).panel()")
+    rows = page.locator(".voicelab-compare-row")
+    rows.nth(1).locator(".voicelab-words button").nth(1).dblclick()
+    until(page, ".voicelab-compare", "d.current === 'slow' && d.playing === 'true' && +d.heard > 0.1")
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.voicelab-compare-row')].every((row) =>"
+        " row.querySelector('.voicelab-lit')?.textContent === 'two')",
+        timeout=LONG,
+    )
+    page.locator(".voicelab-compare").get_by_role("button", name="Blind").click()
+    page.wait_for_function("() => !document.querySelector('.voicelab-compare .voicelab-words button')", timeout=LONG)

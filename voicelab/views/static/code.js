@@ -1,0 +1,19 @@
+// The foot of a panel: the Python that does the same, and a button that copies it.
+
+import { copier, element } from "./dom.js";
+
+export default {
+  render({ model, el }) {
+    const text = element("code");
+    const root = element("div", { className: "voicelab-code" }, {}, element("pre", {}, {}, text));
+    root.append(copier("Copy the Python that does the same", () => model.get("code")));
+    const show = () => {
+      text.textContent = model.get("code");
+      root.hidden = !model.get("code");
+    };
+    model.on("change:code", show);
+    show();
+    el.append(root);
+    return () => model.off("change:code", show);
+  },
+};

@@ -1,0 +1,247 @@
+// The head and the controls of a panel that speaks: text, voice, Speak; a row for each field, told by the schema.
+//
+// `fields` say what there is to turn: {name, kind, label, title, help, default, options | min, max, step, log, front}.
+// `values` hold what they say; a change is sent when a control is let go of.
+
+import { element, guard } from "./dom.js";
+
+const DICE =
+  '<svg viewBox="0 0 24 24" aria-hidden="true"><path fill-rule="evenodd" d="M5 3h14a2 2 0 0 1 2 2v14a2 2 0 0 1-2 2H5a2 2 0 0 1' +
+  "-2-2V5a2 2 0 0 1 2-2zM7 7v3h3V7zm7 0v3h3V7zM7 14v3h3v-3zm7 0v3h3v-3zm-3.500-3.500v3h3v-3z\"/></svg>";
+
+let last = 0; // ids only tie labels and helps to controls within a page
+
+class Field {
+  constructor(about, panel) {
+    Object.assign(this, { about, panel, id: `voicelab-${(last += 1)}` });
+    const { name, kind, label, title, help } = about;
+    const described = { id: this.id, "aria-describedby": `${this.id}-help` };
+    this.problem = element("div", { className: "voicelab-problem" }, { role: "alert" });
+    this.inputs = this[kind](described);
+    const caption = element("label", { title, htmlFor: this.id }, {}, label);
+    this.undo = element("button", { type: "button", className: "voicelab-undo", title: `Reset to ${this.told(about.default)}` });
+    Object.assign(this.undo, { textContent: "↺", onclick: () => this.change(about.default) });
+    this.undo.setAttribute("aria-label", `Reset ${label}`);
+    const body = element("div", { className: "voicelab-inputs" }, {}, ...this.inputs, ...(kind === "seed" ? [] : [this.undo]));
+    const words = element("div", { className: "voicelab-help", id: `${this.id}-help` }, {}, help);
+    this.root = element("div", { className: `voicelab-field voicelab-field-${name.replace(".", "-")}` });
+    this.root.append(caption, body, words, this.problem);
+    this.disabled = Boolean(about.disabled);
+  }
+
+  told(value) {
+    return value === true ? "on" : value === false ? "off" : value === "" ? "the default" : value;
+  }
+
+  change(value) {
+    this.panel.change(this.about.name, value);
+  }
+
+  choice(attributes) {
+    this.main = element("select", {}, attributes);
+    this.main.onchange = () => this.change(this.main.value);
+    this.offer(this.about.options.map((option) => [option, option]));
+    return [this.main];
+  }
+
+  voice(attributes) {
+    const inputs = this.choice(attributes);
+    this.offer(this.about.options);
+    return inputs;
+  }
+
+  offer(options) {
+    this.main.replaceChildren(...options.map(([text, value]) => element("option", { value, textContent: text })));
+  }
+
+  switch(attributes) {
+    this.main = element("input", { type: "checkbox" }, attributes);
+    this.main.onchange = () => this.change(this.main.checked);
+    return [this.main];
+  }
+
+  number(attributes) {
+    const { min, max, step } = this.about;
+    this.main = element("input", { type: "number", min, max, step }, attributes);
+    this.main.onchange = () => this.within(this.main.value);
+    return [this.main];
+  }
+
+  slider(attributes) {
+    const { min, max, step, log, label } = this.about;
+    const scale = log ? Math.log10 : (value) => value;
+    const ends = { min: scale(min), max: scale(max), step: log ? 0.01 : step };
+    this.main = element("input", { type: "range", ...ends }, attributes);
+    this.box = element("input", { type: "number", min, max, step }, { "aria-label": `${label}, number` });
+    const value = () => this.rounded(log ? 10 ** Number(this.main.value) : Number(this.main.value));
+    this.main.oninput = () => {
+      this.box.value = value();
+      this.main.setAttribute("aria-valuetext", String(value()));
+    };
+    this.main.onchange = () => this.change(value());
+    this.box.onchange = () => this.within(this.box.value);
+    return [this.main, this.box];
+  }
+
+  seed(attributes) {
+    this.main = element("input", { type: "text", inputMode: "numeric", autocomplete: "off", spellcheck: false }, attributes);
+    this.main.placeholder = this.about.disabled ? "this backend takes none" : "drawn for each take";
+    this.main.onchange = () => this.change(this.main.value.trim());
+    const hold = element("input", { type: "checkbox" }, { "aria-label": "Hold the seed" });
+    hold.onchange = () => this.panel.set("held", hold.checked);
+    this.hold = hold;
+    const label = element("label", { className: "voicelab-hold", title: "The same seed while controls are turned" }, {}, hold, " hold");
+    const dice = element("button", { type: "button", className: "voicelab-draw", title: "Draw a new seed and speak" });
+    dice.setAttribute("aria-label", "Draw a new seed and speak");
+    Object.assign(dice, { innerHTML: DICE, onclick: () => this.panel.press("draw") });
+    return [this.main, label, dice];
+  }
+
+  /** A typed number, brought to the nearest that there is. */
+  within(typed) {
+    const { min, max, kind } = this.about;
+    const value = Number(typed);
+    if (typed === "" || !Number.isFinite(value)) return this.show(this.panel.values[this.about.name]);
+    const near = Math.max(min, Math.min(value, max));
+    this.change(kind === "number" || this.about.step === 1 ? Math.round(near) : this.rounded(near));
+  }
+
+  rounded(value) {
+    return Number(value.toFixed(this.about.log ? 2 : 4));
+  }
+
+  show(value) {
+    const { kind, log, label } = this.about;
+    if (kind === "switch") this.main.checked = value;
+    else if (kind === "slider") {
+      this.main.value = log ? Math.log10(Math.max(value, this.about.min)) : value;
+      this.main.setAttribute("aria-valuetext", String(value));
+      this.box.value = value;
+    } else this.main.value = value;
+    if (kind === "seed") this.hold.checked = this.panel.model.get("held");
+    const same = value === this.about.default;
+    this.undo.disabled = same;
+    this.undo.setAttribute("aria-label", same ? `Reset ${label}` : `Reset ${label} to ${this.told(this.about.default)}`);
+  }
+
+  /** Say what is wrong with it; "" for nothing. */
+  blame(words) {
+    this.main.setAttribute("aria-invalid", String(Boolean(words)));
+    if (this.problem.textContent !== words) this.problem.textContent = words;
+  }
+
+  set disabled(off) {
+    for (const input of this.root.querySelectorAll("input, select, button")) input.disabled = off;
+  }
+}
+
+class Panel {
+  constructor(model, el) {
+    this.model = model;
+    guard(el);
+    this.text = element("textarea", { rows: 2, className: "voicelab-text" }, { "aria-label": "Text to speak" });
+    this.text.onchange = () => this.change("text", this.text.value);
+    this.textProblem = element("div", { className: "voicelab-problem" }, { role: "alert" });
+    const [voice, ...rest] = model.get("fields");
+    this.voice = new Field(voice, this);
+    this.fields = rest.map((field) => new Field(field, this));
+    const button = (label, name, press) =>
+      element("button", { type: "button", className: `voicelab-${name}`, onclick: press }, {}, label);
+    this.speak = button("Speak", "speak", () => this.press("speak"));
+    this.cancel = button("Cancel", "cancel", () => this.press("cancel"));
+    this.onChange = element("input", { type: "checkbox" });
+    this.onChange.onchange = () => this.set("speak_on_change", this.onChange.checked);
+    const automatic = element("label", { className: "voicelab-automatic" }, {}, this.onChange, " Speak on change");
+    this.bar = element("progress", { max: 1 }, { "aria-label": "How far the take is" });
+    this.status = element("span", { className: "voicelab-status" }, { role: "status" });
+    this.message = element("div", { className: "voicelab-message" }, { role: "alert" });
+    this.notes = element("div", { className: "voicelab-notes" });
+    const head = element("div", { className: "voicelab-head" }, {}, this.voice.root, this.speak, this.cancel, automatic);
+    const grid = (front) =>
+      element("div", { className: "voicelab-grid" }, {}, ...this.fields.filter(({ about }) => about.front === front).map(({ root }) => root));
+    const more = element("details", {}, {}, element("summary", {}, {}, "More fields"), grid(false));
+    const line = element("div", { className: "voicelab-progress" }, {}, this.bar, this.status);
+    this.root = element("div", { className: "voicelab-controls" }, { role: "group", "aria-label": "What to speak" });
+    this.root.append(this.text, this.textProblem, head, grid(true), more, line, this.message, this.notes);
+    el.append(this.root);
+    this.show();
+  }
+
+  get values() {
+    return this.model.get("values");
+  }
+
+  set(name, value) {
+    this.model.set(name, value);
+    this.model.save_changes();
+  }
+
+  change(name, value) {
+    if (this.values[name] !== value) this.set("values", { ...this.values, [name]: value });
+    this.show();
+  }
+
+  press(kind) {
+    // What is being typed counts, also where a browser leaves the focus in it.
+    if (this.values.text !== this.text.value) this.change("text", this.text.value);
+    this.model.send({ kind });
+  }
+
+  show() {
+    const { model, values } = this;
+    const problems = model.get("problems");
+    const gone = this.gone ? "The kernel has gone: run the cell to use this panel again." : "";
+    // What somebody is typing meanwhile is theirs.
+    if (document.activeElement !== this.text || this.shown !== values.text) this.text.value = values.text;
+    this.shown = values.text;
+    this.textProblem.textContent = problems.text ?? "";
+    this.text.setAttribute("aria-invalid", String("text" in problems));
+    for (const field of [this.voice, ...this.fields]) {
+      field.show(values[field.about.name]);
+      field.blame(problems[field.about.name] ?? "");
+    }
+    const busy = model.get("busy") && !this.gone;
+    this.speak.disabled = !model.get("ready") || this.gone;
+    this.cancel.disabled = !busy;
+    this.onChange.checked = model.get("speak_on_change");
+    this.bar.value = model.get("share");
+    this.root.dataset.tone = model.get("tone");
+    this.bar.hidden = !busy;
+    if (this.status.textContent !== model.get("status")) this.status.textContent = model.get("status");
+    const wrong = gone || (problems[""] ?? "");
+    if (this.message.textContent !== wrong) this.message.textContent = wrong;
+    const notes = model.get("notes").map((note) => element("div", {}, { role: "note" }, note));
+    this.notes.replaceChildren(...notes);
+  }
+
+  /** Offer the voices that there are now. */
+  voices() {
+    const [voice] = this.model.get("fields");
+    this.voice.offer(voice.options);
+    this.show();
+  }
+
+  lost() {
+    this.gone = true;
+    for (const field of [this.voice, ...this.fields]) field.disabled = true;
+    this.show();
+  }
+}
+
+export default {
+  render({ model, el }) {
+    const panel = new Panel(model, el);
+    const show = () => panel.show();
+    const voices = () => panel.voices();
+    const lost = () => panel.lost();
+    const shown = ["values", "problems", "notes", "status", "share", "tone", "busy", "ready", "held", "speak_on_change"];
+    for (const name of shown) model.on(`change:${name}`, show);
+    model.on("change:fields", voices);
+    model.on("comm_live_update", lost);
+    return () => {
+      for (const name of shown) model.off(`change:${name}`, show);
+      model.off("change:fields", voices);
+      model.off("comm_live_update", lost);
+    };
+  },
+};

@@ -1,0 +1,52 @@
+// A lane of words below a waveform: a click plays from a word, a double click repeats it.
+
+import { element } from "./dom.js";
+
+const WORD_FONT = "11px system-ui, sans-serif";
+const WORD_ROOM = 8; // pixels that a word's edge and margin take
+const ruler = document.createElement("canvas").getContext("2d");
+
+export class WordLane {
+  /** `hear(seconds)` plays from a moment on, `repeat([first, last])` a part. */
+  constructor(hear, repeat) {
+    Object.assign(this, { hear, repeat, words: null, items: [] });
+    this.root = element("div", { className: "voicelab-words" }, { role: "group", "aria-label": "Words" });
+  }
+
+  /** Show other words: [text, start, end], in seconds. */
+  set(words) {
+    if (this.words === words) return;
+    Object.assign(this, { words, drawn: null, lit: null });
+    ruler.font = WORD_FONT;
+    this.items = words.map(([text, start, end]) => {
+      const title = `${text}, ${start.toFixed(2)} to ${end.toFixed(2)} s: click plays from here, double click repeats it`;
+      const item = element("button", { type: "button", tabIndex: -1, title, textContent: text });
+      item.onclick = () => this.hear(start);
+      item.ondblclick = () => this.repeat([start, end]);
+      return { item, wide: ruler.measureText(text).width + WORD_ROOM };
+    });
+    this.root.replaceChildren(...this.items.map(({ item }) => item));
+    this.root.hidden = !words.length;
+  }
+
+  /** Put the words where `first` and `span` seconds are shown, and light the one at the moment `now`. */
+  draw(first, span, now) {
+    const width = this.root.clientWidth;
+    const drawn = `${first} ${span} ${width}`;
+    if (width && drawn !== this.drawn) {
+      this.drawn = drawn;
+      this.items.forEach(({ item, wide }, n) => {
+        const [, start, end] = this.words[n];
+        const [left, right] = [start, end].map((seconds) => ((seconds - first) / span) * width);
+        item.hidden = right < 0 || left > width;
+        Object.assign(item.style, { left: `${left}px`, width: `${Math.max(right - left - 1, 2)}px` });
+        item.classList.toggle("voicelab-narrow", right - left < wide);
+      });
+    }
+    const lit = this.words?.findIndex(([, start, end]) => now >= start && now < end) ?? -1;
+    if (lit === this.lit) return;
+    this.items[this.lit]?.item.classList.remove("voicelab-lit");
+    this.items[lit]?.item.classList.add("voicelab-lit");
+    this.lit = lit;
+  }
+}
