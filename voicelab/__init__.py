@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         VoiceModel,
     )
     from voicelab.take import Take, Timing
+    from voicelab.views.listening import listen
     from voicelab.views.notebook import progress
     from voicelab.voices.transcripts import align_words
 
@@ -133,6 +134,7 @@ __all__ = [
     "compare",
     "connect",
     "effects",
+    "listen",
     "load",
     "measure",
     "measure_rows",
@@ -176,6 +178,7 @@ _HOME = {
         "voicelab.schema",
     ),
     "align_words": "voicelab.voices.transcripts",
+    "listen": "voicelab.views.listening",
     "progress": "voicelab.views.notebook",
 }
 
@@ -208,8 +211,8 @@ if not TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    """List the public names besides what is already loaded."""
-    return sorted({*globals(), *__all__})
+    """List the public names."""
+    return __all__
 
 
 def load_ipython_extension(ipython: object) -> None:

@@ -6,14 +6,16 @@ is, and within which bounds a seed is. Everything else makes one or passes it on
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 import types
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Literal, Self, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Self, TypeVar, Union, get_args, get_origin
 
+from voicelab.display import bundle, voices_view
 from voicelab.errors import ArgumentError, RequestInvalid
 from voicelab.schema import DEFAULT_MODEL, ProsodyControl, TTSRequest, VoiceModel
 
@@ -24,7 +26,9 @@ __all__ = [
     "KnobValue",
     "Voice",
     "VoicePreset",
+    "Voices",
     "check_seed",
+    "completed",
     "field_name",
     "is_field",
     "knob_pairs",
@@ -131,6 +135,34 @@ class Knob:
         return checked
 
 
+class Voices(tuple[VoicePreset, ...]):  # noqa: SLOT001 (a tuple's subclass with no state)
+    """Presets, shown as a table; each also by its id: ``voices["marlow"]``, ``voices.marlow``."""
+
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, str):
+            return super().__getitem__(key)
+        for voice in self:
+            if voice.id == key:
+                return voice
+        raise KeyError(f"there is no voice {key!r}; there are {', '.join(voice.id for voice in self)}")
+
+    def __getattr__(self, name: str) -> VoicePreset:
+        try:
+            preset: VoicePreset = self[name]
+        except KeyError as error:
+            raise AttributeError(str(error)) from None
+        return preset
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(voice.id for voice in self)]
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [voice.id for voice in self]
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return bundle(voices_view, self)
+
+
 Voice = str | VoicePreset | VoiceModel | Mapping[str, float]
 """Who speaks: the id of a preset or of a stored voice, or the thing itself; where voices blend, ids with their weights."""
 
@@ -220,7 +252,14 @@ class Call:
         request, prosody = self.request, self.request.prosody or ProsodyControl()
         fields = {name: getattr(request, name) for name in TTSRequest.model_fields if name not in _NOT_FLAT}
         parts = {f"prosody.{name}": getattr(prosody, name) for name in _PROSODY}
-        return {"reference_id": request.reference_id, "model": self.model, **fields, **parts, **dict(self.knobs), "seed": self.seed}
+        return {
+            "reference_id": request.reference_id,
+            "model": self.model,
+            **fields,
+            **parts,
+            **dict(self.knobs),
+            "seed": self.seed,
+        }
 
     def code(self, base: Call | None = None, also: Collection[str] = ()) -> str:
         """Return the Python that makes its speech, ``lab.speak(…)``.
@@ -265,6 +304,27 @@ def _check_name(model: object) -> str:
         message = "Input should be the name of a model of the backend"
         raise RequestInvalid.of("model", message, type="string_type", in_="header")
     return model
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def completed(function: _Function) -> _Function:
+    """Let a function that takes the fields of a call as ``**fields`` say so in its signature, for completion and help."""
+    plain = inspect.signature(function)
+    named = [one for one in plain.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    present = {one.name for one in named}
+    models = {**TTSRequest.model_fields, **ProsodyControl.model_fields}
+    fields = {name: field for name, field in models.items() if name not in present}
+    extra = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.annotation)
+        for name, field in fields.items()
+    ]
+    extra += (
+        [inspect.Parameter("voice", inspect.Parameter.KEYWORD_ONLY, default=None)] if "voice" not in present else []
+    )
+    function.__signature__ = plain.replace(parameters=[*named, *extra])  # type: ignore[attr-defined]
+    return function
 
 
 def merged_defaults(

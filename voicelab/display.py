@@ -29,6 +29,7 @@ __all__ = [
     "sweep_view",
     "voice_panel_view",
     "voice_view",
+    "voices_view",
     "words_view",
 ]
 
@@ -171,6 +172,13 @@ def voice_panel_view() -> View:
     from voicelab.views.voice_panel import VoicePanel
 
     return VoicePanel
+
+
+def voices_view() -> View:
+    """Show the voices that a backend brings with it."""
+    from voicelab.views.bundles import presets_bundle
+
+    return presets_bundle
 
 
 def words_view() -> View:

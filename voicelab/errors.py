@@ -25,8 +25,11 @@ import voicelab still catches a bad value. No message ever holds a secret.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+import traceback
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Self
 
 from voicelab.display import bundle, error_view
@@ -54,6 +57,8 @@ __all__ = [
     "WeightsError",
     "install_command",
 ]
+
+_PACKAGE: Final = Path(__file__).parent
 
 DISTRIBUTION: Final = "jupyter-voicelab"
 """The name that pip knows; ``voicelab`` on PyPI is another project (acoustic analysis)."""
@@ -103,7 +108,23 @@ class VoicelabError(Exception):
         return bundle(error_view, self)
 
 
-class RequestInvalid(VoicelabError, ValueError):
+class _WrongInput(VoicelabError, ValueError):
+    """An error of whoever calls: IPython shows the line that called and the sentence, all of it with ``%xmode Verbose``."""
+
+    def _render_traceback_(self) -> list[str]:
+        handler = sys.modules["IPython"].get_ipython().InteractiveTB
+        if handler.mode == "Verbose":
+            lines: list[str] = handler.structured_traceback(
+                type(self), self, self.__traceback__, tb_offset=handler.tb_offset
+            )
+            return lines
+        frames = traceback.extract_tb(self.__traceback__)
+        ours = next((n for n, frame in enumerate(frames) if Path(frame.filename).is_relative_to(_PACKAGE)), len(frames))
+        called = [f"line {frame.lineno}: {frame.line}" for frame in frames[max(ours - 1, 0) : ours] if frame.line]
+        return [*called, f"{type(self).__name__}: {self}"]
+
+
+class RequestInvalid(_WrongInput):
     """A request breaks a rule of the interface.
 
     ``errors`` holds at least one :class:`FieldError`; ``str()`` names every field with its reason.
@@ -136,8 +157,13 @@ class RequestInvalid(VoicelabError, ValueError):
     def __str__(self) -> str:
         return "; ".join(f"{error.field}: {error.msg}" for error in self.errors)
 
+    def change(self, change: Callable[[FieldError], FieldError]) -> None:
+        """Say every item in another way, such as by the name that was typed."""
+        self.errors = tuple(map(change, self.errors))
+        self.args = (self.errors,)
 
-class ArgumentError(VoicelabError, ValueError):
+
+class ArgumentError(_WrongInput):
     """A function was called with a wrong argument; ``argument`` is its name.
 
     Fields of a request, and of a voice to be made, are RequestInvalid instead, wherever they are checked.

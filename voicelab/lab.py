@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, Capabilities, SpeechStream, check_call, delete_voice, list_voices
-from voicelab.call import Call, Knob, Voice, VoicePreset, is_field, merged_defaults, voice_id
+from voicelab.call import Call, Knob, Voice, Voices, completed, is_field, merged_defaults, short_name, voice_id
 from voicelab.display import explore_panel_view, open_view, voice_panel_view
-from voicelab.errors import RequestInvalid
+from voicelab.errors import FieldError, RequestInvalid
 from voicelab.registry import open_backend, split_address
 from voicelab.schema import MODELS, TTSRequest, VoiceCreate, VoiceModel
 
@@ -128,9 +130,9 @@ class Lab:
         return self._backend.capabilities
 
     @property
-    def voices(self) -> tuple[VoicePreset, ...]:
-        """The voices that the backend brings with it; their ids are what ``voice`` takes."""
-        return self.capabilities.voices
+    def voices(self) -> Voices:
+        """The voices that the backend brings with it, a table; ``lab.voices.marlow`` is what ``voice`` takes, or its id."""
+        return Voices(self.capabilities.voices)
 
     @property
     def defaults(self) -> Mapping[str, object]:
@@ -147,9 +149,11 @@ class Lab:
         lab._seen_voices = self._seen_voices
         return lab
 
+    @completed
     def call(self, text: str, **fields: object) -> Call:
         """Return the call that ``speak`` would make, without speaking; takes what ``speak`` takes. Raises RequestInvalid."""
-        return Call.of(text, self._defaults, self._knobs_for({**self._defaults, **fields}), **fields)
+        with self._named_as_typed(fields):
+            return Call.of(text, self._defaults, self._knobs_for({**self._defaults, **fields}), **fields)
 
     def _knobs_for(self, fields: Iterable[str]) -> tuple[Knob, ...]:
         """The backend's own knobs where one may be meant; a service need not be asked for fields that all have."""
@@ -159,6 +163,7 @@ class Lab:
         """Return the request of the call that ``speak`` would make. Raises RequestInvalid."""
         return self.call(text, **fields).request
 
+    @completed
     def stream(
         self,
         text: str,
@@ -170,8 +175,10 @@ class Lab:
     ) -> SpeechStream:
         """Begin to say ``text`` and return its audio as it arrives. Takes what ``speak`` takes."""
         call = self.call(text, voice=voice, seed=seed, model=model, **fields)
-        return self._backend.synthesize(check_call(call, self.capabilities))
+        with self._named_as_typed({**fields, "voice": voice}):
+            return self._backend.synthesize(check_call(call, self.capabilities))
 
+    @completed
     def speak(
         self,
         text: str,
@@ -200,8 +207,10 @@ class Lab:
             ServiceError: the service answered with an error, or not at all.
             EngineError: the local engine failed.
         """
-        return self.stream(text, voice=voice, seed=seed, model=model, **fields).clip()
+        with self._named_as_typed({**fields, "voice": voice}):
+            return self.stream(text, voice=voice, seed=seed, model=model, **fields).clip()
 
+    @completed
     def sweep(
         self,
         text: str | Sequence[str] | Mapping[str, str],
@@ -317,6 +326,26 @@ class Lab:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @contextmanager
+    def _named_as_typed(self, fields: Mapping[str, object]) -> Iterator[None]:
+        """Let an error call a field as the caller did, and suggest a voice for one that there is not."""
+        try:
+            yield
+        except RequestInvalid as error:
+            error.change(lambda item: self._as_typed(item, fields))
+            raise
+
+    def _as_typed(self, item: FieldError, fields: Mapping[str, object]) -> FieldError:
+        short = short_name(item.field)
+        msg = item.msg
+        if item.field == "reference_id" and "did you mean" not in msg:
+            typed = str(fields.get("voice") or fields.get("reference_id") or "")
+            near = get_close_matches(typed.casefold(), [voice.id for voice in self.voices], 1)
+            msg += f"; did you mean {near[0]!r}?" if near and near[0] != typed else ""
+        if fields.get(short) is None or short == item.field:
+            return replace(item, msg=msg)
+        return replace(item, loc=(item.loc[0], short), msg=msg)
 
     def __repr__(self) -> str:
         capabilities = self.capabilities

@@ -39,6 +39,7 @@ def test_a_click_plays_from_a_word_and_a_double_click_repeats_it(scratch: Scratc
     assert abs((two["x"] - wave["x"]) / wave["width"] - 0.7 / 2) < 0.01, "it does not stand where it is heard"
     words.nth(1).click()
     until(page, ".voicelab-player", "d.state === 'playing' && +d.position > 0.7 * 24000 && +d.heard > 0.1")
+    words.nth(2).dblclick()
     page.wait_for_selector(".voicelab-words button.voicelab-lit:has-text('three')", timeout=LONG)
     words.nth(0).dblclick()
     until(page, ".voicelab-player", "d.region === '2400 12000' && d.state === 'playing'")

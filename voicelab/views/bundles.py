@@ -20,6 +20,7 @@ from voicelab.audio.analysis import digest
 from voicelab.audio.clip import Clip
 from voicelab.audio.words import Words
 from voicelab.backend import Capabilities
+from voicelab.call import VoicePreset
 from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError, install_command
 from voicelab.experiments.records import error_message
 from voicelab.experiments.statistics.effects import Effects
@@ -42,6 +43,7 @@ __all__ = [
     "error_bundle",
     "error_html",
     "format_figure",
+    "presets_bundle",
     "small_print",
     "table",
     "table_row",
@@ -281,9 +283,18 @@ def capabilities_bundle(capabilities: Capabilities) -> dict[str, str]:
         ("license", capabilities.license),
         ("notice", capabilities.notice),
     )
-    voices = [(voice.id, voice.title, voice.description) for voice in capabilities.voices]
-    html += table(("voice", "title", "description"), voices)
+    html += _presets_table(capabilities.voices)
     return {"text/html": small_print(html), "text/plain": repr(capabilities)}
+
+
+def presets_bundle(voices: Sequence[VoicePreset]) -> dict[str, str]:
+    """Return the voices that a backend brings with it as a table."""
+    return {"text/html": small_print(_presets_table(voices)), "text/plain": repr(tuple(voices))}
+
+
+def _presets_table(voices: Sequence[VoicePreset]) -> str:
+    rows = [(voice.id, voice.title, voice.description) for voice in voices]
+    return table(("voice", "title", "description"), rows)
 
 
 def voice_bundle(voice: VoiceModel) -> dict[str, str]:

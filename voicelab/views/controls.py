@@ -13,8 +13,9 @@ import anywidget
 import traitlets
 from pydantic.fields import FieldInfo
 
-from voicelab.backend import Capabilities, check_seed_support
+from voicelab.backend import check_call
 from voicelab.call import Call, field_name, parse_value, short_name
+from voicelab.capabilities import Capabilities
 from voicelab.errors import RequestInvalid
 from voicelab.lab import Lab
 from voicelab.schema import ProsodyControl, TTSRequest
@@ -200,8 +201,7 @@ class Controls(anywidget.AnyWidget):
         settings["seed"] = parse_value("seed", settings["seed"]) if settings["seed"].strip() else base["seed"]
         changes = {name: value for name, value in settings.items() if value != base[name]}
         call = self._lab.call(self.text).replace(**changes)
-        check_seed_support(call, self._lab.capabilities)
-        return call
+        return check_call(call, self._lab.capabilities)
 
     def code(self, call: Call) -> str:
         """Return the Python that makes a call of the lab: the same samples, where the backend's seeds are exact."""

@@ -15,7 +15,7 @@ from voicelab.service.run import LOOPBACK
 from voicelab.views.panel import SavedOutput
 from voicelab.views.player import STATIC, inlined
 
-__all__ = ["ListeningWidget", "listening_page"]
+__all__ = ["ListeningWidget", "listen", "listening_page"]
 
 
 class ListeningWidget(SavedOutput, anywidget.AnyWidget):
@@ -61,6 +61,11 @@ class ListeningWidget(SavedOutput, anywidget.AnyWidget):
     def __repr__(self) -> str:
         test = self.ballot.test
         return f"ListeningWidget({test.kind} {test.name!r}, {len(test.items)} items, {len(test.systems)} systems)"
+
+
+def listen(ballot: Ballot) -> ListeningWidget:
+    """Return the test of ``ballot`` for the reader of the notebook; show it as a cell's last value."""
+    return ListeningWidget(ballot)
 
 
 def listening_page(ballot: Ballot, *, host: str = LOOPBACK, port: int = 0) -> AbstractContextManager[str]:

@@ -7,6 +7,7 @@
 import { colour } from "./cividis.js";
 import { warped } from "./compare-aligner.js";
 import { COLOURS, Figures, copied, node } from "./compare-figures.js";
+import { guard, hideSaved, watchTheme } from "./dom.js";
 import { Switcher } from "./switcher.js";
 import { WordLane } from "./words.js";
 
@@ -73,8 +74,9 @@ class Comparison {
     el.append(this.root);
     this.observer = new ResizeObserver(() => this.refresh());
     for (const { canvas } of this.rows) this.observer.observe(canvas);
-    this.theme = new MutationObserver(() => this.refresh());
-    this.theme.observe(document.body, { attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"] });
+    this.theme = watchTheme(() => this.refresh());
+    this.shown = hideSaved(el);
+    guard(this.root);
   }
 
   /** Show what the kernel has worked out meanwhile. */
@@ -219,8 +221,7 @@ class Comparison {
   draw(canvas, clip, moment, on) {
     const ratio = globalThis.devicePixelRatio || 1;
     const [width, height] = [canvas.clientWidth, canvas.clientHeight].map((size) => Math.max(1, Math.round(size * ratio)));
-    // The lighter of two blues of one palette is seen on dark pages.
-    const wave = document.body.dataset.jpThemeLight === "false" ? "#56b4e9" : "#0072b2";
+    const wave = getComputedStyle(this.root).getPropertyValue("--vl-wave");
     const drawn = [width, height, wave].join();
     if (clip.drawn !== drawn) Object.assign(clip, { drawn, picture: picture(clip, width, height, wave) });
     if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
@@ -243,6 +244,7 @@ class Comparison {
     this.switcher.stop();
     this.observer.disconnect();
     this.theme.disconnect();
+    this.shown();
     cancelAnimationFrame(this.frame);
     void this.audio.close();
   }

@@ -29,3 +29,35 @@ export function guard(root) {
     whole.style.outline = "none";
   });
 }
+
+/** Call `changed` whenever the page may have another theme; returns what ends that. */
+export function watchTheme(changed) {
+  const watcher = new MutationObserver(changed);
+  const attributeFilter = ["class", "theme", "data-jp-theme-light", "data-jp-theme-name", "data-vscode-theme-kind"];
+  for (const node of [document.documentElement, document.body]) watcher.observe(node, { attributeFilter });
+  return watcher;
+}
+
+/**
+ * Hide what the notebook keeps of a panel while the panel lives; returns what ends that.
+ *
+ * In JupyterLab and Notebook 7 the kept output does so by its own style. Elsewhere a cell is a box of another name, or,
+ * where each has a page of its own, the page.
+ */
+export function hideSaved(el) {
+  let cell = null;
+  const saved = () => cell?.querySelectorAll(".voicelab-saved") ?? [];
+  const hide = () => saved().forEach((output) => (output.hidden = true));
+  const watcher = new MutationObserver(hide);
+  const frame = requestAnimationFrame(() => {
+    if (el.closest(".jp-OutputArea")) return;
+    cell = el.closest(".cell_container, .output_container, .cell, [data-cell-id]") ?? document.body;
+    hide();
+    watcher.observe(cell, { childList: true, subtree: true });
+  });
+  return () => {
+    cancelAnimationFrame(frame);
+    watcher.disconnect();
+    saved().forEach((output) => (output.hidden = false));
+  };
+}

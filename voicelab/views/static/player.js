@@ -6,6 +6,7 @@
 // decides what is new: what is already there is skipped, what is missing is asked for again. An <audio>
 // element cannot do this: it plays a stream of unknown length only once it has ended.
 
+import { hideSaved, watchTheme } from "./dom.js";
 import { Samples } from "./player-samples.js";
 import { Transport } from "./player-transport.js";
 import { Timeline } from "./player-timeline.js";
@@ -251,8 +252,8 @@ function render(state, el) {
   const sizes = new ResizeObserver(ask);
   for (const canvas of [parts.wave, parts.spectrum, parts.arrivals]) sizes.observe(canvas);
   // The pictures have the theme's colours, which the page may change.
-  const theme = new MutationObserver(ask);
-  theme.observe(document.body, { attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"] });
+  const theme = watchTheme(ask);
+  const done = hideSaved(el);
   state.model.on("change:words", ask);
   state.listeners.add(ask);
   ask();
@@ -261,6 +262,7 @@ function render(state, el) {
     state.listeners.delete(ask);
     sizes.disconnect();
     theme.disconnect();
+    done();
     cancelAnimationFrame(frame);
     if (!state.listeners.size) state.transport.rest();
   };

@@ -4,7 +4,7 @@
 // the order is new, the ids in order as int32; and {kind: "sound", id, rate} with s16le samples. The page says which
 // takes are in sight ({kind: "show", ids}) and which one shall be heard ({kind: "sound", id}).
 
-import { element } from "./dom.js";
+import { element, guard, hideSaved, watchTheme } from "./dom.js";
 import { Samples } from "./player-samples.js";
 import { Transport } from "./player-transport.js";
 import { Card, HEIGHT } from "./takes-card.js";
@@ -165,8 +165,9 @@ class View {
     el.append(this.root);
     this.sizes = new ResizeObserver(this.ask);
     this.sizes.observe(this.root);
-    this.theme = new MutationObserver(() => ((this.ink = null), this.ask()));
-    this.theme.observe(document.body, { attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"] });
+    this.theme = watchTheme(() => ((this.ink = null), this.ask()));
+    this.shown = hideSaved(el);
+    guard(el);
     takes.views.add(this);
     this.ask();
   }
@@ -305,6 +306,7 @@ class View {
     cancelAnimationFrame(this.frame);
     this.sizes.disconnect();
     this.theme.disconnect();
+    this.shown();
     this.takes.left(this);
   }
 }

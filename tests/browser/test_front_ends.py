@@ -1,0 +1,137 @@
+"""Panels in a page that is no JupyterLab: what VS Code, Colab and marimo give an anywidget, and what they do not.
+
+The page speaks the interface of anywidget (a model with get, set, on and send; buffers as DataViews), has none of
+JupyterLab's classes and variables, and a theme as each of these names it. The widget is a real one in this process.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.browser.conftest import LONG
+from tests.tones import ToneBackend
+from voicelab.audio.clip import Clip, Words, WordTime
+from voicelab.lab import Lab
+from voicelab.views.controls import Controls
+from voicelab.views.player import Player
+
+if TYPE_CHECKING:
+    import anywidget
+    from playwright.sync_api import Page
+
+HOST = """
+const listeners = {};
+const tell = (name, ...rest) => (listeners[name] ?? []).forEach((listener) => listener(...rest));
+const model = {
+  get: (name) => state[name],
+  set: (name, value) => { state[name] = value; changed[name] = value; tell(`change:${name}`); },
+  save_changes: () => { toKernel({ changed: { ...changed } }); for (const name in changed) delete changed[name]; },
+  on: (name, listener) => (listeners[name] ??= []).push(listener),
+  off: (name, listener) => (listeners[name] = (listeners[name] ?? []).filter((other) => other !== listener)),
+  send: (message) => toKernel({ message }),
+};
+const changed = {};
+window.fromKernel = ({ name, value, message, buffers }) => {
+  if (name) { state[name] = value; return tell(`change:${name}`); }
+  // As messages come: views into one larger buffer.
+  const views = buffers.map((data) => {
+    const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+    const whole = new Uint8Array(bytes.length + 8);
+    whole.set(bytes, 8);
+    return new DataView(whole.buffer, 8);
+  });
+  tell("msg:custom", message, views);
+};
+const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+const module = (await import(url)).default;
+const widget = typeof module === "function" ? await module() : module;
+await widget.initialize?.({ model });
+await widget.render({ model, el: document.querySelector("#panel") });
+"""
+PAGE = """<html {html}><head><style>{css}</style></head><body class="{body}">
+<div class="cell_container"><div id="panel"></div><div class="voicelab-saved">kept</div></div>
+<div class="cell_container"><div class="voicelab-saved">of another cell</div></div></body></html>"""
+HOSTS = {
+    "vscode": {"html": "", "body": "vscode-dark"},
+    "colab": {"html": 'theme="dark"', "body": ""},
+    "marimo": {"html": "", "body": "dark"},
+    "light": {"html": "", "body": ""},
+}
+
+Show = Callable[["anywidget.AnyWidget"], None]
+
+
+@pytest.fixture(params=HOSTS)
+def show(request: pytest.FixtureRequest, page: Page) -> Show:
+    def show(widget: anywidget.AnyWidget) -> None:
+        def to_kernel(sent: dict[str, Any]) -> None:
+            if "message" in sent:
+                widget._handle_custom_msg(sent["message"], [])
+            for name, value in sent.get("changed", {}).items():
+                setattr(widget, name, value)
+
+        def send(message: dict[str, Any], buffers: list[bytes] | None = None) -> None:
+            encoded = [base64.b64encode(bytes(data)).decode("ascii") for data in buffers or ()]
+            page.evaluate("(sent) => fromKernel(sent)", {"message": message, "buffers": encoded})
+
+        widget.send = send
+        names = [
+            name for name in widget.keys if not name.startswith("_") and name not in ("layout", "tabbable", "tooltip")
+        ]
+        state = {name: getattr(widget, name) for name in names}
+        page.goto("about:blank")
+        css = str(widget._css)
+        page.set_content(PAGE.format(css=css, **HOSTS[request.param]))
+        page.expose_function("toKernel", to_kernel)
+        source = f"async ({{ state, source }}) => {{{HOST}}}"
+        page.evaluate(source, {"state": json.loads(json.dumps(state)), "source": widget._esm})
+        page.wait_for_timeout(200)
+        for name in names:
+            widget.observe(
+                lambda change: page.evaluate(
+                    "(sent) => fromKernel(sent)", {"name": change["name"], "value": change["new"]}
+                ),
+                names=name,
+            )
+
+    return show
+
+
+def test_a_player_plays_and_the_kept_output_is_hidden_while_it_lives(show: Show, page: Page) -> None:
+    samples = (0.5 * np.sin(np.arange(24_000) / 20)).astype(np.float32)
+    show(Player(Clip(samples, 24_000, Words((WordTime("tone", 0.2, 0.8),)))))
+    page.wait_for_selector(".voicelab-player[data-samples='24000']", timeout=LONG)
+    page.locator(".voicelab-words button").click()
+    page.wait_for_function("() => +document.querySelector('.voicelab-player').dataset.heard > 0.4", timeout=LONG)
+    kept = page.locator(".voicelab-saved")
+    assert [kept.nth(0).is_visible(), kept.nth(1).is_visible()] == [False, True]
+    dark = page.evaluate("() => document.body.className + document.documentElement.getAttribute('theme')")
+    ink = page.locator(".voicelab-player").evaluate("(node) => getComputedStyle(node).getPropertyValue('--vl-heard')")
+    assert ink.strip() == ("#56b4e9" if "dark" in dark else "#004b75")
+
+
+def test_controls_are_turned_and_pressed(show: Show, page: Page) -> None:
+    pressed: list[str] = []
+    changed: list[object] = []
+    lab = Lab(ToneBackend(), seed=1)
+    controls = Controls(lab, "Hello.", compact=True, changed=lambda: changed.append(1), pressed=pressed.append)
+    show(controls)
+    page.locator(".voicelab-field-temperature [type=number]").fill("0.25")
+    page.locator(".voicelab-field-temperature [type=number]").blur()
+    page.locator("textarea").fill("Good morning.")
+    page.locator("button.voicelab-speak").click()
+    page.locator("button.voicelab-draw").click()
+    assert pressed == ["speak", "draw"]
+    assert (controls.values["temperature"], controls.text) == (0.25, "Good morning.")
+    page.locator(".voicelab-field-top_p button.voicelab-undo[disabled]").wait_for(timeout=LONG)
+    ink, paper = page.locator("textarea").evaluate(
+        "(node) => [getComputedStyle(node).color, getComputedStyle(node).backgroundColor]"
+        ".map((colour) => colour.match(/[0-9.]+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0))"
+    )
+    assert abs(ink - paper) > 300, "the text cannot be read"
