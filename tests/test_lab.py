@@ -5,8 +5,10 @@ import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from IPython.core.completer import provisionalcompleter
 
 from tests.tones import ToneBackend
 from voicelab.audio.clip import Clip
@@ -85,10 +87,49 @@ def test_speed_and_volume_are_those_of_prosody(backend: Recorder) -> None:
     assert lab.with_defaults(speed=2).request("Hello", prosody={"volume": 6}).prosody == ProsodyControl(volume=6)
     lab.speak("Hello", speed=1.1)
     assert backend.asked[-1][0].prosody == ProsodyControl(speed=1.1, volume=-3)
-    for fields, name in (({"speed": 9}, "prosody.speed"), ({"volume": 1, "prosody": {"speed": 2}}, "volume")):
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"speed": 9}, "speed"),
+        ({"prosody": {"speed": 9}}, "prosody.speed"),
+        ({"volume": 1, "prosody": {"speed": 2}}, "volume"),
+    )
+    for fields, name in wrong:
         with pytest.raises(RequestInvalid) as caught:
             lab.request("Hello", **fields)
         assert [item.field for item in caught.value.errors] == [name]
+
+
+def test_errors_name_what_was_typed_and_suggest_a_voice() -> None:
+    lab = Lab(ToneBackend())
+    with pytest.raises(RequestInvalid, match=r"^voice: There is no such voice; did you mean 'ada'\?$"):
+        lab.speak("Hello", voice="adda")
+    with pytest.raises(RequestInvalid, match=r"^reference_id: There is no such voice"):
+        lab.speak("Hello", reference_id="nobody")
+
+
+def test_the_fields_are_completed_and_voices_are_had_by_name() -> None:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell.instance()
+    try:
+        shell.user_ns["lab"] = lab = Lab(ToneBackend())
+        with provisionalcompleter():
+            for line in ("lab.speak('x', temp", "lab.stream('x', spee", "lab.sweep('x', voi"):
+                assert any(one.text.endswith("=") for one in shell.Completer.completions(line, len(line))), line
+        wrong = shell.run_cell("lab.speak('x', temprature=1)").error_in_exec
+        assert isinstance(wrong, RequestInvalid)
+        assert wrong._render_traceback_() == [
+            "line 1: lab.speak('x', temprature=1)",
+            f"RequestInvalid: {wrong}",
+        ]
+        shell.run_line_magic("xmode", "Verbose")
+        assert len(wrong._render_traceback_()) > 2
+        shell.run_line_magic("xmode", "Context")
+    finally:
+        InteractiveShell.clear_instance()
+    assert lab.voices.ada == lab.voices["ada"] == lab.voices[0]
+    assert "<td" in lab.voices._repr_mimebundle_()["text/html"]
+    with pytest.raises(KeyError, match="there are ada, ben"):
+        lab.voices["bob"]
 
 
 @pytest.mark.parametrize("voice", ["ben", VoicePreset("ben", "Ben")])

@@ -30,6 +30,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Final, Self
 
 from voicelab.display import bundle, error_view
@@ -108,8 +109,10 @@ class VoicelabError(Exception):
         return bundle(error_view, self)
 
 
-class _WrongInput(VoicelabError, ValueError):
-    """An error of whoever calls: IPython shows the line that called and the sentence, all of it with ``%xmode Verbose``."""
+class _ShortTraceback:
+    """An error of whoever calls: IPython shows the line that called and the sentence, all with ``%xmode Verbose``."""
+
+    __traceback__: TracebackType | None
 
     def _render_traceback_(self) -> list[str]:
         handler = sys.modules["IPython"].get_ipython().InteractiveTB
@@ -124,7 +127,7 @@ class _WrongInput(VoicelabError, ValueError):
         return [*called, f"{type(self).__name__}: {self}"]
 
 
-class RequestInvalid(_WrongInput):
+class RequestInvalid(_ShortTraceback, VoicelabError, ValueError):
     """A request breaks a rule of the interface.
 
     ``errors`` holds at least one :class:`FieldError`; ``str()`` names every field with its reason.
@@ -163,7 +166,7 @@ class RequestInvalid(_WrongInput):
         self.args = (self.errors,)
 
 
-class ArgumentError(_WrongInput):
+class ArgumentError(_ShortTraceback, VoicelabError, ValueError):
     """A function was called with a wrong argument; ``argument`` is its name.
 
     Fields of a request, and of a voice to be made, are RequestInvalid instead, wherever they are checked.

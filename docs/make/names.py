@@ -121,6 +121,7 @@ PAGES: Mapping[str, Names] = {
                 "voicelab.views.plots.plot_clips",
                 "voicelab.views.player.Player",
                 "voicelab.views.explore_panel.ExplorePanel",
+                "voicelab.views.controls.Controls",
                 "voicelab.views.sweep_panel.SweepPanel",
                 "voicelab.views.comparison_panel.ComparePanel",
             ),

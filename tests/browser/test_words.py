@@ -65,3 +65,23 @@ def test_in_a_comparison_the_word_is_lit_in_every_row(scratch: Scratch) -> None:
     )
     page.locator(".voicelab-compare").get_by_role("button", name="Blind").click()
     page.wait_for_function("() => !document.querySelector('.voicelab-compare .voicelab-words button')", timeout=LONG)
+
+
+def test_pitch_is_drawn_and_what_is_under_the_cursor_is_read(scratch: Scratch) -> None:
+    page = scratch.run(SETUP, "Player(spoken(1))")
+    page.wait_for_selector(".voicelab-player[data-spectrogram^=mel]", timeout=LONG)
+    spectrum = page.locator(".voicelab-spectrum")
+    before = spectrum.evaluate("(canvas) => canvas.toDataURL()")
+    page.get_by_role("button", name="Pitch over the spectrogram").click()
+    page.wait_for_function(
+        "(before) => document.querySelector('.voicelab-spectrum').toDataURL() !== before", arg=before, timeout=LONG
+    )
+    box = spectrum.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.9 * box["height"])
+    page.wait_for_function("() => document.querySelector('.voicelab-readout').textContent.includes('F0')", timeout=LONG)
+    time, frequency, level, pitch = page.locator(".voicelab-readout").inner_text().split(" · ")
+    assert abs(float(time.split()[0]) - 1.0) < 0.01
+    assert 20 < float(frequency.split()[0]) < 500
+    assert -80 < float(level.split()[0]) <= 0
+    assert abs(float(pitch.split()[1]) - 24_000 / 20 / 6.2832) < 6

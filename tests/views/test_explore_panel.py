@@ -12,7 +12,8 @@ from ipywidgets.widgets import widget as registry
 
 from tests.tones import ToneBackend
 from voicelab.backend import SpeechStream
-from voicelab.call import Call
+from voicelab.call import Call, Knob
+from voicelab.capabilities import FieldSupport
 from voicelab.errors import ServiceUnavailable
 from voicelab.lab import Lab
 from voicelab.schema import ProsodyControl, TTSRequest
@@ -75,6 +76,35 @@ def test_every_field_of_the_schema_has_a_control_with_its_bounds(explore: Callab
     assert (fields["chunk_length"]["min"], fields["chunk_length"]["max"]) == (100, 300)
     assert "Nucleus" in fields["top_p"]["help"]
     assert panel.code == f"lab.speak({TEXT!r})"
+
+
+def test_what_a_backend_declares_makes_its_controls(explore: Callable[..., ExplorePanel]) -> None:
+    knobs = (
+        Knob("warmth", "float", 0.5, "How warm it is.", bounds=(0.0, 1.0)),
+        Knob("style", "str", "calm", choices=("calm", "bright")),
+    )
+    fields = (
+        FieldSupport("top_p", ignored="it has no sampling"),
+        FieldSupport("prosody.speed", bounds=(0.8, 1.2)),
+        FieldSupport("latency", values=("normal",)),
+    )
+    panel = explore(ToneBackend(knobs=knobs, fields=fields))
+    shown = fields_of(panel)
+    assert shown["top_p"]["disabled"]
+    assert "no sampling" in shown["top_p"]["help"]
+    assert (shown["prosody.speed"]["min"], shown["prosody.speed"]["max"]) == (0.8, 1.2)
+    assert shown["latency"]["options"] == ["normal"]
+    assert (shown["warmth"]["kind"], shown["warmth"]["max"], shown["style"]["options"]) == (
+        "slider",
+        1.0,
+        ["calm", "bright"],
+    )
+    assert panel.code == f"lab.speak({TEXT!r})"
+    turn(panel, "warmth", 0.75)
+    assert panel.wait()
+    assert panel.code == f"lab.speak({TEXT!r}, warmth=0.75)"
+    turn(panel, "warmth", 2.0)
+    assert list(panel.controls.problems) == ["warmth"]
 
 
 def test_a_panel_asks_with_latency_low_unless_the_lab_says_otherwise(explore: Callable[..., ExplorePanel]) -> None:

@@ -5,6 +5,7 @@ What a field is called, its bounds and its line of help come from the schema. Th
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, get_args, get_origin
@@ -14,8 +15,8 @@ import traitlets
 from pydantic.fields import FieldInfo
 
 from voicelab.backend import check_call
-from voicelab.call import Call, field_name, parse_value, short_name
-from voicelab.capabilities import Capabilities
+from voicelab.call import Call, Knob, field_name, parse_value, short_name
+from voicelab.capabilities import Capabilities, FieldSupport
 from voicelab.errors import RequestInvalid
 from voicelab.lab import Lab
 from voicelab.schema import ProsodyControl, TTSRequest
@@ -42,6 +43,8 @@ FIELDS: Final = (
     "condition_on_previous_chunks",
 )
 """Fields with a control of their own, in order."""
+_STEPS: Final = 1000
+_MOST: Final = 2**31 - 1
 _SHOWN: Final = 8
 """So many of them a large panel shows at first."""
 
@@ -143,18 +146,19 @@ class Controls(anywidget.AnyWidget):
         self, lab: Lab, text: str, *, compact: bool, changed: Callable[[], object], pressed: Callable[[str], object]
     ) -> None:
         self._lab = lab
-        self.base = lab.call(text)
+        self.base = check_call(lab.call(text), lab.capabilities)
         self._seeded = lab.capabilities.seed in {"exact", "best-effort"}
         first = self.base
         # Whoever turns knobs wants to hear at once, unless the lab was told otherwise.
-        if "latency" not in lab.defaults:
+        if "latency" not in lab.defaults and _low_is_taken(lab.capabilities):
             first = first.replace(latency="low")
         front = MAIN if compact else FIELDS[:_SHOWN]
         voices = voice_choices(lab.capabilities, first.request.reference_id)
         super().__init__(
             fields=[
                 {"name": "reference_id", "kind": "voice", "options": voices, **_named("reference_id"), "default": ""},
-                *(_field(name, lab, front=name in front) for name in FIELDS),
+                *(_field(name, lab.capabilities, front=name in front) for name in FIELDS),
+                *map(_knob, lab.capabilities.knobs),
             ],
             values=self._values(first),
             speak_on_change=not compact,
@@ -195,12 +199,14 @@ class Controls(anywidget.AnyWidget):
 
     def call(self) -> Call:
         """Return the call that the controls say. Raises RequestInvalid, which names the field."""
-        settings = {name: self.values[name] for name in ("reference_id", *FIELDS)}
+        settings = {field["name"]: self.values[field["name"]] for field in self.fields}
         base = self.base.settings
         settings["reference_id"] = settings["reference_id"] or None
         settings["seed"] = parse_value("seed", settings["seed"]) if settings["seed"].strip() else base["seed"]
+        knobs = {knob.name: knob.default for knob in self._lab.capabilities.knobs}
+        base = {**knobs, **base}
         changes = {name: value for name, value in settings.items() if value != base[name]}
-        call = self._lab.call(self.text).replace(**changes)
+        call = self._lab.call(self.text).replace(self._lab.capabilities.knobs, **changes)
         return check_call(call, self._lab.capabilities)
 
     def code(self, call: Call) -> str:
@@ -225,13 +231,16 @@ class Controls(anywidget.AnyWidget):
     def show_error(self, error: Exception | None) -> None:
         """Say what is wrong, at its field; None takes away what was said."""
         if isinstance(error, RequestInvalid):
-            self.problems = {_shown_at(item.field): item.msg for item in error.errors}
+            there = {"text", *(field["name"] for field in self.fields)}
+            named = [(field_name(item.field), item.msg) for item in error.errors]
+            self.problems = {name if name in there else "": msg for name, msg in named}
         else:
             self.problems = {} if error is None else {"": str(error)}
         self.ready = not isinstance(error, RequestInvalid)
 
     def _values(self, call: Call) -> dict[str, Any]:
-        values = {name: value for name, value in call.settings.items() if name in FIELDS}
+        knobs = self._lab.capabilities.knob_values(call)
+        values = {name: value for name, value in call.settings.items() if name in FIELDS} | knobs
         seed = "" if call.seed is None else str(call.seed)
         return {**values, "text": call.request.text, "reference_id": call.request.reference_id or "", "seed": seed}
 
@@ -251,38 +260,68 @@ class Controls(anywidget.AnyWidget):
             self._pressed(message["kind"])
 
 
-def _shown_at(field: str) -> str:
-    """Return the control at which an error of ``field`` is said; "" for one that has none."""
-    name = field_name(field)
-    return name if name in {"text", "reference_id", *FIELDS} else ""
+def _low_is_taken(capabilities: Capabilities) -> bool:
+    support = capabilities.support("latency")
+    return support is None or not (support.ignored or support.problem("low"))
 
 
 def _named(name: str) -> dict[str, str]:
     return {"label": field_label(name), "title": short_name(name), "help": _description(name)}
 
 
-def _field(name: str, lab: Lab, *, front: bool) -> dict[str, Any]:
-    """Return what the page needs to show a field: choices, a switch, a slider between its bounds, or a number."""
+def _field(name: str, capabilities: Capabilities, *, front: bool) -> dict[str, Any]:
+    """Return what the page needs to show a field: choices, a switch, a slider between its bounds, or a number.
+
+    What the backend declares narrows it; a field that does nothing there is off, and its help says why.
+    """
     common = {"name": name, "front": front, **_named(name)}
     if name == "seed":
-        return {**common, "kind": "seed", "disabled": lab.capabilities.seed in {"none", "unknown"}, "default": ""}
+        return {**common, "kind": "seed", "disabled": capabilities.seed in {"none", "unknown"}, "default": ""}
     if name == "model":
-        models = lab.capabilities.models
-        return {**common, "kind": "choice", "options": list(models), "default": Call.of("x").model}
+        models = list(capabilities.models)
+        return {**common, "kind": "choice", "options": models, "default": capabilities.default_model}
+    support = capabilities.support(name) or FieldSupport(name)
+    if support.ignored:
+        common |= {"disabled": True, "help": f"It does nothing here: {support.ignored}."}
     field = _schema_field(name)
     common["default"] = field.default
     if get_origin(field.annotation) is Literal:
-        return {**common, "kind": "choice", "options": list(get_args(field.annotation))}
+        return {**common, "kind": "choice", "options": list(support.values or get_args(field.annotation))}
     if isinstance(field.default, bool):
         return {**common, "kind": "switch"}
-    low, high = (
+    low, high = support.bounds or (
         next((getattr(item, end) for item in field.metadata if hasattr(item, end)), None) for end in ("ge", "le")
     )
     if name == "repetition_penalty":
         # From a tenth to the schema's hundred, with 1 in reach of a hand.
-        return {**common, "kind": "slider", "min": 0.1, "max": high, "step": 0.01, "log": True}
-    if isinstance(field.default, float):
-        return {**common, "kind": "slider", "min": low, "max": high, "step": 1 if name == "prosody.volume" else 0.05}
-    if high is not None and high <= 10_000:
-        return {**common, "kind": "slider", "min": low or 0, "max": high, "step": 1}
-    return {**common, "kind": "number", "min": low or 0, "max": 2**31 - 1, "step": 1}
+        return {**common, "kind": "slider", "min": low or 0.1, "max": high, "step": 0.01, "log": True}
+    step = 1 if name == "prosody.volume" or not isinstance(field.default, float) else 0.05
+    return {**common, **_number(low, high, step)}
+
+
+def _knob(knob: Knob) -> dict[str, Any]:
+    """Return what the page needs to show an own parameter of the backend."""
+    label = knob.name.replace("_", " ").capitalize()
+    common = {"name": knob.name, "front": True, "label": label, "title": knob.name, "default": knob.default}
+    common["help"] = knob.description
+    if knob.type == "bool":
+        return {**common, "kind": "switch"}
+    if knob.type == "str":
+        return (
+            {**common, "kind": "choice", "options": list(knob.choices)} if knob.choices else {**common, "kind": "word"}
+        )
+    low, high = knob.bounds or (-_MOST, _MOST)
+    step = 1 if knob.type == "int" else max(10.0 ** math.floor(math.log10((high - low) / 20)), 0.01)
+    return {**common, **_number(low, high, step)}
+
+
+def _number(low: float | None, high: float | None, step: float) -> dict[str, Any]:
+    """Return a slider where both ends are near enough for a hand, a box otherwise."""
+    if high is not None and low is not None and (high - low) / step <= _STEPS:
+        return {"kind": "slider", "min": low, "max": high, "step": step}
+    return {
+        "kind": "number",
+        "min": -_MOST if low is None else low,
+        "max": _MOST if high is None else high,
+        "step": step,
+    }

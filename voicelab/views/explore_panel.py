@@ -28,8 +28,6 @@ TEXT: Final = "The birch canoe slid on the smooth planks."
 """What a panel says at first."""
 
 _MOST: Final = 500
-# What a take is told apart by; the seed always. Latency is the panel's own choice, and hardly heard.
-_LABELLED: Final = frozenset({"reference_id", *FIELDS}) - {"latency"}
 _SETTLE_S: Final = 0.1
 # The bar moves twice a second: with the sound, which takes 13 messages, a page gets fewer than 20 a second.
 _BAR_S: Final = 0.5
@@ -162,11 +160,12 @@ class ExplorePanel(SavedOutput, Panel):
             return
         text = take.call.request.text
         labels = {"take": str(take.number)} | ({"text": text} if text != self._first_text else {})
+        # Told apart by what was turned, and the seed always; latency is the panel's own choice, and hardly heard.
         settings, base = take.call.settings, self.controls.base.settings
         labels |= {
             short_name(name): str(value)
             for name, value in settings.items()
-            if name in _LABELLED and (value != base[name] or name == "seed") and value is not None
+            if name != "latency" and (value != base.get(name) or name == "seed") and value is not None
         }
         values = {"take": take.number, "text": text, **settings}
         code = self.controls.code(take.call)

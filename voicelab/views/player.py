@@ -16,7 +16,7 @@ import anywidget
 import numpy as np
 import traitlets
 
-from voicelab.audio.analysis import Spectrum, mel, spectrogram
+from voicelab.audio.analysis import Spectrum, f0, mel, spectrogram
 from voicelab.audio.clip import Clip, Words, WordTime
 from voicelab.audio.formats import header_bytes
 from voicelab.audio.samples import Samples, as_samples, check_rate, to_int16
@@ -90,21 +90,23 @@ def spectrum_bytes(clip: Clip, scale: Scale) -> tuple[dict[str, Any], bytes]:
 
     The levels are unsigned bytes of shape (bands, columns), low bands first: 0 is -120 dB, 255 is 0 dB, where a
     full-scale sine is. The other value holds ``bands``, ``columns``, ``hop`` (seconds between columns) and
-    ``ticks``: labels of frequencies and where they are, from 0 (below) to 1.
+    ``ticks``: labels of frequencies and where they are, from 0 (below) to 1, and ``frequencies``: Hz of every band.
     """
     hop = max(_HOP_S, clip.duration / _MOST_COLUMNS)
     if scale == "mel":
         spectrum = mel(clip, bands=_MEL_BANDS, hop_s=hop)
-        db, top = spectrum.db, clip.rate / 2
+        db, top, frequencies = spectrum.db, clip.rate / 2, spectrum.frequencies
         shares = np.interp(_MEL_TICKS, spectrum.frequencies, (np.arange(_MEL_BANDS) + 0.5) / _MEL_BANDS)
         ticks = [(_hertz(hz), float(share)) for hz, share in zip(_MEL_TICKS, shares, strict=True) if hz < 0.9 * top]
     else:
         spectrum = spectrogram(clip, hop_s=hop)
         db, top = _thinned(spectrum), clip.rate / 2
+        frequencies = (np.arange(len(db)) + 0.5) * top / len(db)
         step = 2000 if top <= 12_000 else 5000
         ticks = [(_hertz(hz), hz / top) for hz in range(step, int(0.95 * top), step)]
     scaled = np.clip((db - _FLOOR_DB) * (255.0 / -_FLOOR_DB), 0.0, 255.0)
     about = {"bands": db.shape[0], "columns": db.shape[1], "hop": round(hop * clip.rate) / clip.rate, "ticks": ticks}
+    about["frequencies"] = [round(float(hertz)) for hertz in frequencies]
     return about, np.ascontiguousarray(np.rint(scaled).astype(np.uint8)).tobytes()
 
 
@@ -149,7 +151,8 @@ class Player(SavedOutput, anywidget.AnyWidget):
     chunk: a block where its sound is, as high as it came early. Words stand below the waveform where they are known: a
     click plays from one, a double click repeats it. A click goes there, a drag repeats a part, the
     wheel with Ctrl or Alt zooms. Keys while it has the focus: space plays and pauses, the arrows go one second
-    back and forth (with shift a tenth), L repeats, Escape ends that, [ and ] go from word to word, + and - zoom, 0 shows all.
+    back and forth (with shift a tenth), L repeats, Escape ends that, [ and ] go from word to word,
+    + and - zoom, 0 shows all, F draws the pitch.
 
     ``begin``, ``feed`` and ``end`` may be called from any one thread; a view that opens later gets all
     that came before. Nothing is normalised: the loudness is the clip's.
@@ -263,6 +266,8 @@ class Player(SavedOutput, anywidget.AnyWidget):
             self._repeat()
         elif kind == "spectrogram" and message.get("scale") in ("mel", "linear"):
             self._work(message, lambda clip: self._picture(clip, message["scale"]))
+        elif kind == "pitch":
+            self._work(message, self._pitch)
         elif kind == "encode" and message.get("format") in MEDIA_TYPES:
             self._work(message, lambda clip: self._file(clip, message["format"]))
 
@@ -298,6 +303,9 @@ class Player(SavedOutput, anywidget.AnyWidget):
     def _picture(self, clip: Clip, scale: Scale) -> tuple[str, bytes, dict[str, Any]]:
         about, levels = spectrum_bytes(clip, scale)
         return "spectrogram", levels, {**about, "scale": scale}
+
+    def _pitch(self, clip: Clip) -> tuple[str, bytes, dict[str, Any]]:
+        return "pitch", f0(clip, hop_s=_HOP_S).values.astype(np.float32).tobytes(), {"hop": _HOP_S}
 
     def _file(self, clip: Clip, format: Any) -> tuple[str, bytes, dict[str, Any]]:
         data = clip.to_bytes(format)

@@ -60,6 +60,12 @@ class Field {
     return [this.main];
   }
 
+  word(attributes) {
+    this.main = element("input", { type: "text" }, attributes);
+    this.main.onchange = () => this.change(this.main.value);
+    return [this.main];
+  }
+
   number(attributes) {
     const { min, max, step } = this.about;
     this.main = element("input", { type: "number", min, max, step }, attributes);

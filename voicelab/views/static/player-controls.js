@@ -57,6 +57,7 @@ export function build(el, state, look, act) {
       look.scale,
       act.scale,
     ),
+    pitch: element("button", { type: "button", title: "Pitch (F0) over the spectrogram (F)", onclick: act.pitch }, {}, "F0"),
     range: select("Range of the spectrogram in dB", RANGES.map((x) => [x, `${x} dB`]), look.range, act.range),
     format: select("Format of the download", FORMATS.map((x) => [x, x.toUpperCase()]), "wav", act.format),
     save: button("Download as WAV", "save", act.save),
@@ -64,6 +65,7 @@ export function build(el, state, look, act) {
     spectrum: lane("spectrum", "img", "Spectrogram"),
     arrivals: lane("arrivals", "img", "Arrival of every chunk"),
     figures: element("div", { className: "voicelab-figures" }),
+    readout: element("div", { className: "voicelab-readout" }, { "aria-hidden": "true" }),
     notice: element("div", { className: "voicelab-notice" }, { role: "alert" }),
   };
   parts.wave.tabIndex = 0;
@@ -75,16 +77,25 @@ export function build(el, state, look, act) {
       group(parts.play, parts.loop, parts.clock),
       group(parts.wider, parts.closer, parts.whole),
       group(parts.speed),
-      group(parts.scale, parts.range),
+      group(parts.scale, parts.range, parts.pitch),
       group(parts.format, parts.save),
     ),
     parts.wave,
     parts.spectrum,
     parts.arrivals,
     parts.figures,
+    parts.readout,
     parts.notice,
   );
-  for (const canvas of [parts.wave, parts.spectrum]) point(canvas, state, look, act);
+  for (const canvas of [parts.wave, parts.spectrum]) {
+    point(canvas, state, look, act);
+    canvas.addEventListener("pointermove", ({ offsetX, offsetY }) => {
+      const at = look.timeline.sample(offsetX, canvas.clientWidth) / state.samples.rate;
+      const there = canvas === parts.spectrum ? state.spectrum.told(at, 1 - offsetY / canvas.clientHeight) : "";
+      parts.readout.textContent = `${at.toFixed(3)} s${there}${look.pitch ? state.pitch.told(at) : ""}`;
+    });
+    canvas.addEventListener("pointerleave", () => (parts.readout.textContent = ""));
+  }
   parts.arrivals.onpointermove = (event) => {
     const at = look.timeline.sample(event.offsetX, parts.arrivals.clientWidth);
     parts.arrivals.title = state.arrivals.told(at, state.samples.rate);
@@ -152,6 +163,8 @@ function press(event, act) {
     End: () => act.jump(Infinity),
     l: act.loop,
     L: act.loop,
+    f: act.pitch,
+    F: act.pitch,
     Escape: act.unloop,
     "+": () => act.zoom(2),
     "=": () => act.zoom(2),

@@ -85,8 +85,17 @@ export class Spectrum {
     this.picture = null;
   }
 
-  set({ bands, columns, hop, ticks, scale }, levels) {
-    Object.assign(this, { bands, columns, hop, ticks, scale, levels: new Uint8Array(levels), picture: null });
+  /** Frequency and level at a moment and a share of the height, in words. */
+  told(seconds, share) {
+    if (!this.levels) return "";
+    const column = Math.max(0, Math.min(Math.round(seconds / this.hop), this.columns - 1));
+    const band = Math.max(0, Math.min(Math.floor(share * this.bands), this.bands - 1));
+    const level = (this.levels[band * this.columns + column] / 255) * DB - DB;
+    return ` · ${this.frequencies[band]} Hz · ${level.toFixed(0)} dB`;
+  }
+
+  set({ bands, columns, hop, ticks, scale, frequencies }, levels) {
+    Object.assign(this, { bands, columns, hop, ticks, scale, frequencies, levels: new Uint8Array(levels), picture: null });
     // Of silence, and of what is nearly that, no part is bright.
     this.top = this.levels.reduce((most, value) => Math.max(most, value), (1 - QUIET / DB) * 255);
   }
@@ -137,6 +146,56 @@ export class Spectrum {
       pen.fillRect(0, y, 4, 1);
       pen.strokeText(text, 7, line);
       pen.fillText(text, 7, line);
+    }
+  }
+}
+
+const [LOWEST, HIGHEST] = [50, 600]; // Hz, bottom and top of the pitch that is drawn
+
+/** Pitch over the spectrogram, on an axis of its own: logarithmic, as it is heard. */
+export class Pitch {
+  constructor() {
+    this.clear();
+  }
+
+  clear() {
+    this.values = null;
+  }
+
+  set({ hop }, bytes) {
+    Object.assign(this, { hop, values: new Float32Array(bytes) });
+  }
+
+  /** What it is at a moment, in words. */
+  told(seconds) {
+    const value = this.values?.[Math.round(seconds / this.hop)];
+    return value > 0 ? ` · F0 ${value.toFixed(0)} Hz` : "";
+  }
+
+  draw(canvas, { samples, timeline, ink }) {
+    if (!this.values) return;
+    const pen = canvas.getContext("2d");
+    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+    const y = (hertz) => height * (1 - Math.log(hertz / LOWEST) / Math.log(HIGHEST / LOWEST));
+    pen.font = FONT;
+    // Dark round it: below it the picture has any colour.
+    for (const [colour, wide] of [["#000c", 5], ["#fff", 2]]) {
+      Object.assign(pen, { strokeStyle: colour, lineWidth: wide, lineJoin: "round" });
+      pen.beginPath();
+      let drawing = false;
+      this.values.forEach((value, place) => {
+        const known = value > 0;
+        if (known) pen[drawing ? "lineTo" : "moveTo"](timeline.x(place * this.hop * samples.rate, width), y(value));
+        drawing = known;
+      });
+      pen.stroke();
+    }
+    for (const hertz of [100, 200, 400]) {
+      const text = `F0 ${hertz} Hz`;
+      const left = width - pen.measureText(text).width - 4;
+      Object.assign(pen, { fillStyle: "#fff", strokeStyle: "#000b", lineWidth: 3 });
+      pen.strokeText(text, left, y(hertz) + 3);
+      pen.fillText(text, left, y(hertz) + 3);
     }
   }
 }

@@ -10,7 +10,7 @@ import { hideSaved, watchTheme } from "./dom.js";
 import { Samples } from "./player-samples.js";
 import { Transport } from "./player-transport.js";
 import { Timeline } from "./player-timeline.js";
-import { Arrivals, Spectrum, drawMarks, drawWaveform, inks } from "./player-lanes.js";
+import { Arrivals, Pitch, Spectrum, drawMarks, drawWaveform, inks } from "./player-lanes.js";
 import { build, shape } from "./player-controls.js";
 import { WordLane } from "./words.js";
 
@@ -22,6 +22,7 @@ class Shared {
     this.transport = new Transport(this.samples);
     this.arrivals = new Arrivals();
     this.spectrum = new Spectrum();
+    this.pitch = new Pitch();
     this.take = -1;
     this.heard = 0;
     this.notice = "";
@@ -50,6 +51,7 @@ class Shared {
       if (message.samples > this.samples.length) this.ask();
       else this.samples.complete = true;
     } else if (message.kind === "spectrogram") this.spectrum.set(message, bytes[0]);
+    else if (message.kind === "pitch") this.pitch.set(message, bytes[0]);
     else if (message.kind === "file") download(new Blob([bytes[0]], { type: message.media }), message.name);
     else if (message.kind === "problem") this.notice = message.message;
     this.tell();
@@ -69,7 +71,8 @@ class Shared {
     this.samples.clear(message.rate);
     this.arrivals.clear();
     this.spectrum.clear();
-    Object.assign(this, { heard: 0, came: null, wanted: null, notice: "" });
+    this.pitch.clear();
+    Object.assign(this, { pitched: false, heard: 0, came: null, wanted: null, notice: "" });
     if (message.autoplay) this.transport.play(0);
   }
 
@@ -79,6 +82,13 @@ class Shared {
     if (!scale || this.gone || !this.samples.complete || !this.samples.length || this.wanted === wanted) return;
     this.wanted = wanted;
     this.model.send({ kind: "spectrogram", scale, take: this.take });
+  }
+
+  /** Ask the kernel for the pitch, once for each take. */
+  wantPitch() {
+    if (this.pitched || this.gone || !this.samples.complete || !this.samples.length) return;
+    this.pitched = true;
+    this.model.send({ kind: "pitch", take: this.take });
   }
 
   disconnect() {
@@ -139,6 +149,7 @@ function actions(state, look) {
     whole: does(() => look.timeline.reset()),
     speed: does((speed) => transport.hasten(Number(speed))),
     scale: does((scale) => (look.scale = scale)),
+    pitch: does(() => (look.pitch = !look.pitch)),
     range: does((range) => (look.range = Number(range))),
     format: does((format) => (look.format = format)),
     save() {
@@ -172,7 +183,9 @@ function controls(parts, state, look, position) {
   for (const late of [save, parts.speed]) late.disabled = !samples.complete || samples.length === 0;
   for (const one of [parts.wider, parts.closer]) one.disabled = samples.length === 0;
   parts.whole.disabled = !look.timeline.zoomed;
-  parts.range.hidden = !look.scale;
+  parts.range.hidden = parts.pitch.hidden = !look.scale;
+  parts.pitch.setAttribute("aria-pressed", String(look.pitch));
+  parts.pitch.setAttribute("aria-label", "Pitch over the spectrogram");
   parts.spectrum.hidden = !look.scale || !samples.length;
   clock.textContent = `${seconds} / ${samples.seconds.toFixed(1)} s`;
   wave.setAttribute("aria-valuemax", samples.seconds.toFixed(1));
@@ -200,6 +213,10 @@ function refresh(parts, state, look) {
     state.want(look.scale);
     const why = state.gone ? "The kernel makes spectrograms, and it has gone." : "The spectrogram is being made…";
     spectrum.draw(parts.spectrum, view, look.range, samples.complete ? why : "The spectrogram comes when all is there.");
+    if (look.pitch) {
+      state.wantPitch();
+      state.pitch.draw(parts.spectrum, view);
+    }
     drawMarks(parts.spectrum, view);
     parts.spectrum.setAttribute("aria-label", `${look.scale} spectrogram`);
   }
@@ -226,7 +243,7 @@ function refresh(parts, state, look) {
 const PATIENCE = 60; // frames
 
 function render(state, el) {
-  const look = { timeline: new Timeline(state.samples), scale: "mel", range: 80, format: "wav", drag: null };
+  const look = { timeline: new Timeline(state.samples), scale: "mel", range: 80, format: "wav", pitch: false, drag: null };
   const act = actions(state, look);
   const parts = build(el, state, look, act);
   parts.words = new WordLane(act.hear, act.repeat);
