@@ -16,6 +16,7 @@ from voicelab.cli.say import say
 from voicelab.cli.serve import keys, serve
 from voicelab.cli.stored_voices import voices
 from voicelab.cli.study import replay, sweep
+from voicelab.cli.weights import weights
 
 __all__ = ["app"]
 
@@ -40,6 +41,7 @@ app.command()(say)
 app.command()(serve)
 app.add_typer(keys, name="keys")
 app.add_typer(voices, name="voices")
+app.add_typer(weights, name="weights")
 app.command()(sweep)
 app.command()(replay)
 app.command()(lab)

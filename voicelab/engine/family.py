@@ -157,6 +157,16 @@ class Family(Protocol):
         ...
 
     @property
+    def license(self) -> str:
+        """What binds who uses its speech, and when that was accepted; "" where nothing does."""
+        ...
+
+    @property
+    def notice(self) -> str:
+        """What has to be shown where it serves others."""
+        ...
+
+    @property
     def digests(self) -> tuple[str, ...]:
         """Digests of everything that the samples depend on."""
         ...

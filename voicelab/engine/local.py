@@ -60,6 +60,7 @@ class LocalBackend:
 
     Raises:
         WeightsError: the checkpoint cannot be read.
+        LicenseRequired: the license of open weights was not accepted.
         EngineError: the device is not there, or there shall be no rows or threads.
     """
 
@@ -94,6 +95,8 @@ class LocalBackend:
             prices=(),
             one_model=len(self._family.models) == 1,
             at_once=rows,
+            license=self._family.license,
+            notice=self._family.notice,
         )
 
     @property
@@ -134,12 +137,14 @@ class LocalBackend:
         )
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
-        """Makes a voice of recordings, at once, and keeps it on disk.
+        """Makes a voice of recordings, at once, and keeps it on disk; where weights are under a license, that is a tag of it.
 
         Raises:
             RequestInvalid: a voice file is no audio or holds no speech, or the cover image is none.
             StoreError: the voice cannot be kept.
         """
+        if license := self._family.license:  # noqa: A001 - what it is
+            request = request.model_copy(update={"tags": (*request.tags, *license.split("; "))})
         return self._voices.create(request, self._owner)
 
     def get_voice(self, id: str) -> VoiceModel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -27,6 +28,8 @@ TINY = CodecSizes(
     decoder_strides=(3, 2),
 )
 """24 samples a frame; the encoder's own window, so that 3,600 samples are more than it sees."""
+REAL_TIME = replace(TINY, encoder_width=8, encoder_strides=(2, 4, 8, 8), decoder_width=32, decoder_strides=(8, 8, 4, 2))
+"""2,048 samples a frame, as the published one: recordings of seconds are few positions of a model."""
 
 
 def tiny_tensors(sizes: CodecSizes = TINY, seed: int = 0) -> dict[str, Tensor]:

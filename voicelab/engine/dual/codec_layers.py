@@ -212,4 +212,4 @@ def _turn(positions: Tensor) -> Tensor:
 def _rotated(x: Tensor, turn: Tensor) -> Tensor:
     a, b = x.unflatten(-1, (-1, 2)).unbind(-1)  # adjacent pairs
     cos, sin = turn
-    return torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2)
+    return torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2).to(x.dtype)

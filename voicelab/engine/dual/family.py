@@ -20,6 +20,7 @@ from voicelab.engine.dual.memory import MemoryPlan
 from voicelab.engine.dual.model import DualLM, model_file
 from voicelab.engine.dual.prompt import FIRST_SPEAKER, SPEAKER_TAG, ChatPrompts, InterleavedPrompts, Prompts
 from voicelab.engine.dual.runner import DualRunner, DualVoice, Turn
+from voicelab.engine.dual.terms import require_accepted
 from voicelab.engine.dual.tokens import HUB, SPECIAL, TABLE, load_tokenizer, speech_ids
 from voicelab.engine.speech import EngineParts
 from voicelab.engine.text.clean import FREQUENT, is_han
@@ -95,6 +96,7 @@ class DualFamily:
     Raises:
         WeightsError: what is in the folder cannot be used.
         EngineError: the first model does not fit into the memory that is left.
+        LicenseRequired: the license of a model was not accepted.
         MissingExtra: the tokenizer needs what is not installed.
     """
 
@@ -105,6 +107,7 @@ class DualFamily:
         self._folders, self._device = {one.config.model: one for one in model_folders(weights)}, device
         folders = list(self._folders.values())
         self.models: tuple[Model, ...] = tuple(self._folders)
+        self.license, self.notice = require_accepted(self.models, weights)
         self._tokenizers = {one.config.model: load_tokenizer(one.folder) for one in folders}
         self._plan(folders[0], rows, folders[0].codec).check(device)
         codecs = sorted({one.codec for one in folders})

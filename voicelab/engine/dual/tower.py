@@ -6,13 +6,14 @@ Both of its transformers are this one. Nothing here reads a number back from the
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from voicelab.engine.dual.config import TowerConfig
+from voicelab.engine.dual.int8 import Int8Matrix, Matrix, linear
 from voicelab.engine.dual.slots import Slots
 
 
@@ -20,16 +21,21 @@ from voicelab.engine.dual.slots import Slots
 class TowerLayer:
     """The weights of one layer; each matrix (out, in)."""
 
-    wqkv: Tensor
+    wqkv: Matrix
     """Queries, keys, values."""
-    wo: Tensor
-    w13: Tensor
+    wo: Matrix
+    w13: Matrix
     """The gate (w1) and what it lets through (w3)."""
-    w2: Tensor
+    w2: Matrix
     attention_norm: Tensor
     ffn_norm: Tensor
     q_norm: Tensor | None
     k_norm: Tensor | None
+
+    def rounded(self) -> TowerLayer:
+        """The same with matrices of 8 bits."""
+        wqkv, wo, w13, w2 = (Int8Matrix.of(matrix) for matrix in (self.wqkv, self.wo, self.w13, self.w2))
+        return replace(self, wqkv=wqkv, wo=wo, w13=w13, w2=w2)
 
 
 class Tower:
@@ -65,9 +71,9 @@ class Tower:
             given = self._attend(
                 self.norm(x, block.attention_norm), block, keys[rows], values[rows], turn, positions, hidden
             )
-            x = x + F.linear(given, block.wo)
-            gate, through = F.linear(self.norm(x, block.ffn_norm), block.w13).chunk(2, -1)
-            x = x + F.linear(F.silu(gate) * through, block.w2)
+            x = x + linear(given, block.wo)
+            gate, through = linear(self.norm(x, block.ffn_norm), block.w13).chunk(2, -1)
+            x = x + linear(F.silu(gate) * through, block.w2)
         return x
 
     def norm(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -87,7 +93,7 @@ class Tower:
     ) -> Tensor:
         config, (rows, n, _) = self.config, x.shape
         group = config.heads // config.kv_heads
-        heads = F.linear(x, block.wqkv).view(rows, n, -1, config.head_width)
+        heads = linear(x, block.wqkv).view(rows, n, -1, config.head_width)
         q, k, v = heads.split((config.heads, config.kv_heads, config.kv_heads), 2)
         if block.q_norm is not None and block.k_norm is not None:
             q, k = (F.rms_norm(y, w.shape, w, config.eps) for y, w in ((q, block.q_norm), (k, block.k_norm)))

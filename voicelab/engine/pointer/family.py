@@ -45,6 +45,7 @@ class PointerFamily:
     """
 
     seeds: SeedSupport = "exact"
+    license = notice = ""
 
     def __init__(self, weights: Path | None, device: torch.device) -> None:
         self.checkpoint = checkpoint.load(weights, device)

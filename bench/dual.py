@@ -1,0 +1,202 @@
+"""How fast the models of the open weights are, with random weights of their full shapes: frames a second for each number of
+rows, the real-time factor of each row, and the share that this is of what the device's measured copy bandwidth would allow.
+
+    python bench/dual.py --random s2-pro --device cuda
+    python bench/dual.py --random s2-pro --device cpu --layers 2 --rows 1,4 --frames 4
+
+The weights are drawn on the device: what they are does not change how long a frame takes. ``--layers`` cuts both transformers
+short, for machines on which the whole does not fit; the figures are then those of the cut model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from machine import machine, report
+from torch import Tensor
+
+from voicelab.engine.dual.choose import WINDOW
+from voicelab.engine.dual.config import DualConfig
+from voicelab.engine.dual.int8 import Int8Matrix
+from voicelab.engine.dual.model import DualLM, shapes_of
+from voicelab.engine.dual.step import DualStep, RowInput
+
+FRAME_S = 2048 / 44_100
+_PLAIN = {"rope_base": 1e6, "norm_eps": 1e-6, "attention_qkv_bias": False, "attention_o_bias": False, "dropout": 0.0}
+_S2 = {**_PLAIN, "n_head": 32, "n_local_heads": 8, "head_dim": 128, "dim": 2560, "intermediate_size": 9728}
+_S1 = {**_PLAIN, "n_head": 16, "n_local_heads": 8, "dim": 1024, "intermediate_size": 3072}
+_TINY = {**_PLAIN, "n_head": 4, "n_local_heads": 2, "head_dim": 16, "dim": 32, "intermediate_size": 48}
+
+
+def _two_parts(
+    sizes: dict[str, Any], layers: int, vocabulary: int, entries: int, ids: tuple[int, int, int]
+) -> dict[str, Any]:
+    slow = {**sizes, "n_layer": layers, "vocab_size": vocabulary, "max_seq_len": 32_768, "attention_qk_norm": True}
+    fast = {**sizes, "n_layer": 4, "vocab_size": entries, "max_seq_len": 11, "attention_qk_norm": False}
+    return {
+        "model_type": "fish_qwen3_omni",
+        "text_config": {**slow, "tie_word_embeddings": True},
+        "audio_decoder_config": {**fast, "num_codebooks": 10, "text_dim": sizes["dim"]},
+        **dict(zip(("semantic_start_token_id", "semantic_end_token_id", "eos_token_id"), ids, strict=True)),
+    }
+
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "s2-pro": _two_parts(_S2, 36, 155_776, 4096, (151_678, 155_773, 151_645)),
+    "s1": {
+        **_S1,
+        "model_type": "dual_ar",
+        "head_dim": 128,
+        "n_layer": 28,
+        "n_fast_layer": 4,
+        "fast_head_dim": 64,
+        "vocab_size": 155_776,
+        "max_seq_len": 8192,
+        "attention_qk_norm": True,
+        "fast_attention_qk_norm": False,
+        "codebook_size": 4096,
+        "num_codebooks": 10,
+        "scale_codebook_embeddings": True,
+        "tie_word_embeddings": False,
+    },
+    "tiny": _two_parts(_TINY, 2, 256, 64, (128, 191, 100)),
+}
+"""What stands in the `config.json` of each, and a tiny one to try this on."""
+_S1_SPEECH = (151_658, 155_753, 151_647)
+
+
+def random_model(
+    name: str, device: torch.device, *, positions: int, layers: int | None = None, dtype: torch.dtype = torch.bfloat16
+) -> DualLM:
+    """A model of full shapes, but for the number of its layers, whose weights are drawn on the device."""
+    config = DualConfig.of(CONFIGS[name])
+    if layers is not None:
+        slow, fast = (replace(tower, layers=min(layers, tower.layers)) for tower in (config.slow, config.fast))
+        config = replace(config, slow=slow, fast=fast)
+    shapes, generator = shapes_of(config), torch.Generator(device).manual_seed(0)
+
+    def draw(tensor: str) -> Tensor:
+        if "norm" in tensor:
+            return torch.ones(shapes[tensor], device=device, dtype=dtype)
+        return torch.empty(shapes[tensor], device=device, dtype=dtype).normal_(0, 0.02, generator=generator)
+
+    return DualLM(config, draw, config.speech or _S1_SPEECH, positions)
+
+
+def synchronize(device: torch.device) -> None:
+    """Waits for all that the device was given to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def copy_bandwidth(device: torch.device) -> float:
+    """Bytes a second that a copy of a large tensor reads and writes: the best of ten."""
+    size = 2**31 if device.type == "cuda" else 2**27
+    source, target = (
+        torch.ones(size, dtype=torch.uint8, device=device),
+        torch.empty(size, dtype=torch.uint8, device=device),
+    )
+    best = float("inf")
+    for _ in range(10):
+        synchronize(device)
+        began = time.perf_counter()
+        target.copy_(source)
+        synchronize(device)
+        best = min(best, time.perf_counter() - began)
+    return 2 * size / best
+
+
+def bytes_of_frame(model: DualLM) -> int:
+    """What a frame reads of the weights: the slow layers and head once, the fast ones for each code after the first."""
+
+    def size(*matrices: Tensor | Int8Matrix | None) -> int:
+        parts = [(one.weight, one.scale) if isinstance(one, Int8Matrix) else (one,) for one in matrices]
+        return sum(part.numel() * part.element_size() for pair in parts for part in pair if part is not None)
+
+    def layers(tower: Any) -> int:
+        return sum(size(*vars(block).values()) for block in tower.blocks)
+
+    fast = layers(model.fast) + size(model.fast_head)
+    return layers(model.slow) + size(model.head) + (model.config.codebooks - 1) * fast
+
+
+def inputs(model: DualLM, rows: int, position: int, frame: int) -> dict[int, RowInput]:
+    """What each row is given for a frame: a frame of speech before it, usual settings."""
+    column = torch.cat((torch.tensor([model.begin]), torch.zeros(model.config.codebooks, dtype=torch.int64)))
+    return {
+        row: RowInput(column, position, frame, seed=row, recent=(-1,) * WINDOW, temperature=0.8, top_p=0.8, again=True)
+        for row in range(rows)
+    }
+
+
+def frames(step: DualStep, rows: int, count: int, position: int) -> list[Tensor]:
+    """The codes (rows, codebooks) of some frames, from a position on."""
+    made = []
+    for frame in range(count):
+        out = step.step(inputs(step.model, rows, position + frame, frame), {})
+        made.append(torch.stack([out[row][0] for row in range(rows)]))
+    return made
+
+
+def speed(step: DualStep, rows: int, count: int, position: int, bandwidth: float) -> dict[str, float]:
+    """Seconds of a frame of so many rows, the median of some, after one that is thrown away."""
+    frames(step, rows, 1, position)
+    times = []
+    for frame in range(count):
+        began = time.perf_counter()
+        frames(step, rows, 1, position + frame)
+        times.append(time.perf_counter() - began)
+    median = sorted(times)[len(times) // 2]
+    return {
+        "frame_ms": round(1e3 * median, 3),
+        "frames_s": round(rows / median, 1),
+        "rtf_of_each": round(median / FRAME_S, 4),
+        "share_of_bandwidth": round(bytes_of_frame(step.model) / bandwidth / median, 3),
+    }
+
+
+def measure(
+    name: str, device: torch.device, rows: Sequence[int], count: int, position: int, layers: int | None
+) -> dict[str, Any]:
+    """All figures of one model."""
+    positions = max(512, position + count + 1)
+    model = random_model(name, device, positions=positions, layers=layers)
+    bandwidth = copy_bandwidth(device)
+    step = DualStep(model, max(rows))
+    figures = {str(each): speed(step, each, count, position, bandwidth) for each in rows}
+    cuda = device.type == "cuda"
+    return {
+        "model": name,
+        "layers": [model.config.slow.layers, model.config.fast.layers],
+        "device": torch.cuda.get_device_name(device) if cuda else device.type,
+        "type": "bfloat16",
+        "position": position,
+        "copy_gb_s": round(bandwidth / 1e9, 1),
+        "frame_gb": round(bytes_of_frame(model) / 1e9, 4),
+        "rows": figures,
+        "peak_gb": round(torch.cuda.max_memory_allocated(device) / 1e9, 3) if cuda else None,
+    }
+
+
+def main() -> None:
+    """Measure and print one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--random", choices=CONFIGS, default="s2-pro", help="whose shapes the weights have")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--layers", type=int, help="at most so many layers of each transformer")
+    parser.add_argument("--rows", default="1,2,4,8,16,32,64", help="numbers of rows, with commas")
+    parser.add_argument("--frames", type=int, default=40, help="frames that are timed")
+    parser.add_argument("--position", type=int, default=500, help="where in their slots the rows are")
+    given = parser.parse_args()
+    rows = [int(each) for each in given.rows.split(",")]
+    figures = measure(given.random, torch.device(given.device), rows, given.frames, given.position, given.layers)
+    report({"bench": "dual", **figures, "machine": machine()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""bench/dual.py and bench/gpu.py at tiny size: every part runs, and the shapes are the published ones."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import dual
+import gpu
+import pytest
+import torch
+
+from voicelab.engine.dual.config import DualConfig
+from voicelab.engine.dual.model import shapes_of
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(("name", "tensors", "parameters"), [("s2-pro", 358, 4_561_852_416), ("s1", 287, 860_169_216)])
+def test_the_shapes_are_the_published_ones(name: str, tensors: int, parameters: int) -> None:
+    shapes = shapes_of(DualConfig.of(dual.CONFIGS[name])).values()
+    assert len(shapes) == tensors
+    assert sum(torch.Size(shape).numel() for shape in shapes) == parameters
+
+
+def test_a_frame_reads_what_was_counted() -> None:
+    """14.74 GB of S2-Pro: slow layers and head once, nine passes of the fast ones; here of its shapes, cut to a layer."""
+    config = DualConfig.of(dual.CONFIGS["s2-pro"])
+    sizes = {name: 2 * torch.Size(shape).numel() for name, shape in shapes_of(config).items()}
+    slow = sum(size for name, size in sizes.items() if name.startswith("layers."))
+    fast = sum(size for name, size in sizes.items() if name.startswith("fast_layers."))
+    counted = slow + 4097 * 2560 * 2 + 9 * (fast + 1024 * 2560 * 2)
+    assert round(counted / 1e9, 1) == 14.6
+    tiny = dual.random_model("tiny", CPU, positions=64)
+    layers = {name: 2 * torch.Size(shape).numel() for name, shape in shapes_of(tiny.config).items() if "layers" in name}
+    fast = sum(size for name, size in layers.items() if name.startswith("fast"))
+    head = 32 * 2
+    assert dual.bytes_of_frame(tiny) == sum(layers.values()) - fast + 65 * head + 9 * (fast + 64 * head)
+
+
+def test_one_line_of_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["dual.py", "--random", "tiny", "--device", "cpu", "--rows", "1,2", "--frames", "2", "--layers", "1"],
+    )
+    dual.main()
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 1
+    figures = json.loads(printed)
+    assert figures["layers"] == [1, 1]
+    assert set(figures["rows"]) == {"1", "2"}
+    assert figures["rows"]["1"]["frames_s"] > 0
+
+
+def test_every_part_of_the_gpu_script_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "build" / "gpu.json"
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--device", "cpu", "--tiny", "--skip-tests", "--out", str(out)])
+    gpu.main()
+    figures = json.loads(out.read_text())
+    assert figures == json.loads(capsys.readouterr().out)
+    assert [name for name, part in figures["parts"].items() if "failed" in part] == []
+    assert figures["parts"]["graph_and_eager"]["rows_1"]["all_equal"]
+    assert figures["parts"]["first_audio"]["cached_ms"] > 0

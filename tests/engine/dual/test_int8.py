@@ -1,0 +1,47 @@
+"""Matrices of 8 bits: as near as rounding allows, and what they change of the depth transformer's logits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.engine.dual.tiny import SPEECH, config_of, tensors_of
+from voicelab.engine.dual.int8 import Int8Matrix, linear
+from voicelab.engine.dual.model import DualLM
+from voicelab.engine.dual.slots import Slots
+
+
+@pytest.mark.parametrize("shape", [(32,), (1, 32), (3, 5, 32)])
+def test_a_product_is_within_half_a_step_of_every_weight(shape: tuple[int, ...]) -> None:
+    weight, x = torch.randn(48, 32), torch.randn(shape)
+    rounded = Int8Matrix.of(weight)
+    near = linear(x, rounded)
+    assert near.shape == (*shape[:-1], 48)
+    restored = rounded.weight.float() * rounded.scale[:, None]
+    torch.testing.assert_close(near, linear(x, restored), atol=1e-5, rtol=1e-5)
+    assert bool(((restored - weight).abs() <= 0.5001 * rounded.scale[:, None]).all())
+
+
+def test_a_row_of_zeros_stays_zero() -> None:
+    assert not linear(torch.ones(1, 4), Int8Matrix.of(torch.zeros(2, 4))).any()
+
+
+def test_the_depth_transformer_changes_by_little_and_the_slow_one_not_at_all() -> None:
+    """Logits of the first passes, beside a spread of several; an eighth of the bits in the wrong place would be far more."""
+    config = config_of("s2-pro")
+    tensors = tensors_of(config)
+    model = DualLM(config, tensors.__getitem__, SPEECH, 64)
+    small = model.with_int8_depth()
+    assert small.slow is model.slow
+    given = torch.randn(200, config.fast.width)
+    logits: list[list[torch.Tensor]] = [[], []]
+    for kept, one in zip(logits, (model, small), strict=True):
+
+        def pick(_: int, of: torch.Tensor, kept: list[torch.Tensor] = kept) -> torch.Tensor:
+            kept.append(of)
+            return torch.zeros(len(of), dtype=torch.int64)  # the same codes, so that errors do not add up
+
+        slots = Slots(config.fast, len(given), config.codebooks, model.embeddings)
+        one.codes(given, torch.zeros(len(given), dtype=torch.int64), pick, slots)
+    exact, near = (torch.stack(each) for each in logits)
+    assert 0 < float((near - exact).std()) < 0.03 * float(exact.std())

@@ -1,0 +1,90 @@
+"""Files held to what was published: what fits, what does not, and what nobody can say."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.engine.dual.tiny import write_model
+from tests.engine.dual.tiny_codec import save_codec, tiny_tensors
+from voicelab.engine.dual import published
+from voicelab.engine.dual.published import PublishedFile, check_weights
+from voicelab.errors import WeightsError
+
+PARTS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tiny S2-Pro of which size and digest of all weights are listed."""
+    model = write_model(tmp_path / "s2-pro", "s2-pro")
+    save_codec(model / "codec.pth", tiny_tensors())
+    _list(model, monkeypatch, *PARTS, "codec.pth")
+    return model
+
+
+def _list(model: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    files = {name: (model / name).read_bytes() for name in names}
+    listed = {name: PublishedFile(len(data), hashlib.sha256(data).hexdigest()[:8]) for name, data in files.items()}
+    monkeypatch.setitem(published.PUBLISHED, "s2-pro", listed)
+
+
+def _problems(path: Path) -> dict[str, str]:
+    return {report.path.name: report.problem for report in check_weights(path) if report.problem}
+
+
+def test_what_was_verified_is_told_from_what_was_not(folder: Path) -> None:
+    reports = {report.path.name: report for report in check_weights(folder)}
+    assert _problems(folder) == {}
+    assert set(reports) == {"config.json", "tokenizer.json", "model.safetensors.index.json", *PARTS, "codec.pth"}
+    assert not any(reports[name].unverified for name in (*PARTS, "codec.pth"))
+    assert "of which the first 8 digits are listed" in reports["codec.pth"].verified[-1]
+    assert "tensors of the codec's shapes" in str(reports["codec.pth"])
+    assert "tensors of the shapes that config.json gives" in str(reports["model.safetensors.index.json"])
+    assert str(reports["config.json"]).count("which no list has") == 2
+
+
+@pytest.mark.parametrize(
+    ("harm", "error"),
+    [
+        (lambda data: data[:-4], "cut off before its end|bytes, "),
+        (lambda data: data + b"\0", "were published"),
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "the published one begins with"),
+    ],
+)  # fmt: skip
+def test_a_changed_file_is_named(folder: Path, harm: Callable[[bytes], bytes], error: str) -> None:
+    path = folder / PARTS[1]
+    path.write_bytes(harm(path.read_bytes()))
+    assert re.search(error, _problems(folder)[path.name])
+
+
+def test_a_digest_in_which_the_lists_differ_is_no_problem(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = (folder / "codec.pth").stat().st_size
+    monkeypatch.setitem(published.PUBLISHED["s2-pro"], "codec.pth", PublishedFile(size, "00000000", disputed=True))
+    (report,) = [one for one in check_weights(folder) if one.path.name == "codec.pth"]
+    assert not report.problem
+    assert report.unverified[0].endswith("in which the lists differ")
+
+
+def test_a_tensor_that_is_missing_or_of_another_shape_is_named(folder: Path) -> None:
+    tensors = load_file(folder / PARTS[0])
+    name = next(name for name in tensors if name.endswith("wo.weight"))
+    save_file({**tensors, name: torch.zeros(3, 3)}, folder / PARTS[0])
+    assert "wo.weight has the shape (3, 3)" in _problems(folder)["model.safetensors.index.json"]
+
+
+def test_the_published_sizes_leave_room_for_nothing_but_headers() -> None:
+    files = published.PUBLISHED["s2-pro"]
+    weights = sum(files[name].bytes or 0 for name in PARTS)
+    assert weights - 2 * 4_561_852_416 == 44_256
+
+
+def test_a_folder_without_a_model_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="there is no model"):
+        list(check_weights(tmp_path))
