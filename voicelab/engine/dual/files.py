@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -83,6 +83,18 @@ class TensorFiles:
                 entries[new] = entry
         return replace(self, entries=entries)
 
+    def joined(self, parts: Sequence[str], whole: str) -> TensorFiles:
+        """The same with tensors whose names end with `parts` as one, with `whole` instead: their rows in that order."""
+        entries = dict(self.entries)
+        for name in self.entries:
+            stem = name.removesuffix(parts[0])
+            names = [stem + part for part in parts]
+            if stem != name and all(one in entries for one in names):
+                pieces = [entries.pop(one) for one in names]
+                shape = (sum(piece.shape[0] for piece in pieces), *pieces[0].shape[1:])
+                entries[stem + whole] = TensorEntry(pieces[0].file, stem + whole, shape, partial(_rows, pieces))
+        return replace(self, entries=entries)
+
     def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Sees to it that there are these tensors, of these shapes, and no others.
 
@@ -118,6 +130,10 @@ class TensorFiles:
             ):
                 raise WeightsError("it holds numbers that are not finite")
         return tensor
+
+
+def _rows(pieces: Sequence[TensorEntry]) -> Tensor:
+    return torch.cat([piece.load() for piece in pieces])
 
 
 def digests(paths: list[Path]) -> tuple[str, ...]:

@@ -8,8 +8,7 @@ from pathlib import Path
 import torch
 
 from voicelab.engine.dual.config import DualConfig
-from voicelab.engine.dual.files import TensorFiles
-from voicelab.engine.dual.model import common_name, model_file
+from voicelab.engine.dual.model import model_tensors
 from voicelab.engine.dual.runner import PREFILL
 from voicelab.engine.dual.slots import bytes_of
 from voicelab.errors import EngineError
@@ -36,8 +35,7 @@ class MemoryPlan:
     @classmethod
     def of(cls, folder: Path, config: DualConfig, rows: int, positions: int, codec: Path | None) -> MemoryPlan:
         """The plan for a folder's model. Raises WeightsError: its files cannot be read."""
-        files = TensorFiles.open(model_file(folder)).renamed(common_name)
-        tensors = [entry.load() for entry in files.entries.values()]
+        tensors = [entry.load() for entry in model_tensors(folder).entries.values()]
         width = max(tensor.element_size() for tensor in tensors)
         return cls(
             model=config.model,

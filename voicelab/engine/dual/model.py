@@ -78,6 +78,12 @@ def model_file(folder: Path) -> Path:
     raise WeightsError(f"the weights {folder.name}: there is no {', '.join(FILES[:-1])} or {FILES[-1]} in the folder")
 
 
+def model_tensors(folder: Path) -> TensorFiles:
+    """The tensors of a folder's language model by their common names. Raises WeightsError: a file is missing or damaged."""
+    parts = [f"attention.{name}.weight" for name in ("wq", "wk", "wv")]  # apart in older checkpoints
+    return TensorFiles.open(model_file(folder)).renamed(common_name).joined(parts, "attention.wqkv.weight")
+
+
 class DualLM:
     """A checkpoint's language model on one device; it never changes.
 
@@ -122,7 +128,7 @@ class DualLM:
         Raises:
             WeightsError: one is missing, surplus, of another shape, cut off or not finite; the error names it.
         """
-        files = TensorFiles.open(model_file(folder)).renamed(common_name)
+        files = model_tensors(folder)
         files.check(shapes_of(config))
         return cls(config, lambda name: files.read(name, device), speech, positions)
 

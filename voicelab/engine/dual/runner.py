@@ -14,7 +14,7 @@ from voicelab.engine.dual.model import DualLM
 from voicelab.engine.dual.prompt import Prompts, Reference
 from voicelab.engine.dual.step import DualStep, RowInput
 from voicelab.engine.family import RowStep, Settings
-from voicelab.errors import EngineError
+from voicelab.errors import EngineError, EngineUnavailable
 
 PREFILL = 512
 """Positions of prompts that are read in a step at most; the frames of the other rows come in the same step."""
@@ -80,7 +80,10 @@ class DualRunner:
 
     def __init__(self, model: DualLM, prompts: Prompts, rows: int, *, graphs: bool | None = None) -> None:
         self.model, self._prompts = model, prompts
-        self._step = DualStep(model, rows, graphs=graphs)
+        try:
+            self._step = DualStep(model, rows, graphs=graphs)
+        except torch.OutOfMemoryError as error:
+            raise EngineUnavailable(f"there is no memory for {rows} rows at the moment; fewer need less") from error
         self.slots = self._step.slots
         self.rows: dict[int, DualRow] = {}
         self._prefixes: OrderedDict[str, Tensor] = OrderedDict()
