@@ -11,6 +11,7 @@ voice:PRESET           one of its presets
 teacher:PRESET         the speaker whom that preset was taught by: a voice of flite or espeak-ng, warped (see training/)
 s1                     the default speaker by the small model
 kokoro:VOICE           a stock voice of Kokoro-82M, the natural teacher (its packages: training/README.md), such as am_michael
+copy:ROW:VOICE         what a stage of the natural voice's codec leaves of such a voice: see copies.py
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ TEACHER = "rms"
 """The default speaker's teacher."""
 OTHERS = {
     "espeak-ng": ("espeak-ng", "-v", "en-us", "--stdin", "-w", "{out}"),
-    "festival": ("text2wave", "-eval", "(voice_kal_diphone)", "-o", "{out}"),
-    "festival-hts": ("text2wave", "-eval", "(voice_cmu_us_slt_arctic_hts)", "-o", "{out}"),
+    "festival": ("text2wave", "-eval", "(ofkal_diphone)", "-o", "{out}"),
+    "festival-hts": ("text2wave", "-eval", "(ofcmu_us_slt_arctic_hts)", "-o", "{out}"),
 }
 """Other programs, each with how it is told to read from its input and where to write."""
-NAMES = (*TEACHERS, *OTHERS, "world", "codec", "voice", "voice:PRESET", "teacher:PRESET", "s1", "kokoro:VOICE")
+OURS = ("world", "codec", "voice", "voice:PRESET", "teacher:PRESET", "s1")
+OURS = ("world", "codec", "voice", "voice:PRESET", "teacher:PRESET", "s1")
+NAMES = (*TEACHERS, *OTHERS, *OURS, "kokoro:VOICE", "copy:ROW:VOICE")
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTS, RUN = "VOICELAB_BENCH_WEIGHTS", "VOICELAB_BENCH_CODEC_RUN"
 KOKORO = "VOICELAB_BENCH_KOKORO"
@@ -182,7 +185,8 @@ def codec(text: str) -> tuple[NDArray[np.float32], int]:
 
 
 @lru_cache(maxsize=1)
-def _kokoro() -> Any:
+def natural_teacher() -> Any:
+    """Return Kokoro, with its voices."""
     folder = os.environ.get(KOKORO, ROOT / "build" / "natural" / "kokoro-js" / "package")
     return training("kokoro").Kokoro(Path(folder))
 
@@ -192,7 +196,7 @@ def kokoro(voice: str, text: str) -> tuple[NDArray[np.float32], int]:
     module = training("kokoro")
     # As a sentence is written: the test sentences begin with small letters.
     symbols = module.phonemes(text[0].upper() + text[1:], "en")
-    return _kokoro().speak(symbols, [(voice, 1.0)]).audio, module.RATE
+    return natural_teacher().speak(symbols, [(voice, 1.0)]).audio, module.RATE
 
 
 def speak(name: str, text: str) -> tuple[NDArray[np.float32], int]:
@@ -216,4 +220,8 @@ def speak(name: str, text: str) -> tuple[NDArray[np.float32], int]:
         return teacher_of(preset, text)
     if kind == "kokoro" and preset:
         return kokoro(preset, text)
+    if kind == "copy" and preset:
+        row, _, of = preset.partition(":")
+        copied: tuple[NDArray[np.float32], int] = import_module("copies").copy(row, of, text)
+        return copied
     raise SystemExit(f"unknown system {name!r}; the systems are {', '.join(NAMES)}")

@@ -32,16 +32,19 @@ from training import (
     mandarin_text,
     mixed,
     natural,
+    natural_codec,
+    natural_codes,
     polish,
     render,
+    source_filter,
     treble,
     understood,
     world,
 )
 
 BENCH = Path(__file__).parent.parent / "bench"
-APART = ("natural", "understood", "world")
-"""Stages of the natural voice, which is not trained yet: run only where they are named."""
+APART = ("natural", "understood", "world", "head")
+"""Stages of the natural voice, which is not shipped yet: run only where they are named."""
 
 
 def evaluate(weights: Path, sentences: int, jobs: int) -> str:
@@ -104,6 +107,10 @@ def _asked() -> argparse.Namespace:
     parser.add_argument(
         "--measured", type=int, default=32, help="shards (of 250 utterances) that the codec learns from"
     )
+    parser.add_argument("--head-steps", type=int, default=120_000, help="of the natural voice's head")
+    parser.add_argument(
+        "--minutes", type=float, help="pause the natural voice's codec or head after so many; run it again"
+    )
     parser.add_argument("--listen-steps", type=int, default=1_850, help="of the encoder over telephones")
     parser.add_argument("--polish-steps", type=int, default=5_600, help="of the decoder over audio")
     parser.add_argument("--s1-steps", type=int, default=4_650, help="of the small language model")
@@ -113,6 +120,47 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, help="threads of torch")
     parser.add_argument("--stages", help="these alone, with commas between; what they need is there")
     return parser.parse_args()
+
+
+Stage = Callable[[str, Callable[[], object]], None]
+
+
+def _natural(stage: Stage, options: argparse.Namespace) -> None:
+    """What comes before the language models of the natural voice; in a folder where `world` ran, codec and codes are its."""
+    folder, most, minutes = options.folder, options.natural_shards, options.minutes
+    stage(
+        "natural",
+        lambda: natural.render(
+            folder,
+            natural.fetch_voices(folder),
+            lambda: mandarin_text.unpack(folder),
+            jobs=options.jobs,
+            scale=options.natural_scale,
+            most=most,
+        ),
+    )
+    stage("understood", lambda: understood.listen(folder, options.judges, most))
+    stage("world", lambda: world.measure_all(folder, options.jobs, most))
+    if (folder / "world").is_dir():
+        trained = folder / "codec-run.safetensors"
+        stage("codec", lambda: natural_codec.train(folder, options.codec_steps, minutes))
+        stage("head", lambda: source_filter.train(folder, options.head_steps, minutes))
+        stage("codes", lambda: natural_codes.encode_all(folder, codec.load(trained)))
+
+
+def _parametric(stage: Stage, options: argparse.Namespace) -> None:
+    """The same of the voice that is distilled from flite and espeak-ng."""
+    folder, jobs = options.folder, options.jobs
+    stage("render", lambda: render.render(folder, options.utterances, jobs))
+    stage("mandarin", lambda: mandarin.render(folder, options.mandarin, jobs))
+    stage("lexicon", lambda: lexicon.write(lexicon.build(folder), options.out))
+    stage("guess", lambda: guess.train(folder, options.guess_steps, options.out))
+    stage("treble", lambda: treble.train(folder))
+    stage("features", lambda: features.measure(folder, options.measured, jobs))
+    stage("codec", lambda: codec.train(folder, options.codec_steps))
+    # Its English is made of our own phones, so it waits for the lexicon and the guess.
+    stage("mixed", lambda: mixed.render(folder, *mixed.shards(options.mandarin), options.out))
+    stage("codes", lambda: codes.encode_all(folder, folder / "codec-run.safetensors", jobs=jobs))
 
 
 def main() -> None:
@@ -139,30 +187,10 @@ def main() -> None:
         with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**line, "result": str(result)}) + "\n")
 
-    stage(
-        "natural",
-        lambda: natural.render(
-            folder,
-            natural.fetch_voices(folder),
-            lambda: mandarin_text.unpack(folder),
-            jobs=options.jobs,
-            scale=options.natural_scale,
-            most=options.natural_shards,
-        ),
-    )
-    stage("understood", lambda: understood.listen(folder, options.judges, options.natural_shards))
-    stage("world", lambda: world.measure_all(folder, options.jobs, options.natural_shards))
-    stage("render", lambda: render.render(folder, options.utterances, options.jobs))
-    stage("mandarin", lambda: mandarin.render(folder, options.mandarin, options.jobs))
-    stage("lexicon", lambda: lexicon.write(lexicon.build(folder), options.out))
-    stage("guess", lambda: guess.train(folder, options.guess_steps, options.out))
-    stage("treble", lambda: treble.train(folder))
-    stage("features", lambda: features.measure(folder, options.measured, options.jobs))
-    stage("codec", lambda: codec.train(folder, options.codec_steps))
+    _natural(stage, options)
+    if not (folder / "world").is_dir():
+        _parametric(stage, options)
     trained = folder / "codec-run.safetensors"
-    # Its English is made of our own phones, so it waits for the lexicon and the guess.
-    stage("mixed", lambda: mixed.render(folder, *mixed.shards(options.mandarin), options.out))
-    stage("codes", lambda: codes.encode_all(folder, trained, jobs=options.jobs))
     with beside(folder, ("s1", "listen", "polish")) if options.jobs > 1 and not options.stages else nullcontext():
         stage("s2-pro", lambda: lm.train(folder, codec.load(trained), "s2-pro", options.s2_steps))
     stage("s1", lambda: lm.train(folder, codec.load(trained), "s1", options.s1_steps))

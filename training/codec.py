@@ -6,9 +6,10 @@ what the encoder sees is spoiled, while the targets stay clean, so that a refere
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -100,18 +101,18 @@ class Crops:
 
 def patches(batch: Batch, per: int) -> Tensor:
     """(batch * FRAMES, values): all that the decoder is to say of a frame, weighted so that distances mean the same."""
-    f0 = torch.log2(_bridged(batch.f0) / 120)[..., None] * _F0_WEIGHT
+    f0 = torch.log2(bridged(batch.f0) / 120)[..., None] * _F0_WEIGHT
     voice = F.avg_pool1d(batch.voicing, 5) * _VOICING_WEIGHT
     every = torch.cat([batch.envelope, f0, voice], dim=-1)
     return every.reshape(-1, per, every.shape[-1]).flatten(1)
 
 
-def _bridged(f0: Tensor) -> Tensor:
+def bridged(f0: Tensor) -> Tensor:
     """F0 with straight lines where there is no voice."""
-    out, place = f0.numpy().copy(), np.arange(f0.shape[1])
+    out, place = f0.cpu().numpy().copy(), np.arange(f0.shape[1])
     for row in out:
         row[:] = np.interp(place, place[row > 0], row[row > 0]) if (row > 0).any() else 120.0
-    return torch.from_numpy(out)
+    return torch.from_numpy(out).to(f0.device)
 
 
 class Training(nn.Module):
@@ -123,7 +124,7 @@ class Training(nn.Module):
         self.classify = nn.Linear(config.latent, config.phones)
         self.mean: Tensor
         self.basis: Tensor
-        values = config.hop // STEP * (config.filter_bands + 1 + config.filter_bands // 5)
+        values = config.hop // config.step * (config.filter_bands + 1 + config.filter_bands // 5)
         self.register_buffer("mean", torch.zeros(values))
         self.register_buffer("basis", torch.zeros(values, min(config.latent, _COMPONENTS)))
         for i, size in enumerate(config.codebooks):
@@ -155,7 +156,7 @@ class Training(nn.Module):
         table.copy_(total / count.clamp(min=1e-4)[:, None])
         dead = (count < 0.02).nonzero()[:, 0]
         if dead.numel():  # an entry nobody uses starts again at something somebody needs
-            table[dead] = flat[torch.randint(flat.shape[0], (dead.numel(),))]
+            table[dead] = flat[torch.randint(flat.shape[0], (dead.numel(),), device=flat.device)]
             count[dead], total[dead] = 0.2, 0.2 * table[dead]
 
     @torch.no_grad()
@@ -180,7 +181,7 @@ class Training(nn.Module):
         """K-means, one codebook after the other, on (n, latent)."""
         rest = latents
         for i, table in enumerate(self.codec.quantizer.tables):
-            table.copy_(rest[torch.randperm(rest.shape[0])[: table.shape[0]]])
+            table.copy_(rest[torch.randperm(rest.shape[0], device=rest.device)[: table.shape[0]]])
             for _ in range(12):
                 codes = ((table * table).sum(1) - 2 * rest @ table.t()).argmin(-1)
                 count = torch.bincount(codes, minlength=table.shape[0])[:, None]
@@ -239,33 +240,60 @@ def optimizers_for(model: nn.Module, peak: float) -> list[torch.optim.Optimizer]
     ]
 
 
-def train(folder: Path, steps: int, batch_size: int = 24, seed: int = 0, peak: float = 1.5e-3) -> Path:
-    """Trains for `steps`, resuming what is there; returns the checkpoint.
+class Source(Protocol):
+    """Where crops come from."""
+
+    rng: np.random.Generator
+
+    def batch(self, size: int) -> Batch:
+        """`size` crops."""
+        ...
+
+
+def train(folder: Path, steps: int, batch_size: int = 24, seed: int = 0) -> Path:
+    """Trains on the parametric teachers for `steps`, resuming what is there; returns the checkpoint.
 
     Raises:
         ValueError: `steps` end before the codebooks begin.
     """
+    config = CodecConfig(phones=len(PHONES))
+    return fit(folder, config, lambda: Crops(folder, config, seed), steps, batch_size=batch_size, seed=seed)
+
+
+def fit(
+    folder: Path,
+    config: CodecConfig,
+    crops_of: Callable[[], Source],
+    steps: int,
+    *,
+    batch_size: int = 24,
+    seed: int = 0,
+    peak: float = 1.5e-3,
+    minutes: float | None = None,
+) -> Path:
+    """Trains the codec of `config` on what `crops_of` draws, as `train`; for so many `minutes` now, where they are given."""
     if steps <= WARM:
         raise ValueError(f"steps is {steps}: the codec needs more than {WARM}, or it has no codebooks")
     torch.manual_seed(seed)
-    config = CodecConfig(phones=len(PHONES))
-    model = Training(config)
-    crops = Crops(folder, config, seed)
-    model.start_basis(torch.cat([patches(crops.batch(64), model.codec.decoder.steps) for _ in range(16)]))
-    about = {"seed": seed, "config": dataclasses.asdict(config)}
+    model, crops = Training(config).to(common.DEVICE), crops_of()
+    about = {"seed": seed, "config": config.to_dict()}
     path = folder / "codec-run.safetensors"
-    run = common.Run(path, steps, model, optimizers_for(model, peak), decay=0.999, warm=100, hold=0.5, about=about)
+    optimizers = optimizers_for(model, peak)
+    run = common.Run(path, steps, model, optimizers, decay=0.999, warm=100, hold=0.5, about=about, minutes=minutes)
     if run.step:
         crops.rng = np.random.default_rng(seed + run.step)
         torch.manual_seed(seed + run.step)
-    seen = []
+    else:
+        model.start_basis(torch.cat([patches(crops.batch(64), model.codec.decoder.steps) for _ in range(16)]))
+        run.average = common.Average(model)
+    seen: list[Tensor] = []
     for step in run:
         guided = 1.0 if step < WARM else 0.05
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(common.DEVICE.type, dtype=torch.bfloat16):
             loss, parts, latents = losses(model, crops.batch(batch_size), step >= WARM, guided)
         run.descend(loss, **parts)
-        if WARM - 60 <= step < WARM:
-            seen.append(latents.detach().flatten(0, 1))
+        if step < WARM:
+            seen = [*seen[-59:], latents.detach().flatten(0, 1)]
         if step == WARM - 1:
             model.start_codebooks(torch.cat(seen))
             run.average = common.Average(model)

@@ -69,15 +69,15 @@ def encode_shard(codec: Codec, utterances: list[Utterance]) -> list[Encoded]:
                 np.array(flags_of(names, [p.first for p in u.phones]), dtype=np.int16),
                 codes[row, :n],
                 np.minimum(np.searchsorted(ends, middles), len(names) - 1).astype(np.int16),
-                statistics.get(i, _told(codec, codes[row, :n])),
+                statistics.get(i, statistics_of(codec, codes[row, :n])),
             )
     return [out[i] for i in range(len(utterances))]
 
 
-def _told(codec: Codec, codes: NDArray[np.int16]) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = speaker_statistics(
-        codec.quantizer.decode(torch.from_numpy(codes.astype(np.int64)))
-    ).numpy()
+def statistics_of(codec: Codec, codes: NDArray[np.int16]) -> NDArray[np.float32]:
+    """(STATISTICS * latent,) what `codes` (frames, codebooks) tell of their speaker."""
+    ids = torch.from_numpy(codes.astype(np.int64)).to(codec.decoder.leave.weight.device)
+    found: NDArray[np.float32] = speaker_statistics(codec.quantizer.decode(ids)).cpu().numpy()
     return found
 
 
@@ -86,7 +86,7 @@ def _statistics(codec: Codec, audio: list[NDArray[np.float32]]) -> dict[int, NDA
     out = {}
     for i in range(0, len(audio), SPOILED_EVERY):
         rough = torch.from_numpy(spoil(audio[i], codec.config.sample_rate, seed=audio[i].size))[None]
-        out[i] = _told(codec, codec.encode(rough)[0].numpy().astype(np.int16))
+        out[i] = statistics_of(codec, codec.encode(rough)[0].numpy().astype(np.int16))
     return out
 
 
@@ -123,6 +123,11 @@ def save(path: Path, encoded: list[Encoded]) -> None:
         frame_ends=np.cumsum([e.at.size for e in encoded]),
     )
     part.rename(path)
+
+
+def files(folder: Path) -> list[Path]:
+    """What was encoded in a folder, in order."""
+    return sorted(p for p in (folder / "codes").glob("*.npz") if ".part" not in p.name)
 
 
 def load(path: Path) -> list[Encoded]:

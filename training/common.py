@@ -13,6 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+"""Where stages train that can use an accelerator."""
+
 
 def rate(done: float, step: int, warm: int = 200, hold: float = 0.4, floor: float = 0.03) -> float:
     """Share of the peak learning rate, `done` (0 to 1) of the way: warm up, hold, then cosine decay to `floor`."""
@@ -66,7 +69,8 @@ def load_run(
     """Takes up what `save_run` wrote; returns its metadata."""
     tensors = load_file(path)
     model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
-    average.values = {k[8:]: v for k, v in tensors.items() if k.startswith("average.")}
+    for k, v in average.values.items():
+        v.copy_(tensors[f"average.{k}"])
     states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
     for name, value in tensors.items():
         if name.startswith("optimizer."):
@@ -77,10 +81,24 @@ def load_run(
     return read_meta(path)
 
 
+def save_light(path: Path, average: Average, meta: Mapping[str, Any]) -> None:
+    """What is left of a run where 16 MiB are the most that can be brought back: the averages in half precision."""
+    halves = {k: v.half() if v.is_floating_point() else v for k, v in average.values.items()}
+    save(path, halves, meta)
+
+
+def load_light(path: Path, model: nn.Module, average: Average) -> dict[str, Any]:
+    """Takes up what `save_light` wrote; the optimizers' moments begin anew. Returns its metadata."""
+    model.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in load_file(path).items()})
+    average.values = Average(model).values
+    return read_meta(path)
+
+
 class Run:
     """The steps of a stage: gone on with where they were cut off, with a checkpoint every two minutes and at the end.
 
-    Stages end after so many steps, not minutes: other work on the machine makes them later, not worse.
+    Stages end after so many steps, not minutes: other work on the machine makes them later, not worse. Beside the checkpoint
+    lies a light one (see `save_light`), from which a run goes on where there is no other.
     """
 
     def __init__(
@@ -94,15 +112,25 @@ class Run:
         warm: int,
         hold: float,
         about: Mapping[str, Any],
+        minutes: float | None = None,
     ) -> None:
-        """Takes up what is at `path`; `decay` is the average's, `warm` and `hold` those of `rate`, `about` is saved."""
+        """Takes up what is at `path`; `decay` is the average's, `warm` and `hold` those of `rate`, `about` is saved.
+
+        Where `minutes` are given, it pauses after so many of the clock.
+        """
         self.path, self.steps, self.model, self.optimizers = path, steps, model, optimizers
         self.average = Average(model, decay)
         self.step, self.spent = 0, 0.0
-        self._warm, self._hold, self._about = warm, hold, about
+        self._warm, self._hold, self._about, self._minutes = warm, hold, about, minutes
         self._told: dict[str, float] = {}
-        if path.exists():
-            meta = load_run(path, model, self.average, optimizers)
+        self._light = path.with_stem(path.stem + "-light")
+        if path.exists() or self._light.exists():
+            whole = path.exists()
+            meta = (
+                load_run(path, model, self.average, optimizers)
+                if whole
+                else load_light(self._light, model, self.average)
+            )
             self.step, self.spent = meta["step"], meta["spent"]
             self.average.steps = self.step
 
@@ -118,10 +146,14 @@ class Run:
             self.spent = before + now - begun
             if self.step % 50 == 0:
                 print(self.step, f"{self.spent:.0f}s", {k: round(v, 4) for k, v in self._told.items()}, flush=True)
-            if now - saved > 120 or self.step == self.steps:
+            paused = self._minutes is not None and now - begun > 60 * self._minutes
+            if now - saved > 120 or self.step == self.steps or paused:
                 meta = {"step": self.step, "spent": self.spent, **self._about}
                 save_run(self.path, self.model, self.average, self.optimizers, meta)
+                save_light(self._light, self.average, meta)
                 saved = now
+            if paused:
+                return
 
     def descend(self, loss: Tensor, **parts: Tensor | float) -> None:
         """One step down the gradient of `loss`, whose norm is cut at 1; the average follows. `parts` go to the log too."""

@@ -79,7 +79,7 @@ def _nearest(preset: Preset, speakers: list[Speaker]) -> Speaker:
 def preset_statistics(folder: Path, codec: Codec, utterances: int = 24) -> dict[VoicePreset, Tensor]:
     """Speaker statistics of the presets, from that many utterances of the nearest speakers that were trained on."""
     spoken: dict[int, list[codes.Encoded]] = {}
-    for path in sorted((folder / "codes").glob("????.npz")):
+    for path in codes.files(folder):
         for encoded in codes.load(path):
             spoken.setdefault(encoded.speaker, []).append(encoded)
     speakers = [s for s in all_speakers()[:-HELD_OUT] if s.id in spoken]

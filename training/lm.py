@@ -268,7 +268,7 @@ def train(folder: Path, codec: Codec, name: str, steps: int, batch_size: int = 8
     phones = len(PHONES) + len(MANDARIN_PHONES)
     config = LMConfig(codebooks=codec.config.codebooks, latent=codec.config.latent, phones=phones, **SIZES[name])
     model = LM(config)
-    found = sorted((folder / "codes").glob("????.npz"))
+    found = codes_module.files(folder)
     bring_to_scale(model, Streams(found[::8], config, seed).statistics(1024))
     about = {"seed": seed, "config": dataclasses.asdict(config)}
     path = folder / f"{name}-run.safetensors"

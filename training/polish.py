@@ -154,7 +154,7 @@ def bridged(old: Filters, tops: Tensor, centres: Tensor) -> Filters:
         left, right = values[every, :, low][..., None], values[every, :, high][..., None]
         return torch.where(inside[:, None], left + (right - left) * share[:, None], values)
 
-    return Filters(old.f0, line(old.envelope), line(old.voicing))
+    return Filters(old.f0, line(old.envelope), line(old.voicing), old.silence)
 
 
 def _moved(found: Filters, old: Filters, above: Tensor) -> Tensor:

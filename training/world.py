@@ -1,4 +1,4 @@
-"""What the natural voice's codec learns to say: WORLD's analysis of every utterance that was understood, at 80 Hz.
+"""What the natural voice's codec learns to say: WORLD's analysis of every utterance that was understood, at 100 Hz.
 
 F0 by Harvest and StoneMask, the envelope by CheapTrick, aperiodicity by D4C (Morise et al., 2016): through them and a
 vocoder the teacher keeps DistillMOS 4.2 of its 4.4, where the parametric voice's own measures (`features`) leave 3.7. Audio
@@ -23,8 +23,8 @@ from training.kokoro import RATE, Phone
 from training.natural import Rendering
 from training.understood import understood, verdicts_of
 
-STEP = 300
-"""Samples between frames: 12.5 ms, four to a code frame of 20 Hz."""
+STEP = 240
+"""Samples between frames: 10 ms, five to a code frame of 20 Hz; at 44.1 kHz they are a whole number too, 441."""
 BANDS = 100
 """Of the envelope, evenly spaced in mel from 0 to 12 kHz."""
 LEVEL = 0.07

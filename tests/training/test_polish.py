@@ -42,7 +42,7 @@ def test_where_the_teacher_fades_a_line_leads_to_the_treble() -> None:
     tops = torch.tensor([6880.0, 8000.0])
     fades = ((centres > tops[:, None]) & (centres < tops[:, None] / 0.86))[:, None]
     falling = torch.linspace(-2, -6, 100).expand(2, 5, 100)
-    found = bridged(Filters(torch.ones(2, 5), falling - 3.0 * fades, falling), tops, centres)
+    found = bridged(Filters(torch.ones(2, 5), falling - 3.0 * fades, falling, -7.8), tops, centres)
     assert fades.sum() > 4
     assert torch.allclose(found.envelope, falling, atol=1e-5)
     assert torch.allclose(found.voicing, falling, atol=1e-5)
