@@ -115,7 +115,8 @@ def test_the_fields_are_completed_and_voices_are_had_by_name() -> None:
         with provisionalcompleter():
             for line in ("lab.speak('x', temp", "lab.stream('x', spee", "lab.sweep('x', voi"):
                 assert any(one.text.endswith("=") for one in shell.Completer.completions(line, len(line))), line
-        wrong = shell.run_cell("lab.speak('x', temprature=1)").error_in_exec
+        ran = shell.run_cell("lab.speak('x', temprature=1)")  # type: ignore[no-untyped-call]
+        wrong = ran.error_in_exec
         assert isinstance(wrong, RequestInvalid)
         assert wrong._render_traceback_() == [
             "line 1: lab.speak('x', temprature=1)",

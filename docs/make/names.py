@@ -60,7 +60,10 @@ PAGES: Mapping[str, Names] = {
     for name, page in {
         "lab": Names("Lab", "`import voicelab as vl`; `vl.connect()` returns a `Lab`.", ("voicelab.lab",)),
         "clip": Names(
-            "Clip", "Sound as a value, and what can be told of it.", ("voicelab.audio.",), ("voicelab.audio.analysis",)
+            "Clip",
+            "Sound as a value, and what can be told of it.",
+            ("voicelab.audio.", "voicelab.voices."),
+            ("voicelab.audio.analysis",),
         ),
         "requests": Names(
             "Requests and records", "The wire. [Fields](../fields.md) has them as tables.", ("voicelab.schema.",)
@@ -71,6 +74,8 @@ PAGES: Mapping[str, Names] = {
             (
                 "voicelab.backend.",
                 "voicelab.call.",
+                "voicelab.capabilities.",
+                "voicelab.registry.",
                 "voicelab.client.",
                 "voicelab.engine.",
                 "voicelab.experiments.recording.",

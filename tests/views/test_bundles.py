@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.tones import ToneBackend
 from voicelab.audio.clip import Clip
 from voicelab.backend import Capabilities, VoicePreset
 from voicelab.capabilities import Price
@@ -28,8 +29,9 @@ from voicelab.errors import (
     StreamTruncated,
     VoicelabError,
 )
+from voicelab.lab import Lab
 from voicelab.schema import Author, SampleEntity, TTSRequest, VoiceModel
-from voicelab.views.bundles import BUDGET, clip_bundle, clip_picture, clip_text, embedded_audio
+from voicelab.views.bundles import BUDGET, caption, clip_bundle, clip_picture, clip_text, embedded_audio
 
 RATE = 24_000
 
@@ -67,7 +69,7 @@ def test_one_output_carries_sound_picture_and_text() -> None:
     assert page.data("img") == base64.b64decode(bundle["image/png"])
     assert "controls" in page.elements["audio"]
     assert "source" not in page.elements, "an untrusted notebook would strip it"
-    assert bundle["text/plain"] in page.said
+    assert "1.00 s · 24000 Hz" in page.said
 
 
 def test_the_sound_inside_is_the_clip_at_its_own_loudness() -> None:
@@ -112,7 +114,7 @@ def test_nothing_in_it_needs_a_kernel_an_id_or_a_network() -> None:
 
 def test_the_budget_is_told_and_a_long_clip_is_cut_to_it() -> None:
     html = clip_bundle(tone(2.0))["text/html"]
-    assert re.search(r"128 kbit/s, \d+ of 1024 KiB</div>", html)
+    assert re.search(r"128 kbit/s, \d+ of 1024 KiB</span></div>", html)
     audio, said = embedded_audio(tone(18.0), 200_000)
     assert len(audio) <= 200_000
     assert said.startswith("mp3, 64 kbit/s")
@@ -124,6 +126,15 @@ def test_the_budget_is_told_and_a_long_clip_is_cut_to_it() -> None:
     assert Clip.load(base64.b64decode(audio)).duration == pytest.approx(float(seconds[1]), abs=0.15)
     with pytest.raises(RequestInvalid, match="budget"):
         embedded_audio(tone(), 100)
+
+
+def test_the_caption_says_what_was_asked_for() -> None:
+    lab = Lab(ToneBackend())
+    assert caption(lab.speak("One", voice="ada", seed=1)) == "0.15 s · ada · temperature 0.7 · seed 1"
+    asked = lab.speak("One", temperature=0.2, speed=1.5, latency="low", seed=3)
+    assert caption(asked) == "0.15 s · default voice · temperature 0.2 · latency low · speed 1.5 · seed 3"
+    assert caption(tone()) == "1.00 s · 24000 Hz"
+    assert caption(asked) in clip_bundle(asked)["text/html"]
 
 
 def test_the_text_is_rounded_figures() -> None:

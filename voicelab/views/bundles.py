@@ -20,7 +20,7 @@ from voicelab.audio.analysis import digest
 from voicelab.audio.clip import Clip
 from voicelab.audio.words import Words
 from voicelab.backend import Capabilities
-from voicelab.call import VoicePreset
+from voicelab.call import Call, VoicePreset, short_name
 from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError, install_command
 from voicelab.experiments.records import error_message
 from voicelab.experiments.statistics.effects import Effects
@@ -33,6 +33,7 @@ __all__ = [
     "TableCell",
     "audio_element",
     "capabilities_bundle",
+    "caption",
     "clip_audio",
     "clip_bundle",
     "clip_picture",
@@ -67,6 +68,8 @@ _DPI: Final = 100
 _SIZE: Final = (6.4, 2.6)
 _LEFT, _WIDTH = 0.09, 0.90
 _PALETTE: Final = 128
+# What a caption says in another way, or not at all.
+_CAPTIONED: Final = frozenset({"temperature", "reference_id", "seed"})
 # Pitch takes a second for half a minute of sound: of long clips the beginning is measured.
 _MEASURED_S: Final = 60.0
 
@@ -136,7 +139,7 @@ def clip_bundle(clip: Clip) -> dict[str, str]:
     """
     picture = base64.b64encode(clip_picture(clip)).decode("ascii")
     text = clip_text(clip)
-    return {"text/html": _clip_html(clip, text, picture), "image/png": picture, "text/plain": text}
+    return {"text/html": _clip_html(clip, picture), "image/png": picture, "text/plain": text}
 
 
 def clip_audio(clip: Clip, **options: Any) -> Any:
@@ -156,6 +159,23 @@ def clip_text(clip: Clip) -> str:
     bands = " ".join(f"{level:.0f}" for level in short.mel)
     part = f" (first {_MEASURED_S:.0f} s)" if clip.duration > _MEASURED_S else ""
     return f"Clip({clip.duration:.2f} s, {clip.rate} Hz, {clip.level:.0f} dBFS, {pitch}, mel {bands} dB{part})"
+
+
+def caption(clip: Clip) -> str:
+    """Return what a clip is, for people: ``2.93 s · marlow · temperature 0.7 · seed 1``, and all else that was asked for."""
+    parts = [f"{clip.duration:.2f} s"]
+    take = clip.take
+    if take is None:
+        return f"{parts[0]} · {clip.rate} Hz"
+    cloned = take.request.references and take.request.reference_id is None
+    parts.append("cloned voice" if cloned else take.request.reference_id or "default voice")
+    settings, plain = take.call.settings, Call.of("x").settings
+    asked = {name: value for name, value in settings.items() if value != plain.get(name) and name not in _CAPTIONED}
+    parts += [
+        f"{short_name(name)} {value}" for name, value in {"temperature": take.request.temperature, **asked}.items()
+    ]
+    parts += [f"seed {take.seed}"] if take.seed is not None else []
+    return " · ".join(parts)
 
 
 def clip_picture(clip: Clip) -> bytes:
@@ -243,7 +263,8 @@ def _seconds(bitrate: int, budget: int) -> float:
     return budget * 3 / 4 / (bitrate * 1000 / 8)
 
 
-def _clip_html(clip: Clip, text: str, picture: str) -> str:
+def _clip_html(clip: Clip, picture: str) -> str:
+    text = caption(clip)
     audio, note = embedded_audio(clip, BUDGET)
     duration = f"{max(clip.duration, 0.001):.4f}"
     # In attributes, because an untrusted notebook loses them without harm, and they need no ids.
@@ -263,9 +284,9 @@ def _clip_html(clip: Clip, text: str, picture: str) -> str:
         '<div style="position:relative;cursor:pointer">'
         '<i style="display:none;position:absolute;top:7%;bottom:17%;width:2px;background:#D55E00;'
         'transition:left .25s linear;pointer-events:none"></i>'
-        f'<img alt="Waveform and mel spectrogram. {escape(text)}" style="width:100%" '
+        f'<img alt="Waveform and mel spectrogram" style="width:100%" '
         f'src="data:image/png;base64,{picture}" onclick="{seek}"></div>'
-        f'<div style="color:{INK}">{escape(text)}; {escape(note)}</div>{notes}</div>'
+        f'<div class="voicelab-caption">{escape(text)} <span style="color:{INK}">{escape(note)}</span></div>{notes}</div>'
     )
 
 
