@@ -40,12 +40,12 @@ that its samples are alike on more processors; it costs 17 µs more a layer and 
 speech that is cut fade; the 300 sentences measured here are read into the same phones as before.
 """
 _HELPERS = ("machine", "page", "recognise", "stats", "systems")
-_DRAWN = ("picture", "samples")
+_DRAWN = ("inference", "picture", "samples")
 """These write into docs/ by themselves, and their figures are on no page."""
 _APART = ("dual", "gpu", "judges", "same_samples")
 """The first two need a GPU; the judges have an environment of their own, which not everybody has; the samples are of two
 checkouts."""
-_OPTIONS = {"voice": ("--full", "--jobs", "2")}
+_OPTIONS = {"inference": ("--write",), "voice": ("--full", "--jobs", "2")}
 SUITE: Mapping[str, Sequence[str]] = {
     name: (f"bench/{name}.py", *_OPTIONS.get(name, ()))
     for name in sorted({path.stem for path in (ROOT / "bench").glob("*.py")} - {*_HELPERS, *_APART})

@@ -103,7 +103,7 @@ def test_a_share_without_spread_of_its_own_is_that_of_students_test() -> None:
     chosen = np.repeat([1.0, 1, 1, 1, 1, 0], 400)
     tested = crossed_share(chosen, np.repeat(np.arange(6), 400), np.tile(np.arange(400), 6))
     theirs = stats.ttest_1samp([1.0, 1, 1, 1, 1, 0], 0.5)
-    assert (tested.p, tested.df) == (pytest.approx(theirs.pvalue), 5)
+    assert (tested.p, tested.df) == pytest.approx((theirs.pvalue, 5))
     assert tested.estimate.high == 1.0
 
 

@@ -36,7 +36,8 @@ def test_p_and_intervals_are_welchs(sizes: tuple[int, ...]) -> None:
 
 def test_unequal_takes_and_spreads_make_no_effects() -> None:
     # 8 takes with sd 1 and 3 with sd 4: by permutation a quarter of such tables have an effect.
-    rng, few, permuted, notes = np.random.default_rng(0), 0, 0, []
+    rng, few, permuted = np.random.default_rng(0), 0, 0
+    notes: list[str] = []
     for _ in range(150):
         values = np.concatenate((rng.normal(0, 1, 8), rng.normal(0, 4, 3)))
         table = effects(pd.DataFrame({"voice": list("aaaaaaaabbb"), "level": values}), "voice", permutations=99)

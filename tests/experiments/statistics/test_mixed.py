@@ -96,7 +96,7 @@ def test_pinheiro_and_bates_stools() -> None:
     assert [score.value for score in found.scores.values()] == pytest.approx(
         [8.5556, 12.4444, 10.7778, 9.2222], abs=5e-5
     )
-    assert found.df == (3, pytest.approx(24))
+    assert found.df == pytest.approx((3, 24))
     assert found.statistic == pytest.approx(22.36, abs=0.005)
     assert found.p == pytest.approx(stats.f.sf(22.3556, 3, 24), rel=1e-3)
     first = found.pairs[found.pairs["first"] == "T1"]
@@ -136,7 +136,7 @@ def test_listeners_with_opinions_of_their_own_are_not_counted_for_each_sentence(
     table = ratings(3, own=0.5)
     found = mixed_model(table, item=None, **NAMES)
     squares = mean_squares(table)
-    assert found.df == (2, pytest.approx(22, rel=1e-3))
+    assert found.df == pytest.approx((2, 22), rel=1e-3)
     assert found.statistic == pytest.approx(squares["system"] / squares["listener x system"], rel=1e-6)
     assert set(found.sd) == {"listener", "listener x system", "residual"}
 
@@ -152,7 +152,7 @@ def test_systems_are_judged_by_listeners_and_by_items(listeners: int, items: int
     by_listener, by_item = squares["listener x system"], squares["item x system"]
     ways = 2 * (listeners - 1), 2 * (items - 1), 2 * (listeners - 1) * (items - 1)
     df = error**2 / (by_listener**2 / ways[0] + by_item**2 / ways[1] + rest**2 / ways[2])
-    assert found.df == (2, pytest.approx(df, rel=1e-3))
+    assert found.df == pytest.approx((2, df), rel=1e-3)
     assert found.statistic == pytest.approx(squares["system"] / error, rel=1e-5)
     expected = {
         "listener": (squares["listener"] - squares["listener x system"]) / (3 * items),
@@ -205,7 +205,7 @@ def test_sentences_of_one_system_each_are_what_it_is_judged_by() -> None:
     ]
     found = mixed_model(own, **NAMES)
     # By items 8 - 3: they are what differs most.
-    assert found.df == (2, pytest.approx(5, rel=1e-3))
+    assert found.df == pytest.approx((2, 5), rel=1e-3)
     assert set(found.sd) == {"listener", "item", "listener x system", "residual"}
     with pytest.raises(ArgumentError, match="a sentence of its own") as caught:
         mixed_model(own[own.item.isin([f"sentence {number}" for number in range(3)])], **NAMES)

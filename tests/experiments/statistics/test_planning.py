@@ -8,7 +8,7 @@ from scipy.stats import binom, binomtest
 from statsmodels.stats.power import TTestIndPower, TTestPower
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics import Sprt, choice_power, rating_power, ratings_needed, trials_needed
+from voicelab.experiments.statistics import BettingTest, Sprt, choice_power, rating_power, ratings_needed, trials_needed
 
 
 @pytest.mark.parametrize("trials", [1, 5, 6, 16, 100])
@@ -121,3 +121,36 @@ def test_the_exact_errors_are_those_of_simulated_tests(share: float) -> None:
         lengths += trials
     assert effects / 1500 == pytest.approx(found, abs=4 * (found * (1 - found) / 1500) ** 0.5)
     assert lengths / 1500 == pytest.approx(mean, rel=0.1)
+
+
+def test_a_cut_that_costs_power_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match="most=60 leaves a power of 60%, where beta=0.2 asks for 80%"):
+        Sprt(0.65, most=60)
+
+
+def test_several_votes_of_a_listener_keep_the_sequential_error() -> None:
+    # No side is preferred on the whole, but each listener has a preference of their own; 12 answers of each.
+    rule, pooled, rng, wrong, naive = BettingTest(most=60), Sprt(0.65), np.random.default_rng(0), 0, 0
+    for _ in range(400):
+        votes = rng.random((60, 12)) < rng.uniform(size=(60, 1))
+        wrong += rule.decide(list(votes.mean(axis=1))) == "effect"
+        counts = np.cumsum(votes.ravel())[:200]
+        decisions = (pooled.decide(int(right), trials) for trials, right in enumerate(counts, start=1))
+        naive += next(decision for decision in decisions if decision != "continue") == "effect"
+    # 0.05 of 400 exceeds 34 once in 1,000 times; all votes as independent are wrong four times as often.
+    assert wrong <= 34
+    assert naive > 60
+
+
+def test_a_preference_of_the_listeners_ends_the_test() -> None:
+    rule, rng = BettingTest(most=40), np.random.default_rng(1)
+    shares = np.clip(rng.normal(0.7, 0.15, (100, 40)), 0, 1)
+    assert np.mean([rule.decide(list(own)) == "effect" for own in shares]) > 0.9
+    # Each listener is one bet: 19 stakes of 0.05 to 0.95 of all, times 1 + stake for a share of 1.
+    stakes = np.linspace(0.05, 0.95, 19)
+    needed = next(count for count in range(1, 20) if np.mean((1 + stakes) ** count) >= 20)
+    assert rule.decide([1.0] * (needed - 1)) == "continue"
+    assert rule.decide([1.0] * needed) == "effect"
+    assert rule.decide([0.5] * 40) == "no effect"
+    with pytest.raises(ArgumentError, match="from 0 to 1"):
+        rule.decide([1.2])

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
 
 from voicelab.errors import ArgumentError
 from voicelab.experiments.listening.design import ANCHORS, REFERENCE, SCALES, ListeningTest
@@ -19,6 +23,7 @@ from voicelab.experiments.statistics import (
     Estimate,
     Friedman,
     MixedModel,
+    OrdinalModel,
     Test,
     binomial,
     bradley_terry,
@@ -28,9 +33,13 @@ from voicelab.experiments.statistics import (
     holm,
     mean_opinion_score,
     mixed_model,
+    ordinal_model,
     screen_mushra,
+    standardised_difference,
+    superiority,
     wilcoxon,
 )
+from voicelab.experiments.statistics.sizes import mean_delta, odds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,11 +58,14 @@ class ListeningResult:
 
     ``crossed`` has a test for each pair of systems, of the first over the second, that speaks of other listeners *and*
     other sentences like these, and ``crossed_p_holm`` its p-values corrected together; ``tests`` and ``p_holm`` have tests
-    that speak of other listeners on these sentences alone. ``scores`` has the mean rating of each system with its interval
+    that speak of other listeners on these sentences alone. ``sizes`` has each pair's effect sizes by their names, with
+    intervals as ``crossed`` has them: of ratings the standardised difference (in sd of single ratings), Cliff's delta of the
+    pairs of ratings of one listener on one sentence, and the probability of superiority; of choices that and the odds
+    ratio. ``scores`` has the mean rating of each system with its interval
     over listeners and sentences (MOS, CMOS of each pair's second against the first, MUSHRA, the hidden reference and the
     anchors among them); ``ranking`` is Bradley and Terry's (AB, three systems
     or more), which takes all votes for independent, ``overall`` Friedman's (MOS and MUSHRA, three systems or more).
-    ``mixed_model()`` fits a model in which listeners and items are random.
+    ``mixed_model()`` fits a model in which listeners and items are random, ``ordinal_model()`` one of ordered categories.
     ``excluded`` says who does not count, and why; ``notes`` what could not be computed, and what these votes cannot
     show; ``frame`` are the rows that count, ``votes`` all of them, and ``design`` is the record of the test. Of a study with
     a registered plan ``outcome`` is its one confirmatory test; everything else is exploratory then.
@@ -65,6 +77,7 @@ class ListeningResult:
     scores: dict[str, Estimate]
     crossed: dict[tuple[str, str], CrossedTest]
     crossed_p_holm: dict[tuple[str, str], float]
+    sizes: dict[tuple[str, str], dict[str, Estimate]]
     tests: dict[tuple[str, str], Test]
     p_holm: dict[tuple[str, str], float]
     ranking: BradleyTerry | None
@@ -80,6 +93,15 @@ class ListeningResult:
         from voicelab.experiments.listening.report import ListeningReport
 
         return ListeningReport.of(self)
+
+    def ordinal_model(self, confidence: float = 0.95) -> OrdinalModel:
+        """Fit a cumulative link model to the votes of a MOS test, for a sensitivity analysis: see the function of this name.
+
+        Raises ArgumentError for any other kind.
+        """
+        if self.kind != "MOS":
+            raise ArgumentError.of("kind", f"{self.kind} has no few ordered categories; MOS has")
+        return ordinal_model(self.frame, confidence=confidence)
 
     def mixed_model(self, confidence: float = 0.95) -> MixedModel:
         """Fit a linear mixed model to the ratings that count, with listeners and items as random effects.
@@ -105,6 +127,7 @@ class ListeningResult:
             if pair in self.crossed:
                 corrected = f", p {self.crossed_p_holm[pair]:.4g} after Holm" if len(self.crossed) > 1 else ""
                 lines.append(f"{name}: {self.crossed[pair]}{corrected}")
+                lines += [f"    {size}: {value}" for size, value in self.sizes[pair].items()]
             corrected = f", p {self.p_holm[pair]:.4g} after Holm" if len(self.tests) > 1 else ""
             lines.append(f"{name}, on these sentences alone: {test}{corrected}")
         if self.overall is not None:
@@ -162,6 +185,7 @@ def analyse(
         scores=work.scores,
         crossed=work.crossed,
         crossed_p_holm=_corrected(work.crossed),
+        sizes=work.sizes,
         tests=work.tests,
         p_holm=_corrected(work.tests),
         ranking=work.ranking,
@@ -202,6 +226,22 @@ def _refuse_double_votes(frame: pd.DataFrame) -> None:
         cells.add(cell)
 
 
+def _sizes(
+    tested: CrossedTest, values: npt.NDArray[np.float64], who: list[str], what: list[str], sd: float
+) -> dict[str, Estimate]:
+    """Return effect sizes: of choices, or of differences where single ratings spread by ``sd``."""
+    if tested.scale == (0.0, 1.0):
+        return {"odds ratio": odds(tested.estimate), "probability of superiority": tested.estimate}
+    estimate, signs = tested.estimate, np.sign(values)
+    confidence = estimate.confidence
+    if np.ptp(signs):
+        delta = crossed_mean(signs, who, what, scale=(-1.0, 1.0), confidence=confidence).estimate
+    else:
+        delta = mean_delta([float(signs[0])] * len(set(who)), confidence)
+    size = standardised_difference(estimate.value, tested.error, tested.df, sd, n=estimate.n, confidence=confidence)
+    return {"standardised difference": size, "Cliff's delta": delta, "probability of superiority": superiority(delta)}
+
+
 def _inattentive(frame: pd.DataFrame) -> dict[str, str]:
     checks = frame[frame["check"]].drop_duplicates(["listener", "trial"])
     excluded = {}
@@ -220,6 +260,7 @@ class _Work:
         self.confidence = confidence
         self.scores: dict[str, Estimate] = {}
         self.crossed: dict[tuple[str, str], CrossedTest] = {}
+        self.sizes: dict[tuple[str, str], dict[str, Estimate]] = {}
         self.tests: dict[tuple[str, str], Test] = {}
         self.ranking: BradleyTerry | None = None
         self.overall: Friedman | None = None
@@ -284,7 +325,7 @@ class _Work:
                 continue
             ratings = rows["rating"].where(rows["system"] == two, -rows["rating"])
             self._score(f"{two} against {one}", ratings, rows)
-            self._generalise((one, two), -ratings, rows)
+            self._generalise((one, two), -ratings, rows, sd=float(ratings.std()))
             means = ratings.groupby(rows["listener"]).mean()
             self._signed_rank((one, two), [0.0] * len(means), list(means))
 
@@ -301,7 +342,8 @@ class _Work:
         cells = rated.pivot_table(index=["listener", "item"], columns="system", values="rating")
         for one, two in itertools.combinations(named, 2):
             differences = (cells[one] - cells[two]).dropna().reset_index(name="difference")
-            self._generalise((one, two), differences["difference"], differences)
+            spread = math.sqrt(sum(float(rated.rating[rated.system == name].var()) for name in (one, two)) / 2.0)
+            self._generalise((one, two), differences["difference"], differences, sd=spread)
             self._signed_rank((one, two), list(means[one]), list(means[two]))
         if len(named) > 2 and len(means) > 1:
             try:
@@ -327,6 +369,7 @@ class _Work:
         values: pd.Series[Any],
         rows: pd.DataFrame,
         alternative: Literal["two-sided", "greater"] = "two-sided",
+        sd: float = math.nan,
     ) -> None:
         """Test the first of the pair over its second in listeners and sentences like these, or say why that cannot be."""
         if rows["listener"].nunique() < 2:
@@ -341,6 +384,7 @@ class _Work:
                 else:
                     tested = crossed_mean(numbers, who, what, confidence=self.confidence)
                 self.crossed[pair] = tested
+                self.sizes[pair] = _sizes(tested, numbers, who, what, sd)
                 return
             except ArgumentError:
                 reason = "answers do not differ between sentences"

@@ -2,6 +2,7 @@
 
 from voicelab.experiments.statistics.crossed import CrossedTest, crossed_mean, crossed_share
 from voicelab.experiments.statistics.effects import Effects, effects
+from voicelab.experiments.statistics.equivalence import Equivalence, equivalence
 from voicelab.experiments.statistics.estimate import Estimate, Test, benjamini_hochberg, holm
 from voicelab.experiments.statistics.judgements import (
     BradleyTerry,
@@ -17,16 +18,29 @@ from voicelab.experiments.statistics.judgements import (
     wilcoxon,
 )
 from voicelab.experiments.statistics.mixed import MixedModel, mixed_model
-from voicelab.experiments.statistics.planning import Sprt, choice_power, rating_power, ratings_needed, trials_needed
+from voicelab.experiments.statistics.ordinal import OrdinalModel, ordinal_model
+from voicelab.experiments.statistics.planning import (
+    BettingTest,
+    Sprt,
+    choice_power,
+    rating_power,
+    ratings_needed,
+    trials_needed,
+)
+from voicelab.experiments.statistics.simulation import PowerPlan, plan_sweep, plan_test
 from voicelab.experiments.statistics.sizes import cliff_delta, standardised_difference, superiority
 
 __all__ = [
+    "BettingTest",
     "BradleyTerry",
     "CrossedTest",
     "Effects",
+    "Equivalence",
     "Estimate",
     "Friedman",
     "MixedModel",
+    "OrdinalModel",
+    "PowerPlan",
     "Screening",
     "Sprt",
     "Test",
@@ -38,12 +52,16 @@ __all__ = [
     "crossed_mean",
     "crossed_share",
     "effects",
+    "equivalence",
     "friedman",
     "holm",
     "intraclass_correlation",
     "krippendorff_alpha",
     "mean_opinion_score",
     "mixed_model",
+    "ordinal_model",
+    "plan_sweep",
+    "plan_test",
     "rating_power",
     "ratings_needed",
     "screen_mushra",

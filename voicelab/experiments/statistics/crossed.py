@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,10 @@ from voicelab.experiments.statistics.reml import (
 
 __all__ = ["CrossedTest", "complete_tables", "crossed_mean", "crossed_share"]
 
+Labels = Sequence[object] | npt.NDArray[Any]
+
 # What brings the logistic distribution nearest to the normal one.
-_LOGISTIC = 16.0 * math.sqrt(3.0) / (15.0 * math.pi)
+LOGISTIC = 16.0 * math.sqrt(3.0) / (15.0 * math.pi)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,8 @@ class CrossedTest(Test):
 
 def crossed_mean(
     values: npt.ArrayLike,
-    listeners: Sequence[object],
-    items: Sequence[object],
+    listeners: Labels,
+    items: Labels,
     *,
     null: float = 0.0,
     scale: tuple[float, float] = (-math.inf, math.inf),
@@ -89,8 +91,8 @@ def crossed_mean(
 
 def crossed_share(
     chosen: npt.ArrayLike,
-    listeners: Sequence[object],
-    items: Sequence[object],
+    listeners: Labels,
+    items: Labels,
     *,
     alternative: Literal["two-sided", "greater"] = "two-sided",
     confidence: float = 0.95,
@@ -136,9 +138,7 @@ def _tested(
     return replace(test, p=p, estimate=test.interval(confidence))
 
 
-def _checked(
-    values: npt.ArrayLike, listeners: Sequence[object], items: Sequence[object]
-) -> tuple[Floats, tuple[Codes, Codes]]:
+def _checked(values: npt.ArrayLike, listeners: Labels, items: Labels) -> tuple[Floats, tuple[Codes, Codes]]:
     array = numbers(values, "values", 3)
     who, what = (codes_of(np.asarray(list(map(str, names)), object)) for names in (listeners, items))
     for name, code in (("listeners", who), ("items", what)):
@@ -209,7 +209,7 @@ def _logistic(chosen: Floats, codes: tuple[Codes, Codes]) -> _Fitted | None:
         return None
     likelihood, ratios = settled
     fit = likelihood.at(ratios)
-    shrink = 1.0 / math.sqrt(1.0 + _LOGISTIC**2 * float(ratios.sum()))
+    shrink = 1.0 / math.sqrt(1.0 + LOGISTIC**2 * float(ratios.sum()))
     share = 1.0 / (1.0 + math.exp(-shrink * float(fit.mean[0])))
     error = share * (1.0 - share) * shrink * math.sqrt(float(fit.covariance[0, 0]))
     sd = _sd(codes, crossed, np.sqrt(ratios))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from voicelab.display import bundle, effects_view
 from voicelab.errors import ArgumentError
@@ -304,7 +305,7 @@ def _contrast_rows(
     metric, axis, number = of
     level, (first, *others) = design.levels[number], np.unique(design.codes[number])
     constant = float(np.ptp(design.values)) == 0.0
-    parts = {}
+    parts: dict[str, npt.NDArray[np.float64]] = {}
     for ending, contrasts in over.items():
         low, high = contrasts.interval(confidence)
         values = (contrasts.estimate, low, high, contrasts.p_each, contrasts.error, contrasts.df)

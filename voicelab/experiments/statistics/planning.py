@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,11 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics.estimate import between, whole
+from voicelab.experiments.statistics.estimate import between, numbers, whole
 
-__all__ = ["Sprt", "choice_power", "rating_power", "ratings_needed", "trials_needed"]
+__all__ = ["BettingTest", "Sprt", "choice_power", "rating_power", "ratings_needed", "trials_needed"]
 
 _MOST = 1_000_000
+_SLACK = 0.02
+_STAKES = np.linspace(0.05, 0.95, 19)
 
 
 def choice_power(
@@ -29,7 +33,8 @@ def choice_power(
 
     AB: ``share`` prefer A, two-sided. ABX: alternative "greater", and ``share`` = 0.5 + d / 2 when a share d of the
     answers is heard and the rest guessed. Two-sided is alpha / 2 on either side, which is what "two-sided" means where
-    chance is 0.5. Answers are taken as independent: of AB, one from each listener. Raises ArgumentError.
+    chance is 0.5. Answers are taken as independent: of AB, one from each listener. What ``analyse`` finds of several answers
+    is for ``plan_test`` to say. Raises ArgumentError.
     """
     whole(trials, "trials", 1)
     _check(share, chance, alpha, alternative)
@@ -143,7 +148,11 @@ class Sprt:
 
     It decides between ``chance`` and ``share`` (above it) after every answer, with errors of about ``alpha`` (an
     effect is found where there is none) and ``beta`` (it is missed), and gives up as "no effect" at ``most`` trials.
-    Wald's limits and the cut only keep the errors near; ``operating`` says what they are exactly.
+    Wald's limits and the cut only keep the errors near; ``operating`` says what they are exactly, and a warning says so
+    where ``most`` is so small that the effect is missed more often than ``beta``.
+
+    Answers are taken as independent: those of an ABX test, or one of each listener. Several answers of one listener who
+    prefers are not, and would raise its error fourfold: for them there is ``BettingTest``.
 
     Raises ArgumentError.
     """
@@ -162,6 +171,10 @@ class Sprt:
         whole(self.most, "most", 1)
         if self.most > 10_000:
             raise ArgumentError.of("most", "Input should be 10000 or less")
+        power = self.operating(self.share)[0]
+        if power < 1.0 - self.beta - _SLACK:
+            asked = f"where beta={self.beta:g} asks for {1.0 - self.beta:.0%}"
+            warnings.warn(f"most={self.most} leaves a power of {power:.0%}, {asked}", UserWarning, stacklevel=3)
 
     def decide(self, successes: int, trials: int) -> Literal["continue", "effect", "no effect"]:
         """Return what to do after ``trials`` answers, of which ``successes`` were right (or preferred A).
@@ -200,3 +213,34 @@ class Sprt:
         right = math.log(self.share / self.chance)
         wrong = math.log((1.0 - self.share) / (1.0 - self.chance))
         return np.asarray(successes * right + (trials - np.asarray(successes)) * wrong, np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class BettingTest:
+    """A stopping rule for listeners with several answers each, however these hang together: a test by betting.
+
+    A stake on the listeners' mean share being above ``chance`` is worth 1 / ``alpha`` at any time with a chance of at most
+    ``alpha`` where it is not: J. Ville (1939), as I. Waudby-Smith & A. Ramdas, "Estimating means of bounded random variables
+    by betting", Journal of the Royal Statistical Society B 86 (2024). It speaks of these sentences, and gives up at ``most``
+    listeners. Raises ArgumentError.
+    """
+
+    chance: float = 0.5
+    alpha: float = 0.05
+    most: int = 100
+
+    def __post_init__(self) -> None:
+        between(self.chance, "chance", 0.0, 1.0)
+        between(self.alpha, "alpha", 0.0, 0.5)
+        whole(self.most, "most", 1)
+
+    def decide(self, shares: Sequence[float]) -> Literal["continue", "effect", "no effect"]:
+        """Return what to do after these listeners, in order: of each the share that was right (or preferred A)."""
+        values = numbers(shares, "shares", 0) - self.chance
+        if ((values < -self.chance) | (values > 1.0 - self.chance)).any():
+            raise ArgumentError.of("shares", "Input should be from 0 to 1")
+        # Stakes of many sizes, none of which can be lost whole, equally mixed.
+        worth = np.cumprod(1.0 + np.outer(values, _STAKES / self.chance), axis=0).mean(axis=1)
+        if (worth >= 1.0 / self.alpha).any():
+            return "effect"
+        return "no effect" if values.size >= self.most else "continue"

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from voicelab.experiments.statistics.estimate import Estimate, between, numbers
 
-__all__ = ["cliff_delta", "mean_delta", "standardised_difference", "superiority"]
+__all__ = ["cliff_delta", "mean_delta", "odds", "standardised_difference", "superiority"]
 
 
 def standardised_difference(
@@ -89,3 +89,9 @@ def superiority(delta: Estimate) -> Estimate:
     """
     value, low, high = ((1.0 + share) / 2.0 for share in (delta.value, delta.low, delta.high))
     return Estimate(value, low, high, delta.confidence, delta.n)
+
+
+def odds(share: Estimate) -> Estimate:
+    """Return a share as odds: 0.6 is 1.5 to 1; of choices between two systems that is the odds ratio."""
+    value, low, high = (end / (1.0 - end) if end < 1.0 else math.inf for end in (share.value, share.low, share.high))
+    return Estimate(value, low, high, share.confidence, share.n)

@@ -1,0 +1,228 @@
+"""How often the analyses find what is not there, and what is: type I error, coverage and power in simulated studies.
+
+    python bench/inference.py                     # 20 designs of 2,000 data sets without a difference, some minutes
+    python bench/inference.py --sets 200 --only AB
+    python bench/inference.py --write             # and writes the table into docs/explanation/statistics.md
+
+Listeners and items are random in each: a listener leans to a system by an sd of `own`, an item by `lead`, and one answer
+differs by `noise`. Ratings are rounded to their scale. `type1` is the share of data sets without a difference in which p
+is at most 0.05; `coverage` of how many data sets with a difference the 95 % interval contains it, and `power` in how many p
+is at most 0.05. Each analysis is the one that `analyse()`, `mixed_model()`, `equivalence()` and `effects()` print first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from machine import machine, report
+
+from voicelab.experiments.statistics import crossed_mean, crossed_share, effects, mixed_model
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "explanation" / "statistics.md"
+Outcome = tuple[float, float, float]
+"""p, and the interval's ends."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """A kind of study. ``difference`` is what power is for; ``gaps`` the share of answers that are missing."""
+
+    kind: str
+    listeners: int
+    items: int
+    difference: float = 0.5
+    own: float = 0.5
+    lead: float = 0.5
+    noise: tuple[float, float] = (0.7, 0.7)
+    gaps: float = 0.0
+    systems: int = 2
+
+    @property
+    def name(self) -> str:
+        """What it is called in the table."""
+        return f"{self.kind} {self.listeners} × {self.items}" + f", {self.gaps:.0%} missing" * bool(self.gaps)
+
+
+DESIGNS = (
+    Design("MOS", 6, 6),
+    Design("MOS", 8, 12),
+    Design("MOS", 12, 8),
+    Design("MOS", 24, 6),
+    Design("MOS", 30, 24),
+    Design("MOS", 3, 12),
+    Design("MOS", 20, 4),
+    Design("MOS", 12, 8, gaps=0.3),
+    Design("MOS", 24, 12, gaps=0.5),
+    Design("MOS, spread 1 : 3", 12, 12, noise=(0.5, 1.5)),
+    Design("MOS, listeners alike", 12, 8, own=0.1),
+    Design("MUSHRA", 10, 8, difference=10.0, own=8.0, lead=8.0, noise=(12.0, 12.0)),
+    Design("CMOS", 12, 8),
+    Design("AB", 12, 8, difference=1.0, own=0.8, lead=0.8),
+    Design("AB", 24, 12, difference=1.0, own=0.8, lead=0.8),
+    Design("AB", 20, 4, difference=1.0, own=0.8, lead=0.8),
+    Design("AB", 16, 12, difference=1.0, own=0.8, lead=0.8, gaps=0.4),
+    Design("four systems", 12, 8, systems=4),
+    Design("sweep: takes 8 : 3, sd 1 : 4", 11, 1, difference=4.0, noise=(1.0, 4.0)),
+    Design("sweep: 8 texts, 3 levels", 4, 8, difference=0.8, own=0.0),
+)
+
+
+def ratings(design: Design, rng: np.random.Generator, difference: float, count: int = 2) -> np.ndarray[Any, Any]:
+    """Return ratings (systems, listeners, items) of which the first system's are better by `difference`."""
+    shape = design.listeners, design.items
+    if design.kind.startswith("MUSHRA"):
+        middle, scale, ends = 60.0, 10.0, (0, 100)
+    else:
+        middle, scale, ends = 3.0, 0.4, (1, 5)
+    level = middle + rng.normal(0, scale, (shape[0], 1)) + rng.normal(0, scale, (1, shape[1]))
+    spread = np.resize(design.noise, count)[:, None, None]
+    leans = rng.normal(0, design.own, (count, shape[0], 1)) + rng.normal(0, design.lead, (count, 1, shape[1]))
+    table = level + leans / math.sqrt(2) + spread * rng.standard_normal((count, *shape))
+    table[0] += difference
+    rounded: np.ndarray[Any, Any] = np.clip(np.rint(table), *ends)
+    return rounded
+
+
+def answers(design: Design, rng: np.random.Generator, difference: float) -> np.ndarray[Any, Any]:
+    """Return one number of each listener on each item: a difference of ratings, a comparison, or a choice."""
+    if design.kind.startswith(("MOS", "MUSHRA")):
+        first, second = ratings(design, rng, difference)
+        apart: np.ndarray[Any, Any] = first - second
+        return apart
+    shape = design.listeners, design.items
+    lead = difference + rng.normal(0, design.own, (shape[0], 1)) + rng.normal(0, design.lead, (1, shape[1]))
+    if design.kind == "AB":
+        chosen: np.ndarray[Any, Any] = (lead + rng.logistic(size=shape) > 0).astype(float)
+        return chosen
+    rated: np.ndarray[Any, Any] = np.clip(np.rint(lead + design.noise[0] * rng.standard_normal(shape)), -3, 3)
+    return rated
+
+
+def paired(design: Design, rng: np.random.Generator, difference: float) -> Outcome:
+    """Analyse one number a cell by crossed effects."""
+    table = answers(design, rng, difference)
+    who, what = (axis.ravel() for axis in np.indices(table.shape))
+    kept = rng.random(who.size) >= design.gaps
+    values, listeners, items = table.ravel()[kept], who[kept], what[kept]
+    if not np.ptp(values):
+        return 1.0, -math.inf, math.inf
+    test = (crossed_share if design.kind == "AB" else crossed_mean)(values, listeners, items)
+    return test.p, test.estimate.low, test.estimate.high
+
+
+def several(design: Design, rng: np.random.Generator, difference: float) -> Outcome:
+    """Analyse four systems at once; the interval is of the first less the second."""
+    cube = ratings(design, rng, difference, design.systems)
+    system, who, item = (axis.ravel() for axis in np.indices(cube.shape))
+    model = mixed_model(pd.DataFrame({"rating": cube.ravel(), "system": system, "listener": who, "item": item}))
+    row = model.pairs.iloc[0]
+    return model.p, row["low"], row["high"]
+
+
+def sweep(design: Design, rng: np.random.Generator, difference: float) -> Outcome:
+    """Analyse a sweep: two levels with unequal takes, or three levels in several texts."""
+    if design.items == 1:
+        values = np.concatenate((rng.normal(0, design.noise[0], 8), rng.normal(difference, design.noise[1], 3)))
+        frame = pd.DataFrame({"level": [0] * 8 + [1] * 3, "f0": values})
+        table = effects(frame, "level", "f0", permutations=99)
+        row = table.contrasts.iloc[0]
+        return table.frame["p"][0], row["low"], row["high"]
+    shape = design.items, 3, design.listeners
+    text, level, _ = (axis.ravel() for axis in np.indices(shape))
+    lead = rng.normal(0, 1, (shape[0], 1, 1)) + rng.normal(0, design.lead, (*shape[:2], 1))
+    values = lead + difference * (np.arange(3) == 1)[None, :, None] + rng.normal(0, design.noise[0], shape)
+    frame = pd.DataFrame({"level": level, "text": text, "f0": values.ravel()})
+    table = effects(frame, "level", "f0", blocks="text", permutations=99)
+    row = table.contrasts.iloc[0]
+    return table.frame["p_texts"][0], row["low_texts"], row["high_texts"]
+
+
+def truth(design: Design, rng: np.random.Generator) -> float:
+    """Return what the interval should contain where there is a difference: rounding and clipping move it a little."""
+    if design.kind.startswith("sweep"):
+        return design.difference
+    large = Design(design.kind, 1500, 1500, own=design.own, lead=design.lead, noise=design.noise)
+    draws = answers if design.systems == 2 else (lambda *given: np.subtract(*ratings(*given)))
+    return float(np.mean([draws(large, rng, design.difference).mean() for _ in range(4)]))
+
+
+def measure(design: Design, sets: int, seed: int) -> dict[str, Any]:
+    """Return type I error, coverage and power of a design, and how long one analysis takes."""
+    analyse: Callable[[Design, np.random.Generator, float], Outcome] = (
+        sweep if design.kind.startswith("sweep") else several if design.systems > 2 else paired
+    )
+    rng = np.random.default_rng(seed)
+    started = time.perf_counter()
+    null = np.array([analyse(design, rng, 0.0)[0] for _ in range(sets)])
+    seconds = time.perf_counter() - started
+    true = truth(design, rng)
+    other = np.array([analyse(design, rng, design.difference) for _ in range(sets // 2)])
+    return {
+        "design": design.name,
+        "type1": round(float(np.mean(null <= 0.05)), 4),
+        "coverage": round(float(np.mean((other[:, 1] <= true) & (true <= other[:, 2]))), 4),
+        "power": round(float(np.mean(other[:, 0] <= 0.05)), 3),
+        "ms": round(1000.0 * seconds / sets, 1),
+    }
+
+
+def whole(sets: int) -> float:
+    """Return the seconds that the analysis of 30 listeners × 24 items × 4 systems takes, the slowest of `sets`."""
+    design, rng = Design("four systems", 30, 24, systems=4), np.random.default_rng(0)
+    took = []
+    for _ in range(sets):
+        started = time.perf_counter()
+        several(design, rng, 0.5)
+        took.append(time.perf_counter() - started)
+    return round(max(took), 2)
+
+
+def write(result: Mapping[str, Any]) -> None:
+    """Write the table into the page."""
+    lines = ["| design | type I | coverage | power | ms an analysis |", "|---|---|---|---|---|"]
+    row = "| {design} | {type1:.3f} | {coverage:.3f} | {power:.2f} | {ms} |"
+    lines += [row.format(**measured) for measured in result["designs"]]
+    lines += [
+        "",
+        f"{result['sets']:,} data sets a row without a difference, half as many with one, by `bench/inference.py`;",
+    ]
+    lines += [
+        f"{result['machine']['cpu']}, one core of {result['machine']['cores']}, load {result['machine']['load']}."
+    ]
+    lines += [f"30 listeners × 24 items × 4 systems are analysed in {result['four_systems_s']} s."]
+    table = "\n".join(["<!-- inference -->", *lines, "<!-- / -->"])
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(
+        re.sub(r"<!-- inference -->.*?<!-- / -->", lambda _: table, text, flags=re.DOTALL), encoding="utf-8"
+    )
+
+
+def main() -> None:
+    """Measure, print, and perhaps write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", type=int, default=2000, help="data sets without a difference; half as many with one")
+    parser.add_argument("--only", default="", help="designs whose names begin so")
+    parser.add_argument("--write", action="store_true", help="write the table into the page")
+    options = parser.parse_args()
+    rows = []
+    for number, design in enumerate(DESIGNS):
+        if design.name.startswith(options.only):
+            rows.append(measure(design, options.sets, number))
+            print("{design}: {type1} {coverage} {power} {ms} ms".format(**rows[-1]), flush=True)
+    result = {"machine": machine(), "sets": options.sets, "designs": rows, "four_systems_s": whole(3)}
+    if options.write:
+        write(result)
+    report(result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""As good as: whether a difference is smaller than a margin that was named beforehand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from voicelab.errors import ArgumentError
+from voicelab.experiments.statistics.crossed import CrossedTest
+from voicelab.experiments.statistics.effects import Effects
+from voicelab.experiments.statistics.estimate import between, holm, one_of, percent
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from voicelab.experiments.listening.results import ListeningResult
+
+__all__ = ["Equivalence", "equivalence"]
+
+_SHOWN, _OPEN, _BAND = "tab:blue", "0.45", "0.9"
+
+
+@dataclass(frozen=True, eq=False)
+class Equivalence:
+    """Which differences are shown to lie within a margin: one row each in ``frame``, a sentence each as text, a picture.
+
+    ``frame``: ``first`` and ``second``, of a sweep also ``metric`` and ``axis``; ``estimate`` of the first less the second
+    (of choices the first's share) with ``low`` and ``high``, the interval at a confidence of 1 - 2 ``alpha``; ``lower`` and
+    ``upper`` what it must lie between; ``p`` of the hypothesis that it does not, ``p_holm`` corrected for all rows, and
+    whether the claim is ``shown``.
+    """
+
+    frame: pd.DataFrame = field(repr=False)
+    claim: str
+    alpha: float
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [*(_sentence(row, self.claim, self.alpha) for row in self.frame.to_dict("records")), *self.notes]
+        )
+
+    __repr__ = __str__
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw each interval over the band that it must lie in, and return the axes; what is shown is filled."""
+        rows = self.frame.to_dict("records")
+        if axes is None:
+            import matplotlib.pyplot as plt
+
+            _, axes = plt.subplots(figsize=(7.0, 1.2 + 0.45 * len(rows)), layout="constrained")
+        ends = [row[name] for row in rows for name in ("low", "high", "lower", "upper") if math.isfinite(row[name])]
+        room = 0.15 * (max(ends) - min(ends))
+        least, most = min(ends) - room, max(ends) + room
+        for place, row in enumerate(rows):
+            color = _SHOWN if row["shown"] else _OPEN
+            lower, upper = max(row["lower"], least), min(row["upper"], most)
+            axes.barh(place, upper - lower, left=lower, height=0.8, color=_BAND, lw=0)
+            axes.plot([row["low"], row["high"]], [place, place], color=color, lw=1.5, solid_capstyle="butt")
+            axes.plot(row["estimate"], place, "o", color=color, mfc=color if row["shown"] else "white")
+        axes.set_xlim(least, most)
+        axes.set_yticks(range(len(rows)), [_name(row) for row in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlabel(f"{percent(1.0 - 2.0 * self.alpha)} interval; the band is the margin; filled: shown after Holm")
+        return axes
+
+
+def equivalence(
+    result: ListeningResult | Effects | CrossedTest,
+    margin: float | Mapping[str, float],
+    *,
+    claim: Literal["equivalent", "not worse"] = "equivalent",
+    of: str | None = None,
+    lower_is_better: bool = False,
+    alpha: float = 0.05,
+) -> Equivalence:
+    """Test whether differences are smaller than a ``margin``: as good as, or not worse.
+
+    "No significant difference" is no proof of none; this is. Two one-sided tests, at ``alpha`` each (D. J. Schuirmann,
+    Journal of Pharmacokinetics and Biopharmaceutics 15, 1987), of the analysis that speaks of other listeners and sentences
+    (``analyse``), or of other texts (``effects`` with texts for a block; without, of these texts alone): equivalent where
+    the interval at 1 - 2 alpha lies within the margin.
+
+    Args:
+        result: of ``analyse`` or of ``effects``.
+        margin: the largest difference that does not matter, named before anybody was asked: in points of the scale (MOS,
+            CMOS, MUSHRA), in shares away from one half (AB, ABX: 0.1 is 40 to 60 %), in the metric's unit (sweeps; a
+            mapping gives each metric its own).
+        claim: "equivalent", or "not worse": only the lower side counts (of ABX, where less than chance means nothing, only
+            the upper).
+        of: the system that the claim is about, set against each other one; when not given, the first of each pair.
+        lower_is_better: of metrics such as word errors: "not worse" is then not above.
+        alpha: chance of a claim that is false, over all rows together (S. Holm).
+
+    Raises ArgumentError for a margin that is none, and where the result has no analysis that generalises.
+    """
+    import pandas as pd
+
+    one_of(claim, "claim", ("equivalent", "not worse"))
+    between(alpha, "alpha", 0.0, 0.5)
+    rows, notes = _rows(result, margin, of)
+    for row in rows:
+        row.update(_tested(row, claim, lower_is_better, alpha))
+    corrected = holm([row["p"] for row in rows])
+    for row, p in zip(rows, corrected, strict=True):
+        row.update(p_holm=float(p), shown=bool(p <= alpha))
+    frame = pd.DataFrame(rows).drop(columns=["error", "df", "centre", "margin", "sided", "scale"])
+    return Equivalence(frame, claim, alpha, tuple(notes))
+
+
+def _rows(
+    result: ListeningResult | Effects | CrossedTest, margin: float | Mapping[str, float], of: str | None
+) -> tuple[list[dict[str, Any]], list[str]]:
+    if isinstance(result, Effects):
+        return _of_sweep(result, margin)
+    if not isinstance(margin, int | float):
+        raise ArgumentError.of("margin", "Input should be a number: a listening test has one scale")
+    if isinstance(result, CrossedTest):
+        return [_crossed(result, ("first", "second"), float(margin), "")], []
+    if not result.crossed:
+        raise ArgumentError.of("result", " ".join(["it has no analysis that generalises.", *result.notes]))
+    pairs = {pair: test for pair, test in result.crossed.items() if of is None or of in pair}
+    if not pairs:
+        raise ArgumentError.of("of", f"{of!r} is in no pair that was analysed")
+    missing = [" against ".join(pair) for pair in result.tests if pair not in result.crossed]
+    rows = [_crossed(test, pair, float(margin), result.kind, turned=pair[1] == of) for pair, test in pairs.items()]
+    return rows, [f"{pair}: not among these, since it cannot be generalised." for pair in missing]
+
+
+def _crossed(
+    test: CrossedTest, pair: tuple[str, str], margin: float, kind: str, turned: bool = False
+) -> dict[str, Any]:
+    centre, value = 0.5 if test.scale == (0.0, 1.0) else 0.0, test.estimate.value
+    if centre:
+        between(margin, "margin", 0.0, 0.5)
+    sided = "upper" if kind == "ABX" else ""
+    first, second = pair[::-1] if turned else pair
+    row = {"first": first, "second": second, "estimate": 2.0 * centre - value if turned and kind != "ABX" else value}
+    fixed = {"centre": centre, "margin": margin, "sided": sided, "scale": test.scale}
+    return {**row, "error": test.error, "df": test.df, **fixed}
+
+
+def _of_sweep(result: Effects, margin: float | Mapping[str, float]) -> tuple[list[dict[str, Any]], list[str]]:
+    rows, alone = [], False
+    for contrast in result.contrasts.to_dict("records"):
+        ending = "_texts" if math.isfinite(contrast.get("error_texts", math.nan)) else ""
+        alone |= not ending
+        own = margin.get(contrast["metric"]) if isinstance(margin, Mapping) else margin
+        if own is None:
+            continue
+        values = {name: contrast[f"{name}{ending}"] for name in ("estimate", "error", "df")}
+        names = {"metric": contrast["metric"], "axis": contrast["axis"]}
+        names |= {"first": contrast["level"], "second": contrast["baseline"]}
+        rows.append({**names, **values, "centre": 0.0, "margin": own, "sided": "", "scale": (-math.inf, math.inf)})
+    if not rows:
+        raise ArgumentError.of("margin", "there is none for any metric of these effects")
+    return rows, ["This speaks of these texts alone."] * alone
+
+
+def _tested(row: Mapping[str, Any], claim: str, lower_is_better: bool, alpha: float) -> dict[str, Any]:
+    """Return the bounds, the interval and p of one row."""
+    from scipy.stats import t
+
+    margin, centre = row["margin"], row["centre"]
+    if not (math.isfinite(margin) and margin > 0.0):
+        raise ArgumentError.of("margin", "Input should be a number above 0")
+    sided = row["sided"] or ("" if claim == "equivalent" else "upper" if lower_is_better else "lower")
+    lower = -math.inf if sided == "upper" else centre - margin
+    upper = math.inf if sided == "lower" else centre + margin
+    value, error = row["estimate"], row["error"]
+    if error == 0.0:
+        return {"low": value, "high": value, "lower": lower, "upper": upper, "p": 0.0 if lower < value < upper else 1.0}
+    reach = float(t.isf(alpha, row["df"])) * error
+    p = max(float(t.sf((value - lower) / error, row["df"])), float(t.sf((upper - value) / error, row["df"])))
+    low, high = max(row["scale"][0], value - reach), min(row["scale"][1], value + reach)
+    return {"low": low, "high": high, "lower": lower, "upper": upper, "p": p}
+
+
+def _name(row: Mapping[Any, Any]) -> str:
+    name = f"{row['first']} against {row['second']}"
+    return f"{row['metric']} · {row['axis']} {name}" if "metric" in row else name
+
+
+def _sentence(row: Mapping[Any, Any], claim: str, alpha: float) -> str:
+    within = f"[{row['low']:.3g}, {row['high']:.3g}] ({percent(1.0 - 2.0 * alpha)})"
+    if math.isinf(row["lower"]):
+        place = f"{'lies' if row['shown'] else 'does not lie'} below {row['upper']:.3g}"
+    elif math.isinf(row["upper"]):
+        place = f"{'lies' if row['shown'] else 'does not lie'} above {row['lower']:.3g}"
+    else:
+        place = f"{'lies' if row['shown'] else 'does not lie'} within {row['lower']:.3g} to {row['upper']:.3g}"
+    verdict = {"equivalent": "as good as", "not worse": "not worse than"}[claim]
+    if "metric" in row:
+        verdict = {"equivalent": "as", "not worse": "not worse than"}[claim]
+        subject = f"{row['metric']} at {row['axis']} {row['first']} is {verdict} at {row['second']}"
+    else:
+        subject = f"{row['first']} is {verdict} {row['second']}"
+    shown = subject if row["shown"] else f"It is not shown that {subject}"
+    return f"{shown}: {row['estimate']:.3g} {within} {place}, p {row['p_holm']:.4g}."
