@@ -57,6 +57,7 @@ class LocalBackend:
             checkpoint inside the package.
         rows: most utterances of a model spoken at once; more wait.
         voices: where voices are kept; by default in VOICELAB_HOME.
+        int8_depth: whether the fast transformer of open weights, which is half of what a frame reads, is rounded to 8 bits.
 
     Raises:
         WeightsError: the checkpoint cannot be read.
@@ -72,13 +73,14 @@ class LocalBackend:
         weights: Path | None = None,
         rows: int = ROWS,
         voices: VoiceStore | None = None,
+        int8_depth: bool = False,
     ) -> None:
         if rows < 1 or (threads is not None and threads < 1):
             raise EngineError(f"rows and threads must be at least 1, not {rows} and {threads}")
         if threads is not None:
             torch.set_num_threads(threads)
         self._device = _device(device)
-        self._family = _family(weights, self._device, rows)
+        self._family = _family(weights, self._device, rows, int8_depth=int8_depth)
         self._models = _Models(self._family, rows)
         self._own_store = voices is None
         self._voices = StoredVoices(VoiceStore() if voices is None else voices, self._family)
@@ -281,13 +283,15 @@ def open_local(path: str = "", *, device: str | None = None, voices: VoiceStore 
     return LocalBackend(device, weights=Path(path) if path else None, voices=voices)
 
 
-def _family(weights: Path | None, device: torch.device, rows: int) -> Family:
+def _family(weights: Path | None, device: torch.device, rows: int, *, int8_depth: bool) -> Family:
     """A folder without a checkpoint of the embedded family is one of open weights."""
     if weights is None or not weights.is_dir() or (weights / EMBEDDED).exists():
+        if int8_depth:
+            raise EngineError("int8_depth is for open weights; the embedded family has no matrices of 8 bits")
         return PointerFamily(weights, device)
     from voicelab.engine.dual.family import DualFamily
 
-    return DualFamily(weights, device, rows)
+    return DualFamily(weights, device, rows, int8_depth=int8_depth)
 
 
 def _encoded(speech: Speech, prosody: ProsodyProcessor, encoder: StreamEncoder) -> Iterator[bytes]:

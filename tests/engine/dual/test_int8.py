@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from tests.engine.dual.tiny import SPEECH, config_of, tensors_of
+from tests.engine.dual.tiny import SPEECH, config_of, tensors_of, write_model
+from tests.engine.dual.tiny_codec import REAL_TIME, save_codec, tiny_tensors
 from voicelab.engine.dual.int8 import Int8Matrix, linear
 from voicelab.engine.dual.model import DualLM
 from voicelab.engine.dual.slots import Slots
+from voicelab.engine.local import LocalBackend
+from voicelab.errors import EngineError
+from voicelab.lab import Lab
 
 
 @pytest.mark.parametrize("shape", [(32,), (1, 32), (3, 5, 32)])
@@ -45,3 +51,18 @@ def test_the_depth_transformer_changes_by_little_and_the_slow_one_not_at_all() -
         one.codes(given, torch.zeros(len(given), dtype=torch.int64), pick, slots)
     exact, near = (torch.stack(each) for each in logits)
     assert 0 < float((near - exact).std()) < 0.03 * float(exact.std())
+
+
+def test_a_backend_with_8_bits_has_a_fingerprint_of_its_own(tmp_path: Path) -> None:
+    save_codec(write_model(tmp_path / "s1", "s1") / "codec.pth", tiny_tensors(REAL_TIME))
+    spoken, prints = [], set()
+    for int8_depth in (False, True):
+        with LocalBackend("cpu", weights=tmp_path, rows=1, int8_depth=int8_depth) as backend:
+            clip = Lab(backend).speak("Hello.", temperature=0, max_new_tokens=6)
+            spoken.append(clip.samples)
+            prints.add(backend.capabilities.fingerprint)
+    assert len(prints) == 2
+    assert spoken[0].std() > 0
+    assert spoken[1].std() > 0
+    with pytest.raises(EngineError, match="int8_depth is for open weights"):
+        LocalBackend("cpu", int8_depth=True)

@@ -92,6 +92,7 @@ class DualFamily:
         weights: the folder.
         device: where its models run, in the type that their files have.
         rows: most sequences of a model at once; they say how much memory is needed.
+        int8_depth: whether the fast transformers' matrices are rounded to 8 bits.
 
     Raises:
         WeightsError: what is in the folder cannot be used.
@@ -103,9 +104,9 @@ class DualFamily:
     seeds: SeedSupport = "best-effort"  # a batch of another size sums in another order
     languages = ("en", "zh")  # those whose numbers are written out; the models speak more
 
-    def __init__(self, weights: Path, device: torch.device, rows: int) -> None:
+    def __init__(self, weights: Path, device: torch.device, rows: int, *, int8_depth: bool = False) -> None:
         self._folders, self._device = {one.config.model: one for one in model_folders(weights)}, device
-        folders = list(self._folders.values())
+        self._int8_depth, folders = int8_depth, list(self._folders.values())
         self.models: tuple[Model, ...] = tuple(self._folders)
         self.license, self.notice = require_accepted(self.models, weights)
         self._tokenizers = {one.config.model: load_tokenizer(one.folder) for one in folders}
@@ -117,6 +118,8 @@ class DualFamily:
                 f"the {CODEC} of {' and '.join(self.models)} differ; voices are of one: load them one by one"
             )
         self.digests = (*digests([path for one in folders for path in one.files]), self.voice_digest)
+        if int8_depth:
+            self.digests += ("int8 depth",)
         codec = load_codec(codecs[0], device)
         self.decoding = codec.decoding(TOGETHER)
         for one in folders:
@@ -136,6 +139,8 @@ class DualFamily:
         tokenizer = self._tokenizers[model]
         speech = speech_ids(one.config, tokenizer)
         lm = DualLM.load(one.folder, one.config, speech, self._device, one.positions)
+        if self._int8_depth:
+            lm = lm.with_int8_depth()
         form = ChatPrompts if model == "s2-pro" else InterleavedPrompts
         prompts: Prompts = form(tokenizer, lm.begin, one.config.codebooks)
         return partial(DualRunner, lm, prompts, rows)
