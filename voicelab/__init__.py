@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from voicelab.experiments.cache import Cache
     from voicelab.experiments.comparison import Comparison, compare
+    from voicelab.experiments.knobs import KnobCheck
     from voicelab.experiments.listening.design import ListeningTest
     from voicelab.experiments.listening.results import analyse
     from voicelab.experiments.listening.votes import Ballot
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from voicelab.experiments.sweeps.result import SweepResult
     from voicelab.experiments.sweeps.run import Budget
     from voicelab.experiments.sweeps.sweep import Sweep
+    from voicelab.experiments.systems import SystemComparison, compare_systems
     from voicelab.lab import Lab, connect
     from voicelab.registry import backends
     from voicelab.schema import (
@@ -93,6 +95,7 @@ __all__ = [
     "FieldError",
     "FieldSupport",
     "Knob",
+    "KnobCheck",
     "Lab",
     "LicenseRequired",
     "ListeningTest",
@@ -117,6 +120,7 @@ __all__ = [
     "StreamTruncated",
     "Sweep",
     "SweepResult",
+    "SystemComparison",
     "TTSRequest",
     "Take",
     "Timing",
@@ -132,6 +136,7 @@ __all__ = [
     "analyse",
     "backends",
     "compare",
+    "compare_systems",
     "connect",
     "effects",
     "listen",
@@ -156,7 +161,9 @@ _HOME = {
     "Cache": "voicelab.experiments.cache",
     **dict.fromkeys(("Comparison", "compare"), "voicelab.experiments.comparison"),
     "ListeningTest": "voicelab.experiments.listening.design",
+    "KnobCheck": "voicelab.experiments.knobs",
     "Sweep": "voicelab.experiments.sweeps.sweep",
+    **dict.fromkeys(("SystemComparison", "compare_systems"), "voicelab.experiments.systems"),
     "SweepResult": "voicelab.experiments.sweeps.result",
     "analyse": "voicelab.experiments.listening.results",
     "effects": "voicelab.experiments.statistics",

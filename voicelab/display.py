@@ -20,6 +20,7 @@ __all__ = [
     "effects_view",
     "error_view",
     "explore_panel_view",
+    "knob_check_view",
     "magics_view",
     "open_view",
     "sweep_page_view",
@@ -27,6 +28,7 @@ __all__ = [
     "sweep_result_panel_view",
     "sweep_result_view",
     "sweep_view",
+    "systems_view",
     "voice_panel_view",
     "voice_view",
     "voices_view",
@@ -118,6 +120,13 @@ def explore_panel_view() -> View:
     return ExplorePanel
 
 
+def knob_check_view() -> View:
+    """Show what a backend's knobs do."""
+    from voicelab.views.bundles import knob_check_bundle
+
+    return knob_check_bundle
+
+
 def magics_view() -> View:
     """Give ``%speak`` and ``%%speak`` to an IPython shell."""
     from voicelab.views.notebook import register
@@ -158,6 +167,13 @@ def sweep_result_panel_view() -> View:
     from voicelab.views.sweep_panel import ResultPanel
 
     return ResultPanel
+
+
+def systems_view() -> View:
+    """Show what several systems made of the same texts."""
+    from voicelab.views.bundles import systems_bundle
+
+    return systems_bundle
 
 
 def voice_view() -> View:

@@ -21,6 +21,7 @@ from voicelab.schema import MODELS, TTSRequest, VoiceCreate, VoiceModel
 
 if TYPE_CHECKING:
     from voicelab.experiments.cache import Cache
+    from voicelab.experiments.knobs import KnobCheck
     from voicelab.experiments.sweeps.sweep import Sweep
     from voicelab.views.explore_panel import ExplorePanel
     from voicelab.views.voice_panel import VoicePanel
@@ -240,6 +241,15 @@ class Lab:
             if not isinstance(one, Lab):
                 raise RequestInvalid.of("lab", f"{name!r} is a {type(one).__name__}, not a Lab")
         return sweep_of(self, text, repeats=repeats, seed=seed, labs=lab, cache=cache, fields=fields)
+
+    def check_knobs(self, *names: str, repeats: int = 3, seed: int = 0) -> KnobCheck:
+        """Turn every field and knob of the backend, or those of ``names``, and say of each whether it does anything.
+
+        Some short texts are said ``repeats`` times with each value: see ``voicelab.experiments.knobs.check_knobs``.
+        """
+        from voicelab.experiments.knobs import check_knobs
+
+        return check_knobs(self._backend, self.call("knobs"), names or None, repeats=repeats, seed=seed)
 
     def create_voice(
         self,

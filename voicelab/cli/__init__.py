@@ -15,7 +15,7 @@ from voicelab.cli.lab import lab
 from voicelab.cli.say import say
 from voicelab.cli.serve import keys, serve
 from voicelab.cli.stored_voices import voices
-from voicelab.cli.study import replay, sweep
+from voicelab.cli.study import knobs, replay, sweep
 from voicelab.cli.weights import weights
 
 __all__ = ["app"]
@@ -44,6 +44,7 @@ app.add_typer(voices, name="voices")
 app.add_typer(weights, name="weights")
 app.command()(sweep)
 app.command()(replay)
+app.command("knobs")(knobs)
 app.command()(lab)
 app.command()(check)
 app.command()(doctor)

@@ -17,7 +17,7 @@ from voicelab.experiments.sweeps.run import Run
 from voicelab.experiments.sweeps.spec import read_spec
 from voicelab.lab import connect
 
-__all__ = ["replay", "sweep"]
+__all__ = ["knobs", "replay", "sweep"]
 
 
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file: text, [fields], [axes], [budget].")]
@@ -180,6 +180,27 @@ def replay(
     if report.problems:
         raise typer.Exit(EXIT_INVALID)
     if not (report.same and honest):
+        raise typer.Exit(1)
+
+
+def knobs(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Fields and knobs to check; all when none is named.")
+    ] = None,
+    *,
+    backend: BackendAddress = None,
+    device: Device = None,
+    repeats: Annotated[int, typer.Option(metavar="INTEGER", min=2, help="Takes of each text at each value.")] = 3,
+) -> None:
+    """Turn every field and knob of a backend; say of each whether it acts, and whether that is what is declared.
+
+    The exit status is 1 when something contradicts what is declared.
+    """
+    with connect(backend or None, device=device) as lab:
+        checked = lab.check_knobs(*(name.replace("-", "_") for name in names or ()), repeats=repeats)
+    for finding in checked.findings:
+        say_line(str(finding))
+    if not checked.honest:
         raise typer.Exit(1)
 
 

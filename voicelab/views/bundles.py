@@ -22,8 +22,10 @@ from voicelab.audio.words import Words
 from voicelab.backend import Capabilities
 from voicelab.call import Call, VoicePreset, short_name
 from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError, install_command
+from voicelab.experiments.knobs import KnobCheck
 from voicelab.experiments.records import error_message
 from voicelab.experiments.statistics.effects import Effects
+from voicelab.experiments.systems import SystemComparison
 from voicelab.schema import VoiceModel
 from voicelab.views.plots import plot_clips
 
@@ -316,6 +318,33 @@ def presets_bundle(voices: Sequence[VoicePreset]) -> dict[str, str]:
 def _presets_table(voices: Sequence[VoicePreset]) -> str:
     rows = [(voice.id, voice.title, voice.description) for voice in voices]
     return table(("voice", "title", "description"), rows)
+
+
+def knob_check_bundle(check: KnobCheck) -> dict[str, str]:
+    """Return what was measured of each field and knob beside what is declared."""
+    rows = [
+        (
+            item.name,
+            item.verdict,
+            item.declared,
+            " → ".join(map(str, item.values)),
+            "" if item.changed is None else f"{item.changed:.0%}",
+            f"{item.metric} {item.effect:+.3g}, from {item.smallest:.2g} on found" if item.metric else "",
+            item.reason,
+        )
+        for item in check.findings
+    ]
+    head = ("field or knob", "measured", "declared", "values", "other samples", "strongest difference", "")
+    return {"text/html": small_print(table(head, rows)), "text/plain": str(check)}
+
+
+def systems_bundle(systems: SystemComparison) -> dict[str, str]:
+    """Return the table of metrics of several systems."""
+    figures = systems.table
+    rows = [(name, *(f"{value:.4g}" for value in row)) for name, *row in figures.itertuples()]
+    said = f"{len(systems.texts)} texts, at one loudness; differences from {systems.names[0]} with their intervals"
+    html = small_print(table(("metric", *figures.columns), rows) + f"<div>{escape(said)}</div>")
+    return {"text/html": html, "text/plain": f"{systems!r}\n{figures.round(4).to_string()}"}
 
 
 def voice_bundle(voice: VoiceModel) -> dict[str, str]:

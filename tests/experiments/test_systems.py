@@ -1,0 +1,61 @@
+"""Several systems on the same texts: one loudness, one table, a blind test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import voicelab as vl
+from tests.tones import ToneBackend
+from voicelab.errors import ArgumentError
+from voicelab.experiments.metrics import measure
+
+TEXTS = ["One two three four five.", "Six seven eight nine ten.", "Eleven twelve thirteen."]
+
+
+@pytest.fixture(scope="module")
+def systems(tmp_path_factory: pytest.TempPathFactory) -> vl.SystemComparison:
+    plain = vl.Lab(ToneBackend())
+    slow = vl.Lab(ToneBackend(fingerprint="tones-2", models=("own",)), volume=-12)
+    metrics = ("duration", "loudness", "first_audio_s")
+    return vl.compare_systems(
+        TEXTS, metrics=metrics, repeats=2, cache=tmp_path_factory.mktemp("takes"), plain=plain, quiet=slow
+    )
+
+
+def test_the_same_texts_are_said_by_all_at_one_loudness(systems: vl.SystemComparison) -> None:
+    assert (systems.names, systems.texts) == (("plain", "quiet"), tuple(TEXTS))
+    loudness = measure(systems.clips(1).values(), "loudness")["loudness"]
+    assert np.ptp(loudness) < 0.01
+    assert systems.frame.groupby(["system", "text"]).size().eq(2).all()
+    assert systems.compare("One two three four five.").names == systems.names
+
+
+def test_one_table_has_means_and_differences_with_their_intervals(systems: vl.SystemComparison) -> None:
+    table = systems.table
+    assert list(table.columns) == ["plain", "quiet", "quiet difference", "quiet low", "quiet high", "p"]
+    row = table.loc["first_audio_s"]
+    assert row["quiet difference"] == pytest.approx(row["quiet"] - row["plain"], abs=1e-6)
+    assert row["quiet low"] <= row["quiet difference"] <= row["quiet high"]
+    shown = systems._repr_mimebundle_()
+    assert "first_audio_s" in shown["text/html"]
+    assert repr(systems) in shown["text/plain"]
+
+
+def test_a_blind_test_is_one_call(systems: vl.SystemComparison) -> None:
+    test = systems.listening_test("AB", seed=4)
+    assert len(test.items) == len(TEXTS) * 2
+    assert {name for clips in test.items.values() for name in clips} == {"plain", "quiet"}
+
+
+def test_what_is_no_comparison_is_refused(tmp_path: Path) -> None:
+    lab = vl.Lab(ToneBackend())
+    with pytest.raises(ArgumentError, match="at least two systems"):
+        vl.compare_systems(TEXTS, a=lab)
+    with pytest.raises(ArgumentError, match="b: a system is a Lab, not a ToneBackend"):
+        vl.compare_systems(TEXTS, a=lab, b=ToneBackend())  # type: ignore[arg-type]
+    silent = vl.Lab(ToneBackend(max_text=3))
+    with pytest.raises(vl.RequestInvalid, match="at most 3"):
+        vl.compare_systems(TEXTS, a=lab, b=silent, cache=tmp_path)

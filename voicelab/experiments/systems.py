@@ -1,0 +1,167 @@
+"""Systems side by side: the same texts by several labs, at one loudness, in one table, and a blind test from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from voicelab.audio.clip import Clip
+from voicelab.display import bundle, systems_view
+from voicelab.errors import ArgumentError
+from voicelab.experiments.comparison import Comparison
+from voicelab.experiments.listening.design import Kind, ListeningTest, match_loudness
+from voicelab.experiments.metrics import Metric, measure
+from voicelab.experiments.statistics import Effects, effects
+from voicelab.experiments.sweeps.result import SweepResult
+from voicelab.experiments.sweeps.sweep import sweep_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from voicelab.experiments.cache import Cache
+    from voicelab.lab import Lab
+
+__all__ = ["SYSTEM_METRICS", "SystemComparison", "compare_systems"]
+
+SYSTEM_METRICS: Final = ("duration", "word_rate", "f0_median", "f0_sd", "snr", "first_audio_s", "rtf")
+"""What systems are compared in when nothing else is said."""
+
+
+@dataclass(frozen=True)
+class SystemComparison:
+    """What several systems made of the same texts.
+
+    ``result`` has all takes, on the axes ``text`` and ``backend``; ``metrics`` are the columns of ``frame``.
+    """
+
+    result: SweepResult
+    metrics: tuple[str | Metric, ...]
+    _matched: dict[tuple[str, int], Mapping[str, Clip]] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The systems, in order; the others are compared with the first."""
+        return next(axis.labels for axis in self.result.grid.axes if axis.name == "backend")
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What all of them said."""
+        return tuple(next(axis.values for axis in self.result.grid.axes if axis.name == "text"))
+
+    def clips(self, text: str | int = 0, repeat: int = 0) -> Mapping[str, Clip]:
+        """Return the clips of one text, given as such or by its place, by system and at one loudness.
+
+        Raises NotFound when a system has no such take, ArgumentError for a clip without loudness.
+        """
+        said = self.texts[text] if isinstance(text, int) else text
+        if (said, repeat) not in self._matched:
+            clips = {name: self.result.clip(text=said, backend=name, repeat=repeat) for name in self.names}
+            self._matched[said, repeat] = match_loudness(clips).clips
+        return self._matched[said, repeat]
+
+    def compare(self, text: str | int = 0, repeat: int = 0) -> Comparison:
+        """Return one text by all systems, to be heard side by side at the same word."""
+        return Comparison(self.clips(text, repeat))
+
+    def panel(self, **options: Any) -> Any:
+        """Return the panel in which all takes are heard, sorted and compared."""
+        return self.result.panel(metrics=[name for name in self.metrics if isinstance(name, str)], **options)
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """A row for each take: ``system``, ``text``, ``repeat``, and its metrics at one loudness."""
+        import pandas as pd
+
+        rows, clips = [], []
+        for outcome in self.result.outcomes:
+            if outcome.take is not None:
+                text, name = outcome.job.call.request.text, outcome.job.cell.labels["backend"]
+                rows.append({"system": name, "text": text, "repeat": outcome.job.repeat})
+                clips.append(self.clips(text, outcome.job.repeat)[name])
+        return pd.concat([pd.DataFrame(rows), measure(clips, self.metrics)], axis=1)
+
+    @cached_property
+    def effects(self) -> Effects:
+        """The systems' effects on each metric, in texts like these where there are several: see ``vl.effects``."""
+        columns = [name if isinstance(name, str) else name.name for name in self.metrics]
+        there = [name for name in columns if self._compared(name)]
+        if not there:
+            raise ArgumentError.of("metrics", "none has two values of each system; say more texts, or repeat them")
+        return effects(self.frame, "system", there, blocks=["text"] if len(self.texts) > 1 else [])
+
+    def _compared(self, name: str) -> bool:
+        return int(self.frame.groupby("system")[name].count().min()) > 1
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """A row for each metric, a column for each system: its mean; and how far it is from the first, with its interval.
+
+        The interval is that in texts like these where there are several, and ``p`` is corrected by Holm over all metrics.
+        """
+        import pandas as pd
+
+        compared = self.effects
+        means = self.frame.groupby("system")[list(compared.frame["metric"])].mean()
+        corrected = "p_texts_holm" if "p_texts_holm" in compared.frame else "p_holm"
+        p = compared.frame.set_index("metric")[corrected]
+        ending = "_texts" if "low_texts" in compared.contrasts else ""
+        rows: dict[str, dict[str, Any]] = {}
+        for item in compared.contrasts.to_dict("records"):
+            metric, name = item["metric"], item["level"]
+            row = rows.setdefault(metric, {one: means.loc[one, metric] for one in self.names})
+            for part in ("estimate", "low", "high"):
+                value = item.get(f"{part}{ending}", math.nan)
+                row[f"{name} {'difference' if part == 'estimate' else part}"] = value
+            row["p"] = p[metric]
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+    def listening_test(self, kind: Kind = "AB", *, name: str = "systems", **options: Any) -> ListeningTest:
+        """Return a blind test of the systems on all texts, at one loudness; takes what ListeningTest takes."""
+        return self.result.listening_test(kind, "backend", name=name, **options)
+
+    def __repr__(self) -> str:
+        return f"SystemComparison({', '.join(self.names)}; {len(self.texts)} texts, {len(self.result.takes)} takes)"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return bundle(systems_view, self)
+
+
+def compare_systems(
+    texts: str | Sequence[str] | Mapping[str, str],
+    *,
+    metrics: Sequence[str | Metric] = SYSTEM_METRICS,
+    repeats: int = 1,
+    seed: int = 0,
+    cache: Cache | str | Path | None = None,
+    **labs: Lab,
+) -> SystemComparison:
+    """Have several labs say the same texts, and compare them: ``vl.compare_systems(texts, ours=lab, theirs=other)``.
+
+    Args:
+        texts: what is said.
+        metrics: what is measured of each take, as for ``vl.measure``.
+        repeats: takes of each text by each system.
+        seed: what the seeds of the repeats are drawn from, for those that take one.
+        cache: where takes are kept; the cache in voicelab's data folder when not given.
+        **labs: the systems by name, each with its own voice and defaults; others are compared with the first.
+
+    All are asked at once. Raises ArgumentError for fewer than two systems, RequestInvalid for what one of them refuses, and
+    the first error of a take that could not be had.
+    """
+    if len(labs) < 2:
+        raise ArgumentError.of("labs", "name at least two systems: compare_systems(texts, a=lab, b=other)")
+    for name, one in labs.items():
+        if not hasattr(one, "capabilities") or not hasattr(one, "call"):
+            raise ArgumentError.of(name, f"a system is a Lab, not a {type(one).__name__}")
+    spoken = [texts] if isinstance(texts, str) else texts
+    lab = next(iter(labs.values()))
+    sweep = sweep_of(lab, spoken, repeats=repeats, seed=seed, labs=labs, cache=cache, fields={})
+    result = sweep.run()
+    for outcome in result.failures:
+        if outcome.error is not None:
+            raise outcome.error
+    return SystemComparison(result, tuple(metrics))
