@@ -137,17 +137,18 @@ def middle(rows: list[list[float]], place: int) -> float:
 
 
 def side_by_side(backend: Any, their: Theirs | None, phones: Callable[[str], str], repeats: int) -> dict[str, Any]:
-    """Both on each text, in turns."""
+    """Both on each text, in turns, after one unmeasured call each."""
     figures: dict[str, Any] = {}
+    ours(backend, "Ready.", "normal")
+    if their is not None:
+        their.say(text="Ready.", phones=phones("Ready."))
     for name, text in TEXTS.items():
         rows: dict[str, list[list[float]]] = {"theirs": [], **{mode: [] for mode in MODES}}
-        for repeat in range(repeats + 1):
+        for _ in range(repeats):
             for mode in MODES:
                 rows[mode].append(ours(backend, text, mode))
             if their is not None:
                 rows["theirs"].append(their.say(text=text, phones=phones(text)))
-            if not repeat:
-                rows = {key: [] for key in rows}  # the first of each is not measured
         figures[name] = {
             "first_audio_s": {key: middle(each, 0) for key, each in rows.items() if each},
             "rtf": {key: round(middle(each, 1) / middle(each, 2), 3) for key, each in rows.items() if each},

@@ -42,9 +42,9 @@ speech that is cut fade; the 300 sentences measured here are read into the same 
 _HELPERS = ("machine", "page", "recognise", "stats", "systems")
 _DRAWN = ("inference", "picture", "samples")
 """These write into docs/ by themselves, and their figures are on no page."""
-_APART = ("dual", "gpu", "judges", "same_samples")
-"""The first two need a GPU; the judges have an environment of their own, which not everybody has; the samples are of two
-checkouts."""
+_APART = ("dual", "gpu", "judges", "other_voices", "same_samples")
+"""The first two need a GPU; the judges and the other voices' own packages have environments of their own, which not everybody
+has; the samples are of two checkouts."""
 _OPTIONS = {"inference": ("--write",), "voice": ("--full", "--jobs", "2")}
 SUITE: Mapping[str, Sequence[str]] = {
     name: (f"bench/{name}.py", *_OPTIONS.get(name, ()))

@@ -34,7 +34,7 @@ def test_a_seed_beyond_them_is_refused_wherever_a_call_is_made(seed: Any) -> Non
 
 
 def test_a_blend_is_a_voice() -> None:
-    call = Call.of("a", voice={"ada": 0.6, VoicePreset("ben", "Ben"): 0.4})  # type: ignore[dict-item]
+    call = Call.of("a", voice={"ada": 0.6, VoicePreset("ben", "Ben"): 0.4})
     assert call.request.reference_id == "ada(0.6)+ben(0.4)"
 
 

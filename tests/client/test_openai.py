@@ -153,7 +153,7 @@ def test_a_server_that_lists_nothing_is_assumed_to_be_like_openais(
 
 def test_a_server_that_is_not_there_is_asked_again_later(backend: OpenAIBackend, script: Script) -> None:
     script.acts += [reply(503), *LISTS]
-    assert len(backend.capabilities.voices) == 0
+    assert not any(backend.capabilities.voices)
     assert len(script.asked) == 1
     backend._quiet_until = 0.0
     assert [voice.id for voice in backend.capabilities.voices] == ["ann", "bob"]
