@@ -76,6 +76,7 @@ PAGES: Mapping[str, Names] = {
                 "voicelab.call.",
                 "voicelab.capabilities.",
                 "voicelab.registry.",
+                "voicelab.experiments.knobs.",
                 "voicelab.client.",
                 "voicelab.engine.",
                 "voicelab.experiments.recording.",
@@ -106,7 +107,7 @@ PAGES: Mapping[str, Names] = {
         "comparisons": Names(
             "Comparisons",
             "Clips side by side. [How to compare](../../how-to/compare.md).",
-            ("voicelab.experiments.comparison.",),
+            ("voicelab.experiments.comparison.", "voicelab.experiments.systems."),
         ),
         "listening": Names(
             "Listening tests",

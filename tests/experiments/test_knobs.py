@@ -82,6 +82,7 @@ def test_a_value_that_is_refused_is_not_tried_and_a_name_that_there_is_not_is_re
         check_knobs(Knobbed("exact"), Call.of("a"), repeats=1)
 
 
+@pytest.mark.timeout(600)
 def test_the_embedded_voice_is_as_it_declares() -> None:
     found = checked(LocalBackend("cpu"), repeats=2)
     assert found.honest, str(found)

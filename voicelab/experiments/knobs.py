@@ -33,9 +33,9 @@ Verdict = Literal["acts", "ignored", "no effect found", "contradicts", "not trie
 TEXTS: Final = ("We left at 9:45 that day.", "Two of the 38 ships came home.")
 """Short, and with figures in them, so that it can be heard whether these are written out."""
 LONG_TEXTS: Final = (
-    "The train was late, and so were we. Nobody at the station knew why it had to wait so long. At last it came along.",
+    "The train was late and so were we, because nobody at the station knew why it had to wait there for so very long. We left.",
 )
-"""More than one segment where these are short."""
+"""A sentence of more than 100 characters and a short one: more than one segment where these are short."""
 
 _METRICS: Final = ("duration", "level", "spectral_tilt")
 # What differs between takes of one cell, for fields that make speech more or less varied.
@@ -68,10 +68,10 @@ _FIELDS: Final = (
     _Trial("mp3_bitrate", 64, {"format": "mp3"}),
     _Trial("opus_bitrate", 24, {"format": "opus"}),
     _Trial("sample_rate", 8000),
-    _Trial("chunk_length", 300, _LONG, long=True),
+    _Trial("chunk_length", 100, long=True),
     _Trial("min_chunk_length", 100, _LONG, long=True),
     _Trial("condition_on_previous_chunks", False, _LONG, long=True),
-    _Trial("early_stop_threshold", 0.4, _LONG, long=True),
+    _Trial("early_stop_threshold", 0.4, {**_LONG, "condition_on_previous_chunks": False}, long=True),
 )
 
 
@@ -353,6 +353,9 @@ def _differences(
         levels = frame.dropna(subset=[name]).groupby("value").size()
         if levels.size < 2 or levels.min() < 2:
             continue
+        ours, theirs = (frame[name][frame["value"] == level].to_numpy() for level in ("default", "turned"))
+        if np.allclose(ours, theirs, rtol=1e-9, atol=1e-12, equal_nan=True):
+            continue  # take by take the same: what is left of a difference is rounding
         blocks = ["text"] if frame["text"].nunique() > 1 else []
         row = effects(frame, "value", name, blocks=blocks, texts="", permutations=99).contrasts.iloc[0]
         if math.isfinite(row["p"]):

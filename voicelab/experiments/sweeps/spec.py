@@ -88,19 +88,28 @@ def read_spec(path: str | Path) -> SweepSpec:
         if name != "references" and isinstance(asked[name], bool | int | float):
             asked[name] = [asked[name]]
     run: dict[str, Any] = {name: said[name] for name in _RUN if name in said}
-    backends = asked.pop("backend", {})
-    named = backends if isinstance(backends, Mapping) else {str(one): one for one in backends}
-    for one in (said.get("backend"), *named.values()):
-        if one is not None and not isinstance(one, str):
-            raise RequestInvalid.of("backend", 'write addresses in quotes, such as "local:"', type="string_type")
+    named = _addresses(asked.pop("backend", {}), said.get("backend"))
     return SweepSpec(
         text,
         said.get("backend"),
-        MappingProxyType(dict(named)),
+        MappingProxyType(named),
         MappingProxyType(asked),
         MappingProxyType(run),
         Budget(**tables["budget"]),
     )
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _addresses(axis: object, alone: object) -> dict[str, str]:
+    """Return the addresses of an axis of backends by their labels; ``alone`` is the one at the top of the file."""
+    named = dict(axis) if isinstance(axis, Mapping) else {str(one): one for one in _listed(axis)}
+    for one in (alone, *named.values()):
+        if one is not None and not isinstance(one, str):
+            raise RequestInvalid.of("backend", 'write addresses in quotes, such as "local:"', type="string_type")
+    return named
 
 
 def _check_names(place: str, said: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
