@@ -113,11 +113,12 @@ def test_a_knob_is_an_axis_where_the_backend_has_it(tmp_path: Path) -> None:
     assert {take.call.knobs for take in run} >= {(("mood", "glad"),), (("mood", "glad"), ("pep", 0.1))}
     assert run.backends[0].knobs == (pep, mood)
     assert len(sweep.run().takes) == len(backend.asked) == 6, "what is kept is found again"
-    for fields, message in (
+    refused: tuple[tuple[dict[str, Any], str], ...] = (
         ({"pep": [0.1, 2]}, "pep: Input should be 0 to 1"),
         ({"pepp": [0.1]}, "there is no field 'pepp'"),
         ({"top_p": [0.1, 0.9]}, "top_p: the backend 'tones' ignores it: tones are not sampled; leave it out"),
-    ):
+    )
+    for fields, message in refused:
         with pytest.raises(RequestInvalid, match=message):
             lab.sweep("One.", **fields)
     with pytest.raises(RequestInvalid, match="there is no field 'pep'"):

@@ -33,7 +33,7 @@ Verdict = Literal["acts", "ignored", "no effect found", "contradicts", "not trie
 TEXTS: Final = ("We left at 9:45 that day.", "Two of the 38 ships came home.")
 """Short, and with figures in them, so that it can be heard whether these are written out."""
 LONG_TEXTS: Final = (
-    "The train was late and so were we, because nobody at the station knew why it had to wait there for so very long. We left.",
+    "The train was late and so were we, because nobody at the station knew why it had to wait there for so long. We left.",
 )
 """A sentence of more than 100 characters and a short one: more than one segment where these are short."""
 
@@ -257,7 +257,7 @@ def _spoken(
     """Return the takes of every cell, equal calls spoken once; an error where the backend refuses the turned value."""
     fingerprint = backend.capabilities.fingerprint
     jobs: dict[str, tuple[Call, int]] = {}
-    keys = {}
+    keys: dict[tuple[str, bool], list[str]] = {}
     for cell, several in calls.items():
         seen: dict[Call, int] = {}
         keys[cell] = []
