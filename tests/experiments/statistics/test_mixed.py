@@ -10,7 +10,7 @@ from scipy import stats
 from statsmodels.regression.mixed_linear_model import MixedLM, VCSpec
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics import crossed_mean, holm, mixed_model
+from voicelab.experiments.statistics import holm, mixed_model
 
 # J. C. Pinheiro & D. M. Bates, "Mixed-Effects Models in S and S-PLUS" (2000), section 1.2: the effort of rising from
 # four types of stool, rated by nine people on Borg's scale.
@@ -129,45 +129,6 @@ def test_crossed_penicillin() -> None:
     assert (score.high - score.low) / 2 == pytest.approx(stats.t.ppf(0.975, 5.49) * 0.8086, rel=2e-3)
     assert found.pairs.empty
     assert math.isnan(found.p)
-
-
-def test_satterthwaites_degrees_of_crossed_penicillin() -> None:
-    # lmerTest prints 5.49 degrees of freedom for the mean of lme4's model, whose error is 0.8086.
-    zones = [float(row[place : place + 2]) for row in PENICILLIN.split() for place in range(0, 12, 2)]
-    found = crossed_mean(zones, list(np.repeat(np.arange(24), 6)), list("ABCDEF") * 24, null=20.0)
-    reach = (found.estimate.high - found.estimate.low) / 2
-    assert found.statistic == pytest.approx((22.9722 - 20) / 0.8086, rel=1e-3)
-    assert reach / 0.8086 == pytest.approx(stats.t.ppf(0.975, 5.49), rel=2e-3)
-    # Clark's quasi F of the mean has Satterthwaite's degrees of freedom in closed form.
-    cells = np.array(zones).reshape(24, 6)
-    rest = cells - cells.mean(1, keepdims=True) - cells.mean(0, keepdims=True) + cells.mean()
-    rows, columns = 6 * cells.mean(1).var(ddof=1), 24 * cells.mean(0).var(ddof=1)
-    residual = np.square(rest).sum() / (23 * 5)
-    df = (rows + columns - residual) ** 2 / (rows**2 / 23 + columns**2 / 5 + residual**2 / 115)
-    assert reach / 0.8086 == pytest.approx(stats.t.ppf(0.975, df), rel=2e-3)
-
-
-@pytest.mark.parametrize(
-    ("values", "listeners", "items", "argument"),
-    [
-        ([1, 2, 3], "abc", "xxx", "items"),
-        ([1, 2, 3], "aaa", "xyz", "listeners"),
-        ([2, 2, 2], "abc", "xyz", "values"),
-        ([1, 2, 3], "ab", "xyz", "listeners"),
-        ([1, math.nan, 3], "abc", "xyz", "values"),
-    ],
-)
-def test_what_cannot_generalise_is_refused(values: Any, listeners: str, items: str, argument: str) -> None:
-    with pytest.raises(ArgumentError) as caught:
-        crossed_mean(values, list(listeners), list(items))
-    assert caught.value.argument == argument
-
-
-def test_one_value_of_each_listener_on_each_of_its_own_sentence_is_students_test() -> None:
-    values = [0.3, 1.2, 0.8, 1.9, -0.4]
-    found = crossed_mean(values, range(5), range(5))
-    theirs = stats.ttest_1samp(values, 0.0)
-    assert (found.statistic, found.p) == pytest.approx((theirs.statistic, theirs.pvalue))
 
 
 def test_listeners_with_opinions_of_their_own_are_not_counted_for_each_sentence() -> None:
