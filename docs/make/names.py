@@ -43,7 +43,9 @@ def unplaced() -> list[str]:
 
 
 def _metrics() -> str:
-    lines = ["", "## All metrics", "", "| name | unit | better | needs | what it is |", "|---|---|---|---|---|"]
+    lines = ["", "## All metrics", ""]
+    lines += ["[What each is good for, and where it misleads](../../explanation/metrics.md)", ""]
+    lines += ["| name | unit | better | needs | what it is |", "|---|---|---|---|---|"]
     for metric in METRICS.values():
         needs = ", ".join([*metric.needs, *([f"`jupyter-voicelab[{metric.extra}]`"] if metric.extra else [])])
         first = " ".join(metric.doc.partition("\n\n")[0].split()).replace("|", "\\|")

@@ -17,7 +17,8 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -49,7 +50,8 @@ _RATE: Final = 16_000
 _LOG = logging.getLogger("voicelab.voices")
 _PAD = 0.2
 _VARIABLE = "VOICELAB_RECOGNIZER"
-_WHISPER = "base.en"
+# Of those whose weights are here the first: the largest that a laptop's core hears with in real time, and so on.
+_WHISPERS = ("small.en", "small", "base.en", "base", "tiny.en", "tiny")
 
 # Of the aligner.
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
@@ -110,15 +112,18 @@ class WhisperRecognizer:
         model: a name, or a folder with weights for CTranslate2.
     """
 
-    def __init__(self, model: str = _WHISPER) -> None:
+    def __init__(self, model: str = "base.en") -> None:
         """Load the weights. Raises ImportError when faster-whisper is not installed; without weights what it raises."""
         from faster_whisper import WhisperModel
 
+        self.model = model
         self._model: Any = WhisperModel(model, device="cpu", compute_type="int8", local_files_only=True)
 
     def recognise(self, samples: Samples, rate: int) -> str:
-        """Return what is heard, with punctuation."""
-        segments, _ = self._model.transcribe(resample(samples, rate, _RATE), beam_size=5)
+        """Return what is heard, with punctuation: always the same of the same samples."""
+        # Greedy beams alone: where it falls back on temperatures it draws, and what it heard before leads it on.
+        options: dict[str, Any] = {"beam_size": 5, "temperature": 0.0, "condition_on_previous_text": False}
+        segments, _ = self._model.transcribe(resample(samples, rate, _RATE), **options)
         return " ".join(str(segment.text).strip() for segment in segments)
 
 
@@ -136,7 +141,7 @@ def default_recognizer() -> Recognizer | None:
         return None
     if name != "pocketsphinx":
         try:
-            return WhisperRecognizer(model or _WHISPER)
+            return _first_whisper((model,) if model else _WHISPERS)
         except Exception as error:  # noqa: BLE001 - what it raises for missing or broken weights is its own affair
             missing = isinstance(error, ImportError)
             # Who did not choose it need not be told that it is missing.
@@ -147,6 +152,13 @@ def default_recognizer() -> Recognizer | None:
         return PocketRecognizer()
     except ImportError:
         return None
+
+
+def _first_whisper(models: Sequence[str]) -> WhisperRecognizer:
+    for model in models[:-1]:
+        with suppress(OSError, RuntimeError, ValueError):  # no weights of this one here, or broken ones
+            return WhisperRecognizer(model)
+    return WhisperRecognizer(models[-1])
 
 
 class Aligner:

@@ -70,7 +70,7 @@ def test_the_planned_test_is_kept_apart_and_departures_are_named(tmp_path: Path)
     # One-sided, of the pair that was named alone: no correction for the others.
     assert outcome.p == pytest.approx(result.crossed["a", "b"].p / 2)
     text = str(result)
-    assert text.index(plan.digest[:12]) < text.index("exploratory") < text.index("a against c")
+    assert text.index("as registered: a is better than b: ") < text.index("exploratory") < text.index("a against c")
     assert plan.digest in result.report().text
     other = replace(test, seed=3, kind="MOS")
     with Ballot(other, tmp_path / "early") as ballot:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 import weakref
@@ -285,3 +286,10 @@ def test_measuring_loads_no_torch_and_importing_nothing_heavy() -> None:
 
 def test_tools_are_plain_values() -> None:
     assert Tools() == Tools()
+
+
+def test_a_page_says_of_every_metric_what_it_is_good_for() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "explanation" / "metrics.md").read_text(encoding="utf-8")
+    rows = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("| `")]
+    assert all(len(row) == 4 and all(cell.strip() for cell in row) for row in rows)
+    assert sorted(name for row in rows for name in re.findall(r"`(\w+)`", row[0])) == sorted(METRICS)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import voicelab as vl
 from tests.speechlike import RATE, speechlike
 from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples, resample
@@ -68,6 +69,24 @@ def test_the_trained_encoder_is_used_where_it_is_installed(tools: Tools, figure:
 def test_a_predictor_is_plugged_in(sounds: Any, figure: Figure) -> None:
     clip = sounds.clip(np.full(100, 0.5))
     assert figure(clip, "predicted_mos", tools=Tools(predictor=Level()))[0] == 3.0
+
+
+@pytest.mark.thorough  # loads 80 MB of weights where the extra is installed, as the nightly run does
+def test_distillmos_tells_speech_from_speech_in_noise(sounds: Any, figure: Figure) -> None:
+    if importlib.util.find_spec("distillmos") is None:
+        with pytest.raises(MissingExtra, match=r"voicelab\[distillmos\]"):
+            figure(voice(120), "distillmos")
+        return
+    with vl.connect() as lab:
+        clip = lab.speak("Rice is often served in round bowls.", seed=1)
+    noisy = Clip(
+        clip.samples + 0.02 * np.random.default_rng(0).standard_normal(len(clip)).astype(np.float32), clip.rate
+    )
+    good, bad = figure(clip, "distillmos")[0], figure(noisy, "distillmos")[0]
+    assert 1 < bad < good - 0.5 < 5
+    assert figure(clip, "predicted_mos", tools=Tools(predictor="distillmos"))[0] == pytest.approx(good)
+    assert "ends before" in figure(voice(120).resample(8000), "distillmos")[1]
+    assert "silent" in figure(sounds.clip(np.zeros(16_000), 16_000), "distillmos")[1]
 
 
 def predicts() -> bool:

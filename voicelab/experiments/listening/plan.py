@@ -120,7 +120,7 @@ class PlannedOutcome:
             verdict = "could not be tested as planned"
         else:
             verdict = f"{'shown' if self.holds else 'not shown'} at {plan.alpha:g}: p {self.p:.4g}; {self.test}"
-        lines = [f"confirmatory ({plan.registered}, {plan.digest[:12]}): {claim}{margin}: {verdict}"]
+        lines = [f"confirmatory, as registered: {claim}{margin}: {verdict}"]
         return "\n  ".join([*lines, *(f"departs from the plan: {departure}" for departure in self.departures)])
 
 

@@ -203,13 +203,13 @@ def main(folder: Path, say: Callable[[str], Any] = sys.stdout.write) -> int:
     printed = pd.read_csv(folder / "figures.csv", keep_default_na=False)
     anew = {row[:3]: float(row[3]) for row in figures(votes, study["kind"], study["systems"])}
     different = 0
-    for row in printed.itertuples():
-        key = (str(row.figure), str(row.first), str(row.second))
+    for figure, first, second, number in printed.itertuples(index=False, name=None):
+        key = (str(figure), str(first), str(second))
         value = anew.get(key, math.nan)
-        same = math.isclose(value, row.value, rel_tol=2e-3, abs_tol=2e-4)
+        same = math.isclose(value, number, rel_tol=2e-3, abs_tol=2e-4)
         verdict = "same" if same else "by R" if key[0] == "df" and math.isnan(value) else "OTHER"
         different += verdict == "OTHER"
-        say(f"{verdict:6} {' '.join(key).strip():50} {row.value:.6g} {value:.6g}\n")
+        say(f"{verdict:6} {' '.join(key).strip():50} {number:.6g} {value:.6g}\n")
     say(f"{len(printed)} figures, {different} of them other\n")
     return 1 if different else 0
 

@@ -211,7 +211,10 @@ def _habits(votes: pd.DataFrame, kind: str) -> Iterator[_Row]:
 
 
 def _paragraphs(result: ListeningResult, figures: pd.DataFrame, study: dict[str, Any]) -> Iterator[str]:
-    values = {(row.figure, row.first, row.second): row.value for row in figures.itertuples()}
+    values = {
+        (str(figure), str(first), str(second)): float(value)
+        for figure, first, second, value in figures.itertuples(index=False, name=None)
+    }
     design = result.design
     checks = f", and {design['checks']} attention checks" * bool(design["checks"])
     yield (
@@ -227,7 +230,7 @@ def _paragraphs(result: ListeningResult, figures: pd.DataFrame, study: dict[str,
         + _agreement(values, result.kind)
     )
     if result.outcome is not None:
-        yield f"Registered analysis. {' '.join(str(result.outcome).split())}."
+        yield f"Registered analysis. Registered {result.outcome.plan.registered}. {' '.join(str(result.outcome).split())}."
     if result.kind in {"MOS", "MUSHRA"}:
         yield _systems(result, values)
     elif result.scores:
@@ -312,11 +315,9 @@ def _page(text: str, figures: pd.DataFrame, study: dict[str, Any]) -> str:
     for part in text.split("\n\n"):
         head, _, rest = part.partition(". ")
         paragraphs.append(f"<p><b>{html.escape(head)}.</b> {html.escape(rest)}</p>")
-    rows = "".join(
-        f"<tr><td>{html.escape(row.figure)}</td><td>{html.escape(row.first)}</td><td>{html.escape(row.second)}</td>"
-        f"<td>{row.value:.6g}</td></tr>"
-        for row in figures.itertuples()
-    )
+    cells = ("".join(f"<td>{html.escape(str(name))}</td>" for name in row[:3]) + f"<td>{row[3]:.6g}</td>"
+             for row in figures.itertuples(index=False, name=None))  # fmt: skip
+    rows = "".join(f"<tr>{row}</tr>" for row in cells)
     title = html.escape(str(study["name"]))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head>'

@@ -75,6 +75,7 @@ _OWN = (
         slow=True,
     ),
     Metric("predicted_mos", "MOS", models.predicted_mos, "higher", ("predictor",), extra="mos", slow=True),
+    Metric("distillmos", "MOS", models.distillmos, "higher", module="distillmos", extra="distillmos", slow=True),
     Metric("first_audio_s", "s", latency.first_audio, better="lower"),
     Metric("rtf", "", latency.rtf, better="lower"),
     Metric("underruns", "", latency.underruns, better="lower"),
