@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from voicelab.experiments.metrics.measure import measure, measure_rows
     from voicelab.experiments.recording import RecordingBackend, ReplayBackend
     from voicelab.experiments.statistics.effects import effects
+    from voicelab.experiments.statistics.equivalence import equivalence
+    from voicelab.experiments.statistics.simulation import plan_sweep, plan_test
     from voicelab.experiments.sweeps.axes import Axis
     from voicelab.experiments.sweeps.result import SweepResult
     from voicelab.experiments.sweeps.run import Budget
@@ -139,10 +141,13 @@ __all__ = [
     "compare_systems",
     "connect",
     "effects",
+    "equivalence",
     "listen",
     "load",
     "measure",
     "measure_rows",
+    "plan_sweep",
+    "plan_test",
     "progress",
 ]
 
@@ -166,7 +171,10 @@ _HOME = {
     **dict.fromkeys(("SystemComparison", "compare_systems"), "voicelab.experiments.systems"),
     "SweepResult": "voicelab.experiments.sweeps.result",
     "analyse": "voicelab.experiments.listening.results",
-    "effects": "voicelab.experiments.statistics",
+    **dict.fromkeys(
+        ("effects", "equivalence", "plan_sweep", "plan_test"),
+        "voicelab.experiments.statistics",
+    ),
     **dict.fromkeys(("measure", "measure_rows"), "voicelab.experiments.metrics"),
     **dict.fromkeys(("Manifest", "load"), "voicelab.experiments.manifest"),
     **dict.fromkeys(("RecordingBackend", "ReplayBackend"), "voicelab.experiments.recording"),
