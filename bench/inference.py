@@ -49,6 +49,8 @@ class Design:
     @property
     def name(self) -> str:
         """What it is called in the table."""
+        if self.kind.startswith("sweep"):
+            return self.kind
         return f"{self.kind} {self.listeners} × {self.items}" + f", {self.gaps:.0%} missing" * bool(self.gaps)
 
 
