@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer.checkpoint import save
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.recording import RecordingBackend, ReplayBackend
+from voicelab.registry import missing_packages, open_backend
 from voicelab.schema import FORMATS, AudioFormat, ProsodyControl, ReferenceAudio, TTSRequest
 from voicelab.service.keys import KeyStore
 from voicelab.service.run import running
@@ -73,7 +75,20 @@ class Pair:
 
 @pytest.fixture(scope="module", params=["tones", "tiny engine", "embedded voice"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    direct = _backend(request.param, tmp_path_factory.mktemp("weights") / "tiny.safetensors")
+    with _paired(request.param, tmp_path_factory) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module", params=["kokoro"])
+def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """A backend that has its own model and voices, and ignores what it cannot do."""
+    with _paired(request.param, tmp_path_factory) as pair:
+        yield pair
+
+
+@contextmanager
+def _paired(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    direct = _backend(kind, tmp_path_factory.mktemp("weights") / "tiny.safetensors")
     with (
         KeyStore(tmp_path_factory.mktemp("equality") / "keys.sqlite3") as keys,
         running(direct, keys=keys) as url,
@@ -91,6 +106,10 @@ def _backend(kind: str, weights: Path) -> Backend:
         voices = {VoicePreset(name, name.title()): speaker(number) for number, name in enumerate(("ada", "ben", "cy"))}
         save(weights, make_codec(), make_lm(), voices, {})
         return LocalBackend(device="cpu", weights=weights)
+    if kind == "kokoro":
+        if missing_packages("kokoro"):
+            pytest.skip("Kokoro is not installed")
+        return open_backend("kokoro:")
     return LocalBackend(device="cpu")
 
 
@@ -100,6 +119,11 @@ def _request(fields: dict[str, Any]) -> TTSRequest:
 
 def _bytes(stream: SpeechStream) -> bytes:
     return b"".join(stream)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bytes_of_other_voices(other: Pair, case: str) -> None:
+    test_bytes(other, case)
 
 
 @pytest.mark.parametrize("case", CASES)

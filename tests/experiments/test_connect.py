@@ -108,7 +108,7 @@ def test_a_replay_needs_no_key_and_no_address(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(StoreError, match="no recording"):
         connect(replay=tmp_path)
     others: tuple[dict[str, Any], ...] = (
-        {"base_url": "http://127.0.0.1:9"},
+        {"backend": "http://127.0.0.1:9"},
         {"api_key": "vl_x"},
         {"device": "cpu"},
         {"record": tmp_path},

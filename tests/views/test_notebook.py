@@ -17,6 +17,7 @@ import voicelab
 import voicelab as vl
 from tests.tones import ToneBackend
 from voicelab.audio.clip import Clip
+from voicelab.call import Knob
 from voicelab.errors import RequestInvalid
 from voicelab.lab import Lab
 from voicelab.schema import TTSRequest
@@ -100,6 +101,15 @@ def test_a_lab_is_opened_once_and_only_when_there_is_none(
     magics.speak("Once.")
     magics.speak("Twice.")
     assert len(opened) == 1
+
+
+def test_an_own_knob_of_the_lab_is_an_option(shell: Any) -> None:
+    pep = Knob("pep", "float", 0.5, bounds=(0.0, 1.0))
+    shell.user_ns["own"] = Lab(ToneBackend(knobs=(pep,)))
+    magics: Any = SpeakMagics(shell)
+    assert magics.speak("--lab own --pep 0.75 Hello.").take.call.knobs == (("pep", 0.75),)
+    with pytest.raises(RequestInvalid, match="pep: there is no such option"):
+        magics.speak("--pep 0.75 Hello.")
 
 
 def test_text_after_two_dashes_is_text() -> None:

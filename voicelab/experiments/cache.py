@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from voicelab.backend import Backend, Capabilities, SpeechStream, check_seed_support, delete_voice, list_voices
+from voicelab.backend import Backend, Capabilities, SpeechStream, check_call, delete_voice, list_voices
 from voicelab.call import Call
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.entries import Entries, EntryFile
@@ -149,7 +149,7 @@ class Cache:
         A take that cannot be kept is returned all the same, with a note that says why. Raises what the
         backend raises.
         """
-        check_seed_support(call, backend.capabilities)
+        call = check_call(call, backend.capabilities)
         kept, notes = self.look(take_key(call, backend.capabilities.fingerprint, repeat))
         if kept is not None:
             return kept
@@ -270,7 +270,7 @@ class CachedBackend:
         """
         started = time.perf_counter()
         capabilities = self.backend.capabilities
-        check_seed_support(call, capabilities)
+        call = check_call(call, capabilities)
         same = call.request.temperature == 0.0 or (call.seed is not None and capabilities.seed == "exact")
         if repeat is None and not same:
             return self.backend.synthesize(call)

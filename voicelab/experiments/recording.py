@@ -24,7 +24,6 @@ from voicelab.backend import (
     Capabilities,
     SpeechStream,
     check_call,
-    check_seed_support,
     check_text_length,
     delete_voice,
     list_voices,
@@ -79,7 +78,7 @@ class RecordingBackend:
     def synthesize(self, call: Call) -> SpeechStream:
         """Begin to speak, and keep what is said. Raises what the backend raises."""
         started = time.perf_counter()
-        check_seed_support(call, self._declared)
+        call = check_call(call, self._declared)
 
         def finished(stream: SpeechStream, audio: bytes) -> tuple[str, ...]:
             return self._keep_take(stream.take_of(audio))
@@ -202,7 +201,7 @@ class ReplayBackend:
         """Begin to play. Raises StoreError for what was not recorded or is damaged, and what was recorded."""
         # What the backend itself would have refused is refused alike.
         check_text_length(call.request, self._capabilities.max_text)
-        check_call(call, self._capabilities)
+        call = check_call(call, self._capabilities)
         entry = self._next(partial(take_key, call, self._capabilities.fingerprint))
         if entry is None:
             raise StoreError(describe_closest(self.entries, call))

@@ -11,14 +11,14 @@ import operator
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, Final, TypeVar, get_args
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from voicelab.audio.clip import Clip
-from voicelab.call import parse_value
+from voicelab.call import Knob, parse_value
 from voicelab.errors import RequestInvalid
 from voicelab.lab import Lab, connect
 from voicelab.schema import ProsodyControl, TTSRequest
@@ -53,18 +53,19 @@ OPTIONS: Final = _options()
 """The options by name, each with its JSON schema."""
 
 
-def parse(line: str) -> tuple[dict[str, Any], str]:
+def parse(line: str, knobs: Sequence[Knob] = ()) -> tuple[dict[str, Any], str]:
     """Read options from the beginning of ``line``; returns them, and the text after them as it is.
 
-    A single ``--`` ends the options. Raises RequestInvalid for one that there is not.
+    ``knobs`` are options of the lab's backend. A single ``--`` ends the options. Raises RequestInvalid for one that there
+    is not.
     """
     given: dict[str, Any] = {}
     at = 0
     while (end := _END.match(line, at)) is None and (option := _OPTION.match(line, at)) is not None:
         name = option["name"].replace("-", "_")
-        if name not in OPTIONS:
-            raise RequestInvalid.of(name, f"there is no such option; there are {', '.join(OPTIONS)}", in_="query")
-        given[name] = _value(name, option["value"])
+        if name not in (options := (*OPTIONS, *(knob.name for knob in knobs))):
+            raise RequestInvalid.of(name, f"there is no such option; there are {', '.join(options)}", in_="query")
+        given[name] = _value(name, option["value"], knobs)
         at = option.end()
     if end is not None:
         at = end.end()
@@ -73,10 +74,10 @@ def parse(line: str) -> tuple[dict[str, Any], str]:
     return given, line[at:].strip()
 
 
-def _value(name: str, typed: str) -> Any:
+def _value(name: str, typed: str, knobs: Sequence[Knob]) -> Any:
     """Return the word as the option's value; one in quotes is without them."""
     word = typed[1:-1] if typed[:1] in "\"'" and typed[-1:] == typed[:1] else typed
-    return word if name in ("lab", "to") else parse_value(name, word)
+    return word if name in ("lab", "to") else parse_value(name, word, knobs)
 
 
 def complete(line: str, voices: tuple[str, ...] = ()) -> list[str]:
@@ -108,7 +109,9 @@ class SpeakMagics(Magics):
 
         Options come first, then the text: ``%speak --temperature 0.4 --voice ada Good morning.``
         """
-        given, text = parse(line)
+        named = next((option["value"] for option in _OPTION.finditer(line) if option["name"] == "lab"), None)
+        lab = self._names.get(named or "lab", self._own)
+        given, text = parse(line, lab.capabilities.knobs if isinstance(lab, Lab) else ())
         lab = self.lab(given.pop("lab", None))
         to = given.pop("to", None)
         if cell is not None:

@@ -21,7 +21,7 @@ from voicelab.experiments.statistics.effects import effects
 from voicelab.experiments.sweeps.axes import Grid
 from voicelab.experiments.sweeps.result import RowState, SweepResult, place, row_of, waiting_rows
 from voicelab.experiments.sweeps.run import Budget, Outcome, Run
-from voicelab.experiments.sweeps.spec import AXES, CAPS, budget_of, retyped, texts_of, typed_axes
+from voicelab.experiments.sweeps.spec import CAPS, axes_for, budget_of, retyped, texts_of, typed_axes
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.views.background import Debouncer, Task
 from voicelab.views.bundles import effects_bundle, error_html, table
@@ -55,7 +55,7 @@ class _AxisRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     def __init__(self, form: _SweepForm, name: str, typed: str) -> None:
         self._voices = form.voices
         self.field = w.Dropdown(
-            options=[(field_label(axis), axis) for axis in AXES],
+            options=[(field_label(axis), axis) for axis in form.offered],
             value=name,
             description="Vary",
             layout=w.Layout(width="230px"),
@@ -102,6 +102,7 @@ class _SweepForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         several = (voice.id for backend in sweep.backends.values() for voice in backend.capabilities.voices)
         self.voices = tuple(dict.fromkeys(several))
         self.sweep: Sweep | None = None
+        self.offered = axes_for(sweep)
         self.budget = Budget()
         self._debouncer = Debouncer(self._check)
         self.texts = w.Textarea(
@@ -156,7 +157,7 @@ class _SweepForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     def add_axis(self) -> None:
         """Add a line for the next field that is not varied yet."""
         taken = {row.field.value for row in self.axes.children}
-        free = next((name for name in AXES if name not in taken), None)
+        free = next((name for name in self.offered if name not in taken), None)
         if free is not None:
             self.axes.children = (*self.axes.children, _AxisRow(self, free, ""))
             self.changed()
