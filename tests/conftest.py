@@ -2,8 +2,8 @@
 
 `make test` shares the files of tests out over processes (pytest-xdist); fixtures of a session exist once in each.
 
-In CI (the variable CI is set) a test that is skipped fails, unless what it lacks is a GPU, or numbers that are not ours to
-publish.
+In CI (the variable CI is set) a test that is skipped fails, unless what it lacks is a GPU, R, or numbers that are not ours
+to publish.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     # The value that an expected failure leaves behind; those are no skips.
     if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        if "CUDA" not in reason and "golden numbers" not in reason:
+        if not any(lacking in reason for lacking in ("CUDA", "golden numbers", "R is not installed")):
             report.outcome = "failed"
             report.longrepr = f"{item.nodeid} was skipped, and in CI nothing is: {reason}"
     return report

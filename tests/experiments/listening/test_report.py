@@ -18,6 +18,7 @@ from voicelab.experiments.listening.design import REFERENCE, Kind, Trial
 from voicelab.experiments.listening.report import ListeningReport
 from voicelab.experiments.listening.results import ListeningResult, analyse
 from voicelab.experiments.listening.votes import Ballot
+from voicelab.experiments.statistics.crossed import complete_tables
 
 LEVEL = {"a": 0.8, "b": 0.2, "c": 0.0, REFERENCE: 2.0, "anchor35": -2.0, "anchor70": -1.0}
 
@@ -67,6 +68,14 @@ def test_every_figure_is_computed_anew_from_the_votes(tmp_path: Path, kind: Kind
     votes.loc[0, column] = 2 if column == "rating" else not votes.loc[0, column]
     votes.to_csv(folder / "votes.csv", index=False)
     assert recompute.main(folder, lines.append) == 1
+
+
+def test_degrees_of_freedom_of_the_program_are_those_of_the_likelihood() -> None:
+    # Where one variance is 0, what remains of the other is decided by the joined mean squares, not by the residual's.
+    tables = np.random.default_rng(3).normal(size=(300, 6, 5))
+    _, _, degrees, _ = complete_tables(tables)
+    assert [recompute.degrees(table) for table in tables] == pytest.approx(degrees)
+    assert {5.0, 4.0, 29.0} < set(degrees.round(9))
 
 
 def test_the_program_beside_the_votes_needs_no_voicelab(tmp_path: Path) -> None:

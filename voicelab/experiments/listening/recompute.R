@@ -38,6 +38,24 @@ alpha <- function(table, level) {
   1 - sum(pairs * steps) / sum(expected * steps)
 }
 
+# Where a variance is 0 the likelihood may be so flat that lmer stops short of it, with other degrees of freedom.
+crossed <- function(rows) {
+  groups <- c("listener", "item")
+  repeat {
+    if (!length(groups)) {
+      line <- summary(lm(value ~ 1, data = rows))$coefficients[1, ]
+      return(c(line[["Estimate"]], line[["Std. Error"]], nrow(rows) - 1))
+    }
+    formula <- as.formula(paste("value ~ 1 +", paste0("(1 | ", groups, ")", collapse = " + ")))
+    fit <- suppressMessages(lmerTest::lmer(formula, data = rows))
+    ratios <- getME(fit, "theta")
+    if (min(ratios) > 5e-3) break
+    groups <- setdiff(groups, sub("[.].*", "", names(which.min(ratios))))
+  }
+  line <- summary(fit)$coefficients[1, ]
+  c(line[["Estimate"]], line[["Std. Error"]], line[["df"]])
+}
+
 add("listeners", length(unique(votes$listener)))
 add("sentences", length(unique(votes$item)))
 add("votes", nrow(votes))
@@ -80,11 +98,10 @@ for (pair in combn(study$systems, 2, simplify = FALSE)) {
   }
   if (kind != "ABX") add("wilcoxon p", signed_rank(apart), one, two)
   if (length(unique(rows$listener)) > 1 && length(unique(rows$item)) > 1 && length(unique(rows$value)) > 1) {
-    fit <- suppressMessages(lmerTest::lmer(value ~ 1 + (1 | listener) + (1 | item), data = rows))
-    line <- summary(fit)$coefficients[1, ]
-    add("difference", line[["Estimate"]], one, two)
-    add("error", line[["Std. Error"]], one, two)
-    add("df", line[["df"]], one, two)
+    fit <- crossed(rows)
+    add("difference", fit[1], one, two)
+    add("error", fit[2], one, two)
+    add("df", fit[3], one, two)
     if (kind %in% c("AB", "ABX")) {
       cat(sprintf("%s against %s: the logistic model by lme4's glmer, to be seen beside the text:\n", one, two))
       print(summary(glmer(I(value > 0) ~ 1 + (1 | listener) + (1 | item), data = rows, family = binomial))$coefficients)

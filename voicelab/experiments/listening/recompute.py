@@ -59,12 +59,13 @@ def degrees(table: Array) -> float:
     rest = table - table.mean() - by_row[:, None] - by_column[None]
     sums = np.array([columns * (by_row**2).sum(), rows * (by_column**2).sum(), (rest**2).sum()])
     one, two, noise = sums / free
-    if one > noise and two > noise:
+    bound = 1 + 1e-6  # of equal mean squares, which differ by rounding
+    if one > bound * noise and two > bound * noise:
         return float((one + two - noise) ** 2 / (np.array([one, two, noise]) ** 2 / free).sum())
     # A variance that would be below 0 is 0, and its mean square joins the rest.
-    if two > noise and two > (sums[0] + sums[2]) / (free[0] + free[2]):
+    if two > bound * (sums[0] + sums[2]) / (free[0] + free[2]):
         return float(free[1])
-    if one > noise and one > (sums[1] + sums[2]) / (free[1] + free[2]):
+    if one > bound * (sums[1] + sums[2]) / (free[1] + free[2]):
         return float(free[0])
     return float(free.sum())
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from voicelab.errors import ArgumentError
 from voicelab.experiments.statistics.estimate import Estimate, Test, between, numbers
 from voicelab.experiments.statistics.reml import (
+    AT_BOUND,
     Codes,
     Floats,
     RestrictedLikelihood,
@@ -167,9 +168,11 @@ def complete_tables(tables: Floats) -> tuple[Floats, Floats, Floats, tuple[Float
     one, two, residual = (total / count for total, count in zip(sums, free, strict=True))
     joined = [(sums[0] + sums[2]) / (free[0] + free[2]), (sums[1] + sums[2]) / (free[1] + free[2])]
     # Which variances are above 0: none, listeners, items, both.
-    both = (one > residual) & (two > residual)
-    only_two = ~both & (two > joined[0]) & (one <= residual)
-    only_one = ~both & (one > joined[1]) & (two <= residual)
+    # Equal mean squares, such as of one choice unlike all others, differ by rounding alone.
+    bound = 1.0 + AT_BOUND
+    both = (one > bound * residual) & (two > bound * residual)
+    only_two = ~both & (two > bound * joined[0]) & (one <= bound * residual)
+    only_one = ~both & (one > bound * joined[1]) & (two <= bound * residual)
     noise = np.select([both, only_two, only_one], [residual, joined[0], joined[1]], sum(sums) / free.sum())
     variance = np.select([both, only_two, only_one], [one + two - residual, two, one], noise)
     with np.errstate(divide="ignore", invalid="ignore"):
