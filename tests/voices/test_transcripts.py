@@ -169,12 +169,14 @@ def test_whisper_that_is_not_installed_is_left_out(
 def test_whisper_without_weights_is_left_out_and_nothing_is_downloaded(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Weights cannot be had here: this stands for the library as it is without them.
+    # Weights cannot be had here: this stands for the library as it is without them, or with those of one folder.
     asked: list[dict[str, object]] = []
 
     class WhisperModel:
         def __init__(self, model: str, **options: object) -> None:
             asked.append({"model": model, **options})
+            if model == "/our/base":
+                return
             raise OSError("an appropriate snapshot folder was not found on the local disk")
 
     module = types.ModuleType("faster_whisper")
@@ -185,3 +187,8 @@ def test_whisper_without_weights_is_left_out_and_nothing_is_downloaded(
     assert isinstance(default_recognizer(), PocketRecognizer)
     assert asked == [{"model": "/my/weights", "device": "cpu", "compute_type": "int8", "local_files_only": True}]
     assert "snapshot folder was not found" in caplog.text
+    monkeypatch.setenv("VOICELAB_RECOGNIZER", "faster-whisper:/our/base")
+    whisper = default_recognizer()
+    assert isinstance(whisper, WhisperRecognizer)
+    # As a table of word errors names it: its folder is nobody's business.
+    assert whisper.name == "faster-whisper:base"

@@ -205,7 +205,7 @@ def _backends() -> Iterator[Diagnosis]:
 
 def _recognizer() -> Iterator[Diagnosis]:
     """Who writes down what is said in recordings that come without a transcript."""
-    from voicelab.voices.transcripts import WhisperRecognizer, default_recognizer
+    from voicelab.voices.transcripts import default_recognizer
 
     name = "VOICELAB_RECOGNIZER"
     wanted = os.environ.get(name, "")
@@ -214,14 +214,8 @@ def _recognizer() -> Iterator[Diagnosis]:
     except ArgumentError as error:
         yield Diagnosis(name, wanted, problem=str(error), fix=f"correct {name}, or unset it")
         return
-    heard = (
-        "none"
-        if installed is None
-        else "faster-whisper"
-        if isinstance(installed, WhisperRecognizer)
-        else "pocketsphinx"
-    )
-    if wanted.partition(":")[0] not in {"", heard}:
+    heard = "none" if installed is None else installed.name
+    if wanted.partition(":")[0] not in {"", heard.partition(":")[0]}:
         extra = "whisper" if wanted.startswith("faster-whisper") else "recognition"
         fix = install_command(extra) + (", and put its weights on this machine" if extra == "whisper" else "")
         yield Diagnosis(name, heard, problem=f"{wanted} was asked for, and cannot be had", fix=fix)

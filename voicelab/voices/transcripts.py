@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
@@ -81,8 +82,10 @@ class Recognizer(Protocol):
 class PocketRecognizer:
     """pocketsphinx with the US English model inside its wheel: small, quick, and often wrong.
 
-    Safe to use from several threads, which take turns.
+    Safe to use from several threads, which take turns. ``name`` is what ``VOICELAB_RECOGNIZER`` calls it.
     """
+
+    name: Final = "pocketsphinx"
 
     def __init__(self) -> None:
         """Load the model. Raises ImportError when pocketsphinx is not installed."""
@@ -108,6 +111,8 @@ class PocketRecognizer:
 class WhisperRecognizer:
     """faster-whisper (the extra ``whisper``) with weights that are on this machine; it downloads none.
 
+    ``name`` is what ``VOICELAB_RECOGNIZER`` calls it, of a folder its last part alone.
+
     Args:
         model: a name, or a folder with weights for CTranslate2.
     """
@@ -116,7 +121,8 @@ class WhisperRecognizer:
         """Load the weights. Raises ImportError when faster-whisper is not installed; without weights what it raises."""
         from faster_whisper import WhisperModel
 
-        self.model = model
+        # Tables are published, the folders of somebody's machine are not.
+        self.name = f"faster-whisper:{Path(model).name}"
         self._model: Any = WhisperModel(model, device="cpu", compute_type="int8", local_files_only=True)
 
     def recognise(self, samples: Samples, rate: int) -> str:
@@ -127,7 +133,7 @@ class WhisperRecognizer:
         return " ".join(str(segment.text).strip() for segment in segments)
 
 
-def default_recognizer() -> Recognizer | None:
+def default_recognizer() -> PocketRecognizer | WhisperRecognizer | None:
     """Return the recognizer that ``VOICELAB_RECOGNIZER`` chooses, None for none.
 
     One that is not available is replaced by the next, and the log says why. Raises ArgumentError for another word.

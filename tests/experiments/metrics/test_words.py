@@ -58,6 +58,7 @@ def test_errors_are_counted_by_word_and_by_letter(sounds: Any) -> None:
     assert row.words == 6
     assert row.cer == pytest.approx(jiwer.cer("the birch canoe slid on smooth", hears.said))
     assert hears.times == 1
+    assert row.recognizer == "Hears"
 
 
 def test_more_errors_than_words_are_more_than_one(sounds: Any, figure: Figure) -> None:
@@ -95,6 +96,8 @@ def test_the_embedded_voice_is_understood() -> None:
     with vl.connect() as lab:
         clip = lab.speak(text, seed=3)
     right = measure([clip], ["wer", "cer"]).iloc[0]
+    assert list(right.index) == ["wer", "cer", "recognizer", "undefined"]
+    assert right.recognizer == "pocketsphinx"
     wrong = measure([clip], ["wer"], text="Glue the sheet to the dark blue background.").iloc[0]
     assert right.wer < 0.7 < wrong.wer
     assert right.cer < right.wer + 0.2

@@ -175,7 +175,8 @@ def measure(
     """Return a DataFrame with a row for each clip, in their order, and a column of floats for each metric.
 
     A metric that is undefined for a clip is NaN there, and the column ``undefined`` says why, "" where all are
-    defined: ``loudness: needs a block of 0.4 s, …; f0_median: …``.
+    defined: ``loudness: needs a block of 0.4 s, …; f0_median: …``. Beside word and character errors the column
+    ``recognizer`` names who listened: ``faster-whisper:base.en``, ``pocketsphinx``.
 
     Args:
         clips: what is measured: Clips, or Takes, whose audio is fetched one after another, so that there may be more
@@ -199,7 +200,8 @@ def measure(
 
     chosen = resolve(metrics)
     rows = measure_rows(clips, chosen, reference=reference, text=text, tools=tools, jobs=jobs)
-    frame = pd.DataFrame(rows, columns=[*(metric.name for metric in chosen), "undefined"])
+    more = ["recognizer"] if _listens(chosen) else []
+    frame = pd.DataFrame(rows, columns=[*(metric.name for metric in chosen), *more, "undefined"])
     return frame.astype({metric.name: float for metric in chosen})
 
 
@@ -248,6 +250,10 @@ def _each(value: Any, count: int, name: str, kind: type) -> list[Any]:
     return several
 
 
+def _listens(metrics: Sequence[Metric]) -> bool:
+    return any("recognizer" in metric.needs for metric in metrics)
+
+
 def _check_tools(tools: Tools, metrics: Sequence[Metric]) -> None:
     """Fail before the work starts where a tool is missing."""
     needs = {need for metric in metrics for need in metric.needs}
@@ -290,6 +296,8 @@ def _row(subject: Subject, metrics: Sequence[Metric]) -> dict[str, Any]:
             reasons.append(f"{metric.name}: {reason or f'the result is {value}'}")
             value = math.nan
         row[metric.name] = value
+    if _listens(metrics):
+        row["recognizer"] = words.recognizer_name(subject.tools)
     row["undefined"] = "; ".join(reasons)
     return row
 

@@ -20,6 +20,7 @@ __all__ = [
     "pause_time",
     "pauses",
     "recognised_words",
+    "recognizer_name",
     "recognizer_of",
     "speech_time",
     "split_words",
@@ -90,6 +91,12 @@ def recognizer_of(tools: Tools) -> Recognizer:
     return tools.recognizer or _own_recognizer()
 
 
+def recognizer_name(tools: Tools) -> str:
+    """Return the ``name`` of the recognizer, with its weights where it has several; its class where it has none."""
+    recognizer = recognizer_of(tools)
+    return str(getattr(recognizer, "name", type(recognizer).__name__))
+
+
 def recognised_words(subject: Subject) -> list[str]:
     """Return the words that the recognizer hears in the clip. Raises Undefined for what it was not made to hear."""
     recognizer = recognizer_of(subject.tools)
@@ -114,7 +121,7 @@ def wer(subject: Subject) -> float:
     """Word error rate: words substituted, left out and put in, over the words of the text; may pass 1.
 
     The least number of edits (V. I. Levenshtein, 1966), counted by jiwer, between the text and what the
-    recognizer hears, both normalised as ``split_words`` says, so that Chinese
+    recognizer hears, which the column ``recognizer`` names, both normalised as ``split_words`` says, so that Chinese
     characters count as words. A recognizer makes errors of its own, so that
     rates mean something only side by side; over many clips, weigh by ``words``.
     """
