@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import wave
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -202,6 +202,52 @@ def test_sizes_and_digests_of_what_is_sent_tell_nothing(tmp_path: Path, kind: Ki
         for unknown in ("0-0-Z", "9-0-A", "0-99-A", "0-0", "-1-0-A", "x", None):
             with pytest.raises(NotFound):
                 session.sound(unknown)
+
+
+def on_the_wire(session: Session, test: ListeningTest, listener: int, plain: bool) -> Iterator[tuple[Any, int]]:
+    """Yield what the network tab shows of each trial's letters, (letters, features), and which of them is to be guessed.
+
+    That is the X of ABX, or else the hidden reference; ``plain`` sends the sounds as they are.
+    """
+    for place, trial in enumerate(test.trials(listener)):
+        guessed = trial.slots["X"] if trial.kind == "ABX" else trial.reference
+        assert guessed is not None
+        sounds = {letter: trial.slots[letter] for letter in trial.slots if letter != "X"} | {"": guessed}
+        last = "X" if trial.kind == "ABX" else "reference"
+        sent = [
+            sound.clip.to_bytes() if plain else session.sound(f"{trial.id}-{letter or last}")
+            for letter, sound in sounds.items()
+        ]
+        sizes = np.array([len(data) for data in sent], float)
+        digests = [hashlib.sha256(data).digest() for data in sent]
+        codes = np.array([int.from_bytes(digest[:4]) / 2**32 for digest in digests])
+        letters = np.arange(len(sent) - 1)
+        rows = [sizes == sizes[-1], codes == codes[-1], abs(sizes - sizes[-1]), abs(codes - codes[-1]), codes,
+                sizes.argsort().argsort(), codes.argsort().argsort()]  # fmt: skip
+        order = [letters == letter for letter in letters]
+        order += [one * np.cos(2 * np.pi * place / period) for one in order for period in (2, 3, 4)]
+        order += [one * (listener % 2) for one in order]
+        right = [sound.system for sound in sounds.values()][:-1].index(guessed.system)
+        yield np.array([row[:-1] for row in rows] + order, float).T, right
+
+
+@pytest.mark.parametrize("kind", ["ABX", "MUSHRA"])
+def test_who_reads_the_network_tab_guesses_at_chance(tmp_path: Path, kind: Kind) -> None:
+    test = listening_test(kind, items=10)
+    rates = {}
+    with Ballot(test, tmp_path / "votes") as ballot:
+        session = Session(ballot)
+        numbers = [ballot.join(f"Eve {number}") for number in range(30)]
+        for plain in (True, False):
+            trials = [one for number in numbers for one in on_the_wire(session, test, number, plain)]
+            # Eve learns by least squares from 100 trials that were solved for her, and guesses in 200 others.
+            count = len(trials[0][0])
+            seen = np.vstack([features for features, _ in trials[:100]])
+            solved = np.concatenate([np.arange(count) == right for _, right in trials[:100]])
+            weights = np.linalg.lstsq(seen, solved.astype(float), rcond=None)[0]
+            rates[plain] = sum(int(np.argmax(features @ weights)) == right for features, right in trials[100:])
+    assert rates[True] == 200
+    assert binomial(rates[False], 200, chance=1 / count).p > 0.05, rates
 
 
 def test_several_listeners_at_once(tmp_path: Path) -> None:
