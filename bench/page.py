@@ -39,7 +39,7 @@ that its samples are alike on more processors; it costs 17 µs more a layer and 
 ([measured](decisions/2026-11-22-processors.md)). Revisions 9 and 10 read more kinds of text, make MP3 as loud as WAV and let
 speech that is cut fade; the 300 sentences measured here are read into the same phones as before.
 """
-_HELPERS = ("machine", "page", "recognise", "stats", "systems")
+_HELPERS = ("copies", "machine", "page", "recognise", "stats", "systems")
 _DRAWN = ("inference", "picture", "samples")
 """These write into docs/ by themselves, and their figures are on no page."""
 _APART = ("dual", "gpu", "judges", "other_voices", "same_samples")
