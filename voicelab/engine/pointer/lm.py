@@ -56,7 +56,8 @@ class KVCache:
         """Positions of the row that were forgotten: rotary positions go on counting."""
 
     def reset(self, row: int) -> None:
-        """Empties a row for a new sequence."""
+        """Empties a row for a new sequence. A number that is not finite would spoil it, even masked, so all are zero."""
+        self.keys[:, row] = self.values[:, row] = 0
         self.lengths[row] = self.offsets[row] = 0
 
     def take(self, row: int) -> Parked:
@@ -69,6 +70,7 @@ class KVCache:
     def put(self, row: int, parked: Parked) -> None:
         """Fills a row with what another, or the same, held before."""
         length = parked.keys.shape[2]
+        self.reset(row)
         self.keys[:, row, :, :length], self.values[:, row, :, :length] = parked.keys, parked.values
         self.lengths[row], self.offsets[row] = length, parked.offset
 

@@ -89,9 +89,8 @@ class PointerRunner:
 
     @torch.inference_mode()
     def discard(self, row: int) -> None:
-        """See family.Runner. A number that is not finite would spoil the next sequence there, even masked."""
-        for store in (self.slow.keys, self.slow.values):
-            store[:, row] = 0
+        """See family.Runner."""
+        self.slow.reset(row)
 
     def free_memory(self) -> None:
         """See family.Runner. On the CPU torch keeps nothing."""
