@@ -49,7 +49,7 @@ crossed <- function(rows) {
     formula <- as.formula(paste("value ~ 1 +", paste0("(1 | ", groups, ")", collapse = " + ")))
     fit <- suppressMessages(lmerTest::lmer(formula, data = rows))
     ratios <- getME(fit, "theta")
-    if (min(ratios) > 5e-3) break
+    if (min(ratios) > 0.02) break
     groups <- setdiff(groups, sub("[.].*", "", names(which.min(ratios))))
   }
   line <- summary(fit)$coefficients[1, ]
