@@ -104,12 +104,23 @@ def test_the_text_has_what_the_standards_ask_for(tmp_path: Path) -> None:
     report = result.report()
     assert isinstance(report, ListeningReport)
     for wanted in ("BS.1534-3", "median", "IQR", "ICC(2,1)", "Krippendorff's alpha (interval)", "(1 | listener)", "seed 0",
-                   "To be added".lower(), "Nobody was left out", "anchor35", "seconds, first half", "BS.1770-4"):  # fmt: skip
+                   "To be added".lower(), "Nobody was left out", "anchor35", "seconds, first half", "BS.1770-4",
+                   "Kendall's W"):  # fmt: skip
         assert wanted in report.text or wanted in report.text.lower(), wanted
     assert report.html.count("<tr>") == len(report.figures) + 1
     assert "<script" not in report.html
     study_record = json.loads((report.save(tmp_path / "r") / "study.json").read_text())
     assert study_record["votes_sha256"] in report.text
+
+
+def test_a_ranking_has_odds_ratios_with_intervals(tmp_path: Path) -> None:
+    result = study(tmp_path, "AB")
+    assert result.ranking is not None
+    assert (
+        f"a over b after Bradley and Terry, all votes taken for independent: odds ratio {result.ranking.odds_ratio('a', 'b')}"
+        in (result.report().text)
+    )
+    assert f"Bradley-Terry, a preferred to b: {result.ranking.preference('a', 'b')}" in str(result)
 
 
 def test_names_are_text_in_the_page(tmp_path: Path) -> None:

@@ -166,6 +166,7 @@ def test_friedmans_test_of_mushra_is_of_the_systems() -> None:
     assert found is not None
     assert found.names == ("a", "b", "c")
     assert found.statistic == pytest.approx(stats.friedmanchisquare(*systems.values()).statistic)
+    assert found.concordance.value == pytest.approx(found.statistic / (6 * 2))
 
 
 def test_listeners_whose_names_are_numbers_are_left_out_too() -> None:

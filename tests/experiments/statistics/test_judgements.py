@@ -4,6 +4,7 @@ import math
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pytest
 from scipy import stats
@@ -175,6 +176,50 @@ def test_demsars_classifiers() -> None:
     assert found.pairs.p_holm.to_numpy() == pytest.approx(holm(tests))
 
 
+# S. Siegel, "Nonparametric Statistics" (1956), chapter 9: three executives rank six applicants.
+SIEGEL = -np.array([[1, 6, 3, 2, 5, 4], [1, 5, 6, 4, 2, 3], [6, 3, 2, 5, 4, 1]])
+
+
+def test_kendalls_w_of_siegels_executives_and_of_the_mean_rank_correlation() -> None:
+    assert friedman(SIEGEL).concordance.value == pytest.approx(0.162, abs=0.0005)
+    found = friedman(DEMSAR).concordance
+    chi = stats.friedmanchisquare(*DEMSAR.T).statistic
+    assert found.value == pytest.approx(chi / (14 * 3))
+    assert found.n == 14
+    untied = np.random.default_rng(2).normal(size=(8, 5)) + np.arange(5)
+    found, rho = friedman(untied, confidence=0.9).concordance, stats.spearmanr(untied.T).statistic
+
+    def mean(keep: npt.NDArray[np.bool_]) -> float:
+        return float(rho[np.ix_(keep, keep)][np.triu_indices(keep.sum(), 1)].mean())
+
+    assert found.value == pytest.approx((1 + 7 * mean(np.ones(8, bool))) / 8)
+    jackknife = np.array([mean(np.arange(8) != out) for out in range(8)])
+    reach = stats.t.ppf(0.95, 7) * math.sqrt(7 * np.var(jackknife)) * 7 / 8
+    assert (found.low, found.high) == pytest.approx((found.value - reach, min(1.0, found.value + reach)))
+
+
+def test_kendalls_w_of_agreement_is_no_certainty() -> None:
+    few, many = (friedman(np.tile([3.0, 2, 1], (count, 1))).concordance for count in (5, 50))
+    assert few.value == many.value == few.high == pytest.approx(1.0)
+    assert few.low < 0.5 < many.low < 0.95
+    assert math.isnan(friedman(np.full((6, 3), 4.0)).concordance.value)
+    assert math.isnan(friedman([[1, 2, 3], [3, 2, 1]]).concordance.low)
+
+
+@pytest.mark.thorough
+def test_intervals_of_kendalls_w_cover_the_truth() -> None:
+    # A bootstrap over raters covers the second of these in 74 to 84 % of studies.
+    for raters, slope in ((12, 0.3), (6, 1.0), (24, 1.0)):
+        rng = np.random.default_rng(raters)
+        draws = rng.normal(size=(40_000, 5)) + slope * np.linspace(-1, 1, 5)
+        squared = np.square(stats.rankdata(draws, axis=1).mean(axis=0) - 3.0).sum() / 10.0
+        truth, covered = (1 + (raters - 1) * squared) / raters, 0
+        for study in draws[: 300 * raters].reshape(300, raters, 5):
+            found = friedman(study).concordance
+            covered += found.low <= truth <= found.high
+        assert covered / 300 >= 0.9, (raters, slope)
+
+
 def test_friedman_without_differences_finds_none() -> None:
     found = friedman(np.full((6, 3), 4.0))
     assert (found.statistic, found.p) == (0.0, 1.0)
@@ -306,6 +351,10 @@ def test_strengths_and_errors_are_a_logistic_regressions() -> None:
     apart = found.difference("Milwaukee", "Baltimore")
     reach = 400 / math.log(10) * 1.959964 * fitted.bse[0]
     assert apart.high - apart.low == pytest.approx(2 * reach, rel=1e-4)
+    ends = fitted.params[0] + 1.959964 * fitted.bse[0] * np.array([0, -1, 1])
+    ratio, chance = found.odds_ratio("Milwaukee", "Baltimore"), found.preference("Milwaukee", "Baltimore")
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx(tuple(np.exp(ends)), rel=1e-4)
+    assert (chance.value, chance.low, chance.high) == pytest.approx(tuple(1 / (1 + np.exp(-ends))), rel=1e-4)
 
 
 def test_the_table_is_on_elos_scale_and_sorted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import html
+import itertools
 import json
 import math
 import platform
@@ -299,6 +300,18 @@ def _comparisons(result: ListeningResult) -> str:
         lines.append(
             f"{pair[0]} against {pair[1]}, on these sentences alone: {test}, {result.p_holm[pair]:.4g} after Holm"
         )
+    if result.overall is not None:
+        overall = result.overall
+        lines.append(
+            f"Friedman's test over all systems: chi squared {overall.statistic:.4g}, "
+            f"p {overall.p:.4g}, Kendall's W {overall.concordance}"
+        )
+    if result.ranking is not None:
+        for one, two in itertools.combinations(result.ranking.frame()["system"], 2):
+            ratio = result.ranking.odds_ratio(one, two)
+            lines.append(
+                f"{one} over {two} after Bradley and Terry, all votes taken for independent: odds ratio {ratio}"
+            )
     notes = "".join(f" {note}" for note in result.notes)
     return f"Comparisons. {formula}, with Satterthwaite's degrees of freedom. {'; '.join(lines)}.{notes}"
 

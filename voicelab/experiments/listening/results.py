@@ -132,6 +132,12 @@ class ListeningResult:
             lines.append(f"{name}, on these sentences alone: {test}{corrected}")
         if self.overall is not None:
             lines.append(f"  Friedman: chi squared {self.overall.statistic:.4g}, p {self.overall.p:.4g}")
+            lines.append(f"    Kendall's W: {self.overall.concordance}")
+        if self.ranking is not None:
+            confidence = next(iter(self.tests.values())).estimate.confidence
+            for one, two in itertools.combinations(self.ranking.frame()["system"], 2):
+                chance = self.ranking.preference(one, two, confidence)
+                lines.append(f"  Bradley-Terry, {one} preferred to {two}: {chance}")
         lines += [f"  left out: {name} ({reason})" for name, reason in self.excluded.items()]
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
@@ -347,7 +353,7 @@ class _Work:
             self._signed_rank((one, two), list(means[one]), list(means[two]))
         if len(named) > 2 and len(means) > 1:
             try:
-                self.overall = friedman(means[named].to_numpy(), named)
+                self.overall = friedman(means[named].to_numpy(), named, confidence=self.confidence)
             except ArgumentError as error:
                 self.notes.append(f"No Friedman test: {error}")
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from voicelab.errors import ArgumentError
 from voicelab.experiments.statistics.estimate import Estimate, Test, between, holm, numbers, one_of, whole
+from voicelab.experiments.statistics.sizes import odds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,6 +95,16 @@ class BradleyTerry:
         variance = self.covariance[a, a] + self.covariance[b, b] - 2.0 * self.covariance[a, b]
         reach = float(norm.ppf((1.0 + confidence) / 2.0)) * math.sqrt(max(float(variance), 0.0))
         return Estimate(_ELO * value, _ELO * (value - reach), _ELO * (value + reach), confidence, int(self.comparisons))
+
+    def preference(self, first: str, second: str, confidence: float = 0.95) -> Estimate:
+        """Return the chance that ``first`` is preferred to ``second``, with the interval of its log odds (Wald's)."""
+        apart = self.difference(first, second, between(confidence, "confidence", 0.0, 1.0))
+        value, low, high = (1.0 / (1.0 + math.exp(-end / _ELO)) for end in (apart.value, apart.low, apart.high))
+        return Estimate(value, low, high, confidence, apart.n)
+
+    def odds_ratio(self, first: str, second: str, confidence: float = 0.95) -> Estimate:
+        """Return how many times as often ``first`` is preferred to ``second`` as not, with Wald's interval."""
+        return odds(self.preference(first, second, confidence))
 
     def frame(self, confidence: float = 0.95) -> pd.DataFrame:
         """Return a row for each system, best first: ``elo`` (mean 1500), its interval, and ``strength`` and ``se``.
@@ -289,6 +300,8 @@ class Friedman:
 
     ``mean_ranks`` (systems,), 1 is best; ``critical_difference`` of mean ranks by Nemenyi at ``alpha``; ``pairs``
     has a row for each pair: ``difference`` of mean ranks, ``p_nemenyi``, and ``p_holm`` of Wilcoxon's test.
+    ``concordance`` is the effect size, Kendall's W with its interval: 1 where all raters rank alike, about 1 / raters
+    where they rank by chance; NaN where all ratings are ties, and its interval where two raters are all there are.
     """
 
     names: tuple[str, ...]
@@ -297,16 +310,21 @@ class Friedman:
     mean_ranks: _Floats
     critical_difference: float
     alpha: float
+    concordance: Estimate
     pairs: pd.DataFrame = field(repr=False)
 
 
-def friedman(ratings: npt.ArrayLike, names: Sequence[str] | None = None, *, alpha: float = 0.05) -> Friedman:
+def friedman(
+    ratings: npt.ArrayLike, names: Sequence[str] | None = None, *, alpha: float = 0.05, confidence: float = 0.95
+) -> Friedman:
     """Test whether any of several systems is rated otherwise than the rest, and which.
 
     ``ratings`` is (raters, systems), higher is better; a rater is a listener, or a listener with an item. M. Friedman
     (JASA 32, 1937), corrected for ties, by scipy; then P. B. Nemenyi's comparisons of all pairs as J. Demšar,
     "Statistical comparisons of classifiers over multiple data sets" (JMLR 7, 2006) writes them, and Wilcoxon's test
-    of every pair, corrected by Holm. Raises ArgumentError for fewer than three systems or two raters.
+    of every pair, corrected by Holm. The effect size is W of M. G. Kendall & B. Babington Smith (Annals of Mathematical
+    Statistics 10, 1939), corrected for ties; its interval, in raters like these, is Student's by the jackknife over raters
+    of their mean rank correlation. Raises ArgumentError for fewer than three systems or two raters.
     """
     import pandas as pd
     from scipy import stats
@@ -318,7 +336,8 @@ def friedman(ratings: npt.ArrayLike, names: Sequence[str] | None = None, *, alph
     labels = tuple(names) if names is not None else tuple(str(number) for number in range(systems))
     if len(labels) != systems:
         raise ArgumentError.of("names", f"Input should be {systems} names")
-    ranks = stats.rankdata(-table, axis=1).mean(axis=0)
+    of_each = stats.rankdata(-table, axis=1)
+    ranks = of_each.mean(axis=0)
     if (table == table[:, :1]).all():
         statistic, p = 0.0, 1.0  # all ratings are ties
     else:
@@ -336,7 +355,31 @@ def friedman(ratings: npt.ArrayLike, names: Sequence[str] | None = None, *, alph
         "p_holm": holm(tests),
     }
     critical = float(stats.studentized_range.ppf(1.0 - between(alpha, "alpha", 0.0, 1.0), systems, np.inf))
-    return Friedman(labels, statistic, p, ranks, critical / math.sqrt(2.0) * error, alpha, pd.DataFrame(columns))
+    concordance, apart_by = _concordance(of_each, confidence), critical / math.sqrt(2.0) * error
+    return Friedman(labels, statistic, p, ranks, apart_by, alpha, concordance, pd.DataFrame(columns))
+
+
+def _concordance(ranks: _Floats, confidence: float) -> Estimate:
+    """Return Kendall's W of ranks, (raters, systems)."""
+    from scipy.stats import t
+
+    tail, count = (1.0 + between(confidence, "confidence", 0.0, 1.0)) / 2.0, len(ranks)
+    centred = ranks - ranks.mean(axis=1, keepdims=True)
+    squares, total = np.square(centred).sum(axis=1), centred.sum(axis=0)
+    if not squares.any():
+        return Estimate(math.nan, math.nan, math.nan, confidence, count)
+    w = float(np.square(total).sum() / (count * squares.sum()))
+    if count == 2 or not (squares.sum() - squares).all():
+        return Estimate(w, math.nan, math.nan, confidence, count)
+    # A bootstrap draws raters twice, who agree with themselves: its intervals of W lie too high.
+    rho, without = (count * w - 1.0) / (count - 1.0), squares.sum() - squares
+    others = (np.square(total - centred).sum(axis=1) / without - 1.0) / (count - 2.0)
+    error = math.sqrt((count - 1.0) / count * float(np.square(others - others.mean()).sum()))
+    # All alike: as if as many ranked the other way as Clopper and Pearson's bound allows.
+    turned = min(0.5, 1.0 - (1.0 - tail) ** (1.0 / count))
+    reach = float(t.ppf(tail, count - 1)) * error if error > 1e-12 else 1.0 - (1.0 - 2.0 * turned) ** 2
+    low, high = ((1.0 + (count - 1.0) * end) / count for end in (rho - reach, rho + reach))
+    return Estimate(w, max(0.0, low), min(1.0, high), confidence, count)
 
 
 @dataclass(frozen=True, eq=False)
