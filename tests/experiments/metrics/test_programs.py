@@ -27,6 +27,7 @@ def vowel(sounds: Any) -> Clip:
     return clip
 
 
+@pytest.mark.thorough  # Praat is GPL: the nightly run installs it, no extra for development does
 def test_praat_agrees_with_what_was_made_and_with_ours(vowel: Clip, sounds: Any, figure: Figure) -> None:
     parselmouth = pytest.importorskip("parselmouth")
     row = measure([vowel], ["jitter", "praat_jitter_local", "shimmer_local", "praat_shimmer_local", "praat_cpps"]).iloc[
