@@ -123,6 +123,38 @@ def test_a_ranking_has_odds_ratios_with_intervals(tmp_path: Path) -> None:
     assert f"Bradley-Terry, a preferred to b: {result.ranking.preference('a', 'b')}" in str(result)
 
 
+def test_what_p808_asks_of_listeners_is_stated_or_named_as_not_collected(tmp_path: Path) -> None:
+    test = listening_test("MOS", "ab", items=3, checks=2)
+    draw = np.random.default_rng(1)
+    habits: dict[str, Any] = {
+        "attentive": lambda trial: {"A": 1 if trial.check else int(draw.integers(2, 6))},
+        "constant": lambda trial: {"A": 1},
+        "careless": lambda trial: {"A": 5 if trial.check else 3},
+    }
+    with Ballot(test, tmp_path / "votes.sqlite3") as ballot:
+        for name, vote in habits.items():
+            vote_all(ballot, name, vote)
+        votes = ballot.frame()
+    votes.loc[0, "plays"] = 0
+    text = analyse(test, votes).report().text
+    assert "4 of 6 answers were right; who failed more than 25% is left out" in text
+    assert "careless: failed 2 of 2 attention checks" in text
+    assert "each clip has 2 to 2 votes that count (median 2)" in text
+    assert "not left out: constant; answers given without starting a sound: 1. Not collected" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("MUSHRA", "The hidden reference and the anchors stand in place of gold questions; each clip has 6 to 6 votes"),
+        ("CMOS", "no gold or trapping questions; each pair of clips has 6 to 6 votes"),
+        ("ABX", "no gold or trapping questions; each pair of clips has 6 to 6 votes"),
+    ],
+)
+def test_votes_of_a_clip_or_a_pair_are_counted(tmp_path: Path, kind: Kind, said: str) -> None:
+    assert said in study(tmp_path, kind).report().text
+
+
 def test_names_are_text_in_the_page(tmp_path: Path) -> None:
     test = listening_test("MOS", items=2)
     rows = [

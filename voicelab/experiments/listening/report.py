@@ -19,13 +19,12 @@ import numpy as np
 
 from voicelab.errors import ArgumentError
 from voicelab.experiments.listening.design import ANCHORS, REFERENCE
+from voicelab.experiments.listening.results import FAILED_CHECKS, ListeningResult
 from voicelab.experiments.statistics import crossed_mean, intraclass_correlation, krippendorff_alpha
 from voicelab.storage import write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from voicelab.experiments.listening.results import ListeningResult
 
 __all__ = ["ListeningReport"]
 
@@ -40,6 +39,10 @@ _STANDARDS: Final = {
 _UNKNOWN: Final = (
     "listeners' ages, hearing and language", "headphones and room, or how both were checked", "listening level",
     "how listeners were found, paid and informed", "training before the test", "breaks and length of a sitting",
+)  # fmt: skip
+_QUALIFIED: Final = (
+    "a test of hearing (digits in noise)", "a check of headphones on both ears", "a test of the surroundings",
+    "the language spoken at home", "recent listening tests of the same person", "a training job",
 )  # fmt: skip
 _STYLE: Final = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 50rem; padding: 0 1rem; }
@@ -230,6 +233,7 @@ def _paragraphs(result: ListeningResult, figures: pd.DataFrame, study: dict[str,
         + (f"Left out: {left}." if left else "Nobody was left out.")
         + _agreement(values, result.kind)
     )
+    yield _qualification(result)
     if result.outcome is not None:
         yield f"Registered analysis. Registered {result.outcome.plan.registered}. {' '.join(str(result.outcome).split())}."
     if result.kind in {"MOS", "MUSHRA"}:
@@ -242,6 +246,38 @@ def _paragraphs(result: ListeningResult, figures: pd.DataFrame, study: dict[str,
     plan = f"; SHA-256 of the registered plan {result.outcome.plan.digest}" if result.outcome else ""
     yield f"Software and data. {versions}; seed {design['seed']}; SHA-256 of votes.csv {study['votes_sha256']}{plan}."
     yield f"Not known to voicelab, to be added: {'; '.join(_UNKNOWN)}."
+
+
+def _qualification(result: ListeningResult) -> str:
+    """What P.808 asks of listeners, as far as votes can tell, and what it asks besides."""
+    votes, frame = result.votes, result.frame
+    asked = votes[votes["check"].astype(bool)].drop_duplicates(["listener", "trial"])
+    if result.kind == "MUSHRA":
+        gold = "The hidden reference and the anchors stand in place of gold questions"
+    elif asked.empty:
+        gold = "There were no gold or trapping questions"
+    else:
+        right = int(asked["passed"].astype(bool).sum())
+        gold = (
+            f"Gold questions, sounds buried in noise beside others: {right} of {len(asked)} answers were right; "
+            f"who failed more than {FAILED_CHECKS:.0%} is left out"
+        )
+    parts = [gold]
+    if not frame.empty:
+        systems = [name for name in ("system", "against", "chosen", "other") if name in frame]
+        pairs = frame[systems].apply(lambda row: tuple(sorted(row)), axis=1)
+        clips = frame.groupby([frame["item"], pairs]).size()
+        what = "clip" if "rating" in frame and result.kind != "CMOS" else "pair of clips"
+        parts.append(f"each {what} has {clips.min()} to {clips.max()} votes that count (median {clips.median():g})")
+    if "rating" in frame and not frame.empty:
+        same = frame.groupby("listener")["rating"].agg(["nunique", "size"])
+        names = [str(name) for name in same.index[(same["nunique"] == 1) & (same["size"] > 1)]]
+        parts.append(f"one rating throughout, and yet not left out: {', '.join(names) or 'nobody'}")
+    if "plays" in votes and (votes["plays"] > 0).any():
+        unheard = int((votes.drop_duplicates(["listener", "trial"])["plays"] == 0).sum())
+        parts.append(f"answers given without starting a sound: {unheard}")
+    done = "; ".join(parts)
+    return f"Qualification of listeners (ITU-T P.808). {done}. Not collected: {', '.join(_QUALIFIED)}."
 
 
 def _order(kind: str, design: Mapping[str, Any]) -> str:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ListeningResult", "analyse"]
 
-_FAILED_CHECKS: Final = 0.25
+FAILED_CHECKS: Final = 0.25
 _ALPHA: Final = 0.05
 
 
@@ -253,7 +253,7 @@ def _inattentive(frame: pd.DataFrame) -> dict[str, str]:
     excluded = {}
     for name, rows in checks.groupby("listener"):
         failed = int((~rows["passed"].astype(bool)).sum())
-        if failed > _FAILED_CHECKS * len(rows):
+        if failed > FAILED_CHECKS * len(rows):
             excluded[str(name)] = f"failed {failed} of {len(rows)} attention checks"
     return excluded
 
