@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +54,7 @@ const module = (await import(url)).default;
 const widget = typeof module === "function" ? await module() : module;
 await widget.initialize?.({ model });
 await widget.render({ model, el: document.querySelector("#panel") });
+setInterval(async () => { for (const sent of await outbox()) fromKernel(sent); }, 20);
 """
 PAGE = """<html {html}><head><style>{css}</style></head><body class="{body}">
 <div class="cell_container"><div id="panel"></div><div class="voicelab-saved">kept</div></div>
@@ -76,9 +78,12 @@ def show(request: pytest.FixtureRequest, page: Page) -> Show:
             for name, value in sent.get("changed", {}).items():
                 setattr(widget, name, value)
 
+        # The widget's threads may send whenever they like, Playwright may be called by its own alone: the page asks.
+        waiting: SimpleQueue[dict[str, Any]] = SimpleQueue()
+
         def send(message: dict[str, Any], buffers: list[bytes] | None = None) -> None:
             encoded = [base64.b64encode(bytes(data)).decode("ascii") for data in buffers or ()]
-            page.evaluate("(sent) => fromKernel(sent)", {"message": message, "buffers": encoded})
+            waiting.put({"message": message, "buffers": encoded})
 
         widget.send = send
         names = [
@@ -89,14 +94,13 @@ def show(request: pytest.FixtureRequest, page: Page) -> Show:
         css = str(widget._css)
         page.set_content(PAGE.format(css=css, **HOSTS[request.param]))
         page.expose_function("toKernel", to_kernel)
+        page.expose_function("outbox", lambda: [waiting.get() for _ in range(waiting.qsize())])
         source = f"async ({{ state, source }}) => {{{HOST}}}"
         page.evaluate(source, {"state": json.loads(json.dumps(state)), "source": widget._esm})
         page.wait_for_timeout(200)
         for name in names:
             widget.observe(
-                lambda change: page.evaluate(
-                    "(sent) => fromKernel(sent)", {"name": change["name"], "value": change["new"]}
-                ),
+                lambda change: waiting.put({"name": change["name"], "value": change["new"]}),
                 names=name,
             )
 

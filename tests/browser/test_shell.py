@@ -42,9 +42,11 @@ ROOTS = {
     "player": ".voicelab-player",
 }
 # What is cut off, or can be scrolled sideways, in a panel: nothing may be.
+# A word too short for its letters shows none of them, and says itself in its title.
 CUT = """(root) => [root, ...root.querySelectorAll("*")].filter((node) => {
   const style = getComputedStyle(node);
-  return node.clientWidth && !node.matches("canvas, option, textarea, pre, .voicelab-take, .voicelab-take *") &&
+  const free = "canvas, option, textarea, pre, .voicelab-take, .voicelab-take *, .voicelab-narrow";
+  return node.clientWidth && !node.matches(free) &&
     node.scrollWidth > node.clientWidth + 1 && style.overflowX !== "visible" && style.display !== "inline";
 }).map((node) => `${node.tagName}.${node.className} ${node.scrollWidth} > ${node.clientWidth}: ${node.innerText}`)"""
 
