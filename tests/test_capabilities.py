@@ -151,3 +151,5 @@ def test_speech_costs_what_the_table_of_prices_says() -> None:
         "0.6 USD per 60 seconds of audio",
         "1 EUR per request",
     ]
+    assert str(Price(2, unit="seconds", per=1)) == "2 per second of audio"
+    assert str(Price(2, unit="bytes", per=1000)) == "2 per 1000 bytes of text"

@@ -28,6 +28,12 @@ SeedSupport = Literal["exact", "best-effort", "none", "unknown"]
 PriceUnit = Literal["bytes", "characters", "seconds", "requests"]
 
 _NO_VALUE: Final = object()
+_UNITS: Final[Mapping[PriceUnit, tuple[str, str]]] = {
+    "bytes": ("byte of text", "bytes of text"),
+    "characters": ("character", "characters"),
+    "seconds": ("second of audio", "seconds of audio"),
+    "requests": ("request", "requests"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +82,10 @@ class Price:
     model: str = ""
 
     def __str__(self) -> str:
-        scale = "" if self.per == 1 else "million " if self.per == 1_000_000 else f"{self.per:g} "
-        what = {"bytes": "bytes of text", "seconds": "seconds of audio"}.get(self.unit, self.unit)
-        what = (
-            what
-            if self.per > 1
-            else what.replace("s", "", 1)
-            if self.unit == "seconds"
-            else self.unit.removesuffix("s")
-        )
+        one, several = _UNITS[self.unit]
+        what = f"million {several}" if self.per == 1_000_000 else one if self.per == 1 else f"{self.per:g} {several}"
         currency, model = (self.currency and f" {self.currency}"), (self.model and f" ({self.model})")
-        return f"{self.amount:g}{currency} per {scale}{what}{model}"
+        return f"{self.amount:g}{currency} per {what}{model}"
 
 
 @dataclass(frozen=True, slots=True)

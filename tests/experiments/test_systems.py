@@ -44,6 +44,17 @@ def test_one_table_has_means_and_differences_with_their_intervals(systems: vl.Sy
     assert repr(systems) in shown["text/plain"]
 
 
+def test_one_text_said_once_has_means_alone(tmp_path: Path) -> None:
+    lab = vl.Lab(ToneBackend())
+    once = vl.compare_systems(
+        TEXTS[0], metrics=("duration",), cache=tmp_path, one=lab, other=lab.with_defaults(volume=-6)
+    )
+    assert list(once.table.columns) == ["one", "other"]
+    assert "need more texts, or repeats" in once._repr_mimebundle_()["text/html"]
+    with pytest.raises(ArgumentError, match="say more texts, or repeat them"):
+        _ = once.effects
+
+
 def test_a_blind_test_is_one_call(systems: vl.SystemComparison) -> None:
     test = systems.listening_test("AB", seed=4)
     assert len(test.items) == len(TEXTS) * 2

@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 
 from voicelab.display import bundle, words_view
 from voicelab.errors import AudioError
+from voicelab.storage import open_atomic
 
 __all__ = ["WordTime", "Words"]
 
@@ -62,7 +63,9 @@ class Words(tuple[WordTime, ...]):  # noqa: SLOT001 (a tuple takes no slots but 
         """
         target = Path(path)
         writer, _ = _format_of(target)
-        target.write_text(writer(self), encoding="utf-8")
+        data = writer(self).encode()
+        with open_atomic(target, sync=False) as file:
+            file.write(data)
         return target
 
     @classmethod

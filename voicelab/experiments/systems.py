@@ -86,26 +86,37 @@ class SystemComparison:
 
     @cached_property
     def effects(self) -> Effects:
-        """The systems' effects on each metric, in texts like these where there are several: see ``vl.effects``."""
-        columns = [name if isinstance(name, str) else name.name for name in self.metrics]
-        there = [name for name in columns if self._compared(name)]
-        if not there:
-            raise ArgumentError.of("metrics", "none has two values of each system; say more texts, or repeat them")
-        return effects(self.frame, "system", there, blocks=["text"] if len(self.texts) > 1 else [])
+        """The systems' effects on each metric, in texts like these where there are several: see ``vl.effects``.
 
-    def _compared(self, name: str) -> bool:
-        return int(self.frame.groupby("system")[name].count().min()) > 1
+        Raises ArgumentError when no metric has two values of each system.
+        """
+        if not self._compared:
+            raise ArgumentError.of("metrics", "none has two values of each system; say more texts, or repeat them")
+        return effects(self.frame, "system", self._compared, blocks=["text"] if len(self.texts) > 1 else [])
+
+    @property
+    def _columns(self) -> list[str]:
+        return [name if isinstance(name, str) else name.name for name in self.metrics]
+
+    @cached_property
+    def _compared(self) -> list[str]:
+        """The metrics with at least two values of each system."""
+        counts = self.frame.groupby("system")[self._columns].count().min()
+        return [name for name in self._columns if counts[name] > 1]
 
     @cached_property
     def table(self) -> pd.DataFrame:
         """A row for each metric, a column for each system: its mean; and how far it is from the first, with its interval.
 
-        The interval is that in texts like these where there are several, and ``p`` is corrected by Holm over all metrics.
+        The interval is that in texts like these where there are several, and ``p`` is corrected by Holm over all metrics. Of
+        one text said once there are the means alone.
         """
         import pandas as pd
 
+        means = self.frame.groupby("system")[self._columns].mean()
+        if not self._compared:
+            return means.loc[list(self.names)].T
         compared = self.effects
-        means = self.frame.groupby("system")[list(compared.frame["metric"])].mean()
         corrected = "p_texts_holm" if "p_texts_holm" in compared.frame else "p_holm"
         p = compared.frame.set_index("metric")[corrected]
         ending = "_texts" if "low_texts" in compared.contrasts else ""
@@ -124,7 +135,7 @@ class SystemComparison:
         return self.result.listening_test(kind, "backend", name=name, **options)
 
     def __repr__(self) -> str:
-        return f"SystemComparison({', '.join(self.names)}; {len(self.texts)} texts, {len(self.result.takes)} takes)"
+        return f"SystemComparison({', '.join(self.names)}; texts: {len(self.texts)}, takes: {len(self.result.takes)})"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         return bundle(systems_view, self)

@@ -342,7 +342,9 @@ def systems_bundle(systems: SystemComparison) -> dict[str, str]:
     """Return the table of metrics of several systems."""
     figures = systems.table
     rows = [(name, *(f"{value:.4g}" for value in row)) for name, *row in figures.itertuples()]
-    said = f"{len(systems.texts)} texts, at one loudness; differences from {systems.names[0]} with their intervals"
+    said = f"at one loudness; differences from {systems.names[0]} with their intervals"
+    if "p" not in figures:
+        said = "at one loudness; differences and their intervals need more texts, or repeats"
     html = small_print(table(("metric", *figures.columns), rows) + f"<div>{escape(said)}</div>")
     return {"text/html": html, "text/plain": f"{systems!r}\n{figures.round(4).to_string()}"}
 

@@ -34,7 +34,6 @@ _HEADROOM = 0.89
 _MARGIN = 0.2
 _SHORT, _LONG = 10.0, 30.0
 _NOISY, _CLEAN = 15.0, 60.0
-"""Least share of text and sound that explain each other (docs/decisions/2026-11-21-transcripts.md)."""
 _TRANSCRIBED = 60.0
 """Seconds of each recording that its transcript is recognised from."""
 

@@ -61,7 +61,7 @@ _MARKS = ".,;:!?\"'()[]{}\u2018\u2019\u201c\u201d\u2026\u00ab\u00bb"
 _VARIANT = re.compile(r"\(\d+\)$")
 _SAID = -3.0
 MATCHING: Final = 0.7
-"""Share of a text that is heard, from which on it counts as what is said."""
+"""Share of a text that is heard, from which on it counts as what is said (docs/decisions/2026-11-21-transcripts.md)."""
 _LEAST_SHARE = 0.5
 """Share of a text that must be words of the dictionary; with less, a match means nothing."""
 _LOUD_DB = 25.0

@@ -220,9 +220,8 @@ class Vocoder(nn.Module):
             log_noise = log_noise + refined.noise
         hiss = torch.view_as_real(self.noise[place]) * torch.exp(log_noise)[..., None]
         mixed = spectra * response + torch.view_as_complex(hiss)
-        if (
-            self.rate != self.sample_rate
-        ):  # the last bin, at half the rate of the sources, is no longer its own mirror image
+        # The last bin, at half the rate of the sources, is no longer its own mirror image.
+        if self.rate != self.sample_rate:
             mixed = torch.cat([mixed[..., :-1], mixed[..., -1:] / 2], dim=-1)
         frames = torch.fft.irfft(mixed, n=self.size) * self.synthesis
         summed = _overlap_add(frames, state.tail)
