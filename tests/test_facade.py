@@ -10,6 +10,8 @@ import pytest
 import voicelab
 
 HEAVY = ("torch", "numpy", "pydantic", "av", "librosa", "matplotlib", "httpx", "starlette", "ipywidgets")
+# sympy and torch._dynamo come with torch's meta device, numba with librosa.
+SLOW = ("sympy", "torch._dynamo", "torch._inductor", "torch.onnx", "librosa", "numba", "scipy", "pandas", "onnxruntime")
 
 
 def _typed_names() -> set[str]:
@@ -52,6 +54,22 @@ def test_importing_loads_nothing_heavy() -> None:
     code = f"import sys, voicelab; print([name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def test_speaking_and_showing_load_no_more_than_they_need() -> None:
+    """Each of these costs a fresh kernel half a second to three, and nothing before has a use for it."""
+    code = f"""
+import sys
+import voicelab as vl
+late = lambda *names: [name for name in names if name in sys.modules]
+lab = vl.connect()
+clip = lab.speak("Hi.", seed=1)
+print(late(*{SLOW!r}, "matplotlib", "IPython", "ipywidgets"))
+clip._repr_mimebundle_()
+print(late(*{SLOW!r}, "matplotlib.pyplot"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == ["[]", "[]"]
 
 
 def test_importing_takes_at_most_60_ms() -> None:

@@ -1,13 +1,14 @@
 """What speech researchers measure in a clip: pitch, energy, spectrogram, mel spectrogram, and a digest.
 
-librosa is loaded when the first of these is called, not before.
+What every picture of a clip needs is numpy alone, by librosa's definitions and to its figures: importing librosa, which
+compiles functions as it is imported, takes longer than making the sound. Only pYIN asks for it.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,10 @@ _F0_RATE = 16_000
 # A frame is voiced when it resembles itself one period later at least this much, and is not much
 # fainter than the loudest.
 _VOICED_SIMILARITY, _VOICED_RANGE_DB = 0.6, 40.0
+
+# Below this a dip of YIN's difference function is a period (its authors' absolute threshold).
+_YIN_THRESHOLD = 0.1
+_FRAMES_AT_ONCE = 1024
 
 _Floats = npt.NDArray[np.float64]
 
@@ -118,8 +123,6 @@ def f0(
     model, takes a second for a few seconds of speech, and many more at first use. Raises ArgumentError for
     impossible bounds.
     """
-    import librosa
-
     if not 20.0 <= fmin < fmax <= _F0_RATE / 4 or not 0.001 <= hop_s <= 1.0:
         raise ArgumentError.of("f0", f"{fmin} to {fmax} Hz every {hop_s} s cannot be searched")
     if method not in ("yin", "pyin"):
@@ -130,11 +133,54 @@ def f0(
     if not samples.any():
         return Contour(_frozen([]), _frozen([]), "Hz")
     if method == "pyin":
+        import librosa
+
         values, _, _ = librosa.pyin(samples, fmin=fmin, fmax=fmax, sr=_F0_RATE, frame_length=frame, hop_length=hop)
     else:
-        values = librosa.yin(samples, fmin=fmin, fmax=fmax, sr=_F0_RATE, frame_length=frame, hop_length=hop)
+        values = _yin(samples, fmin, fmax, frame, hop)
         values = np.where(_voiced(samples, values, frame, hop), values, np.nan)
     return Contour(_frozen(np.arange(len(values)) * hop / _F0_RATE), _frozen(values), "Hz")
+
+
+def _yin(samples: _Floats, fmin: float, fmax: float, frame: int, hop: int) -> _Floats:
+    """Return the pitch of every frame (de Cheveigné & Kawahara 2002), as ``librosa.yin`` has it."""
+    frames = _framed(np.pad(samples, frame // 2), frame, hop)
+    shortest, longest = int(_F0_RATE / fmax), min(math.ceil(_F0_RATE / fmin), frame - 1)
+    blocks = (frames[first : first + _FRAMES_AT_ONCE] for first in range(0, len(frames), _FRAMES_AT_ONCE))
+    return _F0_RATE / np.concatenate([_periods(_difference(block, longest), shortest) for block in blocks])
+
+
+def _difference(frames: _Floats, longest: int) -> _Floats:
+    """Return YIN's cumulative mean normalized difference (its equation 8) at lags of 1 to ``longest`` samples."""
+    spectrum = np.fft.rfft(frames, 2 * frames.shape[1])
+    similar = np.fft.irfft(np.square(spectrum.real) + np.square(spectrum.imag))[:, : longest + 1]
+    difference = 2.0 * (similar[:, :1] - similar[:, 1:]) - np.cumsum(np.square(frames), axis=1)[:, :longest]
+    mean = np.cumsum(difference, axis=1) / np.arange(1, longest + 1)
+    normalized: _Floats = difference / (mean + np.finfo(np.float64).tiny)
+    return normalized
+
+
+def _periods(difference: _Floats, shortest: int) -> _Floats:
+    """Return the period of every frame in samples: its first deep dip, or else its deepest, between samples."""
+    dips = difference[:, shortest - 1 :]
+    rows = np.arange(len(dips))
+    trough = np.zeros(dips.shape, np.bool_)
+    trough[:, 1:-1] = (dips[:, 1:-1] < dips[:, :-2]) & (dips[:, 1:-1] <= dips[:, 2:])
+    trough[:, 0], trough[:, -1] = dips[:, 0] < dips[:, 1], dips[:, -1] < dips[:, -2]
+    trough &= dips < _YIN_THRESHOLD
+    lag = np.where(trough.any(axis=1), trough.argmax(axis=1), dips.argmin(axis=1))
+    middle = np.clip(lag, 1, dips.shape[1] - 2)
+    before, here, after = (dips[rows, middle + step] for step in (-1, 0, 1))
+    curve, slope = after + before - 2.0 * here, (after - before) / 2.0
+    # The bottom of a parabola through three points; the middle one where there is none between them.
+    inside = (np.abs(slope) < np.abs(curve)) & (middle == lag)
+    shift = np.divide(-slope, curve, out=np.zeros(len(dips)), where=inside)
+    periods: _Floats = shortest + lag + shift
+    return periods
+
+
+def _framed(samples: npt.NDArray[Any], frame: int, hop: int) -> npt.NDArray[Any]:
+    return np.lib.stride_tricks.sliding_window_view(samples, frame)[::hop]
 
 
 def _voiced(samples: _Floats, pitch: _Floats, frame: int, hop: int) -> npt.NDArray[np.bool_]:
@@ -167,10 +213,8 @@ def energy(clip: Clip, *, window_s: float = 0.025, hop_s: float = 0.01) -> Conto
 
 def spectrogram(clip: Clip, *, window_s: float = 0.025, hop_s: float = 0.005) -> Spectrum:
     """Return the short-time spectrum in dB under a Hann window: (frequencies to half the rate, frames)."""
-    import librosa
-
     power, window, hop = _power(clip, window_s, hop_s)
-    frequencies = librosa.fft_frequencies(sr=clip.rate, n_fft=window)
+    frequencies = np.fft.rfftfreq(window, 1.0 / clip.rate)
     return Spectrum(_frozen(np.arange(power.shape[1]) * hop / clip.rate), _frozen(frequencies), _frozen(_db(power)))
 
 
@@ -187,14 +231,12 @@ def mel(
 
     ``fmax`` in Hz is half the rate when None. Raises ArgumentError for impossible bounds.
     """
-    import librosa
-
     top = clip.rate / 2 if fmax is None else min(fmax, clip.rate / 2)
     if bands < 1 or not 0.0 <= fmin < top:
         raise ArgumentError.of("mel", f"there are no {bands} bands from {fmin} to {top} Hz")
     power, window, hop = _power(clip, window_s, hop_s)
-    edges = librosa.mel_frequencies(n_mels=bands + 2, fmin=fmin, fmax=top)
-    frequencies = librosa.fft_frequencies(sr=clip.rate, n_fft=window)
+    edges = _hertz(np.linspace(_mels(fmin), _mels(top), bands + 2))
+    frequencies = np.fft.rfftfreq(window, 1.0 / clip.rate)
     rise = (frequencies[None] - edges[:-2, None]) / np.diff(edges)[:-1, None]
     fall = (edges[2:, None] - frequencies[None]) / np.diff(edges)[1:, None]
     weights = np.maximum(0.0, np.minimum(rise, fall))
@@ -203,6 +245,15 @@ def mel(
         weights[band, np.argmin(np.abs(frequencies - edges[band + 1]))] = 1.0
     times = np.arange(power.shape[1]) * hop / clip.rate
     return Spectrum(_frozen(times), _frozen(edges[1:-1]), _frozen(_db(weights @ power)))
+
+
+def _mels(hertz: float) -> float:
+    """Slaney's scale (Auditory Toolbox, 1998): linear to 1000 Hz, which is 15, and logarithmic above."""
+    return hertz * 3.0 / 200.0 if hertz < 1000.0 else 15.0 + math.log(hertz / 1000.0) * 27.0 / math.log(6.4)
+
+
+def _hertz(mels: _Floats) -> _Floats:
+    return np.where(mels < 15.0, mels * 200.0 / 3.0, 1000.0 * np.exp((mels - 15.0) * math.log(6.4) / 27.0))
 
 
 def digest(clip: Clip) -> Digest:
@@ -224,14 +275,16 @@ def _frame_sizes(clip: Clip, window_s: float, hop_s: float) -> tuple[int, int]:
 
 
 def _power(clip: Clip, window_s: float, hop_s: float) -> tuple[_Floats, int, int]:
-    import librosa
-
     window, hop = _frame_sizes(clip, window_s, hop_s)
-    samples = np.pad(clip.samples, (0, max(0, window - len(clip))))
     # Zeros around it instead of reflections: what is not in the clip is silence.
-    spectrum = librosa.stft(samples, n_fft=window, hop_length=hop, window="hann", center=True, pad_mode="constant")
-    # A sine of amplitude 1 has a line of half the window's sum, which for Hann is a quarter of its length.
-    power: _Floats = np.square(np.abs(spectrum).astype(np.float64) / (window / 4.0))
+    samples = np.pad(clip.samples, (window // 2, window // 2 + max(0, window - len(clip))))
+    hann = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(window) / window)
+    frames = _framed(samples, window, hop)
+    power: _Floats = np.empty((window // 2 + 1, len(frames)))
+    for first in range(0, len(frames), _FRAMES_AT_ONCE):
+        spectrum = np.fft.rfft(hann * frames[first : first + _FRAMES_AT_ONCE])
+        # A sine of amplitude 1 has a line of half the window's sum, which for Hann is a quarter of its length.
+        power[:, first : first + len(spectrum)] = np.square(np.abs(spectrum.T) / (window / 4.0))
     return power, window, hop
 
 
