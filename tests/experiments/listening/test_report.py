@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -60,7 +61,7 @@ def test_every_figure_is_computed_anew_from_the_votes(tmp_path: Path, kind: Kind
     folder = report.save(tmp_path / "report")
     lines: list[str] = []
     assert recompute.main(folder, lines.append) == 0, "".join(lines)
-    assert {"difference", "error", "df", "votes"} <= set(report.figures["figure"])
+    assert {"crossed, p", "crossed, error", "these sentences, low", "votes"} <= set(report.figures["figure"])
     assert all(line.startswith("same") for line in lines[:-1])
     # Another vote, other figures.
     votes = pd.read_csv(folder / "votes.csv")
@@ -68,6 +69,45 @@ def test_every_figure_is_computed_anew_from_the_votes(tmp_path: Path, kind: Kind
     votes.loc[0, column] = 2 if column == "rating" else not votes.loc[0, column]
     votes.to_csv(folder / "votes.csv", index=False)
     assert recompute.main(folder, lines.append) == 1
+
+
+@pytest.mark.parametrize("kind", ["MOS", "MUSHRA", "CMOS", "AB", "ABX"])
+@pytest.mark.parametrize("systems", ["ab", "abc"])
+def test_every_number_of_the_text_is_a_figure(tmp_path: Path, kind: Kind, systems: str) -> None:
+    report = study(tmp_path, kind, systems).report()
+    values = [f"{value:{form}}" for value in report.figures["value"] for form in (".2f", ".3g", ".4g", "g", ".0f")]
+    told = report.text.partition("\n\n")[2].partition("Software and data")[0]
+    for words in (
+        r"\(ITU-T P.808\)",
+        r"of \d+ listeners and \d+ items",
+        r"\(95%, n = \d+\)",
+        r"(ICC|anchor|~ )\S+",
+        r"t\(inf\)",
+    ):
+        told = re.sub(words, "", told)
+    numbers = re.findall(r"-?\d+(?:\.\d+)?(?:e-?\d+)?", told)
+    assert len(numbers) > 25
+    assert set(numbers) <= set(values), set(numbers) - set(values)
+
+
+def test_what_was_registered_is_computed_anew(tmp_path: Path) -> None:
+    test = listening_test("MOS", "ab", items=4)
+    test.register(
+        tmp_path / "plan.toml",
+        hypothesis="b is as good",
+        primary=("b", "a"),
+        listeners=6,
+        claim="not worse",
+        margin=1.0,
+    )
+    with Ballot(test, tmp_path / "votes.sqlite3") as ballot:
+        draw = np.random.default_rng(5)
+        for number in range(6):
+            vote_all(ballot, f"listener {number}", lambda trial: {"A": int(draw.integers(2, 6))})
+        folder = analyse(test, ballot, plan=tmp_path / "plan.toml").report().save(tmp_path / "report")
+    lines: list[str] = []
+    assert recompute.main(folder, lines.append) == 0, "".join(lines)
+    assert any("same   registered p b a" in line for line in lines)
 
 
 def test_degrees_of_freedom_of_the_program_are_those_of_the_likelihood() -> None:

@@ -20,13 +20,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import linalg, optimize, stats
 
 Row = tuple[str, str, str, float]
 NAMES = ("listener", "item", "system", "against", "chosen", "other")
+SCALES = {"MOS": (1.0, 5.0), "MUSHRA": (0.0, 100.0), "CMOS": (-3.0, 3.0)}
+BY_R = "by R"
 Array = np.ndarray[Any, Any]
+Ends = tuple[float, float, float]
 
 
-def crossed(values: Array, who: Array, what: Array) -> tuple[float, float, float]:
+def crossed(values: Array, who: Array, what: Array) -> Ends:
     """Return mean, standard error and degrees of freedom (NaN: ask R) with crossed random effects, by REML."""
     import statsmodels.api as sm
 
@@ -70,21 +74,149 @@ def degrees(table: Array) -> float:
     return float(free.sum())
 
 
-def signed_rank(differences: Array) -> float:
-    """Return Wilcoxon's exact two-sided p: every sign of every rank, ties and all."""
-    from scipy.stats import rankdata
+class Working:
+    """A logistic model's working numbers, of known variances 1 / weights, with effects of listeners and sentences."""
 
-    differences = differences[differences != 0]
-    if not differences.size:
-        return 1.0
-    ranks = np.round(2 * rankdata(np.abs(np.round(differences, 12)))).astype(int)
+    def __init__(self, numbers: Array, weights: Array, groups: list[Array]) -> None:
+        self.numbers, self.weights = numbers, weights
+        self.alike = [np.equal.outer(group, group).astype(float) for group in groups]
+
+    def covariance(self, variances: Array) -> Array:
+        """Return that of the numbers."""
+        return np.diag(1 / self.weights) + sum((v * a for v, a in zip(variances, self.alike, strict=True)), 0.0)
+
+    def mean(self, variances: Array) -> tuple[float, float]:
+        """Return the mean and the square of its error."""
+        weights = np.linalg.solve(self.covariance(variances), np.ones(len(self.numbers)))
+        return float(weights @ self.numbers / weights.sum()), float(1 / weights.sum())
+
+    def deviance(self, variances: Array) -> float:
+        """Return minus twice the log of the restricted likelihood."""
+        root = np.linalg.cholesky(self.covariance(variances))
+        one, number = linalg.solve_triangular(root, np.stack([np.ones(len(root)), self.numbers], 1), lower=True).T
+        explained = (one @ number) ** 2 / (one @ one)
+        return float(2 * np.log(root.diagonal()).sum() + math.log(one @ one) + number @ number - explained)
+
+    def best(self, start: Array) -> Array:
+        """Return the likeliest variances."""
+        bounds, tight = [(0.0, None)] * len(start), {"xatol": 1e-7, "fatol": 1e-10}
+        fit = optimize.minimize(self.deviance, start, bounds=bounds, jac="3-point")
+        return np.asarray(optimize.minimize(self.deviance, fit.x, bounds=bounds, method="nelder-mead", options=tight).x)
+
+    def degrees(self, variances: Array) -> float:
+        """Return Satterthwaite's, where variances of 0 are taken as known."""
+        active = np.flatnonzero(variances > 1e-6)
+        if not active.size:
+            return math.inf
+        steps = np.zeros((active.size, len(variances)))
+        steps[np.arange(active.size), active] = 2e-3 * variances[active]
+        curvature = np.empty((active.size, active.size))
+        for i, one in enumerate(steps):
+            for j, two in enumerate(steps):
+                corners = (
+                    sign * self.deviance(variances + a * one + b * two)
+                    for a, b, sign in ((1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1))
+                )
+                curvature[i, j] = sum(corners) / (4 * one.max() * two.max())
+        slopes = [
+            math.log(self.mean(variances + step)[1] / self.mean(variances - step)[1]) / (2 * step.max())
+            for step in steps
+        ]
+        inverse = float(slopes @ np.linalg.pinv(curvature) @ slopes)
+        return 1 / inverse if inverse > 0 else math.inf
+
+
+def logistic(chosen: Array, who: Array, what: Array) -> Ends:
+    """Return the share in all listeners and sentences, its error and degrees of freedom: a logistic mixed model.
+
+    By restricted pseudo-likelihood (Wolfinger and O'Connell 1993). Where its logits have no end, of the choices themselves.
+    """
+    groups = [codes for codes in (who, what) if len(np.unique(codes)) < len(chosen)]
+    logits: Array = np.full(len(chosen), math.log(chosen.mean() / (1 - chosen.mean())))
+    before = math.inf
+    variances = np.full(len(groups), 0.5)
+    for _ in range(60):
+        chance = 1 / (1 + np.exp(-logits))
+        weights = chance * (1 - chance)
+        work = Working(logits + (chosen - chance) / weights, weights, groups)
+        variances = work.best(variances)
+        mean, square = work.mean(variances)
+        pull = np.linalg.solve(work.covariance(variances), work.numbers - mean)
+        logits = mean + sum((v * (a @ pull) for v, a in zip(variances, work.alike, strict=True)), 0.0)
+        if np.abs(logits).max() > 8:
+            break
+        if abs(mean - before) < 1e-6:
+            # The factor brings the logistic distribution nearest to the normal one.
+            shrink = (1 + (16 * math.sqrt(3) / (15 * math.pi)) ** 2 * variances.sum()) ** -0.5
+            share = 1 / (1 + math.exp(-shrink * mean))
+            return share, share * (1 - share) * shrink * math.sqrt(square), work.degrees(variances)
+        before = mean
+    return crossed(chosen, who, what)
+
+
+def reach(df: float, confidence: float) -> float:
+    """Return how many errors an interval has to either side."""
+    return float(stats.t.ppf((1 + confidence) / 2, df))
+
+
+def interval(name: str, one: str, two: str, ends: Ends) -> Iterator[Row]:
+    """Name a value and its interval."""
+    yield from ((f"{name}{part}", one, two, end) for part, end in zip(("", ", low", ", high"), ends, strict=True))
+
+
+def within(value: float, half: float, scale: tuple[float, float] = (-math.inf, math.inf)) -> Ends:
+    """Return a value and its interval, which cannot leave the scale."""
+    # NaN stays NaN.
+    return value, float(np.maximum(scale[0], value - half)), float(np.minimum(scale[1], value + half))
+
+
+def can_cross(rows: pd.DataFrame) -> bool:
+    """Tell whether listeners and sentences can both be random."""
+    return bool(rows["listener"].nunique() > 1 and rows["item"].nunique() > 1 and np.ptp(rows["value"]))
+
+
+def score(rows: pd.DataFrame, scale: tuple[float, float], confidence: float) -> Ends:
+    """Return a mean rating with its interval over listeners and sentences, or over listeners, or votes, alone."""
+    if can_cross(rows):
+        mean, error, df = crossed(*(rows[name].to_numpy() for name in ("value", "listener", "item")))
+        return within(mean, reach(df, confidence) * error, scale)
+    means = rows["value"] if rows["listener"].nunique() == 1 else rows.groupby("listener")["value"].mean()
+    if np.ptp(means) == 0:
+        return within(rows["value"].mean(), 1 - ((1 - confidence) / 2) ** (1 / len(means)), scale)
+    return within(rows["value"].mean(), reach(len(means) - 1, confidence) * means.std() / len(means) ** 0.5, scale)
+
+
+def rank_sums(ranks: Array) -> Array:
+    """Return the chance of each sum of the positive ranks, whole numbers, when all signs are as likely."""
     ways = np.zeros(ranks.sum() + 1)
     ways[0] = 1.0
     for rank in ranks:
         ways[rank:] += ways[:-rank].copy()
-    ways /= ways.sum()
-    here = int(ranks[differences > 0].sum())
-    return float(min(1.0, 2 * min(ways[: here + 1].sum(), ways[here:].sum())))
+    return np.asarray(ways / ways.sum())
+
+
+def signed_rank(differences: Array, confidence: float) -> tuple[float, float, Ends]:
+    """Return Wilcoxon's statistic, p (exact to 50 differences, ties and all), and the estimate with its interval."""
+    count = len(differences)
+    differences = np.round(differences, 12)
+    means = np.sort([(one + two) / 2 for one, two in itertools.combinations_with_replacement(differences, 2)])
+    tail = (1 - confidence) / 2
+    if count > 60:
+        middle = count * (count + 1) / 4
+        place = math.floor(middle + stats.norm.ppf(tail) * math.sqrt(middle * (2 * count + 1) / 6))
+    else:
+        place = int((rank_sums(np.arange(1, count + 1)).cumsum() <= tail).sum())
+    ends = (means[place - 1], means[-place]) if place > 0 else (-math.inf, math.inf)
+    estimate = (float(np.median(means)), float(ends[0]), float(ends[1]))
+    differences = differences[differences != 0]
+    if not differences.size:
+        return 0.0, 1.0, estimate
+    ranks = stats.rankdata(np.abs(differences))
+    positive = float(ranks[differences > 0].sum())
+    if differences.size > 50:
+        return positive, float(stats.wilcoxon(differences, method="asymptotic").pvalue), estimate
+    ways, here = rank_sums(np.round(2 * ranks).astype(int)), round(2 * positive)
+    return positive, float(min(1.0, 2 * min(ways[: here + 1].sum(), ways[here:].sum()))), estimate
 
 
 def agreement(table: Array) -> tuple[float, float]:
@@ -115,11 +247,11 @@ def alpha(table: Array, level: str) -> float:
     return float(1 - (pairs * steps**2).sum() / (expected * steps**2).sum())
 
 
-def ratings(votes: pd.DataFrame, kind: str) -> Iterator[Row]:
+def ratings(votes: pd.DataFrame, kind: str, confidence: float) -> Iterator[Row]:
     """The figures of each system, and how far listeners agree."""
     for system, rows in votes.groupby("system"):
         low, middle, high = np.percentile(rows["rating"], [25, 50, 75])
-        yield "mean", str(system), "", rows["rating"].mean()
+        yield from interval("mean", str(system), "", score(rows.assign(value=rows["rating"]), SCALES[kind], confidence))
         yield "sd", str(system), "", rows["rating"].std(ddof=1)
         yield "votes", str(system), "", len(rows)
         yield from (("q1", str(system), "", low), ("median", str(system), "", middle), ("q3", str(system), "", high))
@@ -130,46 +262,202 @@ def ratings(votes: pd.DataFrame, kind: str) -> Iterator[Row]:
     yield "alpha", "", "", alpha(targets.to_numpy().T, "ordinal" if kind == "MOS" else "interval")
 
 
-def comparisons(votes: pd.DataFrame, kind: str, systems: list[str], pairs: list[list[str]]) -> Iterator[Row]:
-    """The tests of each pair."""
+def holm(pairs: dict[tuple[str, str], float]) -> dict[tuple[str, str], float]:
+    """Return p-values corrected for how many there are."""
+    from statsmodels.stats.multitest import multipletests
+
+    if not pairs or any(math.isnan(p) for p in pairs.values()):
+        return dict.fromkeys(pairs, math.nan)
+    return dict(zip(pairs, multipletests(list(pairs.values()), method="holm")[1], strict=True))
+
+
+def values_of(votes: pd.DataFrame, kind: str, one: str, two: str) -> tuple[pd.DataFrame, float]:
+    """Return what the first of a pair is ahead, by listener and sentence, and the spread of single ratings."""
+    if kind in {"MOS", "MUSHRA"}:
+        cells = votes.pivot_table(index=["listener", "item"], columns="system", values="rating")
+        spreads = [votes.loc[votes["system"] == system, "rating"].var() for system in (one, two)]
+        return (cells[one] - cells[two]).dropna().reset_index(name="value"), math.sqrt(sum(spreads) / 2)
+    if kind == "CMOS":
+        rows = votes[votes[["system", "against"]].isin([one, two]).all(axis=1)]
+        rows = rows.assign(value=np.where(rows["system"] == one, rows["rating"], -rows["rating"]))
+        return rows, rows["value"].std()
+    rows = votes[votes[["chosen", "other"]].isin([one, two]).all(axis=1)]
+    right = rows["right"].astype(bool) if kind == "ABX" else rows["chosen"] == one
+    return rows.assign(value=right.astype(float)), math.nan
+
+
+def shift_of(t: float, df: float, tail: float) -> float:
+    """Return the shift of the noncentral t distribution below whose ``tail`` the observed t lies."""
+
+    def beyond(shift: float) -> float:
+        below = float(stats.nct.cdf(t, df, shift))
+        return (below if math.isfinite(below) else float(shift < t)) - tail
+
+    wide = 10 + 3 * abs(t)
+    return float(optimize.brentq(beyond, t - wide, t + wide))
+
+
+def sizes(rows: pd.DataFrame, kind: str, fit: Ends, sd: float, confidence: float) -> Iterator[tuple[str, Ends]]:
+    """Effect sizes: of choices as odds, of ratings in units of their spread and by how often one is above the other."""
+    value, error, df = fit
+    if kind in {"AB", "ABX"}:
+        share = within(value, reach(df, confidence) * error, (0.0, 1.0))
+        yield "odds ratio", tuple(end / (1 - end) if end < 1 else math.inf for end in share)  # type: ignore[misc]
+        yield "probability of superiority", share
+        return
+    t, tails = value / error, ((1 + confidence) / 2, (1 - confidence) / 2)
+    if not math.isnan(df):
+        low, high = (shift_of(t, df, tail) for tail in tails)
+        yield "standardised difference", (value / sd, low * error / sd, high * error / sd)
+    else:
+        yield "standardised difference", (value / sd, math.nan, math.nan)
+    signs = rows.assign(value=np.sign(rows["value"]))
+    if np.ptp(signs["value"]):
+        delta = score(signs, (-1.0, 1.0), confidence)
+    else:
+        bound = 2 * (1 - ((1 - confidence) / 2) ** (1 / rows["listener"].nunique()))
+        delta = within(float(signs["value"].iloc[0]), bound, (-1.0, 1.0))
+    yield "Cliff's delta", delta
+    yield "probability of superiority", tuple((1 + end) / 2 for end in delta)  # type: ignore[misc]
+
+
+def of_these_sentences(
+    votes: pd.DataFrame, rows: pd.DataFrame, study: dict[str, Any], one: str, two: str
+) -> tuple[float, float, Ends] | None:
+    """Return statistic, p and estimate of the test that speaks of other listeners alone; None of one listener's ratings."""
+    kind, confidence = study["kind"], study["confidence"]
+    if kind in {"MOS", "MUSHRA"}:
+        systems = votes[votes["system"].isin(study["systems"])]
+        means = systems.pivot_table(index="listener", columns="system", values="rating").dropna()
+        apart = (means[one] - means[two]).to_numpy()
+    else:
+        apart = rows.groupby("listener")["value"].mean().to_numpy()
+    if kind in {"AB", "ABX"}:
+        first = int(rows["value"].sum())
+        side = "greater" if kind == "ABX" else "two-sided"
+        limits = stats.binomtest(first, len(rows)).proportion_ci(confidence)
+        exact = (first / len(rows), limits.low, limits.high)
+        if kind == "ABX" or len(apart) in {1, len(rows)}:
+            return first, stats.binomtest(first, len(rows), alternative=side).pvalue, exact
+        statistic, p, (value, low, high) = signed_rank(apart - 0.5, confidence)
+        return statistic, p, (value + 0.5, max(0.0, min(low + 0.5, exact[1])), min(1.0, max(high + 0.5, exact[2])))
+    return signed_rank(apart, confidence) if len(apart) > 1 else None
+
+
+def comparisons(votes: pd.DataFrame, study: dict[str, Any], pairs: list[tuple[str, str]]) -> Iterator[Row]:
+    """The tests of each pair, and what was registered."""
+    kind, confidence = study["kind"], study["confidence"]
+    fits, crossed_p, these_p, signs = {}, {}, {}, []
     for one, two in pairs:
-        if kind in {"MOS", "MUSHRA"}:
-            cells = votes.pivot_table(index=["listener", "item"], columns="system", values="rating")
-            values = (cells[one] - cells[two]).dropna().reset_index(name="value")
-            means = votes[votes["system"].isin(systems)].pivot_table(
-                index="listener", columns="system", values="rating"
+        rows, sd = values_of(votes, kind, one, two)
+        if rows.empty:
+            continue
+        if kind == "CMOS":
+            turned = rows.assign(value=-rows["value"])
+            yield from interval("mean", two, one, score(turned, SCALES[kind], confidence))
+        if can_cross(rows):
+            choices = kind in {"AB", "ABX"}
+            fit = (logistic if choices else crossed)(*(rows[name].to_numpy() for name in ("value", "listener", "item")))
+            fits[one, two] = value, error, df = fit
+            null, scale = (0.5, (0.0, 1.0)) if choices else (0.0, (-math.inf, math.inf))
+            t = (value - null) / error
+            crossed_p[one, two] = p = float(stats.t.sf(t, df) if kind == "ABX" else 2 * stats.t.sf(abs(t), df))
+            yield from interval("crossed", one, two, within(value, reach(df, confidence) * error, scale))
+            parts = {"error": error, "df": df, "t": t, "p": p}
+            yield from ((f"crossed, {name}", one, two, part) for name, part in parts.items())
+            for name, size in sizes(rows, kind, fit, sd, confidence):
+                yield from interval(name, one, two, size)
+        tested = of_these_sentences(votes, rows, study, one, two)
+        if tested is not None:
+            statistic, these_p[one, two], estimate = tested
+            listeners, by_votes = (
+                rows["listener"].nunique(),
+                kind == "ABX" or rows["listener"].nunique() in {1, len(rows)},
             )
-            means = means.dropna()
-            apart = (means[one] - means[two]).to_numpy()
-        elif kind == "CMOS":
-            rows = votes[votes[["system", "against"]].isin([one, two]).all(axis=1)]
-            values = rows.assign(value=np.where(rows["system"] == one, rows["rating"], -rows["rating"]))
-            apart = values.groupby("listener")["value"].mean().to_numpy()
-        else:
-            rows = votes[votes[["chosen", "other"]].isin([one, two]).all(axis=1)]
-            right = rows["right"].astype(bool) if kind == "ABX" else rows["chosen"] == one
-            values = rows.assign(value=right.astype(float) - 0.5)
-            apart = values.groupby("listener")["value"].mean().to_numpy()
-        if kind != "ABX":
-            yield "wilcoxon p", one, two, signed_rank(apart)
-        if values["listener"].nunique() > 1 and values["item"].nunique() > 1 and np.ptp(values["value"]):
-            mean, error, df = crossed(*(values[name].to_numpy() for name in ("value", "listener", "item")))
-            yield from (("difference", one, two, mean), ("error", one, two, error), ("df", one, two, df))
+            signs.append(0.0 if kind in {"AB", "ABX"} and by_votes else 2.0 ** (1 - listeners))
+            yield from interval("these sentences", one, two, estimate)
+            yield "these sentences, statistic", one, two, statistic
+            yield "these sentences, p", one, two, these_p[one, two]
+    for name, corrected in (("crossed", holm(crossed_p)), ("these sentences", holm(these_p))):
+        yield from ((f"{name}, p after Holm", one, two, p) for (one, two), p in corrected.items())
+    yield "least p of these sentences", "", "", min(1.0, max(signs, default=0.0) * sum(map(bool, signs)))
+    if "plan" in study:
+        yield "registered p", *study["plan"]["primary"], registered(study, fits)
+
+
+def registered(study: dict[str, Any], fits: dict[tuple[str, str], Ends]) -> float:
+    """Return p of the claim that was registered."""
+    plan, null = study["plan"], 0.5 if study["kind"] in {"AB", "ABX"} else 0.0
+    one, two = plan["primary"]
+    value, error, df = fits.get((one, two)) or fits[two, one]
+    ahead = value - null if (one, two) in fits else null - value
+    margin = plan["margin"] or 0.0
+    above, below = (float(stats.t.sf((ahead + side) / error, df)) for side in (margin, -margin))
+    if plan["claim"] == "different":
+        return 2 * min(above, 1 - above)
+    return max(above, 1 - below) if plan["claim"] == "equivalent" else above
+
+
+def of_all(votes: pd.DataFrame, study: dict[str, Any], pairs: list[tuple[str, str]]) -> Iterator[Row]:
+    """Friedman's test with Kendall's W, and Bradley and Terry's odds."""
+    import statsmodels.api as sm
+
+    systems, kind, confidence = study["systems"], study["kind"], study["confidence"]
+    if kind in {"MOS", "MUSHRA"} and len(systems) > 2 and votes["listener"].nunique() > 1:
+        rated = votes[votes["system"].isin(systems)]
+        table = rated.pivot_table(index="listener", columns="system", values="rating").dropna()
+        test = stats.friedmanchisquare(*table.to_numpy().T)
+        yield from (("Friedman, chi squared", "", "", test.statistic), ("Friedman, p", "", "", test.pvalue))
+        yield from interval("Kendall's W", "", "", concordance(stats.rankdata(table, axis=1), confidence))
+    if kind == "AB" and len(systems) > 2:
+        design = pd.DataFrame(0.0, index=votes.index, columns=systems)
+        for system in systems:
+            design[system] = (votes["chosen"] == system) * 1.0 - (votes["other"] == system)
+        # Each vote as won and, turned round, as lost: half its weight each.
+        both = np.vstack([design.to_numpy()[:, 1:], -design.to_numpy()[:, 1:]])
+        won = np.repeat([1.0, 0.0], len(design))
+        fit = sm.GLM(won, both, sm.families.Binomial(), freq_weights=np.full(len(won), 0.5)).fit(tol=1e-12)
+        strength = dict(zip(systems, [0.0, *fit.params], strict=True))
+        covariance = np.pad(fit.cov_params(), ((1, 0), (1, 0)))
+        for one, two in [*pairs, *(pair[::-1] for pair in pairs)]:
+            a, b = systems.index(one), systems.index(two)
+            error = math.sqrt(covariance[a, a] + covariance[b, b] - 2 * covariance[a, b])
+            logit, half = strength[one] - strength[two], float(stats.norm.ppf((1 + confidence) / 2)) * error
+            yield from interval("Bradley-Terry, odds", one, two, tuple(map(math.exp, within(logit, half))))  # type: ignore[arg-type]
+
+
+def concordance(ranks: Array, confidence: float) -> Ends:
+    """Return Kendall's W of (raters, systems), with the jackknife's interval of the mean rank correlation."""
+    count = len(ranks)
+
+    def w_of(ranks: Array) -> float:
+        centred = ranks - ranks.mean(axis=1, keepdims=True)
+        return float((centred.sum(axis=0) ** 2).sum() / (len(ranks) * (centred**2).sum()))
+
+    def rho_of(ranks: Array) -> float:
+        return (len(ranks) * w_of(ranks) - 1) / (len(ranks) - 1)
+
+    if count == 2:
+        return w_of(ranks), math.nan, math.nan
+    rho, without = rho_of(ranks), np.array([rho_of(np.delete(ranks, rater, axis=0)) for rater in range(count)])
+    error = math.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum())
+    turned = min(0.5, 1 - ((1 - confidence) / 2) ** (1 / count))
+    half = reach(count - 1, confidence) * error if error > 1e-12 else 1 - (1 - 2 * turned) ** 2
+    low, high = ((1 + (count - 1) * end) / count for end in (rho - half, rho + half))
+    return w_of(ranks), max(0.0, low), min(1.0, high)
 
 
 def habits(votes: pd.DataFrame, kind: str) -> Iterator[Row]:
     """Position bias, and what changes from the first half of a sitting to the second."""
-    from scipy.stats import binomtest, ttest_1samp, ttest_rel
-
     if kind in {"AB", "ABX"} and "first" in votes:
         first = votes["first"].astype(bool)
         yield "share of the first", "", "", first.mean()
-        yield "share of the first: p", "", "", binomtest(int(first.sum()), len(first)).pvalue
+        yield "share of the first: p", "", "", stats.binomtest(int(first.sum()), len(first)).pvalue
     if kind == "CMOS":
         means = votes.groupby("listener")["rating"].mean()
         yield "mean of the second over the first", "", "", means.mean()
         if len(means) > 1 and np.ptp(means):
-            yield "mean of the second over the first: p", "", "", ttest_1samp(means, 0.0).pvalue
+            yield "mean of the second over the first: p", "", "", stats.ttest_1samp(means, 0.0).pvalue
     if "place" not in votes:
         return
     half = votes["place"] >= votes.groupby("listener")["place"].transform("median")
@@ -182,35 +470,54 @@ def habits(votes: pd.DataFrame, kind: str) -> Iterator[Row]:
         yield f"{name}, first half", "", "", both[False].mean()
         yield f"{name}, second half", "", "", both[True].mean()
         if len(both) > 1 and np.ptp(both[True] - both[False]):
-            yield f"{name}, halves: p", "", "", ttest_rel(both[True], both[False]).pvalue
+            yield f"{name}, halves: p", "", "", stats.ttest_rel(both[True], both[False]).pvalue
 
 
-def figures(votes: pd.DataFrame, kind: str, systems: list[str]) -> Iterator[Row]:
+def figures(everything: pd.DataFrame, study: dict[str, Any]) -> Iterator[Row]:
     """Return name, first and second system, and value of every figure."""
+    yield "listeners who took part", "", "", everything["listener"].nunique()
+    gold = everything[everything["check"].astype(bool)].drop_duplicates(["listener", "trial"])
+    yield from (("gold questions", "", "", len(gold)), ("gold questions, right", "", "", gold["passed"].sum()))
+    if "plays" in everything:
+        unheard = everything.drop_duplicates(["listener", "trial"])["plays"] == 0
+        yield "answers without a sound", "", "", unheard.sum()
+    votes = everything[everything["counts"].astype(bool)]
+    votes = votes.drop(columns=[name for name in votes if votes[name].isna().all()])
     yield "listeners", "", "", votes["listener"].nunique()
     yield "sentences", "", "", votes["item"].nunique()
     yield "votes", "", "", len(votes)
-    if kind in {"MOS", "MUSHRA"}:
-        yield from ratings(votes, kind)
-    yield from comparisons(votes, kind, systems, [list(pair) for pair in itertools.combinations(systems, 2)])
-    yield from habits(votes, kind)
+    systems = votes[[name for name in NAMES[2:] if name in votes]].apply(lambda row: tuple(sorted(row)), axis=1)
+    clips = votes.groupby([votes["item"], systems]).size()
+    ends = {"least": clips.min(), "most": clips.max(), "median": clips.median()}
+    yield from ((f"votes of a clip, {name}", "", "", value) for name, value in ends.items())
+    if study["kind"] in {"MOS", "MUSHRA"}:
+        yield from ratings(votes, study["kind"], study["confidence"])
+    pairs = list(itertools.combinations(study["systems"], 2))
+    yield from comparisons(votes, study, pairs)
+    yield from of_all(votes, study, pairs)
+    yield from habits(votes, study["kind"])
 
 
 def main(folder: Path, say: Callable[[str], Any] = sys.stdout.write) -> int:
     """Compare figures.csv with what votes.csv gives; 1 where they differ."""
     study = json.loads((folder / "study.json").read_text(encoding="utf-8"))
     votes = pd.read_csv(folder / "votes.csv", dtype=dict.fromkeys(NAMES, str))
-    votes = votes[votes["counts"].astype(bool)].drop(columns=[name for name in votes if votes[name].isna().all()])
     printed = pd.read_csv(folder / "figures.csv", keep_default_na=False)
-    anew = {row[:3]: float(row[3]) for row in figures(votes, study["kind"], study["systems"])}
+    anew = {row[:3]: float(row[3]) for row in figures(votes, study)}
+    ends = printed[["figure", "first", "second"]].assign(reach=printed["value"].abs())
+    ends["figure"] = ends["figure"].str.removesuffix(", low").str.removesuffix(", high")
+    reaches = ends.groupby(list(ends.columns[:3]))["reach"].transform("max")
     different = 0
-    for figure, first, second, number in printed.itertuples(index=False, name=None):
+    # An end near 0 of a wide interval is as exact as the interval.
+    for (figure, first, second, number), size in zip(printed.itertuples(index=False, name=None), reaches, strict=True):
         key = (str(figure), str(first), str(second))
-        value = anew.get(key, math.nan)
-        same = math.isclose(value, number, rel_tol=2e-3, abs_tol=2e-4)
-        verdict = "same" if same else "by R" if key[0] == "df" and math.isnan(value) else "OTHER"
-        different += verdict == "OTHER"
-        say(f"{verdict:6} {' '.join(key).strip():50} {number:.6g} {value:.6g}\n")
+        value = anew.get(key)
+        # What hangs on degrees of freedom of a table with gaps is NaN here.
+        by_r = value is not None and math.isnan(value)
+        same = value is not None and abs(value - number) <= max(2e-3 * size, 2e-4)
+        different += not (same or by_r)
+        verdict = "same" if same else BY_R if by_r else "OTHER"
+        say(f"{verdict:6} {' '.join(key).strip():60} {number:.6g} {math.nan if value is None else value:.6g}\n")
     say(f"{len(printed)} figures, {different} of them other\n")
     return 1 if different else 0
 

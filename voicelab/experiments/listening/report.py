@@ -15,12 +15,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import numpy as np
-
-from voicelab.errors import ArgumentError
 from voicelab.experiments.listening.design import ANCHORS, REFERENCE
+from voicelab.experiments.listening.figures import figures, votes_of_clips
 from voicelab.experiments.listening.results import FAILED_CHECKS, ListeningResult
-from voicelab.experiments.statistics import crossed_mean, intraclass_correlation, krippendorff_alpha
 from voicelab.storage import write_atomic
 
 if TYPE_CHECKING:
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ListeningReport"]
 
-_Row = tuple[str, str, str, float]
 _STANDARDS: Final = {
     "MOS": "absolute category rating (Recommendation ITU-T P.800 annex B; in listeners' own browsers, P.808)",
     "CMOS": "comparison category rating (Recommendation ITU-T P.800 annex E)",
@@ -67,18 +63,20 @@ class ListeningReport:
     @classmethod
     def of(cls, result: ListeningResult) -> Self:
         """Make the report of a result."""
-        import pandas as pd
-
-        figures = pd.DataFrame(list(_figures(result)), columns=["figure", "first", "second", "value"])
-        figures = figures[np.isfinite(figures["value"])].reset_index(drop=True)
+        table = figures(result)
         votes = result.votes
         places = votes["trial"].astype(str).str.extract(r"^\d+-(\d+)$")[0]
         if places.notna().all():
             votes = votes.assign(place=places.astype(int))
         study = {**result.design, "versions": _versions(), "left_out": result.excluded}
+        tests = iter(result.tests.values())
+        study["confidence"] = next((test.estimate.confidence for test in tests), 0.95)
+        if result.outcome is not None:
+            plan = result.outcome.plan
+            study["plan"] = {"primary": plan.primary, "claim": plan.claim, "margin": plan.margin, "sha256": plan.digest}
         study["votes_sha256"] = hashlib.sha256(_csv(votes)).hexdigest()
-        text = "\n\n".join(_paragraphs(result, figures, study))
-        return cls(text, _page(text, figures, study), figures, votes, study)
+        text = "\n\n".join(_paragraphs(result, table, study))
+        return cls(text, _page(text, table, study), table, votes, study)
 
     def save(self, folder: str | Path) -> Path:
         """Write report.html, methods.txt, figures.csv, votes.csv, study.json, recompute.py and recompute.R.
@@ -123,95 +121,6 @@ def _versions() -> dict[str, str]:
 
             versions[name] = __version__
     return versions
-
-
-def _figures(result: ListeningResult) -> Iterator[_Row]:
-    """Name, first and second system, and value of what recompute.py and recompute.R compute too."""
-    votes = result.frame
-    yield "listeners", "", "", float(result.listeners)
-    yield "sentences", "", "", float(votes["item"].nunique())
-    yield "votes", "", "", float(len(votes))
-    if votes.empty:
-        return
-    if result.kind in {"MOS", "MUSHRA"}:
-        yield from _ratings(votes, result.kind)
-    for pair in result.tests:
-        yield from _tests(result, pair)
-    yield from _habits(votes, result.kind)
-
-
-def _ratings(votes: pd.DataFrame, kind: str) -> Iterator[_Row]:
-    for system, rows in votes.groupby("system"):
-        ratings = rows["rating"].to_numpy(float)
-        yield "mean", str(system), "", float(ratings.mean())
-        yield "sd", str(system), "", float(ratings.std(ddof=1)) if ratings.size > 1 else math.nan
-        yield "votes", str(system), "", float(ratings.size)
-        for name, share in (("q1", 0.25), ("median", 0.5), ("q3", 0.75)):
-            yield name, str(system), "", float(np.quantile(ratings, share))
-    table = votes.pivot_table(index=["item", "system"], columns="listener", values="rating").to_numpy()
-    try:
-        if np.isfinite(table).all():
-            yield "icc(2,1)", "", "", intraclass_correlation(table)
-            yield "icc(2,k)", "", "", intraclass_correlation(table, of_mean=True)
-        yield "alpha", "", "", krippendorff_alpha(table.T, level="ordinal" if kind == "MOS" else "interval")
-    except ArgumentError:  # one listener, or nothing rated twice
-        return
-
-
-def _tests(result: ListeningResult, pair: tuple[str, str]) -> Iterator[_Row]:
-    """The exact p of these sentences, and the linear crossed model; a logistic one's figures are in the text."""
-    votes, (one, two) = result.frame, pair
-    if result.kind != "ABX" and result.listeners > 1:
-        yield "wilcoxon p", one, two, result.tests[pair].p
-    if result.kind in {"MOS", "MUSHRA"}:
-        cells = votes.pivot_table(index=["listener", "item"], columns="system", values="rating")
-        rows = (cells[one] - cells[two]).dropna().reset_index(name="value")
-    elif result.kind == "CMOS":
-        rows = votes[votes[["system", "against"]].isin([one, two]).all(axis=1)]
-        rows = rows.assign(value=rows["rating"].where(rows["system"] == one, -rows["rating"]))
-    else:
-        rows = votes[votes[["chosen", "other"]].isin([one, two]).all(axis=1)]
-        right = rows["right"] if result.kind == "ABX" else rows["chosen"] == one
-        rows = rows.assign(value=right.astype(float) - 0.5)
-    try:
-        linear = crossed_mean(rows["value"].to_numpy(float), list(rows["listener"]), list(rows["item"]))
-    except ArgumentError:  # one listener or sentence, or nothing but agreement
-        return
-    yield from (
-        ("difference", one, two, linear.estimate.value),
-        ("error", one, two, linear.error),
-        ("df", one, two, linear.df),
-    )
-
-
-def _habits(votes: pd.DataFrame, kind: str) -> Iterator[_Row]:
-    """Position bias, and what changes from the first half of a sitting to the second."""
-    from scipy.stats import binomtest, ttest_1samp, ttest_rel
-
-    if kind in {"AB", "ABX"} and "first" in votes:
-        first = int(votes["first"].sum())
-        yield "share of the first", "", "", first / len(votes)
-        yield "share of the first: p", "", "", float(binomtest(first, len(votes)).pvalue)
-    if kind == "CMOS":
-        means = votes.groupby("listener")["rating"].mean().to_numpy(float)
-        yield "mean of the second over the first", "", "", float(means.mean())
-        if means.size > 1 and np.ptp(means):
-            yield "mean of the second over the first: p", "", "", float(ttest_1samp(means, 0.0).pvalue)
-    places = votes["trial"].astype(str).str.extract(r"^\d+-(\d+)$")[0]
-    if places.isna().any():
-        return
-    placed = votes.assign(place=places.astype(int))
-    placed["half"] = placed["place"] >= placed.groupby("listener")["place"].transform("median")
-    for name in ("seconds", "rating"):
-        if name not in placed:
-            continue
-        both = placed.pivot_table(index="listener", columns="half", values=name).dropna()
-        if both.shape[1] < 2:
-            continue
-        yield f"{name}, first half", "", "", float(both[False].mean())
-        yield f"{name}, second half", "", "", float(both[True].mean())
-        if len(both) > 1 and np.ptp(both[True] - both[False]):
-            yield f"{name}, halves: p", "", "", float(ttest_rel(both[True], both[False]).pvalue)
 
 
 def _paragraphs(result: ListeningResult, figures: pd.DataFrame, study: dict[str, Any]) -> Iterator[str]:
@@ -264,9 +173,7 @@ def _qualification(result: ListeningResult) -> str:
         )
     parts = [gold]
     if not frame.empty:
-        systems = [name for name in ("system", "against", "chosen", "other") if name in frame]
-        pairs = frame[systems].apply(lambda row: tuple(sorted(row)), axis=1)
-        clips = frame.groupby([frame["item"], pairs]).size()
+        clips = votes_of_clips(frame)
         what = "clip" if "rating" in frame and result.kind != "CMOS" else "pair of clips"
         parts.append(f"each {what} has {clips.min()} to {clips.max()} votes that count (median {clips.median():g})")
     if "rating" in frame and not frame.empty:
@@ -330,9 +237,9 @@ def _comparisons(result: ListeningResult) -> str:
     lines = []
     for pair, test in result.tests.items():
         if pair in result.crossed:
-            lines.append(
-                f"{pair[0]} against {pair[1]}: {result.crossed[pair]}, {result.crossed_p_holm[pair]:.4g} after Holm"
-            )
+            sizes = "".join(f"; {name} {size}" for name, size in result.sizes[pair].items())
+            corrected = f"{result.crossed_p_holm[pair]:.4g} after Holm"
+            lines.append(f"{pair[0]} against {pair[1]}: {result.crossed[pair]}, {corrected}{sizes}")
         lines.append(
             f"{pair[0]} against {pair[1]}, on these sentences alone: {test}, {result.p_holm[pair]:.4g} after Holm"
         )

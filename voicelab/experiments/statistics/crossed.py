@@ -45,6 +45,9 @@ class CrossedTest(Test):
     sd: tuple[float, float, float]
     scale: tuple[float, float] = (-math.inf, math.inf)
 
+    def __str__(self) -> str:
+        return f"{self.name}: t({self.df:.3g}) {self.statistic:.4g}, p {self.p:.4g}; {self.estimate}"
+
     def interval(self, confidence: float) -> Estimate:
         """Return the estimate with its interval at another confidence."""
         from scipy.stats import t
