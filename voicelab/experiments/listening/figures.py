@@ -29,8 +29,8 @@ def figures(result: ListeningResult) -> pd.DataFrame:
     import pandas as pd
 
     table = pd.DataFrame(list(_rows(result)), columns=["figure", "first", "second", "value"])
-    table = table[np.isfinite(table["value"])]
-    return table.reset_index(drop=True)
+    finite: pd.DataFrame = table[np.isfinite(table["value"])].reset_index(drop=True)
+    return finite
 
 
 def votes_of_clips(votes: pd.DataFrame) -> pd.Series[int]:

@@ -142,7 +142,7 @@ def logistic(chosen: Array, who: Array, what: Array) -> Ends:
         variances = work.best(variances)
         mean, square = work.mean(variances)
         pull = np.linalg.solve(work.covariance(variances), work.numbers - mean)
-        logits = mean + sum((v * (a @ pull) for v, a in zip(variances, work.alike, strict=True)), 0.0)
+        logits = mean + sum((v * (a @ pull) for v, a in zip(variances, work.alike, strict=True)), np.zeros(len(chosen)))
         if np.abs(logits).max() > 8:
             break
         if abs(mean - before) < 1e-6:
