@@ -136,6 +136,11 @@ def middle(rows: list[list[float]], place: int) -> float:
     return round(float(np.median([row[place] for row in rows])), 4)
 
 
+def span(rows: list[list[float]], place: int) -> list[float]:
+    """The quarter and three quarters of a column."""
+    return [round(float(one), 4) for one in np.quantile([row[place] for row in rows], (0.25, 0.75))]
+
+
 def side_by_side(backend: Any, their: Theirs | None, phones: Callable[[str], str], repeats: int) -> dict[str, Any]:
     """Both on each text, in turns, after one unmeasured call each."""
     figures: dict[str, Any] = {}
@@ -151,8 +156,10 @@ def side_by_side(backend: Any, their: Theirs | None, phones: Callable[[str], str
                 rows["theirs"].append(their.say(text=text, phones=phones(text)))
         figures[name] = {
             "first_audio_s": {key: middle(each, 0) for key, each in rows.items() if each},
+            "first_audio_quartiles_s": {key: span(each, 0) for key, each in rows.items() if each},
             "rtf": {key: round(middle(each, 1) / middle(each, 2), 3) for key, each in rows.items() if each},
             "overhead_s": middle(rows["normal"], 3),
+            "overhead_quartiles_s": span(rows["normal"], 3),
         }
     return figures
 

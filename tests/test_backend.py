@@ -10,6 +10,7 @@ import pytest
 
 from voicelab.audio.clip import WordTime
 from voicelab.audio.encoders import StreamEncoder
+from voicelab.audio.formats import encode
 from voicelab.audio.samples import Samples
 from voicelab.backend import (
     DEFAULT_MAX_TEXT,
@@ -110,6 +111,28 @@ def test_a_wav_header_is_not_audio_yet() -> None:
     assert speech.first_audio_s is None
     next(speech)
     assert speech.first_audio_s == speech.arrivals[1][0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate", "message"),
+    [
+        (
+            "wav",
+            24000,
+            r"'tones' was asked for 44100 Hz, and its audio has 24000 Hz: ask for sample_rate=24000, or let",
+        ),
+        ("mp3", 32000, "ask for sample_rate=32000"),
+        ("wav", 22050, "ask for format='pcm'"),
+    ],
+)
+@pytest.mark.parametrize("size", [7, 100_000])
+def test_audio_of_another_rate_than_asked_for_is_refused(kind: AudioFormat, rate: int, message: str, size: int) -> None:
+    data = encode(tone(), kind, 44100, rate)
+    closed = Counter()
+    speech = stream(iter([data[at : at + size] for at in range(0, len(data), size)]), kind, on_close=closed)
+    with pytest.raises(AudioError, match=message):
+        speech.take()
+    assert closed.calls == 1
 
 
 @pytest.mark.parametrize("kind", FORMATS)

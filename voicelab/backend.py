@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Protocol, Self, runtime_checkable
+from typing import Final, Protocol, Self, runtime_checkable
 
 from voicelab.audio.clip import Clip, Samples, WordTime
 from voicelab.audio.formats import StreamDecoder, header_bytes
@@ -26,7 +26,7 @@ from voicelab.capabilities import (
     ignored_notes,
 )
 from voicelab.errors import AudioError, Cancelled, RequestInvalid
-from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import RATES, TTSRequest, VoiceCreate, VoiceModel
 from voicelab.take import Take, Timing
 
 __all__ = [
@@ -49,6 +49,9 @@ __all__ = [
 
 DEFAULT_MAX_TEXT = 20_000
 """Characters of text that a backend of ours takes in one request, unless it is configured otherwise."""
+
+_RATED: Final = frozenset({"wav", "mp3"})
+"""Formats whose audio says its rate. Raw pcm does not (``lab.check_knobs`` asks for it at two rates), Opus has one only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,7 @@ class StreamBase:
         self._ask_summary = summary
         self._summary = StreamSummary()
         self._arrivals: list[tuple[float, int]] = []
+        self._rate_probe = StreamDecoder(call.request.format) if call.request.format in _RATED else None
         self._total_s: float | None = None
         self._created: datetime | None = None
         self._exhausted = False
@@ -219,6 +223,26 @@ class StreamBase:
 
     def _arrived(self, chunk: bytes) -> None:
         self._arrivals.append((time.perf_counter() - self._started, len(chunk)))
+        if self._rate_probe is not None:
+            self._check_rate(self._rate_probe, chunk)
+
+    def _check_rate(self, probe: StreamDecoder, chunk: bytes) -> None:
+        """Raise AudioError when the audio says of itself another rate than was asked for."""
+        try:
+            probe.feed(chunk)
+        except AudioError:
+            self._rate_probe = None  # whoever decodes it will say what is wrong
+            return
+        rate = probe.source_rate
+        if rate is None:
+            return
+        self._rate_probe = None
+        if rate != self.rate:
+            message = f"the backend {self.backend.name!r} was asked for {self.rate} Hz, and its audio has {rate} Hz"
+            asking = f"ask for sample_rate={rate}" if rate in RATES[self.request.format] else "ask for format='pcm'"
+            raise AudioError(
+                f"{message}: {asking}, or let the backend encode with StreamEncoder.for_request(call.request, rate)"
+            )
 
     def _ended(self) -> None:
         self._total_s = time.perf_counter() - self._started
@@ -250,8 +274,8 @@ class SpeechStream(StreamBase):
         summary: asked once, after the last chunk, for the words and notes.
         started: ``time.perf_counter()`` at the call, when that was before this construction.
 
-    Errors of ``chunks`` pass through unchanged. ``close()`` may be called from another thread; the
-    reader then gets Cancelled. Leaving the ``with`` block closes.
+    Errors of ``chunks`` pass through unchanged; AudioError when they are WAV or MP3 of another rate than was asked for.
+    ``close()`` may be called from another thread; the reader then gets Cancelled. Leaving the ``with`` block closes.
     """
 
     def __init__(
@@ -282,6 +306,7 @@ class SpeechStream(StreamBase):
             while not chunk:
                 chunk = next(self._chunks)
                 self._check_open()
+            self._arrived(chunk)
         except StopIteration:
             self._check_open()
             self._end()
@@ -289,7 +314,6 @@ class SpeechStream(StreamBase):
         except BaseException:
             self.close()
             raise
-        self._arrived(chunk)
         return chunk
 
     def __enter__(self) -> Self:

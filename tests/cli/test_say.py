@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.onnx.test_piper import voice as piper_voice
 from tests.tones import ToneBackend
 from voicelab.audio.formats import decode
 from voicelab.cli.say import SpokenFile, complete_wav
@@ -52,6 +53,23 @@ def test_the_suffix_chooses_the_format(
         samples, rate = decode(Path(name).read_bytes())
         assert samples.size / rate == pytest.approx(0.5, abs=0.08)
         assert 0.2 < abs(samples).max() < 0.5
+
+
+def test_an_own_knob_of_the_backend_is_said_by_name(run: Any, tmp_path: Path) -> None:
+    backend = f"piper:{piper_voice(tmp_path)}"
+    for name in ("one", "two"):
+        done = run("say", "hello", "-o", f"{name}.wav", "--backend", backend, "--knob", "noise-scale=0")
+        assert done.exit_code == 0, done.stderr
+    assert Path("one.wav").read_bytes() == Path("two.wav").read_bytes(), "without noise"
+    for typed, message in (
+        ("pep=1", "knob: the backend has no knob 'pep'; its own knobs are noise_scale, noise_w"),
+        ("noise_scale", "knob: write it as NAME=VALUE"),
+        ("noise_scale=much", "noise_scale: should be a number"),
+        ("noise_scale=3", "noise_scale: Input should be 0 to 2"),
+    ):
+        refused = run("say", "hello", "--backend", backend, "--knob", typed)
+        assert refused.exit_code != 0
+        assert message in str(refused.stderr or refused.exception), refused
 
 
 def test_without_a_file_the_interfaces_default_format_names_it(run: Any, service: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.onnx.test_piper import voice as piper_voice
 from tests.tones import ToneBackend
 from voicelab.audio.clip import Clip
 from voicelab.call import Call
@@ -50,6 +51,21 @@ def test_a_folder_with_everything(run: Any, service: str, spec: str, tones: Tone
     again = run("sweep", spec, "--base-url", service)
     assert "12 were there already" in again.stdout
     assert len(tones.asked) == 12
+
+
+def test_own_knobs_are_fields_and_axes_of_a_file(run: Any, tmp_path: Path) -> None:
+    path = piper_voice(tmp_path)
+    spec = f'text = "Hello."\nbackend = "piper:{path}"\n[fields]\nnoise_w = 0\n[axes]\nnoise_scale = "0..1 step 0.5"\n'
+    (tmp_path / "own.toml").write_text(spec)
+    done = run("sweep", "own.toml")
+    assert done.exit_code == 0, done.stderr
+    knobs = {take.call.knobs for take in load("own/manifest.jsonl").takes}
+    # noise_scale of 0.5 is the voice's own default.
+    assert knobs == {(("noise_w", 0.0),), *((("noise_scale", value), ("noise_w", 0.0)) for value in (0.0, 1.0))}
+    (tmp_path / "own.toml").write_text(spec.replace("noise_scale", "temperature"))
+    refused = run("sweep", "own.toml")
+    assert refused.exit_code != 0
+    assert "temperature" in str(refused.stderr or refused.exception)
 
 
 def test_an_estimate_makes_nothing(run: Any, service: str, spec: str, tones: ToneBackend) -> None:

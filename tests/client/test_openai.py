@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -108,6 +109,57 @@ def test_ignored_fields_are_noted_and_references_refused(backend: OpenAIBackend,
         backend.create_voice(VoiceCreate(title="Ada", voices=(b"RIFF",), visibility="private"))
     with pytest.raises(NotFound, match="ada"):
         backend.get_voice("ada")
+
+
+def events(*audio: bytes, done: bool = True, line: bytes = b"\n") -> bytes:
+    deltas = [{"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()} for part in audio]
+    last = [{"type": "speech.audio.done", "usage": {"total_tokens": 3}}] if done else []
+    return b": hello" + line + b"".join(b"data: " + json.dumps(one).encode() + 2 * line for one in (*deltas, *last))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [events(WAV[:5000], WAV[5000:]), events(WAV, line=b"\r\n"), WAV],
+    ids=["events", "crlf", "audio all the same"],
+)
+@pytest.mark.parametrize("size", [997, 100_000])
+def test_server_sent_events_are_the_same_speech(script: Script, body: bytes, size: int) -> None:
+    kind = "audio/wav" if body == WAV else "text/event-stream"
+    script.acts += [*LISTS, chunked(*(body[at : at + size] for at in range(0, len(body), size)), kind=kind)]
+    with open_openai(f"{script.url}?stream_format=sse") as backend:
+        clip = backend.synthesize(call(backend, sample_rate=24000)).clip()
+    assert json.loads(script.asked[2].partition(b"\r\n\r\n")[2])["stream_format"] == "sse"
+    assert np.allclose(clip.samples, TONE, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "message"),
+    [
+        (chunked(events(WAV[:5000], done=False), kind="text/event-stream"), StreamTruncated, "5000 bytes of audio"),
+        (chunked(b'data: {"error":{"message":"no voice"}}\n\n', kind="text/event-stream"), ServiceError, "no voice"),
+        (chunked(b"data: <html>\n\n", kind="text/event-stream"), ServiceError, "none of speech: .*html"),
+        (chunked(b"<html>", kind="text/html"), ServiceError, "text/html, not audio"),
+    ],
+)
+def test_events_that_go_wrong_are_a_named_error(script: Script, act: Act, error: type[Exception], message: str) -> None:
+    script.acts += [*LISTS, act]
+    with (
+        OpenAIBackend(script.url, retry=QUICK, timeout=5, stream_format="sse") as backend,
+        pytest.raises(error, match=message),
+    ):
+        backend.synthesize(call(backend)).take()
+
+
+def test_events_of_our_own_server(start: Start) -> None:
+    service = start(openai=True)
+    with (
+        OpenAIBackend(service.url, service.secret) as plain,
+        OpenAIBackend(service.url, service.secret, stream_format="sse") as sse,
+    ):
+        first, second = (backend.synthesize(call(backend)).clip() for backend in (plain, sse))
+    assert np.array_equal(first.samples, second.samples)
+    with pytest.raises(RequestInvalid, match="stream_format: Input should be audio or sse"):
+        open_openai(f"{service.url}?stream_format=xml")
 
 
 @pytest.mark.parametrize(

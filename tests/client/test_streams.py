@@ -16,6 +16,7 @@ from tests.client.conftest import QUICK, REQUEST
 from tests.served import on_loop, until_async
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
+from voicelab.audio.formats import encode
 from voicelab.backend import Capabilities, StreamSummary
 from voicelab.call import Call
 from voicelab.client import AsyncServiceBackend, AsyncSpeechStream
@@ -36,6 +37,13 @@ async def given(*chunks: bytes) -> AsyncIterator[bytes]:
 
 
 # The stream by itself
+
+
+@on_loop
+async def test_audio_of_another_rate_than_asked_for_is_refused() -> None:
+    wav = encode(np.zeros(2400, np.float32), "wav", 24000, 24000)
+    with pytest.raises(AudioError, match="its audio has 24000 Hz"):
+        await stream(given(wav[:20], wav[20:]), "wav").take()
 
 
 @on_loop

@@ -82,6 +82,23 @@ def test_a_value_that_is_refused_is_not_tried_and_a_name_that_there_is_not_is_re
         check_knobs(Knobbed("exact"), Call.of("a"), repeats=1)
 
 
+class OneRate(ToneBackend):
+    """Says raw samples of 24 kHz, whatever rate it is asked for."""
+
+    def _notes(self, call: Call) -> Iterator[bytes]:
+        return super()._notes(replace(call, request=call.request.replace(sample_rate=24000)))
+
+
+@pytest.mark.parametrize("seed", ["exact", "none"])
+def test_raw_samples_of_another_rate_than_asked_for_are_noticed(seed: SeedSupport) -> None:
+    finding = checked(OneRate(seed=seed), "sample_rate", repeats=2)["sample_rate"]
+    assert finding.verdict == "contradicts"
+    assert "asked for at 44100 Hz and 8000 Hz, one lasts 5.5 times as long" in finding.reason
+    assert checked(ToneBackend(seed=seed), "sample_rate", repeats=2).honest
+    headed = ToneBackend(seed=seed, fields=(FieldSupport("format", values=("wav",)),))
+    assert checked(headed, "sample_rate", repeats=2).honest
+
+
 @pytest.mark.timeout(600)
 def test_the_embedded_voice_is_as_it_declares() -> None:
     found = checked(LocalBackend("cpu"), repeats=2)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import numpy as np
 import openai
 import pytest
 
-from tests.served import Service
+from tests.served import Service, until
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
 from voicelab.audio.formats import read
@@ -83,7 +87,7 @@ def test_models_and_voices_are_listed(client: openai.OpenAI, service: Service) -
         ({"voice": {}}, "voice", "voice"),
         ({"speed": 3.0}, "speed", "less than or equal to 2"),
         ({"response_format": "flac"}, "response_format", "mp3"),
-        ({"stream_format": "sse"}, "stream_format", "audio"),
+        ({"stream_format": "base64"}, "stream_format", "audio or sse"),
         ({"instructions": "Whisper."}, "instructions", "no such field"),
         ({"extra_body": {"brightness": 7}}, "brightness", "0 to 1"),
         ({"extra_body": {"text": "Hi"}}, "text", "no such field"),
@@ -99,6 +103,52 @@ def test_what_is_wrong_is_named_as_openai_names_it(
     assert raised.value.param == parameter
     assert raised.value.type == "invalid_request_error"
     assert message.lower() in str(raised.value).lower()
+
+
+def test_server_sent_events_carry_the_same_audio_as_it_is_made(start: Start) -> None:
+    service = start(ToneBackend(lambda _: time.sleep(0.02)), openai=True)
+    client = openai.OpenAI(api_key=service.secret, base_url=service.url + "/v1", max_retries=0)
+    said = {"model": "s1", "voice": "ada", "input": "Hello there.", "response_format": "wav"}
+    plain = client.audio.speech.create(**said).content  # type: ignore[arg-type]
+    with client.audio.speech.with_streaming_response.create(**said, stream_format="sse") as answer:  # type: ignore[arg-type]
+        assert answer.headers["content-type"] == "text/event-stream"
+        lines = [line for line in answer.iter_lines() if line]
+    assert all(line.startswith("data: {") for line in lines)
+    # And by the package's own reader of events.
+    events = client.post(
+        "/audio/speech",
+        cast_to=object,
+        body={**said, "stream_format": "sse"},
+        stream=True,
+        stream_cls=openai.Stream[Any],
+    )
+    for *deltas, done in ([json.loads(line[6:]) for line in lines], list(events)):
+        assert len(deltas) > 3
+        assert {event["type"] for event in deltas} == {"speech.audio.delta"}
+        assert b"".join(base64.b64decode(event["audio"]) for event in deltas) == plain
+        usage = {"input_tokens": 12, "output_tokens": 0, "total_tokens": 12}
+        assert done == {"type": "speech.audio.done", "usage": usage}
+
+
+def test_events_that_break_off_are_not_passed_off_as_done(start: Start) -> None:
+    def fail(number: int) -> None:
+        if number == 3:
+            raise RuntimeError("broken")
+
+    broken = start(ToneBackend(fail), openai=True, credit=100)
+    body = {"model": "s1", "voice": "ada", "input": "Hello there.", "stream_format": "sse", "response_format": "pcm"}
+    came: list[bytes] = []
+
+    def read(answer: httpx.Response) -> None:
+        for chunk in answer.iter_bytes():
+            came.append(chunk)  # noqa: PERF402 - what comes before it breaks off is kept
+
+    with broken.http.stream("POST", "/v1/audio/speech", json=body) as answer, pytest.raises(httpx.RemoteProtocolError):
+        read(answer)
+    assert b"speech.audio.delta" in b"".join(came)
+    assert b"speech.audio.done" not in b"".join(came)
+    until(lambda: broken.credit < 100)
+    assert 95 < broken.credit < 100, "what was heard is paid for"
 
 
 def test_errors_are_the_packages_own_classes(start: Start, service: Service) -> None:

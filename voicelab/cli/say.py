@@ -7,7 +7,7 @@ import os
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ import typer
 
 from voicelab.audio.formats import StreamDecoder
 from voicelab.backend import SpeechStream
-from voicelab.call import Call, parse_value
+from voicelab.call import Call, Knob, parse_value
 from voicelab.cli.console import say_line, write_bytes
 from voicelab.cli.options import BackendAddress, Device, request_options
 from voicelab.errors import RequestInvalid
@@ -67,6 +67,15 @@ ModelName = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Synthesis model: s1, s2-pro, or one of the backend's own.", show_default=False),
 ]
+OwnKnobs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--knob",
+        metavar="NAME=VALUE",
+        help="A parameter of the backend's own, such as noise_scale=0.3 for piper:; repeatable.",
+        show_default=False,
+    ),
+]
 Bar = Annotated[
     bool | None,
     typer.Option(help="Show a progress bar (default: long text, in a terminal).", show_default=False),
@@ -82,6 +91,7 @@ def say(
     reference_text: ReferenceTexts = None,
     seed: Seed = None,
     model: ModelName = None,
+    knob: OwnKnobs = None,
     backend: BackendAddress = None,
     device: Device = None,
     progress: Bar = None,
@@ -98,7 +108,7 @@ def say(
     target = output or f"speech.{audio_format}"
     started = time.perf_counter()
     with connect(backend or None, device=device, model=model) as lab:
-        stream = lab.stream(spoken, seed=number, **fields)
+        stream = lab.stream(spoken, seed=number, **fields, **_knob_values(knob or (), lab.capabilities.knobs))
         with stream, _bar(spoken, fields, shown=progress) as advance:
             seconds = (
                 speak_to_stdout(stream, advance) if target == "-" else speak_to_file(stream, Path(target), advance)
@@ -132,6 +142,22 @@ def _references(paths: list[Path], texts: list[str]) -> list[ReferenceAudio]:
         ReferenceAudio(audio=path.read_bytes(), text=words)
         for path, words in zip(paths, texts or [""] * len(paths), strict=True)
     ]
+
+
+def _knob_values(typed: Iterable[str], knobs: Sequence[Knob]) -> dict[str, Any]:
+    """Return what ``NAME=VALUE`` says of the backend's own knobs. Raises RequestInvalid."""
+    names = [knob.name for knob in knobs]
+    values = {}
+    for one in typed:
+        name, equals, word = one.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise RequestInvalid.of("knob", f"write it as NAME=VALUE, not {one!r}", in_="query")
+        if name not in names:
+            has = f"its own knobs are {', '.join(names)}" if names else "it has no knobs of its own"
+            raise RequestInvalid.of("knob", f"the backend has no knob {name!r}; {has}", in_="query")
+        values[name] = parse_value(name, word, knobs)
+    return values
 
 
 @contextmanager

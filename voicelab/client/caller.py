@@ -301,16 +301,16 @@ class Caller:
             reply = await self._open(call, transport, self._timeouts, auth=self._auth)
             try:
                 transport.check()
-                return await self._first_audio(reply, transport)
+                return await self._first_audio(call, reply, transport)
             except BaseException:
                 await reply.close()
                 raise
 
         return await self._with_retries(call, transport, once)
 
-    async def _first_audio(self, reply: Reply, transport: Transport) -> Audio:
+    async def _first_audio(self, call: wire.HttpCall, reply: Reply, transport: Transport) -> Audio:
         head = _answer(reply, b"")
-        if not wire.is_audio(head):
+        if not wire.is_audio(head, call):
             raise _Failed(wire.no_audio(await self._read_answer(reply)))
         try:
             first = await reply.chunk()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.formats import StreamDecoder
@@ -18,7 +19,7 @@ from voicelab.client import wire
 from voicelab.client.backend import ServiceBackend
 from voicelab.client.caller import RetryPolicy, Timeouts
 from voicelab.client.transport import run_blocking
-from voicelab.errors import NotFound, RequestInvalid, ServiceError, VoicelabError
+from voicelab.errors import NotFound, RequestInvalid, ServiceError, StreamTruncated, VoicelabError
 from voicelab.schema import VoiceCreate, VoiceModel
 
 __all__ = ["API_KEY_VARIABLE", "OpenAIBackend", "open_openai"]
@@ -42,17 +43,27 @@ _IGNORED: Final = tuple(
 _INSTRUCTIONS: Final = Knob("instructions", "str", "", "How to speak, in words; tts-1 and many other models ignore it.")
 
 
-def open_openai(base_url: str = "", *, api_key: str | None = None) -> OpenAIBackend:
-    """Open ``openai:https://…``; the key is in OPENAI_API_KEY when it is not given. Raises like OpenAIBackend."""
-    return OpenAIBackend(base_url or _HOME, api_key or os.environ.get(API_KEY_VARIABLE) or None)
+StreamFormat = Literal["audio", "sse"]
+"""How a server is to send its audio: as it is, or as server-sent events."""
+
+
+def open_openai(address: str = "", *, api_key: str | None = None) -> OpenAIBackend:
+    """Open ``openai:https://…``, or ``openai:https://…?stream_format=sse``.
+
+    The key is in OPENAI_API_KEY when it is not given. Raises like OpenAIBackend.
+    """
+    base_url, asked, wanted = address.partition("?stream_format=")
+    key = api_key or os.environ.get(API_KEY_VARIABLE) or None
+    return OpenAIBackend(base_url or _HOME, key, stream_format=wanted if asked else "audio")  # type: ignore[arg-type]
 
 
 class OpenAIBackend(ServiceBackend):
     """Speaks through a server of OpenAI's speech API at ``base_url``, with or without its ``/v1``.
 
     The audio is asked for as WAV, and made the format, the rate and the volume of the call here. Models and voices are
-    those that the server lists; without a voice the first of them speaks. Takes what ServiceBackend takes, and raises
-    like it.
+    those that the server lists; without a voice the first of them speaks. With ``stream_format="sse"`` the audio is asked
+    for as server-sent events, which some servers send sooner than audio; one that sends audio all the same is understood.
+    Takes what ServiceBackend takes, and raises like it.
     """
 
     def __init__(
@@ -62,7 +73,13 @@ class OpenAIBackend(ServiceBackend):
         *,
         timeout: Timeouts | float | None = None,
         retry: RetryPolicy | None = None,
+        stream_format: StreamFormat = "audio",
     ) -> None:
+        if stream_format not in get_args(StreamFormat):
+            raise RequestInvalid.of(
+                "stream_format", f"Input should be {' or '.join(get_args(StreamFormat))}", in_="query"
+            )
+        self._stream_format = stream_format
         super().__init__(base_url.strip().rstrip("/").removesuffix("/v1"), api_key, timeout=timeout, retry=retry)
         self._listed: Capabilities | None = None
         self._quiet_until = 0.0
@@ -139,16 +156,69 @@ class OpenAIBackend(ServiceBackend):
         }
         if call.request.prosody is not None and call.request.prosody.speed != 1.0:
             body["speed"] = call.request.prosody.speed
-        return wire.json_call("/v1/audio/speech", body)
+        if self._stream_format == "audio":
+            return wire.json_call("/v1/audio/speech", body)
+        accept = f"{wire.EVENT_STREAM}, audio/*, application/json"
+        return wire.json_call("/v1/audio/speech", {**body, "stream_format": self._stream_format}, accept)
 
     def _received(self, call: Call, chunks: Generator[bytes, None, None]) -> Iterator[bytes]:
         request = call.request
         decoder, encoder = StreamDecoder("wav", request.rate), StreamEncoder.for_request(request, request.rate)
         prosody = ProsodyProcessor(request.rate, volume=request.prosody.volume if request.prosody else 0.0)
         with closing(chunks):
-            for chunk in chunks:
+            for chunk in chunks if self._stream_format == "audio" else audio_of_events(chunks):
                 yield encoder.feed(prosody.feed(decoder.feed(chunk)))
         yield encoder.feed(prosody.feed(decoder.finish())) + encoder.feed(prosody.finish()) + encoder.finish()
+
+
+def audio_of_events(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the audio of server-sent events ``speech.audio.delta`` as it comes; of a WAV file, its bytes as they are.
+
+    Raises StreamTruncated when no ``speech.audio.done`` ends it, ServiceError for an error among the events or none of them.
+    """
+    rest, data, done = b"", b"", False
+    parts: list[bytes] = []
+    incoming = iter(chunks)
+    for chunk in incoming:
+        rest += chunk
+        if rest[:4] == b"RIFF":
+            yield rest
+            yield from incoming
+            return
+        *lines, rest = rest.replace(b"\r\n", b"\n").split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                data += line[5:].strip()
+            elif not line and data:
+                audio, ended = _event(data)
+                data, done = b"", done or ended
+                if audio:
+                    parts.append(audio)
+                    yield audio
+    if not done:
+        partial = b"".join(parts)
+        raise StreamTruncated(
+            f"the events broke off after {len(partial)} bytes of audio; the error's .partial holds them",
+            partial=partial,
+        )
+
+
+def _event(data: bytes) -> tuple[bytes, bool]:
+    """Return the audio of an event, and whether it is the last. Raises ServiceError."""
+    if data == b"[DONE]":
+        return b"", True
+    try:
+        event = json.loads(data)
+        kind = event.get("type", "")
+        if kind == "speech.audio.delta":
+            return base64.b64decode(event["audio"], validate=True), False
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ServiceError(f"the service sent an event that is none of speech: {data[:80]!a}") from None
+    if kind == "error" or "error" in event:
+        error = event.get("error", event)
+        message = error.get("message") if isinstance(error, dict) else error
+        raise ServiceError(f"the service broke off: {str(message)[:300]}")
+    return b"", kind == "speech.audio.done"
 
 
 def _get(path: str) -> wire.HttpCall:

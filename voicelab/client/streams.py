@@ -28,9 +28,9 @@ class AsyncSpeechStream(StreamBase):
         summary: asked once, after the last chunk, for the words and notes.
         started: ``time.perf_counter()`` at the call, when that was before this construction.
 
-    Errors of ``chunks`` pass through unchanged. Cancelling the task that waits for a chunk ends the work
-    at once, and so does ``aclose()``, also from another task: the reader then gets Cancelled. Leaving the
-    ``async with`` block closes. A stream belongs to the event loop that it was made on.
+    Errors of ``chunks`` pass through unchanged; a rate that was not asked for is an AudioError. Cancelling the task that
+    waits for a chunk ends the work at once, and so does ``aclose()``, also from another task: the reader then gets
+    Cancelled. Leaving the ``async with`` block closes. A stream belongs to the event loop that it was made on.
     """
 
     def __init__(

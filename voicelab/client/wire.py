@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 import httpx
@@ -30,6 +30,7 @@ from voicelab.errors import (
 from voicelab.schema import MODELS, VoiceCreate, VoiceModel
 
 __all__ = [
+    "EVENT_STREAM",
     "HEALTH",
     "Answer",
     "HttpCall",
@@ -90,6 +91,9 @@ class Answer:
 HEALTH = HttpCall("GET", "/health", {"accept": "application/json", "user-agent": _AGENT}, "undelivered")
 """What a service of ours declares about itself; others answer 404, which is fine."""
 
+EVENT_STREAM: Final = "text/event-stream"
+"""The media type of server-sent events."""
+
 CHECK = HttpCall(
     "POST",
     "/v1/tts",
@@ -124,9 +128,9 @@ def speech_call(call: Call) -> HttpCall:
     return HttpCall("POST", "/v1/tts", headers, "undelivered", _packed(fields) if binary else _json(fields))
 
 
-def json_call(path: str, fields: Mapping[str, object]) -> HttpCall:
-    """Return a call for speech of another interface than ours: JSON in, audio out."""
-    headers = {**HEALTH.headers, "accept": "audio/*, application/json", "accept-encoding": "identity"}
+def json_call(path: str, fields: Mapping[str, object], accept: str = "audio/*, application/json") -> HttpCall:
+    """Return a call for speech of another interface than ours: JSON in; audio out, or what ``accept`` names besides."""
+    headers = {**HEALTH.headers, "accept": accept, "accept-encoding": "identity"}
     return HttpCall("POST", path, {**headers, "content-type": "application/json"}, "undelivered", _json(fields))
 
 
@@ -168,9 +172,14 @@ def voice_of(answer: Answer) -> VoiceModel:
         raise _error(ServiceError, str(error), answer) from None
 
 
-def is_audio(answer: Answer) -> bool:
-    """Whether an answer of status 200 can be audio; a page or a message, as proxies give, cannot."""
+def is_audio(answer: Answer, call: HttpCall | None = None) -> bool:
+    """Whether an answer of status 200 can be audio; a page or a message, as proxies give, cannot.
+
+    Of the answer to ``call``, events can too, where it asked for them.
+    """
     kind = _media_type(answer)
+    if call is not None and kind == EVENT_STREAM and EVENT_STREAM in call.headers["accept"]:
+        return True
     return not (kind.startswith("text/") or kind == "application/json")
 
 

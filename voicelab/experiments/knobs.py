@@ -42,6 +42,8 @@ _METRICS: Final = ("duration", "level", "spectral_tilt")
 _SPREADS: Final = _METRICS
 _ALPHA: Final = 0.05
 _POWER: Final = 0.8
+_OTHER_RATE: Final = 1.3
+"""How much longer takes are whose samples are of another rate, at least; the nearest two rates are 32,000 and 44,100 Hz."""
 _LONG: Final[Mapping[str, Any]] = {"chunk_length": 100, "min_chunk_length": 0}
 
 
@@ -67,7 +69,8 @@ _FIELDS: Final = (
     _Trial("max_new_tokens", 12),
     _Trial("mp3_bitrate", 64, {"format": "mp3"}),
     _Trial("opus_bitrate", 24, {"format": "opus"}),
-    _Trial("sample_rate", 8000),
+    # Raw samples tell no rate themselves: of one that was not kept to they last longer.
+    _Trial("sample_rate", 8000, {"format": "pcm"}),
     _Trial("chunk_length", 100, long=True),
     _Trial("min_chunk_length", 100, _LONG, long=True),
     _Trial("condition_on_previous_chunks", False, _LONG, long=True),
@@ -204,7 +207,11 @@ def check_knobs(
 
 def _trials(capabilities: Capabilities, base: Call, names: Sequence[str] | None) -> list[_Trial]:
     voices = [voice.id for voice in capabilities.voices if voice.id != base.request.reference_id]
-    trials = list(_FIELDS)
+    formats = capabilities.support("format")
+    trials = [
+        replace(trial, given={}) if trial.name == "sample_rate" and formats and formats.problem("pcm") else trial
+        for trial in _FIELDS
+    ]
     if len(voices) > 1:
         trials.insert(0, _Trial("reference_id", voices[-1]))
     if len(capabilities.models) > 1 and not capabilities.one_model:
@@ -322,7 +329,21 @@ def _measured(
     if capabilities.seed == "exact":
         changed = float(np.mean([one.digest != other.digest for one, other in zip(plain, turned, strict=True)]))
     finding = KnobFinding(trial.name, "no effect found", declared, values, len(plain) + len(turned), changed)
+    if trial.name == "sample_rate":
+        finding = replace(finding, reason=_other_rate(plain, turned))
     return finding, _differences(plain, turned, figures, timed=trial.name == "latency")
+
+
+def _other_rate(plain: Sequence[Take], turned: Sequence[Take]) -> str:
+    """Return what is wrong when raw samples are not of the rate that was asked for; "" when they may be."""
+    lengths = [sum(take.clip().duration for take in takes) for takes in (plain, turned)]
+    ratio = max(lengths) / min(lengths)
+    if ratio < _OTHER_RATE:
+        return ""
+    rates = " and ".join(f"{takes[0].request.rate} Hz" for takes in (plain, turned))
+    return (
+        f"asked for at {rates}, one lasts {ratio:.1f} times as long: its samples are not of the rate that is asked for"
+    )
 
 
 def _value(call: Call, name: str, capabilities: Capabilities) -> Any:
@@ -386,7 +407,9 @@ def _judged(
     if finding.changed is not None:
         acts = finding.changed > 0.0
     reason = finding.reason
-    if acts:
+    if reason:
+        verdict = "contradicts"
+    elif acts:
         verdict = "contradicts" if ignored else "acts"
         reason = "it is declared to do nothing, and does" if ignored else reason
     elif ignored:

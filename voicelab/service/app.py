@@ -35,6 +35,7 @@ from voicelab.service.openai import (
     OpenAIErrors,
     models_answer,
     openai_call,
+    speech_events,
     voices_answer,
 )
 from voicelab.service.openapi import OPERATIONS, SEED_HEADER, document
@@ -176,6 +177,7 @@ class _Service:
             partial(caller_of(self._backend, key).synthesize, call),
             owner=key.id,
             settle=partial(self._settle, key, speech),
+            events=speech_events(wire, call) if request.url.path == SPEECH else None,
         )
 
     def _interface_call(

@@ -7,8 +7,10 @@ field of the interface, ``seed``, and the backend's own knobs (``extra_body`` in
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -21,7 +23,17 @@ from voicelab.errors import FieldError, NotFound, RequestInvalid
 from voicelab.schema import FORMATS
 from voicelab.service.responses import json_response
 
-__all__ = ["MODELS", "SPEECH", "VOICES", "OpenAIErrors", "models_answer", "openai_call", "voices_answer"]
+__all__ = [
+    "MODELS",
+    "SPEECH",
+    "VOICES",
+    "OpenAIErrors",
+    "SpeechEvents",
+    "models_answer",
+    "openai_call",
+    "speech_events",
+    "voices_answer",
+]
 
 SPEECH: Final = "/v1/audio/speech"
 MODELS: Final = "/v1/models"
@@ -46,10 +58,10 @@ def openai_call(wire: object, capabilities: Capabilities) -> Call:
     text, wanted = fields.pop("input", ""), fields.pop("response_format", "mp3")
     voice = fields.pop("voice", None)
     problems = [
-        FieldError(("body", name), "unsupported", f"Input should be {allowed}")
+        FieldError(("body", name), "unsupported", f"Input should be {' or '.join(allowed)}")
         for name, value, allowed in (
             ("response_format", wanted, FORMATS),
-            ("stream_format", fields.pop("stream_format", "audio"), ("audio",)),
+            ("stream_format", fields.pop("stream_format", "audio"), ("audio", "sse")),
             ("model", fields.get("model"), capabilities.models),
         )
         if value not in allowed
@@ -67,6 +79,37 @@ def openai_call(wire: object, capabilities: Capabilities) -> Call:
     if wanted == "pcm":
         fields.setdefault("sample_rate", _PCM_RATE)
     return Call.of(text, knobs=capabilities.knobs, format=wanted, **fields)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechEvents:
+    """Speech as server-sent events: a ``speech.audio.delta`` for each piece of audio, and ``speech.audio.done``.
+
+    Its usage counts ``characters`` of text, by which keys are charged, as tokens of the input.
+    """
+
+    characters: int
+
+    media_type = "text/event-stream"
+
+    def delta(self, audio: bytes) -> bytes:
+        """Return the event that carries a piece of audio."""
+        return _event({"type": "speech.audio.delta", "audio": base64.b64encode(audio).decode("ascii")})
+
+    def done(self) -> bytes:
+        """Return the event after all audio."""
+        usage = {"input_tokens": self.characters, "output_tokens": 0, "total_tokens": self.characters}
+        return _event({"type": "speech.audio.done", "usage": usage})
+
+
+def _event(fields: Mapping[str, Any]) -> bytes:
+    return b"data: " + json.dumps(fields, separators=(",", ":")).encode() + b"\n\n"
+
+
+def speech_events(wire: object, call: Call) -> SpeechEvents | None:
+    """Return what sends the audio of a call as events, where the body asks for that."""
+    asked = isinstance(wire, Mapping) and wire.get("stream_format") == "sse"
+    return SpeechEvents(len(call.request.text)) if asked else None
 
 
 def models_answer(capabilities: Capabilities, id: str | None = None) -> Response:

@@ -16,6 +16,7 @@ from voicelab.backend import SpeechStream
 from voicelab.errors import Cancelled, EngineError
 from voicelab.schema import MEDIA_TYPES, OPUS_BITRATES, TTSRequest
 from voicelab.service.concurrency import FairQueue, QueueFull, ThreadBridge
+from voicelab.service.openai import SpeechEvents
 from voicelab.service.responses import backend_failure, refusal
 
 __all__ = ["SpeechResponse", "SpeechServices", "cost", "delivered_cost", "played_seconds"]
@@ -52,7 +53,8 @@ class SpeechResponse(Response):
     status. After it, a failure raises: the server then breaks the connection off without the chunk that
     ends the body, and the caller knows that the audio is not whole. A caller that leaves cancels the work.
 
-    ``settle`` is awaited once at the end, with the bytes sent and whether that was all.
+    ``settle`` is awaited once at the end, with the bytes of audio sent and whether that was all. With ``events`` the audio
+    is sent as server-sent events.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class SpeechResponse(Response):
         *,
         owner: int,
         settle: Callable[[int, bool], Coroutine[None, None, None]],
+        events: SpeechEvents | None = None,
     ) -> None:
         # Response's own constructor would set a body and its length.
         self.status_code = 200
@@ -72,6 +75,7 @@ class SpeechResponse(Response):
         self._begin = begin
         self._owner = owner
         self._settle = settle
+        self._events = events
         self._sent = 0
         self._whole = False
         self._settled = False
@@ -135,7 +139,9 @@ class SpeechResponse(Response):
             await self._settle(self._sent, self._whole)
 
     async def _stream(self, bridge: ThreadBridge, audio: bytes | None, send: Send) -> None:
-        headers = [(b"content-type", MEDIA_TYPES[self._request.format].encode()), (b"cache-control", b"no-store")]
+        events = self._events
+        media_type = MEDIA_TYPES[self._request.format] if events is None else events.media_type
+        headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
         if bridge.seed is not None:
             headers.append((b"x-voicelab-seed", str(bridge.seed).encode()))
         # Without a length the server uses the chunked transfer encoding.
@@ -146,10 +152,12 @@ class SpeechResponse(Response):
         patience = self._services.lag_seconds
         while audio is not None:
             before, lasts = clock(), played_seconds(self._request, len(audio))
-            await _send_part(send, audio, patience + lasts)
+            await _send_part(send, audio if events is None else events.delta(audio), patience + lasts)
             patience += lasts - (clock() - before)
             self._sent += len(audio)
             audio = await bridge.read()
+        if events is not None:
+            await _send_part(send, events.done(), patience)
         await _send_part(send, b"", patience)
         self._whole = True
 
