@@ -26,7 +26,16 @@ def test_the_docstring_draws_the_tree_as_it_is() -> None:
 
 
 def test_all_lists_every_error() -> None:
-    assert set(errors.__all__) == {*_classes(), "DISTRIBUTION", "FieldError", "install_command"}
+    assert set(errors.__all__) == {*_classes(), "DISTRIBUTION", "FieldError", "install_command", "suggestion"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [("temp", "temperature"), ("temprature", "temperature"), ("speed", ""), ("zzz", ""), ("sped", "speed")],
+)
+def test_a_suggestion_is_what_was_meant_or_nothing(typed: str, near: str) -> None:
+    said = errors.suggestion(typed, ["temperature", "top_p", "speed"])
+    assert said == (f"; did you mean {near}?" if near else "")
 
 
 @pytest.mark.parametrize(

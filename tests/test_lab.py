@@ -14,7 +14,7 @@ from tests.tones import ToneBackend
 from voicelab.audio.clip import Clip
 from voicelab.backend import VoicePreset
 from voicelab.client import ServiceBackend
-from voicelab.errors import MissingExtra, NotFound, RequestInvalid
+from voicelab.errors import ArgumentError, MissingExtra, NotFound, RequestInvalid
 from voicelab.lab import Lab, connect
 from voicelab.schema import Author, ProsodyControl, ReferenceAudio, VoiceCreate, VoiceModel
 
@@ -100,7 +100,7 @@ def test_speed_and_volume_are_those_of_prosody(backend: Recorder) -> None:
 
 def test_errors_name_what_was_typed_and_suggest_a_voice() -> None:
     lab = Lab(ToneBackend())
-    with pytest.raises(RequestInvalid, match=r"^voice: There is no such voice; did you mean 'ada'\?$"):
+    with pytest.raises(RequestInvalid, match=r"^voice: There is no such voice; did you mean ada\?$"):
         lab.speak("Hello", voice="adda")
     with pytest.raises(RequestInvalid, match=r"^reference_id: There is no such voice"):
         lab.speak("Hello", reference_id="nobody")
@@ -129,8 +129,11 @@ def test_the_fields_are_completed_and_voices_are_had_by_name() -> None:
         InteractiveShell.clear_instance()
     assert lab.voices.ada == lab.voices["ada"] == lab.voices[0]
     assert "<td" in lab.voices._repr_mimebundle_()["text/html"]
-    with pytest.raises(KeyError, match="there are ada, ben"):
-        lab.voices["bob"]
+    with pytest.raises(ArgumentError, match="there are ada, ben"):
+        lab.voices["xyz"]
+    with pytest.raises(ArgumentError, match=r"voice: there is no voice 'Adda'; did you mean ada\?"):
+        lab.voices["Adda"]
+    assert not hasattr(lab.voices, "_repr_png_")
 
 
 @pytest.mark.parametrize("voice", ["ben", VoicePreset("ben", "Ben")])

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from voicelab.take import Take, Timing
     from voicelab.views.listening import listen
     from voicelab.views.notebook import progress
+    from voicelab.views.plots import save_figure
     from voicelab.voices.transcripts import align_words
 
 __version__ = "0.1.0.dev0"
@@ -149,6 +150,7 @@ __all__ = [
     "plan_sweep",
     "plan_test",
     "progress",
+    "save_figure",
 ]
 
 # The module each name lives in. mypy reads the imports above, the interpreter this table.
@@ -195,6 +197,7 @@ _HOME = {
     "align_words": "voicelab.voices.transcripts",
     "listen": "voicelab.views.listening",
     "progress": "voicelab.views.notebook",
+    "save_figure": "voicelab.views.plots",
 }
 
 # Third-party modules that come only with an extra, so that a bare install says what to add.

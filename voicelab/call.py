@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self, TypeVar, Union, get_args, get_origin
 
 from voicelab.display import bundle, voices_view
-from voicelab.errors import ArgumentError, RequestInvalid
+from voicelab.errors import ArgumentError, RequestInvalid, suggestion
 from voicelab.schema import DEFAULT_MODEL, ProsodyControl, TTSRequest, VoiceModel
 
 __all__ = [
@@ -135,8 +135,13 @@ class Knob:
         return checked
 
 
-class Voices(tuple[VoicePreset, ...]):  # noqa: SLOT001 (a tuple's subclass with no state)
-    """Presets, shown as a table; each also by its id: ``voices["marlow"]``, ``voices.marlow``."""
+class Voices(tuple[VoicePreset, ...]):  # noqa: SLOT001 (a table that is shown asks ``sample`` of it)
+    """Presets, shown as a table; each also by its id: ``voices["marlow"]``, ``voices.marlow``.
+
+    ``sample`` returns what a voice sounds like as a Clip, for the table; None where that costs time or money.
+    """
+
+    sample: Callable[[VoicePreset], Any] | None = None
 
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, str):
@@ -144,12 +149,14 @@ class Voices(tuple[VoicePreset, ...]):  # noqa: SLOT001 (a tuple's subclass with
         for voice in self:
             if voice.id == key:
                 return voice
-        raise KeyError(f"there is no voice {key!r}; there are {', '.join(voice.id for voice in self)}")
+        ids = [voice.id for voice in self]
+        hint = suggestion(key.casefold(), ids) or f"; there are {', '.join(ids) or 'none'}"
+        raise ArgumentError.of("voice", f"there is no voice {key!r}{hint}")
 
     def __getattr__(self, name: str) -> VoicePreset:
         try:
             preset: VoicePreset = self[name]
-        except KeyError as error:
+        except ArgumentError as error:
             raise AttributeError(str(error)) from None
         return preset
 

@@ -17,6 +17,7 @@ __all__ = [
     "clip_view",
     "comparison_panel_view",
     "comparison_view",
+    "completion_view",
     "effects_view",
     "error_view",
     "explore_panel_view",
@@ -29,6 +30,7 @@ __all__ = [
     "sweep_result_view",
     "sweep_view",
     "systems_view",
+    "take_view",
     "voice_panel_view",
     "voice_view",
     "voices_view",
@@ -83,6 +85,13 @@ def clip_plot_view() -> View:
     from voicelab.views.plots import plot_clips
 
     return plot_clips
+
+
+def completion_view() -> View:
+    """Let an IPython shell complete voices, metrics and fields' values."""
+    from voicelab.views.completion import install
+
+    return install
 
 
 def comparison_view() -> View:
@@ -174,6 +183,13 @@ def systems_view() -> View:
     from voicelab.views.bundles import systems_bundle
 
     return systems_bundle
+
+
+def take_view() -> View:
+    """Show where a take comes from."""
+    from voicelab.views.bundles import take_bundle
+
+    return take_bundle
 
 
 def voice_view() -> View:

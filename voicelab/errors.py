@@ -25,6 +25,7 @@ import voicelab still catches a bad value. No message ever holds a secret.
 
 from __future__ import annotations
 
+import difflib
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -57,9 +58,11 @@ __all__ = [
     "VoicelabError",
     "WeightsError",
     "install_command",
+    "suggestion",
 ]
 
 _PACKAGE: Final = Path(__file__).parent
+_MAGIC: Final = "get_ipython().run_"
 
 DISTRIBUTION: Final = "jupyter-voicelab"
 """The name that pip knows; ``voicelab`` on PyPI is another project (acoustic analysis)."""
@@ -68,6 +71,14 @@ DISTRIBUTION: Final = "jupyter-voicelab"
 def install_command(extra: str = "") -> str:
     """Return the command that installs this package, or one of its extras."""
     return f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {DISTRIBUTION}"
+
+
+def suggestion(typed: object, choices: Iterable[str]) -> str:
+    """Return which of ``choices`` was meant, as the end of a sentence: "; did you mean speed?". Or "", where none is near."""
+    names, word = list(choices), str(typed)
+    begins = [name for name in names if len(word) > 2 and name.startswith(word)]
+    close = begins or difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close and close[0] != word else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +134,10 @@ class _ShortTraceback:
             return lines
         frames = traceback.extract_tb(self.__traceback__)
         ours = next((n for n, frame in enumerate(frames) if Path(frame.filename).is_relative_to(_PACKAGE)), len(frames))
-        called = [f"line {frame.lineno}: {frame.line}" for frame in frames[max(ours - 1, 0) : ours] if frame.line]
+        # A magic is called by IPython, from a line that IPython wrote.
+        shell = Path(sys.modules["IPython"].__file__ or "").parent
+        theirs = [frame for frame in frames[:ours] if not Path(frame.filename).is_relative_to(shell)]
+        called = [f"line {one.lineno}: {one.line}" for one in theirs[-1:] if one.line and _MAGIC not in one.line]
         return [*called, f"{type(self).__name__}: {self}"]
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Self
 from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, Capabilities, SpeechStream, check_call, delete_voice, list_voices
 from voicelab.call import Call, Knob, Voice, Voices, completed, is_field, merged_defaults, short_name, voice_id
-from voicelab.display import explore_panel_view, open_view, voice_panel_view
-from voicelab.errors import FieldError, RequestInvalid
+from voicelab.display import completion_view, explore_panel_view, open_view, voice_panel_view
+from voicelab.errors import FieldError, RequestInvalid, suggestion
 from voicelab.registry import open_backend, split_address
 from voicelab.schema import MODELS, TTSRequest, VoiceCreate, VoiceModel
 
@@ -30,6 +30,8 @@ __all__ = ["BackendFactory", "Lab", "Voice", "connect"]
 
 
 BASE_URL_VARIABLE: Final = "VOICELAB_BASE_URL"
+# More voices than this are a table without samples: to make them would take too long.
+_SAMPLED: Final = 16
 
 
 def connect(
@@ -84,6 +86,9 @@ def connect(
             "device", "only a backend of this machine has a device; a service chooses its own", in_="query"
         )
     factory = BackendFactory(address, device)
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is not None:
+        completion_view()(shell)
     opened = factory(api_key)
     try:
         return Lab(_wrap_backend(opened, cache, record), factory=factory, **defaults)
@@ -133,7 +138,10 @@ class Lab:
     @property
     def voices(self) -> Voices:
         """The voices that the backend brings with it, a table; ``lab.voices.marlow`` is what ``voice`` takes, or its id."""
-        return Voices(self.capabilities.voices)
+        voices = Voices(self.capabilities.voices)
+        if self.capabilities.prices == () and len(voices) <= _SAMPLED:
+            voices.sample = lambda voice: self.speak("Rice is often served.", voice=voice, seed=1)
+        return voices
 
     @property
     def defaults(self) -> Mapping[str, object]:
@@ -351,8 +359,7 @@ class Lab:
         msg = item.msg
         if item.field == "reference_id" and "did you mean" not in msg:
             typed = str(fields.get("voice") or fields.get("reference_id") or "")
-            near = get_close_matches(typed.casefold(), [voice.id for voice in self.voices], 1)
-            msg += f"; did you mean {near[0]!r}?" if near and near[0] != typed else ""
+            msg += suggestion(typed.casefold(), [voice.id for voice in self.voices])
         if fields.get(short) is None or short == item.field:
             return replace(item, msg=msg)
         return replace(item, loc=(item.loc[0], short), msg=msg)

@@ -15,6 +15,7 @@ import numpy as np
 from voicelab.audio.clip import Clip, Words, WordTime
 from voicelab.audio.formats import StreamDecoder
 from voicelab.call import Call, knob_pairs
+from voicelab.display import bundle, take_view
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.schema import ReferenceAudio, TTSRequest
 
@@ -173,6 +174,9 @@ class Take:
     def noted(self, *notes: str) -> Self:
         """Return the take with more notes."""
         return replace(self, notes=(*self.notes, *notes)) if notes else self
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        return bundle(take_view, self)
 
     def record(self) -> dict[str, Any]:
         """Return the take without its audio as a JSON-able object; ``of_record`` reads it back."""

@@ -127,6 +127,7 @@ PAGES: Mapping[str, Names] = {
             ("voicelab.views.",),
             (
                 "voicelab.views.plots.plot_clips",
+                "voicelab.views.plots.STYLES",
                 "voicelab.views.player.Player",
                 "voicelab.views.explore_panel.ExplorePanel",
                 "voicelab.views.controls.Controls",

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 from tests.speechlike import speech_file
@@ -30,6 +31,14 @@ LONG = 60_000
 VIEWPORT: ViewportSize = {"width": 1200, "height": 1000}
 AUDIO = "[...(globalThis[Symbol.for('voicelab.contexts')]?.values() ?? [])]"
 """The page's audio contexts, each with those who hold it."""
+# What is cut off, or can be scrolled sideways, in a panel: nothing may be.
+# A word too short for its letters shows none of them, and says itself in its title.
+CUT = """(root) => [root, ...root.querySelectorAll("*")].filter((node) => {
+  const style = getComputedStyle(node);
+  const free = "canvas, option, textarea, pre, .voicelab-take, .voicelab-take *, .voicelab-narrow";
+  return node.clientWidth && !node.matches(free) &&
+    node.scrollWidth > node.clientWidth + 1 && style.overflowX !== "visible" && style.display !== "inline";
+}).map((node) => `${node.tagName}.${node.className} ${node.scrollWidth} > ${node.clientWidth}: ${node.innerText}`)"""
 CLOSE = "import ipywidgets; ipywidgets.Widget.close_all()"
 IDLE = "() => window.jupyterapp?.shell?.currentWidget?.context?.sessionContext?.session?.kernel?.status === 'idle'"
 
@@ -233,3 +242,14 @@ def shoot(page: Page, selector: str, path: Path, name: str) -> bytes:
         few = Image.open(io.BytesIO(shot)).convert("RGB").quantize(256, dither=Image.Dither.NONE)
         few.save(ROOT / "docs" / "images" / name, optimize=True)
     return shot
+
+
+def serious(page: Page, root: str = "html") -> list[tuple[str, str, str]]:
+    """Return what axe calls serious or worse below ``root``: the rule, the element, and why."""
+    options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
+    return [
+        (one["id"], node["html"][:160], node["any"][0]["message"] if node["any"] else "")
+        for one in Axe().run(page, context=root, options=options).response["violations"]
+        if one["impact"] in {"serious", "critical"}
+        for node in one["nodes"]
+    ]

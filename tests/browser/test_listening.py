@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import httpx
+import numpy as np
 import pytest
+from PIL import Image
 
-from tests.browser.conftest import Jupyter, open_and_run
+from tests.browser.conftest import CUT, Jupyter, open_and_run, serious, shoot
 from tests.experiments.listening.test_design import listening_test
-from voicelab.experiments.listening.design import Kind
+from voicelab.experiments.listening.design import KINDS, Kind
 from voicelab.experiments.listening.votes import Ballot
 from voicelab.views.listening import listening_page
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
 TEST = ".voicelab-listening"
+PLAYS = "document.querySelectorAll('.voicelab-play')"
 
 
 @pytest.fixture
@@ -33,8 +39,26 @@ def ready(page: Page) -> None:
 
 
 def begin(page: Page, name: str) -> None:
+    """Join, and set the volume."""
     page.fill(f"{TEST} input[type=text]", name)
     page.click(f"{TEST} button[type=submit]")
+    page.wait_for_selector(f"{TEST}[data-state=volume]", timeout=30_000)
+    assert page.is_disabled(".voicelab-next")
+    page.keyboard.press("Space")
+    go_on(page)
+
+
+def go_on(page: Page) -> None:
+    page.wait_for_selector(".voicelab-next:enabled", timeout=30_000)
+    page.click(".voicelab-next")
+
+
+def hear_all(page: Page) -> None:
+    """Hear each sound to its end, one after the other."""
+    for number in range(page.locator(".voicelab-play").count()):
+        page.locator(".voicelab-play").nth(number).click()
+        page.wait_for_function(f"(n) => +{PLAYS}[n].dataset.heard === 1", arg=number)
+        page.wait_for_selector(f"{TEST}[data-playing='']")
 
 
 @pytest.mark.parametrize("address", ["AB"], indirect=True)
@@ -46,17 +70,23 @@ def test_keys_choose_sounds_and_a_vote_needs_all_of_them(page: Page, address: tu
     # Space begins with the first; 2 and b are the second.
     page.keyboard.press("Space")
     page.wait_for_selector(f"{TEST}[data-playing=A]")
+    page.wait_for_function(f"() => +{PLAYS}[0].dataset.heard > 0.2")
     page.keyboard.press("2")
     page.wait_for_selector(f"{TEST}[data-playing=B]")
     assert page.is_disabled(".voicelab-next")
     page.check(f"{TEST} input[value=B]")
-    assert page.is_enabled(".voicelab-next")
+    # Both have begun, and B went to its end; neither was heard from its beginning to its end.
+    page.wait_for_selector(f"{TEST}[data-playing='']")
+    assert page.is_disabled(".voicelab-next")
+    assert page.text_content(".voicelab-hint") == "Still to be heard to the end: A, B."
+    hear_all(page)
     page.keyboard.press("Enter")
-    page.wait_for_function("() => document.querySelector('h2')?.textContent === '2 of 2'")
+    page.wait_for_function("() => document.querySelector('h2')?.textContent === 'Question 2 of 2'")
+    assert page.get_by_role("progressbar").get_attribute("aria-label") == "1 of 2 answered"
     ready(page)
-    page.click("text=A >> nth=0")
-    page.keyboard.press("b")
+    hear_all(page)
     # A pause is no play. An answer by the keys alone: a point has keys of its own.
+    page.keyboard.press("b")
     page.keyboard.press("b")
     page.wait_for_selector(f"{TEST}[data-playing='']")
     page.focus(f"{TEST} input[value=A]")
@@ -67,7 +97,7 @@ def test_keys_choose_sounds_and_a_vote_needs_all_of_them(page: Page, address: tu
     page.keyboard.press("ArrowLeft")
     assert page.evaluate(f"() => document.querySelector('{TEST}').dataset.playing") == ""
     # Enter on a button presses it, and does not vote.
-    page.focus("text=A >> nth=0")
+    page.focus(".voicelab-play >> nth=0")
     page.keyboard.press("Enter")
     page.wait_for_selector(f"{TEST}[data-playing=A]")
     assert len(ballot.votes()) == 1
@@ -78,8 +108,70 @@ def test_keys_choose_sounds_and_a_vote_needs_all_of_them(page: Page, address: tu
     page.keyboard.press("Enter")
     votes = ballot.votes()
     assert [vote.answers["choice"] for vote in votes] == ["B", "A"]
-    assert [vote.plays for vote in votes] == [2, 3]
+    assert [vote.plays for vote in votes] == [4, 4]
     assert all(vote.seconds > 0 for vote in votes)
+
+
+@pytest.mark.parametrize("address", ["MOS"], indirect=True)
+def test_a_click_is_not_heard_and_parts_that_cover_a_sound_are(page: Page, address: tuple[str, Ballot]) -> None:
+    url, _ = address
+    page.goto(url)
+    begin(page, "Ada")
+    ready(page)
+    page.check(f"{TEST} input[value='4']")
+    heard = f"() => +{PLAYS}[0].dataset.heard"
+    page.evaluate(f"() => {{ {PLAYS}[0].click(); {PLAYS}[0].click(); }}")
+    assert page.evaluate(heard) < 0.1
+    assert page.is_disabled(".voicelab-next")
+    # Played in three parts: it goes on where it was paused.
+    for share in (0.3, 0.6):
+        page.keyboard.press("1")
+        page.wait_for_function(f"(share) => +{PLAYS}[0].dataset.heard > share", arg=share)
+        page.keyboard.press("1")
+        page.wait_for_selector(f"{TEST}[data-playing='']")
+        assert page.is_disabled(".voicelab-next")
+        assert page.evaluate(heard) < 1
+    page.keyboard.press("1")
+    page.wait_for_selector(".voicelab-next:enabled")
+    assert page.evaluate(heard) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_practice_comes_first_and_is_not_kept(page: Page, tmp_path: Path, kind: Kind) -> None:
+    test = replace(listening_test(kind, items=1), training=2 if kind == "MOS" else 1, instructions="Sit down.\nListen.")
+    with Ballot(test, tmp_path / "votes") as ballot, listening_page(ballot) as url:
+        page.goto(url)
+        page.wait_for_selector(f"{TEST} input[type=text]")
+        assert page.locator("h2, p:not(.voicelab-notice)").all_text_contents() == ["trial", "Sit down.", "Listen."]
+        assert page.get_by_label("Your name or code").count() == 1
+        begin(page, "Ada")
+        for title in [f"Practice {place + 1} of {test.training}" for place in range(test.training)] + [
+            "Question 1 of "
+        ]:
+            page.wait_for_function("(text) => document.querySelector('h2')?.textContent.startsWith(text)", arg=title)
+            ready(page)
+            schemes: tuple[Literal["dark", "light"], ...] = ("dark", "light")
+            for scheme, width in itertools.product(schemes, (600, 900, 1280)):
+                page.emulate_media(color_scheme=scheme)
+                page.set_viewport_size({"width": width, "height": 700})
+                page.screenshot(path=tmp_path / f"{title}-{scheme}-{width}.png")
+                assert page.evaluate(f"() => ({CUT})(document.body)") == [], (title, width)
+                assert width != 900 or serious(page) == [], (title, scheme)
+            hear_all(page)
+            for slider in page.locator("input[type=range]").all():
+                slider.fill("70")
+            if kind != "MUSHRA":
+                page.locator("input[type=radio]").last.check()
+            assert ballot.votes() == ()
+            assert page.text_content(".voicelab-hint") == ""
+            page.click(".voicelab-next")
+        page.wait_for_function("() => !document.querySelector('h2')?.textContent.startsWith('Question 1')")
+        assert [vote.trial.id for vote in ballot.votes()] == ["0-0"]
+        # Who comes back has practised.
+        page.reload()
+        if len(test.trials(0)) > 1:
+            begin(page, "Ada")
+            page.wait_for_function("() => document.querySelector('h2')?.textContent.startsWith('Question 2')")
 
 
 @pytest.mark.parametrize("address", ["MOS"], indirect=True)
@@ -87,42 +179,67 @@ def test_what_could_not_be_loaded_is_tried_again(page: Page, address: tuple[str,
     url, _ = address
     page.goto(url)
     page.route("**/api/sounds/*", lambda route: route.abort())
-    begin(page, "Ada")
+    page.fill(f"{TEST} input[type=text]", "Ada")
+    page.click(f"{TEST} button[type=submit]")
     page.wait_for_selector(f"{TEST}[data-state=failed]")
     page.keyboard.press("1")
     page.unroute("**/api/sounds/*")
     page.get_by_role("button", name="Try again").click()
-    ready(page)
+    page.wait_for_selector(f"{TEST}[data-state=volume]")
     page.keyboard.press("1")
-    page.wait_for_selector(f"{TEST}[data-playing=A]")
+    page.wait_for_selector(f"{TEST}[data-playing=sound]")
+
+
+def has_thumb(slider: Locator) -> bool:
+    """Whether there is more of the accent's blue than a line around the slider has."""
+    picture = np.asarray(Image.open(io.BytesIO(slider.screenshot())).convert("RGB"), int)
+    return int((np.abs(picture - (0, 114, 178)).sum(axis=2) < 12).sum()) > 200
 
 
 @pytest.mark.parametrize("address", ["MUSHRA"], indirect=True)
-def test_sliders_and_a_blank_name(page: Page, address: tuple[str, Ballot]) -> None:
+def test_sliders_and_a_blank_name(page: Page, address: tuple[str, Ballot], tmp_path: Path) -> None:
     url, ballot = address
     page.goto(url)
-    begin(page, "   ")
+    page.fill(f"{TEST} input[type=text]", "   ")
+    page.click(f"{TEST} button[type=submit]")
     page.wait_for_function("() => document.querySelector('[role=alert]').textContent.includes('name')")
     begin(page, "Ada")
     ready(page)
-    names = page.locator(".voicelab-sound button").all_text_contents()
+    names = [name.lstrip("▶") for name in page.locator(".voicelab-play").all_text_contents()]
     assert names == ["Reference", "A", "B", "C", "D", "E"]
-    for key in "123456":
+    bands = page.locator(".voicelab-bands > div").all_text_contents()
+    assert bands == ["100Excellent", "80Good", "60Fair", "40Poor", "20Bad"]
+    hear_all(page)
+    sliders = page.locator("input[type=range]")
+    assert not any(has_thumb(slider) for slider in sliders.all())
+    assert page.locator("output").all_text_contents() == ["", *"–––––"]
+    # Rated by a click in the middle, which moves nothing; by one below; by keys.
+    first, second, third, fourth, fifth = sliders.all()
+    first.click()
+    box = second.bounding_box()
+    assert box is not None
+    second.click(position={"x": box["width"] / 2, "y": box["height"] - 2})
+    assert [has_thumb(slider) for slider in sliders.all()] == [True, True, False, False, False]
+    for slider, key in ((third, "ArrowUp"), (fourth, "End")):
+        slider.focus()
+        assert page.text_content(".voicelab-hint") != ""
+        assert slider.get_attribute("aria-valuetext") == "not rated yet"
         page.keyboard.press(key)
-    first, second, *others = page.locator("input[type=range]").all()
-    for number, slider in enumerate(others, start=2):
-        slider.fill(str(10 * number))
-    # A rating of 0 leaves the slider where it is.
-    assert page.is_disabled(".voicelab-next")
-    first.click(position={"x": 2, "y": 5})
-    assert page.locator("output").first.text_content() == "0"
-    second.focus()
-    assert page.is_disabled(".voicelab-next")
-    page.keyboard.press("Home")
-    page.click(".voicelab-next")
-    page.wait_for_function("() => document.querySelector('h2')?.textContent === '2 of 2'")
+    assert page.text_content(".voicelab-hint") == "Still to be rated: E."
+    page.set_viewport_size({"width": 900, "height": 800})
+    shoot(page, TEST, tmp_path, "listening-mushra-light.png")
+    fifth.fill("40")
+    assert fourth.get_attribute("aria-valuetext") == "100, Excellent"
+    # The middle of a thumb is on the line of its value.
+    line = page.locator(".voicelab-bands > div").nth(3).bounding_box()
+    whole = fifth.bounding_box()
+    assert line is not None
+    assert whole is not None
+    assert line["y"] == pytest.approx(whole["y"] + 8 + (whole["height"] - 16) * 0.6, abs=1.5)
+    go_on(page)
+    page.wait_for_function("() => document.querySelector('h2')?.textContent === 'Question 2 of 2'")
     (vote,) = ballot.votes()
-    assert dict(vote.answers) == {"A": 0, "B": 0, "C": 20, "D": 30, "E": 40}
+    assert dict(vote.answers) == {"A": 50, "B": 0, "C": 51, "D": 100, "E": 40}
 
 
 @pytest.mark.parametrize("address", ["MOS"], indirect=True)
@@ -135,18 +252,23 @@ def test_two_on_one_page_do_not_share_their_points(page: Page, address: tuple[st
           window.second = open(document.body, overHttp());
         }"""
     )
+    page.locator(f"{TEST} input[type=text]").nth(1).wait_for()
     tests = page.locator(TEST).all()
-    assert len(tests) == 2
     for test, name in zip(tests, ("Ada", "Ben"), strict=True):
         test.locator("input[type=text]").fill(name)
         test.locator("button[type=submit]").click()
-        test.locator(".voicelab-sound button").first.click(timeout=30_000)
-        test.locator("input[value='4']").check()
+        for _ in ("volume", "question"):
+            test.locator(".voicelab-play").click(timeout=30_000)
+            if test.locator("input[value='4']").count():
+                test.locator("input[value='4']").check()
+            else:
+                test.locator(".voicelab-next:enabled").click()
+                test.locator("input[value='4']").wait_for()
     for test in tests:
         assert test.locator("input[value='4']").is_checked()
         test.locator(".voicelab-next").click()
     page.wait_for_function(
-        f"() => [...document.querySelectorAll('{TEST} h2')].every((h) => h.textContent.startsWith('2 '))"
+        f"() => [...document.querySelectorAll('{TEST} h2')].every((h) => h.textContent.startsWith('Question 2 '))"
     )
     assert sorted(vote.listener for vote in ballot.votes()) == ["Ada", "Ben"]
     # A page has few audio contexts: a test that goes gives its own back.
@@ -182,10 +304,12 @@ display(widget, widget)
     # Both at once, so that the answers cross.
     page.evaluate(f"() => document.querySelectorAll('{TEST} form').forEach((form) => form.requestSubmit())")
     for test, points in zip(tests, "24", strict=True):
-        test.locator(".voicelab-sound button").click(timeout=30_000)
-        test.locator(f"input[value='{points}']").check()
+        test.locator(".voicelab-play").click(timeout=30_000)
+        test.locator(".voicelab-next:enabled").click(timeout=30_000)
+        test.locator(f"input[value='{points}']").check(timeout=30_000)
+        test.locator(".voicelab-play").click()
         test.locator(".voicelab-next").click()
-        test.locator("h2", has_text="2 of 2").wait_for(timeout=30_000)
+        test.locator("h2", has_text="Question 2 of 2").wait_for(timeout=30_000)
     with Ballot(listening_test("MOS", items=1), jupyter.folder / "both.sqlite3") as ballot:
         assert {vote.listener: vote.answers["A"] for vote in ballot.votes()} == {"Ada": 2.0, "Ben": 4.0}
 
@@ -203,16 +327,18 @@ ListeningWidget(ballot)
     begin(page, "Ada")
     for _ in range(2):
         ready(page)
-        page.click(f"{TEST} .voicelab-sound button")
+        page.click(".voicelab-play")
         page.wait_for_selector(f"{TEST}[data-playing=A]")
-        # JupyterLab would cut the cell with X, and go to another one with the arrows.
+        # JupyterLab would cut the cell with X, and go to another one with the arrows; also after a click on a blank part.
+        page.click(f"{TEST} h2")
+        page.keyboard.press("x")
         page.focus(f"{TEST} input[value='5']")
         page.keyboard.press("x")
         page.keyboard.press("Space")
         page.keyboard.press("ArrowLeft")
         assert page.is_checked(f"{TEST} input[value='4']")
         title = page.text_content(f"{TEST} h2")
-        page.click(".voicelab-next")
+        go_on(page)
         page.wait_for_function(
             "(old) => (document.querySelector('.voicelab-listening h2')?.textContent ?? old) !== old", arg=title
         )

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
-from tests.browser.conftest import LONG, Scratch, shoot, themed
+from tests.browser.conftest import CUT, LONG, Scratch, serious, shoot, themed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -41,14 +40,6 @@ ROOTS = {
     "voices": ".voicelab-voices",
     "player": ".voicelab-player",
 }
-# What is cut off, or can be scrolled sideways, in a panel: nothing may be.
-# A word too short for its letters shows none of them, and says itself in its title.
-CUT = """(root) => [root, ...root.querySelectorAll("*")].filter((node) => {
-  const style = getComputedStyle(node);
-  const free = "canvas, option, textarea, pre, .voicelab-take, .voicelab-take *, .voicelab-narrow";
-  return node.clientWidth && !node.matches(free) &&
-    node.scrollWidth > node.clientWidth + 1 && style.overflowX !== "visible" && style.display !== "inline";
-}).map((node) => `${node.tagName}.${node.className} ${node.scrollWidth} > ${node.clientWidth}: ${node.innerText}`)"""
 
 
 def fit(page: Page, root: str, width: int) -> None:
@@ -70,12 +61,31 @@ def test_nothing_is_cut_and_everything_can_be_reached(scratch: Scratch, tmp_path
             fit(page, root, width)
             shoot(page, root, tmp_path, f"{name}-{theme.lower()}-{width}.png")
             assert page.locator(root).first.evaluate(CUT) == [], f"at {width} pixels, {theme}"
-        options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
-        violations = Axe().run(page, context=root, options=options).response["violations"]
-        serious = [
-            (one["id"], node["html"][:160], node["any"][0]["message"] if node["any"] else "")
-            for one in violations
-            if one["impact"] in {"serious", "critical"}
-            for node in one["nodes"]
-        ]
-        assert serious == [], theme
+        assert serious(page, root) == [], theme
+
+
+# A place in a panel where nothing takes a click: its middle, or what is left of it.
+BLANK = """(root) => {
+  const box = root.getBoundingClientRect();
+  for (let y = Math.max(1, box.top + 1); y < Math.min(box.bottom, innerHeight); y += 3)
+    for (let x = box.right - 2; x > box.left; x -= 7) {
+      const node = document.elementFromPoint(x, y);
+      const used = node?.closest("button, input, select, textarea, a, canvas, summary, label, [tabindex='0']");
+      if (root.contains(node) && (!used || used.contains(root))) return [x, y];
+    }
+}"""
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_keys_after_a_click_on_a_blank_part_are_not_the_notebooks(scratch: Scratch, name: str) -> None:
+    page, root = scratch.run(SETUP, PANELS[name], "after = 1"), ROOTS[name]
+    panel = page.locator(root).first
+    panel.wait_for(timeout=LONG)
+    panel.scroll_into_view_if_needed()
+    page.wait_for_timeout(300)
+    place = panel.evaluate(BLANK)
+    assert place is not None
+    page.mouse.click(*place)
+    for key in ("a", "x"):  # a cell above, and this one cut
+        page.keyboard.press(key)
+        assert page.evaluate("() => jupyterapp.shell.currentWidget.content.model.cells.length") == 3, key

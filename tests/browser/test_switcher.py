@@ -166,6 +166,38 @@ def test_a_moment_outside_a_loop_is_its_beginning(page: Page) -> None:
     assert (told["none"], told["back"]) == (None, [1, 1.5])
 
 
+HEARD = {  # what is done while two seconds are rendered, and how many of the first sound's 1.8 were heard then
+    "to its end": ("", 1.8),
+    "begun": ("at(0.2, () => player.pause());", 0.2),
+    "its end after a seek": ("at(0.1, () => player.seek(1.5));", 0.4),
+    "in two parts": ("at(0.5, () => player.pause()); at(0.6, () => player.play());", 1.8),
+    "one part twice": ("at(0.5, () => player.seek(0)); at(1, () => player.pause());", 0.5),
+    "its beginning, then another": ("at(0.5, () => player.select('other'));", 0.5),
+    "its middle again and again": ("player.loop([0.5, 0.75]);", 0.25),
+    "all of it as a loop": ("player.loopAll();", 1.8),
+}
+
+
+@pytest.mark.parametrize("how", HEARD)
+def test_a_sound_was_heard_when_all_of_it_has_sounded(page: Page, how: str) -> None:
+    body, seconds = HEARD[how]
+    _, told = render(
+        page,
+        f"""
+        const player = new Switcher(audio);
+        player.add("low", ramp(0.1, 1.8));
+        player.add("other", ramp(0.1, 2));
+        player.play(0);
+        {body}
+        await audio.startRendering();
+        return {{ sound: [], heard: player.heard("low"), other: player.heard("other") }};
+        """,
+    )
+    assert told["heard"] == pytest.approx(seconds / 1.8, abs=0.02)
+    assert (told["heard"] == 1) == (seconds == 1.8)
+    assert told["other"] < 1
+
+
 def test_modules_are_inlined_once_and_whole() -> None:
     text = inlined("listening.js")
     assert text.count("class Switcher") == 1

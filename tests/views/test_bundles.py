@@ -190,6 +190,24 @@ def html(value: object) -> str:
     return str(outputs["text/html"])
 
 
+def test_voices_are_a_table_with_samples_where_these_are_free() -> None:
+    backend = ToneBackend(prices=())
+    said = html(Lab(backend).voices)
+    assert said.count("<audio") == len(backend.asked) == len(backend.capabilities.voices) == 2
+    assert {request.reference_id for request, _, _ in backend.asked} == {"ada", "ben"}
+    for unknown in (ToneBackend(), ToneBackend(prices=(Price(3.5),))):
+        assert "<audio" not in html(Lab(unknown).voices)
+        assert unknown.asked == []
+
+
+def test_a_take_says_where_it_comes_from() -> None:
+    take = Lab(ToneBackend()).speak("Hello <you>.", voice="ada", temperature=0.3, seed=9, speed=1.2).take
+    assert take is not None
+    said = html(take)
+    for part in ("Hello &lt;you&gt;.", "<td>0.3", "<td>9<", "ada", "1.2", "tones-1", take.digest, "first audio, s"):
+        assert part in said.replace('<td style="text-align:left;vertical-align:top">', "<td>"), part
+
+
 def test_capabilities_are_a_table_and_list_the_voices() -> None:
     voices = (VoicePreset("ada", "Ada", "low & calm"),)
     known = Capabilities("tones", ("s1", "s2-pro"), "cpu", "exact", "tones-1", voices=voices, max_text=20_000)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
@@ -22,6 +23,7 @@ from voicelab.errors import RequestInvalid
 from voicelab.lab import Lab
 from voicelab.schema import TTSRequest
 from voicelab.views import notebook as views_notebook
+from voicelab.views.completion import install
 from voicelab.views.notebook import OPTIONS, SpeakMagics, complete, parse
 
 
@@ -42,6 +44,35 @@ def asked(shell: InteractiveShell) -> tuple[TTSRequest, str, int | None]:
     backend = shell.user_ns["lab"].backend
     request, model, seed = backend.asked[-1]
     return request, model, seed
+
+
+@pytest.mark.parametrize(
+    ("line", "offers"),
+    [
+        ("lab.speak('x', voice='", ["ada", "ben"]),
+        ("other.speak('x', voice='", []),
+        ("lab.sweep('x', voice=['ada', \"b", ["ben"]),
+        ("lab.voices['a", ["ada"]),
+        ("lab.voices.b", ["lab.voices.ben"]),
+        ("lab.speak('x', latency='l", ["low"]),
+        ("lab.speak('x', model='s2", ["s2-pro"]),
+        ("vl.measure(clip, 'f0_m", ["f0_median"]),
+        ("result.frame(metrics=['duration', 'f0_m", ["f0_median"]),
+        ("lab.speak('lo", []),
+    ],
+)
+def test_what_a_string_can_be_is_completed(shell: InteractiveShell, line: str, offers: list[str]) -> None:
+    install(shell)  # once more than the extension did: it is there once
+    shell.user_ns["other"] = Lab(ToneBackend(voices=()))
+    with provisionalcompleter():
+        given = [one.text for one in shell.Completer.completions(line, len(line)) if one.type == "string"]
+    assert given == offers
+
+
+def test_a_wrong_option_is_said_in_one_line_with_what_was_meant(shell: InteractiveShell) -> None:
+    ran = shell.run_cell("%speak --temprature 1 Hello.")  # type: ignore[no-untyped-call]
+    lines = ran.error_in_exec._render_traceback_()
+    assert lines == ["RequestInvalid: temprature: there is no such option; did you mean temperature?"]
 
 
 def test_the_line_is_said_with_the_options_before_it(shell: InteractiveShell) -> None:

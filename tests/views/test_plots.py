@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
@@ -9,10 +11,11 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
+from voicelab.audio.analysis import Contour
 from voicelab.audio.clip import Clip, Words, WordTime
 from voicelab.errors import RequestInvalid
 from voicelab.views import plots
-from voicelab.views.plots import plot_clips
+from voicelab.views.plots import INK, plot_clips, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -103,7 +106,7 @@ def test_lines_of_several_clips_share_an_axes_and_pictures_do_not() -> None:
     assert [item.get_text() for item in legend.get_texts()] == ["a", "b"]
     assert [ax.get_title(loc="left") for ax in axes[1:]] == ["a", "b"]
     assert axes[0].get_xlim() == (0.0, 0.8)
-    assert texts(axes) == []
+    assert texts(axes) == ["one", "two"]
 
 
 def test_the_same_clip_twice_keeps_both_names() -> None:
@@ -128,11 +131,19 @@ def test_axes_go_in_and_come_out() -> None:
         ({"kind": ()}, "kind"),
         ({"labels": ["a", "b"]}, "labels"),
         ({"axes": ()}, "axes"),
+        ({"style": "papre"}, "did you mean paper"),
+        ({"style": {"axes.colour": "red"}}, "style: axes.colour"),
     ],
 )
 def test_a_bad_argument_is_named(options: dict[str, Any], field: str) -> None:
     with pytest.raises(RequestInvalid, match=field):
         plot_clips(tone(), **options)
+
+
+@pytest.mark.parametrize("name", ["plot", "plot.docx"])
+def test_a_file_that_no_figure_can_be(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RequestInvalid, match=r"does not end in one of .*\.pdf"):
+        save_figure(plot_clips(tone(), kind="waveform"), tmp_path / name)
 
 
 def test_no_clip_at_all() -> None:
@@ -147,26 +158,77 @@ def test_hardly_anything_can_be_plotted(samples: int) -> None:
     axes[0].figure.canvas.draw()
 
 
-def test_words_of_several_clips_have_their_lines_colours() -> None:
+def test_words_are_those_of_the_first_clip_and_names_stand_outside() -> None:
     clips = tone(200.0), tone(300.0, 0.8)
-    pitch, first, second = plot_clips(*clips, kind=("f0", "mel"))
-    assert edges(pitch) == [0.0, 0.25, 0.5, 0.0, 0.4, 0.8]
-    assert [line.get_color() for line in pitch.lines[2:]] == ["#0072B2"] * 3 + ["#D55E00"] * 3
-    assert (edges(first), edges(second)) == ([0.0, 0.25, 0.5], [0.0, 0.4, 0.8])
+    axes = pitch, level, first, second = plot_clips(*clips, kind=("f0", "energy", "mel"))
+    assert [edges(ax) for ax in axes] == [[0.0, 0.25, 0.5]] * 3 + [[0.0, 0.4, 0.8]]
+    assert texts(axes) == ["one", "two"]
+    assert [item.get_text() for item in pitch.texts] == ["one", "two"]
     legend = pitch.get_legend()
     assert legend is not None
     assert [line.get_color() for line in legend.get_lines()] == ["#0072B2", "#D55E00"]
+    assert level.get_legend() is None
+    pitch.figure.canvas.draw()
+    assert legend.get_window_extent().y0 >= max(text.get_window_extent().y1 for text in pitch.texts) - 1
+    assert pitch.texts[0].get_window_extent().y0 >= pitch.get_window_extent().y1
+    assert (first.get_title(loc="left"), second.get_title(loc="left")) == ("1", "2")
+
+
+@pytest.mark.parametrize(("frames", "wide"), [(1, False), (3, False), (30, True)])
+def test_a_wrong_frame_does_not_flatten_the_pitch(monkeypatch: pytest.MonkeyPatch, frames: int, wide: bool) -> None:
+    from voicelab.audio.analysis import f0 as real
+
+    def jumping(clip: Clip) -> Contour:
+        contour = real(clip)
+        values = contour.values.copy()
+        values[20 : 20 + frames] = 615.0
+        return replace(contour, values=values)
+
+    monkeypatch.setattr(plots, "f0", jumping)
+    (ax,) = plot_clips(tone(200.0, 1.0), kind="f0")
+    low, high = ax.get_ylim()
+    assert low < 200 < high
+    # A voice that jumps for 0.3 s is no error of the tracker. The wrong frames are drawn, beyond the edge.
+    assert (high > 615) == wide
+    assert np.nanmax(np.asarray(ax.lines[0].get_ydata(), float)) == 615.0
+    if not wide:
+        assert high - low < 20
+
+
+def test_a_plot_is_transparent_in_a_notebook_and_black_on_paper(tmp_path: Path) -> None:
+    from PIL import Image
+
+    sizes, ink = {}, {}
+    for style in ("notebook", "paper", "dark_background", {"text.color": "red", "axes.labelcolor": "red"}, None):
+        axes = plot_clips(tone(), kind=("waveform", "f0"), style=style)
+        save_figure(axes, tmp_path / "plot.png")
+        image = Image.open(tmp_path / "plot.png").convert("RGBA")
+        sizes[str(style)], ink[str(style)] = image.getpixel((1, 1)), axes[0].yaxis.label.get_color()
+    assert [sizes[name] for name in ("notebook", "None", "paper", "dark_background")] == [
+        (255, 255, 255, 0), (255, 255, 255, 0), (255, 255, 255, 255), (0, 0, 0, 255)]  # fmt: skip
+    assert list(ink.values()) == [INK, "black", "white", "red", INK]
+    assert mpl.rcParams["axes.labelcolor"] == "black"
+
+
+def test_words_do_not_lie_over_each_other() -> None:
+    clip = Clip(
+        tone(seconds=1.0).samples, RATE, words=Words(tuple(WordTime("word", n / 20, (n + 1) / 20) for n in range(20)))
+    )
+    axes = plot_clips(clip, kind="waveform", style="paper")
+    axes[0].figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in axes[0].texts]
+    assert 5 < len(boxes) < 20
+    assert all(one.x1 <= other.x0 for one, other in itertools.pairwise(boxes))
+    assert len(edges(axes[0])) == 21
 
 
 @pytest.mark.parametrize("suffix", ["svg", "pdf"])
 def test_a_plot_is_written_as_vectors(tmp_path: Path, suffix: str) -> None:
     clips = tone(200.0), tone(300.0, 0.8)
     axes = plot_clips(*clips, kind=("waveform", "spectrogram", "mel", "f0", "energy"), labels=["first", "second"])
-    figure = axes[0].get_figure(root=True)
-    assert figure is not None
     path = tmp_path / f"plot.{suffix}"
-    with mpl.rc_context({"svg.fonttype": "none", "pdf.fonttype": 42, "pdf.compression": 0}):
-        figure.savefig(path)
+    with mpl.rc_context({"pdf.compression": 0}):
+        save_figure(axes, path)
     data = path.read_bytes()
     if suffix == "svg":
         root = ET.fromstring(data)  # noqa: S314 (our own file)
@@ -180,6 +242,9 @@ def test_a_plot_is_written_as_vectors(tmp_path: Path, suffix: str) -> None:
     else:
         assert data.startswith(b"%PDF-")
         assert data.rstrip().endswith(b"%%EOF")
+        # Letters are those of an embedded font, which journals ask for, and no outlines of type 3.
+        assert b"/FontFile2" in data
+        assert b"/Subtype /Type3" not in data
         assert data.count(b"/Subtype /Image") == 4
         assert data.count(b" l\n") > 1000, "lines are no pixels"
 

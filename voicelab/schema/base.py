@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import numbers
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Self, TypeVar
@@ -10,7 +9,7 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
 from pydantic_core import PydanticCustomError
 
-from voicelab.errors import FieldError, RequestInvalid
+from voicelab.errors import FieldError, RequestInvalid, suggestion
 
 __all__ = ["Number", "Text", "Whole", "Wire", "WireModel", "drop_unknown", "field_errors", "strictly_whole"]
 
@@ -165,9 +164,7 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
 
 def _unknown(key: str, fields: list[str]) -> str:
     message = f"there is no field {key!r}"
-    begins = [field for field in fields if len(key) > 2 and field.startswith(key)]
-    close = begins or difflib.get_close_matches(key, fields, n=1, cutoff=0.6)
-    hint = close[0] if close else (_HINTS.get(key) if "temperature" in fields else None)
-    if hint is None:
-        return f"{message}; the fields are {', '.join(fields)}"
-    return f"{message}; did you mean {hint}?"
+    hint = suggestion(key, fields)
+    if not hint and key in _HINTS and "temperature" in fields:
+        hint = f"; did you mean {_HINTS[key]}?"
+    return message + (hint or f"; the fields are {', '.join(fields)}")

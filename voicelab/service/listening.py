@@ -37,17 +37,23 @@ _PAGE: Final = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <title>Listening test</title>
+<link rel="icon" href="data:,">
 <link rel="stylesheet" href="listening.css">
+<style>:root { color-scheme: light dark; }</style>
 </head>
 <body>
+<main id="test"></main>
 <script type="module">
 import { open, overHttp } from "./listening.js";
-open(document.body, overHttp());
+open(document.getElementById("test"), overHttp());
 </script>
 </body>
 </html>
 """
-_FILES: Final = {"listening.js": "text/javascript", "switcher.js": "text/javascript", "listening.css": "text/css"}
+_FILES: Final = {
+    **dict.fromkeys(("listening.js", "listening-scale.js", "switcher.js", "dom.js"), "text/javascript"),
+    "listening.css": "text/css",
+}
 
 
 def listening_app(ballot: Ballot, static: Path) -> Starlette:
@@ -60,6 +66,9 @@ def listening_app(ballot: Ballot, static: Path) -> Starlette:
     async def file(request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]
         return Response((static / name).read_bytes(), media_type=_FILES[name])
+
+    async def test(_: Request) -> Response:
+        return json_response(session.test())
 
     async def join(request: Request) -> Response:
         body = await _body(request)
@@ -81,6 +90,7 @@ def listening_app(ballot: Ballot, static: Path) -> Starlette:
         routes=[
             Route("/", page),
             *(Route(f"/{name}", file) for name in _FILES),
+            Route("/api/test", test),
             Route("/api/listeners", join, methods=["POST"]),
             Route("/api/listeners/{listener:int}/trial", trial),
             Route("/api/listeners/{listener:int}/votes", vote, methods=["POST"]),

@@ -11,6 +11,7 @@ import base64
 import io
 import math
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
@@ -20,18 +21,18 @@ from voicelab.audio.analysis import digest
 from voicelab.audio.clip import Clip
 from voicelab.audio.words import Words
 from voicelab.backend import Capabilities
-from voicelab.call import Call, VoicePreset, short_name
+from voicelab.call import Call, Voices, short_name
 from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError, install_command
 from voicelab.experiments.knobs import KnobCheck
 from voicelab.experiments.records import error_message
 from voicelab.experiments.statistics.effects import Effects
 from voicelab.experiments.systems import SystemComparison
 from voicelab.schema import VoiceModel
-from voicelab.views.plots import plot_clips
+from voicelab.take import Take
+from voicelab.views.plots import INK, plot_clips
 
 __all__ = [
     "BUDGET",
-    "INK",
     "TableCell",
     "audio_element",
     "capabilities_bundle",
@@ -50,6 +51,7 @@ __all__ = [
     "small_print",
     "table",
     "table_row",
+    "take_bundle",
     "voice_bundle",
     "voices_table",
     "words_bundle",
@@ -58,15 +60,12 @@ __all__ = [
 BUDGET: Final = 1024 * 1024
 """Bytes of base64 that the audio of one output may take."""
 
-# Grey that can be read on white and on JupyterLab's dark background alike (contrast 4.5 and 4.2 to 1).
-INK: Final = "#767676"
-"""Colour of text and axes in pictures that any page may have behind it."""
-
 _ERROR: Final = "color:var(--jp-error-color1,#c62828)"
 _LEFT_CELL: Final = 'style="text-align:left;vertical-align:top"'
 # kbit/s of mp3, best first. Every browser plays mp3; Opus in Ogg is newer in Safari than some macOS.
 _BITRATES: Final = (128, 64)
 _DPI: Final = 100
+_SAMPLE_BYTES: Final = 20_000
 _SIZE: Final = (6.4, 2.6)
 _LEFT, _WIDTH = 0.09, 0.90
 _PALETTE: Final = 128
@@ -306,18 +305,26 @@ def capabilities_bundle(capabilities: Capabilities) -> dict[str, str]:
         ("license", capabilities.license),
         ("notice", capabilities.notice),
     )
-    html += _presets_table(capabilities.voices)
+    html += _presets_table(Voices(capabilities.voices))
     return {"text/html": small_print(html), "text/plain": repr(capabilities)}
 
 
-def presets_bundle(voices: Sequence[VoicePreset]) -> dict[str, str]:
-    """Return the voices that a backend brings with it as a table."""
+def presets_bundle(voices: Voices) -> dict[str, str]:
+    """Return the voices that a backend brings with it as a table, each with a sample where that is free."""
     return {"text/html": small_print(_presets_table(voices)), "text/plain": repr(tuple(voices))}
 
 
-def _presets_table(voices: Sequence[VoicePreset]) -> str:
-    rows = [(voice.id, voice.title, voice.description) for voice in voices]
-    return table(("voice", "title", "description"), rows)
+def _presets_table(voices: Voices) -> str:
+    rows: list[tuple[Any, ...]] = [(voice.id, voice.title, voice.description) for voice in voices]
+    if voices.sample is None:
+        return table(("voice", "title", "description"), rows)
+    with ThreadPoolExecutor() as pool:  # a backend makes those that are asked for together together
+        clips = list(pool.map(voices.sample, voices))
+    samples = [embedded_audio(clip, _SAMPLE_BYTES)[0] for clip in clips]
+    players = [TableCell(audio_element(sample, "height:32px;width:240px")) for sample in samples]
+    return table(
+        ("voice", "title", "description", "sample"), [(*row, player) for row, player in zip(rows, players, strict=True)]
+    )
 
 
 def knob_check_bundle(check: KnobCheck) -> dict[str, str]:
@@ -374,6 +381,28 @@ def voices_table(voices: Sequence[VoiceModel]) -> str:
         for voice in voices
     ]
     return small_print(table(("title", "voice", "state", "visibility", "created", "recordings"), rows)) if rows else ""
+
+
+def take_bundle(take: Take) -> dict[str, str]:
+    """Return where a take comes from: what was asked, what answered, and what tells it from every other."""
+    asked = {short_name(name): value for name, value in take.call.settings.items() if value is not None}
+    made = f"{take.created:%Y-%m-%d %H:%M:%S} UTC" + (", kept from an earlier run" if take.cached else "")
+    html = _fields(
+        ("text", take.request.text),
+        *((name, value) for name, value in asked.items() if name not in {"text", "seed", "references"}),
+        ("references", len(take.request.references or ()) or ""),
+        ("seed", "not known" if take.seed is None else take.seed),
+        ("backend", take.backend),
+        ("device", take.device),
+        ("fingerprint", take.fingerprint),
+        ("created", made),
+        ("first audio, s", f"{take.timing.first_audio_s:.3f}"),
+        ("total, s", f"{take.timing.total_s:.3f}"),
+        ("similarity", "" if take.similarity is None else f"{take.similarity:.2f}"),
+        ("sha256 of the audio", take.digest),
+        ("notes", " ".join(take.all_notes)),
+    )
+    return {"text/html": small_print(html), "text/plain": repr(take)}
 
 
 def words_bundle(words: Words) -> dict[str, str]:

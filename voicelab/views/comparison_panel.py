@@ -23,7 +23,6 @@ from voicelab.experiments.metrics.level import HOP_S
 from voicelab.views.background import Task
 from voicelab.views.bundles import (
     BUDGET,
-    INK,
     TableCell,
     audio_element,
     embedded_audio,
@@ -33,7 +32,7 @@ from voicelab.views.bundles import (
 )
 from voicelab.views.panel import SavedOutput
 from voicelab.views.player import inlined, styled
-from voicelab.views.plots import COLOURS, plot_clips
+from voicelab.views.plots import COLOURS, INK, STYLES, plot_clips, plot_style
 
 __all__ = ["ComparePanel", "comparison_bundle"]
 
@@ -211,11 +210,11 @@ def _contours(comparison: Comparison) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=(6.4, 4.8), dpi=100, layout="constrained")
-    FigureCanvasAgg(drawn)
-    drawn.patch.set_alpha(0.0)
-    axes = drawn.subplots(4, 1, sharex=True)
-    plot_clips(*comparison.clips.values(), kind=("f0", "energy"), axes=axes[:2], labels=list(comparison.names))
+    with plot_style({**STYLES["notebook"], "axes.labelsize": 7, "xtick.labelsize": 7, "ytick.labelsize": 7}):
+        drawn = Figure(figsize=(6.4, 4.8), dpi=100, layout="constrained")
+        FigureCanvasAgg(drawn)
+        axes = drawn.subplots(4, 1, sharex=True)
+        plot_clips(*comparison.clips.values(), kind=("f0", "energy"), axes=axes[:2], labels=list(comparison.names))
     for number, contour in enumerate(comparison.contours.values(), start=1):
         for ax, values in zip(axes[2:], (contour.f0, contour.energy), strict=True):
             ax.plot(contour.times, values, color=COLOURS[number % len(COLOURS)], linewidth=1.0)
@@ -224,12 +223,6 @@ def _contours(comparison: Comparison) -> bytes:
         ax.set_ylabel(f"{label}\nabove {comparison.names[0]}", parse_math=False)
     axes[1].set_xlabel("")
     axes[3].set_xlabel("time (s), of the first clip where it is a difference")
-    for ax in axes:
-        ax.patch.set_alpha(0.0)
-        ax.tick_params(colors=INK, labelsize=7)
-        for item in (ax.xaxis.label, ax.yaxis.label):
-            item.set_color(INK)
-            item.set_fontsize(7)
     data = io.BytesIO()
     drawn.savefig(data, format="png", metadata={"Software": None})
     return data.getvalue()

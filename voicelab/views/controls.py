@@ -22,7 +22,7 @@ from voicelab.lab import Lab
 from voicelab.schema import ProsodyControl, TTSRequest
 from voicelab.views.player import STATIC, inlined
 
-__all__ = ["FIELDS", "MAIN", "CallCode", "Controls", "field_help", "field_label", "voice_choices"]
+__all__ = ["FIELDS", "MAIN", "CallCode", "Controls", "Message", "field_help", "field_label", "voice_choices"]
 
 MAIN: Final = ("latency", "temperature", "top_p", "seed")
 """What a compact panel shows at first, beside text and voice."""
@@ -111,6 +111,14 @@ class CallCode(anywidget.AnyWidget):
     _css = STATIC / "controls.css"
 
     code = traitlets.Unicode("").tag(sync=True)
+
+
+class Message(anywidget.AnyWidget):
+    """The line in which a panel speaks to its user, as HTML; the notebook's keys do not act in the panel around it."""
+
+    _esm = inlined("message.js")
+
+    value = traitlets.Unicode("").tag(sync=True)
 
 
 class Controls(anywidget.AnyWidget):

@@ -48,6 +48,8 @@ class ListeningWidget(SavedOutput, anywidget.AnyWidget):
 
     def _answer(self, message: dict[str, Any]) -> Any:
         call, listener = message.get("call"), message.get("listener")
+        if call == "test":
+            return self._session.test()
         if call == "join":
             return self._session.join(message.get("name"))
         if call == "trial":

@@ -19,10 +19,11 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from voicelab.audio.clip import Clip
 from voicelab.call import Knob, parse_value
-from voicelab.errors import RequestInvalid
+from voicelab.errors import RequestInvalid, suggestion
 from voicelab.lab import Lab, connect
 from voicelab.schema import ProsodyControl, TTSRequest
 from voicelab.schema.speech import Model
+from voicelab.views.completion import install
 
 __all__ = ["OPTIONS", "SpeakMagics", "complete", "parse", "progress", "register"]
 
@@ -64,7 +65,8 @@ def parse(line: str, knobs: Sequence[Knob] = ()) -> tuple[dict[str, Any], str]:
     while (end := _END.match(line, at)) is None and (option := _OPTION.match(line, at)) is not None:
         name = option["name"].replace("-", "_")
         if name not in (options := (*OPTIONS, *(knob.name for knob in knobs))):
-            raise RequestInvalid.of(name, f"there is no such option; there are {', '.join(options)}", in_="query")
+            near = suggestion(name, options) or f"; there are {', '.join(options)}"
+            raise RequestInvalid.of(name, f"there is no such option{near}", in_="query")
         given[name] = _value(name, option["value"], knobs)
         at = option.end()
     if end is not None:
@@ -141,6 +143,7 @@ class SpeakMagics(Magics):
 
 def register(shell: Any) -> None:
     """Give ``%speak`` and ``%%speak`` to an IPython ``shell``, their options to its help and its completer."""
+    install(shell)
     magics = SpeakMagics(shell)
     listed = "\n".join(f"    --{name}: {schema.get('description', '')}" for name, schema in OPTIONS.items())
     shell.register_magics(magics)

@@ -11,13 +11,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from html import escape
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import ipywidgets as w
 
 from voicelab.errors import VoicelabError
 from voicelab.views.background import Debouncer, Task
 from voicelab.views.bundles import error_html
+
+if TYPE_CHECKING:
+    from voicelab.views.controls import Message
 
 __all__ = ["WIDE", "Panel", "ProgressLine", "SavedOutput", "button", "close_children", "line", "mark_wrong"]
 
@@ -134,10 +137,12 @@ class Panel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         self.add_class(f"voicelab-{name}").add_class("voicelab-shell")
 
     @property
-    def message(self) -> w.HTML:
+    def message(self) -> Message:
         """Where the panel speaks to its user."""
         if not hasattr(self, "_message"):
-            self._message = w.HTML()
+            from voicelab.views.controls import Message  # which are drawn by what draws players, and these are panels
+
+            self._message = Message()
             self._message.add_class("voicelab-message")
         return self._message
 

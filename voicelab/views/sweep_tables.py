@@ -23,7 +23,6 @@ from voicelab.experiments.sweeps.run import Outcome, estimate
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.views.bundles import (
     BUDGET,
-    INK,
     TableCell,
     audio_element,
     embedded_audios,
@@ -33,6 +32,7 @@ from voicelab.views.bundles import (
     table,
     table_row,
 )
+from voicelab.views.plots import INK
 
 __all__ = ["SHOWN", "result_bundle", "sweep_bundle", "write_page"]
 

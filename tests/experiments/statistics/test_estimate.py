@@ -6,6 +6,7 @@ from statsmodels.stats.multitest import multipletests
 
 from voicelab.errors import ArgumentError
 from voicelab.experiments.statistics import benjamini_hochberg, holm
+from voicelab.experiments.statistics.estimate import Estimate, interval
 
 
 def test_the_example_of_benjamini_and_hochberg() -> None:
@@ -22,6 +23,16 @@ def test_both_agree_with_statsmodels(seed: int) -> None:
     p = np.random.default_rng(seed).beta(0.4, 2.0, 1 + seed * 7).round(2)
     assert holm(p) == pytest.approx(multipletests(p, method="holm")[1])
     assert benjamini_hochberg(p) == pytest.approx(multipletests(p, method="fdr_bh")[1])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [(1.0, 2.5, "[1, 2.5]"), (-np.inf, np.inf, "[too few for an interval]"), (np.nan, np.nan, "[too few for an interval]"),
+     (2.0, np.inf, "[2, inf]")],
+)  # fmt: skip
+def test_an_interval_without_ends_says_why(low: float, high: float, text: str) -> None:
+    assert interval(low, high) == text
+    assert str(Estimate(1.0, low, high, 0.95, 3)) == f"1 {text} (95%, n = 3)"
 
 
 def test_a_test_that_was_not_made_does_not_count() -> None:

@@ -127,7 +127,7 @@ class ListeningTest:
     """A listening test, complete before the first listener.
 
     Args:
-        name: what it is called.
+        name: what it is called. Listeners read it, so it names no system.
         kind: AB, ABX, MOS (ACR), CMOS or MUSHRA.
         items: by its name, what is said: the clips of all systems, by their names. Lengths and rates may differ.
         references: for MUSHRA, the clip of each item that the others are rated against.
@@ -136,6 +136,9 @@ class ListeningTest:
         lufs: the loudness that all clips of an item are brought to; None leaves them as they are.
         checks: attention checks for each listener, spread over the test: one of the sounds is buried in noise, so
             that the answer is plain. MUSHRA has none: there the hidden reference and the anchors tell.
+        instructions: what listeners read before they begin; each line is a paragraph. "" says what the kind of test needs.
+        training: trials to practise on before the first, whose answers are not kept: with them listeners hear what
+            differences to expect. ITU-R BS.1534 and ITU-T P.800 ask for it; 0 for none.
 
     Raises ArgumentError: an item without one of the systems, fewer systems than the kind needs, no reference
     where it is needed, sounds whose loudness cannot be matched.
@@ -149,6 +152,8 @@ class ListeningTest:
     question: str = ""
     lufs: float | None = TARGET_LUFS
     checks: int = 0
+    instructions: str = field(default="", repr=False)
+    training: int = field(default=0, repr=False)
     gains: Mapping[str, Mapping[str, float]] = field(init=False, repr=False, compare=False)
     _stimuli: Mapping[tuple[str, str], Stimulus] = field(init=False, repr=False, compare=False)
 
@@ -207,19 +212,23 @@ class ListeningTest:
         if type(listener) is not int or listener < 0:
             raise ArgumentError.of("listener", "Input should be a whole number from 0")
         draw = np.random.default_rng((self.seed, listener))
-        if self.kind == "MOS":
-            order = self._single(listener, draw)
-        else:
-            trials = self._mushra(draw) if self.kind == "MUSHRA" else self._pairwise(listener, draw)
-            order = [trials[place] for place in draw.permutation(len(trials))]
+        order = self._order(listener, draw)
         checks = self._attention(draw)
         for number, check in enumerate(checks, start=1):
             order.insert(round(number * (len(order) + 1) / (len(checks) + 1)), check)
         return tuple(replace(trial, id=f"{listener}-{place}") for place, trial in enumerate(order))
 
+    def training_trials(self, listener: int) -> tuple[Trial, ...]:
+        """Return what the listener practises on before ``trials``: as in the test, in an order of its own."""
+        order = self._order(listener, np.random.default_rng((self.seed, listener, 1)))[: self.training]
+        return tuple(replace(trial, id=f"{listener}-training{place}") for place, trial in enumerate(order))
+
     def to_record(self) -> dict[str, Any]:
         """Return the design as a JSON-able object: what a paper has to tell, without the sounds."""
+        more = {"instructions": self.instructions, "training": self.training}
         return {
+            # Left out where there is none: designs and files of votes from before these were are still themselves.
+            **{name: value for name, value in more.items() if value},
             "name": self.name,
             "kind": self.kind,
             "question": self.question,
@@ -256,6 +265,12 @@ class ListeningTest:
             "margin": margin,
         }
         return register(path, self.to_record(), self.systems, **fields, **more)
+
+    def _order(self, listener: int, draw: np.random.Generator) -> list[Trial]:
+        if self.kind == "MOS":
+            return self._single(listener, draw)
+        trials = self._mushra(draw) if self.kind == "MUSHRA" else self._pairwise(listener, draw)
+        return [trials[place] for place in draw.permutation(len(trials))]
 
     def _pairwise(self, listener: int, draw: np.random.Generator) -> list[Trial]:
         trials = []
@@ -365,7 +380,7 @@ class ListeningTest:
                 raise ArgumentError.of("items", message)
             if self.checks:
                 raise ArgumentError.of("checks", "MUSHRA has its hidden reference and anchors to show who listens")
-        for name, value in (("checks", self.checks), ("seed", self.seed)):
+        for name, value in (("checks", self.checks), ("seed", self.seed), ("training", self.training)):
             if type(value) is not int or value < 0:
                 raise ArgumentError.of(name, "Input should be a whole number from 0")
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from voicelab.experiments.listening.design import ANCHORS, REFERENCE
 from voicelab.experiments.listening.figures import figures, votes_of_clips
 from voicelab.experiments.listening.results import FAILED_CHECKS, ListeningResult
+from voicelab.experiments.statistics.estimate import interval
 from voicelab.storage import write_atomic
 
 if TYPE_CHECKING:
@@ -130,6 +131,9 @@ def _paragraphs(result: ListeningResult, figures: pd.DataFrame, study: dict[str,
     }
     design = result.design
     checks = f", and {design['checks']} attention checks" * bool(design["checks"])
+    training = design.get("training", 0)
+    if training:
+        checks += f", after {training} trial{'s' * (training > 1)} of practice whose answers were not kept"
     yield (
         f"Design. {design['name']}: {_STANDARDS[result.kind]}. {len(design['systems'])} systems "
         f"({', '.join(design['systems'])}), {len(design['items'])} sentences{checks}. The question was: "
@@ -220,11 +224,10 @@ def _systems(result: ListeningResult, values: dict[tuple[str, str, str], float])
         mean, sd, votes, low, median, high = (
             values.get((name, system, ""), math.nan) for name in ("mean", "sd", "votes", "q1", "median", "q3")
         )
-        interval = (
-            f" [{result.scores[system].low:.2f}, {result.scores[system].high:.2f}]" if system in result.scores else ""
-        )
+        score = result.scores.get(system)
+        within = f" {interval(score.low, score.high, '.2f')}" if score else ""
         quartiles = f", median {median:g} (IQR {low:g} to {high:g})"
-        lines.append(f"{system} {mean:.2f}{interval}, sd {sd:.2f}{quartiles}, {votes:.0f} votes")
+        lines.append(f"{system} {mean:.2f}{within}, sd {sd:.2f}{quartiles}, {votes:.0f} votes")
     return f"Scores: mean with interval over listeners and sentences. {'; '.join(lines)}."
 
 

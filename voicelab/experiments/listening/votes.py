@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from voicelab.errors import NotFound, RequestInvalid, StoreError
-from voicelab.experiments.listening.design import SCALES, ListeningTest, Trial, blind_wav
+from voicelab.experiments.listening.design import SCALES, ListeningTest, Stimulus, Trial, blind_wav
 from voicelab.storage import Database
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ ALTER TABLE answer RENAME TO vote;
 """
 _RATE: Final = 44_100
 _OPEN: Final = "reference"
+_VOLUME: Final = "volume"
+_TRAINING: Final = "training"
 _MOST: Final = 2**31
 """Above every count that occurs, and small enough for an integer of SQLite."""
 
@@ -292,26 +294,43 @@ class Session:
         for sound in ballot.test.sounds:
             self._seconds[sound.item] = max(sound.clip.duration, self._seconds.get(sound.item, 0.0))
 
+    def test(self) -> dict[str, Any]:
+        """Return what everybody may read before they join: the test's name, its kind and its instructions."""
+        test = self.ballot.test
+        return {"name": test.name, "kind": test.kind, "instructions": test.instructions}
+
     def join(self, name: object, session: object = "") -> dict[str, Any]:
-        """Return ``{"listener": number}``. Raises RequestInvalid for a name that is none."""
+        """Return the listener's number, a sound to set the volume by, and the trials to practise on, for who has no vote yet.
+
+        That is ``{"listener": …, "volume": …, "training": […]}``. Raises RequestInvalid for a name that is none.
+        """
         if not isinstance(name, str):
             raise RequestInvalid.of("name", "a listener needs a name", type="string_type")
         if not isinstance(session, str):
             raise RequestInvalid.of("session", "Input should be a string", type="string_type")
-        return {"listener": self.ballot.join(name, session)}
+        test, number = self.ballot.test, self.ballot.join(name, session)
+        first = test.trials(number)[0]
+        begun = first != self.ballot.next_trial(number)
+        training = () if begun else test.training_trials(number)
+        return {
+            "listener": number,
+            "volume": f"{number}-{_VOLUME}-",
+            "training": [self._shown(one) for one in training],
+        }
 
     def trial(self, listener: object) -> dict[str, Any] | None:
         """Return what the listener is asked next, None at the end. Raises NotFound for an unknown number."""
         trial = self.ballot.next_trial(_number(listener))
-        if trial is None:
-            return None
-        place = int(trial.id.partition("-")[2])
+        return None if trial is None else self._shown(trial)
+
+    def _shown(self, trial: Trial) -> dict[str, Any]:
+        listener, _, place = trial.id.partition("-")
         return {
             "id": trial.id,
             "kind": trial.kind,
             "question": self.ballot.test.question,
-            "place": place,
-            "total": len(self.ballot.test.trials(_number(listener))),
+            "place": int(place.removeprefix(_TRAINING)),
+            "total": len(self.ballot.test.trials(int(listener))),
             "letters": [{"letter": letter, "sound": f"{trial.id}-{letter}"} for letter in trial.slots],
             "reference": f"{trial.id}-{_OPEN}" if trial.reference is not None else None,
             "scale": SCALES.get(trial.kind),
@@ -322,18 +341,30 @@ class Session:
 
         Its id says in which place it stands, not what it is. Raises NotFound for any other.
         """
-        listener, _, rest = id.partition("-") if isinstance(id, str) else ("", "", "")
+        stimulus = self._stimulus(id) if isinstance(id, str) else None
+        if stimulus is None:
+            raise NotFound("there is no such sound")
+        # A browser's decoder takes any rate; the file formats of the service only some.
+        length = math.ceil(self._seconds[stimulus.item] * _RATE)
+        test = self.ballot.test
+        return blind_wav(stimulus.clip, f"{test.seed} {test.name} {id}", _RATE, length)
+
+    def _stimulus(self, id: str) -> Stimulus | None:
+        listener, _, rest = id.partition("-")
         place, _, letter = rest.partition("-")
         test = self.ballot.test
-        if listener.isdecimal() and place.isdecimal() and int(listener) < len(self.ballot.listeners):
-            trials = test.trials(int(listener))
-            trial = trials[int(place)] if int(place) < len(trials) else None
-            stimulus = trial and (trial.reference if letter == _OPEN else trial.slots.get(letter))
-            if stimulus:
-                # A browser's decoder takes any rate; the file formats of the service only some.
-                length = math.ceil(self._seconds[stimulus.item] * _RATE)
-                return blind_wav(stimulus.clip, f"{test.seed} {test.name} {id}", _RATE, length)
-        raise NotFound("there is no such sound")
+        if not listener.isdecimal() or int(listener) >= len(self.ballot.listeners):
+            return None
+        number = int(listener)
+        if place == _VOLUME:
+            # One that is not buried in noise, and where there is one the reference.
+            first = next(trial for trial in test.trials(number) if not trial.check)
+            return first.reference or first.slots["A"]
+        trials = test.training_trials(number) if place.startswith(_TRAINING) else test.trials(number)
+        trial = next((trial for trial in trials if trial.id == f"{listener}-{place}"), None)
+        if trial is None:
+            return None
+        return trial.reference if letter == _OPEN else trial.slots.get(letter)
 
     def vote(self, listener: object, body: Mapping[str, Any]) -> dict[str, Any]:
         """Keep an answer: ``{"trial": …, "answers": {…}, "seconds": …, "plays": …}``.

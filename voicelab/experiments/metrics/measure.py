@@ -13,7 +13,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, Protocol
 
 from voicelab.audio.clip import Clip
-from voicelab.errors import ArgumentError
+from voicelab.errors import ArgumentError, suggestion
 from voicelab.experiments.metrics import distances, latency, level, models, pitch, programs, words
 from voicelab.experiments.metrics.metric import Metric, Need, Subject, Tools, Undefined
 
@@ -139,9 +139,11 @@ def resolve(metrics: Iterable[str | Metric]) -> tuple[Metric, ...]:
             everything = available()
             if item not in everything:
                 now = (
-                    f"it is called {_RENAMED[item]!r} now" if item in _RENAMED else f"there are {', '.join(everything)}"
+                    f"; it is called {_RENAMED[item]!r} now"
+                    if item in _RENAMED
+                    else suggestion(item, everything) or f"; there are {', '.join(everything)}"
                 )
-                raise ArgumentError.of("metrics", f"there is no metric {item!r}; {now}")
+                raise ArgumentError.of("metrics", f"there is no metric {item!r}{now}")
             metric = everything[str(item)]
         if metric.name in chosen:
             raise ArgumentError.of("metrics", f"{metric.name!r} is there twice")

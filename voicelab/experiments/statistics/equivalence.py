@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from voicelab.errors import ArgumentError
 from voicelab.experiments.statistics.crossed import CrossedTest
 from voicelab.experiments.statistics.effects import Effects
-from voicelab.experiments.statistics.estimate import between, holm, one_of, percent
+from voicelab.experiments.statistics.estimate import between, holm, interval, one_of, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -185,7 +185,7 @@ def _name(row: Mapping[Any, Any]) -> str:
 
 
 def _sentence(row: Mapping[Any, Any], claim: str, alpha: float) -> str:
-    within = f"[{row['low']:.3g}, {row['high']:.3g}] ({percent(1.0 - 2.0 * alpha)})"
+    within = f"{interval(row['low'], row['high'])} ({percent(1.0 - 2.0 * alpha)})"
     if math.isinf(row["lower"]):
         place = f"{'lies' if row['shown'] else 'does not lie'} below {row['upper']:.3g}"
     elif math.isinf(row["upper"]):

@@ -11,7 +11,18 @@ import numpy.typing as npt
 
 from voicelab.errors import ArgumentError
 
-__all__ = ["Estimate", "Test", "benjamini_hochberg", "between", "holm", "numbers", "one_of", "percent", "whole"]
+__all__ = [
+    "Estimate",
+    "Test",
+    "benjamini_hochberg",
+    "between",
+    "holm",
+    "interval",
+    "numbers",
+    "one_of",
+    "percent",
+    "whole",
+]
 
 _Floats = npt.NDArray[np.float64]
 
@@ -27,7 +38,8 @@ class Estimate:
     n: int
 
     def __str__(self) -> str:
-        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}] ({percent(self.confidence)}, n = {self.n})"
+        within = interval(self.low, self.high)
+        return f"{self.value:.3g} {within} ({percent(self.confidence)}, n = {self.n})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +90,13 @@ def _p_values(p_values: npt.ArrayLike) -> tuple[_Floats, npt.NDArray[np.bool_]]:
     if given.ndim != 1 or ((given[valid] < 0.0) | (given[valid] > 1.0)).any():
         raise ArgumentError.of("p_values", "Input should be numbers from 0 to 1, shape (tests,)")
     return given, valid
+
+
+def interval(low: float, high: float, form: str = ".3g") -> str:
+    """Return an interval as people write it, "[1, 2]"; one without ends was made of too few takes, or answers."""
+    if not (math.isfinite(low) or math.isfinite(high)):
+        return "[too few for an interval]"
+    return f"[{low:{form}}, {high:{form}}]"
 
 
 def percent(share: float) -> str:

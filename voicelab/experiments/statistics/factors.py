@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from voicelab.errors import ArgumentError
+from voicelab.call import field_name, short_name
+from voicelab.errors import ArgumentError, suggestion
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,13 +86,14 @@ def _combine(codes: _Codes) -> _Codes:
 
 
 def columns_of(frame: pd.DataFrame, given: Sequence[str] | str, name: str) -> list[str]:
-    """Return column names after checking them; raises ArgumentError, which names the argument."""
+    """Return column names after checking them, ``speed`` for ``prosody.speed``; raises ArgumentError, naming the argument."""
+    names = [str(column) for column in frame.columns]
     columns = [given] if isinstance(given, str) else list(given)
+    columns = [field_name(column) if field_name(column) in names else column for column in columns]
     for column in columns:
         if column not in frame.columns:
-            raise ArgumentError.of(
-                name, f"there is no column {column!r}; there are {', '.join(map(str, frame.columns))}"
-            )
+            near = suggestion(column, [*names, *map(short_name, names)]) or f"; there are {', '.join(names)}"
+            raise ArgumentError.of(name, f"there is no column {column!r}{near}")
     if len(set(columns)) < len(columns):
         raise ArgumentError.of(name, "a column is there twice")
     return columns

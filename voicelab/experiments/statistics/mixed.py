@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics.estimate import Estimate, between, holm
+from voicelab.experiments.statistics.estimate import Estimate, between, holm, interval
 from voicelab.experiments.statistics.reml import (
     AT_BOUND,
     Codes,
@@ -52,7 +52,7 @@ class MixedModel:
         if math.isfinite(self.p):
             lines.append(f"all equal: F({self.df[0]}, {self.df[1]:.4g}) {self.statistic:.4g}, p {self.p:.4g}")
         lines += [
-            f"{row['first']} - {row['second']}: {row['difference']:+.3g} [{row['low']:+.3g}, {row['high']:+.3g}], "
+            f"{row['first']} - {row['second']}: {row['difference']:+.3g} {interval(row['low'], row['high'], '+.3g')}, "
             f"p {row['p_holm']:.4g} after Holm"
             for row in self.pairs.to_dict("records")
         ]

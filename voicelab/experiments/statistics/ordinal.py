@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics.estimate import between, holm
+from voicelab.experiments.statistics.estimate import between, holm, interval
 from voicelab.experiments.statistics.reml import Codes, Floats, codes_of, count_of, indicators
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class OrdinalModel:
     def __str__(self) -> str:
         lines = [
             f"{row['first']} - {row['second']}: odds of a higher category × {math.exp(row['log_odds']):.3g} "
-            f"[{math.exp(row['low']):.3g}, {math.exp(row['high']):.3g}], p {row['p_holm']:.4g} after Holm"
+            f"{interval(math.exp(row['low']), math.exp(row['high']))}, p {row['p_holm']:.4g} after Holm"
             for row in self.pairs.to_dict("records")
         ]
         return "\n".join([*lines, "sd: " + ", ".join(f"{name} {value:.3g}" for name, value in self.sd.items())])

@@ -68,7 +68,7 @@ class PowerPlan:
             axes.plot(rows[first], rows["power"], "o-", label=label)
             axes.fill_between(rows[first], rows["low"], rows["high"], alpha=0.15, lw=0)
         axes.set(xlabel=first, ylabel=f"power at {self.alpha:g}", ylim=(0.0, 1.02))
-        axes.legend(frameon=False, fontsize="small")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small")
         return axes
 
 

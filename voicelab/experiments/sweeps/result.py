@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from voicelab.audio.clip import Clip
 from voicelab.call import field_name, short_name
 from voicelab.display import bundle, open_view, sweep_page_view, sweep_result_panel_view, sweep_result_view
-from voicelab.errors import NotFound, RequestInvalid, StoreError
+from voicelab.errors import NotFound, RequestInvalid, StoreError, suggestion
 from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.listening.design import Kind, ListeningTest
 from voicelab.experiments.metrics import BASIC, Metric, measure_rows
@@ -272,8 +272,9 @@ class SweepResult:
         axes = {axis.name for axis in self.grid.axes} | {"repeat"}
         for name in named:
             if name not in axes:
-                listed = ", ".join(sorted(map(short_name, axes)))
-                raise RequestInvalid.of(name, f"there is no such axis; there are {listed}")
+                listed = sorted(map(short_name, axes))
+                near = suggestion(name, listed) or f"; there are {', '.join(listed)}"
+                raise RequestInvalid.of(name, f"there is no such axis{near}")
         return replace(self, outcomes=tuple(outcome for outcome in self.outcomes if _fits(outcome, named)))
 
     def clip(self, *, repeat: int = 0, **where: object) -> Clip:

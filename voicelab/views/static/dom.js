@@ -23,7 +23,8 @@ export function copier(label, text) {
 export function guard(root) {
   // A panel of several widgets is a box around them, known once this one is on the page.
   requestAnimationFrame(() => {
-    const whole = root.closest(".voicelab-shell") ?? root;
+    let whole = root.closest(".voicelab-shell") ?? root;
+    for (let outer; (outer = whole.parentElement?.closest(".voicelab-shell")); ) whole = outer;
     whole.dataset.lmSuppressShortcuts = "true";
     if (whole.tabIndex < 0) whole.tabIndex = -1;
     whole.style.outline = "none";

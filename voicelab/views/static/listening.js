@@ -1,19 +1,24 @@
 // A listening test, as a page of its own or inside a notebook. Which sounds are which is known to the kernel only.
 //
-// `open(root, line)` needs a line to whoever keeps the votes: join(name), trial(listener), sound(id) and
+// `open(root, line)` needs a line to whoever keeps the votes: test(), join(name), trial(listener), sound(id) and
 // vote(listener, trial, body), each a promise; errors are shown where they belong, and nothing is lost by one.
 
+import { element, guard } from "./dom.js";
+import { BANDS, ratingScale } from "./listening-scale.js";
 import { Switcher } from "./switcher.js";
 
-const ACR = ["Bad", "Poor", "Fair", "Good", "Excellent"];
 const CMOS = ["Much worse", "Worse", "Slightly worse", "About the same", "Slightly better", "Better", "Much better"];
-const DOWN = ["ArrowLeft", "ArrowDown", "PageDown", "Home"];
-
-function node(tag, fields = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), fields);
-  made.append(...children);
-  return made;
-}
+const TASKS = {
+  AB: "Each question has two sounds, A and B. Say which of them you prefer.",
+  ABX: "Each question has two sounds, A and B, and a third, X, which is one of the two. Say which.",
+  MOS: "Each question has one sound. Say how good it is, from 1 (bad) to 5 (excellent).",
+  CMOS: "Each question has two sounds, A and B. Say how much better or worse B is than A.",
+  MUSHRA:
+    "Each question has a reference and several versions of it. Say how good each version is, from 0 to 100. " +
+    "One of them is the reference itself.",
+};
+const ADVICE = "Use headphones in a quiet room. Hear every sound to its end; play it as often as you like.";
+const VOLUME = "Play this sound and set the volume of your device so that you hear it well. Leave it so until you are done.";
 
 /** A number that no other view has: of two tests on one page, or two pages of one kernel. */
 function unique() {
@@ -22,38 +27,40 @@ function unique() {
 
 class Test {
   constructor(root, line) {
-    this.root = node("div", { className: "voicelab-listening" });
-    this.root.tabIndex = 0;
+    this.root = element("div", { className: "voicelab-listening", tabIndex: 0 }, { role: "group", "aria-label": "Listening test" });
     this.line = line;
     this.names = null; // of the sounds that can be heard now
     this.group = unique();
     root.append(this.root);
+    guard(this.root);
     this.root.addEventListener("keydown", (event) => this.key(event));
     // Whoever uses a mouse goes on with the test's keys, not with those of the button that was clicked last.
     this.root.addEventListener("click", (event) => {
       if (event.detail && event.target.closest("button")) this.root.focus({ preventScroll: true });
     });
-    this.welcome();
+    void this.attempt(() => this.welcome());
   }
 
-  welcome() {
-    const name = node("input", { type: "text", maxLength: 100, autocomplete: "off" });
-    name.setAttribute("aria-label", "Your name");
-    const form = node("form", {}, node("label", {}, "Your name ", name), node("button", { type: "submit" }, "Begin"));
+  async welcome() {
+    const { name: title, kind, instructions } = await this.line.test();
+    const name = element("input", { type: "text", maxLength: 100, autocomplete: "off" });
+    const label = element("label", {}, {}, "Your name or code ", name);
+    const form = element("form", {}, {}, label, element("button", { type: "submit" }, {}, "Begin"));
     form.onsubmit = (event) => {
       event.preventDefault();
-      void this.guard(async () => {
-        this.listener = (await this.line.join(name.value)).listener;
+      void this.attempt(async () => {
+        const { listener, volume, training } = await this.line.join(name.value);
+        Object.assign(this, { listener, practice: training, practised: training.length });
         this.audio ??= new AudioContext({ latencyHint: "interactive" });
-        await this.next();
+        await this.step(() => this.volume(volume));
       });
     };
-    this.show(node("h2", {}, "Listening test"), form);
-    name.focus({ preventScroll: true });
+    const paragraphs = (instructions || `${TASKS[kind]}\n${ADVICE}`).split("\n");
+    this.show(element("h2", {}, {}, title), ...paragraphs.map((text) => element("p", {}, {}, text)), form);
   }
 
   /** Do something that may fail, and say so on the page if it does. */
-  async guard(work) {
+  async attempt(work) {
     try {
       this.say("");
       await work();
@@ -63,10 +70,7 @@ class Test {
   }
 
   say(text) {
-    if (!this.notice) {
-      this.notice = node("p", { className: "voicelab-notice" });
-      this.notice.setAttribute("role", "alert");
-    }
+    this.notice ??= element("p", { className: "voicelab-notice" }, { role: "alert" });
     this.notice.textContent = text;
     this.root.append(this.notice);
   }
@@ -75,110 +79,142 @@ class Test {
     this.root.replaceChildren(...parts);
   }
 
-  async next() {
+  /** Go to what comes next, by `load`; it can be tried again where it fails. */
+  async step(load) {
     this.switcher?.stop();
+    clearInterval(this.timer);
     this.names = null;
     this.root.dataset.state = "loading";
-    this.show(node("p", {}, "Loading the sounds…"));
+    this.show(element("p", {}, {}, "Loading the sounds…"));
     try {
-      this.trial = await this.line.trial(this.listener);
-      if (this.trial) return await this.load();
+      await load();
     } catch (error) {
       this.root.dataset.state = "failed";
-      const again = node("button", { type: "button" }, "Try again");
-      again.onclick = () => void this.guard(() => this.next());
-      this.show(node("p", {}, "The sounds could not be loaded. Your answers so far are kept."), again);
+      const again = element("button", { type: "button" }, {}, "Try again");
+      again.onclick = () => void this.attempt(() => this.step(load));
+      this.show(element("p", {}, {}, "The sounds could not be loaded. Your answers so far are kept."), again);
       throw error;
     }
-    this.root.dataset.state = "done";
-    this.show(node("h2", {}, "Thank you"), node("p", {}, "Your answers are saved."));
-  }
-
-  async load() {
-    this.switcher = new Switcher(this.audio, { onend: () => this.refresh() });
-    const names = this.trial.letters.map(({ letter }) => letter);
-    const wanted = this.trial.letters.map(({ sound }) => sound);
-    if (this.trial.reference) {
-      names.unshift("reference");
-      wanted.unshift(this.trial.reference);
-    }
-    const data = await Promise.all(wanted.map((sound) => this.line.sound(sound)));
-    for (const [place, bytes] of data.entries()) {
-      this.switcher.add(names[place], await this.audio.decodeAudioData(bytes));
-    }
-    this.names = names;
-    this.answers = {};
-    this.plays = 0;
-    this.began = null;
-    this.build();
-    this.root.dataset.state = "ready";
     this.root.focus({ preventScroll: true });
   }
 
-  build() {
-    const { place, total, question } = this.trial;
-    this.buttons = new Map();
-    const sounds = node("div", { className: "voicelab-sounds" });
-    for (const [index, name] of this.names.entries()) {
-      const label = name === "reference" ? "Reference" : name;
-      const button = node("button", { type: "button", title: `Key ${index + 1}` }, label);
-      button.onclick = () => this.hear(name);
-      this.buttons.set(name, button);
-      sounds.append(node("div", { className: "voicelab-sound" }, button, ...this.rating(name)));
+  async volume(id) {
+    await this.load(["sound"], [id]);
+    this.done = element("button", { type: "button", className: "voicelab-next" }, {}, "I hear it well");
+    this.done.onclick = () => this.goOn();
+    this.show(element("h2", {}, {}, "Volume"), element("p", {}, {}, VOLUME), this.player("sound", "Sound"), this.foot());
+    this.begin("volume");
+  }
+
+  async next() {
+    this.trial = this.practice[0] ?? (await this.line.trial(this.listener));
+    if (!this.trial) {
+      this.root.dataset.state = "done";
+      return this.show(element("h2", {}, {}, "Thank you"), element("p", {}, {}, "Your answers are saved."));
     }
-    this.loop = node("input", { type: "checkbox" });
-    this.loop.onchange = () => this.setLoop();
-    this.done = node("button", { type: "button", className: "voicelab-next" }, "Next");
-    this.done.onclick = () => void this.vote();
-    const foot = node("div", { className: "voicelab-foot" }, node("label", {}, this.loop, " loop (L)"), this.done);
-    const title = node("h2", {}, `${place + 1} of ${total}`);
-    this.show(title, node("p", {}, question), sounds, ...this.choice(), foot);
+    const { letters, reference } = this.trial;
+    const names = letters.map(({ letter }) => letter);
+    const ids = letters.map(({ sound }) => sound);
+    await this.load(reference ? ["reference", ...names] : names, reference ? [reference, ...ids] : ids);
+    this.build();
+    this.begin("ready");
+  }
+
+  /** Load sounds, which are then those of the page. */
+  async load(names, ids) {
+    this.switcher = new Switcher(this.audio, { onend: () => this.refresh() });
+    const data = await Promise.all(ids.map((id) => this.line.sound(id)));
+    for (const [place, bytes] of data.entries()) {
+      this.switcher.add(names[place], await this.audio.decodeAudioData(bytes));
+    }
+    Object.assign(this, { loaded: names, players: new Map(), answers: {}, plays: 0, began: null });
+  }
+
+  /** Let the keys and the buttons act on what was built. */
+  begin(state) {
+    this.names = this.loaded;
+    this.root.dataset.state = state;
     this.say("");
     this.refresh();
+    // What is heard to its end while it repeats has no event of its own.
+    this.timer = setInterval(() => this.switcher.playing && this.refresh(), 100);
   }
 
-  /** What is to be answered beside one sound. */
-  rating(name) {
-    const { kind, scale } = this.trial;
-    if (name === "reference") return [];
-    if (kind === "MUSHRA") {
-      const slider = node("input", { type: "range", min: scale[0], max: scale[1], step: 1, value: 0 });
-      slider.setAttribute("aria-label", `Rating of ${name}`);
-      const value = node("output", {}, "–");
-      const rate = () => this.answer(name, Number(slider.value), () => (value.textContent = slider.value));
-      // Who clicks at 0 or steps down from it rates with 0, though the slider does not move.
-      slider.oninput = slider.onclick = rate;
-      slider.onkeyup = ({ key }) => DOWN.includes(key) && rate();
-      return [slider, value];
+  build() {
+    const { place, total, question, kind, letters, scale } = this.trial;
+    const training = this.practice.length > 0;
+    const all = training ? this.practised : total;
+    const title = `${training ? "Practice" : "Question"} ${place + 1} of ${all}`;
+    const progress = element("progress", { max: all, value: place }, { "aria-label": `${place} of ${all} answered` });
+    const head = element("div", { className: "voicelab-head" }, {}, element("h2", {}, {}, title), progress);
+    this.done = element("button", { type: "button", className: "voicelab-next" }, {}, "Next");
+    this.done.onclick = () => void this.vote();
+    const asked = element("p", { className: "voicelab-question" }, {}, question);
+    const note = training ? [element("p", {}, {}, "This is practice: your answer is not kept.")] : [];
+    const names = letters.map(({ letter }) => letter);
+    const play = (name) => this.player(name);
+    const body =
+      kind === "MUSHRA"
+        ? [ratingScale(names, scale, "reference", play, (name, value) => this.answer(name, value))]
+        : [this.cards(names), ...this.points()];
+    this.show(head, ...note, asked, ...body, this.foot());
+  }
+
+  foot() {
+    this.loop = element("input", { type: "checkbox" });
+    this.loop.onchange = () => this.setLoop();
+    this.hint = element("p", { className: "voicelab-hint" }, { role: "status" });
+    const loop = element("label", {}, {}, this.loop, " Loop (L)");
+    return element("div", { className: "voicelab-foot" }, {}, loop, this.hint, this.done);
+  }
+
+  /** The button that plays a sound, and shows how much of it was heard. */
+  player(name, label = name === "reference" ? "Reference" : name) {
+    const key = this.loaded.indexOf(name) + 1;
+    const icon = element("span", { className: "voicelab-icon" }, { "aria-hidden": "true" });
+    const share = element("span", { className: "voicelab-share" });
+    const fields = { type: "button", className: "voicelab-play", title: `Key ${key}` };
+    const button = element("button", fields, { "aria-label": `Play ${label}` }, icon, element("span", {}, {}, label), share);
+    button.onclick = () => this.hear(name);
+    this.players.set(name, { button, icon, share });
+    return button;
+  }
+
+  /** A card for each sound, and in it what can be said of this one alone. */
+  cards(names) {
+    const { kind, question } = this.trial;
+    const box = element("div", { className: "voicelab-cards" });
+    const choice = { AB: (name) => `Prefer ${name}`, ABX: (name) => `X is ${name}` }[kind];
+    if (choice) {
+      box.setAttribute("role", "radiogroup");
+      box.setAttribute("aria-label", question);
     }
-    if (kind === "MOS") return [this.points(name, ACR.map((label, i) => [i + 1, `${i + 1} ${label}`]))];
-    return [];
-  }
-
-  /** What is to be answered about all of them. */
-  choice() {
-    const { kind } = this.trial;
-    if (kind === "CMOS") return [this.points("B", CMOS.map((label, i) => [i - 3, `${label}`]))];
-    if (kind === "AB") return [this.points("choice", [["A", "A"], ["B", "B"]])];
-    if (kind === "ABX") return [this.points("choice", [["A", "X is A"], ["B", "X is B"]])];
-    return [];
-  }
-
-  points(name, options) {
-    const group = node("div", { className: "voicelab-points" });
-    group.setAttribute("role", "radiogroup");
-    group.setAttribute("aria-label", this.trial.question);
-    for (const [value, label] of options) {
-      const input = node("input", { type: "radio", name: `voicelab-${this.group}-${name}`, value: String(value) });
-      input.onchange = () => this.answer(name, value);
-      group.append(node("label", {}, input, ` ${label}`));
+    for (const name of names) {
+      const card = element("div", { className: "voicelab-card voicelab-sound" }, {}, this.player(name));
+      if (choice && name !== "X") card.append(this.option("choice", name, choice(name)));
+      box.append(card);
     }
-    return group;
+    return box;
   }
 
-  answer(name, value, then = () => {}) {
+  /** The steps of a scale, where there is one for the whole question. */
+  points() {
+    const { kind, question } = this.trial;
+    const steps = { MOS: BANDS.map((text, i) => [i + 1, `${i + 1} ${text}`]), CMOS: CMOS.map((text, i) => [i - 3, text]) }[kind];
+    if (!steps) return [];
+    const name = kind === "CMOS" ? "B" : "A";
+    const options = steps.map(([value, text]) => this.option(name, value, text));
+    return [element("div", { className: "voicelab-points" }, { role: "radiogroup", "aria-label": question }, ...options)];
+  }
+
+  option(name, value, text) {
+    const input = element("input", { type: "radio", name: `voicelab-${this.group}-${name}`, value: String(value) });
+    input.onchange = () => this.answer(name, value);
+    return element("label", { className: "voicelab-option" }, {}, input, element("span", {}, {}, text));
+  }
+
+  answer(name, value) {
     this.answers[name] = value;
-    then();
     this.refresh();
   }
 
@@ -199,38 +235,56 @@ class Test {
     else this.switcher.loop(null);
   }
 
-  /** Every sound must have been heard, and everything asked must be answered. */
-  get complete() {
+  /** What is still to be done on this page, in words; "" when nothing is. */
+  get missing() {
+    const left = this.names.filter((name) => this.switcher.heard(name) < 1);
+    if (left.length) {
+      const names = left.map((name) => ({ reference: "the reference", sound: "the sound" })[name] ?? name).join(", ");
+      return this.began === null ? `Hear ${names} to the end.` : `Still to be heard to the end: ${names}.`;
+    }
+    if (this.root.dataset.state === "volume") return "";
     const { kind, letters } = this.trial;
     const wanted = { AB: ["choice"], ABX: ["choice"], CMOS: ["B"] }[kind] ?? letters.map(({ letter }) => letter);
-    const heard = this.names.every((name) => this.switcher.heard.has(name));
-    return heard && wanted.every((name) => name in this.answers);
+    const open = wanted.filter((name) => !(name in this.answers));
+    if (!open.length) return "";
+    return kind === "MUSHRA" ? `Still to be rated: ${open.join(", ")}.` : "Choose an answer.";
   }
 
   refresh() {
-    for (const [name, button] of this.buttons) {
+    for (const [name, { button, icon, share }] of this.players) {
       const on = this.switcher.playing && this.switcher.current === name;
+      const heard = this.switcher.heard(name);
       button.setAttribute("aria-pressed", String(on));
-      button.classList.toggle("voicelab-heard", this.switcher.heard.has(name));
+      button.dataset.heard = heard.toFixed(2);
+      icon.textContent = on ? "❚❚" : "▶";
+      share.style.width = `${100 * heard}%`;
     }
-    this.done.disabled = !this.complete;
+    const missing = this.missing;
+    if (this.hint.textContent !== missing) this.hint.textContent = missing;
+    this.done.disabled = missing !== "";
     this.root.dataset.playing = this.switcher.playing ? this.switcher.current : "";
   }
 
+  goOn() {
+    void this.attempt(() => this.step(() => this.next()));
+  }
+
   async vote() {
-    if (!this.complete || this.voting) return;
+    if (this.missing || this.voting) return;
     this.voting = true;
     const seconds = (performance.now() - this.began) / 1000;
-    await this.guard(async () => {
-      await this.line.vote(this.listener, this.trial.id, { answers: this.answers, seconds, plays: this.plays });
-      await this.next();
+    await this.attempt(async () => {
+      const body = { answers: this.answers, seconds, plays: this.plays };
+      if (this.practice.length) this.practice.shift();
+      else await this.line.vote(this.listener, this.trial.id, body);
+      await this.step(() => this.next());
     });
     this.voting = false;
   }
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.key === "Tab") return;
-    event.stopPropagation(); // JupyterLab would take the keys for its cells
+    event.stopPropagation(); // a notebook would take the keys for its cells
     const { target, key } = event;
     if (!this.names || target.type === "text") return;
     // A button and a box have keys of their own; so has a point that is not chosen yet.
@@ -244,13 +298,14 @@ class Test {
     else if (key === "l" || key === "L") {
       this.loop.checked = !this.loop.checked;
       this.setLoop();
-    } else if (key === "Enter" && this.complete) void this.vote();
+    } else if (key === "Enter" && !this.missing) this.done.click();
     else return;
     event.preventDefault();
   }
 
   close() {
     this.switcher?.stop();
+    clearInterval(this.timer);
     void this.audio?.close();
   }
 }
@@ -278,6 +333,7 @@ export function overHttp(base = "") {
   };
   const json = async (path, body) => (await call(path, body)).json();
   return {
+    test: () => json("api/test"),
     join: (name) => json("api/listeners", { name, session: session() }),
     trial: async (listener) => (await json(`api/listeners/${listener}/trial`)).trial,
     sound: async (id) => (await call(`api/sounds/${id}`)).arrayBuffer(),
@@ -314,6 +370,7 @@ export function overMessages(model) {
   // decodeAudioData takes the buffer away, and a DataView may be a part of a larger one.
   const copy = (view) => view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
   return {
+    test: () => ask("test"),
     join: (name) => ask("join", { name }),
     trial: (listener) => ask("trial", { listener }),
     sound: async (id) => copy(await ask("sound", { id })),

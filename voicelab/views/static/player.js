@@ -6,7 +6,7 @@
 // decides what is new: what is already there is skipped, what is missing is asked for again. An <audio>
 // element cannot do this: it plays a stream of unknown length only once it has ended.
 
-import { hideSaved, watchTheme } from "./dom.js";
+import { guard, hideSaved, watchTheme } from "./dom.js";
 import { Samples } from "./player-samples.js";
 import { Transport } from "./player-transport.js";
 import { Timeline } from "./player-timeline.js";
@@ -248,6 +248,7 @@ function render(state, el) {
   const parts = build(el, state, look, act);
   parts.words = new WordLane(act.hear, act.repeat);
   parts.wave.after(parts.words.root);
+  guard(parts.root);
   let frame = 0;
   let unseen = 0;
   let take = state.take;

@@ -5,7 +5,7 @@
 // one goes. A recording of the microphone becomes a WAV file and takes the same way. The page encodes nothing by
 // itself: what MediaRecorder gives is compressed, and every browser compresses otherwise.
 
-import { element } from "./player-controls.js";
+import { element, guard } from "./dom.js";
 import { Samples } from "./player-samples.js";
 
 const PIECE = 1 << 20;
@@ -192,6 +192,7 @@ function render(sending, el) {
   sending.views.add(lost);
   shown();
   el.append(root);
+  guard(el);
   return () => {
     sending.views.delete(lost);
     close();

@@ -6,6 +6,7 @@
 export const FADE = 0.008; // seconds; long enough for no click, too short to be heard as a fade
 const SHORTEST = 0.02; // seconds of a part to be repeated
 const LEAD = 0.005; // seconds between the call and the sound: the next blocks are already rendered
+const UNHEARD = 0.05; // seconds of a sound that may be missing between two parts of it that were heard
 
 export class Switcher {
   constructor(audio, { warp = (_from, _to, seconds) => seconds, onend = () => {} } = {}) {
@@ -19,7 +20,7 @@ export class Switcher {
     this.stopped = 0; // seconds in the current sound to go on from
     this.region = null; // [first, last] in seconds of the current sound, while looping
     this.looped = null; // what it is of: a sound and its edges there; no edges, all of whichever sound is heard
-    this.heard = new Set();
+    this.parts = new Map(); // what was heard of each sound: [first, last] in seconds, in order
     this.output = audio.createGain();
     this.meter = audio.createAnalyser();
     this.output.connect(this.meter).connect(audio.destination);
@@ -82,6 +83,7 @@ export class Switcher {
     const moment = this.playing ? this.position + LEAD : this.stopped;
     const there = Math.max(0, Math.min(this.warp(this.current, name, moment), this.sounds.get(name).duration));
     const old = this.playing ? this.source : null;
+    this.note();
     this.current = name;
     this.region = this.regionHere();
     this.stopped = this.inside(there);
@@ -125,6 +127,41 @@ export class Switcher {
     return seconds < first || seconds >= last ? first : seconds;
   }
 
+  /** What has sounded since the current sound began: parts of it, [first, last] in seconds. */
+  get sounding() {
+    if (!this.playing) return [];
+    const end = this.from + Math.max(0, this.audio.currentTime - this.began);
+    const [first, last] = this.region ?? [0, this.duration];
+    if (end <= last) return [[this.from, end]];
+    return this.region ? [[this.from, last], [first, Math.min(first + end - last, last)]] : [[this.from, last]];
+  }
+
+  /** Keep what has sounded, before another sound, or another part of it, is heard. */
+  note() {
+    if (this.playing) this.parts.set(this.current, this.partsOf(this.current));
+  }
+
+  /** What was heard of a sound so far, in order, without overlaps; a gap too short to be missed is none. */
+  partsOf(name) {
+    const parts = [...(this.parts.get(name) ?? []), ...(name === this.current ? this.sounding : [])];
+    const joined = [];
+    for (const [first, last] of parts.sort((one, other) => one[0] - other[0])) {
+      const before = joined.at(-1);
+      if (before && first <= before[1] + UNHEARD) before[1] = Math.max(before[1], last);
+      else joined.push([first, last]);
+    }
+    return joined;
+  }
+
+  /** How much of a sound was heard, 0 to 1, in one go or in parts: 1 only from its beginning to its end. */
+  heard(name) {
+    const { duration } = this.sounds.get(name);
+    const parts = this.partsOf(name);
+    const [first, last] = parts[0] ?? [0, 0];
+    if (parts.length === 1 && first <= UNHEARD && last >= duration - UNHEARD) return 1;
+    return Math.min(0.99, parts.reduce((sum, part) => sum + part[1] - part[0], 0) / duration);
+  }
+
   /** The largest sample in the block that is at the output now: proof that sound leaves. */
   level() {
     const block = new Float32Array(this.meter.fftSize);
@@ -152,13 +189,13 @@ export class Switcher {
     node.onended = () => {
       mix?.stop();
       if (this.source !== source) return;
+      this.note();
       this.playing = false;
       this.stopped = 0;
       this.source = null;
       this.onend();
     };
     Object.assign(this, { source, began: at, from: offset, playing: true });
-    this.heard.add(this.current);
   }
 
   /**
@@ -176,6 +213,7 @@ export class Switcher {
   }
 
   stop() {
+    this.note();
     if (this.source) {
       this.source.node.onended = null;
       this.source.node.stop();

@@ -1,0 +1,44 @@
+// The continuous quality scale of ITU-R BS.1534: a slider a sound, beside five equal bands with their words.
+
+import { element } from "./dom.js";
+
+export const BANDS = ["Bad", "Poor", "Fair", "Good", "Excellent"];
+
+function bandOf(value, [low, high]) {
+  return BANDS[Math.min(BANDS.length - 1, Math.floor(((value - low) / (high - low)) * BANDS.length))];
+}
+
+/** One slider: no thumb, and no rating, before it is touched; an arrow key begins in the middle of the scale. */
+function slider(name, scale, rate) {
+  const [min, max] = scale;
+  const value = element("output", {}, {}, "–");
+  const fields = { type: "range", min, max, step: 1, value: (min + max) / 2, className: "voicelab-rating" };
+  const said = { "aria-label": `Rating of ${name}`, "aria-orientation": "vertical", "aria-valuetext": "not rated yet" };
+  const input = element("input", fields, said);
+  // A click in the middle moves nothing, and is an answer all the same.
+  input.oninput = input.onclick = () => {
+    input.dataset.rated = "true";
+    input.setAttribute("aria-valuetext", `${input.value}, ${bandOf(Number(input.value), scale)}`);
+    value.textContent = input.value;
+    rate(name, Number(input.value));
+  };
+  return [input, value];
+}
+
+/** The scale for the sounds `names`: `play(name)` makes a sound's button, `rate(name, value)` hears of a rating. */
+export function ratingScale(names, scale, reference, play, rate) {
+  const bands = element("div", { className: "voicelab-bands" }, { "aria-hidden": "true" });
+  const [low, high] = scale;
+  for (const [place, band] of [...BANDS].reverse().entries()) {
+    const top = high - (place * (high - low)) / BANDS.length;
+    bands.append(element("div", {}, {}, element("span", {}, {}, String(top)), band));
+  }
+  bands.append(element("span", {}, {}, String(low)));
+  const first = element("div", { className: "voicelab-column" }, {}, bands, element("output", {}, {}, ""), play(reference));
+  const columns = names.map((name) => {
+    const [input, value] = slider(name, scale, rate);
+    const lines = element("div", { className: "voicelab-lines" }, {}, input);
+    return element("div", { className: "voicelab-column voicelab-sound" }, {}, lines, value, play(name));
+  });
+  return element("div", { className: "voicelab-scale" }, {}, first, ...columns);
+}

@@ -1,0 +1,13 @@
+// The line of a panel that says what goes on, and what is wrong.
+
+import { guard } from "./dom.js";
+
+export default {
+  render({ model, el }) {
+    const show = () => (el.innerHTML = model.get("value"));
+    model.on("change:value", show);
+    show();
+    guard(el);
+    return () => model.off("change:value", show);
+  },
+};
