@@ -86,9 +86,7 @@ def connect(
             "device", "only a backend of this machine has a device; a service chooses its own", in_="query"
         )
     factory = BackendFactory(address, device)
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if shell is not None:
-        completion_view()(shell)
+    _complete_values()
     opened = factory(api_key)
     try:
         return Lab(_wrap_backend(opened, cache, record), factory=factory, **defaults)
@@ -369,6 +367,13 @@ class Lab:
         # References are audio: their names say enough.
         defaults = "".join(f", {name}={_short(value)}" for name, value in self._defaults.items())
         return f"Lab({capabilities.name} on {capabilities.device}, {len(capabilities.voices)} voices{defaults})"
+
+
+def _complete_values() -> None:
+    """Let IPython complete voices and other values inside strings, where it runs."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is not None:
+        completion_view()(shell)
 
 
 def _recording(item: str | Path | bytes | Clip) -> bytes:

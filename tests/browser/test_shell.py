@@ -30,6 +30,9 @@ panel.wait()
 panel""",
     "compare": "vl.compare(embedded=clip, marlow=other).panel()",
     "voices": "lab.voice_panel(clip)",
+    "listening": """\
+from tests.experiments.listening.test_design import listening_test
+vl.listen(vl.Ballot(listening_test("MUSHRA", items=1), "shell.sqlite3"))""",
     "player": "from voicelab.views.player import Player\nPlayer(clip)",
 }
 ROOTS = {
@@ -38,6 +41,7 @@ ROOTS = {
     "sweep": ".voicelab-sweep-panel",
     "compare": ".voicelab-compare",
     "voices": ".voicelab-voices",
+    "listening": ".voicelab-listening",
     "player": ".voicelab-player",
 }
 

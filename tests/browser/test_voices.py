@@ -48,6 +48,7 @@ WATCH = """() => {
   mediaDevices.getUserMedia = async (wanted) => {
     const stream = await open(wanted);
     tracks.push(...stream.getTracks());
+    for (const track of stream.getTracks()) track.enabled = !globalThis.mute;
     return stream;
   };
 }"""
@@ -76,18 +77,18 @@ def test_files_are_dropped_and_the_microphone_is_recorded(scratch: Scratch) -> N
     assert make.is_disabled()
     row = page.locator(f"{PANEL} .voicelab-recording").first
 
-    # What is no sound is named, and stands in the way until it is removed.
+    # What is no sound is named, and names no voice.
     drop(page, "notes.txt", b"not a sound")
     page.wait_for_selector(".voicelab-intake [role=alert]", timeout=LONG)
     assert make.is_disabled()
-    remove(page)
-
     # A file of several pieces.
     sound = Clip(speechlike(14), RATE).resample(44_100).to_bytes("wav")
     assert len(sound) > 1 << 20
     drop(page, "ben.wav", sound)
-    page.wait_for_selector(".voicelab-transcript textarea:enabled", timeout=LONG)
-    assert "ben.wav, 1" in row.inner_text()
+    page.locator(".voicelab-recording", has_text="ben.wav, 1").wait_for(timeout=LONG)
+    page.wait_for_selector("button.voicelab-make-voice:enabled", timeout=LONG)
+    assert "made without notes.txt" in page.locator(f"{PANEL} > .voicelab-message").inner_text()
+    page.locator(f"{PANEL} button.voicelab-remove").first.click()
     title = page.locator(f"{PANEL} .voicelab-title input")
     assert title.input_value() == "ben"
     title.fill("")
@@ -128,6 +129,25 @@ def test_files_are_dropped_and_the_microphone_is_recorded(scratch: Scratch) -> N
     page.wait_for_function("() => tracks.every((track) => track.readyState === 'ended')", timeout=LONG)
     page.wait_for_selector("button.voicelab-record:disabled", timeout=LONG)
     assert "The kernel has gone" in page.locator(".voicelab-recorder").inner_text()
+
+
+def test_a_microphone_that_is_muted_or_closed_says_so(scratch: Scratch) -> None:
+    page = scratch.run(QUICK)
+    record = page.locator("button.voicelab-record")
+    record.wait_for(timeout=LONG)
+    page.evaluate(WATCH)
+    page.evaluate("() => (globalThis.mute = true)")
+    record.click()
+    page.wait_for_function("() => +document.querySelector('.voicelab-recorder').dataset.recorded > 0.1", timeout=LONG)
+    record.click()
+    page.wait_for_selector(".voicelab-recorder [role=alert]:has-text('Nothing was heard')", timeout=LONG)
+    page.evaluate("() => (globalThis.mute = false)")
+    record.click()
+    page.wait_for_function("() => +document.querySelector('.voicelab-recorder').dataset.recorded > 1", timeout=LONG)
+    page.evaluate("() => { tracks.at(-1).stop(); tracks.at(-1).dispatchEvent(new Event('ended')); }")
+    page.wait_for_selector(".voicelab-recorder [role=alert]:has-text('The microphone was closed')", timeout=LONG)
+    page.wait_for_selector(".voicelab-recording:has-text('Recording 1')", timeout=LONG)
+    remove(page)
 
 
 def test_a_clip_is_corrected_made_a_voice_and_heard(scratch: Scratch, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_what_was_too_large_stays_refused_when_noise_is_taken_away(work: VoiceDr
     assert work.recordings[0].problem == "it is too large"
 
 
-def test_what_cannot_be_used_is_told_and_stands_in_the_way(work: VoiceDraft) -> None:
+def test_nothing_usable_is_no_voice(work: VoiceDraft) -> None:
     bad = work.add("a.txt", b"no audio at all")
     assert work.wait()
     (one,) = work.recordings
@@ -131,7 +131,7 @@ def test_what_cannot_be_used_is_told_and_stands_in_the_way(work: VoiceDraft) -> 
     assert "Voice file" not in one.problem
     large = work.refuse("b.wav", "it is too large")
     for unusable in (bad, large):
-        with pytest.raises(RequestInvalid, match="remove it"):
+        with pytest.raises(RequestInvalid, match="none of the recordings can be used"):
             work.create("Ada")
         work.drop(unusable)
     with pytest.raises(RequestInvalid, match="voices"):
@@ -252,11 +252,29 @@ def test_a_blank_title_and_what_is_no_speech_are_named_and_nothing_can_be_made()
     assert panel.draft.wait()
     row = panel.list.children[-1]
     assert "no speech" in row.notes.value
-    assert "nothing.wav" in panel.message.value
-    assert panel.make_button.disabled
-    row.remove.click()
+    assert "made without nothing.wav" in panel.message.value
     assert not panel.make_button.disabled
-    assert len(panel.list.children) == 1
+    panel.list.children[0].remove.click()
+    assert "none of the recordings can be used" in panel.message.value
+    assert panel.make_button.disabled
+
+
+def test_a_bad_file_between_good_ones_neither_names_nor_spoils_the_voice(tmp_path: Path) -> None:
+    backend = Keeper()
+    panel = Lab(backend).voice_panel()
+    files = {"notaudio.txt": b"not a sound", "ben.wav": SPEECH, "broken.wav": SPEECH[:60], "ben 2.wav": SPEECH}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+        panel.add(tmp_path / name)
+    assert panel.draft.wait()
+    assert panel.title.value == "ben"
+    assert "without notaudio.txt, broken.wav, which cannot be used" in panel.message.value
+    assert [bool(row.notes.value.count("alert")) for row in panel.list.children] == [True, False, True, False]
+    press(panel)
+    assert backend.created is not None
+    assert (backend.created.title, len(backend.created.voices)) == ("ben", 2)
+    assert panel.list.children == ()
+    assert (panel.title.value, panel.message.value) == ("My voice", "")
 
 
 def test_an_error_of_the_backend_is_shown_whole_and_nothing_is_lost() -> None:
@@ -272,6 +290,7 @@ def test_an_error_of_the_backend_is_shown_whole_and_nothing_is_lost() -> None:
 def test_a_file_names_the_voice_and_a_variable_holds_a_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ben.wav").write_bytes(SPEECH)
     panel = Lab(Keeper()).voice_panel(tmp_path / "ben.wav")
+    assert panel.draft.wait()
     assert panel.title.value == "ben"
     monkeypatch.setattr("voicelab.views.voice_panel._clips", lambda: {"mine": Clip.load(SPEECH)})
     for typed, said in (("yours", "yours"), ("", "name of a variable")):

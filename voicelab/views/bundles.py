@@ -287,7 +287,7 @@ def _clip_html(clip: Clip, picture: str) -> str:
         'transition:left .25s linear;pointer-events:none"></i>'
         f'<img alt="Waveform and mel spectrogram" style="width:100%" '
         f'src="data:image/png;base64,{picture}" onclick="{seek}"></div>'
-        f'<div class="voicelab-caption">{escape(text)} <span style="color:{INK}">{escape(note)}</span></div>{notes}</div>'
+        f'<div class="voicelab-caption">{escape(text)} <span style="opacity:0.75">{escape(note)}</span></div>{notes}</div>'
     )
 
 
@@ -386,7 +386,7 @@ def voices_table(voices: Sequence[VoiceModel]) -> str:
 def take_bundle(take: Take) -> dict[str, str]:
     """Return where a take comes from: what was asked, what answered, and what tells it from every other."""
     asked = {short_name(name): value for name, value in take.call.settings.items() if value is not None}
-    made = f"{take.created:%Y-%m-%d %H:%M:%S} UTC" + (", kept from an earlier run" if take.cached else "")
+    created = f"{take.created:%Y-%m-%d %H:%M:%S} UTC" + (", kept from an earlier run" if take.cached else "")
     html = _fields(
         ("text", take.request.text),
         *((name, value) for name, value in asked.items() if name not in {"text", "seed", "references"}),
@@ -395,7 +395,7 @@ def take_bundle(take: Take) -> dict[str, str]:
         ("backend", take.backend),
         ("device", take.device),
         ("fingerprint", take.fingerprint),
-        ("created", made),
+        ("created", created),
         ("first audio, s", f"{take.timing.first_audio_s:.3f}"),
         ("total, s", f"{take.timing.total_s:.3f}"),
         ("similarity", "" if take.similarity is None else f"{take.similarity:.2f}"),

@@ -167,27 +167,30 @@ class VoiceDraft:
             self._recordings.pop(id, None)
         self._changed(id)
 
+    @property
+    def usable(self) -> tuple[Recording, ...]:
+        """Those that a voice is made of: all but the refused."""
+        return tuple(one for one in self.recordings if one.state != "refused")
+
     def check(self, title: str) -> None:
-        """Raise RequestInvalid, which names the field, unless a voice can be made of what is there now."""
-        for one in self.recordings:
-            if one.state == "refused":
-                raise RequestInvalid.of("voices", f"{one.name} cannot be used; remove it")
-        if len(self.recordings) > MAX_FILES:
-            raise RequestInvalid.of(
-                "voices", f"There are {len(self.recordings)} recordings; at most {MAX_FILES} are taken"
-            )
-        VoiceCreate.build(title=title, voices=tuple(one.data for one in self.recordings), visibility="private")
+        """Raise RequestInvalid, which names the field, unless a voice can be made of what is usable now."""
+        used = self.usable
+        if self.recordings and not used:
+            raise RequestInvalid.of("voices", "none of the recordings can be used")
+        if len(used) > MAX_FILES:
+            raise RequestInvalid.of("voices", f"There are {len(used)} recordings; at most {MAX_FILES} are taken")
+        VoiceCreate.build(title=title, voices=tuple(one.data for one in used), visibility="private")
 
     def create(self, title: str, **fields: Any) -> VoiceModel:
         """Make the voice, and forget what it was made of, unless ``check`` or the backend raises."""
         self.check(title)
-        used = self.recordings
+        there, used = self.recordings, self.usable
         # Transcripts go along as they are shown, so that the voice has what the user has read and corrected.
         texts = [one.text for one in used] if any(one.text.strip() for one in used) else []
         files = [one.data for one in used]
         voice = self._lab.create_voice(title, files, texts=texts, enhance_audio_quality=self._enhanced, **fields)
         # What was added meanwhile is for another voice.
-        for one in used:
+        for one in there:
             self.drop(one.id)
         return voice
 
@@ -285,7 +288,7 @@ class VoicePanel(SavedOutput, Panel):
             self.add(one)
 
     def _build(self) -> None:
-        self.recorder = Recorder(self._received, self.draft.refuse)
+        self.recorder = Recorder(self.draft.add, self.draft.refuse)
         self.name = w.Combobox(
             description="Or a clip",
             placeholder="name of a variable",
@@ -324,7 +327,7 @@ class VoicePanel(SavedOutput, Panel):
         if isinstance(recording, Clip):
             return self.draft.add(name or f"clip {len(self.draft.recordings) + 1}", recording.to_bytes("wav"))
         path = Path(recording)
-        return self._received(name or path.name, path.read_bytes())
+        return self.draft.add(name or path.name, path.read_bytes())
 
     def make(self) -> Task | None:
         """Do what the button does; returns the work, None where something is wrong."""
@@ -357,12 +360,6 @@ class VoicePanel(SavedOutput, Panel):
         if hasattr(self, "trial"):
             self.draft.close()
         super().close()
-
-    def _received(self, name: str, data: bytes) -> int:
-        # The first file names the voice, unless the user has.
-        if self.title.value == self._suggested and not self.draft.recordings and not name.startswith("Recording "):
-            self._suggested = self.title.value = Path(name).stem or _TITLE
-        return self.draft.add(name, data)
 
     def _add_named(self) -> None:
         name = self.name.value.strip()
@@ -402,7 +399,15 @@ class VoicePanel(SavedOutput, Panel):
                     self._rows[id] = _RecordingRow(self.draft, there[id])
                 self._rows[id].show(there[id])
             self.list.children = tuple(self._rows.values())
+            self._suggest_title()
             self._check()
+
+    def _suggest_title(self) -> None:
+        """Name the voice after the first file that has a voice in it, unless the user has named it."""
+        if self.title.value == self._suggested:
+            files = [Path(one.name) for one in self.draft.recordings if one.state == "ready"]
+            named = [file.stem for file in files if file.suffix and not file.name.startswith("Recording ")]
+            self._suggested = self.title.value = (named or [_TITLE])[0]
 
     def _check(self) -> bool:
         """Name what is wrong with the form; returns whether a voice can be made of it."""
@@ -416,6 +421,9 @@ class VoicePanel(SavedOutput, Panel):
         mark_wrong(self.title, "title" in fields)
         # An empty form is no mistake yet.
         self.show_error(wrong if self.draft.recordings or "title" in fields else None)
+        left = [one.name for one in self.draft.recordings if one.state == "refused"]
+        if left and wrong is None:
+            self.say(f"The voice is made without {', '.join(left)}, which cannot be used.")
         self.make_button.disabled = wrong is not None or analysing or self._creating is not None
         return not self.make_button.disabled
 

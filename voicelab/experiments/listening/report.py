@@ -158,7 +158,8 @@ def _paragraphs(result: ListeningResult, figures: pd.DataFrame, study: dict[str,
     versions = ", ".join(f"{name} {number}" for name, number in study["versions"].items())
     plan = f"; SHA-256 of the registered plan {result.outcome.plan.digest}" if result.outcome else ""
     yield f"Software and data. {versions}; seed {design['seed']}; SHA-256 of votes.csv {study['votes_sha256']}{plan}."
-    yield f"Not known to voicelab, to be added: {'; '.join(_UNKNOWN)}."
+    unknown = [one for one in _UNKNOWN if not (training and one.startswith("training"))]
+    yield f"Not known to voicelab, to be added: {'; '.join(unknown)}."
 
 
 def _qualification(result: ListeningResult) -> str:

@@ -352,7 +352,7 @@ class SweepResult:
             raise StoreError(f"the takes cannot be written to {folder}: {error.strerror or error}") from error
         return folder / "takes.csv"
 
-    def page(self, path: str | Path, **options: Any) -> Path:
+    def page(self, path: str | Path = "sweep.html", **options: Any) -> Path:
         """Write one HTML file in which every take plays and every column sorts, with nothing from anywhere else.
 
         ``metrics`` names the columns of measurements. The sound is mp3 of 64 kbit/s. Raises StoreError, RequestInvalid

@@ -10,6 +10,12 @@ import { Samples } from "./player-samples.js";
 
 const PIECE = 1 << 20;
 const LONGEST = 60; // seconds of one recording
+const SILENT = 1 / 32768; // what a microphone that hears nothing at all gives at most
+const REFUSED = {
+  NotAllowedError: "The browser did not allow the microphone.",
+  NotFoundError: "There is no microphone.",
+  NotReadableError: "The microphone is closed, or another program has it.",
+};
 const BEST = "10 to 30 s are best";
 const WORKLET = `registerProcessor("voicelab-tap", class extends AudioWorkletProcessor {
   process([input]) {
@@ -26,11 +32,13 @@ export class Microphone {
   }
 
   /** Ask for the microphone, as it is: what makes calls clearer makes a voice another one. */
-  static async open(changed) {
+  static async open(changed, ended) {
     const processed = { echoCancellation: false, noiseSuppression: false, autoGainControl: false };
     const stream = await navigator.mediaDevices.getUserMedia({ audio: { channelCount: 1, ...processed } });
     const made = new Microphone();
-    Object.assign(made, { stream, level: 0 });
+    Object.assign(made, { stream, level: 0, peak: 0 });
+    // Pulled out, or taken away by the browser or the system.
+    for (const track of stream.getTracks()) track.onended = () => ended();
     try {
       made.audio = new AudioContext();
       made.samples = new Samples(made.audio.sampleRate);
@@ -40,6 +48,7 @@ export class Microphone {
       const tap = new AudioWorkletNode(made.audio, "voicelab-tap", { numberOfOutputs: 0, channelCount: 1, channelCountMode: "explicit" });
       tap.port.onmessage = ({ data }) => {
         made.level = data.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+        made.peak = Math.max(made.peak, made.level);
         const pcm = Int16Array.from(data, (value) => Math.max(-32768, Math.min(32767, Math.round(value * 32768))));
         made.samples.add(made.samples.length, pcm.buffer);
         changed();
@@ -143,22 +152,27 @@ function render(sending, el) {
     });
   };
   const stop = () => {
-    const { samples } = microphone;
+    const { samples, peak } = microphone;
     microphone.close();
     microphone = null;
-    if (samples.length) sending.add(`Recording ${++number}.wav`, samples.wav());
+    if (samples.length && peak > SILENT) sending.add(`Recording ${++number}.wav`, samples.wav());
+    else notice.textContent = "Nothing was heard: the microphone is muted, or closed. The recording is not kept.";
     changed();
+  };
+  const ended = () => {
+    if (!microphone) return;
+    stop();
+    notice.textContent ||= "The microphone was closed. What it heard until then is kept.";
   };
   const start = async () => {
     notice.textContent = "";
     opening = true;
     shown();
     try {
-      microphone = await Microphone.open(changed);
+      microphone = await Microphone.open(changed, ended);
       if (!root.isConnected || sending.gone) close();
     } catch (error) {
-      const refused = error.name === "NotAllowedError";
-      notice.textContent = refused ? "The browser did not allow the microphone." : `No microphone: ${error.message}`;
+      notice.textContent = REFUSED[error.name] ?? `No microphone: ${error.message}`;
     }
     opening = false;
     shown();
