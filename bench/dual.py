@@ -20,11 +20,10 @@ import torch
 from machine import machine, report
 from torch import Tensor
 
-from voicelab.engine.dual.choose import WINDOW
 from voicelab.engine.dual.config import DualConfig
 from voicelab.engine.dual.int8 import Int8Matrix
 from voicelab.engine.dual.model import DualLM, shapes_of
-from voicelab.engine.dual.step import DualStep, RowInput
+from voicelab.engine.dual.step import DualStep, RowInput, RowState
 
 FRAME_S = 2048 / 44_100
 _PLAIN = {"rope_base": 1e6, "norm_eps": 1e-6, "attention_qkv_bias": False, "attention_o_bias": False, "dropout": 0.0}
@@ -126,31 +125,38 @@ def bytes_of_frame(model: DualLM) -> int:
 
 
 def inputs(model: DualLM, rows: int, position: int, frame: int) -> dict[int, RowInput]:
-    """What each row is given for a frame: a frame of speech before it, usual settings."""
-    column = torch.cat((torch.tensor([model.begin]), torch.zeros(model.config.codebooks, dtype=torch.int64)))
-    return {
-        row: RowInput(column, position, frame, seed=row, recent=(-1,) * WINDOW, temperature=0.8, top_p=0.8, again=True)
-        for row in range(rows)
-    }
+    """What each row is given for a frame: at first a frame of speech before it, then what it said; usual settings."""
+    begun = RowState((model.begin, *[0] * model.config.codebooks), position, frame, spoken=1)
+    state = None if frame else begun
+    return {row: RowInput(state, position, seed=row, temperature=0.8, top_p=0.8, again=True) for row in range(rows)}
 
 
-def frames(step: DualStep, rows: int, count: int, position: int) -> list[Tensor]:
-    """The codes (rows, codebooks) of some frames, from a position on."""
-    made = []
+@torch.inference_mode()
+def frames(step: DualStep, rows: int, count: int, position: int) -> tuple[list[Tensor], list[float]]:
+    """The codes (rows, codebooks) of some frames, from a position on, each launched before the one before is read.
+
+    And the seconds from one to the next.
+    """
+    made, times = [], []
+
+    def read() -> None:
+        out = step.read()
+        made.append(torch.stack([out[row].entries for row in range(rows)]))
+
     for frame in range(count):
-        out = step.step(inputs(step.model, rows, position + frame, frame), {})
-        made.append(torch.stack([out[row][0] for row in range(rows)]))
-    return made
+        began = time.perf_counter()
+        step.launch(inputs(step.model, rows, position + frame, frame), {})
+        if frame:
+            read()
+            times.append(time.perf_counter() - began)
+    read()
+    return made, times
 
 
 def speed(step: DualStep, rows: int, count: int, position: int, bandwidth: float) -> dict[str, float]:
-    """Seconds of a frame of so many rows, the median of some, after one that is thrown away."""
-    frames(step, rows, 1, position)
-    times = []
-    for frame in range(count):
-        began = time.perf_counter()
-        frames(step, rows, 1, position + frame)
-        times.append(time.perf_counter() - began)
+    """Seconds of a frame of so many rows, the median of some, after two that are thrown away."""
+    frames(step, rows, 2, position)
+    times = frames(step, rows, count + 1, position)[1]
     median = sorted(times)[len(times) // 2]
     return {
         "frame_ms": round(1e3 * median, 3),
@@ -164,7 +170,7 @@ def measure(
     name: str, device: torch.device, rows: Sequence[int], count: int, position: int, layers: int | None
 ) -> dict[str, Any]:
     """All figures of one model."""
-    positions = max(512, position + count + 1)
+    positions = max(512, position + count + 2)
     model = random_model(name, device, positions=positions, layers=layers)
     bandwidth = copy_bandwidth(device)
     step = DualStep(model, max(rows))

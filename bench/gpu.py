@@ -3,24 +3,30 @@
     python bench/gpu.py                              # writes build/gpu.json
     python bench/gpu.py --device cpu --tiny          # tries every part at tiny size; the figures then mean nothing
 
-Parts: frames a second for each number of rows; frames as a graph against the same frames without one; what each optimization
-gains; first audio with a cached and with a fresh reference of ten seconds; sixteen streams of 4,096 positions in memory; the
-codec; the kernels that take longest; 64 streams of the embedded voice; the tests that are marked gpu, with their tiny
-checkpoints in float32. The weights are random, of the full shapes, and drawn on the device. A part that fails says so in its
-place.
+Parts: frames a second for each number of rows; first audio with a cached and with a fresh reference of ten seconds; frames
+as a graph against the same frames without one; sixteen streams of 4,096 positions in memory; 64 streams of the embedded
+voice; the tests that are marked gpu, with their tiny checkpoints in float32; what each optimization gains; the codec, and
+whether its arithmetic should be float32, TF32 or bf16; the kernels that take longest. The weights are random, of the full
+shapes, and drawn on the device. Each part has a limit of its own. A part that fails says so in its place, and the file is
+written after each.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import faulthandler
+import gc
 import json
+import math
 import re
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +34,12 @@ from typing import Any
 import dual
 import torch
 from machine import machine, report
+from torch import Tensor
 
 from voicelab.engine.core.scheduler import Scheduler
 from voicelab.engine.core.sequence import Sequence
 from voicelab.engine.core.threads import DecodingThread
-from voicelab.engine.dual.codec import CodecSizes, DualCodec
+from voicelab.engine.dual.codec import CodecSizes, DualCodec, load_codec
 from voicelab.engine.dual.model import DualLM
 from voicelab.engine.dual.prompt import ChatPrompts, Reference
 from voicelab.engine.dual.runner import DualRunner, Turn
@@ -40,7 +47,8 @@ from voicelab.engine.dual.step import DualStep
 from voicelab.engine.dual.voices import voice_of
 from voicelab.engine.family import Piece, Settings
 
-LIMIT_S = 570.0
+LIMIT_S = 560.0
+_INAUDIBLE_DB = -60.0
 TEXT = "The birch canoe slid on the smooth planks, and the salt breeze came across from the sea."
 _TINY_CODEC = CodecSizes(
     encoder_width=8, encoder_layers=1, encoder_mlp=32, latent=128, layers=1, mlp=32, decoder_width=32
@@ -107,7 +115,7 @@ def graph_and_eager(plan: Plan, model: DualLM) -> dict[str, Any]:
     figures = {}
     for rows in (1, min(4, max(plan.rows))):
         with_graph, without = (
-            torch.stack(dual.frames(DualStep(model, rows, graphs=graphs), rows, 20, 0))
+            torch.stack(dual.frames(DualStep(model, rows, graphs=graphs), rows, 20, 0)[0])
             for graphs in (plan.device.type == "cuda", False)
         )
         same = with_graph == without
@@ -212,25 +220,55 @@ def random_codec(sizes: CodecSizes, device: torch.device) -> DualCodec:
 
 @torch.inference_mode()
 def codecs(plan: Plan, codec: DualCodec) -> dict[str, Any]:
-    """Frames a second by streams in pieces of 1, 8 and 24; what rounding products to TF32 and to bf16 changes."""
-    device, figures = plan.device, dict[str, Any]()
-    generator = torch.Generator().manual_seed(1)
-    codes = torch.stack([torch.randint(n, (64, 24), generator=generator) for n in codec.sizes.codebooks], -1).to(device)
+    """Frames a second by streams, in pieces of 1, 8 and 24."""
+    figures = {}
     for streams in plan.rows:
         for piece in (1, 8, 24):
-            states = codec.decode_pieces(codes[:streams, :piece], [None] * streams)[1]
-            dual.synchronize(device)
-            began = time.perf_counter()
-            for _ in range(5):
-                states = codec.decode_pieces(codes[:streams, :piece], states)[1]
-            dual.synchronize(device)
-            figures[f"streams_{streams}_piece_{piece}"] = round(5 * streams * piece / (time.perf_counter() - began), 1)
-    with torch.backends.cudnn.flags(allow_tf32=False):
-        exact = codec.decode_pieces(codes[:1], [None])[0]
-    rounded = codec.decode_pieces(codes[:1], [None])[0]
-    half = copy.deepcopy(codec).bfloat16().decode_pieces(codes[:1], [None])[0].float()
-    errors = {name: float((one - exact).abs().max()) for name, one in (("default", rounded), ("bf16", half))}
-    return {"frames_s": figures, "largest_error": errors, "largest_sample": float(exact.abs().max())}
+            figures[f"streams_{streams}_piece_{piece}"] = codec_speed(codec, random_codes(codec, streams, piece), 5)
+    return {"frames_s": figures}
+
+
+@torch.inference_mode()
+def precision(plan: Plan, codec: DualCodec) -> dict[str, Any]:
+    """Which arithmetic the codec should have: what each kind changes of float32's samples, and how fast it is.
+
+    The decision is the fastest whose error lies at least 60 dB below the sound.
+    """
+    codes, pieces = random_codes(codec, 1, 64), random_codes(codec, plan.streams, 8)
+    half = copy.deepcopy(codec).bfloat16()
+    kinds = {"float32": (False, codec), "tf32": (True, codec), "bf16": (True, half)}
+    exact, figures, before = torch.empty(0), dict[str, Any](), torch.get_float32_matmul_precision()
+    try:
+        for name, (tf32, one) in kinds.items():
+            torch.set_float32_matmul_precision("high" if tf32 else "highest")
+            with torch.backends.cudnn.flags(allow_tf32=tf32):
+                audio = one.decode_pieces(codes, [None])[0].double().cpu()
+                exact = audio if name == "float32" else exact
+                ratio = float((audio - exact).square().sum() / exact.square().sum())
+                error = round(10 * math.log10(ratio), 1) if ratio else None
+                figures[name] = {"error_db": error, "frames_s": codec_speed(one, pieces, 10)}
+    finally:
+        torch.set_float32_matmul_precision(before)
+    fit = [name for name, one in figures.items() if one["error_db"] is None or one["error_db"] <= _INAUDIBLE_DB]
+    return {"kinds": figures, "decision": max(fit, key=lambda name: figures[name]["frames_s"])}
+
+
+def random_codes(codec: DualCodec, streams: int, frames: int) -> Tensor:
+    """(streams, frames, codebooks) on the codec's device."""
+    generator = torch.Generator().manual_seed(1)
+    columns = [torch.randint(n, (streams, frames), generator=generator) for n in codec.sizes.codebooks]
+    return torch.stack(columns, -1).to(codec.device)
+
+
+def codec_speed(codec: DualCodec, codes: Tensor, count: int) -> float:
+    """Frames a second of all streams, piece after piece."""
+    states = codec.decode_pieces(codes, [None] * len(codes))[1]
+    dual.synchronize(codec.device)
+    began = time.perf_counter()
+    for _ in range(count):
+        states = codec.decode_pieces(codes, states)[1]
+    dual.synchronize(codec.device)
+    return round(count * codes.shape[0] * codes.shape[1] / (time.perf_counter() - began), 1)
 
 
 def kernels(plan: Plan, model: DualLM) -> dict[str, Any]:
@@ -238,9 +276,9 @@ def kernels(plan: Plan, model: DualLM) -> dict[str, Any]:
     activity = torch.profiler.ProfilerActivity
     kinds = {activity.CPU, activity.CUDA if plan.device.type == "cuda" else activity.CPU}
     step = DualStep(model, 1, graphs=False)
-    dual.frames(step, 1, 2, 400)
+    dual.frames(step, 1, 1, 400)
     with torch.profiler.profile(activities=kinds) as profile:
-        dual.frames(step, 1, 3, 402)
+        dual.frames(step, 1, 1, 401)
     name = "self_device_time_total" if plan.device.type == "cuda" else "self_cpu_time_total"
     times = {one.key: getattr(one, name) for one in profile.key_averages()}
     total = sum(times.values()) or 1
@@ -278,53 +316,99 @@ def embedded(plan: Plan) -> dict[str, Any]:
     }
 
 
+class Figures:
+    """The JSON that is written after each part, so that what was measured outlives whatever ends the run."""
+
+    def __init__(self, out: Path, **about: Any) -> None:
+        self.began, self.values, self._out = time.perf_counter(), {**about, "parts": dict[str, Any]()}, out
+        out.parent.mkdir(parents=True, exist_ok=True)
+
+    def part(self, name: str, limit_s: float, work: Callable[[], dict[str, Any]]) -> None:
+        """Runs a part for no longer than its limit, and than what is left of the whole run's."""
+        start = time.perf_counter()
+        limit = min(limit_s, LIMIT_S - (start - self.began))
+        if limit < 1:
+            self.values["parts"][name] = {"left_out": "no time was left"}
+            return
+        try:
+            with _limited(limit):
+                result = work()
+        except Exception as error:  # noqa: BLE001 - one part that fails must not cost the others
+            result = {"failed": f"{type(error).__name__}: {error}"[:500]}
+        gc.collect()  # a graph and its step refer to each other
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        self.values["parts"][name] = {**result, "took_s": round(time.perf_counter() - start, 1)}
+        self.write()
+
+    def write(self) -> None:
+        """Writes what there is."""
+        self.values["took_s"] = round(time.perf_counter() - self.began, 1)
+        self._out.write_text(json.dumps(self.values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Raises TimeoutError inside after so many seconds."""
+
+    def over(*_: object) -> None:
+        raise TimeoutError(f"it was not done after {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def main() -> None:
     """Run every part, and write what came of it after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the parts")
+    parser.add_argument("--codec", type=Path, help="a codec.pth, to decide on its arithmetic with real weights")
     parser.add_argument("--out", type=Path, default=Path("build/gpu.json"))
     parser.add_argument("--skip-tests", action="store_true", help="leave the test suite out")
     given = parser.parse_args()
-    plan, began = Plan.of(given.device, given.tiny), time.perf_counter()
-    cuda = plan.device.type == "cuda"
-    figures: dict[str, Any] = {
-        "bench": "gpu",
-        "device": torch.cuda.get_device_name(plan.device) if cuda else plan.device.type,
+    plan = Plan.of(given.device, given.tiny)
+    if given.tiny:
+        torch.set_num_threads(1)  # tiny products only wait for each other
+    about = {
+        "device": torch.cuda.get_device_name(plan.device) if plan.device.type == "cuda" else plan.device.type,
         "cuda": torch.version.cuda,
         "tiny": given.tiny,
         "machine": machine(),
-        "parts": {},
     }
-    given.out.parent.mkdir(parents=True, exist_ok=True)
+    figures = Figures(given.out, bench="gpu", **about)
+    # Where the device itself hangs, no part can be ended.
+    faulthandler.dump_traceback_later(LIMIT_S + 20, exit=True, file=2)
+    made: dict[str, Any] = {}
 
-    def part(name: str, work: Callable[[], dict[str, Any]]) -> None:
-        start = time.perf_counter()
-        if start - began > LIMIT_S:
-            figures["parts"][name] = {"left_out": "no time was left"}
-            return
-        try:
-            result = work()
-        except Exception as error:  # noqa: BLE001 - one part that fails must not cost the others
-            result = {"failed": f"{type(error).__name__}: {error}"[:500]}
-        figures["parts"][name] = {**result, "took_s": round(time.perf_counter() - start, 1)}
-        given.out.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    def weights() -> dict[str, Any]:
+        made["model"] = dual.random_model(plan.model, plan.device, positions=plan.positions)
+        made["codec"] = load_codec(given.codec, plan.device) if given.codec else random_codec(plan.codec, plan.device)
+        return {"codec": given.codec.name if given.codec else "random"}
 
-    model = dual.random_model(plan.model, plan.device, positions=plan.positions)
-    codec = random_codec(plan.codec, plan.device)
-    part("frames", lambda: speeds(plan, model))
-    part("graph_and_eager", lambda: graph_and_eager(plan, model))
-    part("ladder", lambda: ladder(plan, model))
-    part("first_audio", lambda: first_audio(plan, model, codec))
-    part("many_streams", lambda: many_streams(plan, model))
-    part("codec", lambda: codecs(plan, codec))
-    part("kernels", lambda: kernels(plan, model))
-    part("embedded", lambda: embedded(plan))
-    if not given.skip_tests:
-        part("tests", lambda: tests(plan))
-    figures["took_s"] = round(time.perf_counter() - began, 1)
-    given.out.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    report(figures)
+    figures.part("weights", 60, weights)
+    for name, limit, work in (
+        ("frames", 120, lambda: speeds(plan, made["model"])),
+        ("first_audio", 60, lambda: first_audio(plan, made["model"], made["codec"])),
+        ("graph_and_eager", 40, lambda: graph_and_eager(plan, made["model"])),
+        ("many_streams", 40, lambda: many_streams(plan, made["model"])),
+        ("embedded", 80, lambda: embedded(plan)),
+        ("tests", 100, lambda: tests(plan)),
+        ("ladder", 60, lambda: ladder(plan, made["model"])),
+        ("codec", 50, lambda: codecs(plan, made["codec"])),
+        ("precision", 40, lambda: precision(plan, made["codec"])),
+        ("kernels", 30, lambda: kernels(plan, made["model"])),
+    ):
+        if not (name == "tests" and given.skip_tests):
+            figures.part(name, limit * (10 if given.tiny else 1), work)  # nobody waits for a tiny try on a busy machine
+    faulthandler.cancel_dump_traceback_later()
+    figures.write()
+    report(figures.values)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import dual
@@ -15,6 +16,19 @@ from voicelab.engine.dual.config import DualConfig
 from voicelab.engine.dual.model import shapes_of
 
 CPU = torch.device("cpu")
+
+
+def test_a_part_that_takes_too_long_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "LIMIT_S", 10)
+    figures = gpu.Figures(tmp_path / "gpu.json")
+    figures.part("slow", 1, lambda: {"slept": time.sleep(60)})  # type: ignore[func-returns-value]
+    figures.part("next", 1, lambda: {"figure": 3})
+    figures.began -= 9.5
+    figures.part("last", 1, dict)
+    parts = json.loads((tmp_path / "gpu.json").read_text())["parts"]
+    assert parts["slow"]["failed"] == "TimeoutError: it was not done after 1 s"
+    assert parts["next"]["figure"] == 3
+    assert figures.values["parts"]["last"] == {"left_out": "no time was left"}
 
 
 @pytest.mark.parametrize(("name", "tensors", "parameters"), [("s2-pro", 358, 4_561_852_416), ("s1", 287, 860_169_216)])
@@ -63,5 +77,6 @@ def test_every_part_of_the_gpu_script_runs(
     figures = json.loads(out.read_text())
     assert figures == json.loads(capsys.readouterr().out)
     assert [name for name, part in figures["parts"].items() if "failed" in part] == []
+    assert figures["parts"]["precision"]["decision"] in {"float32", "tf32", "bf16"}
     assert figures["parts"]["graph_and_eager"]["rows_1"]["all_equal"]
     assert figures["parts"]["first_audio"]["cached_ms"] > 0

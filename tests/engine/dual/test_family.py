@@ -18,7 +18,7 @@ from tests.engine.dual.tiny import write_model
 from tests.engine.dual.tiny_codec import save_codec, tiny_tensors
 from voicelab.audio.clip import Clip
 from voicelab.call import Call
-from voicelab.engine import speech
+from voicelab.engine import local, speech
 from voicelab.engine.dual import family as family_module
 from voicelab.engine.dual import voices
 from voicelab.engine.dual.family import DualFamily, model_folders
@@ -352,6 +352,48 @@ def test_what_does_not_fit_is_refused_in_words(both: Path, monkeypatch: pytest.M
         LocalBackend("cpu", weights=both, rows=16)
     free = free_memory(CPU)
     assert free is None or free > 1e8
+
+
+def test_a_plan_reads_no_tensor(both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where queries, keys and values are apart: joined, they are in memory once, each when its turn comes."""
+    one = model_folders(both / "openaudio-s1-mini")[0]
+    tensors = torch.load(one.folder / "model.pth")
+    apart = dict(tensors)
+    for name in [name for name in tensors if "wqkv" in name]:
+        tower = one.config.fast if name.startswith("fast_") else one.config.slow
+        sizes = [tower.heads * tower.head_width, *[tower.kv_heads * tower.head_width] * 2]
+        for letter, part in zip("qkv", apart.pop(name).split(sizes), strict=True):
+            apart[name.replace("wqkv", f"w{letter}")] = part.clone()
+    torch.save(apart, tmp_path / "model.pth")
+    monkeypatch.setattr(torch, "cat", None)
+    plans = [MemoryPlan.of(folder, one.config, 2, one.positions, None) for folder in (one.folder, tmp_path)]
+    assert plans[0] == plans[1]
+    weights = sum(tensor.nbytes for name, tensor in tensors.items() if "audio_" not in name)
+    assert plans[0].weights == weights
+
+
+def test_the_fastest_device_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apple's for open weights; the embedded voice is faster on the CPU beside it."""
+    assert local._fastest(open_weights=True) == ("cuda" if torch.cuda.is_available() else "cpu")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert [local._fastest(open_weights=open_weights) for open_weights in (True, False)] == ["mps", "cpu"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert [local._fastest(open_weights=open_weights) for open_weights in (True, False)] == ["cuda", "cuda"]
+
+
+def test_shards_of_any_name_are_of_the_digest(both: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(both / "s2-pro", tmp_path / "copy"))
+    (folder / "model-00002-of-00002.safetensors").rename(folder / "rest.safetensors")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace("model-00002-of-00002", "rest"))
+    assert folder / "rest.safetensors" in model_folders(folder)[0].files
+    assert samples_of(folder).size
+
+
+def samples_of(folder: Path) -> np.ndarray:
+    with LocalBackend("cpu", weights=folder, rows=1) as backend:
+        return samples(backend)
 
 
 def test_the_published_model_fits_into_24_gb(both: Path) -> None:

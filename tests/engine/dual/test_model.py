@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tests.engine.dual.tiny import (
     config_json,
     config_of,
     model_of,
+    speech_of,
     tensors_of,
     twin_of,
     write_model,
@@ -25,6 +27,7 @@ from tests.engine.dual.tiny import (
 from voicelab.engine.dual.config import DualConfig
 from voicelab.engine.dual.model import DualLM, common_name, shapes_of
 from voicelab.engine.dual.slots import Slots
+from voicelab.engine.dual.tower import rotary_table, rotate
 from voicelab.errors import WeightsError
 from voicelab.schema import Model
 
@@ -33,20 +36,48 @@ CLOSE = 1e-5
 CPU = torch.device("cpu")
 NARROW = {"fast_dim": 24}
 """The fast transformer narrower than the slow one: its input is projected."""
-CASES = [
+MANY = {"vocab_size": 1500, "codebook_size": 1100, "num_codebooks": 2}
+CASES: list[tuple[Model, dict[str, Any]]] = [
     ("s2-pro", {}),
     ("s1", {}),
     ("s1", NARROW),
     ("s1", {"norm_fastlayer_input": True, "tie_word_embeddings": True}),
+    ("s2-pro", {"text_config": {"n_local_heads": 4}, "audio_decoder_config": {"n_local_heads": 1, "head_dim": 6}}),
+    (
+        "s2-pro",
+        {
+            "text_config": {"attention_qk_norm": False},
+            "audio_decoder_config": {"attention_qk_norm": True, "n_layer": 3},
+        },
+    ),
+    ("s2-pro", {"text_config": {"tie_word_embeddings": False, "n_layer": 1}, "audio_decoder_config": {"dim": 24}}),
+    (
+        "s2-pro",
+        {
+            "text_config": {"rope_base": 1e4, "norm_eps": 1e-4},
+            "audio_decoder_config": {"rope_base": 7.0, "norm_eps": 0.5},
+        },
+    ),
+    ("s2-pro", {"text_config": {"vocab_size": 400}, "semantic_start_token_id": 300, "semantic_end_token_id": 363}),
+    ("s2-pro", {"audio_decoder_config": {"num_codebooks": 10}, "eos_token_id": 3}),
+    ("s1", MANY),
+    ("s1", {"fast_attention_qk_norm": True, "attention_qk_norm": False, "scale_codebook_embeddings": False}),
+    (
+        "s1",
+        {"fast_dim": None, "fast_head_dim": None, "fast_n_local_heads": None, "n_local_heads": -1, "head_dim": None},
+    ),
 ]
 
 
-def columns(count: int = 24, seed: int = 1) -> Tensor:
+def columns(count: int = 24, seed: int = 1, config: DualConfig | None = None) -> Tensor:
     """Text and frames in turn."""
+    codebooks, entries, begin = CODEBOOKS, ENTRIES, SPEECH[0]
+    if config is not None:
+        codebooks, entries, begin = config.codebooks, config.entries, speech_of(config)[0]
     generator = torch.Generator().manual_seed(seed)
-    text = torch.randint(0, 256, (count, 1 + CODEBOOKS), generator=generator) * torch.tensor([1] + [0] * CODEBOOKS)
-    frames = torch.randint(0, ENTRIES, (count, 1 + CODEBOOKS), generator=generator)
-    frames[:, 0] = SPEECH[0] + frames[:, 1]
+    text = torch.randint(0, 256, (count, 1 + codebooks), generator=generator) * torch.tensor([1] + [0] * codebooks)
+    frames = torch.randint(0, entries, (count, 1 + codebooks), generator=generator)
+    frames[:, 0] = begin + frames[:, 1]
     return torch.where((torch.arange(count) % 3 == 0)[:, None], text, frames)
 
 
@@ -66,15 +97,15 @@ def worst(ours: Tensor, twins: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize(("name", "changes"), CASES)
-def test_logits_states_and_codes_are_the_twins(name: Model, changes: dict[str, object]) -> None:
+def test_logits_states_and_codes_are_the_twins(name: Model, changes: dict[str, Any]) -> None:
     config = config_of(name, **changes)
     tensors = tensors_of(config)
-    model, twin = model_of(config, tensors), twin_of(config, tensors)
-    logits, state = slow(model, columns())
-    of_twin, given = twin.slow(columns().numpy())
+    model, twin, read = model_of(config, tensors), twin_of(config, tensors), columns(config=config)
+    logits, state = slow(model, read)
+    of_twin, given = twin.slow(read.numpy())
     assert worst(logits, of_twin[:, twin.speech()]) < CLOSE
-    assert worst(state, given) < CLOSE
-    fast = Slots(config.fast, 1, CODEBOOKS, model.embeddings)
+    assert worst(state, given) < CLOSE * max(1, given.std())
+    fast = Slots(config.fast, 1, config.codebooks, model.embeddings)
     seen: list[Tensor] = []
 
     def pick(_: int, of: Tensor) -> Tensor:
@@ -85,8 +116,8 @@ def test_logits_states_and_codes_are_the_twins(name: Model, changes: dict[str, o
     theirs: list[np.ndarray] = []
 
     def likeliest(of: np.ndarray) -> int:
-        theirs.append(of)
-        return int(of.argmax())
+        theirs.append(of[: config.choices])
+        return int(theirs[-1].argmax())
 
     assert codes[0].tolist() == twin.codes(given[-1], 5, likeliest)
     assert max(worst(a, b) for a, b in zip(seen, theirs, strict=True)) < CLOSE
@@ -98,6 +129,22 @@ def test_read_in_pieces_is_read_at_once() -> None:
     whole, _ = slow(model, columns())
     for pieces in ((1,) * 24, (5, 1, 18), (23, 1)):
         assert (slow(model, columns(), pieces)[0] - whole).abs().max() < CLOSE
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", ["s2-pro", "s1"])
+def test_on_a_cuda_device_it_is_the_twin(name: Model) -> None:
+    config = config_of(name)
+    tensors = tensors_of(config)
+    model = model_of(config, {name: tensor.cuda() for name, tensor in tensors.items()})
+    slots, at = Slots(config.slow, 1, 64, model.embeddings), torch.arange(24, device="cuda")[None]
+    states = model.slow(model.embed(columns().cuda())[None], slots, slice(1), at, 24)
+    logits, given = model.first_logits(states[0])
+    twin = twin_of(config, tensors)
+    of_twin, of_state = twin.slow(columns().numpy())
+    assert worst(logits.cpu(), of_twin[:, twin.speech()]) < CLOSE
+    assert worst(given.cpu(), of_state) < CLOSE
 
 
 TURNED = [
@@ -113,6 +160,15 @@ TURNED = [
     ("not causal", 0.3),
     ("another eps", 1e-3),
     ("gate and value swapped", 0.3),
+    ("gate without itself", 0.3),
+    ("heads inside the width", 0.3),
+    ("keys before queries", 0.3),
+    ("another base", 0.01),
+    ("positions from 1", 1e-4),
+    ("no norm before attention", 0.05),
+    ("norm after attention", 0.1),
+    ("nothing added to attention", 0.3),
+    ("branches side by side", 0.1),
     # What goes in.
     ("codes added to text", 0.1),
     ("tables interleaved", 0.3),
@@ -139,6 +195,48 @@ def test_the_fast_transformer_gets_the_right_state(name: Model) -> None:
     tensors = tensors_of(config)
     _, state = slow(model_of(config, tensors), columns())
     assert worst(state, twin_of(config, tensors, "the other state").slow(columns().numpy())[1]) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("fact", "least"),
+    [("no state", 0.3), ("a frame before it", 0.05), ("only the last code", 0.05), ("positions from 1", 1e-4)],
+)
+def test_a_fact_of_the_depth_loop_turned_round_shows(fact: str, least: float) -> None:
+    """The state is the first position, the codes so far follow at positions of their own, and each frame begins anew."""
+    config = config_of("s2-pro", audio_decoder_config={"num_codebooks": 6})
+    tensors = tensors_of(config)
+    given, seen = torch.randn(config.fast.width, generator=torch.Generator().manual_seed(0)), list[np.ndarray]()
+
+    def always(of: np.ndarray) -> int:
+        seen.append(of)
+        return len(seen) % 7
+
+    for turned in ("", fact):
+        seen.clear()
+        twin_of(config, tensors, turned).codes(given.double().numpy(), 5, always)
+        errors = worst(torch.stack(_fast_logits(config, tensors, given)), np.stack(seen))
+        assert errors < CLOSE if not turned else errors > least
+
+
+def _fast_logits(config: DualConfig, tensors: dict[str, Tensor], given: Tensor) -> list[Tensor]:
+    model, seen = model_of(config, tensors), list[Tensor]()
+
+    def always(_: int, of: Tensor) -> Tensor:
+        seen.append(of[0])
+        return torch.tensor([len(seen) % 7])
+
+    model.codes(given[None], torch.tensor([5]), always, Slots(config.fast, 1, config.codebooks, model.embeddings))
+    return seen
+
+
+def test_a_rotation_in_bf16_is_computed_in_float32() -> None:
+    config = config_of("s2-pro").slow
+    x = torch.randn(1, 50, 4, config.head_width, generator=torch.Generator().manual_seed(0)).bfloat16()
+    turn = rotary_table(config, 50, CPU)[None, :, None]
+    assert torch.equal(rotate(x, turn.float()), rotate(x.float(), turn.float()).bfloat16())
+    cos, sin = turn.unbind(-1)
+    a, b = x.unflatten(-1, (-1, 2)).unbind(-1)
+    assert not torch.equal(rotate(x, turn.float()), torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2))
 
 
 def test_the_norm_is_rounded_before_its_weight() -> None:
@@ -244,7 +342,7 @@ def test_a_configuration_that_is_not_known_is_refused(values: dict[str, object],
 
 def test_a_missing_field_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "dual_ar"}')
-    with pytest.raises(WeightsError, match="no field 'n_fast_layer'"):
+    with pytest.raises(WeightsError, match="no field 'dim'"):
         DualConfig.read(tmp_path)
     with pytest.raises(WeightsError, match="cannot be read"):
         DualConfig.read(tmp_path / "none")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import Mock
 
 import numpy as np
@@ -31,7 +33,16 @@ from voicelab.schema import Model
 SETTINGS = Settings(temperature=0.8, top_p=0.9, repetition_penalty=1.2)
 NOBODY = voice_of(())
 FRAMES = 16
-Parts = tuple[DualLM, Prompts]
+
+
+class Parts(NamedTuple):
+    model: DualLM
+    prompts: Prompts
+    ahead: bool
+    """Whether frames are launched before those before them are read, as on a CUDA device."""
+
+    def runner(self, rows: int) -> DualRunner:
+        return DualRunner(self.model, self.prompts, rows, ahead=self.ahead)
 
 
 def _lasting(config: DualConfig) -> dict[str, Tensor]:
@@ -41,17 +52,18 @@ def _lasting(config: DualConfig) -> dict[str, Tensor]:
     return tensors
 
 
-def _parts(name: Model, folder: Path) -> Parts:
+def _parts(name: Model, folder: Path, ahead: bool = False) -> Parts:
     config = config_of(name)
     tensors = _lasting(config)
     tokenizer = load_tokenizer(write_model(folder, name))
     form = ChatPrompts if name == "s2-pro" else InterleavedPrompts
-    return model_of(config, tensors), form(tokenizer, SPEECH[0], CODEBOOKS)
+    return Parts(model_of(config, tensors), form(tokenizer, SPEECH[0], CODEBOOKS), ahead)
 
 
-@pytest.fixture(scope="module", params=["s2-pro", "s1"])
+@pytest.fixture(scope="module", params=[("s2-pro", False), ("s2-pro", True), ("s1", True)])
 def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Parts:
-    return _parts(request.param, tmp_path_factory.mktemp("model"))
+    name, ahead = request.param
+    return _parts(name, tmp_path_factory.mktemp("model"), ahead)
 
 
 @pytest.fixture
@@ -60,7 +72,7 @@ def running(parts: Parts) -> Iterator[Callable[..., Scheduler]]:
 
     def start(rows: int = 4, change: Callable[[DualRunner], Any] = lambda _: None) -> Scheduler:
         def make() -> DualRunner:
-            runner = DualRunner(*parts, rows)
+            runner = parts.runner(rows)
             change(runner)
             return runner
 
@@ -93,8 +105,15 @@ def say(scheduler: Scheduler, *sequences: Sequence) -> list[list[list[int]]]:
     return [[frame.codes.tolist() for frame in one.frames() if frame.codes is not None] for one in sequences]
 
 
+def said(runner: DualRunner, row: int, *others: int) -> RowStep:
+    """The row's next frame, or the end of its speech."""
+    while (step := runner.step([row, *others])[0]).codes is None and not step.ended:
+        pass
+    return step
+
+
 def twins(parts: Parts, prompt: Tensor, seed: int = 0, first: int = 0, settings: Settings = SETTINGS) -> np.ndarray:
-    model, _ = parts
+    model = parts.model
     sampled = settings.temperature, settings.top_p
 
     def randomness(frame: int) -> np.ndarray:
@@ -107,7 +126,7 @@ def twins(parts: Parts, prompt: Tensor, seed: int = 0, first: int = 0, settings:
 def test_a_run_is_the_twins_code_for_code(parts: Parts, running: Callable[..., Scheduler], temperature: float) -> None:
     settings = Settings(temperature, 0.9, 1.2 if temperature else 1.0)
     voice = reference()
-    prompts = parts[1]
+    prompts = parts.prompts
     prompt = torch.cat((prompts.start(_tagged(prompts, voice)), prompts.turn("Hello.")))
     expected = twins(parts, prompt, 3, settings=settings) if temperature else _greedy(parts, prompt)
     (codes,) = say(running(), sequence(seed=3, voice=voice, settings=settings))
@@ -122,7 +141,7 @@ def _tagged(prompts: Prompts, voice: DualVoice) -> tuple[Reference, ...]:
 
 def _greedy(parts: Parts, prompt: Tensor) -> np.ndarray:
     """The likeliest of everything, and never drawn again: the twin with a window that forgets."""
-    model, config = parts[0], parts[0].config
+    model, config = parts.model, parts.model.config
     twin, columns = twin_of(config, _lasting(config)), prompt.numpy()
     for _ in range(FRAMES):
         logits, given = twin.slow(columns)
@@ -136,7 +155,7 @@ def _greedy(parts: Parts, prompt: Tensor) -> np.ndarray:
 
 def test_turns_follow_each_other_as_one_conversation(parts: Parts, running: Callable[..., Scheduler]) -> None:
     """What was said stays before the model: the second turn is that of the whole conversation read anew."""
-    prompts = parts[1]
+    prompts = parts.prompts
     scheduler = running()
     made = sequence("First.", "Second.", seed=5, frames=12)
     scheduler.submit(made)
@@ -158,7 +177,7 @@ def test_together_is_as_alone(parts: Parts, running: Callable[..., Scheduler]) -
 
 
 def test_logits_of_a_batch_are_those_of_single_rows(parts: Parts) -> None:
-    model, prompts = parts
+    model, prompts, _ = parts
     step, prompt = DualStep(model, 4), prompts.turn("Hello.")
     for row in range(4):
         step.prefill(row, prompt, 0)
@@ -180,7 +199,7 @@ def test_prompts_read_in_pieces(
 
 def test_a_long_prompt_stalls_nobody(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "PREFILL", 8)
-    runner = DualRunner(*parts, 2)
+    runner = parts.runner(2)
     runner.admit(0, NOBODY, SETTINGS, 0)
     runner.more(0, Turn("Hello.", ""))
     while runner.step([0])[0].codes is None:
@@ -196,7 +215,7 @@ def test_a_long_prompt_stalls_nobody(parts: Parts, monkeypatch: pytest.MonkeyPat
 
 def test_parked_and_resumed_says_the_same(parts: Parts) -> None:
     def run(*parked_after: int) -> list[RowStep]:
-        runner, row, steps = DualRunner(*parts, 3), 0, []
+        runner, row, steps = parts.runner(3), 0, []
         runner.admit(row, reference(), SETTINGS, 9)
         runner.more(row, Turn("Hello.", ""))
         for number in range(12):
@@ -217,7 +236,7 @@ def test_parked_and_resumed_says_the_same(parts: Parts) -> None:
 
 
 def test_references_are_read_once(parts: Parts) -> None:
-    runner = DualRunner(*parts, 2)
+    runner = parts.runner(2)
     prefill = Mock(side_effect=runner._step.prefill)
     runner._step.prefill = prefill  # type: ignore[method-assign]
     spoken = []
@@ -225,18 +244,43 @@ def test_references_are_read_once(parts: Parts) -> None:
         runner.admit(row, reference(), SETTINGS, 4)
         runner.more(row, Turn("Hello.", ""))
         spoken.append([step.codes.tolist() for _ in range(6) for step in runner.step([row]) if step.codes is not None])
-    start = len(parts[1].start(_tagged(parts[1], reference())))
+    start = len(parts.prompts.start(_tagged(parts.prompts, reference())))
     read = [len(given.args[1]) for given in prefill.call_args_list]
     assert read[0] == start
-    assert read[1:] == [len(parts[1].turn("Hello.")) - 1] * 2
+    assert read[1:] == [len(parts.prompts.turn("Hello.")) - 1] * 2
     assert spoken[0] == spoken[1]
     runner.free_memory()
     runner.admit(0, reference(), SETTINGS, 4)
     assert len(runner.rows[0].waiting) == start
 
 
+def test_references_of_one_voice_are_of_one_speaker(parts: Parts) -> None:
+    codes = reference().references[0].codes
+    texts = ["One.", "Two.", "<|speaker:1|>Another speaks."]
+    runner = parts.runner(1)
+    runner.admit(0, voice_of(tuple(Reference(text, codes) for text in texts)), SETTINGS, 0)
+    tag = "<|speaker:0|>" if parts.prompts.tagged else ""
+    tagged = [Reference(tag + text, codes) for text in texts[:2]] + [Reference(texts[2], codes)]
+    assert torch.equal(runner.rows[0].start, parts.prompts.start(tagged))
+
+
+def test_the_next_frame_is_launched_before_this_one_is_read(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, calls = parts.runner(1), Mock()
+    runner.admit(0, NOBODY, SETTINGS, 0)
+    runner.more(0, Turn("Hello.", ""))
+    said(runner, 0)
+    for name in ("launch", "read"):
+        work = Mock(side_effect=getattr(runner._step, name))
+        monkeypatch.setattr(runner._step, name, work)
+        calls.attach_mock(work, name)
+    said(runner, 0)
+    said(runner, 0)
+    assert [name for name, *_ in calls.mock_calls] == ["launch", "read"] * 2
+    assert runner._step.unread == parts.ahead
+
+
 def test_no_more_references_are_kept_than_one_slot_holds(parts: Parts) -> None:
-    runner = DualRunner(*parts, 1)
+    runner = parts.runner(1)
     for number in range(9):
         runner.admit(0, reference(number, frames=80), SETTINGS, 0)
         runner.more(0, Turn("Hello.", ""))
@@ -248,39 +292,42 @@ def test_no_more_references_are_kept_than_one_slot_holds(parts: Parts) -> None:
 
 def test_rows_beside_are_left_alone(parts: Parts) -> None:
     """A row that is not stepped keeps what it holds, though the batch computes something in its place."""
-    runner = DualRunner(*parts, 3)
+    runner = parts.runner(3)
     for row in range(3):
         runner.admit(row, reference(row), SETTINGS, row)
         runner.more(row, Turn("Hello.", ""))
     runner.step([0, 1, 2])
-    held = runner.slots.take(1, runner.rows[1].position)
+    place = runner._position(1)
+    held = runner.slots.take(1, place)
     for _ in range(4):
         runner.step([0, 2])
-    assert torch.equal(runner.slots.take(1, runner.rows[1].position), held)
+    assert torch.equal(runner.slots.take(1, place), held)
 
 
 def test_what_was_said_is_forgotten_where_there_is_no_room(parts: Parts) -> None:
-    runner = DualRunner(*parts, 1)
+    runner = parts.runner(1)
     runner.admit(0, reference(), SETTINGS, 2)
     for turn in range(7):
         runner.more(0, Turn(f"Turn {turn}: " + "and so on " * 6, ""))
         for _ in range(40):
             if runner.step([0])[0].ended:
                 break
-        assert runner.rows[0].position <= runner.model.positions
+        assert runner.rows[0].state.position <= runner.model.positions
     with pytest.raises(EngineError, match="shorter references, or a smaller chunk_length"):
         runner.more(0, Turn("x" * 300, ""))
 
 
 def test_a_full_slot_ends_the_speech(parts: Parts) -> None:
-    runner = DualRunner(*parts, 1)
+    runner = parts.runner(1)
     runner.admit(0, NOBODY, SETTINGS, 2)
     runner.more(0, Turn("Hello.", ""))
-    runner.step([0])
-    runner.rows[0].position = runner.model.positions - 1
-    assert runner.step([0])[0].ended
+    said(runner, 0)
+    runner.resume(0, held := runner.park(0))
+    held.ready.clear()
+    held.state = replace(held.state, position=runner.model.positions - 2)
+    assert [said(runner, 0).ended, said(runner, 0).ended] == [False, True]
     runner.more(0, Turn("Go on.", ""))
-    assert not runner.step([0])[0].ended
+    assert not said(runner, 0).ended
 
 
 def test_cancelled_while_its_prompt_is_read(
@@ -328,7 +375,7 @@ def _is_victim(voice: DualVoice) -> bool:
     return bool(voice.references) and len(voice.references[0].codes) == 7
 
 
-@pytest.mark.parametrize("where", ["prefill", "step"])
+@pytest.mark.parametrize("where", ["prefill", "launch"])
 @pytest.mark.parametrize(
     ("error", "kind"),
     [(torch.OutOfMemoryError("CUDA out of memory"), EngineUnavailable), (KeyError("bug"), EngineError)],
@@ -347,23 +394,47 @@ def test_one_that_fails_fails_alone(
     assert say(scheduler, sequence(seed=1)) == expected[:1]
 
 
+def test_numbers_of_one_that_are_not_finite_fail_it_alone(parts: Parts, running: Callable[..., Scheduler]) -> None:
+    expected = say(running(), sequence(seed=1), sequence("Other.", seed=2))
+
+    def poison(runner: DualRunner) -> None:
+        launch = runner._step.launch
+
+        def poisoned(inputs: Any, idle: Any) -> None:
+            for row in inputs:
+                if _is_victim(runner.rows[row].voice):
+                    runner.slots.keys[:, row, :, 0] = torch.nan
+            launch(inputs, idle)
+
+        runner._step.launch = poisoned  # type: ignore[method-assign]
+
+    scheduler = running(4, poison)
+    victim, others = sequence(voice=reference(frames=7)), (sequence(seed=1), sequence("Other.", seed=2))
+    scheduler.submit(others[0], victim, others[1])
+    with pytest.raises(EngineError, match="not finite"):
+        list(victim.frames())
+    assert [[frame.codes.tolist() for frame in one.frames() if frame.codes is not None] for one in others] == expected
+    assert say(scheduler, sequence(seed=1), sequence("Other.", seed=2), sequence(seed=1)) == [*expected, expected[0]]
+
+
 def test_numbers_that_are_not_finite_are_an_error(parts: Parts) -> None:
-    runner = DualRunner(*parts, 2)
+    runner = parts.runner(2)
     for row in (0, 1):
         runner.admit(row, NOBODY, SETTINGS, row)
         runner.more(row, Turn("Hello.", ""))
-    runner.step([0, 1])
-    before = runner.rows[0].position
+    first = said(runner, 0, 1)
     runner.slots.values[0, 0, :, 3] = torch.nan
-    for rows in ([0, 1], [0]):
+    for others in ((1,), ()):
         with pytest.raises(EngineError, match="not finite"):
-            runner.step(rows)
-    assert runner.rows[0].position == before
+            [said(runner, 0, *others) for _ in range(3)]
     runner.discard(0)
-    assert runner.step([1])[0].codes is not None
-    runner.admit(0, NOBODY, SETTINGS, 1)
+    assert said(runner, 1).codes is not None
+    runner.admit(0, NOBODY, SETTINGS, 0)
     runner.more(0, Turn("Hello.", ""))
-    assert runner.step([0])[0].codes is not None
+    again = said(runner, 0)
+    assert again.codes is not None
+    assert first.codes is not None
+    assert torch.equal(again.codes, first.codes)
 
 
 def test_a_code_that_repeats_is_drawn_again(parts: Parts) -> None:
@@ -372,11 +443,11 @@ def test_a_code_that_repeats_is_drawn_again(parts: Parts) -> None:
     def repeated(penalty: float) -> int:
         count = 0
         for seed in range(4):
-            runner, window = DualRunner(*parts, 1), list[int]()
+            runner, window = parts.runner(1), list[int]()
             runner.admit(0, NOBODY, Settings(0.3, 0.6, penalty), seed)
             runner.more(0, Turn("Hello.", ""))
             for _ in range(25):
-                step = runner.step([0])[0]
+                step = said(runner, 0)
                 if step.codes is None:
                     break
                 count += int(step.codes[0]) in window[-10:]
@@ -387,7 +458,7 @@ def test_a_code_that_repeats_is_drawn_again(parts: Parts) -> None:
 
 
 def test_a_row_without_text_cannot_speak(parts: Parts) -> None:
-    runner = DualRunner(*parts, 1)
+    runner = parts.runner(1)
     runner.admit(0, NOBODY, SETTINGS, 0)
     with pytest.raises(EngineError, match="before it was given text"):
         runner.step([0])
@@ -396,15 +467,19 @@ def test_a_row_without_text_cannot_speak(parts: Parts) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_graph_says_what_the_twin_says(tmp_path: Path) -> None:
-    model, prompts = _parts("s2-pro", tmp_path)
+    """And so do frames that are launched before the ones before them are read."""
+    model, prompts, _ = _parts("s2-pro", tmp_path)
     tensors = _lasting(model.config)
     on_device = DualLM(model.config, lambda name: tensors[name].cuda(), SPEECH, model.positions)
     spoken = []
-    for graphs in (True, False):
-        runner = DualRunner(on_device, prompts, 4, graphs=graphs)
+    for graphs, ahead in product((True, False), repeat=2):
+        runner = DualRunner(on_device, prompts, 4, graphs=graphs, ahead=ahead)
         for row in range(3):
             runner.admit(row, reference(row), SETTINGS, row)
             runner.more(row, Turn("Hello.", ""))
-        steps = [step for _ in range(12) for step in runner.step([0, 1, 2])]
-        spoken.append([None if step.codes is None else step.codes.tolist() for step in steps])
-    assert spoken[0] == spoken[1]
+        lines: list[list[list[int]]] = [[], [], []]
+        while min(map(len, lines)) < 12:
+            for line, step in zip(lines, runner.step([0, 1, 2]), strict=True):
+                line.extend([] if step.codes is None else [step.codes.tolist()])
+        spoken.append([line[:12] for line in lines])
+    assert all(one == spoken[0] for one in spoken)

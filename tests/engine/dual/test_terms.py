@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,6 +32,13 @@ def test_who_has_not_accepted_reads_the_terms_and_how_to() -> None:
     ):
         assert part in str(raised.value)
     assert str(raised.value).endswith(f"{ACCEPT_VARIABLE}=fish-audio-research,cc-by-nc-sa-4.0")
+
+
+def test_no_speech_of_these_models_gets_into_training() -> None:
+    """The embedded voice is made of recordings and of other voices: its training opens no backend at all."""
+    for path in (Path(__file__).parents[3] / "training").glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"engine\.(dual|local|speech)|LocalBackend|open_backend|\bconnect\(", text), path.name
 
 
 def test_what_was_accepted_stays_so(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ _FAST = {"n_layer": 2, "n_head": 4, "n_local_heads": 2, "dim": 32, "head_dim": 8
 
 
 def config_json(model: Model, **changes: Any) -> dict[str, Any]:
-    """What stands in ``config.json``; `changes` of fields of its top level."""
+    """What stands in ``config.json``; `changes` of fields of its top level, or of those in a part of it."""
     if model == "s2-pro":
         slow = {**_SHARED, **_SLOW, "vocab_size": VOCABULARY, "max_seq_len": POSITIONS, "attention_qk_norm": True}
         fast = {**_SHARED, **_FAST, "head_dim": 16, "vocab_size": ENTRIES, "max_seq_len": CODEBOOKS + 1}
@@ -46,7 +46,10 @@ def config_json(model: Model, **changes: Any) -> dict[str, Any]:
             zip(("semantic_start_token_id", "semantic_end_token_id", "eos_token_id"), SPEECH, strict=True)
         )
         text = {**slow, "tie_word_embeddings": True}
-        return {"model_type": "fish_qwen3_omni", "text_config": text, "audio_decoder_config": fast, **ids, **changes}
+        whole = {"model_type": "fish_qwen3_omni", "text_config": text, "audio_decoder_config": fast, **ids}
+        return whole | {
+            name: {**whole[name], **value} if isinstance(value, dict) else value for name, value in changes.items()
+        }
     fast = {f"fast_{name}": value for name, value in _FAST.items() if name != "n_layer"}
     flat: dict[str, Any] = {
         **_SHARED,
@@ -78,7 +81,12 @@ def tensors_of(config: DualConfig, seed: int = 0) -> dict[str, Tensor]:
 
 def model_of(config: DualConfig, tensors: Mapping[str, Tensor], dtype: torch.dtype = torch.float32) -> DualLM:
     """The model over the tensors."""
-    return DualLM(config, lambda name: tensors[name].to(dtype), SPEECH, config.slow.positions)
+    return DualLM(config, lambda name: tensors[name].to(dtype), speech_of(config), config.slow.positions)
+
+
+def speech_of(config: DualConfig) -> tuple[int, int, int]:
+    """Ids of the first and the last speech token, and of the end."""
+    return config.speech or (SPEECH[0], SPEECH[0] + config.entries - 1, SPEECH[2])
 
 
 def twin_of(config: DualConfig, tensors: Mapping[str, Tensor], turned: str = "") -> Twin:
@@ -87,7 +95,7 @@ def twin_of(config: DualConfig, tensors: Mapping[str, Tensor], turned: str = "")
         "eps": config.slow.eps,
         "rope_base": config.slow.rope_base,
         **{name: getattr(config, name) for name in ("codebooks", "entries", "tied", "norm_state", "scaled")},
-        **dict(zip(("begin", "end", "stop"), SPEECH, strict=True)),
+        **dict(zip(("begin", "end", "stop"), speech_of(config), strict=True)),
     }
     for prefix, tower in (("", config.slow), ("fast_", config.fast)):
         values |= {

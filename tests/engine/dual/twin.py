@@ -55,7 +55,11 @@ class Twin:
         """Of (positions, heads, width)."""
         width = x.shape[-1]
         steps = torch.arange(0, width, 2, dtype=torch.float32) / width
-        angles = torch.outer(torch.arange(len(x), dtype=torch.float32), 1 / self.c["rope_base"] ** steps)
+        base, first = (
+            (500.0 if self.turned == "another base" else self.c["rope_base"]),
+            self.turned == "positions from 1",
+        )
+        angles = torch.outer(torch.arange(len(x), dtype=torch.float32) + first, 1 / base**steps)
         table = [angles.cos(), angles.sin()]
         if self.turned != "table in float32":
             table = [one.bfloat16() for one in table]
@@ -74,7 +78,12 @@ class Twin:
     def attention(self, x: Array, at: str, fast: str) -> Array:
         heads, kv, width = (self.c[fast + name] for name in ("heads", "kv_heads", "head_width"))
         rows = x @ self.w[f"{at}.wqkv.weight"].T
-        q, k, v = np.split(rows.reshape(len(x), -1, width), [heads, heads + kv], axis=1)
+        parts = rows.reshape(len(x), -1, width)
+        if self.turned == "heads inside the width":
+            parts = rows.reshape(len(x), width, -1).transpose(0, 2, 1)
+        q, k, v = np.split(parts, [heads, heads + kv], axis=1)
+        if self.turned == "keys before queries":
+            k, q, v = np.split(parts, [kv, kv + heads], axis=1)
         if self.turned == "keys and values swapped":
             k, v = v, k
         if self.turned == "norm after rotation":
@@ -98,12 +107,18 @@ class Twin:
     def tower(self, x: Array, prefix: str, fast: str = "") -> Array:
         for i in range(self.c[fast + "layers"]):
             at = f"{prefix}.{i}"
-            x = x + self.attention(self.norm(x, f"{at}.attention_norm.weight"), f"{at}.attention", fast)
-            y = self.norm(x, f"{at}.ffn_norm.weight")
+            y = x if self.turned == "no norm before attention" else self.norm(x, f"{at}.attention_norm.weight")
+            attended = self.attention(y, f"{at}.attention", fast)
+            if self.turned == "norm after attention":
+                attended = self.norm(self.attention(x, f"{at}.attention", fast), f"{at}.attention_norm.weight")
+            beside = x
+            x = attended + (0 if self.turned == "nothing added to attention" else x)
+            y = self.norm(beside if self.turned == "branches side by side" else x, f"{at}.ffn_norm.weight")
             gate, through = (y @ self.w[f"{at}.feed_forward.{name}.weight"].T for name in ("w1", "w3"))
             if self.turned == "gate and value swapped":
                 gate, through = through, gate
-            x = x + (gate / (1 + np.exp(-gate)) * through) @ self.w[f"{at}.feed_forward.w2.weight"].T
+            opened = (1 if self.turned == "gate without itself" else gate) / (1 + np.exp(-gate))
+            x = x + (opened * through) @ self.w[f"{at}.feed_forward.w2.weight"].T
         return x
 
     def slow(self, columns: NDArray[np.int64]) -> tuple[Array, Array]:
@@ -119,8 +134,14 @@ class Twin:
     def codes(self, given: Array, first: int, pick: Pick) -> list[int]:
         """All codes of a frame, in ten passes of their own: nothing is kept from one to the next."""
         x, codes = [given], [first]
+        if self.turned == "a frame before it":
+            x = [given, given]
+        if self.turned == "no state":
+            x = []
         for _ in range(1, self.c["codebooks"]):
             x.append(self.w["fast_embeddings.weight"][codes[-1]])
+            if self.turned == "only the last code":
+                x = [given, x[-1]]
             state = self.tower(np.stack(x), "fast_layers", "fast_")[-1]
             codes.append(pick(self.w["fast_output.weight"] @ self.norm(state, "fast_norm.weight")))
         return codes

@@ -22,10 +22,14 @@ class FrameGraphs:
         self._pool = torch.cuda.graph_pool_handle()  # they share their memory: one runs at a time
 
     def run(self, *sizes: int) -> None:
-        """Runs the function; its graph is captured when it is first wanted."""
+        """Runs the function; its graph is captured if `prepare` did not."""
+        self.prepare(*sizes)
+        self._graphs[sizes].replay()
+
+    def prepare(self, *sizes: int) -> None:
+        """Captures the graph of these arguments, which runs the function a few times."""
         if sizes not in self._graphs:
             self._graphs[sizes] = self._capture(sizes)
-        self._graphs[sizes].replay()
 
     def _capture(self, sizes: tuple[int, ...]) -> torch.cuda.CUDAGraph:
         """Runs the function until the libraries have what they need; then captures it."""

@@ -214,11 +214,12 @@ class DualCodec(nn.Module):
         """
         samples = F.pad(samples, (0, -len(samples) % self.hop))
         codes, state = [torch.empty(0, len(self.sizes.codebooks), dtype=torch.int64)], None
-        for piece in samples.split(_AT_ONCE * self.hop) if len(samples) else ():
-            carry = Carry([state])
-            x = self.encoder(piece.to(self.device)[None, None], carry)
-            codes.append(self.quantizer.encode(x, carry)[0].cpu())
-            (state,) = carry.states()
+        with torch.cuda.stream(side_stream(self.device)):  # beside the frames of others
+            for piece in samples.split(_AT_ONCE * self.hop) if len(samples) else ():
+                carry = Carry([state])
+                x = self.encoder(piece.to(self.device)[None, None], carry)
+                codes.append(self.quantizer.encode(x, carry)[0].cpu())
+                (state,) = carry.states()
         return torch.cat(codes)
 
     @torch.inference_mode()
@@ -251,6 +252,15 @@ class DualCodec(nn.Module):
         return DualDecoding(self, together)
 
 
+def side_stream(device: torch.device) -> torch.cuda.Stream | None:
+    """A CUDA stream beside that of the language models, which comes after what was queued there; None on other devices."""
+    if device.type != "cuda":
+        return None
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    return stream
+
+
 class _Stream:
     """A stream of codes: its state after the latest piece."""
 
@@ -263,7 +273,7 @@ class DualDecoding:
     def __init__(self, codec: DualCodec, together: int) -> None:
         self._codec, self.together = codec, together
         self.sample_rate, self.hop, self.codebooks = codec.sample_rate, codec.hop, len(codec.sizes.codebooks)
-        self._cuda = torch.cuda.Stream(codec.device) if codec.device.type == "cuda" else None
+        self._stream = side_stream(codec.device)
 
     def open(self) -> _Stream:
         """See family.Decoding."""
@@ -281,7 +291,7 @@ class DualDecoding:
         return [samples[place] for place in range(len(pieces))]
 
     def _decode(self, pieces: Sequence[Piece]) -> list[Samples]:
-        with torch.cuda.stream(self._cuda):  # no stream, no effect
+        with torch.cuda.stream(self._stream):
             codes = torch.stack([piece.codes for piece in pieces]).to(self._codec.device)
             audio, states = self._codec.decode_pieces(codes, [piece.stream.state for piece in pieces])
             samples = audio.cpu().numpy()  # waits for this stream alone

@@ -85,14 +85,14 @@ class DualConfig:
         if kind == "fish_qwen3_omni":
             return _two_parts(values)
         if kind == "dual_ar":
-            return _flat(values)
+            return _flat(_given(values))
         raise WeightsError(f"{CONFIG}: this version does not know the model_type {kind!r}")
 
 
 def _two_parts(values: Mapping[str, Any]) -> DualConfig:
-    text, audio = values["text_config"], values["audio_decoder_config"]
+    text, audio = _given(values["text_config"]), _given(values["audio_decoder_config"])
     slow = _tower(text, "text_config")
-    fast = _tower({"rope_base": slow.rope_base, "norm_eps": slow.eps, **audio}, "audio_decoder_config")
+    fast = _tower({**audio, "rope_base": slow.rope_base, "norm_eps": slow.eps}, "audio_decoder_config")
     if audio.get("text_dim", slow.width) != slow.width:
         raise WeightsError(f"{CONFIG}: audio_decoder_config.text_dim is not text_config.dim")
     return DualConfig(
@@ -110,12 +110,16 @@ def _two_parts(values: Mapping[str, Any]) -> DualConfig:
 
 
 def _flat(values: Mapping[str, Any]) -> DualConfig:
+    slow = _tower(values, "")
+    # The fast transformer has what it says of itself, and all else of the slow one.
+    shared = {"dim": slow.width, "n_head": slow.heads, "n_local_heads": slow.kv_heads, "head_dim": slow.head_width}
+    shared |= {"intermediate_size": slow.hidden, "attention_qk_norm": slow.qk_norm, "n_layer": values["n_fast_layer"]}
     own = {name.removeprefix("fast_"): value for name, value in values.items() if name.startswith("fast_")}
-    fast = {**values, **own, "n_layer": values["n_fast_layer"]}
+    same = {"rope_base": slow.rope_base, "norm_eps": slow.eps, "max_seq_len": slow.positions}
     return DualConfig(
         model="s1",
-        slow=_tower(values, ""),
-        fast=_tower(fast, "fast"),
+        slow=slow,
+        fast=_tower({**shared, **own, **same}, "fast"),
         vocabulary=values["vocab_size"],
         codebooks=values["num_codebooks"],
         entries=values["codebook_size"],
@@ -124,6 +128,11 @@ def _flat(values: Mapping[str, Any]) -> DualConfig:
         scaled=values.get("scale_codebook_embeddings", False),
         speech=None,
     )
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Without fields that are null, which are as good as missing."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _tower(values: Mapping[str, Any], part: str) -> TowerConfig:
@@ -137,13 +146,14 @@ def _tower(values: Mapping[str, Any], part: str) -> TowerConfig:
         width=width,
         heads=heads,
         kv_heads=heads if kv_heads == -1 else kv_heads,
-        head_width=values.get("head_dim") or width // heads,
+        head_width=values.get("head_dim", width // heads),
         hidden=-(-(2 * 4 * width // 3) // 256) * 256 if hidden is None else hidden,
         qk_norm=values.get("attention_qk_norm", False),
         positions=values["max_seq_len"],
         rope_base=values["rope_base"],
         eps=values["norm_eps"],
     )
-    if min(tower.layers, width, heads, tower.kv_heads, tower.hidden, tower.positions) < 1 or heads % tower.kv_heads:
+    sizes = (tower.layers, width, heads, tower.kv_heads, tower.head_width, tower.hidden, tower.positions)
+    if min(sizes) < 1 or heads % tower.kv_heads or tower.head_width % 2:
         raise WeightsError(f"{CONFIG}: {part or 'the model'} is of an impossible size")
     return tower

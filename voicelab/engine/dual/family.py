@@ -15,7 +15,7 @@ from voicelab.backend import SeedSupport, VoicePreset
 from voicelab.engine.dual import voices
 from voicelab.engine.dual.codec import load_codec
 from voicelab.engine.dual.config import CONFIG, DualConfig
-from voicelab.engine.dual.files import digests
+from voicelab.engine.dual.files import digests, shards_of
 from voicelab.engine.dual.memory import MemoryPlan
 from voicelab.engine.dual.model import DualLM, model_file
 from voicelab.engine.dual.prompt import FIRST_SPEAKER, SPEAKER_TAG, ChatPrompts, InterleavedPrompts, Prompts
@@ -55,8 +55,7 @@ class ModelFolder:
         folder = self.folder
         beside = [folder / name for name in (CONFIG, HUB, TABLE, SPECIAL) if (folder / name).exists()]
         weights = model_file(folder)
-        shards = sorted(folder.glob("model-*.safetensors")) if weights.suffix == ".json" else []
-        return [*beside, weights, *shards]
+        return [*beside, weights, *(folder / name for name in shards_of(weights))]
 
     @property
     def positions(self) -> int:

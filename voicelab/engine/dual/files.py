@@ -40,8 +40,10 @@ class TensorEntry:
     name: str
     """Its name there."""
     shape: tuple[int, ...]
+    bytes: int
+    """There, and wherever it is loaded in the type that it has."""
     load: Callable[[], Tensor]
-    """Maps it; nothing is copied."""
+    """Maps it; nothing is copied, unless it is joined of several."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ class TensorFiles:
             if stem != name and all(one in entries for one in names):
                 pieces = [entries.pop(one) for one in names]
                 shape = (sum(piece.shape[0] for piece in pieces), *pieces[0].shape[1:])
-                entries[stem + whole] = TensorEntry(pieces[0].file, stem + whole, shape, partial(_rows, pieces))
+                size = sum(piece.bytes for piece in pieces)
+                entries[stem + whole] = TensorEntry(pieces[0].file, stem + whole, shape, size, partial(_rows, pieces))
         return replace(self, entries=entries)
 
     def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -136,6 +139,12 @@ def _rows(pieces: Sequence[TensorEntry]) -> Tensor:
     return torch.cat([piece.load() for piece in pieces])
 
 
+def shards_of(path: Path) -> list[str]:
+    """The names of the files that an index names; none for another file. Raises WeightsError: it is no index."""
+    with _reading(path):
+        return sorted(set(_places(path).values())) if path.suffix == ".json" else []
+
+
 def digests(paths: list[Path]) -> tuple[str, ...]:
     """The SHA-256 of each file, in hexadecimal digits; large files are read side by side.
 
@@ -167,12 +176,18 @@ def _reading(path: Path, tensor: str = "") -> Iterator[None]:
         raise WeightsError(f"{what}they are damaged, or of another kind: {error!r}") from error
 
 
-def _indexed(path: Path) -> Iterator[tuple[str, TensorEntry]]:
+def _places(path: Path) -> Mapping[str, str]:
     places: Mapping[str, str] = json.loads(path.read_bytes())["weight_map"]
-    files: dict[str, dict[str, TensorEntry]] = {}
-    for file in sorted(set(places.values())):
+    for file in places.values():
         if Path(file).name != file:
             raise WeightsError(f"the index names {file!r}, which is no file beside it")
+    return places
+
+
+def _indexed(path: Path) -> Iterator[tuple[str, TensorEntry]]:
+    places = _places(path)
+    files: dict[str, dict[str, TensorEntry]] = {}
+    for file in sorted(set(places.values())):
         files[file] = {entry.name: entry for entry in _safetensors(path.with_name(file))}
     for name, file in places.items():
         if name not in files[file]:
@@ -197,7 +212,8 @@ def _safetensors(path: Path) -> Iterator[TensorEntry]:
             raise WeightsError(f"the weights {path.name}: the tensor {name}: the file is cut off before its end")
     file = safe_open(path, framework="pt")
     for name, about in header.items():
-        yield TensorEntry(path.name, name, tuple(about["shape"]), partial(file.get_tensor, name))
+        begin, end = about["data_offsets"]
+        yield TensorEntry(path.name, name, tuple(about["shape"]), end - begin, partial(file.get_tensor, name))
 
 
 def _pth(path: Path) -> Iterator[TensorEntry]:
@@ -211,4 +227,4 @@ def _pth(path: Path) -> Iterator[TensorEntry]:
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
             raise WeightsError(f"{name} is no tensor")
-        yield TensorEntry(path.name, name, tuple(tensor.shape), tensor.detach)
+        yield TensorEntry(path.name, name, tuple(tensor.shape), tensor.nbytes, tensor.detach)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 import torch
@@ -35,13 +36,14 @@ class MemoryPlan:
     @classmethod
     def of(cls, folder: Path, config: DualConfig, rows: int, positions: int, codec: Path | None) -> MemoryPlan:
         """The plan for a folder's model. Raises WeightsError: its files cannot be read."""
-        tensors = [entry.load() for entry in model_tensors(folder).entries.values()]
-        width = max(tensor.element_size() for tensor in tensors)
+        tensors = model_tensors(folder).entries
+        table = tensors["embeddings.weight"]
+        width = table.bytes // prod(table.shape)
         return cls(
             model=config.model,
             rows=rows,
             positions=positions,
-            weights=sum(tensor.numel() * tensor.element_size() for tensor in tensors),
+            weights=sum(tensor.bytes for tensor in tensors.values()),
             codec=0 if codec is None else codec.stat().st_size,
             slots=(rows + 1) * bytes_of(config.slow, positions, width),
             work=config.slow.heads * PREFILL * positions * (3 * 4 + width),
@@ -73,6 +75,8 @@ def free_memory(device: torch.device) -> int | None:
     """Bytes that a device has left; None where nobody knows."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
     memory = Path("/proc/meminfo")
     if device.type != "cpu" or not memory.exists():
         return None

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from voicelab.engine.dual.codec import check_codec
 from voicelab.engine.dual.family import ModelFolder, model_folders
-from voicelab.engine.dual.files import TensorFiles, digests
-from voicelab.engine.dual.model import common_name, model_file, shapes_of
+from voicelab.engine.dual.files import digests
+from voicelab.engine.dual.model import model_file, model_tensors, shapes_of
 from voicelab.errors import WeightsError
 from voicelab.schema import Model
 
@@ -94,6 +94,6 @@ def _tensors(folder: ModelFolder, path: Path) -> Iterator[str]:
     if path == folder.codec:
         yield f"{check_codec(path)} tensors of the codec's shapes"
     elif path == model_file(folder.folder):
-        files = TensorFiles.open(path).renamed(common_name)
+        files = model_tensors(folder.folder)
         files.check(shapes_of(folder.config))
         yield f"{len(files.entries)} tensors of the shapes that config.json gives"

@@ -1,0 +1,151 @@
+"""What a device is asked to do for a frame: nothing that waits for the host, and nothing that only some devices can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.engine.dual.tiny import CODEBOOKS, SPEECH, config_of, model_of, tensors_of
+from tests.engine.dual.tiny_codec import TINY, save_codec, tiny_tensors
+from voicelab.engine.dual.codec import load_codec
+from voicelab.engine.dual.step import DualStep, RowFrame, RowInput, RowState
+
+CPU = torch.device("cpu")
+HOST_READS = {"aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::equal", "aten::masked_select"}
+START = RowState((SPEECH[0] + 5, *[5] * CODEBOOKS), 0, 0)
+
+
+@pytest.fixture
+def step() -> DualStep:
+    config = config_of("s2-pro")
+    return DualStep(model_of(config, tensors_of(config)), 3)
+
+
+def given(state: RowState | None, position: int, seed: int = 3) -> RowInput:
+    return RowInput(state, position, seed, temperature=0.8, top_p=0.9, again=True)
+
+
+class Watch(TorchDispatchMode):
+    """Names of all operations, and the types of what they made."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names, self.types = set[str](), set[torch.dtype]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.names.add(func._schema.name)
+        self.types |= {
+            one.dtype for one in (out if isinstance(out, tuple | list) else [out]) if isinstance(one, torch.Tensor)
+        }
+        return out
+
+
+def _frame(step: DualStep) -> None:
+    step._frame(3, 8)
+
+
+def _prompt(step: DualStep) -> None:
+    step.prefill(1, torch.tensor([START.column] * 5), 2)
+
+
+@pytest.mark.parametrize("work", [_frame, _prompt])
+@torch.no_grad()  # where operations are seen in their parts
+def test_nothing_waits_for_the_host_or_needs_64_bits(step: DualStep, work: Callable[[DualStep], None]) -> None:
+    """A graph can hold a frame, and Apple's devices, which have no float64, could make it."""
+    with Watch() as watch:
+        work(step)
+    assert "aten::bmm" in watch.names
+    assert not watch.names & HOST_READS
+    assert watch.types <= {torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.bool}
+
+
+def test_so_it_is_with_the_codec(tmp_path: Any) -> None:
+    codec = load_codec(save_codec(tmp_path / "codec.pth", tiny_tensors()), CPU)
+    with Watch() as watch:
+        codec.decode_pieces(torch.zeros(2, 3, len(TINY.codebooks), dtype=torch.int64), [None, None])
+        codec.encode(torch.ones(100))
+    assert not watch.names & HOST_READS
+    assert torch.float64 not in watch.types
+
+
+@torch.inference_mode()
+def test_a_frame_that_was_not_read_is_gone_on_from(step: DualStep) -> None:
+    """On the device as from the host, in a slot of its own, to the last number."""
+
+    def run(host: bool) -> list[RowFrame]:
+        made, state = [], START
+        for position in range(6):
+            step.launch({1: given(state if host or not position else None, position)}, {})
+            if host:
+                made.append(step.read()[1])
+                state = made[-1].state
+            elif position:
+                made.append(step.read()[1])
+        return made if host else [*made, step.read()[1]]
+
+    ahead, read = run(False), run(True)
+    assert ahead == read
+    assert [one.state.position for one in read] == [1, 2, 3, 4, 5, 6]
+    assert len({one.state.column for one in read}) > 3
+    assert read[4].state.recent[-4:] == tuple(one.state.column[1] for one in read[1:5])
+
+
+@torch.inference_mode()
+def test_doing_a_frame_twice_is_doing_it_once(step: DualStep) -> None:
+    """A graph runs it a few times before it is captured."""
+    step.launch({0: given(START, 0)}, {})
+    step.launch({0: given(None, 1)}, {})
+    before = step._after.clone()
+    step._frame(1, 2)
+    assert torch.equal(step._after, before)
+
+
+@pytest.mark.parametrize(("rows", "sizes"), [(1, [1]), (3, [1, 2, 3]), (64, [1, 2, 4, 8, 16, 32, 64])])
+def test_all_graphs_are_captured_before_anybody_waits(rows: int, sizes: list[int]) -> None:
+    """Every frame's batch size and length is one of those that were prepared; what captures is a device's affair."""
+    config = config_of("s2-pro")
+    step, graphs = DualStep(model_of(config, tensors_of(config)), rows), Mock()
+    step._graphs = graphs
+    step.prepare()
+    prepared = [one.args for one in graphs.prepare.call_args_list]
+    assert prepared == [(size, length) for size in sizes for length in (256, 512)]
+    for row in range(rows):
+        for position in (0, 255, 256, 511):
+            step.launch({row: given(START, position)}, {})
+            step.read()
+    assert {one.args for one in graphs.run.call_args_list} == set(prepared)
+
+
+@torch.inference_mode()
+def test_a_row_that_is_forgotten_is_not_read(step: DualStep) -> None:
+    step.launch({0: given(START, 0), 2: given(START, 0, seed=4)}, {})
+    assert step.flies(2)
+    step.forget(2)
+    assert not step.flies(2)
+    assert set(step.read()) == {0}
+    assert step.unread == 0
+
+
+@torch.inference_mode()
+def test_what_follows_the_end_of_speech_is_within_the_vocabulary() -> None:
+    """The frame after the last is made before anybody knows that there is none."""
+    config = config_of("s2-pro")
+    tensors = tensors_of(config)
+    tensors["embeddings.weight"][SPEECH[2]] = 100 * tensors["embeddings.weight"][SPEECH[0] + 5]
+    step = DualStep(model_of(config, tensors), 1)
+    ended = []
+    for seed in range(20):
+        start = RowState((SPEECH[0] + seed, *[seed] * CODEBOOKS), 0, 0)
+        step.launch({0: given(start, 0, seed)}, {})
+        step.launch({0: given(None, 1, seed)}, {})
+        frame, after = step.read()[0], step.read()[0]
+        ended.append(frame.ended)
+        assert SPEECH[0] <= frame.state.column[0] <= SPEECH[1]
+        assert after.finite
+    assert any(ended)
