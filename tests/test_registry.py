@@ -100,6 +100,13 @@ def test_an_entry_point_that_does_not_work_is_named_with_what_to_do(address: str
 def test_what_there_is_not_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RequestInvalid, match=r"backend: there is no backend 'kolibri'; there are local, .*tones"):
         vl.connect("kolibri:")
+    for typed, near in (
+        ("tone", r"did you mean tones\?"),
+        ("tones", "did you mean tones:"),
+        ("kolibri", "there are local"),
+    ):
+        with pytest.raises(RequestInvalid, match=f"backend: there is no backend '{typed}'; {near}"):
+            vl.connect(typed)
     with pytest.raises(RequestInvalid, match="api_key: the backend 'tones' takes none"):
         open_backend("tones:", api_key="k")
     monkeypatch.setitem(sys.modules, "torch", None)

@@ -225,7 +225,7 @@ class PaymentRequired(ServiceError):
     """402: a charging condition is not met."""
 
 
-class NotFound(ServiceError, LookupError):
+class NotFound(_ShortTraceback, ServiceError, LookupError):
     """404: the thing is unknown, or private to another caller; the answer is the same."""
 
 

@@ -21,7 +21,15 @@ from typing import Any, Final
 from packaging.requirements import Requirement
 
 from voicelab.backend import Backend
-from voicelab.errors import DISTRIBUTION, EngineError, MissingExtra, RequestInvalid, VoicelabError, install_command
+from voicelab.errors import (
+    DISTRIBUTION,
+    EngineError,
+    MissingExtra,
+    RequestInvalid,
+    VoicelabError,
+    install_command,
+    suggestion,
+)
 
 __all__ = ["GROUP", "OWN", "InstalledBackend", "backends", "missing_packages", "open_backend", "split_address"]
 
@@ -99,14 +107,15 @@ def split_address(address: str | None) -> tuple[str, str]:
     if not address:
         return "local", ""
     matched = _ADDRESS.fullmatch(address)
-    if matched is None or matched["name"].lower() in {"http", "https"}:
+    name = matched["name"] if matched else address
+    # A word alone is no address of a service.
+    if name.lower() in {"http", "https"} or not re.fullmatch(r"[\w-]+", name):
         return "service", address
-    name = matched["name"]
-    if name not in OWN and name not in {point.name for point in _foreign()}:
-        there = ", ".join((*OWN, *(point.name for point in _foreign())))
-        message = (
-            f"there is no backend {name!r}; there are {there}; a service's address begins with https:// or http://"
-        )
+    names = [*OWN, *(point.name for point in _foreign())]
+    if matched is None or name not in names:
+        near = f"; did you mean {name}:?" if name in names else suggestion(name, names)
+        near = near or f"; there are {', '.join(names)}"
+        message = f"there is no backend {name!r}{near}; a service's address begins with https:// or http://"
         raise RequestInvalid.of("backend", message, type="not_found", in_="query")
     return name, matched["rest"]
 

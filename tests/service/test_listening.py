@@ -6,6 +6,7 @@ import socket
 import time
 import wave
 from collections.abc import Iterator
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -18,7 +19,10 @@ from voicelab.views.listening import listening_page
 
 @pytest.fixture(scope="module")
 def ballot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ballot]:
-    with Ballot(listening_test("MUSHRA", items=2), tmp_path_factory.mktemp("listening") / "votes") as ballot:
+    with Ballot(
+        replace(listening_test("MUSHRA", items=2), training=1, instructions="Listen."),
+        tmp_path_factory.mktemp("listening") / "votes",
+    ) as ballot:
         yield ballot
 
 
@@ -59,10 +63,24 @@ def test_a_listener_through_the_whole_test(page: httpx.Client, ballot: Ballot) -
 
 
 def test_nothing_that_is_told_says_which_sound_is_which(page: httpx.Client) -> None:
-    listener = page.post("/api/listeners", json={"name": "Ida"}).json()["listener"]
-    told = page.get(f"/api/listeners/{listener}/trial").text
-    assert "letters" in told
-    assert not any(name in told for name in ("anchor", '"a"', '"b"', "system", "s0", "s1"))
+    joined = page.post("/api/listeners", json={"name": "Ida"})
+    listener = joined.json()["listener"]
+    said = page.get("/api/test").text + joined.text + page.get(f"/api/listeners/{listener}/trial").text
+    assert said.count("letters") == 2
+    assert not any(name in said for name in ("anchor", '"a"', '"b"', "system", "s0", "s1"))
+
+
+def test_practice_has_sounds_and_takes_no_votes(page: httpx.Client, ballot: Ballot) -> None:
+    assert page.get("/api/test").json() == {"name": "trial", "kind": "MUSHRA", "instructions": "Listen."}
+    joined = page.post("/api/listeners", json={"name": "Una"}).json()
+    (practice,) = joined["training"]
+    before = len(ballot.votes())
+    sounds = [practice["reference"], *(one["sound"] for one in practice["letters"]), joined["volume"]]
+    sent = [page.get(f"/api/sounds/{sound}").content for sound in sounds]
+    assert len(set(sent)) == len(sounds) == 7
+    body = {"trial": practice["id"], "answers": {one["letter"]: 50 for one in practice["letters"]}}
+    assert page.post(f"/api/listeners/{joined['listener']}/votes", json=body).status_code == 404
+    assert len(ballot.votes()) == before
 
 
 @pytest.mark.parametrize(

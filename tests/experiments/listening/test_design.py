@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,24 @@ def test_a_seed_decides_everything(kind: Kind) -> None:
     assert [one.trials(number) for number in range(4)] == [two.trials(number) for number in range(4)]
     assert one.trials(0) != one.trials(1)
     assert one.trials(0) != listening_test(kind, "abc", seed=1).trials(0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_practice_changes_no_trial_and_no_record_of_tests_without(kind: Kind) -> None:
+    plain = listening_test(kind, "abc")
+    test = replace(plain, training=2, instructions="Sit down.")
+    assert test.trials(3) == plain.trials(3)
+    assert test.to_record() == {**plain.to_record(), "training": 2, "instructions": "Sit down."}
+    assert not {"training", "instructions"} & set(plain.to_record())
+    assert plain.training_trials(0) == ()
+    first, second = test.training_trials(3)
+    assert (first.id, second.id) == ("3-training0", "3-training1")
+    assert set(first.slots) == set(test.trials(3)[0].slots)
+    # Not how the test itself begins, for most listeners.
+    alike = [test.training_trials(number)[0].slots == test.trials(number)[0].slots for number in range(20)]
+    assert sum(alike) < 8
+    with pytest.raises(ArgumentError, match="training"):
+        replace(plain, training=-1)
 
 
 @pytest.mark.parametrize("kind", KINDS)

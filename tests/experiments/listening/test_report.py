@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,16 @@ def test_the_text_has_what_the_standards_ask_for(tmp_path: Path) -> None:
     assert "<script" not in report.html
     study_record = json.loads((report.save(tmp_path / "r") / "study.json").read_text())
     assert study_record["votes_sha256"] in report.text
+
+
+def test_practice_is_told_of_where_there_was_some(tmp_path: Path) -> None:
+    test = replace(listening_test("MOS", items=3), training=2)
+    with Ballot(test, tmp_path / "votes") as ballot:
+        for number in range(3):
+            vote_all(ballot, str(number), lambda trial: {"A": 3 + int(trial.id[-1]) % 2})
+        text = analyse(test, ballot).report().text
+    assert "3 sentences, after 2 trials of practice whose answers were not kept." in text
+    assert "training before the test" not in text
 
 
 def test_a_ranking_has_odds_ratios_with_intervals(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import subprocess
 import wave
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +252,12 @@ def test_a_row_that_is_no_vote_is_named(tmp_path: Path, row: list[object]) -> No
     path = write(tmp_path / "lss.csv", LIKERT, [["trial", "Ada", "s0", 3, "a", 700], row])
     with pytest.raises(ArgumentError, match="line 3"):
         read_results(test, path)
+
+
+def test_instructions_are_its_first_page(tmp_path: Path) -> None:
+    test = replace(listening_test("MOS", items=1), instructions="Sit & listen.\nTwice.")
+    first = as_webmushra_reads(export_webmushra(test, tmp_path))["pages"][0]
+    assert first["content"] == f"<p>Sit &amp; listen.</p><p>Twice.</p><p>{test.question}</p>"
 
 
 def test_its_own_example_is_read_and_its_results_are_found_by_its_id(tmp_path: Path) -> None:

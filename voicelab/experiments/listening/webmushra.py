@@ -17,6 +17,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,7 +64,8 @@ def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_
     ``root`` is where the files will be below webMUSHRA's own folder, such as ``"configs/resources/mytest"``; neither their
     names nor their sizes nor their digests say anything about the systems. The configuration does, which its pages load: who
     looks there can tell. The pages are in random order, drawn there; X of ABX, which it calls the reference, is each of a
-    pair's two systems in turn, and so is what comes first in AB and CMOS. Raises StoreError when the disk fails.
+    pair's two systems in turn, and so is what comes first in AB and CMOS. Trials to practise on are not exported: webMUSHRA
+    keeps all answers. Raises StoreError when the disk fails.
     """
     folder = Path(folder)
     name = _file_name(test.name)
@@ -83,7 +85,7 @@ def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_
             "showButtonPreviousPage": True,
             "remoteService": "service/write.php",
             "pages": [
-                {"type": "generic", "id": "first_page", "name": test.name, "content": test.question},
+                {"type": "generic", "id": "first_page", "name": test.name, "content": _first_page(test)},
                 ["random", *pages],
                 {
                     "type": "finish",
@@ -100,6 +102,11 @@ def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_
     except OSError as error:
         raise StoreError(f"the test cannot be written to {folder}: {error.strerror or error}") from error
     return path
+
+
+def _first_page(test: ListeningTest) -> str:
+    lines = [*test.instructions.splitlines(), test.question]
+    return "".join(f"<p>{escape(line)}</p>" for line in lines) if test.instructions else test.question
 
 
 def import_webmushra(path: str | Path, root: str | Path, **options: Any) -> ListeningTest:

@@ -281,7 +281,8 @@ class SweepResult:
         """Return the clip of one cell. Raises NotFound when there is none, RequestInvalid when there are several."""
         takes = self.select(repeat=repeat, **where).takes
         if not takes:
-            raise NotFound("the sweep has no take of that")
+            there = "; ".join(f"{short_name(axis.name)} is {', '.join(axis.labels)}" for axis in self.grid.axes)
+            raise NotFound(f"the sweep has no take of that: {there}; repeat is 0 to {self.grid.repeats - 1}")
         if len(takes) > 1:
             raise RequestInvalid.of("where", f"{len(takes)} takes are like that; name more axes")
         return takes[0].clip()
@@ -304,8 +305,9 @@ class SweepResult:
         over = field_name(over)
         axis = next((axis for axis in self.grid.axes if axis.name == over), None)
         if axis is None:
-            names = ", ".join(short_name(axis.name) for axis in self.grid.axes) or "none"
-            raise RequestInvalid.of("over", f"there is no axis {over!r}; there are {names}", type="not_found")
+            names = [short_name(axis.name) for axis in self.grid.axes]
+            near = suggestion(over, names) or f"; there are {', '.join(names) or 'none'}"
+            raise RequestInvalid.of("over", f"there is no axis {over!r}{near}", type="not_found")
         items: dict[str, dict[str, Clip]] = {}
         for outcome in self.outcomes:
             if outcome.take is not None:
