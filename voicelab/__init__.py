@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from voicelab.experiments.sweeps.result import SweepResult
     from voicelab.experiments.sweeps.run import Budget
     from voicelab.experiments.sweeps.sweep import Sweep
-    from voicelab.experiments.systems import SystemComparison, compare_systems
+    from voicelab.experiments.systems import SystemComparison, compare_systems, systems_panel
     from voicelab.lab import Lab, connect
     from voicelab.registry import backends
     from voicelab.schema import (
@@ -151,6 +151,7 @@ __all__ = [
     "plan_test",
     "progress",
     "save_figure",
+    "systems_panel",
 ]
 
 # The module each name lives in. mypy reads the imports above, the interpreter this table.
@@ -170,7 +171,7 @@ _HOME = {
     "ListeningTest": "voicelab.experiments.listening.design",
     "KnobCheck": "voicelab.experiments.knobs",
     "Sweep": "voicelab.experiments.sweeps.sweep",
-    **dict.fromkeys(("SystemComparison", "compare_systems"), "voicelab.experiments.systems"),
+    **dict.fromkeys(("SystemComparison", "compare_systems", "systems_panel"), "voicelab.experiments.systems"),
     "SweepResult": "voicelab.experiments.sweeps.result",
     "analyse": "voicelab.experiments.listening.results",
     **dict.fromkeys(

@@ -60,11 +60,17 @@ class FieldSupport:
         """Return why a value is not taken; empty where it is, and where the field is ignored."""
         if self.ignored or value is None:
             return ""
-        if self.bounds is not None and not self.bounds[0] <= value <= self.bounds[1]:  # type: ignore[operator]
-            return f"it takes {self.bounds[0]:g} to {self.bounds[1]:g}"
-        if self.values and value not in self.values:
-            return f"it takes {' or '.join(map(str, self.values))}"
-        return ""
+        beyond = self.bounds is not None and not self.bounds[0] <= value <= self.bounds[1]  # type: ignore[operator]
+        return f"it takes {self.narrowed}" if beyond or (self.values and value not in self.values) else ""
+
+    @property
+    def narrowed(self) -> str:
+        """What is taken, in words; empty where it is what the interface lists."""
+        return (
+            f"{self.bounds[0]:g} to {self.bounds[1]:g}"
+            if self.bounds is not None
+            else " or ".join(map(str, self.values))
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ __all__ = [
     "error_view",
     "explore_panel_view",
     "knob_check_view",
+    "knob_panel_view",
     "magics_view",
     "open_view",
     "sweep_page_view",
@@ -29,6 +30,7 @@ __all__ = [
     "sweep_result_panel_view",
     "sweep_result_view",
     "sweep_view",
+    "systems_panel_view",
     "systems_view",
     "take_view",
     "voice_panel_view",
@@ -136,6 +138,13 @@ def knob_check_view() -> View:
     return knob_check_bundle
 
 
+def knob_panel_view() -> View:
+    """Turn a backend's knobs in a panel."""
+    from voicelab.views.knob_panel import KnobPanel
+
+    return KnobPanel
+
+
 def magics_view() -> View:
     """Give ``%speak`` and ``%%speak`` to an IPython shell."""
     from voicelab.views.notebook import register
@@ -183,6 +192,13 @@ def systems_view() -> View:
     from voicelab.views.bundles import systems_bundle
 
     return systems_bundle
+
+
+def systems_panel_view() -> View:
+    """Have several systems say the same texts in a panel."""
+    from voicelab.views.systems_panel import SystemsPanel
+
+    return SystemsPanel
 
 
 def take_view() -> View:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, Capabilities, SpeechStream, check_call, delete_voice, list_voices
 from voicelab.call import Call, Knob, Voice, Voices, completed, is_field, merged_defaults, short_name, voice_id
-from voicelab.display import completion_view, explore_panel_view, open_view, voice_panel_view
+from voicelab.display import completion_view, explore_panel_view, knob_panel_view, open_view, voice_panel_view
 from voicelab.errors import FieldError, RequestInvalid, suggestion
 from voicelab.registry import open_backend, split_address
 from voicelab.schema import MODELS, TTSRequest, VoiceCreate, VoiceModel
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from voicelab.experiments.knobs import KnobCheck
     from voicelab.experiments.sweeps.sweep import Sweep
     from voicelab.views.explore_panel import ExplorePanel
+    from voicelab.views.knob_panel import KnobPanel
     from voicelab.views.voice_panel import VoicePanel
 
 __all__ = ["BackendFactory", "Lab", "Voice", "connect"]
@@ -256,6 +257,11 @@ class Lab:
         from voicelab.experiments.knobs import check_knobs
 
         return check_knobs(self._backend, self.call("knobs"), names or None, repeats=repeats, seed=seed)
+
+    def knob_panel(self, *names: str, repeats: int = 3, seed: int = 0) -> KnobPanel:
+        """Return a panel that does what ``check_knobs`` does, with progress; show it as a cell's last value."""
+        panel: KnobPanel = open_view(knob_panel_view, "a panel")(self, names, repeats=repeats, seed=seed)
+        return panel
 
     def create_voice(
         self,

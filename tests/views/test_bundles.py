@@ -18,7 +18,8 @@ from PIL import Image
 from tests.tones import ToneBackend
 from voicelab.audio.clip import Clip
 from voicelab.backend import Capabilities, VoicePreset
-from voicelab.capabilities import Price
+from voicelab.call import Knob
+from voicelab.capabilities import FieldSupport, Price
 from voicelab.errors import (
     AuthenticationError,
     EngineError,
@@ -215,6 +216,11 @@ def test_capabilities_are_a_table_and_list_the_voices() -> None:
     for part in ("tones on cpu", "s1, s2-pro", "exact", "20,000 characters", "low &amp; calm", "tones-1"):
         assert part in said
     assert "price" not in said, "what is not known is not shown"
+    fields = (FieldSupport("top_p", ignored="no sampling"), FieldSupport("prosody.speed", bounds=(0.8, 1.2)))
+    knobs = (Knob("pep", "float", 0.5, "How lively it is.", (0.0, 1.0)),)
+    said = html(Capabilities("a", ("s1",), "cpu", "none", "b", fields=fields, knobs=knobs))
+    for part in ("top_p", "does nothing: no sampling", "0.8 to 1.2", "pep", "float from 0 to 1", "How lively it is."):
+        assert part in said
     assert "3.5 per million bytes" in html(Capabilities("a", ("s1",), "remote", "none", "b", prices=(Price(3.5),)))
 
 

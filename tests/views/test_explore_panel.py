@@ -107,6 +107,19 @@ def test_what_a_backend_declares_makes_its_controls(explore: Callable[..., Explo
     assert list(panel.controls.problems) == ["warmth"]
 
 
+def test_controls_that_would_do_nothing_are_off_with_the_reason(explore: Callable[..., ExplorePanel]) -> None:
+    voiceless = FieldSupport("reference_id", ignored="it has one voice")
+    shown = fields_of(explore(ToneBackend(fields=(voiceless,), models=("own",), seed="none", voices=()), seed=None))
+    assert {name: field["help"] for name, field in shown.items() if field.get("disabled")} == {
+        "reference_id": "It does nothing here: it has one voice.",
+        "model": "It does nothing here: there is one model only.",
+        "seed": "It does nothing here: no seed is taken.",
+    }
+    same = fields_of(explore(ToneBackend(one_model=True)))
+    assert same["model"]["help"] == "It does nothing here: all its models are one set of weights."
+    assert not any(field.get("disabled") for field in fields_of(explore()).values())
+
+
 def test_a_panel_asks_with_latency_low_unless_the_lab_says_otherwise(explore: Callable[..., ExplorePanel]) -> None:
     assert explore().code == f"lab.speak({TEXT!r}, latency='low')"
     assert explore(latency="balanced").code == f"lab.speak({TEXT!r})"

@@ -19,6 +19,7 @@ import voicelab as vl
 from tests.tones import ToneBackend
 from voicelab.audio.clip import Clip
 from voicelab.call import Knob
+from voicelab.capabilities import FieldSupport
 from voicelab.errors import RequestInvalid
 from voicelab.lab import Lab
 from voicelab.schema import TTSRequest
@@ -161,7 +162,29 @@ def test_text_after_two_dashes_is_text() -> None:
     ],
 )
 def test_what_can_stand_there_is_offered(line: str, offered: list[str]) -> None:
-    assert complete(line, ("ada", "ben")) == offered
+    assert complete(line, Lab(ToneBackend())) == offered
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("%speak --te", []),
+        ("%speak --se", []),
+        ("%speak --pe", ["--pep"]),
+        ("%speak --mood ", ["glad", "sad"]),
+        ("%speak --model ", ["own"]),
+        ("%speak --format ", ["wav", "mp3"]),
+    ],
+)
+def test_what_acts_in_the_lab_is_offered_and_nothing_else(line: str, offered: list[str]) -> None:
+    fields = (
+        FieldSupport("temperature", ignored="tones are not sampled"),
+        FieldSupport("format", values=("wav", "mp3")),
+    )
+    knobs = (Knob("pep", "float", 0.5), Knob("mood", "str", "glad", choices=("glad", "sad")))
+    backend = ToneBackend(fields=fields, knobs=knobs, models=("own",), seed="none")
+    assert complete(line, Lab(backend)) == offered
+    assert complete("%speak --te") == ["--temperature"], "without a lab every field of the interface"
 
 
 @pytest.mark.filterwarnings("ignore:.Completer.complete. is pending deprecation:PendingDeprecationWarning")

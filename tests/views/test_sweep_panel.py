@@ -56,6 +56,16 @@ def typed(panel: SweepPanel, place: int, text: str) -> Any:
     return row
 
 
+def test_what_would_do_nothing_is_off_with_the_reason(panels: Callable[..., SweepPanel]) -> None:
+    form = panels(ToneBackend(seed="none", prices=())).form
+    assert (form.seed.disabled, form.limits["cost"].disabled) == (True, True)
+    assert form.seed.tooltip == "It does nothing here: no seed is taken."
+    assert form.limits["cost"].tooltip == "It does nothing here: nothing here has a price."
+    form = panels(ToneBackend(prices=(Price(1.0),))).form
+    assert not form.seed.disabled
+    assert not form.limits["cost"].disabled
+
+
 def test_it_opens_with_what_it_was_asked_and_tells_what_that_needs(panels: Callable[..., SweepPanel]) -> None:
     panel = panels(ToneBackend(prices=(Price(1000.0),)), repeats=2, voice=["ada", "ben"], text=["One.", "Two!"])
     assert panel.form.texts.value == "One.\nTwo!"

@@ -25,7 +25,7 @@ from voicelab.take import Take, take_key
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["KnobCheck", "KnobFinding", "Verdict", "check_knobs"]
+__all__ = ["KnobCheck", "KnobFinding", "Verdict", "check_knobs", "checked_names"]
 
 Verdict = Literal["acts", "ignored", "no effect found", "contradicts", "not tried"]
 """``ignored``: it does nothing, as declared. ``contradicts``: what was heard is not what is declared."""
@@ -173,7 +173,7 @@ def check_knobs(
         long_texts: what is said where segments matter.
         repeats: takes of each text at each value, 2 or more.
         seed: the first of their seeds; not used where the backend takes none.
-        progress: called with the takes that are there, and how many there will be.
+        progress: called with the takes that are there, and how many there will be; what it raises ends the check.
 
     Where seeds are exact, equal samples prove that a value does nothing and other samples that it does; elsewhere
     ``effects`` of the values on duration, level, spectral tilt, their spread and the bytes decide, and for latency the
@@ -203,6 +203,11 @@ def check_knobs(
         for finding, tests in findings
     ]
     return KnobCheck(capabilities.name, tuple(judged))
+
+
+def checked_names(capabilities: Capabilities, base: Call, names: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Return which fields and knobs ``check_knobs`` turns for these ``names``. Raises like it."""
+    return tuple(trial.name for trial in _trials(capabilities, base, names))
 
 
 def _trials(capabilities: Capabilities, base: Call, names: Sequence[str] | None) -> list[_Trial]:
@@ -286,11 +291,14 @@ def _spoken(
     # In no order that goes with a value: a machine that warms up, or is busy for a while, would count as its effect.
     order = list(jobs)
     random.Random(0).shuffle(order)
-    with ThreadPoolExecutor(under_way({"": backend}), thread_name_prefix="voicelab-knobs") as pool:
+    pool = ThreadPoolExecutor(under_way({"": backend}), thread_name_prefix="voicelab-knobs")
+    try:
         for key, result in zip(order, pool.map(make, map(jobs.__getitem__, order)), strict=True):
             done[key] = result
             if progress is not None:
                 progress(len(done), len(jobs))
+    finally:
+        pool.shutdown(cancel_futures=True)
     takes: dict[tuple[str, bool], list[Take] | VoicelabError] = {}
     for (name, turned), several_keys in keys.items():
         results = [done[key] for key in several_keys]

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.audio.clip import Clip
-from voicelab.display import bundle, systems_view
+from voicelab.display import bundle, open_view, systems_panel_view, systems_view
 from voicelab.errors import ArgumentError
+from voicelab.experiments.cache import Cache
 from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.listening.design import Kind, ListeningTest, match_loudness
 from voicelab.experiments.metrics import Metric, measure
@@ -22,10 +23,10 @@ from voicelab.experiments.sweeps.sweep import sweep_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from voicelab.experiments.cache import Cache
     from voicelab.lab import Lab
+    from voicelab.views.systems_panel import SystemsPanel
 
-__all__ = ["SYSTEM_METRICS", "SystemComparison", "compare_systems"]
+__all__ = ["SYSTEM_METRICS", "SystemComparison", "compare_systems", "systems_panel"]
 
 SYSTEM_METRICS: Final = ("duration", "word_rate", "f0_median", "f0_sd", "snr", "first_audio_s", "rtf")
 """What systems are compared in when nothing else is said."""
@@ -163,11 +164,7 @@ def compare_systems(
     All are asked at once. Raises ArgumentError for fewer than two systems, RequestInvalid for what one of them refuses, and
     the first error of a take that could not be had.
     """
-    if len(labs) < 2:
-        raise ArgumentError.of("labs", "name at least two systems: compare_systems(texts, a=lab, b=other)")
-    for name, one in labs.items():
-        if not hasattr(one, "capabilities") or not hasattr(one, "call"):
-            raise ArgumentError.of(name, f"a system is a Lab, not a {type(one).__name__}")
+    _check_systems(labs)
     spoken = [texts] if isinstance(texts, str) else texts
     lab = next(iter(labs.values()))
     sweep = sweep_of(lab, spoken, repeats=repeats, seed=seed, labs=labs, cache=cache, fields={})
@@ -176,3 +173,33 @@ def compare_systems(
         if outcome.error is not None:
             raise outcome.error
     return SystemComparison(result, tuple(metrics))
+
+
+def systems_panel(
+    texts: str | Sequence[str],
+    *,
+    metrics: Sequence[str | Metric] = SYSTEM_METRICS,
+    repeats: int = 1,
+    seed: int = 0,
+    cache: Cache | str | Path | None = None,
+    **labs: Lab,
+) -> SystemsPanel:
+    """Return a panel that does what ``compare_systems`` does: choose systems and texts, run, hear, test blindly.
+
+    Takes what ``compare_systems`` takes; systems can be left out there, and others opened by their address. Show it as a
+    cell's last value. Raises ArgumentError for fewer than two systems.
+    """
+    _check_systems(labs)
+    kept = cache if cache is None or isinstance(cache, Cache) else Cache(cache)
+    spoken = [texts] if isinstance(texts, str) else list(texts)
+    view = open_view(systems_panel_view, "a panel")
+    panel: SystemsPanel = view(spoken, labs, metrics=metrics, repeats=repeats, seed=seed, cache=kept)
+    return panel
+
+
+def _check_systems(labs: Mapping[str, Lab]) -> None:
+    if len(labs) < 2:
+        raise ArgumentError.of("labs", "name at least two systems: compare_systems(texts, a=lab, b=other)")
+    for name, one in labs.items():
+        if not hasattr(one, "capabilities") or not hasattr(one, "call"):
+            raise ArgumentError.of(name, f"a system is a Lab, not a {type(one).__name__}")

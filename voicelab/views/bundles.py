@@ -21,7 +21,7 @@ from voicelab.audio.analysis import digest
 from voicelab.audio.clip import Clip
 from voicelab.audio.words import Words
 from voicelab.backend import Capabilities
-from voicelab.call import Call, Voices, short_name
+from voicelab.call import Call, Knob, Voices, short_name
 from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError, install_command
 from voicelab.experiments.knobs import KnobCheck
 from voicelab.experiments.records import error_message
@@ -305,8 +305,24 @@ def capabilities_bundle(capabilities: Capabilities) -> dict[str, str]:
         ("license", capabilities.license),
         ("notice", capabilities.notice),
     )
+    limited = [
+        (
+            short_name(one.field),
+            f"does nothing: {one.ignored}" if one.ignored else one.narrowed,
+        )
+        for one in capabilities.fields
+    ]
+    html += table(("field", "here"), limited)
+    html += table(("own knob", "takes", "default", "what it does"), map(_knob_row, capabilities.knobs))
     html += _presets_table(Voices(capabilities.voices))
     return {"text/html": small_print(html), "text/plain": repr(capabilities)}
+
+
+def _knob_row(knob: Knob) -> tuple[object, ...]:
+    takes = ", ".join(knob.choices) or knob.type
+    if knob.bounds is not None:
+        takes = f"{knob.type} from {knob.bounds[0]:g} to {knob.bounds[1]:g}"
+    return knob.name, takes, knob.default, knob.description
 
 
 def presets_bundle(voices: Voices) -> dict[str, str]:

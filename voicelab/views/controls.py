@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, get_args, get_origin
 
 import anywidget
@@ -22,7 +22,17 @@ from voicelab.lab import Lab
 from voicelab.schema import ProsodyControl, TTSRequest
 from voicelab.views.player import STATIC, inlined
 
-__all__ = ["FIELDS", "MAIN", "CallCode", "Controls", "Message", "field_help", "field_label", "voice_choices"]
+__all__ = [
+    "FIELDS",
+    "MAIN",
+    "CallCode",
+    "Controls",
+    "Message",
+    "field_help",
+    "field_label",
+    "seed_reason",
+    "voice_choices",
+]
 
 MAIN: Final = ("latency", "temperature", "top_p", "seed")
 """What a compact panel shows at first, beside text and voice."""
@@ -164,7 +174,16 @@ class Controls(anywidget.AnyWidget):
         voices = voice_choices(lab.capabilities, first.request.reference_id)
         super().__init__(
             fields=[
-                {"name": "reference_id", "kind": "voice", "options": voices, **_named("reference_id"), "default": ""},
+                _off(
+                    {
+                        "name": "reference_id",
+                        "kind": "voice",
+                        "options": voices,
+                        **_named("reference_id"),
+                        "default": "",
+                    },
+                    lab.capabilities.ignored("reference_id"),
+                ),
                 *(_field(name, lab.capabilities, front=name in front) for name in FIELDS),
                 *map(_knob, lab.capabilities.knobs),
             ],
@@ -277,6 +296,19 @@ def _named(name: str) -> dict[str, str]:
     return {"label": field_label(name), "title": short_name(name), "help": _description(name)}
 
 
+def seed_reason(capabilities: Iterable[Capabilities]) -> str:
+    """Return why a seed does nothing in any of these backends; "" where it acts in one."""
+    kinds = {one.seed for one in capabilities}
+    if kinds & {"exact", "best-effort"}:
+        return ""
+    return "whether it takes a seed is not known" if "unknown" in kinds else "no seed is taken"
+
+
+def _off(about: dict[str, Any], reason: str) -> dict[str, Any]:
+    """Return a control that is off, its help saying why; as it is where there is no reason."""
+    return {**about, "disabled": True, "help": f"It does nothing here: {reason}."} if reason else about
+
+
 def _field(name: str, capabilities: Capabilities, *, front: bool) -> dict[str, Any]:
     """Return what the page needs to show a field: choices, a switch, a slider between its bounds, or a number.
 
@@ -284,13 +316,14 @@ def _field(name: str, capabilities: Capabilities, *, front: bool) -> dict[str, A
     """
     common = {"name": name, "front": front, **_named(name)}
     if name == "seed":
-        return {**common, "kind": "seed", "disabled": capabilities.seed in {"none", "unknown"}, "default": ""}
+        return _off({**common, "kind": "seed", "default": ""}, seed_reason([capabilities]))
     if name == "model":
         models = list(capabilities.models)
-        return {**common, "kind": "choice", "options": models, "default": capabilities.default_model}
+        only = "there is one model only" if len(models) == 1 else "all its models are one set of weights"
+        reason = only if len(models) == 1 or capabilities.one_model else ""
+        return _off({**common, "kind": "choice", "options": models, "default": capabilities.default_model}, reason)
     support = capabilities.support(name) or FieldSupport(name)
-    if support.ignored:
-        common |= {"disabled": True, "help": f"It does nothing here: {support.ignored}."}
+    common = _off(common, support.ignored)
     field = _schema_field(name)
     common["default"] = field.default
     if get_origin(field.annotation) is Literal:

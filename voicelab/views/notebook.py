@@ -18,7 +18,8 @@ from typing import Any, Final, TypeVar, get_args
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from voicelab.audio.clip import Clip
-from voicelab.call import Knob, parse_value
+from voicelab.call import Knob, field_name, parse_value, short_name
+from voicelab.capabilities import Capabilities
 from voicelab.errors import RequestInvalid, suggestion
 from voicelab.lab import Lab, connect
 from voicelab.schema import ProsodyControl, TTSRequest
@@ -82,18 +83,37 @@ def _value(name: str, typed: str, knobs: Sequence[Knob]) -> Any:
     return word if name in ("lab", "to") else parse_value(name, word, knobs)
 
 
-def complete(line: str, voices: tuple[str, ...] = ()) -> list[str]:
-    """Return what can stand at the end of ``line``: options, or the values of the option before."""
+def complete(line: str, lab: Lab | None = None) -> list[str]:
+    """Return what can stand at the end of ``line``: options, or the values of the option before.
+
+    Of a lab they are what acts there: its voices and models, its backend's own knobs, no field that does nothing.
+    """
     words = line.split(" ")
     before = words[-2] if len(words) > 1 else ""
+    schemas = OPTIONS if lab is None else _options_of(lab.capabilities)
     if before.startswith("--") and before != "--":
-        schema = OPTIONS.get(before.lstrip("-").replace("-", "_"), {})
-        if before in ("--voice", "--reference_id"):
-            return [voice for voice in voices if voice.startswith(words[-1])]
+        schema = schemas.get(before.lstrip("-").replace("-", "_"), {})
         values = ["True", "False"] if schema.get("type") == "boolean" else [str(x) for x in schema.get("enum", ())]
         return [value for value in values if value.startswith(words[-1])]
     used = {word for word in words[:-1] if word.startswith("--")}
-    return [f"--{name}" for name in OPTIONS if f"--{name}".startswith(words[-1] or "--") and f"--{name}" not in used]
+    return [f"--{name}" for name in schemas if f"--{name}".startswith(words[-1] or "--") and f"--{name}" not in used]
+
+
+def _options_of(capabilities: Capabilities) -> dict[str, dict[str, Any]]:
+    """Return the options that do something in a backend, with the values that it takes."""
+    voices = {"enum": [voice.id for voice in capabilities.voices]}
+    schemas = {**OPTIONS, "voice": voices, "reference_id": voices, "model": {"enum": list(capabilities.models)}}
+    off = {name for name in schemas if capabilities.ignored(field_name(name))}
+    if capabilities.seed == "none":
+        off.add("seed")
+    for one in capabilities.fields:
+        if one.values and short_name(one.field) in schemas:
+            schemas[short_name(one.field)] = {"enum": list(one.values)}
+    knobs = {
+        knob.name: {"type": "boolean"} if knob.type == "bool" else {"enum": list(knob.choices)}
+        for knob in capabilities.knobs
+    }
+    return {**{name: schema for name, schema in schemas.items() if name not in off}, **knobs}
 
 
 @magics_class
@@ -136,9 +156,9 @@ class SpeakMagics(Magics):
 
     def complete(self, _: Any, event: Any) -> list[str]:
         """Answer IPython's completer. Opens no lab: without one there are no voices to choose from."""
-        lab: Any = self._own or self._names.get("lab")
-        voices = lab.voices if isinstance(lab, Lab) else ()
-        return complete(event.line, tuple(voice.id for voice in voices))
+        named = next((option["value"] for option in _OPTION.finditer(event.line) if option["name"] == "lab"), "lab")
+        lab: Any = self._names.get(named, self._own)
+        return complete(event.line, lab if isinstance(lab, Lab) else None)
 
 
 def register(shell: Any) -> None:
@@ -147,7 +167,10 @@ def register(shell: Any) -> None:
     magics = SpeakMagics(shell)
     listed = "\n".join(f"    --{name}: {schema.get('description', '')}" for name, schema in OPTIONS.items())
     shell.register_magics(magics)
-    documented = "Say the line, or the cell, and return the Clip: %speak --temperature 0.4 Good morning.\n\n"
+    documented = (
+        "Say the line, or the cell, and return the Clip: %speak --temperature 0.4 Good morning.\n\n"
+        "Own knobs of a lab's backend are options too; lab.capabilities lists them, and the fields that do nothing there.\n\n"
+    )
     SpeakMagics.speak.__doc__ = f"{documented}Options, before the text; a single -- ends them:\n\n{listed}\n"
     for command in ("%speak", "%%speak"):
         shell.set_hook("complete_command", magics.complete, str_key=command)

@@ -22,7 +22,7 @@ from voicelab.views.bundles import error_html
 if TYPE_CHECKING:
     from voicelab.views.controls import Message
 
-__all__ = ["WIDE", "Panel", "ProgressLine", "SavedOutput", "button", "close_children", "line", "mark_wrong"]
+__all__ = ["WIDE", "Panel", "ProgressLine", "SavedOutput", "button", "close_children", "disable", "line", "mark_wrong"]
 
 WIDE: Final = {"width": "calc(100% - 4px)"}
 """Layout of what takes the panel's whole width."""
@@ -69,6 +69,14 @@ def close_children(box: w.Box) -> None:
 def mark_wrong(control: w.DOMWidget, wrong: object) -> None:
     """Put a red border round a control, or take it away."""
     control.layout.border = "2px solid var(--jp-error-color1, #c62828)" if wrong else None
+
+
+def disable(control: w.DOMWidget, reason: str) -> None:
+    """Turn a control off that would do nothing, its tooltip being the reason; on again for ""."""
+    if control.disabled != bool(reason):
+        control.disabled = bool(reason)
+    if reason:
+        control.tooltip = f"It does nothing here: {reason}."
 
 
 class SavedOutput:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import ipywidgets as w
 
@@ -25,9 +25,19 @@ from voicelab.experiments.sweeps.spec import CAPS, axes_for, budget_of, retyped,
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.views.background import Debouncer, Task
 from voicelab.views.bundles import effects_bundle, error_html, table
-from voicelab.views.controls import field_help, field_label
+from voicelab.views.controls import field_help, field_label, seed_reason
 from voicelab.views.listening import ListeningWidget
-from voicelab.views.panel import WIDE, Panel, ProgressLine, SavedOutput, button, close_children, line, mark_wrong
+from voicelab.views.panel import (
+    WIDE,
+    Panel,
+    ProgressLine,
+    SavedOutput,
+    button,
+    close_children,
+    disable,
+    line,
+    mark_wrong,
+)
 from voicelab.views.sweep_tables import SHOWN, result_bundle, write_page
 from voicelab.views.takes import TakesView
 
@@ -131,6 +141,9 @@ class _SweepForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         )
         self.seed.tooltip = "What the seeds of the takes are drawn from, the same in every cell"
         self.limits = {name: _limit(name) for name in CAPS}
+        declared = [backend.capabilities for backend in sweep.backends.values()]
+        disable(self.seed, seed_reason(declared))
+        disable(self.limits["cost"], "" if any(one.prices for one in declared) else "nothing here has a price")
         self.estimate = w.HTML()
         self.estimate.add_class("voicelab-estimate")
         self.problem = w.HTML()
@@ -430,17 +443,26 @@ class SweepPanel(SavedOutput, Panel):
         self.pause_button = button("Pause", self.pause, "pause", icon="pause", disabled=True)
         self.cancel_button = button("Cancel", self.cancel, "cancel-sweep", icon="stop", disabled=True)
         self.progress = ProgressLine()
-        self.takes = ResultPanel(SweepResult(sweep.grid, (), "cancelled"), metrics=metrics, gone=self.cancel)
+        self.takes = self.new_result(SweepResult(sweep.grid, (), "cancelled"), metrics)
         self.takes.layout.display = "none"
-        self.form = _SweepForm(sweep, self._form_changed)
+        self.form = self.new_form(sweep)
         controls = line(self.run_button, self.pause_button, self.cancel_button, self.progress)
         self.design = w.Accordion([self.form], titles=("Design",), selected_index=0)
         super().__init__("sweep-panel", [self.design, controls, self.message, self.takes])
 
+    def new_form(self, sweep: Sweep) -> Any:
+        """Return what says which sweep is to be run: ``sweep`` and ``budget``, told of changes by ``_form_changed``."""
+        return _SweepForm(sweep, self._form_changed)
+
+    def new_result(self, result: SweepResult, metrics: Iterable[str | Metric]) -> ResultPanel:
+        """Return what shows the takes."""
+        return ResultPanel(result, metrics=metrics, gone=self.cancel)
+
     @property
     def sweep(self) -> Sweep | None:
         """The sweep that is typed; None while something is wrong with it."""
-        return self.form.sweep
+        sweep: Sweep | None = self.form.sweep
+        return sweep
 
     @property
     def result(self) -> SweepResult:
@@ -454,7 +476,7 @@ class SweepPanel(SavedOutput, Panel):
 
     def run(self) -> Run | None:
         """Do what the Run button does; returns the work, or None when the form has an error."""
-        sweep = self.form.sweep
+        sweep = self.sweep
         if self._run is not None and self._run.state in {"running", "paused"}:
             return self._run
         if sweep is None:

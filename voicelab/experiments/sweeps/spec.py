@@ -17,7 +17,19 @@ from voicelab.experiments.sweeps.run import Budget
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.schema import ReferenceAudio, TTSRequest
 
-__all__ = ["AXES", "CAPS", "SweepSpec", "axes_for", "budget_of", "read_spec", "retyped", "texts_of", "typed_axes"]
+__all__ = [
+    "AXES",
+    "CAPS",
+    "SweepSpec",
+    "axes_for",
+    "budget_of",
+    "lines_of",
+    "read_spec",
+    "retyped",
+    "texts_in",
+    "texts_of",
+    "typed_axes",
+]
 
 _RUN: Final = ("concurrency", "requests_per_minute")
 _TOP: Final = ("text", "backend", "repeats", "seed", "model", *_RUN, "fields", "axes", "budget")
@@ -167,8 +179,17 @@ CAPS: Final = tuple(item.name for item in fields(Budget))
 def texts_of(sweep: Sweep) -> str:
     r"""Return the texts of a sweep, one a line; a line break within a text is written as ``\n``, a backslash as ``\\``."""
     axis = next((axis for axis in sweep.axes if axis.name == "text"), None)
-    texts = axis.values if axis is not None else (sweep.base.request.text,)
+    return lines_of(axis.values if axis is not None else (sweep.base.request.text,))
+
+
+def lines_of(texts: Iterable[str]) -> str:
+    """Return texts one a line, as ``texts_in`` reads them."""
     return "\n".join(_WRITTEN.sub(lambda match: _ESCAPES[match.group()], text) for text in texts)
+
+
+def texts_in(typed: str) -> list[str]:
+    """Return the texts that stand one a line; blank lines are none."""
+    return [_TYPED.sub(lambda match: _READ[match.group()], line) for line in typed.split("\n") if line.strip()]
 
 
 def typed_axes(sweep: Sweep) -> list[tuple[str, str]]:
@@ -191,7 +212,7 @@ def retyped(
     base = sweep.base
     try:
         if texts != texts_of(sweep):
-            lines = [_TYPED.sub(lambda match: _READ[match.group()], line) for line in texts.split("\n") if line.strip()]
+            lines = texts_in(texts)
             base = base.replace(text=lines[0] if lines else "")
             if len(lines) > 1:
                 new_axes.append(Axis.of("text", lines))

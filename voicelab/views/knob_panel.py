@@ -1,0 +1,137 @@
+"""KnobPanel: turn every field and knob of a backend, and see of each whether it does what is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import ipywidgets as w
+
+from voicelab.call import short_name
+from voicelab.errors import Cancelled, RequestInvalid
+from voicelab.experiments.knobs import KnobCheck, check_knobs, checked_names
+from voicelab.lab import Lab
+from voicelab.views.background import Task
+from voicelab.views.bundles import knob_check_bundle
+from voicelab.views.controls import field_label
+from voicelab.views.panel import Panel, ProgressLine, SavedOutput, button, line
+
+__all__ = ["KnobPanel"]
+
+
+class KnobPanel(SavedOutput, Panel):
+    """Choose fields and knobs, run, read the table. ``check`` is the KnobCheck of the last run that was finished.
+
+    The work runs in a thread; ``close()`` and Cancel stop it before the next take. The notebook keeps the table.
+    """
+
+    about = "a panel that turns each field and knob of a backend and measures what it does"
+
+    def __init__(self, lab: Lab, names: Sequence[str] = (), *, repeats: int = 3, seed: int = 0) -> None:
+        self._lab, self._seed, self._base = lab, seed, lab.call("knobs")
+        self._task: Task | None = None
+        self.check: KnobCheck | None = None
+        capabilities = lab.capabilities
+        chosen = checked_names(capabilities, self._base, names or None)
+        self.choices = {name: self._choice(name, name in chosen) for name in checked_names(capabilities, self._base)}
+        self.repeats = w.BoundedIntText(
+            value=repeats,
+            min=2,
+            max=1000,
+            description="Takes of each text at each value",
+            layout=w.Layout(width="270px"),
+            style={"description_width": "initial"},
+        )
+        self.run_button = button("Run", self.run, "run-knobs", button_style="primary", icon="play")
+        self.cancel_button = button("Cancel", self.cancel, "cancel-knobs", icon="stop", disabled=True)
+        self.progress = ProgressLine()
+        self.table = w.HTML()
+        self.table.add_class("voicelab-knob-table")
+        every = [
+            button(label, partial(self._choose_all, on), f"knobs-{label.lower()}")
+            for label, on in (("All", True), ("None", False))
+        ]
+        controls = line(self.run_button, self.cancel_button, self.repeats, *every)
+        super().__init__(
+            "knob-panel", [line(*self.choices.values()), controls, self.progress, self.message, self.table]
+        )
+
+    def run(self) -> Task | None:
+        """Do what the Run button does; returns the work, or None where it cannot begin."""
+        if self._task is not None and self._task.running:
+            return self._task
+        names = [name for name, choice in self.choices.items() if choice.value]
+        if not names:
+            self.show_error(RequestInvalid.of("names", "choose at least one field or knob", in_="query"))
+            return None
+        self.show_error(None)
+        self.run_button.disabled, self.cancel_button.disabled = True, False
+        self._task = self.in_background(lambda: self._measure(names), "knobs", self._failed)
+        return self._task
+
+    def cancel(self) -> None:
+        """Do what the Cancel button does."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until a run is over and shown, at most ``timeout`` seconds; returns whether it is."""
+        return self._task is None or self._task.wait(timeout)
+
+    def close(self) -> None:
+        """Stop the work and take the panel off the page."""
+        if hasattr(self, "_task"):
+            self.cancel()
+        super().close()
+
+    def _choice(self, name: str, chosen: bool) -> w.Checkbox:
+        ignored = self._lab.capabilities.ignored(name)
+        box = w.Checkbox(
+            value=chosen,
+            description=field_label(name) + (" (declared: does nothing)" if ignored else ""),
+            indent=False,
+            layout=w.Layout(width="270px"),
+        )
+        box.tooltip = f"{short_name(name)}: {ignored or 'declared to act'}"
+        return box
+
+    def _choose_all(self, on: bool) -> None:
+        for choice in self.choices.values():
+            choice.value = on
+
+    def _measure(self, names: Sequence[str]) -> None:
+        def progress(done: int, total: int) -> None:
+            if self._task is not None and self._task.cancelled:
+                raise Cancelled("the check was cancelled")
+            self.progress.show(f"{done} of {total} takes", done / total, "info")
+
+        self.progress.show("waiting for the first take…", 0.0, "info")
+        check = check_knobs(
+            self._lab.backend, self._base, names, repeats=self.repeats.value, seed=self._seed, progress=progress
+        )
+        self.check = check
+        self.table.value = knob_check_bundle(check)["text/html"]
+        wrong = [item.name for item in check.findings if item.verdict == "contradicts"]
+        verdict = (
+            f"contradicts what is declared: {', '.join(wrong)}" if wrong else "nothing contradicts what is declared"
+        )
+        self._over(f"{len(check.findings)} checked; {verdict}", "danger" if wrong else "success")
+        self.update_saved_output()
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, Cancelled):
+            self._over("cancelled", "warning")
+        else:
+            self._over("failed", "danger")
+            self.show_error(error)
+
+    def _over(self, status: str, style: str) -> None:
+        self.progress.show(status, style=style)
+        self.run_button.disabled, self.cancel_button.disabled = False, True
+
+    def __repr__(self) -> str:
+        return f"KnobPanel({self._lab.capabilities.name}, {len(self.choices)} fields and knobs)"
+
+    def saved_output(self) -> Mapping[str, str]:
+        """Return the table of the last run."""
+        return {} if self.check is None else knob_check_bundle(self.check)
