@@ -25,6 +25,7 @@ class CodecTwin:
     window: int
     encoder_window: int
     turned: str = ""
+    head_width: int = 64
 
     def latents(self, samples: Tensor) -> Tensor:
         """(time,) → (latent, frames), what the quantizer is given."""
@@ -146,7 +147,7 @@ class CodecTwin:
         return x.T if self.turned == "no last norm" else self._rms(f"{name}.norm", x).T
 
     def _layer(self, name: str, x: Tensor, window: int) -> Tensor:
-        heads = x.shape[1] // 64
+        heads = x.shape[1] // self.head_width
         q, k, v = (self._tensor(f"{name}.attention.wqkv.weight") @ self._rms(f"{name}.attention_norm", x).T).chunk(3)
         if self.turned == "k and v swapped":
             k, v = v, k
@@ -155,8 +156,8 @@ class CodecTwin:
         seen = (ahead <= 0) & (ahead > -window)
         out = []
         for head in range(heads):
-            rows = slice(64 * head, 64 * head + 64)
-            scores = self._rotated(q[rows].T) @ self._rotated(k[rows].T).T / 8
+            rows = slice(self.head_width * head, self.head_width * (head + 1))
+            scores = self._rotated(q[rows].T) @ self._rotated(k[rows].T).T / math.sqrt(self.head_width)
             out.append(scores.masked_fill(~seen, -math.inf).softmax(1) @ v[rows].T)
         y = torch.cat(out, 1) @ self._tensor(f"{name}.attention.wo.weight").T
         scales = self.turned != "no layer scale"
@@ -175,7 +176,7 @@ class CodecTwin:
     def _rotated(self, x: Tensor) -> Tensor:
         base = 1e6 if self.turned == "rotary base" else 1e4
         first = 1 if self.turned == "positions from 1" else 0
-        powers = torch.arange(0, 64, 2).float() / 64
+        powers = torch.arange(0, self.head_width, 2).float() / self.head_width
         angles = torch.arange(first, len(x) + first).float()[:, None] * (1 / base**powers)
         cos, sin = angles.cos(), angles.sin()
         if self.turned != "rotary table in float32":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -120,6 +121,34 @@ def test_no_fact_of_the_quantizer_can_be_turned_round(
     codec: DualCodec, tensors: dict[str, Tensor], sound: Tensor, turned: str
 ) -> None:
     assert not torch.equal(codec.encode(sound), twin(tensors, turned=turned).encode(sound))
+
+
+OTHERS = [
+    replace(
+        TINY, head_width=32, window=9, encoder_window=20, latent=96, encoder_layers=1, codebooks=(20, 30, 7, 11, 5)
+    ),
+    replace(
+        TINY,
+        encoder_strides=(5,),
+        encoder_width=64,
+        decoder_strides=(2, 2, 5),
+        decoder_width=40,
+        layers=3,
+        codebook_width=4,
+    ),
+]
+
+
+@pytest.mark.parametrize("sizes", OTHERS)
+def test_other_sizes_are_those_of_the_tensors(sizes: CodecSizes, tmp_path: Path) -> None:
+    tensors = tiny_tensors(sizes)
+    codec = load_codec(save_codec(tmp_path / "codec.pth", tensors, sizes=sizes), CPU)
+    assert codec.sizes == sizes
+    generator = torch.Generator().manual_seed(0)
+    codes = torch.stack([torch.randint(n, (25,), generator=generator) for n in sizes.codebooks], -1)
+    sound = 0.3 * torch.randn(30 * sizes.hop, generator=generator)
+    assert _error(codec.decode(codes), twin(tensors, sizes).decode(codes)) < TOLERANCE
+    assert _error(_latents(codec, sound), twin(tensors, sizes).latents(sound)) < TOLERANCE
 
 
 def test_codes_beyond_a_codebook_are_its_last_entry(

@@ -95,10 +95,22 @@ def test_a_truncated_file_names_the_tensor(tmp_path: Path) -> None:
         path.write_bytes(whole[:length])
         with pytest.raises(WeightsError, match="cut off in its header"):
             TensorFiles.open(path)
-    torn = _pth(tmp_path)
-    torn.write_bytes(torn.read_bytes()[:-50])
-    with pytest.raises(WeightsError, match=r"model\.pth: the file is cut off"):
-        TensorFiles.open(torn)
+
+
+@pytest.mark.parametrize("write", [_pth, _state_dict])
+def test_a_truncated_pth_names_the_tensor(write: Callable[[Path], Path], tmp_path: Path) -> None:
+    """Wherever it is cut, but for its list of names in front and its contents behind."""
+    path, messages = write(tmp_path), dict[str, int]()
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 16):
+        path.write_bytes(whole[:length])
+        with pytest.raises(WeightsError, match=r"model\.pth: .*the file is cut off") as caught:
+            TensorFiles.open(path)
+        messages.setdefault(str(caught.value), length)
+    named = [message.split("the tensor ")[1][0] for message in messages if "the tensor" in message]
+    assert named == ["a", "b", "c"]
+    first = next(iter(messages))
+    assert "of another kind than torch.save writes today" in first
 
 
 def _rewrite(places: dict[str, str]) -> Callable[[Path], object]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import Mock
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tests.engine.dual.tiny import CODEBOOKS, ENTRIES, SPEECH, config_of, model_of, tensors_of, twin_of, write_model
+from voicelab.engine.core import sequence as sequence_module
 from voicelab.engine.core.scheduler import Scheduler
 from voicelab.engine.core.sequence import Sequence
 from voicelab.engine.dual import runner as runner_module
@@ -435,6 +438,54 @@ def test_numbers_that_are_not_finite_are_an_error(parts: Parts) -> None:
     assert again.codes is not None
     assert first.codes is not None
     assert torch.equal(again.codes, first.codes)
+
+
+def _mixed(number: int) -> Sequence:
+    """One, two or three turns, cut early or not, of a voice or none."""
+    texts = [f"Text {number}, {'and so on ' * i}." for i in range(1 + number % 3)]
+    voice = reference(number % 4, frames=30) if number % 2 else NOBODY
+    settings = Settings(0.8 * (number % 5 > 0), 0.9, 1.2)
+    return sequence(*texts, seed=number, voice=voice, settings=settings, frames=(2, 20, 7)[number % 3])
+
+
+def test_whatever_happens_beside_it_a_sequence_says_the_same(
+    parts: Parts, running: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More sequences than rows, readers that pause so that rows are parked, callers that leave, memory that runs out."""
+    monkeypatch.setattr(sequence_module, "UNREAD", 6)
+    monkeypatch.setattr(runner_module, "PREFILL", 40)
+
+    def short_of_memory(runner: DualRunner) -> None:
+        launch, calls = runner._step.launch, count()
+
+        def launching(inputs: Any, idle: Any) -> None:
+            if next(calls) % 7 == 6 and len(inputs) > 1:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            launch(inputs, idle)
+
+        runner._step.launch = launching  # type: ignore[method-assign]
+
+    alone, together = running(1), running(3, short_of_memory)
+    expected = [say(alone, _mixed(number))[0] for number in range(12)]
+
+    def read(number: int) -> list[list[int]]:
+        made, codes = _mixed(number), list[list[int]]()
+        together.submit(made)
+        for frame in made.frames():
+            codes += [frame.codes.tolist()] if frame.codes is not None else []
+            if len(codes) == 9:
+                time.sleep(0.02 * (number % 4))
+        return codes
+
+    leaving = [_mixed(20 + number) for number in range(4)]
+    with ThreadPoolExecutor(8) as pool:
+        spoken = pool.map(read, range(12))
+        for one in leaving:
+            together.submit(one)
+            time.sleep(0.02)
+            one.cancel()
+            together.poke()
+        assert list(spoken) == expected
 
 
 def test_a_code_that_repeats_is_drawn_again(parts: Parts) -> None:

@@ -74,9 +74,10 @@ def _stored(name: str, weight: Tensor, generator: torch.Generator) -> dict[str, 
     return {stem + "0": gain, stem + "1": v}
 
 
-def save_codec(path: Path, tensors: Mapping[str, Tensor], form: str = "hub") -> Path:
-    """Writes `codec.pth` and the window beside it, in the hub's form, or ``plain``."""
-    path.with_name("sizes.json").write_text(json.dumps({"window": TINY.window}))
+def save_codec(path: Path, tensors: Mapping[str, Tensor], form: str = "hub", sizes: CodecSizes = TINY) -> Path:
+    """Writes `codec.pth`, and beside it what no tensor tells, in the hub's form, or ``plain``."""
+    untold = {"window": sizes.window, "encoder_window": sizes.encoder_window, "head_dim": sizes.head_width}
+    path.with_name("sizes.json").write_text(json.dumps(untold))
     stored: Mapping[str, object] = tensors
     if form == "hub":
         buffers = {"quantizer.pre_module.causal_mask": torch.ones(8, 8).tril().bool()}
@@ -88,4 +89,12 @@ def save_codec(path: Path, tensors: Mapping[str, Tensor], form: str = "hub") -> 
 
 def twin(tensors: Mapping[str, Tensor], sizes: CodecSizes = TINY, turned: str = "") -> CodecTwin:
     """The codec's twin over the same tensors."""
-    return CodecTwin(tensors, sizes.encoder_strides, sizes.decoder_strides, sizes.window, sizes.encoder_window, turned)
+    return CodecTwin(
+        tensors,
+        sizes.encoder_strides,
+        sizes.decoder_strides,
+        sizes.window,
+        sizes.encoder_window,
+        turned,
+        sizes.head_width,
+    )

@@ -37,6 +37,7 @@ from voicelab.errors import WeightsError
 
 SAMPLE_RATE = 44_100
 _DILATIONS = (1, 3, 9)
+_UNTOLD = {"window": "window", "encoder_window": "encoder_window", "head_dim": "head_width"}
 _AT_ONCE = 64
 """Frames (3 s) encoded or decoded at once where all are there: it bounds the memory."""
 
@@ -51,14 +52,16 @@ class CodecSizes:
     encoder_layers: int = 4
     encoder_mlp: int = 3072
     encoder_window: int = 512
-    """Steps that the encoder's transformer sees; no checkpoint says it."""
+    """Steps that the encoder's transformer sees; no tensor tells it."""
     latent: int = 1024
     halvings: int = 2
     layers: int = 8
     """Of the transformer before the quantizer, and of the one after it."""
     mlp: int = 3072
     window: int = 128
-    """Frames that these two see; no checkpoint says it."""
+    """Frames that these two see; no tensor tells it."""
+    head_width: int = 64
+    """Of all transformers; no tensor tells it."""
     codebooks: tuple[int, ...] = (4096, *[1024] * 9)
     """Entries of each."""
     codebook_width: int = 8
@@ -72,8 +75,8 @@ class CodecSizes:
         return prod(self.encoder_strides) << self.halvings
 
     @classmethod
-    def from_shapes(cls, shapes: Mapping[str, tuple[int, ...]], window: int = 128) -> CodecSizes:
-        """Those of a checkpoint's tensors, weight norms folded.
+    def from_shapes(cls, shapes: Mapping[str, tuple[int, ...]], **untold: int) -> CodecSizes:
+        """Those of a checkpoint's tensors, weight norms folded; `untold` are fields that no tensor tells.
 
         Raises:
             WeightsError: a tensor that tells a size is missing.
@@ -97,11 +100,11 @@ class CodecSizes:
                 halvings=len(numbered("quantizer.downsample.{}.0.conv.weight")),
                 layers=len(numbered("quantizer.pre_module.layers.{}.feed_forward.w1.weight")),
                 mlp=shapes["quantizer.pre_module.layers.0.feed_forward.w1.weight"][0],
-                window=window,
                 codebooks=(semantic[0], *(shape[0] for shape in numbered(quantizer))),
                 codebook_width=semantic[1],
                 decoder_width=shapes["decoder.model.0.conv.weight"][0],
                 decoder_strides=tuple(s[2] // 2 for s in numbered("decoder.model.{}.block.1.conv.weight", 1)),
+                **untold,
             )
         except KeyError as missing:
             raise WeightsError(f"the codec has no tensor {missing.args[0]!r}") from missing
@@ -114,7 +117,9 @@ def _encoder(sizes: CodecSizes) -> LayerGroup:
         units = [residual_unit(width, dilation) for dilation in _DILATIONS]
         blocks.append([*units, Snake(width), Conv(width, 2 * width, 2 * stride, stride=stride)])
         width *= 2
-    blocks[-1].append(Transformer(width, sizes.encoder_layers, sizes.encoder_mlp, sizes.encoder_window))
+    blocks[-1].append(
+        Transformer(width, sizes.encoder_layers, sizes.encoder_mlp, sizes.encoder_window, sizes.head_width)
+    )
     first, last = Conv(1, sizes.encoder_width, 7), Conv(width, sizes.latent, 3)
     return LayerGroup("block", [first, *(LayerGroup("block", block) for block in blocks), Snake(width), last])
 
@@ -157,11 +162,11 @@ class DualQuantizer(nn.Module):
         super().__init__()
         latent, stages = sizes.latent, range(sizes.halvings)
         self.downsample = Chain(Chain([Conv(latent, latent, 2, stride=2), ConvNext(latent)]) for _ in stages)
-        self.pre_module = Transformer(latent, sizes.layers, sizes.mlp, sizes.window)
+        self.pre_module = Transformer(latent, sizes.layers, sizes.mlp, sizes.window, sizes.head_width)
         first, *others = (_Codebook(sizes, entries) for entries in sizes.codebooks)
         self.semantic_quantizer = nn.ModuleDict({"quantizers": nn.ModuleList([first])})
         self.quantizer = nn.ModuleDict({"quantizers": nn.ModuleList(others)})
-        self.post_module = Transformer(latent, sizes.layers, sizes.mlp, sizes.window)
+        self.post_module = Transformer(latent, sizes.layers, sizes.mlp, sizes.window, sizes.head_width)
         self.upsample = Chain(Chain([TransposedConv(latent, latent, 2, 2), ConvNext(latent)]) for _ in stages)
 
     def _codebooks(self) -> Iterator[_Codebook]:
@@ -307,7 +312,8 @@ class DualDecoding:
 def load_codec(path: Path, device: torch.device) -> DualCodec:
     """Reads `codec.pth`, as the hub has it or plain, with weight norms of either form; float32.
 
-    The sizes are those of its tensors. A `sizes.json` beside it may give the ``window``, which no tensor tells.
+    The sizes are those of its tensors. A `sizes.json` beside it may give what no tensor tells: ``window``, ``encoder_window``
+    and ``head_dim``.
 
     Raises:
         WeightsError: the file is none, or a tensor is missing, too many, of the wrong shape or not finite.
@@ -333,10 +339,11 @@ def _laid_out(path: Path) -> tuple[DualCodec, TensorFiles, set[str]]:
     """A codec without numbers, its file, whose tensors fit, and those of them that are gain and direction."""
     files = TensorFiles.open(path).renamed(_plain_name)
     beside = path.with_name("sizes.json")
-    window = json.loads(beside.read_text())["window"] if beside.exists() else CodecSizes.window
+    values = json.loads(beside.read_text()) if beside.exists() else {}
+    untold = {field: int(values[name]) for name, field in _UNTOLD.items() if name in values}
     shapes = {name.removesuffix("_v"): entry.shape for name, entry in files.entries.items()}
     with torch.device("meta"):
-        codec = DualCodec(CodecSizes.from_shapes(shapes, window))
+        codec = DualCodec(CodecSizes.from_shapes(shapes, **untold))
     parameters = {name: tuple(parameter.shape) for name, parameter in codec.named_parameters()}
     normed = {name for name in parameters if name + "_v" in files.entries}
     expected = {name: shape for name, shape in parameters.items() if name not in normed}

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-HEAD_WIDTH = 64
 _ROTARY_BASE = 10_000.0
 
 State = tuple[Tensor, ...]
@@ -147,11 +146,11 @@ class ConvNext(nn.Module):
 class Transformer(nn.Module):
     """A transformer over a window of time: a step sees itself and the ``window`` − 1 before it."""
 
-    def __init__(self, width: int, layers: int, mlp: int, window: int) -> None:
+    def __init__(self, width: int, layers: int, mlp: int, window: int, head_width: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(_Layer(width, mlp, window) for _ in range(layers))
+        self.layers = nn.ModuleList(_Layer(width, mlp, window, head_width) for _ in range(layers))
         self.norm = nn.RMSNorm(width, eps=1e-5)
-        self._window = window
+        self._window, self._head_width = window, head_width
 
     def forward(self, x: Tensor, carry: Carry) -> Tensor:
         """(batch, width, time) → the same shape."""
@@ -160,7 +159,7 @@ class Transformer(nn.Module):
         step, key = torch.arange(steps, device=x.device), torch.arange(past + steps, device=x.device)
         in_window = (key >= step[:, None]) & (key <= step[:, None] + past)
         mask = in_window & (start + key >= past)[:, None]  # keys before the stream's start are zeros, not keys
-        turn = _turn(start + step)
+        turn = _turn(start + step, self._head_width)
         x = x.transpose(1, 2)
         for layer in self.layers:
             x = layer(x, turn, mask[:, None], carry)
@@ -169,7 +168,7 @@ class Transformer(nn.Module):
 
 
 class _Layer(nn.Module):
-    def __init__(self, width: int, mlp: int, window: int) -> None:
+    def __init__(self, width: int, mlp: int, window: int, head_width: int) -> None:
         super().__init__()
         linear = {"wqkv": nn.Linear(width, 3 * width, bias=False), "wo": nn.Linear(width, width, bias=False)}
         self.attention = nn.ModuleDict(linear)
@@ -182,11 +181,11 @@ class _Layer(nn.Module):
         self.ffn_norm = nn.RMSNorm(width, eps=1e-5)
         self.attention_layer_scale = _Gamma(width)
         self.ffn_layer_scale = _Gamma(width)
-        self._past = window - 1
+        self._past, self._head_width = window - 1, head_width
 
     def forward(self, x: Tensor, turn: Tensor, mask: Tensor, carry: Carry) -> Tensor:
         """(batch, time, width) → the same shape."""
-        qkv = self.attention["wqkv"](self.attention_norm(x)).unflatten(-1, (3, -1, HEAD_WIDTH))
+        qkv = self.attention["wqkv"](self.attention_norm(x)).unflatten(-1, (3, -1, self._head_width))
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (batch, heads, time, head width)
         q, k = _rotated(q, turn), carry.join(_rotated(k, turn), self._past, dim=2)
         y = F.scaled_dot_product_attention(q, k, carry.join(v, self._past, dim=2), attn_mask=mask)
@@ -202,9 +201,9 @@ class _Gamma(nn.Module):
         self.gamma = nn.Parameter(torch.ones(width))
 
 
-def _turn(positions: Tensor) -> Tensor:
+def _turn(positions: Tensor, head_width: int) -> Tensor:
     """(batch, time) → (2, batch, 1, time, head width / 2) cosines and sines, rounded to bfloat16 as in training."""
-    powers = torch.arange(0, HEAD_WIDTH, 2, device=positions.device).float() / HEAD_WIDTH
+    powers = torch.arange(0, head_width, 2, device=positions.device).float() / head_width
     angles = positions[..., None].float() * (1.0 / _ROTARY_BASE**powers)
     return torch.stack([angles.cos(), angles.sin()]).bfloat16().float()[:, :, None]
 

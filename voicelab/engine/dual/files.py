@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
+import pickletools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,6 +30,8 @@ INDEX = "model.safetensors.index.json"
 _HEADER = 8
 """Bytes of a safetensors file that say how long its header is."""
 _LONGEST_HEADER = 100_000_000
+_ENTRY, _AFTER_ENTRY = b"PK\x03\x04", b"PK\x07\x08"
+"""What stands before and after each file in an archive."""
 
 Rename = Callable[[str], str | None]
 
@@ -219,6 +224,8 @@ def _safetensors(path: Path) -> Iterator[TensorEntry]:
 def _pth(path: Path) -> Iterator[TensorEntry]:
     with path.open("rb") as opened:
         if not is_zipfile(opened):  # a cut file has lost the list of its contents, which stands at the end
+            if name := _cut_tensor(path):
+                raise WeightsError(f"the weights {path.name}: the tensor {name}: the file is cut off before its end")
             raise WeightsError("the file is cut off, or of another kind than torch.save writes today")
     stored = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     tensors = stored.get("state_dict", stored) if isinstance(stored, Mapping) else stored
@@ -228,3 +235,32 @@ def _pth(path: Path) -> Iterator[TensorEntry]:
         if not isinstance(tensor, Tensor):
             raise WeightsError(f"{name} is no tensor")
         yield TensorEntry(path.name, name, tuple(tensor.shape), tensor.nbytes, tensor.detach)
+
+
+def _cut_tensor(path: Path) -> str:
+    """The tensor in which a ``.pth`` was cut off: that of the last data which begin in it. "" where nothing tells it.
+
+    The pickle, which stands first, is looked at as a list of words, never run.
+    """
+    names, words, memo, word = dict[str, str](), list[object](), dict[int, object](), None
+    try:
+        with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            at = len(data)
+            while (at := data.rfind(_ENTRY, 0, at)) >= 0:
+                size = int.from_bytes(data[at + 26 : at + 28], "little")
+                if key := re.fullmatch(rb"[^/]+/data/(\d+)", data[at + 30 : at + 30 + size]):
+                    break
+            else:
+                return ""
+            begin = 30 + int.from_bytes(data[26:28], "little") + int.from_bytes(data[28:30], "little")
+            for code, argument, _ in pickletools.genops(data[begin : data.find(_AFTER_ENTRY)]):
+                if code.name in {"BINPUT", "LONG_BINPUT"}:
+                    memo[int(argument or 0)] = word
+                elif code.name == "BINPERSID":  # of: its name, how it is made, and (storage, type, key, device, size)
+                    names[str(words[-3])] = str(words[-7])
+                elif argument is not None:
+                    word = memo[int(argument)] if code.name in {"BINGET", "LONG_BINGET"} else argument
+                    words.append(word)
+    except (OSError, ValueError, KeyError, IndexError):
+        return ""
+    return names.get(key[1].decode(), "")
