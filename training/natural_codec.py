@@ -19,13 +19,13 @@ from torch import Tensor
 from training import common, world
 from training.codec import EDGE, SPOILED, Batch, fit
 from training.features import band_centres
-from training.ipa import arpabet
+from training.ipa import arpabet, initials_and_finals
 from training.kokoro import RATE, Phone
 from training.natural import Rendering, load_shard
 from training.spoil import spoil
 from voicelab.engine.pointer.codec import EncoderSpectrum, Vocoder
 from voicelab.engine.pointer.config import CodecConfig
-from voicelab.engine.pointer.phones import PHONES
+from voicelab.engine.pointer.phones import ALL_PHONES
 
 CONFIG = CodecConfig(
     sample_rate=RATE,
@@ -37,7 +37,7 @@ CONFIG = CodecConfig(
     mel_top=RATE / 2,
     filter_bands=world.BANDS,
     silence=-20.0,
-    phones=len(PHONES),
+    phones=len(ALL_PHONES),
 )
 STEPS = CONFIG.hop // CONFIG.step
 FRAMES = 40
@@ -89,14 +89,14 @@ def speech_of(rendering: Rendering, measured: world.Measured) -> Speech:
     samples = np.pad(samples, (0, -samples.size % CONFIG.hop))
     begin = round((rendering.phones[0].start - phones[0].start) * RATE)
     cycles = np.cumsum(rendering.f0.astype(np.float64) * 300 / RATE)
-    return Speech(samples, measured, arpabet(phones), cycles, rendering.f0, begin)
+    sounds = initials_and_finals(phones) if rendering.request.language == "zh" else phones
+    return Speech(samples, measured, arpabet(sounds), cycles, rendering.f0, begin)
 
 
 def load(folder: Path, name: str) -> list[Speech]:
-    """The measured utterances of a shard that are in English."""
+    """The measured utterances of a shard."""
     said = {r.request.number: r for r in load_shard(folder / "natural" / name)}
-    rows = [row for row in world.load(folder / "world" / name) if row.meta["language"] == "en"]
-    return [speech_of(said[row.meta["number"]], row) for row in rows]
+    return [speech_of(said[row.meta["number"]], row) for row in world.load(folder / "world" / name)]
 
 
 def shards(folder: Path) -> list[str]:
@@ -217,7 +217,7 @@ class Crops:
             audio = spoil(audio, RATE, int(self.rng.integers(1 << 31)))
         at = (np.arange(first, first + FRAMES) + 0.5) * CONFIG.hop / RATE
         ends = np.array([p.end for p in speech.phones])
-        ids = np.array([PHONES.index(p.name) for p in speech.phones])
+        ids = np.array([ALL_PHONES.index(p.name) for p in speech.phones])
         phones = torch.from_numpy(ids[np.minimum(np.searchsorted(ends, at), ids.size - 1)])
         return torch.from_numpy(audio), *self.targets(speech, first, FRAMES), phones, torch.tensor(first > 0)
 

@@ -1,4 +1,4 @@
-"""Codes for the natural corpus, in the form that the language models are trained on (`codes.Encoded`): English so far.
+"""Codes for the natural corpus, in the form that the language models are trained on (`codes.Encoded`).
 
 An utterance's speaker is its place in `PEOPLE`. The folder's shards make a file each, written whole or not at all; empty
 ``codes`` for a new codec.
@@ -18,7 +18,7 @@ from training.natural_codec import CONFIG, Speech, load, shards
 from training.spoil import spoil
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.front import flags_of
-from voicelab.engine.pointer.phones import PHONES
+from voicelab.engine.pointer.phones import ALL_PHONES
 
 PEOPLE = tuple(name for part in natural_corpus.PARTS for name, _ in natural_corpus.speakers(part.name))
 """Every speaker of the plan, in its order."""
@@ -40,7 +40,7 @@ def encode(codec: Codec, speech: Speech, rough: bool) -> codes.Encoded:
     middles = (np.arange(said.shape[0]) + 0.5) * CONFIG.hop / RATE
     return codes.Encoded(
         PEOPLE.index(speech.measured.meta["speaker"]),
-        np.array([PHONES.index(name) for name in names], dtype=np.int16),
+        np.array([ALL_PHONES.index(name) for name in names], dtype=np.int16),
         np.array(flags_of(names, [p.first for p in speech.phones]), dtype=np.int16),
         said,
         np.minimum(np.searchsorted(ends, middles), len(names) - 1).astype(np.int16),
