@@ -133,6 +133,16 @@ class Segment(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class SpeechPlan:
+    """How a text will be said; who says it is `Family.voice`'s."""
+
+    segments: Iterator[Segment]
+    """Those that have something to say, each read when it is needed."""
+    notes: tuple[str, ...]
+    """What a listener should know of how the text is read, such as what is left out of it."""
+
+
 class Family(Protocol):
     """The models of one checkpoint: text, language models, codec and voices."""
 
@@ -189,16 +199,12 @@ class Family(Protocol):
         """
         ...
 
-    def notes(self, request: TTSRequest) -> tuple[str, ...]:
-        """What a listener should know of how the text is read, such as what is left out of it.
+    def plan(self, request: TTSRequest) -> SpeechPlan:
+        """How a request's text will be said.
 
         Raises:
             MissingExtra: reading it needs what is not installed.
         """
-        ...
-
-    def read(self, request: TTSRequest) -> Iterator[Segment]:
-        """The request's text in segments that have something to say, each read when it is needed."""
         ...
 
     def preset(self, id: str) -> Any:

@@ -55,12 +55,12 @@ class Speech:
         self._parts, self._request, self._seed = parts, request, seed
         self._codec = parts.decoding.decoding
         self._batch = min(BATCH, parts.scheduler.rows)
-        self._notes = list(parts.family.notes(request))
-        segments = parts.family.read(request)
-        first = next(segments, None)
+        plan = parts.family.plan(request)
+        self._notes = list(plan.notes)
+        first = next(plan.segments, None)
         if first is None:
             raise RequestInvalid.of("text", "there is no word in the text that can be spoken")
-        self._unsubmitted = chain((first,), segments)
+        self._unsubmitted = chain((first,), plan.segments)
         self._voice = voice()
         self._segments: list[Segment] = []
         self._sequences: list[Sequence] = []

@@ -22,6 +22,7 @@ from voicelab.engine.dual.prompt import FIRST_SPEAKER, SPEAKER_TAG, ChatPrompts,
 from voicelab.engine.dual.runner import DualRunner, DualVoice, Turn
 from voicelab.engine.dual.terms import require_accepted
 from voicelab.engine.dual.tokens import HUB, SPECIAL, TABLE, load_tokenizer, speech_ids
+from voicelab.engine.family import SpeechPlan
 from voicelab.engine.speech import EngineParts
 from voicelab.engine.text.clean import FREQUENT, is_han
 from voicelab.engine.text.normalize import normalize
@@ -144,19 +145,20 @@ class DualFamily:
         prompts: Prompts = form(tokenizer, lm.begin, one.config.codebooks)
         return partial(DualRunner, lm, prompts, rows)
 
-    def notes(self, request: TTSRequest) -> tuple[str, ...]:
+    def plan(self, request: TTSRequest) -> SpeechPlan:
         """See engine.family.Family."""
-        notes = []
+        return SpeechPlan(self._segments(request), tuple(self._notes(request)))
+
+    def _notes(self, request: TTSRequest) -> Iterator[str]:
         if request.normalize and _TO_WRITE_OUT.search(_INLINE.sub("", request.text)) and not _writes_out(request.text):
-            notes.append("normalize had no effect: numbers are written out in English and Mandarin texts only")
+            yield "normalize had no effect: numbers are written out in English and Mandarin texts only"
         if (penalty := request.repetition_penalty) not in {1.0, _DEFAULT_PENALTY}:
             above = "a code that repeats is drawn once more; how far the value is above 1 has no effect"
             below = "no effect: these models cannot be made to repeat"
-            notes.append(f"repetition_penalty={penalty:g}: {above if penalty > 1 else below}")
-        return tuple(notes)
+            yield f"repetition_penalty={penalty:g}: {above if penalty > 1 else below}"
 
-    def read(self, request: TTSRequest) -> Iterator[Turn]:
-        """See engine.family.Family. A segment that does not begin with a speaker's tag gets the last one before it."""
+    def _segments(self, request: TTSRequest) -> Iterator[Turn]:
+        """A segment that does not begin with a speaker's tag gets the last one before it."""
         tag = FIRST_SPEAKER
         write_out = request.normalize and _writes_out(request.text)
         for part in segment(request.text, request.chunk_length, request.min_chunk_length):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from voicelab.backend import SeedSupport
+from voicelab.engine.family import SpeechPlan
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import PointerDecoding
 from voicelab.engine.pointer.english import Lexicon, load_guess
@@ -64,14 +65,13 @@ class PointerFamily:
         """See engine.family.Family."""
         return partial(PointerRunner, self._small_lm() if model == "s1" else self.checkpoint.lm, rows)
 
-    def notes(self, request: TTSRequest) -> tuple[str, ...]:
-        """See engine.family.Family. Of the whole text: notes of each segment would say the same again."""
+    def plan(self, request: TTSRequest) -> SpeechPlan:
+        """See engine.family.Family. The notes are of the whole text: those of each segment would say the same again."""
         self.front.check(request.text)
         written = () if request.normalize else as_written(request.text, self.languages).notes
-        return (*speakable(request.text, self.languages), *written)
+        return SpeechPlan(self._segments(request), (*speakable(request.text, self.languages), *written))
 
-    def read(self, request: TTSRequest) -> Iterator[Phonemes]:
-        """See engine.family.Family."""
+    def _segments(self, request: TTSRequest) -> Iterator[Phonemes]:
         for part in segment(request.text, request.chunk_length, request.min_chunk_length):
             written = (normalize if request.normalize else as_written)(part.text, self.languages)
             for piece in pieces(written.text):
