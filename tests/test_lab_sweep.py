@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -62,6 +63,21 @@ def test_a_wrong_field_is_named_before_anything_runs() -> None:
             Lab(backend).sweep("One.", **fields)
         assert caught.value.errors[0].field == name
     assert backend.asked == []
+
+
+@pytest.mark.parametrize(
+    ("voice", "message"),
+    [
+        (["ada", "Bne"], "voice: the backend 'tones' has no voice 'Bne'; did you mean 'ben'?"),
+        ("nobody", "voice: the backend 'tones' has no voice 'nobody'; there are ada, ben"),
+        ([{"ada": 0.5, "eva": 0.5}], "voice: the backend 'tones' has no voice 'ada(0.5)+eva(0.5)'; there are ada, ben"),
+    ],
+)
+def test_a_voice_that_the_backend_has_not_is_named_before_anything_runs(voice: object, message: str) -> None:
+    with pytest.raises(RequestInvalid, match=re.escape(message)):
+        Lab(ToneBackend()).sweep("One.", voice=voice)
+    Lab(ToneBackend()).sweep("One.", voice=["ada", {"ada": 0.5, "ben": 0.5}])
+    Lab(ToneBackend(voices=())).sweep("One.", voice=voice)  # it has no list and no records: it is asked when it speaks
 
 
 def test_a_list_of_seeds_is_an_axis() -> None:

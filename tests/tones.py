@@ -17,6 +17,8 @@ from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
 RATE = 24_000
 NOTE = 1_200  # samples: 50 ms
 VOICES = (VoicePreset("ada", "Ada", "low and calm"), VoicePreset("ben", "Ben"))
+DECLARED = (*VOICES, VoicePreset("nobody", "Nobody"))
+"""For a backend that declares a voice and then refuses it."""
 
 
 class ToneBackend:

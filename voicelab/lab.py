@@ -240,14 +240,16 @@ class Lab:
             **fields: what ``speak`` takes, knobs of the backend's own too. A list, a mapping from labels to values, or a
                 range such as ``"0.2..1.0 step 0.2"`` makes one an axis; ``speed`` and ``volume`` are prosody's.
 
-        Nothing runs yet. Raises RequestInvalid: whatever is wrong with a value or a combination.
+        Nothing runs yet. Raises RequestInvalid: whatever is wrong with a value or a combination, a voice too that the
+        backend has not got.
         """
         from voicelab.experiments.sweeps.sweep import sweep_of
 
         for name, one in lab.items():
             if not isinstance(one, Lab):
                 raise RequestInvalid.of("lab", f"{name!r} is a {type(one).__name__}, not a Lab")
-        return sweep_of(self, text, repeats=repeats, seed=seed, labs=lab, cache=cache, fields=fields)
+        with self._named_as_typed(fields):
+            return sweep_of(self, text, repeats=repeats, seed=seed, labs=lab, cache=cache, fields=fields)
 
     def check_knobs(self, *names: str, repeats: int = 3, seed: int = 0) -> KnobCheck:
         """Turn every field and knob of the backend, or those of ``names``, and say of each whether it does anything.

@@ -116,6 +116,7 @@ def test_reopened_and_trusted_it_plays(saved: Any, page: Page, jupyter: Jupyter,
         assert "run the cell to use it again" in style[1]
     page.screenshot(path=tmp_path / "trusted.png")
     # What only trusted pages may: a click on the picture plays from there.
+    assert page.locator(".jp-OutputArea audio[onplay][data-knots]").count() == 2
     first = page.locator(".jp-OutputArea audio").first
     page.locator(".jp-OutputArea img").first.click(position={"x": 300, "y": 60})
     page.wait_for_function("() => document.querySelector('.jp-OutputArea audio').currentTime > 0.2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,12 +94,42 @@ def test_keys_switch_at_the_same_word(scratch: Scratch) -> None:
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 20, steps=4)
     page.mouse.up()
     until(page, "d.playing === 'true'")
-    assert page.get_by_role("button", name="No loop").is_enabled()
+    page.wait_for_selector(f"{PANEL} button[aria-label=Loop][aria-pressed=true]")
     page.keyboard.press("Escape")
-    page.wait_for_function(
-        "() => [...document.querySelectorAll('button')].find((b) => b.textContent === 'No loop').disabled"
-    )
+    page.wait_for_selector(f"{PANEL} button[aria-label=Loop][aria-pressed=false]")
     page.keyboard.press("Space")
+    # The player's own keys: the end, all of it again and again, a tenth of a second back.
+    page.keyboard.press("l")
+    page.wait_for_selector(f"{PANEL} button[aria-label=Loop][aria-pressed=true]")
+    page.keyboard.press("l")
+    page.keyboard.press("End")
+    until(page, "+d.position > 1.2")
+    end = float(data(page, "position"))
+    page.keyboard.press("Shift+ArrowLeft")
+    until(page, f"Math.abs(+d.position - {end} + 0.1) < 0.01")
+    page.keyboard.press("Home")
+    until(page, "+d.position === 0")
+    clock = page.locator(f"{PANEL} .voicelab-clock").inner_text()
+    assert re.fullmatch(r"0\.0 / \d\.\d s", clock)
+
+
+def test_all_pictures_have_one_axis_of_time(scratch: Scratch) -> None:
+    page = opened(scratch, SPOKEN, "A")
+    # The first is half as long: its picture ends in the middle, or a little before.
+    page.wait_for_timeout(300)
+    ends = page.evaluate(
+        """() => [...document.querySelectorAll(':is(.voicelab-compare-row, .voicelab-compare-axis) canvas')].map((canvas) => {
+          const { data, width } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+          const inked = (end, value, at) => (at % 4 === 3 && value ? Math.max(end, ((at - 3) / 4) % width) : end);
+          return data.reduce(inked, 0) / width;
+        })"""
+    )
+    assert ends[:2] == pytest.approx([0.5, 1.0], abs=0.06)
+    assert ends[2] > 0.5, "there is no axis"
+    blind = page.get_by_role("button", name="Blind", exact=True)
+    blind.click()
+    page.wait_for_selector(".voicelab-compare-axis canvas", state="hidden")  # it would tell how long each is
+    blind.click()
 
 
 def test_tables_and_contours_and_nothing_of_them_blind(scratch: Scratch, tmp_path: Path) -> None:
@@ -107,8 +138,8 @@ def test_tables_and_contours_and_nothing_of_them_blind(scratch: Scratch, tmp_pat
     tables.nth(1).wait_for(timeout=LONG)
     asked, measured = tables.all_inner_texts()
     assert asked.split() == ["What", "differs", "in", "the", "requests", "A", "slow", "speed", "1.0", "0.5"]
-    assert "duration, s" in measured
-    assert "loudness, LUFS" in measured
+    for name in ("Duration, s", "Loudness, LUFS", "F0 median, Hz", "F0 range, semitones"):
+        assert name in measured
     # Each line's canvas has the slow one's colour somewhere.
     drawn = page.evaluate(
         """() => [...document.querySelectorAll('.voicelab-compare-line canvas')].map((canvas) => {

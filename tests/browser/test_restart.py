@@ -1,14 +1,15 @@
-"""A kernel that is started anew in the middle of everything: nothing goes on, and every panel says so."""
+"""What ends in the middle: a kernel, or a service that speaks; nothing goes on by itself, and every panel says so."""
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.browser.conftest import AUDIO, LONG, Scratch
+from tests.browser.conftest import AUDIO, LONG, Scratch, in_kernel
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -60,7 +61,7 @@ def test_a_kernel_that_is_restarted_in_the_middle_of_everything_leaves_nothing(s
     assert len(before) > 1
     assert all(map(running, before))
     page.locator("button.voicelab-run:enabled").click(timeout=LONG)
-    page.wait_for_selector(".voicelab-take[data-state=running]", timeout=LONG)
+    page.wait_for_selector(".voicelab-hear[data-state=running]", timeout=LONG)
     # A comparison that would go round for ever, and speech that still arrives.
     page.wait_for_selector(".voicelab-compare[data-current=first]", timeout=LONG)
     box = page.locator(".voicelab-compare canvas").first.bounding_box()
@@ -85,7 +86,7 @@ def test_a_kernel_that_is_restarted_in_the_middle_of_everything_leaves_nothing(s
         "The kernel has gone; this is what had come."
     )
     assert "The kernel has gone" in page.locator(".voicelab-takes-lost").inner_text()
-    assert page.locator(".voicelab-take[data-state=running]").count() == 0
+    assert page.locator(".voicelab-hear[data-state=running]").count() == 0
     deadline = time.monotonic() + LONG / 1000
     while any(map(running, before)) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -99,3 +100,62 @@ def test_a_kernel_that_is_restarted_in_the_middle_of_everything_leaves_nothing(s
     page.keyboard.press("Space")
     page.wait_for_selector(".voicelab-compare[data-playing=true]", timeout=LONG)
     scratch.run("print('here again')")
+
+
+# A service in a process of its own, which can be killed and started again at the same address.
+SERVED = '''\
+import subprocess, sys, time
+from pathlib import Path
+import voicelab as vl
+from voicelab.experiments.cache import Cache
+from voicelab.service.keys import KeyStore
+PROGRAM = """
+import sys, time
+from pathlib import Path
+from tests.tones import ToneBackend
+from voicelab.service.keys import KeyStore
+from voicelab.service.run import serve
+ready = lambda line: Path("ready").write_text(line) if "is ready" in line else None
+serve(ToneBackend(lambda _: time.sleep(0.15)), port=int(sys.argv[1]), keys=KeyStore("keys.sqlite3"), say=ready)
+"""
+def start(port=0):
+    Path("ready").unlink(missing_ok=True)
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(port)])
+    while not Path("ready").exists() or not Path("ready").read_text():
+        time.sleep(0.02)
+    return process, Path("ready").read_text().split()[-1]
+secret = KeyStore("keys.sqlite3").create("sweep").secret
+service, url = start()
+lab = vl.connect(url, api_key=secret)
+panel = lab.sweep("Eight notes.", temperature="0..1 step 0.05", cache=Cache("cache-died")).panel()
+panel'''
+
+
+def test_a_service_that_dies_during_a_sweep_fails_what_is_left_which_can_be_made_later(scratch: Scratch) -> None:
+    page = scratch.run(SERVED)
+    page.locator("button.voicelab-run:enabled").click(timeout=LONG)
+    page.wait_for_selector(".voicelab-hear[data-state=done]", timeout=LONG)
+    in_kernel(page, "service.kill(); service.wait()")
+    page.wait_for_selector("button.voicelab-run:enabled:has-text('Retry failed')", timeout=LONG)
+    status = page.locator(".voicelab-sweep-panel .voicelab-status").inner_text()
+    done, failed = (int(number) for number in re.findall(r"(\d+) of 21 takes, done, (\d+) failed", status)[0])
+    assert done == 21
+    assert 0 < failed < 21
+    # What had come can be heard, and what failed is made once the service is back; nothing is made twice.
+    page.locator(".voicelab-hear[data-state=done]").first.click()
+    page.wait_for_function("() => +document.querySelector('.voicelab-takes').dataset.heard > 0.1", timeout=LONG)
+    page.locator(".voicelab-takes-view .widget-dropdown select").first.select_option("List")
+    page.locator(".voicelab-takes-view input").first.fill("state=failed")
+    page.wait_for_selector(f".voicelab-takes[data-view=list][data-shown='{failed}']", timeout=LONG)
+    assert "the audio broke off" in page.locator(".voicelab-take-state").first.inner_text()
+    in_kernel(page, "service, url = start(int(url.rpartition(':')[2]))")
+    page.locator("button.voicelab-run").click()
+    there = f"{21 - failed} were there already"
+    page.wait_for_function(
+        f"() => document.querySelector('.voicelab-sweep-panel .voicelab-status').textContent.includes('{there}')",
+        timeout=LONG,
+    )
+    page.wait_for_function("() => document.querySelector('button.voicelab-run:enabled')?.innerText.trim() === 'Run'")
+    page.wait_for_selector(".voicelab-takes[data-shown='21']", timeout=LONG)
+    assert page.locator(".voicelab-take[data-state=failed]").count() == 0
+    in_kernel(page, "lab.close(); service.kill(); service.wait()")

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.browser.conftest import LONG, Scratch, shoot, themed
 from tests.browser.figures import figure
 
@@ -46,6 +48,12 @@ def tab(page: Page, name: str) -> None:
     page.locator(".voicelab-tabs .lm-TabBar-tab", has_text=name).first.click()
 
 
+def listed(page: Page) -> None:
+    """Let the takes be cards, one for each."""
+    choose(page, "View", "List")
+    wait(page, "d.view === 'list'")
+
+
 def shown(page: Page) -> list[int]:
     """Return the ids of the takes in the order in which they stand."""
     cards = page.locator(".voicelab-take").evaluate_all(
@@ -81,7 +89,7 @@ def test_typed_run_stopped_and_heard(scratch: Scratch) -> None:
     says(page, "21 requests, 588 characters")
 
     run.click()
-    page.wait_for_selector(".voicelab-take[data-state=running]", timeout=LONG)
+    page.wait_for_selector(".voicelab-hear[data-state=running]", timeout=LONG)
     pause = page.locator("button.voicelab-pause")
     pause.click()
     says(page, "paused")
@@ -94,6 +102,7 @@ def test_typed_run_stopped_and_heard(scratch: Scratch) -> None:
     assert run.inner_text().strip() == "Resume"
     run.click()
     says(page, "21 of 21 takes, done")
+    listed(page)
     wait(page, "+d.all === 21 && +d.drawn >= 12")
 
     first = page.locator(".voicelab-take[data-id='0']")
@@ -132,6 +141,8 @@ def test_a_failing_cell_says_why_without_a_secret_and_the_rest_go_on(scratch: Sc
     page.locator("button.voicelab-run:enabled").click()
     says(page, "3 of 3 takes, done, 1 failed")
     wait(page, "+d.all === 3 && +d.drawn === 2")
+    assert "1 failed" in page.locator(".voicelab-facet-figure").nth(1).inner_text()
+    listed(page)
     failed = page.locator(".voicelab-take[data-state=failed]")
     assert failed.locator(".voicelab-take-state").inner_text() == (
         "OSError: <b>refused</b>: Authorization: Bearer …, the rest of a long sentence"
@@ -154,9 +165,10 @@ panel"""
 
 def test_sorted_filtered_and_pinned(scratch: Scratch) -> None:
     page = scratch.run(MADE)
+    listed(page)
     wait(page, "+d.all === 6 && +d.drawn === 6")
     assert shown(page) == [0, 1, 2, 3, 4, 5]
-    choose(page, "Sort by", "duration")
+    choose(page, "Sort by", "Duration")
     page.wait_for_selector(".voicelab-take[data-id='4'][aria-posinset='1']")
     assert shown(page) == [4, 5, 0, 1, 2, 3]
     page.locator(".voicelab-takes-view .widget-toggle-button").click()
@@ -174,7 +186,7 @@ def test_sorted_filtered_and_pinned(scratch: Scratch) -> None:
     words.fill("")
     wait(page, "+d.shown === 6")
     page.get_by_text("Measurements and outliers").click()
-    page.locator(".voicelab-outlier-metric select").select_option("duration")
+    page.locator(".voicelab-outlier-metric select").select_option("Duration")
     page.locator("button.voicelab-outlier").click()
     says(page, "robust standard deviations from the median", ".voicelab-takes-view")
     assert page.locator(".voicelab-take-odd").get_attribute("data-id") in {"2", "3"}
@@ -182,6 +194,7 @@ def test_sorted_filtered_and_pinned(scratch: Scratch) -> None:
 
 def test_exported_as_a_folder_a_table_and_a_page_that_needs_nothing_else(scratch: Scratch, browser: Browser) -> None:
     page = scratch.run(MADE)
+    listed(page)
     wait(page, "+d.all === 6 && +d.drawn === 6")
     for number in (0, 3, 4):
         page.locator(f".voicelab-take[data-id='{number}'] input[type=checkbox]").check()
@@ -261,42 +274,139 @@ def test_a_hundred_cells_open_at_once(scratch: Scratch) -> None:
     assert min(opened) < OPENED_MS, opened
 
 
-def test_a_thousand_cells_scroll(scratch: Scratch) -> None:
-    page = scratch.run(READY.format(takes=1000), "result.panel()")
+THOUSAND = SETUP + (
+    "axes = dict(temperature='0..1 step 0.0101', voice=['ada', 'ben'])\n"
+    "result = Lab(ToneBackend()).sweep('Eight notes.', **axes, repeats=5, cache=Cache('cache-1000')).run()\n"
+    "assert len(result.takes) == 1000\n"
+)
+# As fast as a hand turns a wheel: half a screen in ten frames.
+SCROLL = """
+async (built) => {
+  const grid = document.querySelector('.voicelab-takes');
+  const times = [];
+  const paints = [];
+  let most = 0;
+  let last = await new Promise(requestAnimationFrame);
+  for (let n = 0; n < 100; n++) {
+    grid.scrollTop += 30;
+    const now = await new Promise(requestAnimationFrame);
+    times.push(now - last);
+    last = now;
+    paints.push(+grid.dataset.paint);
+    most = Math.max(most, grid.querySelectorAll(built).length);
+  }
+  grid.scrollTop = grid.scrollHeight;
+  const middle = (values) => values.sort((a, b) => a - b)[50];
+  return { frame: middle(times), slowest: times[95], paint: middle(paints), most };
+}"""
+
+
+@pytest.mark.parametrize(("view", "built"), [("Facets", ".voicelab-facet"), ("List", ".voicelab-take")])
+def test_a_thousand_takes_scroll(scratch: Scratch, view: str, built: str) -> None:
+    page = scratch.run(THOUSAND, "result.panel()")
     wait(page, "+d.all === 1000 && +d.drawn >= 12")
+    choose(page, "View", view)
+    wait(page, f"d.view === '{view.lower()}' && +d.drawn >= 12")
     page.locator(GRID).scroll_into_view_if_needed()
-    frames = page.evaluate(
-        """async () => {
-          const grid = document.querySelector('.voicelab-takes');
-          const times = [];
-          const paints = [];
-          let most = 0;
-          let last = await new Promise(requestAnimationFrame);
-          // As fast as a hand turns a wheel: half a screen in ten frames.
-          for (let n = 0; n < 100; n++) {
-            grid.scrollTop += 30;
-            const now = await new Promise(requestAnimationFrame);
-            times.push(now - last);
-            last = now;
-            paints.push(+grid.dataset.paint);
-            most = Math.max(most, grid.querySelectorAll('.voicelab-take').length);
-          }
-          grid.scrollTop = grid.scrollHeight;
-          const middle = (values) => values.sort((a, b) => a - b)[50];
-          return { frame: middle(times), paint: middle(paints), most };
-        }"""
-    )
-    figure("frame_while_1000_scroll_ms", frames["frame"])
-    figure("our_part_of_a_frame_ms", frames["paint"])
+    frames = page.evaluate(SCROLL, built)
+    figure(f"frame_while_1000_scroll_as_{view.lower()}_ms", frames["frame"])
+    figure(f"slowest_of_20_frames_as_{view.lower()}_ms", frames["slowest"])
+    figure(f"our_part_of_a_frame_as_{view.lower()}_ms", frames["paint"])
     assert frames["most"] < 80, "only what is in sight is built"
     # A frame has 16 ms; our part of it, so that it holds on a busy machine too.
     assert frames["paint"] < 8
     # The end is reached, drawn, and can be heard.
-    page.wait_for_selector(".voicelab-take[data-id='999'][data-state=done]", timeout=LONG)
-    page.locator(".voicelab-take[data-id='999']").get_by_role("button", name="Play").click()
+    button = (
+        ".voicelab-hear[data-id='999']"
+        if view == "Facets"
+        else ".voicelab-take[data-id='999'] .voicelab-take-body > button"
+    )
+    page.locator(button).wait_for(timeout=LONG)
+    page.wait_for_function("() => !document.querySelector(\"[data-id='999'][data-state=waiting]\")", timeout=LONG)
+    page.locator(button).click()
     wait(page, "+d.heard > 0.1 && d.playing === '999'")
     page.locator(".voicelab-takes-view input").first.fill("temperature>0.95")
-    wait(page, "+d.shown === 100")
+    wait(page, "+d.shown === 50")
+
+
+FACETS = SETUP + (
+    "axes = dict(temperature=[0, 0.5], voice=['ada', 'ben'], latency=['low', 'normal'])\n"
+    "texts = ['Eight notes.', 'No more than twelve notes.']\n"
+    "panel = Lab(ToneBackend()).sweep(texts, **axes, repeats=3, cache=Cache('cache-facets')).run().panel()\n"
+    "panel"
+)
+# The contrast of the text of each cell with what is behind it, by WCAG 2.
+CONTRASTS = """
+() => {
+  const light = (css) => css.match(/[0-9.]+/g).slice(0, 3).map((part) => part / 255)
+    .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, part, n) => sum + part * [0.2126, 0.7152, 0.0722][n], 0);
+  return [...document.querySelectorAll('.voicelab-facet')].map((cell) => {
+    const { color, backgroundColor } = getComputedStyle(cell);
+    const [low, high] = [light(color), light(backgroundColor)].sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+  });
+}"""
+
+
+def test_facets_have_a_cell_for_each_combination_coloured_by_its_mean(scratch: Scratch) -> None:
+    page = scratch.run(FACETS)
+    wait(page, "d.view === 'facets' && +d.all === 48 && +d.drawn === 12")
+    grid = page.locator(".voicelab-facets")
+    assert grid.get_by_role("rowheader").all_inner_texts() == ["Eight notes.", "No more than twelve notes."]
+    assert grid.get_by_role("columnheader").all_inner_texts()[1:] == ["0", "0.5"]
+    tabs = page.locator(".voicelab-facet-tabs [role=tab]")
+    assert tabs.all_inner_texts() == ["ada", "ben", "low", "normal"]
+    page.wait_for_function("() => [...document.querySelectorAll('.voicelab-facet')].every((one) => one.dataset.mean)")
+    figures = page.locator(".voicelab-facet-figure")
+    assert figures.all_inner_texts() == ["0.60 ± 0.00 s"] * 2 + ["1.30 ± 0.00 s"] * 2
+    assert "Duration mean ± sd 0.60" in page.locator(".voicelab-legend").inner_text()
+    assert "pictures span 1.30 s" in page.locator(".voicelab-legend").inner_text()
+    assert min(page.evaluate(CONTRASTS)) >= 4.5
+    # The shorter one's picture ends where it ends on the common scale.
+    ends = page.evaluate(
+        """() => [...document.querySelectorAll('.voicelab-facet canvas')].map((canvas) => {
+          const { data, width } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+          const inked = (end, value, at) => (at % 4 === 3 && value ? Math.max(end, ((at - 3) / 4) % width) : end);
+          return data.reduce(inked, 0) / width;
+        })"""
+    )
+    assert [round(end, 1) for end in ends] == [0.5, 0.5, 1.0, 1.0]
+    choose(page, "Colour", "Loudness")
+    page.wait_for_function("() => document.querySelector('.voicelab-legend').innerText.startsWith('Loudness')")
+    # Heard, selected and compared with the keys alone, under another tab.
+    tabs.nth(1).click()
+    buttons = page.locator(".voicelab-hear")
+    page.wait_for_function("() => document.querySelector('.voicelab-hear').title.includes('voice ben')", timeout=LONG)
+    buttons.first.click()
+    wait(page, "+d.heard > 0.1 && d.playing === '6'")
+    page.keyboard.press("x")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("x")
+    says(page, "2 selected", ".voicelab-takes-view")
+    assert page.locator(".voicelab-hear[data-selected=true]").evaluate_all(
+        "(all) => all.map((one) => +one.dataset.id)"
+    ) == [6, 31]
+    page.locator("button.voicelab-compare-selected:enabled").click()
+    page.wait_for_selector(".voicelab-compare[data-current]", timeout=LONG)
+    # The tab that was opened has the focus, and is in sight.
+    page.wait_for_function("() => document.activeElement.querySelector('.voicelab-compare') !== null", timeout=LONG)
+
+
+def test_a_take_is_opened_with_its_words(scratch: Scratch) -> None:
+    page = scratch.run(VOICE.replace(".panel()", ".run().panel()"))
+    wait(page, "+d.all === 6 && +d.drawn === 6")
+    page.locator(".voicelab-open").nth(1).click()
+    words = page.locator(".voicelab-player .voicelab-words button")
+    words.first.wait_for(timeout=LONG)
+    assert words.all_inner_texts() == ["The", "birch", "canoe", "slid", "on", "the", "smooth", "planks"]
+    words.nth(2).click()
+    page.wait_for_selector(".voicelab-player[data-state=playing]", timeout=LONG)
+    words.nth(3).dblclick()
+    page.wait_for_function(
+        "() => document.querySelector('.voicelab-player').dataset.region?.includes(' ')", timeout=LONG
+    )
 
 
 VOICE = """\
@@ -309,14 +419,14 @@ panel"""
 
 
 def test_how_it_looks(scratch: Scratch, tmp_path: Path) -> None:
-    page = scratch.run(VOICE)
+    page = scratch.run(VOICE.replace("cache=", "repeats=2, cache="))
     page.set_viewport_size({"width": 1300, "height": 1300})
     page.wait_for_selector("button.voicelab-run:enabled", timeout=LONG)
     page.locator("button.voicelab-run").click()
-    says(page, "6 of 6 takes, done")
-    wait(page, "+d.all === 6 && +d.drawn === 6")
-    for number in (0, 3):
-        page.locator(f".voicelab-take[data-id='{number}']").focus()
+    says(page, "12 of 12 takes, done")
+    wait(page, "+d.all === 12 && +d.drawn === 12")
+    for number in (0, 6):
+        page.locator(f".voicelab-hear[data-id='{number}']").focus()
         page.keyboard.press("x")
     says(page, "2 selected")
     # Dark first: JupyterLab remembers it, and other tests expect the light one.

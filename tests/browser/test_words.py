@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pytest
+
 from tests.browser.conftest import LONG, Scratch
+from voicelab.audio.clip import Clip
+from voicelab.audio.words import Words, WordTime
+from voicelab.experiments.comparison import compare
+from voicelab.views.comparison_panel import comparison_bundle
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -85,3 +92,76 @@ def test_pitch_is_drawn_and_what_is_under_the_cursor_is_read(scratch: Scratch) -
     assert 20 < float(frequency.split()[0]) < 500
     assert -80 < float(level.split()[0]) <= 0
     assert abs(float(pitch.split()[1]) - 24_000 / 20 / 6.2832) < 6
+
+
+def test_what_stays_of_a_comparison_switches_at_the_same_word_without_a_kernel(page: Page) -> None:
+    def spoken(pace: float) -> Clip:
+        samples = (0.5 * np.sin(np.arange(int(24_000 * 3 * pace)) / 20)).astype(np.float32)
+        times = ((0.1, 0.5), (0.7, 1.4), (1.5, 2.5))
+        said = zip(("one", "two", "three"), times, strict=True)
+        return Clip(samples, 24_000, Words([WordTime(word, pace * start, pace * end) for word, (start, end) in said]))
+
+    page.set_content(comparison_bundle(compare(fast=spoken(1), slow=spoken(2)))["text/html"])
+    moments = page.evaluate(
+        """async () => {
+          const [fast, slow] = document.querySelectorAll('audio');
+          fast.muted = slow.muted = true; // no hand has touched the page
+          fast.currentTime = 1;
+          await fast.play();
+          await slow.play();
+          const there = [fast.currentTime, slow.currentTime, fast.paused];
+          slow.currentTime = 4;
+          await fast.play();
+          return [...there, fast.currentTime, slow.paused];
+        }"""
+    )
+    assert moments[1] == pytest.approx(2 * moments[0], abs=0.3)
+    assert moments[0] >= 1
+    assert moments[3] == pytest.approx(2, abs=0.3)
+    assert (moments[2], moments[4]) == (True, True)
+
+
+# A voice that is understood, behind a backend that says no word times, as remote ones do.
+REMOTE = """\
+import voicelab as vl
+from tests.tones import RATE, ToneBackend
+from voicelab.audio.formats import StreamEncoder
+from voicelab.lab import Lab
+voice = vl.connect()
+class Remote(ToneBackend):
+    def _notes(self, call):
+        request = call.request
+        said = voice.speak(request.text, seed=call.seed, latency="low").resample(RATE).samples
+        encoder = StreamEncoder(request.format, RATE, request.rate, mp3_bitrate=128, opus_bitrate=-1000)
+        yield encoder.feed(said)
+        yield encoder.finish()
+lab = Lab(Remote())
+"""
+SHEET = "Glue the sheet to the dark blue background."
+
+
+def test_words_of_a_backend_that_says_no_times_and_of_files_are_found(scratch: Scratch) -> None:
+    page = scratch.run(
+        f"{REMOTE}panel = lab.panel()\npanel.controls.set(text={SHEET!r})\npanel",
+        f"clip = lab.speak({SHEET!r}, seed=2)\nassert not clip.words\n"
+        "file = vl.Clip.load(lab.speak(clip.take.request.text, seed=3).save('remote.wav'))\n"
+        "vl.compare(said=clip, loaded=file).panel()",
+        "timed = vl.align_words(file, clip.take.request.text).words\n"
+        "given = vl.Clip.load('remote.wav', words=timed.save('remote.TextGrid'))\n"
+        "for suffix in ('srt', 'vtt'):\n"
+        "    again = vl.Clip.load('remote.wav', words=given.words.save(f'remote.{suffix}'))\n"
+        "    assert [word.text for word in again.words] == [word.text for word in given.words], suffix\n"
+        "from voicelab.views.player import Player\nPlayer(given)",
+    )
+    words = [word.strip(".") for word in SHEET.split()]
+    page.set_viewport_size({"width": 1200, "height": 2400})
+    rows = page.locator(".voicelab-compare-row .voicelab-words")
+    page.wait_for_selector(".voicelab-compare .voicelab-words button", timeout=LONG)
+    for number in range(2):
+        assert rows.nth(number).locator("button").all_inner_texts() == words
+    player = page.locator(".jp-OutputArea-output > .voicelab-player, .jp-OutputArea-output .voicelab-player").last
+    assert player.locator(".voicelab-words button").all_inner_texts() == words
+    page.locator(".voicelab-panel button.voicelab-speak").click()
+    page.wait_for_function(
+        "() => document.querySelectorAll('.voicelab-panel .voicelab-words button').length === 8", timeout=LONG
+    )

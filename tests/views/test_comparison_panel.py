@@ -50,8 +50,9 @@ def test_sounds_come_first_and_figures_after_them(comparison: Comparison, monkey
     asked, measured = figures["tables"]
     assert asked["heads"] == ["", "A", "fast"]
     assert asked["rows"] == [["speed", "1.0", "2.0"], ["seed", "1", "2"]]
-    assert measured["rows"][0][0] == "duration, s"
-    assert ["pauses", "0", "0"] in measured["rows"]
+    assert measured["rows"][0][0] == "Duration, s"
+    assert ["Pauses", "0", "0"] in measured["rows"]
+    assert [row[0] for row in measured["rows"][-2:]] == ["F0 median, Hz", "F0 range, semitones"]
     panel.close()
 
 

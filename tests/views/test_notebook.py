@@ -16,7 +16,7 @@ from IPython.utils.capture import capture_output
 
 import voicelab
 import voicelab as vl
-from tests.tones import ToneBackend
+from tests.tones import DECLARED, ToneBackend
 from voicelab.audio.clip import Clip
 from voicelab.call import Knob
 from voicelab.capabilities import FieldSupport
@@ -273,7 +273,7 @@ def test_a_terminal_has_a_line_and_a_file_nothing(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.usefixtures("notebook")
 def test_a_sweep_at_work_is_gone_through_as_it_is_made(tmp_path: Path) -> None:
     first = threading.Event()  # the takes wait until one of the failures has been texts
-    lab = Lab(ToneBackend(lambda _: first.wait(5)))
+    lab = Lab(ToneBackend(lambda _: first.wait(5), voices=DECLARED))
     run = lab.sweep("One.", temperature="0..1 step 0.5", voice=["ada", "nobody"], cache=vl.Cache(tmp_path)).start()
     with capture_output() as caught:
         states = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import pandas as pd
 import pytest
 from ipywidgets.widgets import widget as registry
 
-from tests.tones import ToneBackend
+from tests.tones import DECLARED, ToneBackend
 from voicelab.capabilities import Price
 from voicelab.errors import ArgumentError, StoreError
 from voicelab.experiments.cache import Cache
@@ -132,8 +133,29 @@ def test_an_axis_is_added_and_removed(panels: Callable[..., SweepPanel]) -> None
     assert len(panel.sweep or ()) == 3
 
 
+def test_a_voice_that_is_not_there_is_wrong_before_anything_runs(panels: Callable[..., SweepPanel]) -> None:
+    panel = panels(voice=["ada", "ben"])
+    row = typed(panel, 1, "ada, bne")
+    assert "no voice &#x27;bne&#x27;; did you mean &#x27;ben&#x27;?" in row.problem.value
+    assert panel.run_button.disabled
+
+
+def test_the_estimate_learns_from_takes_that_are_there(panels: Callable[..., SweepPanel]) -> None:
+    panel = panels(repeats=2)
+    (before,) = re.findall(r"6 requests, .* about (.*) s of audio", panel.form.estimate.value)
+    panel.run()
+    assert panel.wait(20)
+    assert panel.form.settled()
+    assert "0 requests" in panel.form.estimate.value
+    panel.form.repeats.value = 4
+    assert panel.form.settled()
+    (after,) = re.findall(r"6 requests, .* about (.*) s of audio, about .* of work", panel.form.estimate.value)
+    # 50 ms a character, as its takes were.
+    assert (round(6 * 0.05 * len(TEXT)), before != after) == (int(after), True)
+
+
 def test_run_brings_every_take_and_a_failing_one_says_why(panels: Callable[..., SweepPanel]) -> None:
-    panel = panels(voice=["ada", "nobody"])
+    panel = panels(ToneBackend(voices=DECLARED), voice=["ada", "nobody"])
     run = panel.run()
     assert panel.run() is run
     assert panel.wait(20)
@@ -335,18 +357,18 @@ def test_it_is_exported_as_files_a_table_and_a_page(result: ResultPanel, tmp_pat
 
 
 def test_each_tab_makes_what_it_shows_when_it_is_opened(result: ResultPanel) -> None:
-    assert result.tabs.titles == ("Listen", "Compare", "Effects", "Blind test", "Table", "Export")
+    assert result.tabs.titles == ("Listen", "Effects", "Compare", "Blind test", "Table", "Export")
     for tab in result.tabs.titles[1:]:
         assert result.content(tab) == ()
-    result.tabs.selected_index = 1
-    assert "Select 2 to 8 takes" in result.content("Compare")[0].value
     result.tabs.selected_index = 2
+    assert "Select 2 to 8 takes" in result.content("Compare")[0].value
+    result.tabs.selected_index = 1
     until(lambda: result.content("Effects"))
     html = result.content("Effects")[0].value
     assert "<img" in html
     assert "duration by temperature" in html
     result.grid.selected = [0, 1]
-    result.tabs.selected_index = 1
+    result.tabs.selected_index = 2
     assert result.content("Compare")[0].comparison.names == ("take=1", "take=2")
     result.tabs.selected_index = 4
     assert "12 rows" in result.content("Table")[0].value
@@ -364,11 +386,12 @@ def test_the_odd_one_out_is_found_and_bad_words_are_said(result: ResultPanel) ->
     result.measured.value = "loudnes"
     assert "no metric" in result.message.value
     result.measured.value = "peak"
-    assert (result.message.value, result.metric.options) == ("", ("peak",))
+    assert (result.message.value, result.metric.options) == ("", (("Peak", "peak"),))
 
 
 def test_a_result_has_a_panel_and_a_page_of_its_own(tmp_path: Path) -> None:
-    made = Lab(ToneBackend()).sweep(TEXT, voice=["ada", "nobody"], cache=Cache(tmp_path / "cache")).run()
+    lab = Lab(ToneBackend(voices=DECLARED))
+    made = lab.sweep(TEXT, voice=["ada", "nobody"], cache=Cache(tmp_path / "cache")).run()
     panel = made.panel(metrics=["duration"])
     assert [row.state for row in panel.grid.work.rows] == ["done", "failed"]
     assert panel.saved_output()["text/html"].count("<audio controls") == 1

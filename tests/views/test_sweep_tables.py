@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.tones import ToneBackend
+from tests.tones import DECLARED, ToneBackend
 from voicelab.audio.clip import Clip
 from voicelab.capabilities import Price
 from voicelab.experiments.cache import Cache
@@ -23,7 +23,7 @@ AUDIO = re.compile(r'src="data:audio/mpeg;base64,([0-9A-Za-z+/=]+)"')
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
-    lab = Lab(ToneBackend())
+    lab = Lab(ToneBackend(voices=DECLARED))
     cache = Cache(tmp_path_factory.mktemp("cache"))
     return lab.sweep(["Hello there.", "a <b> & c"], voice=["ada", "nobody"], repeats=2, cache=cache).run()
 
@@ -60,7 +60,7 @@ def test_a_result_is_a_table_that_plays(made: SweepResult) -> None:
 
 
 def test_a_result_shows_nothing_that_another_run_would_change(made: SweepResult, tmp_path: Path) -> None:
-    lab = Lab(ToneBackend())
+    lab = Lab(ToneBackend(voices=DECLARED))
     again = lab.sweep(["Hello there.", "a <b> & c"], voice=["ada", "nobody"], repeats=2, cache=Cache(tmp_path)).run()
     assert again.takes[0].timing != made.takes[0].timing
     assert again._repr_mimebundle_() == made._repr_mimebundle_()

@@ -28,7 +28,16 @@ if TYPE_CHECKING:
 
     from voicelab.experiments.listening.design import Kind, ListeningTest
 
-__all__ = ["MOST", "Alignment", "Comparison", "ContourDifference", "align", "compare", "contour_difference"]
+__all__ = [
+    "MOST",
+    "Alignment",
+    "Comparison",
+    "ContourDifference",
+    "align",
+    "compare",
+    "contour_difference",
+    "with_words",
+]
 
 _Floats = npt.NDArray[np.float64]
 
@@ -84,20 +93,12 @@ class Comparison:
 
         One that cannot be aligned (another language, other words, no aligner installed) stays as it is.
         """
-        texts = {name: clip.take.request.text for name, clip in self.clips.items() if clip.take is not None}
-        spoken = [" ".join(word.text for word in clip.words) for clip in self.clips.values() if clip.words]
+        clips = self.clips.values()
+        spoken = [" ".join(word.text for word in clip.words) for clip in clips if clip.words]
+        spoken += [clip.take.request.text for clip in clips if clip.take is not None]
         text = next(iter(spoken), "") if self.same_text else ""
 
-        def with_words(name: str, clip: Clip) -> Clip:
-            said = text or texts.get(name, "")
-            if clip.words or not said:
-                return clip
-            try:
-                return align_words(clip, said)
-            except (ArgumentError, MissingExtra):
-                return clip
-
-        return MappingProxyType({name: with_words(name, clip) for name, clip in self.clips.items()})
+        return MappingProxyType({name: with_words(clip, text) for name, clip in self.clips.items()})
 
     @cached_property
     def alignments(self) -> Mapping[str, Alignment]:
@@ -159,6 +160,20 @@ class Comparison:
         from voicelab.experiments.listening.design import ListeningTest
 
         return ListeningTest(name, kind, {"clips": dict(self.clips)}, **options)
+
+
+def with_words(clip: Clip, text: str = "") -> Clip:
+    """Return a clip with word times: its own, or those of forced alignment with ``text``, or with what its take said.
+
+    One that cannot be aligned (another language, other words, no aligner installed) is returned as it is.
+    """
+    said = text or (clip.take.request.text if clip.take is not None else "")
+    if clip.words or not said:
+        return clip
+    try:
+        return align_words(clip, said)
+    except (ArgumentError, MissingExtra):
+        return clip
 
 
 def compare(*clips: Clip, **named: Clip) -> Comparison:

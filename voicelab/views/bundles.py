@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import io
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from voicelab.experiments.statistics.effects import Effects
 from voicelab.experiments.systems import SystemComparison
 from voicelab.schema import VoiceModel
 from voicelab.take import Take
-from voicelab.views.plots import INK, plot_clips
+from voicelab.views.plots import INK, STYLES, plot_clips, plot_style
 
 __all__ = [
     "BUDGET",
@@ -47,6 +48,7 @@ __all__ = [
     "error_bundle",
     "error_html",
     "format_figure",
+    "metric_label",
     "presets_bundle",
     "small_print",
     "table",
@@ -117,10 +119,17 @@ def small_print(html: str) -> str:
     return f'<div style="font-size:12px">{html}</div>'
 
 
-def audio_element(data: str, style: str, *, preload: str = "") -> str:
-    """Return a player of mp3 in base64."""
-    load = f'preload="{preload}" ' if preload else ""
-    return f'<audio controls {load}src="data:audio/mpeg;base64,{data}" style="{style}"></audio>'
+def audio_element(data: str, style: str, **attributes: str) -> str:
+    """Return a player of mp3 in base64, with attributes besides."""
+    more = "".join(f'{name.replace("_", "-")}="{escape(value)}" ' for name, value in attributes.items())
+    return f'<audio controls {more}src="data:audio/mpeg;base64,{data}" style="{style}"></audio>'
+
+
+def metric_label(name: str, unit: str = "") -> str:
+    """Return what a metric is called for people: ``F0 median, Hz``."""
+    short = {"f0", "snr", "mos", "pesq", "stoi", "mcd", "mfcc", "wer", "cer", "rtf", "rmse", "sd", "hnr", "cpps"}
+    words = " ".join(word.upper() if word in short else word for word in name.split("_"))
+    return f"{words[:1].upper()}{words[1:]}, {unit}".rstrip(", ")
 
 
 def format_figure(value: float, unit: str) -> str:
@@ -450,11 +459,17 @@ def effects_bundle(effects: Effects) -> dict[str, str]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.0, 1.2 + 0.35 * len(effects.contrasts)), dpi=_DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    effects.plot(figure.subplots())
     data = io.BytesIO()
-    figure.savefig(data, format="png", metadata={"Software": None})
+    with plot_style(STYLES["notebook"]):
+        figure = Figure(figsize=(7.0, 1.2 + 0.35 * len(effects.contrasts)), dpi=_DPI, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots()
+        effects.plot(axes)
+        # Centred below all of it: below the axes alone it would be cut.
+        lines = [textwrap.fill(line, 100) for line in axes.get_xlabel().split("\n")]
+        figure.supxlabel("\n".join(lines), fontsize=8, color=INK)
+        axes.set_xlabel("")
+        figure.savefig(data, format="png", metadata={"Software": None})
     picture, text = base64.b64encode(data.getvalue()).decode("ascii"), str(effects)
     html = (
         f'<img alt="Each difference with its interval; the sentences below say the same" style="max-width:100%" '

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -27,6 +28,7 @@ from voicelab.views.bundles import (
     audio_element,
     embedded_audio,
     format_figure,
+    metric_label,
     small_print,
     table,
 )
@@ -41,10 +43,19 @@ _BANDS: Final = 64
 _RANGE_DB: Final = 80.0
 _QUIET_DB: Final = -60.0
 _MOST_COLUMNS: Final = 1_200
+_MEASURED: Final = (*BASIC, "f0_median", "f0_range")
+# A player that is started while another one of its table plays takes over at the same word. In an attribute, because an
+# untrusted notebook loses it without harm.
+_SWITCH: Final = (
+    "var a=this,o=[...a.closest('table').querySelectorAll('audio')].find(x=>x!==a&&!x.paused);"
+    "if(o){var k=x=>JSON.parse(x.dataset.knots),m=(p,f,t,x)=>{var i=1;while(i<p.length-1&&p[i][f]<=x)i++;"
+    "var b=p[i-1],e=p[i];return b[t]+(Math.min(x,e[f])-b[f])/(e[f]-b[f])*(e[t]-b[t])};"
+    "a.currentTime=m(k(a),0,1,m(k(o),1,0,o.currentTime));o.pause()}"
+)
 
 
 class ComparePanel(SavedOutput, anywidget.AnyWidget):
-    """A comparison to listen to: keys 1 to 8 switch, space plays and pauses, the arrows go a second back and forth.
+    """A comparison to listen to: keys 1 to 8 switch, all others are those of the player.
 
     Sounds take over within 13 ms, at the same word or at the same time, at one loudness or as they are. A click into
     a picture goes there, a drag repeats that part, Escape ends that; "Blind" stops, shuffles, and hides the names,
@@ -93,7 +104,6 @@ def _sounds(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
     for name, clip in comparison.worded.items():
         playable = clip if clip.rate == _RATE else clip.resample(_RATE)
         picture = _spectrogram(clip)
-        alignment = comparison.alignments.get(name)
         clips.append(
             {
                 "name": name,
@@ -102,11 +112,18 @@ def _sounds(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
                 "bands": picture.shape[0],
                 "columns": picture.shape[1],
                 "words": [[word.text, word.start, word.end] for word in clip.words],
-                "knots": alignment.knots if alignment is not None else [(0.0, 0.0), (clip.duration, clip.duration)],
+                "knots": _knots(comparison, name),
             }
         )
         buffers += [to_int16(playable.samples).tobytes(), picture.tobytes()]
     return {"kind": "clips", "clips": clips, "lufs": lufs}, buffers
+
+
+def _knots(comparison: Comparison, name: str) -> list[tuple[float, float]]:
+    """Return pairs of moments of the first clip and of this one that belong together."""
+    alignment = comparison.alignments.get(name)
+    end = comparison.clips[name].duration
+    return [(0.0, 0.0), (end, end)] if alignment is None else alignment.knots
 
 
 def _figures(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
@@ -143,13 +160,13 @@ def _tables(comparison: Comparison) -> list[dict[str, Any]]:
         [short_name(str(field)), *map(_shown, row)]
         for field, row in zip(differing.index, differing.to_numpy(dtype=object).tolist(), strict=True)
     ]
-    measured = comparison.metrics(*BASIC)
+    measured = comparison.metrics(*_MEASURED)
     measurements = [
         [
-            f"{name}, {METRICS[name].unit}".rstrip(", "),
+            metric_label(name, METRICS[name].unit),
             *(format_figure(value, METRICS[name].unit) for value in measured[name]),
         ]
-        for name in BASIC
+        for name in _MEASURED
     ]
     return [
         {
@@ -182,7 +199,10 @@ def _spectrogram(clip: Clip) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def comparison_bundle(comparison: Comparison) -> dict[str, str]:
-    """Return the static outputs of a comparison: players one below the other, contours on one axis, tables, text."""
+    """Return the static outputs of a comparison: players one below the other, contours on one axis, tables, text.
+
+    Where scripts may run, a player that is started while another one plays takes over at the same word.
+    """
     text = repr(comparison)
     picture = base64.b64encode(_contours(comparison)).decode("ascii")
     budget = BUDGET // len(comparison.clips)
@@ -193,7 +213,9 @@ def comparison_bundle(comparison: Comparison) -> dict[str, str]:
         level = (
             "level unmatched" if matched is None else f"gain {matched[0][name]:+.1f} dB, matched to {matched[1]} LUFS"
         )
-        rows.append((name, TableCell(audio_element(audio, "height:32px;width:320px")), f"{level}; {note}"))
+        knots = json.dumps(_knots(comparison, name), separators=(",", ":"))
+        player = audio_element(audio, "height:32px;width:320px", data_knots=knots, onplay=_SWITCH)
+        rows.append((name, TableCell(player), f"{level}; {note}"))
     tables = "".join(
         table(each["heads"], each["rows"], caption=each["title"]) or f"<p>{escape(each['empty'])}</p>"
         for each in _tables(comparison)

@@ -13,9 +13,10 @@ from voicelab.audio.samples import Samples
 from voicelab.backend import Backend
 from voicelab.call import Call, short_name
 from voicelab.errors import Cancelled, RequestInvalid
+from voicelab.experiments.comparison import with_words
 from voicelab.experiments.sweeps.result import Row
 from voicelab.lab import Lab
-from voicelab.views.background import Arrival, Debouncer, SpeechTask
+from voicelab.views.background import Arrival, Debouncer, SpeechTask, Task
 from voicelab.views.bundles import clip_bundle
 from voicelab.views.controls import FIELDS, CallCode, Controls
 from voicelab.views.panel import Panel, SavedOutput, button
@@ -244,6 +245,15 @@ class _Take(SpeechTask):
         if self.newest:
             self._over(f"{clip.duration:.1f} s{details}", "success", 1.0, clip.words)
             self._panel.show_finished(self, clip)
+            if not clip.words:
+                Task(lambda: self._align(clip), name="words").start()
+
+    def _align(self, clip: Clip) -> None:
+        """Show the words of a backend that says no word times, where they can be found."""
+        words = with_words(clip).words
+        with self._panel.lock:
+            if words and self.newest:
+                self._panel.player.end(words)
 
     def failed(self, error: Exception) -> None:
         if not self.newest:

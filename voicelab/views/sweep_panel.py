@@ -189,6 +189,10 @@ class _SweepForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         self._changed()
         self._debouncer.ask()
 
+    def check_again(self) -> None:
+        """Estimate anew what is typed: some of it may be there by now."""
+        self._debouncer.ask()
+
     def settled(self, timeout: float = 10.0) -> bool:
         """Wait until what was typed is checked and estimated; returns whether it is."""
         return bool(self._debouncer.settled(timeout))
@@ -300,7 +304,7 @@ class ResultPanel(SavedOutput, TakesView):
         )
         self.export_button = button("Export", self.export, "export", icon="save")
         self.export_button.tooltip = "Write the takes as they came, takes.csv and takes.html"
-        self.add_tab("Effects")
+        self.add_tab("Effects", place=1)
         self.add_tab("Blind test", line(self.kind, self.over, self.test_button))
         self.add_tab("Table")
         self.add_tab("Export", line(self.folder, self.export_button))
@@ -330,7 +334,7 @@ class ResultPanel(SavedOutput, TakesView):
         rows = {row.id: row for row in waiting_rows(result.grid)}
         rows |= {row.id: row for row in (row_of(outcome, result.grid) for outcome in result.outcomes)}
         columns = (len(axes[-1]) if axes else 1) * result.grid.repeats
-        self.begin(rows.values(), names, columns)
+        self.begin(rows.values(), names, columns, result.grid)
         self.over.options = [(field_label(axis.name), axis.name) for axis in axes]
         self.over.value = axes[-1].name if axes else None
         self.test_button.disabled = not axes
@@ -398,7 +402,8 @@ class ResultPanel(SavedOutput, TakesView):
     def show_table(self) -> None:
         """Show the table; ``frame()`` returns it."""
         frame = self.frame().drop(columns=["key", "digest"])
-        note = f"<p>{len(frame)} rows, the first {_ROWS} are here; <code>panel.frame()</code> is the DataFrame.</p>"
+        part = f", the first {_ROWS} are here" if len(frame) > _ROWS else ""
+        note = f"<p>{len(frame)} rows{part}; <code>panel.frame()</code> is the DataFrame.</p>"
         rows = frame.head(_ROWS).astype(object).itertuples(index=False)
         html = table([short_name(name) for name in frame.columns], ([_plain(value) for value in row] for row in rows))
         box = w.HTML(f'<div style="overflow:auto;max-height:420px" tabindex="0">{note}{html}</div>')
@@ -451,7 +456,7 @@ class SweepPanel(SavedOutput, Panel):
         super().__init__("sweep-panel", [self.design, controls, self.message, self.takes])
 
     def new_form(self, sweep: Sweep) -> Any:
-        """Return what says which sweep is to be run: ``sweep`` and ``budget``, told of changes by ``_form_changed``."""
+        """Return what says which sweep is to be run (``sweep``, ``budget``, ``check_again``) and calls ``_form_changed``."""
         return _SweepForm(sweep, self._form_changed)
 
     def new_result(self, result: SweepResult, metrics: Iterable[str | Metric]) -> ResultPanel:
@@ -531,9 +536,12 @@ class SweepPanel(SavedOutput, Panel):
     def _update_buttons(self) -> None:
         state = self._run.state if self._run is not None else ""
         active = state in {"running", "paused"}
+        again = "Resume" if state in {"cancelled", "over budget"} else "Run"
+        if state == "done" and self._run is not None and self._run.progress.failed:
+            again = "Retry failed"  # what is made is kept
         wanted = {
             (self.run_button, "disabled"): active or self.form.sweep is None,
-            (self.run_button, "description"): "Resume" if state in {"cancelled", "over budget"} else "Run",
+            (self.run_button, "description"): again,
             (self.pause_button, "disabled"): not active,
             (self.pause_button, "description"): "Continue" if state == "paused" else "Pause",
             (self.cancel_button, "disabled"): not active,
@@ -557,6 +565,7 @@ class SweepPanel(SavedOutput, Panel):
             left = f", about {progress.remaining_s:.0f} s left" if progress.remaining_s else ""
             self.progress.show(f"{progress}{left}", progress.done / max(len(sweep), 1), "info")
         styles = {"done": "success", "cancelled": "warning", "over budget": "warning"}
+        self.form.check_again()
         self.progress.show(style="danger" if run.progress.failed else styles.get(run.state, "danger"))
         self.update_saved_output()
 

@@ -122,6 +122,10 @@ class _SystemsForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no typ
         self._changed()
         self._debouncer.ask()
 
+    def check_again(self) -> None:
+        """Estimate anew what is chosen: some of it may be there by now."""
+        self._debouncer.ask()
+
     def settled(self, timeout: float = 10.0) -> bool:
         """Wait until what was chosen is checked and estimated; returns whether it is."""
         return bool(self._debouncer.settled(timeout))

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from html import escape
 from typing import Any, Final
 
 import anywidget
@@ -22,15 +23,17 @@ import traitlets
 from voicelab.audio.clip import Clip
 from voicelab.call import short_name
 from voicelab.errors import RequestInvalid, VoicelabError
+from voicelab.experiments.comparison import with_words
 from voicelab.experiments.metrics import Metric, measure_rows
 from voicelab.experiments.metrics.measure import resolve
 from voicelab.experiments.records import error_message
+from voicelab.experiments.sweeps.axes import Grid
 from voicelab.experiments.sweeps.result import Row, RowState, comparison_of, matching, odd_one_out, ordered
 from voicelab.views.background import Task
-from voicelab.views.bundles import format_figure
+from voicelab.views.bundles import format_figure, metric_label
 from voicelab.views.comparison_panel import ComparePanel
 from voicelab.views.panel import Panel, button, close_children, line
-from voicelab.views.player import STATIC, inlined, pcm_bytes, playable
+from voicelab.views.player import STATIC, Player, inlined, pcm_bytes, playable
 from voicelab.views.sweep_tables import SHOWN
 
 __all__ = ["COLUMNS", "Send", "TakeGrid", "TakeRows", "TakesView", "outline"]
@@ -78,6 +81,10 @@ class TakeRows:
         self._sorted = 0.0
         self._last = 0.0
         self._outlines: dict[int, bytes] = {}
+        self._seconds: dict[int, float] = {}
+        self._colour, self._cells, self._repeats = "", 0, 1
+        self._summed = -_ORDER_S
+        self._unsummed = False
         self._unmeasured: deque[int] = deque()
         self._failed: set[int] = set()
         self._shown: tuple[int, ...] = ()
@@ -109,6 +116,7 @@ class TakeRows:
         with self._changed:
             yield
             self._stale = self._stale or order
+            self._unsummed = self._unsummed or order
             if at_once:
                 self._sorted = 0.0
             self._wake()
@@ -137,7 +145,7 @@ class TakeRows:
     def clear(self) -> None:
         """Forget all rows."""
         with self._change():
-            for held in (self._rows, self._outlines, self._unmeasured, self._failed, self._sent):
+            for held in (self._rows, self._outlines, self._seconds, self._unmeasured, self._failed, self._sent):
                 held.clear()
 
     def arrange(self, where: str = "", by: str = "", *, descending: bool = False) -> None:
@@ -145,6 +153,11 @@ class TakeRows:
         with self._change(at_once=True):
             matching(self._rows.values(), where)
             self._look = (where, by, descending)
+
+    def facet(self, cells: int, repeats: int, metric: str) -> None:
+        """Tell the page the mean of a metric in each of so many cells, whose takes have the ids that follow each other."""
+        with self._change():
+            self._cells, self._repeats, self._colour = cells, repeats, metric
 
     def pin(self, ids: Iterable[int]) -> None:
         """Let these come first."""
@@ -170,6 +183,7 @@ class TakeRows:
         with self._change(order=False):
             self._sent.clear()
             self._counts = None
+            self._unsummed = True
 
     def settled(self, timeout: float) -> bool:
         """Wait until all is measured and sent, at most ``timeout`` seconds; returns whether it is."""
@@ -204,10 +218,11 @@ class TakeRows:
                         return
                     self._changed.wait(wait)
                     continue
-                message = self._message() if due else None
+                messages = [one for one in (self._message(), self._sums()) if one is not None] if due else []
                 self._last = time.monotonic() if due else self._last
-            if message is not None:
-                self._send(*message)
+            if messages:
+                for message in messages:
+                    self._send(*message)
             elif row is not None:
                 self._prepare(row)
 
@@ -241,10 +256,11 @@ class TakeRows:
                 return  # another take has its place
             self._rows[row.id] = done
             if drawn:
-                self._outlines[row.id] = drawn
+                self._outlines[row.id], self._seconds[row.id] = drawn, clip.duration
             else:
                 self._failed.add(row.id)
             self._stale = self._stale or bool(self._look[0] or self._look[1])
+            self._unsummed = True
             self._pending = True
 
     def _arranged(self) -> list[Row]:
@@ -270,7 +286,7 @@ class TakeRows:
     def _message(self) -> tuple[dict[str, Any], list[bytes]] | None:
         """Return what the page does not have yet of what it shows, None where that is nothing; holds the lock."""
         changed = self._arrange()
-        self._pending = self._stale
+        self._pending = self._stale or (self._unsummed and bool(self._cells))
         cards, drawn = [], []
         for key in self._shown:
             row = self._rows.get(key)
@@ -294,6 +310,36 @@ class TakeRows:
         self._counts = counts
         return message, buffers
 
+    def _sums(self) -> tuple[dict[str, Any], list[bytes]] | None:
+        """Return the mean, the standard deviation and the number of takes of each cell; holds the lock."""
+        now = time.monotonic()
+        if not (self._unsummed and self._cells) or now < self._summed + _ORDER_S:
+            return None
+        self._unsummed, self._summed = False, now
+        rows = [self._rows[key] for key in self._order if key in self._rows]
+        metric = next((one for one in self.metrics if one.name == self._colour), self.metrics[0])
+        values = np.array([row.figures.get(metric.name, np.nan) for row in rows], np.float64)
+        there = np.isfinite(values)
+        cells = np.array([row.id for row in rows], np.intp)[there] // self._repeats
+        values = values[there]
+
+        def total(weights: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+            return np.bincount(cells, weights, minlength=self._cells).astype(np.float64)
+
+        number = total(np.ones_like(values))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = total(values) / number
+            sd = np.sqrt(total((values - mean[cells]) ** 2) / (number - 1))
+        message = {
+            "kind": "cells",
+            "metric": metric_label(metric.name),
+            "unit": metric.unit,
+            "low": float(np.nanmin(mean)) if there.any() else None,
+            "high": float(np.nanmax(mean)) if there.any() else None,
+            "longest": max(self._seconds.values(), default=0.0),
+        }
+        return message, [np.stack((mean, sd, number), axis=1).astype("<f4").tobytes()]
+
     def _card(self, row: Row, *, drawn: bool) -> dict[str, Any]:
         figures = [
             (metric.name, f"{format_figure(row.figures[metric.name], metric.unit)} {metric.unit}".rstrip())
@@ -311,6 +357,7 @@ class TakeRows:
             "notes": list(row.notes),
             "figures": figures,
             "hear": row.hear is not None,
+            "seconds": self._seconds.get(row.id, 0.0),
             "drawn": drawn,
         }
 
@@ -318,8 +365,10 @@ class TakeRows:
 class TakeGrid(anywidget.AnyWidget):
     """A grid of takes. ``work`` holds its rows; ``selected`` and ``pinned`` the ids of some of them.
 
-    Keys while it has the focus: the arrows go from take to take, space plays and pauses, X selects, P pins.
-    ``gone`` is called when no page has shown it for some seconds.
+    As facets the first axis goes down, the second across, the others are tabs, and a cell has the takes of one
+    combination; as a list there is a card for each take. Keys while it has the focus: the arrows go from take to take,
+    space plays and pauses, X selects, P pins, O opens. ``opened`` is called with the id of a take that shall be shown
+    large, ``gone`` when no page has shown it for some seconds.
     """
 
     _esm = inlined("takes.js")
@@ -330,10 +379,15 @@ class TakeGrid(anywidget.AnyWidget):
     """Takes that belong in one row, where so many fit."""
     selected: traitlets.List[int] = traitlets.List(traitlets.Int()).tag(sync=True)
     pinned: traitlets.List[int] = traitlets.List(traitlets.Int()).tag(sync=True)
+    view = traitlets.Enum(("facets", "list"), "list").tag(sync=True)
+    facets: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
+    """``axes``, a name with its labels each, and ``repeats``; there are no axes where takes are of no grid."""
 
-    def __init__(self, metrics: Iterable[str | Metric], gone: Callable[[], object]) -> None:
+    def __init__(
+        self, metrics: Iterable[str | Metric], gone: Callable[[], object], opened: Callable[[int], object]
+    ) -> None:
         self.work = TakeRows(self._post, metrics)
-        self._gone = gone
+        self._gone, self._opened = gone, opened
         super().__init__()
         self.on_msg(self._on_message)
         self.observe(lambda change: self.work.pin(change["new"]), names="pinned")
@@ -341,6 +395,10 @@ class TakeGrid(anywidget.AnyWidget):
     def reveal(self, id: int) -> None:
         """Bring a take into sight and mark it."""
         self._post({"kind": "reveal", "id": id}, [])
+
+    def show_tab(self) -> None:
+        """Bring the tab that was opened into sight and give it the focus."""
+        self._post({"kind": "tab"}, [])
 
     def clear(self) -> None:
         """Forget all takes."""
@@ -370,6 +428,8 @@ class TakeGrid(anywidget.AnyWidget):
         elif kind == "sound":
             # Not behind the figures: the listener is waiting for it.
             Task(lambda: self._sound(message.get("id")), name="sound").start()
+        elif kind == "open" and isinstance(message.get("id"), int):
+            self._opened(message["id"])
         elif kind == "gone":
             self._gone()
 
@@ -398,8 +458,9 @@ class TakesView(Panel):
         metrics: Iterable[str | Metric] = SHOWN,
         gone: Callable[[], object] = lambda: None,
     ) -> None:
-        self.grid = TakeGrid(metrics, gone)
+        self.grid = TakeGrid(metrics, gone, self.open_take)
         self._axes = tuple(axes)
+        self._grid: Grid | None = None
         self._filled = ""
         self.where = _labelled(w.Text, "Filter", "240px", placeholder="temperature>=0.5, voice=ada")
         self.sort = _labelled(w.Dropdown, "Sort by", "200px")
@@ -414,12 +475,16 @@ class TakesView(Panel):
         self.counted = w.Label()
         self.counted.add_class("voicelab-selected")
         self.tools = line()
+        self.view = _labelled(w.Dropdown, "View", "160px", options=[("Facets", "facets"), ("List", "list")])
+        self.colour = _labelled(w.Dropdown, "Colour", "200px")
+        self.player = w.VBox()
         measuring = w.Accordion(
             [line(self.measured, self.find, self.metric)], titles=("Measurements and outliers",), selected_index=None
         )
-        arranging = line(self.where, self.sort, self.descending, self.select_button, self.clear_button)
+        self._by_list, self._by_facets = line(self.sort, self.descending), line(self.colour)
+        arranging = line(self.view, self.where, self._by_list, self._by_facets, self.select_button, self.clear_button)
         acting = line(self.compare_button, self.counted, self.tools)
-        self._places: dict[str, w.VBox] = {"Listen": w.VBox([arranging, self.grid, acting, measuring])}
+        self._places: dict[str, w.VBox] = {"Listen": w.VBox([arranging, self.grid, self.player, acting, measuring])}
         self.tabs = w.Tab()
         self.tabs.add_class("voicelab-tabs")
         self._offer()
@@ -428,6 +493,9 @@ class TakesView(Panel):
         for control in (self.where, self.sort, self.descending):
             control.observe(self._arrange, names="value")
         self.measured.observe(self._measure, names="value")
+        self.view.observe(self._show_view, names="value")
+        self.colour.observe(self._facet, names="value")
+        self._show_view()
         self.grid.observe(self._count, names="selected")
         self.tabs.observe(lambda change: self._opened(list(self._places)[change["new"] or 0]), names="selected_index")
         self._count()
@@ -437,9 +505,11 @@ class TakesView(Panel):
         """The rows that are selected, in the order in which they were."""
         return tuple(row for key in self.grid.selected if (row := self.grid.work.row(key)) is not None)
 
-    def add_tab(self, name: str, *children: w.Widget) -> None:
-        """Add a tab; below ``children`` is room for what is made later."""
-        self._places[name] = w.VBox([*children, w.VBox()])
+    def add_tab(self, name: str, *children: w.Widget, place: int | None = None) -> None:
+        """Add a tab, the last or at a place; below ``children`` is room for what is made later."""
+        tabs = list(self._places.items())
+        tabs.insert(len(tabs) if place is None else place, (name, w.VBox([*children, w.VBox()])))
+        self._places = dict(tabs)
         self.tabs.children = tuple(self._places.values())
         self.tabs.titles = tuple(self._places)
 
@@ -448,14 +518,49 @@ class TakesView(Panel):
         children: tuple[w.Widget, ...] = self._places[tab].children[-1].children
         return children
 
-    def begin(self, rows: Iterable[Row], axes: Sequence[str], columns: int = 1) -> None:
-        """Show other takes instead."""
+    def begin(self, rows: Iterable[Row], axes: Sequence[str], columns: int = 1, grid: Grid | None = None) -> None:
+        """Show other takes instead; as facets where they are those of a grid with axes."""
         self._axes = tuple(axes)
         self.grid.clear()
+        close_children(self.player)
+        self.player.children = ()
         self.grid.columns = columns
+        before, self._grid = self._grid, grid if grid is not None and grid.axes else None
+        shown = [] if self._grid is None else [(short_name(axis.name), axis.labels) for axis in self._grid.axes]
+        self.grid.facets = {"axes": shown, "repeats": grid.repeats if grid is not None else 1}
+        if (self._grid is None) != (before is None):  # else it stays as it was chosen
+            self.view.value = "list" if self._grid is None else "facets"
+        self._show_view()
         self.where.value = ""
         self._offer()
+        self._facet()
         self.grid.work.put(rows)
+
+    def open_take(self, id: int) -> Task:
+        """Show a take in a player below the grid, with its words, in a thread."""
+
+        def show() -> None:
+            row = self.grid.work.row(id)
+            if row is None or row.hear is None:
+                return
+            clip = row.clip()
+            player = Player(clip, label=row.name, name=f"take-{id}")
+            close_children(self.player)
+            self.player.children = (w.HTML(escape(row.name)), player)
+            player.end(with_words(clip).words)
+
+        return self.in_background(show, "open")
+
+    def _show_view(self, _: object = None) -> None:
+        self.grid.view = self.view.value if self._grid is not None else "list"
+        listed = self.grid.view == "list"
+        self._by_list.layout.display = None if listed else "none"
+        self._by_facets.layout.display = "none" if listed else None
+        self.view.layout.display = "none" if self._grid is None else None
+
+    def _facet(self, _: object = None) -> None:
+        cells, repeats = (0, 1) if self._grid is None else (len(self._grid.cells), self._grid.repeats)
+        self.grid.work.facet(cells, repeats, self.colour.value or "")
 
     def find_outlier(self) -> None:
         """Bring the take into sight whose measurement is farthest from the median of those shown."""
@@ -489,6 +594,7 @@ class TakesView(Panel):
         self._filled = tab  # it need not be made again because it is opened
         self.tabs.selected_index = index
         self._filled = ""
+        self.grid.show_tab()
 
     def _opened(self, tab: str) -> None:
         """Make what a tab shows, when it was opened by hand."""
@@ -501,6 +607,7 @@ class TakesView(Panel):
                 self.put(tab, w.Label("Select 2 to 8 takes in Listen: they play here side by side."))
         elif tab != "Listen":
             self.fill_tab(tab)
+        self.grid.show_tab()
 
     def fill_tab(self, tab: str) -> None:
         """Make what a tab of a subclass shows."""
@@ -509,10 +616,12 @@ class TakesView(Panel):
         metrics = [metric.name for metric in self.grid.work.metrics]
         wanted = self.sort.value
         offered = (_GRID_ORDER, *self._axes, *metrics)
-        self.sort.options = [(short_name(name), name) for name in offered]
+        self.sort.options = [(metric_label(name) if name in metrics else short_name(name), name) for name in offered]
         self.sort.value = wanted if wanted in offered else _GRID_ORDER
-        self.metric.options = metrics
-        self.metric.value = metrics[0]
+        for choice in (self.metric, self.colour):
+            chosen = choice.value
+            choice.options = [(metric_label(name), name) for name in metrics]
+            choice.value = chosen if chosen in metrics else metrics[0]
         self.measured.value = ", ".join(metrics)
 
     def _arrange(self, _: object = None) -> None:
@@ -538,4 +647,4 @@ class TakesView(Panel):
 
 
 def _labelled(kind: type[w.DOMWidget], label: str, width: str, **options: Any) -> Any:
-    return kind(description=label, layout=w.Layout(width=width), style={"description_width": "55px"}, **options)
+    return kind(description=label, layout=w.Layout(width=width), style={"description_width": "62px"}, **options)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from tests.experiments.sweeps.test_sweep import sweep
-from tests.tones import ToneBackend
+from tests.tones import DECLARED, ToneBackend
 from voicelab.audio.clip import Clip
 from voicelab.call import Call
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid
@@ -175,9 +175,8 @@ def ids(rows: list[Row]) -> list[int]:
 
 
 def test_every_take_of_the_grid_has_a_row_before_it_is_made(tmp_path: Path) -> None:
-    made = sweep(
-        ToneBackend(), {"temperature": [0, 1], "voice": ["ada", "nobody"]}, repeats=2, cache=Cache(tmp_path)
-    ).run()
+    axes = {"temperature": [0, 1], "voice": ["ada", "nobody"]}
+    made = sweep(ToneBackend(voices=DECLARED), axes, repeats=2, cache=Cache(tmp_path)).run()
     waiting = waiting_rows(made.grid)
     assert ids(waiting) == list(range(8))
     done = [row_of(outcome, made.grid) for outcome in made.outcomes]

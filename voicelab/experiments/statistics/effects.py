@@ -40,7 +40,8 @@ _ALWAYS_THERE = ("first_audio_s", "rtf")
 
 _PARTS = ("estimate", "low", "high", "p", "error", "df")
 _NOISE = {"sampling": "repeated takes", "residual": "takes beside what axes and blocks explain"}
-_BAND, _EFFECT, _NOTHING = "0.9", "tab:blue", "0.45"
+# The band is thin enough to be looked through on light and dark pages.
+_BAND, _EFFECT, _NOTHING = ("0.5", 0.2), "tab:blue", "0.45"
 
 
 @dataclass(frozen=True, eq=False)

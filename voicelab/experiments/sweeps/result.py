@@ -317,6 +317,9 @@ class SweepResult:
                 items.setdefault(place, {})[labels[over]] = outcome.take.clip()
         # What a selection has left of the axis is what is compared.
         there = [label for label in axis.labels if any(label in clips for clips in items.values())]
+        if len(there) == 1 < len(axis) and kind != "MOS":
+            message = f"these takes all have {short_name(over)}={there[0]}; choose another axis, or more takes"
+            raise RequestInvalid.of("over", message, type="too_short")
         whole = {
             item: {label: clips[label] for label in there} for item, clips in items.items() if len(clips) == len(there)
         }

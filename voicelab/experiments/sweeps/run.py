@@ -91,11 +91,17 @@ class Budget:
 
 
 def estimate(
-    jobs: Iterable[Job], capabilities: Mapping[str, Capabilities], *, cached: int = 0, rtf: float | None = None
+    jobs: Iterable[Job],
+    capabilities: Mapping[str, Capabilities],
+    *,
+    cached: int = 0,
+    rate: float = 1.0,
+    rtf: float | None = None,
 ) -> SweepEstimate:
     """Return what ``jobs`` will need; ``capabilities`` has each backend by its name.
 
-    ``rtf`` is seconds of work for a second of audio, measured on earlier takes; ``cached`` is how many takes are there.
+    ``rate`` is how long earlier takes were against what was expected of their texts, and ``rtf`` seconds of work for a
+    second of their audio; ``cached`` is how many takes are there.
     """
     requests = characters = text_bytes = 0
     audio, priced = 0.0, True
@@ -106,8 +112,9 @@ def estimate(
         requests += 1
         characters += len(request.text)
         text_bytes += size
-        audio += job.call.expected_seconds
-        cost = speech_cost(job.call, job.call.expected_seconds, capabilities[job.cell.backend].prices)
+        seconds = rate * job.call.expected_seconds
+        audio += seconds
+        cost = speech_cost(job.call, seconds, capabilities[job.cell.backend].prices)
         priced = priced and cost is not None
         for currency, amount in (cost or {}).items():
             costs[currency] = costs.get(currency, 0.0) + amount
@@ -257,8 +264,7 @@ class Run:
         failed = sum(outcome.error is not None for outcome in outcomes)
         rendered = len(outcomes) - cached - failed
         elapsed = (self._ended or self._paused or time.monotonic()) - self._began
-        left = len(self._jobs) - len(outcomes)
-        remaining = elapsed / rendered * left if rendered and self._ended is None else None
+        remaining = self._remaining(elapsed) if rendered and self._ended is None else None
         return Progress(
             self.state,
             len(self._jobs),
@@ -270,6 +276,13 @@ class Run:
             elapsed,
             remaining,
         )
+
+    def _remaining(self, elapsed: float) -> float:
+        """Return the seconds that are left: as long for each second of expected audio as it took so far."""
+        outcomes = self._outcomes.copy()
+        over = sum(one.job.call.expected_seconds for one in outcomes.values() if not one.cached)
+        left = (job for job in self._jobs if (job.cell.index, job.repeat) not in outcomes)
+        return elapsed * sum(job.call.expected_seconds for job in left) / over
 
     @property
     def state(self) -> State:

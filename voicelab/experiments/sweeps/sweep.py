@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +16,7 @@ import numpy as np
 from voicelab.backend import Backend, Capabilities, check_call
 from voicelab.call import Call, Knob, is_field, short_name
 from voicelab.display import bundle, open_view, sweep_panel_view, sweep_view
-from voicelab.errors import FieldError, RequestInvalid, VoicelabError
+from voicelab.errors import FieldError, NotFound, RequestInvalid, VoicelabError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.manifest import Journal
 from voicelab.experiments.sweeps.axes import Axis, Grid, Job, varied
@@ -30,6 +32,9 @@ __all__ = ["ONLY", "Sweep", "knobs_of", "sweep_of"]
 
 ONLY: Final = "lab"
 """Name of the backend of a sweep over one."""
+
+# The voices of a blend, "ada(0.6)+ben(0.4)".
+_BLEND: Final = re.compile(r"([^()+]+)\([\d.e+-]+\)")
 
 # Takes that an estimate learns the speed from.
 _ASKED: Final = 32
@@ -49,8 +54,8 @@ class Sweep:
         cache: where takes are kept as they come; the cache in voicelab's data folder when not given.
         bases: for backends whose cells start from another call: the voice, the model and the defaults of their labs.
 
-    Raises RequestInvalid: an axis that a backend ignores or has not, and whatever is wrong with a value or a combination,
-    before anything runs.
+    Raises RequestInvalid before anything runs: an axis that a backend ignores or has not, a voice that it has not, and
+    whatever is wrong with a value or a combination.
     """
 
     base: Call
@@ -87,6 +92,7 @@ class Sweep:
         _check_axes(self.axes, {name: declared[name] for name in {cell.backend for cell in grid.cells}})
         cells = (replace(cell, call=check_call(cell.call, declared[cell.backend])) for cell in grid.cells)
         grid = replace(grid, cells=tuple(cells))
+        _check_voices(grid, self.backends)
         object.__setattr__(self, "backends", MappingProxyType(dict(self.backends)))
         object.__setattr__(self, "factories", MappingProxyType(dict(self.factories)))
         object.__setattr__(self, "grid", grid)
@@ -131,16 +137,19 @@ class Sweep:
         return take_key(job.call, self.backends[job.cell.backend].capabilities.fingerprint, job.repeat)
 
     def estimate(self, cache: Cache | None = None) -> SweepEstimate:
-        """Return what the takes that the cache has not got will need; those it has tell how fast the backend is."""
+        """Return what the takes that the cache has not got will need.
+
+        Those it has tell how much audio their texts made and how fast the backend is.
+        """
         cache = cache or self.cache or Cache()
         jobs = self.jobs()
         keys = [self.key(job) for job in jobs]
         present = [key for key in keys if key in cache]
         missing = [job for job, key in zip(jobs, keys, strict=True) if key not in cache]
-        # A few tell how fast it was; that they are whole is looked at when they are used.
-        rates = [rtf for key in present[:: max(len(present) // _ASKED, 1)] if (rtf := _rtf(cache, key)) is not None]
-        rtf = statistics.median(rates) if rates else None
-        return estimate(missing, self._capabilities(), cached=len(present), rtf=rtf)
+        # A few tell it; that they are whole is looked at when they are used.
+        learned = [pace for key in present[:: max(len(present) // _ASKED, 1)] if (pace := _pace(cache, key))]
+        rate, rtf = (statistics.median(values) for values in zip(*learned, strict=True)) if learned else (1.0, None)
+        return estimate(missing, self._capabilities(), cached=len(present), rate=rate, rtf=rtf)
 
     def start(
         self,
@@ -210,10 +219,14 @@ class Sweep:
         return SweepResult(self.grid, work.outcomes, work.state)
 
 
-def _rtf(cache: Cache, key: str) -> float | None:
+def _pace(cache: Cache, key: str) -> tuple[float, float] | None:
+    """Return how long a kept take is against what was expected of its text, and its real-time factor."""
     try:
         take = cache.get(key, audio=False)
-        return None if take is None else take.timing.rtf(seconds_of(take))
+        if take is None:
+            return None
+        seconds = seconds_of(take)
+        return seconds / take.call.expected_seconds, take.timing.rtf(seconds)
     except VoicelabError:
         return None
 
@@ -235,6 +248,29 @@ def _check_axes(axes: Iterable[Axis], capabilities: Mapping[str, Capabilities]) 
         for declared in capabilities.values()
         if (reason := declared.ignored(axis.name))
     ]
+    if troubles:
+        raise RequestInvalid(troubles)
+
+
+def _check_voices(grid: Grid, backends: Mapping[str, Backend]) -> None:
+    """Raise RequestInvalid for voices that their backends have not got; one that cannot be asked is not asked."""
+    troubles = []
+    for name, voice in dict.fromkeys((cell.backend, cell.call.request.reference_id) for cell in grid.cells):
+        backend = backends[name]
+        presets = [preset.id for preset in backend.capabilities.voices]
+        if voice is None or {*(_BLEND.findall(voice) or [voice])} <= {*presets}:
+            continue
+        try:
+            backend.get_voice(voice)
+        except NotFound as error:
+            if not presets and error.body is None:
+                continue  # no service answered: the backend has no list and keeps no records, and may speak it all the same
+            near = get_close_matches(voice.casefold(), presets, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(presets)}" if presets else ""
+            message = f"the backend {backend.capabilities.name!r} has no voice {voice!r}{hint}"
+            troubles.append(FieldError(("body", "reference_id"), "not_found", message))
+        except VoicelabError:
+            continue
     if troubles:
         raise RequestInvalid(troubles)
 

@@ -8,10 +8,13 @@ import { colour } from "./cividis.js";
 import { warped } from "./compare-aligner.js";
 import { COLOURS, Figures, copied, node } from "./compare-figures.js";
 import { guard, hideSaved, watchTheme } from "./dom.js";
+import { shape } from "./player-controls.js";
+import { roundTimes } from "./player-timeline.js";
 import { Switcher } from "./switcher.js";
 import { WordLane } from "./words.js";
 
 const NONE = [];
+const TICKS = 70; // pixels from one label of the axis to the next
 
 class Comparison {
   constructor(el, message, buffers) {
@@ -27,7 +30,9 @@ class Comparison {
       const buffer = this.audio.createBuffer(1, Math.max(clip.pcm.length, 1), clip.rate);
       buffer.getChannelData(0).set(Float32Array.from(clip.pcm, (value) => value / 32768));
       this.switcher.add(String(place), buffer);
+      clip.seconds = clip.pcm.length / clip.rate;
     }
+    this.longest = Math.max(...this.clips.map(({ seconds }) => seconds));
     this.setMatched(this.matched);
     this.build(el, message);
     this.refresh();
@@ -47,9 +52,16 @@ class Comparison {
     this.root = node("div", { className: "voicelab-compare", tabIndex: 0 });
     this.root.setAttribute("role", "group");
     this.root.setAttribute("aria-label", "Comparison of clips");
-    this.play = node("button", { type: "button", title: "Play and pause (space)" }, "▶");
-    this.play.setAttribute("aria-label", "Play");
-    this.play.onclick = () => this.toggle();
+    const button = (label, keys, onclick) => {
+      const made = node("button", { type: "button", title: `${label} (${keys})`, onclick });
+      made.setAttribute("aria-label", label);
+      return made;
+    };
+    this.play = button("Play", "space", () => this.toggle());
+    this.play.className = "voicelab-play";
+    this.repeat = button("Loop", "L; drag over a picture chooses a part, Escape ends it", () => this.loop());
+    shape(this.repeat, "loop");
+    this.clock = node("span", { className: "voicelab-clock" });
     const choice = (label, options, change) => {
       const select = node("select", {}, ...options.map(([value, text]) => node("option", { value }, text)));
       select.onchange = () => change(select.value);
@@ -63,17 +75,18 @@ class Comparison {
     const loudness = choice("Loudness", levels, (value) => (this.setMatched(value === "matched"), this.refresh()));
     this.blind = node("button", { type: "button", title: "Shuffle and hide the names" }, "Blind");
     this.blind.onclick = () => this.toggleBlind();
-    this.whole = node("button", { type: "button", title: "Hear all of it again (Escape)" }, "No loop");
-    this.whole.onclick = () => (this.switcher.loop(null), this.refresh());
-    const head = node("div", { className: "voicelab-compare-head" }, this.play, mode, loudness, this.blind, this.whole);
+    const head = node("div", { className: "voicelab-compare-head" }, this.play, this.repeat, this.clock, mode, loudness, this.blind);
     this.rows = this.clips.map(() => this.row());
-    this.root.append(head, ...this.rows.map(({ line }) => line));
+    this.axis = node("canvas");
+    this.axis.setAttribute("aria-hidden", "true");
+    const scale = node("div", { className: "voicelab-compare-axis" }, node("span"), this.axis);
+    this.root.append(head, ...this.rows.map(({ line }) => line), scale);
     this.root.onkeydown = (event) => this.key(event);
     // Whoever uses a mouse goes on with the panel's keys, not with those of the button that was clicked last.
     this.root.onclick = (event) => event.detail && event.target.closest("button") && this.root.focus({ preventScroll: true });
     el.append(this.root);
     this.observer = new ResizeObserver(() => this.refresh());
-    for (const { canvas } of this.rows) this.observer.observe(canvas);
+    for (const { canvas } of [...this.rows, { canvas: this.axis }]) this.observer.observe(canvas);
     this.theme = watchTheme(() => this.refresh());
     this.shown = hideSaved(el);
     guard(this.root);
@@ -101,7 +114,7 @@ class Comparison {
     const line = node("div", { className: "voicelab-compare-row" }, button, node("div", {}, canvas, lane.root));
     const made = { line, button, canvas, lane };
     const clip = () => this.order[this.rows.indexOf(made)];
-    const moment = (event) => (event.offsetX / canvas.clientWidth) * (this.clips[clip()].pcm.length / this.clips[clip()].rate);
+    const moment = (event) => (event.offsetX / canvas.clientWidth) * this.span(this.clips[clip()]);
     button.onclick = () => this.hear(clip());
     let pressed = null;
     canvas.onpointerdown = (event) => {
@@ -110,7 +123,7 @@ class Comparison {
     };
     canvas.onpointerup = (event) => {
       if (pressed === null) return;
-      const released = moment(event);
+      const released = Math.min(moment(event), this.clips[clip()].seconds);
       this.hear(clip());
       if (Math.abs(released - pressed) > 0.05) {
         this.switcher.loop([Math.min(pressed, released), Math.max(pressed, released)]);
@@ -122,6 +135,25 @@ class Comparison {
       this.refresh();
     };
     return made;
+  }
+
+  /** Seconds that a picture is wide: as long as the longest clip; of each its own while nobody shall know how long it is. */
+  span(clip) {
+    return this.hidden ? clip.seconds : this.longest;
+  }
+
+  loop() {
+    if (this.switcher.looped) this.switcher.loop(null);
+    else this.switcher.loopAll();
+    this.refresh();
+  }
+
+  /** Go to the next word, or back to the one before; from within a word first to its beginning. */
+  word(step) {
+    const { position } = this.switcher;
+    const starts = this.clips[Number(this.switcher.current)].words.map(([, start]) => start);
+    const there = step > 0 ? starts.find((start) => start > position + 0.01) : starts.findLast((start) => start < position - 0.05);
+    if (there !== undefined) this.switcher.seek(there);
   }
 
   playFrom(place, seconds) {
@@ -170,10 +202,14 @@ class Comparison {
     if (event.target.tagName === "SELECT") return;
     if (event.target.tagName === "BUTTON" && (event.key === " " || event.key === "Enter")) return;
     const digit = Number(event.key);
-    const jump = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const far = event.shiftKey ? 0.1 : 1;
+    const jump = { ArrowLeft: -far, ArrowRight: far, Home: -Infinity, End: Infinity }[event.key];
+    const word = this.hidden ? undefined : { "[": -1, "]": 1 }[event.key];
     if (digit >= 1 && digit <= this.order.length) this.hear(this.order[digit - 1]);
     else if (event.key === " ") this.toggle();
     else if (jump) this.switcher.seek(this.switcher.position + jump);
+    else if (word) this.word(word);
+    else if (event.key === "l" || event.key === "L") this.loop();
     else if (event.key === "Escape") this.switcher.loop(null);
     else return;
     event.preventDefault();
@@ -184,10 +220,12 @@ class Comparison {
     cancelAnimationFrame(this.frame);
     this.frame = requestAnimationFrame(() => {
       const { switcher } = this;
-      this.play.textContent = switcher.playing ? "❚❚" : "▶";
+      shape(this.play, switcher.playing ? "pause" : "play");
+      this.repeat.setAttribute("aria-pressed", String(Boolean(switcher.looped)));
+      const total = this.hidden ? "" : ` / ${switcher.duration.toFixed(1)} s`;
+      this.clock.textContent = `${switcher.position.toFixed(1)}${total}`;
       this.play.setAttribute("aria-label", switcher.playing ? "Pause" : "Play");
       this.blind.setAttribute("aria-pressed", String(Boolean(this.hidden)));
-      this.whole.disabled = !switcher.looped;
       for (const [row, { button, canvas, lane }] of this.rows.entries()) {
         const place = this.order[row];
         const clip = this.clips[place];
@@ -199,8 +237,9 @@ class Comparison {
         const moment = this.warp(switcher.current, String(place), switcher.position);
         this.draw(canvas, clip, moment, on);
         lane.set(this.hidden ? NONE : clip.words);
-        lane.draw(0, clip.pcm.length / clip.rate, moment);
+        lane.draw(0, this.span(clip), moment);
       }
+      this.scale();
       if (this.figures) {
         // Whoever shall not know which is which is told nothing of them.
         this.figures.root.hidden = Boolean(this.hidden);
@@ -222,14 +261,15 @@ class Comparison {
     const ratio = globalThis.devicePixelRatio || 1;
     const [width, height] = [canvas.clientWidth, canvas.clientHeight].map((size) => Math.max(1, Math.round(size * ratio)));
     const wave = getComputedStyle(this.root).getPropertyValue("--vl-wave");
-    const drawn = [width, height, wave].join();
-    if (clip.drawn !== drawn) Object.assign(clip, { drawn, picture: picture(clip, width, height, wave) });
+    const wide = Math.max(1, Math.round((width * clip.seconds) / this.span(clip)));
+    const drawn = [wide, height, wave].join();
+    if (clip.drawn !== drawn) Object.assign(clip, { drawn, picture: picture(clip, wide, height, wave) });
     if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
     const pen = canvas.getContext("2d");
     pen.globalAlpha = on ? 1 : 0.6;
     pen.clearRect(0, 0, width, height);
     if (!this.hidden) pen.drawImage(clip.picture, 0, 0);
-    const seconds = clip.pcm.length / clip.rate;
+    const seconds = this.span(clip);
     if (on && this.switcher.region) {
       const [first, last] = this.switcher.region.map((edge) => (edge / seconds) * width);
       pen.fillStyle = "rgba(230, 159, 0, 0.25)";
@@ -238,6 +278,29 @@ class Comparison {
     pen.globalAlpha = 1;
     pen.fillStyle = "#d55e00";
     pen.fillRect(Math.round((moment / seconds) * width) - ratio, 0, 2 * ratio, height);
+  }
+
+  /** The axis of time that all pictures have. */
+  scale() {
+    const { axis } = this;
+    axis.hidden = Boolean(this.hidden);
+    const ratio = globalThis.devicePixelRatio || 1;
+    const [width, height] = [axis.clientWidth, axis.clientHeight];
+    const ink = getComputedStyle(this.root).color;
+    const drawn = [width, height, ratio, ink].join();
+    if (!width || this.scaled === drawn) return;
+    this.scaled = drawn;
+    Object.assign(axis, { width: Math.round(width * ratio), height: Math.round(height * ratio) });
+    const pen = axis.getContext("2d");
+    pen.scale(ratio, ratio);
+    pen.fillStyle = ink;
+    pen.font = "11px system-ui, sans-serif";
+    for (const [seconds, text] of roundTimes(0, this.longest, width, TICKS)) {
+      const x = Math.min((seconds / this.longest) * width, width - 1);
+      pen.fillRect(x, 0, 1, 4);
+      pen.textAlign = x < 12 ? "left" : x > width - 24 ? "right" : "center";
+      pen.fillText(text, x, height - 3);
+    }
   }
 
   close() {

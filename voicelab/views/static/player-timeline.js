@@ -1,6 +1,6 @@
 // The part of the recording that is shown: all lanes of a player are drawn from the same one.
 
-const SHORTEST = 0.01; // seconds, the closest look
+const CLOSEST = 0.01; // seconds, the closest look
 const STEPS = [1, 2, 5];
 
 export class Timeline {
@@ -31,7 +31,7 @@ export class Timeline {
   /** Show `factor` times less around `sample`, which stays where it is. */
   zoom(factor, sample) {
     const share = (sample - this.first) / this.width;
-    const span = Math.max(this.width / factor, SHORTEST * this.samples.rate);
+    const span = Math.max(this.width / factor, CLOSEST * this.samples.rate);
     if (span >= this.whole) return this.reset();
     this.span = span;
     this.pan(sample - share * span - this.first);
@@ -57,15 +57,18 @@ export class Timeline {
 
   /** Round times to label, [sample, text], some `apart` pixels from each other. */
   ticks(pixels, apart) {
-    const least = (this.width / this.samples.rate) * (apart / pixels);
-    const power = 10 ** Math.floor(Math.log10(least));
-    const step = power * (STEPS.find((times) => times * power >= least) ?? 10);
-    const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
-    const made = [];
-    for (let n = Math.ceil(this.first / this.samples.rate / step - 1e-9); ; n++) {
-      const sample = n * step * this.samples.rate;
-      if (sample > this.first + this.width) return made;
-      made.push([sample, `${(n * step).toFixed(digits)} s`]);
-    }
+    const { rate } = this.samples;
+    return roundTimes(this.first / rate, this.width / rate, pixels, apart).map(([at, text]) => [at * rate, text]);
   }
+}
+
+/** Round times in `span` seconds from `first` on, [seconds, text], some `apart` of `pixels` from each other. */
+export function roundTimes(first, span, pixels, apart) {
+  const least = span * (apart / pixels);
+  const power = 10 ** Math.floor(Math.log10(least));
+  const step = power * (STEPS.find((times) => times * power >= least) ?? 10);
+  const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  const made = [];
+  for (let n = Math.ceil(first / step - 1e-9); n * step <= first + span; n++) made.push([n * step, `${(n * step).toFixed(digits)} s`]);
+  return made;
 }

@@ -21,11 +21,14 @@ export class Card {
     this.wave.onclick = (event) => takes.play(this.id, event.offsetX / this.wave.clientWidth);
     this.state = named("div", "state");
     this.figures = named("div", "figures");
+    this.wave.ondblclick = () => takes.open(this.id);
+    this.open = element("button", { type: "button", title: "Open in the player below (O)", onclick: () => takes.open(this.id) });
+    this.open.append("⤢");
     this.copy = copier("Copy the Python that makes this take", () => this.card?.code ?? "");
-    const head = named("div", "head", this.title, this.copy, this.pin, this.select);
-    const body = named("div", "body", this.play, this.wave, this.state);
+    const head = named("div", "head", this.title, this.pin, this.select);
+    const body = named("div", "body", this.play, this.wave, this.state, named("div", "tools", this.open, this.copy));
     this.root = element("div", { className: "voicelab-take" }, { role: "listitem", tabindex: "-1" }, head, body, this.figures);
-    for (const part of [this.play, this.copy, this.pin, this.select]) part.tabIndex = -1;
+    for (const part of [this.play, this.copy, this.open, this.pin, this.select]) part.tabIndex = -1;
     this.root.onfocus = () => view.activate(this.id);
   }
 
@@ -46,7 +49,7 @@ export class Card {
   refresh() {
     const { takes, active } = this.view;
     const card = takes.cards.get(this.id);
-    const selected = takes.model.get("selected").includes(this.id);
+    const selected = takes.selected.has(this.id);
     const pinned = takes.model.get("pinned").includes(this.id);
     const current = takes.current === this.id;
     const playing = current && takes.transport.playing;
@@ -71,7 +74,9 @@ export class Card {
     const labels = card?.labels ?? [];
     this.name = labels.map(([axis, value]) => `${axis} ${value}`).join(", ");
     const named = ([axis, value]) => element("span", {}, {}, element("i", {}, {}, axis), ` ${value}`);
-    this.title.replaceChildren(...labels.map(named));
+    // A text is long, and would leave no room for the others.
+    const titled = [...labels].sort(([one], [other]) => (one === "text") - (other === "text"));
+    this.title.replaceChildren(...titled.map(named));
     this.title.title = this.name;
     const word = WORDS[card?.state] ?? "…";
     this.root.dataset.state = card?.state ?? "unknown";
@@ -90,6 +95,8 @@ export class Card {
     const marks = [selected && "selected", pinned && "pinned"];
     const parts = [this.name, card?.error ? `failed: ${card.error}` : word, ...told, ...marks];
     this.root.setAttribute("aria-label", parts.filter(Boolean).join(", "));
+    this.open.setAttribute("aria-label", `Open ${this.name}`);
+    this.open.disabled = !card?.hear;
     this.pin.setAttribute("aria-label", `Pin ${this.name}`);
     this.select.setAttribute("aria-label", `Select ${this.name}`);
     this.drawn = null;
@@ -97,31 +104,40 @@ export class Card {
 
   draw(card, share) {
     const { clientWidth: width, clientHeight: height } = this.wave;
-    if (!card?.outline || !width) {
-      if (this.drawn !== "") this.wave.getContext("2d").clearRect(0, 0, this.wave.width, this.wave.height);
-      this.drawn = "";
-      return;
-    }
-    const ratio = globalThis.devicePixelRatio || 1;
-    const cursor = share === null ? -1 : Math.round(share * width * ratio);
-    const now = `${card.id} ${width} ${height} ${ratio} ${cursor} ${this.view.ink.wave}`;
+    const cursor = share === null ? -1 : Math.round(share * width * pixels());
+    const now = card?.outline && width ? `${card.id} ${width} ${height} ${pixels()} ${cursor} ${this.view.ink.wave}` : "";
     if (this.drawn === now) return;
     this.drawn = now;
-    const [columns, rows] = [Math.round(width * ratio), Math.round(height * ratio)];
-    Object.assign(this.wave, { width: columns, height: rows });
-    const pen = this.wave.getContext("2d");
-    const { outline } = card;
-    const parts = outline.length / 2;
-    const wide = columns / parts;
-    for (let part = 0; part < parts; part++) {
-      const [low, high] = [outline[2 * part], outline[2 * part + 1]];
-      pen.fillStyle = part * wide < cursor ? this.view.ink.heard : this.view.ink.wave;
-      const top = ((1 - high / 127) * rows) / 2;
-      pen.fillRect(part * wide, top, Math.max(1, wide - 0.5), Math.max(1, ((high - low) / 254) * rows));
-    }
-    if (cursor >= 0) {
-      pen.fillStyle = this.view.ink.cursor;
-      pen.fillRect(cursor - ratio, 0, 2 * ratio, rows);
-    }
+    drawWave(this.wave, card?.outline, this.view.ink, share);
+  }
+}
+
+function pixels() {
+  return globalThis.devicePixelRatio || 1;
+}
+
+/**
+ * Draw a small waveform over the first `wide` of a canvas, with a cursor at a share of the canvas, null for none.
+ *
+ * `outline` is the least and the greatest sample of equal parts, 127 for full scale; without it nothing is drawn.
+ */
+export function drawWave(canvas, outline, ink, share, wide = 1) {
+  const ratio = pixels();
+  const [columns, rows] = [canvas.clientWidth, canvas.clientHeight].map((size) => Math.round(size * ratio));
+  Object.assign(canvas, { width: columns, height: rows }); // which also empties it
+  if (!outline || !columns) return;
+  const pen = canvas.getContext("2d");
+  const cursor = share === null ? -1 : Math.round(share * columns);
+  const parts = outline.length / 2;
+  const step = (wide * columns) / parts;
+  for (let part = 0; part < parts; part++) {
+    const [low, high] = [outline[2 * part], outline[2 * part + 1]];
+    pen.fillStyle = part * step < cursor ? ink.heard : ink.wave;
+    const top = ((1 - high / 127) * rows) / 2;
+    pen.fillRect(part * step, top, Math.max(1, step - 0.5), Math.max(1, ((high - low) / 254) * rows));
+  }
+  if (cursor >= 0) {
+    pen.fillStyle = ink.cursor;
+    pen.fillRect(cursor - ratio, 0, 2 * ratio, rows);
   }
 }

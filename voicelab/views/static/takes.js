@@ -8,6 +8,7 @@ import { element, guard, hideSaved, watchTheme } from "./dom.js";
 import { Samples } from "./player-samples.js";
 import { Transport } from "./player-transport.js";
 import { Card, HEIGHT } from "./takes-card.js";
+import { Facets } from "./takes-facets.js";
 
 const WIDTH = 236; // pixels of a card, at least
 const GAP = 8;
@@ -15,6 +16,7 @@ const EDGE = 2; // of the list, so that the outline of what has the focus is see
 const PATIENCE = 60; // frames
 const TALL = 4; // rows of cards that are seen at once
 const SOUNDS = 48; // takes whose samples are kept
+const FILLING_MS = 1500; // how long a tab that was opened is kept in sight
 const GONE_MS = 3000; // how long no view may be there before the kernel is told
 
 class Takes {
@@ -31,7 +33,10 @@ class Takes {
     this.wanted = null; // the take that shall be heard once it is here
     this.heard = 0;
     model.on("msg:custom", (message, buffers) => this.receive(message, buffers));
-    for (const name of ["selected", "pinned", "label"]) model.on(`change:${name}`, () => this.tell());
+    this.cells = null; // of facets: what they mean, and their figures
+    const follow = () => ((this.selected = new Set(model.get("selected"))), this.tell());
+    for (const name of ["selected", "pinned", "label", "view", "facets"]) model.on(`change:${name}`, follow);
+    follow();
     model.on("comm_live_update", () => this.lost());
     model.send({ kind: "ready" });
   }
@@ -48,13 +53,15 @@ class Takes {
   receive(message, buffers) {
     const bytes = buffers?.map((view) => view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength));
     if (message.kind === "takes") this.take(message, bytes);
+    else if (message.kind === "cells") this.cells = { ...message, values: new Float32Array(bytes[0]) };
     else if (message.kind === "sound") this.sound(message, bytes[0]);
     else if (message.kind === "reveal") for (const view of this.views) view.reveal(message.id);
+    else if (message.kind === "tab") for (const view of this.views) focusTab(view.root);
     else if (message.kind === "clear") {
       this.transport.reset();
       this.cards.clear();
       this.sounds.clear();
-      this.current = this.wanted = null;
+      this.current = this.wanted = this.cells = null;
     }
     this.tell();
   }
@@ -117,6 +124,18 @@ class Takes {
     this.model.save_changes();
   }
 
+  /** Select some takes, or do not. */
+  select(ids, on) {
+    const others = this.model.get("selected").filter((id) => !ids.includes(id));
+    this.model.set("selected", on ? [...others, ...ids] : others);
+    this.model.save_changes();
+  }
+
+  /** Show a take in the player below, where all that is known of it stands. */
+  open(id) {
+    if (!this.gone && this.cards.get(id)?.hear) this.model.send({ kind: "open", id });
+  }
+
   show() {
     const ids = [...new Set([...this.views].flatMap((view) => view.ids))];
     const told = ids.join();
@@ -159,10 +178,11 @@ class View {
     this.empty = element("div", { className: "voicelab-takes-empty", textContent: "No takes to show." });
     const lost = "The kernel has gone; what was heard here can be heard again.";
     this.lost = element("div", { className: "voicelab-takes-lost", textContent: lost }, { role: "alert" });
-    this.root.append(this.empty);
+    this.facets = new Facets(this);
+    this.root.append(this.facets.root, this.empty);
     this.root.onscroll = this.ask;
     this.root.onkeydown = (event) => this.key(event);
-    el.append(this.root);
+    el.append(this.facets.tabs, this.root, this.facets.legend);
     this.sizes = new ResizeObserver(this.ask);
     this.sizes.observe(this.root);
     this.theme = watchTheme(() => ((this.ink = null), this.ask()));
@@ -170,6 +190,10 @@ class View {
     guard(el);
     takes.views.add(this);
     this.ask();
+  }
+
+  get faceted() {
+    return this.takes.model.get("view") === "facets" && this.facets.axes.length > 0;
   }
 
   /** How many cards stand side by side, and how wide they are. */
@@ -181,10 +205,7 @@ class View {
     this.columns = row > 1 && row <= columns ? columns - (columns % row) : columns;
     this.width = Math.floor((width - GAP * (this.columns - 1)) / this.columns);
     const rows = Math.ceil(this.takes.order.length / this.columns);
-    this.root.style.maxHeight = `${TALL * (HEIGHT + GAP)}px`;
     this.list.style.height = `${Math.max(0, rows * (HEIGHT + GAP) - GAP)}px`;
-    this.empty.hidden = this.takes.order.length > 0;
-    if (this.takes.gone && !this.lost.isConnected) this.root.after(this.lost);
   }
 
   box(place) {
@@ -192,8 +213,13 @@ class View {
     return { x: column * (this.width + GAP), y: row * (HEIGHT + GAP), width: this.width };
   }
 
-  /** Let a card stand for each take in sight, and a screen beyond on both sides; take those away that are not. */
+  /** Let a card, or a cell, stand for each take in sight, and a screen beyond on both sides; take the others away. */
   place() {
+    if (this.faceted) this.ids = this.facets.place(this.root);
+    else this.deal();
+  }
+
+  deal() {
     const { order } = this.takes;
     const tall = Math.max(this.root.clientHeight, HEIGHT);
     const first = Math.max(0, Math.floor((this.root.scrollTop - tall) / (HEIGHT + GAP))) * this.columns;
@@ -223,7 +249,7 @@ class View {
   }
 
   get focused() {
-    return this.list.contains(document.activeElement);
+    return this.root.contains(document.activeElement);
   }
 
   paint() {
@@ -239,15 +265,24 @@ class View {
     if (!takes.places.has(this.active)) this.active = takes.order[0] ?? null;
     this.ink ??= colours(this.root);
     this.root.setAttribute("aria-label", `${takes.model.get("label")}: ${takes.order.length} of ${takes.all}`);
-    this.layout();
+    const { faceted } = this;
+    for (const part of [this.facets.root, this.facets.tabs, this.facets.legend]) part.classList.toggle("voicelab-off", !faceted);
+    this.list.hidden = faceted;
+    this.root.style.maxHeight = `${TALL * (HEIGHT + GAP)}px`;
+    this.empty.hidden = takes.order.length > 0;
+    if (takes.gone && !this.lost.isConnected) this.root.after(this.lost);
+    if (faceted) this.facets.layout(this.root.clientWidth - 2 * EDGE);
+    else this.layout();
     this.place();
-    for (const card of this.cards.values()) card.refresh();
+    if (faceted) this.facets.refresh();
+    else for (const card of this.cards.values()) card.refresh();
     takes.show();
     Object.assign(this.root.dataset, {
       all: takes.all,
       shown: takes.order.length,
-      cards: this.cards.size,
-      drawn: [...this.cards.keys()].filter((id) => takes.cards.get(id)?.outline).length,
+      view: faceted ? "facets" : "list",
+      cards: faceted ? this.facets.rows.size * this.facets.columns : this.cards.size,
+      drawn: this.ids.filter((id) => takes.cards.get(id)?.outline).length,
       playing: takes.transport.playing ? takes.current : "",
       heard: takes.heard.toFixed(4),
       position: takes.share.toFixed(3),
@@ -270,32 +305,42 @@ class View {
   go(id) {
     const place = this.takes.places.get(id);
     if (place === undefined) return;
+    this.active = id;
+    this.ask();
+    if (this.faceted) return this.facets.go(id, this.root);
     const { y } = this.box(place);
     const { scrollTop, clientHeight } = this.root;
     if (y < scrollTop) this.root.scrollTop = y;
     else if (y + HEIGHT > scrollTop + clientHeight) this.root.scrollTop = y + HEIGHT - clientHeight;
-    this.active = id;
     this.place();
     this.cards.get(id)?.root.focus({ preventScroll: true });
-    this.ask();
+  }
+
+  /** The take that a key leads to, undefined for other keys. */
+  next(key) {
+    const { order, places } = this.takes;
+    const ends = { Home: order[0], End: order[order.length - 1] };
+    if (key in ends) return ends[key];
+    const [wide, tall] = this.faceted ? [1, 1] : [this.columns, TALL * this.columns];
+    const across = { ArrowLeft: -1, ArrowRight: 1 }[key];
+    const down = { ArrowUp: -wide, ArrowDown: wide, PageUp: -tall, PageDown: tall }[key];
+    if (across === undefined && down === undefined) return undefined;
+    if (this.faceted) return this.facets.near(this.active, across ?? down, across === undefined);
+    return order[Math.max(0, Math.min((places.get(this.active) ?? 0) + (across ?? down), order.length - 1))];
   }
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const { takes } = this;
-    const here = takes.places.get(this.active) ?? 0;
-    const page = TALL * this.columns;
-    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.columns, ArrowDown: this.columns, PageUp: -page, PageDown: page };
-    const ends = { Home: 0, End: takes.order.length - 1 };
     const reading = event.target.classList.contains("voicelab-take-state");
     if (reading && event.key.startsWith("Arrow")) return event.stopPropagation();
-    if (event.key in steps || event.key in ends) {
-      const there = event.key in ends ? ends[event.key] : here + steps[event.key];
-      this.go(takes.order[Math.max(0, Math.min(there, takes.order.length - 1))]);
-    } else if (event.key === " " || event.key === "Enter") {
+    const next = this.next(event.key);
+    if (next !== undefined) this.go(next);
+    else if (event.key === " " || event.key === "Enter") {
       if (event.target.matches("button, input")) return event.stopPropagation();
       takes.toggle(this.active);
-    } else if (event.key === "x" || event.key === "X") takes.flip("selected", this.active);
+    } else if (event.key === "o" || event.key === "O") takes.open(this.active);
+    else if (event.key === "x" || event.key === "X") takes.flip("selected", this.active);
     else if (event.key === "p" || event.key === "P") takes.flip("pinned", this.active);
     else return;
     event.preventDefault();
@@ -309,6 +354,19 @@ class View {
     this.shown();
     this.takes.left(this);
   }
+}
+
+/** Give the focus to the open one of the tabs around, and keep it in sight while it fills. */
+function focusTab(root) {
+  const tabs = root.closest(".voicelab-tabs");
+  const open = tabs?.querySelector(".widget-tab-contents > :not(.lm-mod-hidden)");
+  if (!open) return;
+  open.tabIndex = -1;
+  open.style.outline = "none";
+  open.focus({ preventScroll: true });
+  const filling = new ResizeObserver(() => tabs.scrollIntoView({ block: "nearest" }));
+  filling.observe(open);
+  setTimeout(() => filling.disconnect(), FILLING_MS);
 }
 
 function colours(root) {
