@@ -189,8 +189,9 @@ class Test {
       box.setAttribute("role", "radiogroup");
       box.setAttribute("aria-label", question);
     }
-    for (const name of names) {
-      const card = element("div", { className: "voicelab-card voicelab-sound" }, {}, this.player(name));
+    for (const [place, name] of names.entries()) {
+      const label = kind === "CMOS" ? `${name}, the ${["first", "second"][place]}` : name;
+      const card = element("div", { className: "voicelab-card voicelab-sound" }, {}, this.player(name, label));
       if (choice && name !== "X") card.append(this.option("choice", name, choice(name)));
       box.append(card);
     }
