@@ -24,12 +24,14 @@ class FrameGraphs:
     def run(self, *sizes: int) -> None:
         """Runs the function; its graph is captured if `prepare` did not."""
         self.prepare(*sizes)
-        self._graphs[sizes].replay()
+        with torch.cuda.device(self._device):  # on its stream, whichever device the thread has by default
+            self._graphs[sizes].replay()
 
     def prepare(self, *sizes: int) -> None:
         """Captures the graph of these arguments, which runs the function a few times."""
         if sizes not in self._graphs:
-            self._graphs[sizes] = self._capture(sizes)
+            with torch.cuda.device(self._device):
+                self._graphs[sizes] = self._capture(sizes)
 
     def _capture(self, sizes: tuple[int, ...]) -> torch.cuda.CUDAGraph:
         """Runs the function until the libraries have what they need; then captures it."""

@@ -115,7 +115,8 @@ class DualStep:
         # While one frame is being made the next is filled in, and no third is launched before the first was read.
         self._spare = deque(_Flight(rows, width, self._cuda) for _ in range(2))
         self._flying: deque[_Flight] = deque()
-        self._on_device = self._spare[0].table.to(device), self._spare[0].settings.to(device)
+        first = self._spare[0]
+        self._on_device = torch.zeros_like(first.table, device=device), torch.zeros_like(first.settings, device=device)
         self._before = torch.zeros(rows, width, dtype=torch.int64, device=device)
         self._after = torch.zeros(rows, width + 2, dtype=torch.int64, device=device)
 
@@ -166,7 +167,7 @@ class DualStep:
             self._graphs.run(rows, length)
         flight.out[:rows].copy_(self._after[:rows], non_blocking=True)
         if flight.copied is not None:
-            flight.copied.record()
+            flight.copied.record(torch.cuda.current_stream(self.model.device))
         flight.rows = set(inputs)
         self._flying.append(self._spare.popleft())
 
