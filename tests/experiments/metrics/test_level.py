@@ -143,6 +143,8 @@ def test_noise_that_rumbles_is_found_in_a_clip_that_is_mostly_pause(true: float,
         ("snr", np.zeros(48_000), "digital silence"),
         ("snr", np.zeros(10), "too short"),
         ("snr", np.concatenate((np.zeros(24_000), np.full(24_000, 0.1))), "digital silence"),
+        # One faint step among the quietest, and all others silent.
+        ("snr", np.concatenate((np.full(38_400, 0.2), np.zeros(2_400), np.full(480, 0.003))), "digital silence"),
     ],
 )
 def test_what_has_no_level_says_why(metric: str, clip: Any, why: str, sounds: Any, figure: Figure) -> None:

@@ -254,12 +254,12 @@ def snr(subject: Subject) -> float:
     """
     powers = subject.once(frame_powers)
     noise = float(np.sort(powers)[: max(1, powers.size // 10)].mean())
-    if noise < 1e-10:
-        raise Undefined("the pauses are digital silence, so there is no noise to compare with")
     smooth = smoothed(powers)
     for _ in range(_NOISE_ROUNDS):
         quiet = powers[smooth < 2.0 * noise]
         noise = float(quiet.mean()) if quiet.size else noise
+    if noise < 1e-10:
+        raise Undefined("the pauses are digital silence, so there is no noise to compare with")
     speech = powers[smooth >= max(2.0 * noise, float(np.quantile(smooth, 0.99)) * 10.0 ** (-2.5))]
     signal = float(speech.mean()) - noise if speech.size else 0.0
     if signal <= 0.0:
