@@ -17,6 +17,7 @@ from tests.experiments.listening.test_design import listening_test
 from tests.experiments.listening.test_votes import vote_all
 from voicelab.experiments.listening import recompute
 from voicelab.experiments.listening.design import REFERENCE, Kind, Trial
+from voicelab.experiments.listening.plan import Plan
 from voicelab.experiments.listening.report import ListeningReport
 from voicelab.experiments.listening.results import ListeningResult, analyse
 from voicelab.experiments.listening.votes import Ballot
@@ -91,24 +92,20 @@ def test_every_number_of_the_text_is_a_figure(tmp_path: Path, kind: Kind, system
     assert set(numbers) <= set(values), set(numbers) - set(values)
 
 
-def test_what_was_registered_is_computed_anew(tmp_path: Path) -> None:
-    test = listening_test("MOS", "ab", items=4)
-    test.register(
-        tmp_path / "plan.toml",
-        hypothesis="b is as good",
-        primary=("b", "a"),
-        listeners=6,
-        claim="not worse",
-        margin=1.0,
-    )
-    with Ballot(test, tmp_path / "votes.sqlite3") as ballot:
-        draw = np.random.default_rng(5)
-        for number in range(6):
-            vote_all(ballot, f"listener {number}", lambda trial: {"A": int(draw.integers(2, 6))})
-        folder = analyse(test, ballot, plan=tmp_path / "plan.toml").report().save(tmp_path / "report")
+@pytest.mark.parametrize(
+    ("kind", "primary"), [("MOS", ("b", "a")), ("AB", ("b", "a")), ("ABX", ("b", "a")), ("CMOS", ("a", "b"))]
+)
+def test_what_was_registered_is_computed_anew(tmp_path: Path, kind: Kind, primary: tuple[str, str]) -> None:
+    votes = study(tmp_path, kind).votes.drop(columns="counts")
+    plan = Plan("as good", primary, listeners=6, claim="not worse", margin=0.2)
+    report = analyse(listening_test(kind, "abc", items=5), votes, plan=plan).report()
+    folder = report.save(tmp_path / "report")
     lines: list[str] = []
     assert recompute.main(folder, lines.append) == 0, "".join(lines)
-    assert any("same   registered p b a" in line for line in lines)
+    assert sum(line.startswith("same   registered") for line in lines) == 5
+    program = shutil.which("Rscript")
+    if program is not None:
+        assert subprocess.run([program, "recompute.R"], capture_output=True, check=False, cwd=folder).returncode == 0
 
 
 def test_degrees_of_freedom_of_the_program_are_those_of_the_likelihood() -> None:

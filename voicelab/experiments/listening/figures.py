@@ -61,8 +61,11 @@ def _rows(result: ListeningResult) -> Iterator[_Row]:
     for pair in result.tests:
         yield from _pair(result, pair)
     yield from _all_systems(result)
-    if result.outcome is not None and result.outcome.p is not None:
-        yield "registered p", *result.outcome.plan.primary, result.outcome.p
+    if result.outcome is not None and result.outcome.test is not None and result.outcome.p is not None:
+        primary, test = result.outcome.plan.primary, result.outcome.test
+        yield from _estimate("registered", *primary, test.estimate)
+        yield "registered, t", *primary, test.statistic
+        yield "registered, p", *primary, result.outcome.p
     yield from _habits(votes, result.kind)
 
 

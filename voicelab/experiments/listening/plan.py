@@ -137,14 +137,15 @@ def outcome(
     ``begun`` is the time of the first vote, None where that is unknown.
     """
     null = 0.5 if design["kind"] in {"AB", "ABX"} else 0.0
-    test = crossed.get(plan.primary) or crossed.get(plan.primary[::-1])
-    p = None if test is None else _p(plan, test, null, turned=plan.primary not in crossed)
+    test, reverse = crossed.get(plan.primary), crossed.get(plan.primary[::-1])
+    if test is None and reverse is not None:
+        test = reverse if design["kind"] == "ABX" else reverse.turned()  # right answers have no direction
+    p = None if test is None else _p(plan, test, null)
     return PlannedOutcome(plan, test, p, tuple(_departures(plan, design, test, listeners, begun)))
 
 
-def _p(plan: Plan, test: CrossedTest, null: float, *, turned: bool) -> float:
-    margin = plan.margin or 0.0
-    above = (lambda bound: 1.0 - test.p_above(2.0 * null - bound)) if turned else test.p_above
+def _p(plan: Plan, test: CrossedTest, null: float) -> float:
+    margin, above = plan.margin or 0.0, test.p_above
     if plan.claim == "different":
         return 2.0 * min(above(null), 1.0 - above(null))
     if plan.claim == "equivalent":

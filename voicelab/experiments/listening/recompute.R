@@ -300,12 +300,16 @@ if (!is.null(study$plan)) {
   ahead <- fits[[paste(primary, collapse = "\r")]]
   turned <- is.null(ahead)
   if (turned) ahead <- fits[[paste(rev(primary), collapse = "\r")]]
-  value <- (ahead[1] - 0.5 * choices) * (if (turned) -1 else 1)
+  null <- 0.5 * choices
+  value <- (ahead[1] - null) * (if (turned && kind != "ABX") -1 else 1)  # right answers have no direction
+  ends <- within_scale(value + null, reach(ahead[3]) * ahead[2], if (choices) c(0, 1) else c(-Inf, Inf))
+  add_interval("registered", ends, primary[1], primary[2])
+  add("registered, t", value / ahead[2], primary[1], primary[2])
   margin <- if (is.null(study$plan$margin)) 0 else study$plan$margin
   above <- pt((value + margin) / ahead[2], ahead[3], lower.tail = FALSE)
   below <- pt((value - margin) / ahead[2], ahead[3], lower.tail = FALSE)
   p <- switch(study$plan$claim, different = 2 * min(above, 1 - above), equivalent = max(above, 1 - below), above)
-  add("registered p", p, primary[1], primary[2])
+  add("registered, p", p, primary[1], primary[2])
 }
 if (kind == "AB" && length(study$systems) > 2) {
   design <- sapply(study$systems, function(system) (votes$chosen == system) - (votes$other == system))

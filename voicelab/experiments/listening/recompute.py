@@ -382,20 +382,24 @@ def comparisons(votes: pd.DataFrame, study: dict[str, Any], pairs: list[tuple[st
         yield from ((f"{name}, p after Holm", one, two, p) for (one, two), p in corrected.items())
     yield "least p of these sentences", "", "", min(1.0, max(signs, default=0.0) * sum(map(bool, signs)))
     if "plan" in study:
-        yield "registered p", *study["plan"]["primary"], registered(study, fits)
+        yield from registered(study, fits)
 
 
-def registered(study: dict[str, Any], fits: dict[tuple[str, str], Ends]) -> float:
-    """Return p of the claim that was registered."""
-    plan, null = study["plan"], 0.5 if study["kind"] in {"AB", "ABX"} else 0.0
+def registered(study: dict[str, Any], fits: dict[tuple[str, str], Ends]) -> Iterator[Row]:
+    """The claim that was registered, the way round that it was."""
+    plan, choices = study["plan"], study["kind"] in {"AB", "ABX"}
+    null, scale = (0.5, (0.0, 1.0)) if choices else (0.0, (-math.inf, math.inf))
     one, two = plan["primary"]
-    value, error, df = fits.get((one, two)) or fits[two, one]
-    ahead = value - null if (one, two) in fits else null - value
+    turned = (one, two) not in fits
+    value, error, df = fits[two, one] if turned else fits[one, two]
+    if turned and study["kind"] != "ABX":  # right answers have no direction
+        value = 2 * null - value
+    yield from interval("registered", one, two, within(value, reach(df, study["confidence"]) * error, scale))
+    yield "registered, t", one, two, (value - null) / error
     margin = plan["margin"] or 0.0
-    above, below = (float(stats.t.sf((ahead + side) / error, df)) for side in (margin, -margin))
-    if plan["claim"] == "different":
-        return 2 * min(above, 1 - above)
-    return max(above, 1 - below) if plan["claim"] == "equivalent" else above
+    above, below = (float(stats.t.sf((value - null + side) / error, df)) for side in (margin, -margin))
+    claims = {"different": 2 * min(above, 1 - above), "equivalent": max(above, 1 - below)}
+    yield "registered, p", one, two, claims.get(plan["claim"], above)
 
 
 def of_all(votes: pd.DataFrame, study: dict[str, Any], pairs: list[tuple[str, str]]) -> Iterator[Row]:

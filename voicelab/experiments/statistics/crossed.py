@@ -48,6 +48,15 @@ class CrossedTest(Test):
     def __str__(self) -> str:
         return f"{self.name}: t({self.df:.3g}) {self.statistic:.4g}, p {self.p:.4g}; {self.estimate}"
 
+    def turned(self) -> CrossedTest:
+        """Return the same of the second over the first: of a share, that of the other choice."""
+        middle = 0.5 if self.scale == (0.0, 1.0) else 0.0
+        old = self.estimate
+        estimate = Estimate(
+            2.0 * middle - old.value, 2.0 * middle - old.high, 2.0 * middle - old.low, old.confidence, old.n
+        )
+        return replace(self, statistic=-self.statistic, estimate=estimate)
+
     def interval(self, confidence: float) -> Estimate:
         """Return the estimate with its interval at another confidence."""
         from scipy.stats import t
