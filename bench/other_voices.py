@@ -14,11 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,19 +142,26 @@ def span(rows: list[list[float]], place: int) -> list[float]:
     return [round(float(one), 4) for one in np.quantile([row[place] for row in rows], (0.25, 0.75))]
 
 
-def side_by_side(backend: Any, their: Theirs | None, phones: Callable[[str], str], repeats: int) -> dict[str, Any]:
-    """Both on each text, in turns, after one unmeasured call each."""
+def side_by_side(
+    backend: Any, their: Theirs | None, phones: Callable[[str], str], repeats: int, texts: Sequence[str]
+) -> dict[str, Any]:
+    """Both on each text, in an order that changes every time, after one unmeasured call each."""
     figures: dict[str, Any] = {}
     ours(backend, "Ready.", "normal")
     if their is not None:
         their.say(text="Ready.", phones=phones("Ready."))
-    for name, text in TEXTS.items():
+    for name in texts:
+        text = TEXTS[name]
         rows: dict[str, list[list[float]]] = {"theirs": [], **{mode: [] for mode in MODES}}
-        for _ in range(repeats):
-            for mode in MODES:
-                rows[mode].append(ours(backend, text, mode))
-            if their is not None:
-                rows["theirs"].append(their.say(text=text, phones=phones(text)))
+        order = list(rows) if their is not None else list(MODES)
+        for turn in range(repeats):
+            # Whoever speaks after a pause of its process speaks a little slower: everybody is anybody's neighbour.
+            random.Random(turn).shuffle(order)
+            for who in order:
+                if who != "theirs":
+                    rows[who].append(ours(backend, text, who))
+                elif their is not None:
+                    rows[who].append(their.say(text=text, phones=phones(text)))
         figures[name] = {
             "first_audio_s": {key: middle(each, 0) for key, each in rows.items() if each},
             "first_audio_quartiles_s": {key: span(each, 0) for key, each in rows.items() if each},
@@ -170,6 +178,7 @@ def main() -> None:
     parser.add_argument("--theirs", help="a Python with kokoro-onnx and piper-tts")
     parser.add_argument("--piper", type=Path, help="a voice of Piper's, its JSON beside it; else Kokoro alone")
     parser.add_argument("--only", choices=("kokoro", "piper"))
+    parser.add_argument("--texts", nargs="+", choices=list(TEXTS), default=list(TEXTS))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args()
@@ -188,13 +197,13 @@ def main() -> None:
                 Theirs(asked.theirs, "kokoro", str(graph), str(voices), str(asked.threads)) if asked.theirs else None
             )
             phones = lambda text: "".join(piece.symbols for piece in pieces(text))  # noqa: E731
-            figures["kokoro"] = side_by_side(kokoro, their, phones, asked.repeats)
+            figures["kokoro"] = side_by_side(kokoro, their, phones, asked.repeats, asked.texts)
             if their is not None:
                 their.close()
     if asked.only != "kokoro" and asked.piper is not None:
         piper = PiperBackend(asked.piper, threads=asked.threads)
         their = Theirs(asked.theirs, "piper", str(asked.piper), "", str(asked.threads)) if asked.theirs else None
-        figures["piper"] = side_by_side(piper, their, lambda text: text, asked.repeats)
+        figures["piper"] = side_by_side(piper, their, lambda text: text, asked.repeats, asked.texts)
         if their is not None:
             their.close()
     report(figures)

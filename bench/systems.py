@@ -11,6 +11,7 @@ voice:PRESET           one of its presets
 teacher:PRESET         the speaker whom that preset was taught by: a voice of flite or espeak-ng, warped (see training/)
 s1                     the default speaker by the small model
 kokoro:VOICE           a stock voice of Kokoro-82M, the natural teacher (its packages: training/README.md), such as am_michael
+lab:ADDRESS            the default voice of a backend, by the string that voicelab opens it with, such as lab:kokoro:
 copy:ROW:VOICE         what a stage of the natural voice's codec leaves of such a voice: see copies.py
 """
 
@@ -48,7 +49,7 @@ OTHERS = {
 """Other programs, each with how it is told to read from its input and where to write."""
 OURS = ("world", "codec", "voice", "voice:PRESET", "teacher:PRESET", "s1")
 OURS = ("world", "codec", "voice", "voice:PRESET", "teacher:PRESET", "s1")
-NAMES = (*TEACHERS, *OTHERS, *OURS, "kokoro:VOICE", "copy:ROW:VOICE")
+NAMES = (*TEACHERS, *OTHERS, *OURS, "kokoro:VOICE", "lab:ADDRESS", "copy:ROW:VOICE")
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTS, RUN = "VOICELAB_BENCH_WEIGHTS", "VOICELAB_BENCH_CODEC_RUN"
 KOKORO = "VOICELAB_BENCH_KOKORO"
@@ -103,6 +104,14 @@ def lab(device: str | None = None) -> Lab:
     from voicelab.lab import Lab
 
     return Lab(LocalBackend(device, weights=Path(os.environ[WEIGHTS])))
+
+
+@lru_cache(maxsize=4)
+def opened(address: str) -> Lab:
+    """A backend by its address; opened once a process."""
+    import voicelab
+
+    return voicelab.connect(address)
 
 
 def voice(text: str, preset: str | None = None, **fields: Any) -> tuple[NDArray[np.float32], int]:
@@ -220,6 +229,9 @@ def speak(name: str, text: str) -> tuple[NDArray[np.float32], int]:
         return teacher_of(preset, text)
     if kind == "kokoro" and preset:
         return kokoro(preset, text)
+    if kind == "lab" and preset:
+        clip = opened(preset).speak(text[0].upper() + text[1:])
+        return clip.samples, clip.rate
     if kind == "copy" and preset:
         row, _, of = preset.partition(":")
         copied: tuple[NDArray[np.float32], int] = import_module("copies").copy(row, of, text)

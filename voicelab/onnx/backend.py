@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Self
@@ -136,8 +137,7 @@ class OnnxBackend(ABC):
 
     def written(self, text: str, normalized: bool) -> tuple[str, tuple[str, ...]]:
         """Return a segment in words, and notes on what was left out."""
-        written = (normalize if normalized else as_written)(text, self.languages)
-        return written.text, written.notes
+        return _in_words(text, normalized, self.languages)
 
     @abstractmethod
     def utterances(self, text: str) -> tuple[list[Utterance], tuple[str, ...]]:
@@ -212,6 +212,13 @@ class _Speech:
 
     def summary(self) -> StreamSummary:
         return StreamSummary(tuple(self._words), tuple(dict.fromkeys((*self._notes, *self._prosody.notes))))
+
+
+# A sweep says the same texts again and again, and a segment takes as long to read as to encode.
+@lru_cache(maxsize=512)
+def _in_words(text: str, normalized: bool, languages: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    written = (normalize if normalized else as_written)(text, languages)
+    return written.text, written.notes
 
 
 def reading(request: TTSRequest) -> Iterator[str]:

