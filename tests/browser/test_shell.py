@@ -50,6 +50,9 @@ def fit(page: Page, root: str, width: int) -> None:
     """Let the page be so wide that the panel has ``width`` pixels."""
     page.evaluate("() => jupyterapp.shell.collapseLeft()")
     page.set_viewport_size({"width": width, "height": 1600})
+    # The page takes a moment to have the width of its window.
+    narrower = "([root, width]) => document.querySelector(root).getBoundingClientRect().width < width"
+    page.wait_for_function(narrower, arg=[root, width])
     have = page.locator(root).first.evaluate("(node) => node.getBoundingClientRect().width")
     page.set_viewport_size({"width": round(2 * width - have), "height": 1600})
     page.wait_for_timeout(400)  # what is drawn anew settles
