@@ -34,6 +34,7 @@ from training import (
     natural,
     natural_codec,
     natural_codes,
+    natural_lexicon,
     polish,
     render,
     source_filter,
@@ -41,9 +42,10 @@ from training import (
     understood,
     world,
 )
+from voicelab.engine.pointer.english import load_lexicon
 
 BENCH = Path(__file__).parent.parent / "bench"
-APART = ("natural", "understood", "world", "head")
+APART = ("natural", "understood", "world", "natural-lexicon", "head")
 """Stages of the natural voice, which is not shipped yet: run only where they are named."""
 
 
@@ -141,6 +143,7 @@ def _natural(stage: Stage, options: argparse.Namespace) -> None:
     )
     stage("understood", lambda: understood.listen(folder, options.judges, most))
     stage("world", lambda: world.measure_all(folder, options.jobs, most))
+    stage("natural-lexicon", lambda: lexicon.write(natural_lexicon.build(folder, load_lexicon()), folder / "weights"))
     if (folder / "world").is_dir():
         trained = folder / "codec-run.safetensors"
         stage("codec", lambda: natural_codec.train(folder, options.codec_steps, minutes))
