@@ -51,8 +51,7 @@ class LocalBackend:
     Voices made with `create_voice` are kept on disk; for speech with the voices inside the package no disk is touched.
 
     Args:
-        device: as torch names it (``"cpu"``, ``"cuda:0"``, ``"mps"``); by default a CUDA device, or for open weights Apple's
-            (the embedded voice is faster on the CPU beside it), or where there is none the CPU.
+        device: as torch names it (``"cpu"``, ``"cuda:0"``, ``"mps"``); by default a CUDA device if there is one, else the CPU.
         threads: CPU threads for torch, in the whole process; by default torch's own choice.
         weights: a checkpoint, a file or a folder of two models, or a folder with S2-Pro, S1-mini or both; by default the
             checkpoint inside the package.
@@ -80,7 +79,7 @@ class LocalBackend:
             raise EngineError(f"rows and threads must be at least 1, not {rows} and {threads}")
         if threads is not None:
             torch.set_num_threads(threads)
-        self._device = _device(device, open_weights=_open_weights(weights) is not None)
+        self._device = _device(device)
         self._family = _family(weights, self._device, rows, int8_depth=int8_depth)
         self._models = _Models(self._family, rows)
         self._own_store = voices is None
@@ -285,19 +284,14 @@ def open_local(path: str = "", *, device: str | None = None, voices: VoiceStore 
 
 
 def _family(weights: Path | None, device: torch.device, rows: int, *, int8_depth: bool) -> Family:
-    folder = _open_weights(weights)
-    if folder is None:
+    """A folder without a checkpoint of the embedded family is one of open weights."""
+    if weights is None or not weights.is_dir() or (weights / EMBEDDED).exists():
         if int8_depth:
             raise EngineError("int8_depth is for open weights; the embedded family has no matrices of 8 bits")
         return PointerFamily(weights, device)
     from voicelab.engine.dual.family import DualFamily
 
-    return DualFamily(folder, device, rows, int8_depth=int8_depth)
-
-
-def _open_weights(weights: Path | None) -> Path | None:
-    """A folder without a checkpoint of the embedded family is one of open weights."""
-    return weights if weights is not None and weights.is_dir() and not (weights / EMBEDDED).exists() else None
+    return DualFamily(weights, device, rows, int8_depth=int8_depth)
 
 
 def _encoded(speech: Speech, prosody: ProsodyProcessor, encoder: StreamEncoder) -> Iterator[bytes]:
@@ -319,20 +313,10 @@ def _fingerprint(digests: tuple[str, ...], device: torch.device, rows: int) -> s
     return hashlib.sha256(":".join(parts).encode()).hexdigest()[:16]
 
 
-def _device(name: str | None, *, open_weights: bool) -> torch.device:
+def _device(name: str | None) -> torch.device:
     try:
-        device = torch.device(name or _fastest(open_weights=open_weights))
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:  # torch raises either, by how it was built
         raise EngineError(f"the device {name!r} cannot be used: {error}") from error
     return device
-
-
-def _fastest(*, open_weights: bool) -> str:
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if open_weights and torch.backends.mps.is_available() else "cpu"
-
-
-def _describe(device: torch.device) -> str:
-    return f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else device.type
