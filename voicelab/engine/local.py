@@ -51,7 +51,7 @@ class LocalBackend:
     Voices made with `create_voice` are kept on disk; for speech with the voices inside the package no disk is touched.
 
     Args:
-        device: as torch names it (``"cpu"``, ``"cuda:0"``, ``"mps"``); by default a CUDA device if there is one, else the CPU.
+        device: as torch names it (``"cpu"``, ``"cuda:0"``); by default a CUDA device if there is one, else the CPU.
         threads: CPU threads for torch, in the whole process; by default torch's own choice.
         weights: a checkpoint, a file or a folder of two models, or a folder with S2-Pro, S1-mini or both; by default the
             checkpoint inside the package.
@@ -320,3 +320,7 @@ def _device(name: str | None) -> torch.device:
     except (RuntimeError, AssertionError) as error:  # torch raises either, by how it was built
         raise EngineError(f"the device {name!r} cannot be used: {error}") from error
     return device
+
+
+def _describe(device: torch.device) -> str:
+    return f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else device.type
