@@ -18,7 +18,7 @@ from tests.engine.dual.tiny import write_model
 from tests.engine.dual.tiny_codec import save_codec, tiny_tensors
 from voicelab.audio.clip import Clip
 from voicelab.call import Call
-from voicelab.engine import local, speech
+from voicelab.engine import speech
 from voicelab.engine.dual import family as family_module
 from voicelab.engine.dual import voices
 from voicelab.engine.dual.family import DualFamily, model_folders
@@ -370,16 +370,6 @@ def test_a_plan_reads_no_tensor(both: Path, tmp_path: Path, monkeypatch: pytest.
     assert plans[0] == plans[1]
     weights = sum(tensor.nbytes for name, tensor in tensors.items() if "audio_" not in name)
     assert plans[0].weights == weights
-
-
-def test_the_fastest_device_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Apple's for open weights; the embedded voice is faster on the CPU beside it."""
-    assert local._fastest(open_weights=True) == ("cuda" if torch.cuda.is_available() else "cpu")
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert [local._fastest(open_weights=open_weights) for open_weights in (True, False)] == ["mps", "cpu"]
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert [local._fastest(open_weights=open_weights) for open_weights in (True, False)] == ["cuda", "cuda"]
 
 
 def test_shards_of_any_name_are_of_the_digest(both: Path, tmp_path: Path) -> None:
