@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from voicelab.audio.clip import Clip, Words, WordTime
+from voicelab.audio.words import textgrid
 from voicelab.errors import AudioError
 
 WORDS = Words(
@@ -83,3 +84,11 @@ def test_what_is_none_of_these_is_named(name: str, text: str, said: str, tmp_pat
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(AudioError, match=said):
         Words.load(tmp_path / name)
+
+
+def test_a_textgrid_has_a_tier_for_each_kind_and_no_overlaps() -> None:
+    regions = Words((WordTime("all", 0.5, 1.5), WordTime('"a" part', 1.0, 2.0)), 3.0)
+    text = textgrid({"words": Words((WordTime("one", 0.1, 0.4),)), "regions": regions})
+    assert text.count("xmax = 3.000000") == 5, "all tiers are as long as the sound"
+    assert 'name = "regions"' in text
+    assert 'xmin = 1.500000\nxmax = 2.000000\ntext = """a"" part"' in text

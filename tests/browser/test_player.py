@@ -302,7 +302,7 @@ def test_a_screen_reader_is_told_what_everything_is(scratch: Scratch) -> None:
         'button "Download as WAV"',
         'slider "Position in the recording"',
         'img "mel spectrogram"',
-        'img "Arrival of every chunk: first audio',
+        'img "Arrival of every chunk, higher is earlier: first audio',
     ):
         assert part in told, told
     slider = page.locator(".voicelab-wave")

@@ -9,9 +9,10 @@ import pytest
 import voicelab.views
 from tests.tones import ToneBackend
 from voicelab.audio.clip import Clip
-from voicelab.errors import AudioError
+from voicelab.audio.words import Words, WordTime
+from voicelab.errors import ArgumentError, AudioError
 from voicelab.lab import Lab
-from voicelab.views.player import Player, clip_arrivals, pcm_bytes
+from voicelab.views.player import Player, Scale, clip_arrivals, pcm_bytes, spectrum_bytes
 
 
 class Heard(Player):
@@ -110,6 +111,44 @@ def test_bad_samples_and_rates_are_named() -> None:
         player.feed(np.zeros((2, 2), np.float32))
     with pytest.raises(AudioError, match="rate"):
         player.begin(0)
+
+
+def test_regions_are_a_table_that_is_saved_and_cut(tmp_path: Path) -> None:
+    player = Player(tone())
+    player.regions = [("click", 0.02, 0.05), WordTime("hum", 0.06, 0.1)]
+    assert player.regions == Words((WordTime("click", 0.02, 0.05), WordTime("hum", 0.06, 0.1)))
+    assert Words.load(player.regions.save(tmp_path / "marked.TextGrid")) == player.regions
+    assert player.cut("hum") == player.cut(1)
+    assert player.cut().duration == pytest.approx(0.03)
+    np.testing.assert_array_equal(player.cut().samples, player.clip.samples[480:1200])
+    for wrong in ("hiss", 2):
+        with pytest.raises(ArgumentError, match=r"region: there is no region.*'click', 'hum'"):
+            player.cut(wrong)
+    with pytest.raises(AudioError, match=r"regions: 'late' ends at 0\.2 s"):
+        player.regions = [("late", 0.0, 0.2)]
+    player.show(tone())
+    assert player.regions == ()
+
+
+@pytest.mark.parametrize(
+    ("scale", "part", "window", "columns"),
+    [("mel", (0.5, 2.5), 0.04, 1600), ("linear", (1.0, 1.5), 0.01, 500), ("mel", (2.95, 3.0), 0.005, 50)],
+)
+def test_a_part_is_seen_closely_with_a_window_that_fits(
+    scale: Scale, part: tuple[float, float], window: float, columns: int
+) -> None:
+    rate = 24_000
+    samples = np.zeros(3 * rate, np.float32)
+    samples[int(1.25 * rate)] = samples[int(2.97 * rate)] = 1.0  # clicks: as wide in the picture as its window
+    about, levels = spectrum_bytes(Clip(samples, rate), scale, part)
+    assert about["window"] == pytest.approx(window)
+    inside = (part[1] - part[0]) / about["hop"]
+    assert inside == pytest.approx(columns, rel=0.1)
+    assert about["start"] <= part[0]
+    level = np.frombuffer(levels, np.uint8).reshape(about["bands"], about["columns"]).max(axis=0).astype(float)
+    loud = np.flatnonzero(level > level.max() - 10)
+    assert about["start"] + loud.mean() * about["hop"] == pytest.approx(2.97 if part[0] > 2 else 1.25, abs=0.002)
+    assert loud.size * about["hop"] < window
 
 
 def test_the_repr_has_no_address() -> None:

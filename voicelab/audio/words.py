@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -13,7 +13,7 @@ from voicelab.display import bundle, words_view
 from voicelab.errors import AudioError
 from voicelab.storage import open_atomic
 
-__all__ = ["WordTime", "Words"]
+__all__ = ["WordTime", "Words", "textgrid"]
 
 _NUMBER: Final = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 _TOKENS: Final = re.compile(rf'"((?:[^"]|"")*)"|({_NUMBER})')
@@ -84,26 +84,37 @@ class Words(tuple[WordTime, ...]):  # noqa: SLOT001 (a tuple takes no slots but 
             raise AudioError(f"words: {source.name!r} is no {source.suffix.lstrip('.')} file: {error}") from error
 
 
-def _textgrid(words: Words) -> str:
-    """Return a TextGrid in its long form; what lies between words is an interval without text, as Praat wants it."""
+def textgrid(tiers: Mapping[str, Words]) -> str:
+    """Return a TextGrid in its long form, with these tiers of intervals.
+
+    What lies between words is an interval without text, as Praat wants it; of words that overlap the later begins where the
+    earlier ends.
+    """
+    duration = max((words.duration for words in tiers.values()), default=0.0)
+    whole = f"xmin = 0\nxmax = {duration:.6f}\n"
+    text = 'File type = "ooTextFile"\nObject class = "TextGrid"\n\n'
+    text += f"{whole}tiers? <exists>\nsize = {len(tiers)}\nitem []:\n"
+    for place, (name, words) in enumerate(tiers.items(), start=1):
+        intervals = _intervals(words, duration)
+        text += f'item [{place}]:\nclass = "IntervalTier"\nname = "{name}"\n{whole}intervals: size = {len(intervals)}\n'
+        for number, (start, end, label) in enumerate(intervals, start=1):
+            quoted = label.replace('"', '""')
+            text += f'intervals [{number}]:\nxmin = {start:.6f}\nxmax = {end:.6f}\ntext = "{quoted}"\n'
+    return text
+
+
+def _intervals(words: Words, duration: float) -> list[tuple[float, float, str]]:
     intervals: list[tuple[float, float, str]] = []
     at = 0.0
-    for word in words:
+    for word in sorted(words, key=lambda word: word.start):
         if word.start > at:
             intervals.append((at, word.start, ""))
         if word.end > max(at, word.start):
             intervals.append((max(at, word.start), word.end, word.text))
             at = word.end
-    if words.duration > at or not intervals:
-        intervals.append((at, words.duration, ""))
-    whole = f"xmin = 0\nxmax = {words.duration:.6f}\n"
-    rows = "".join(
-        f'intervals [{number}]:\nxmin = {start:.6f}\nxmax = {end:.6f}\ntext = "{text.replace(chr(34), chr(34) * 2)}"\n'
-        for number, (start, end, text) in enumerate(intervals, start=1)
-    )
-    head = 'File type = "ooTextFile"\nObject class = "TextGrid"\n\n'
-    tier = f'item []:\nitem [1]:\nclass = "IntervalTier"\nname = "words"\n{whole}intervals: size = {len(intervals)}\n'
-    return f"{head}{whole}tiers? <exists>\nsize = 1\n{tier}{rows}"
+    if duration > at or not intervals:
+        intervals.append((at, duration, ""))
+    return intervals
 
 
 def _of_textgrid(text: str) -> list[WordTime]:
@@ -168,7 +179,7 @@ def _seconds(hours: str, minutes: str, seconds: str, milliseconds: str) -> float
 
 _Format = tuple[Callable[[Words], str], Callable[[str], list[WordTime]]]
 _FORMATS: Final[dict[str, _Format]] = {
-    ".textgrid": (_textgrid, _of_textgrid),
+    ".textgrid": (lambda words: textgrid({"words": words}), _of_textgrid),
     ".srt": (_srt, _of_cues),
     ".vtt": (_vtt, _of_cues),
 }

@@ -20,7 +20,8 @@ from voicelab.audio.analysis import Spectrum, f0, mel, spectrogram
 from voicelab.audio.clip import Clip, Words, WordTime
 from voicelab.audio.formats import header_bytes
 from voicelab.audio.samples import Samples, as_samples, check_rate, to_int16
-from voicelab.errors import VoicelabError
+from voicelab.audio.words import textgrid
+from voicelab.errors import ArgumentError, AudioError, VoicelabError
 from voicelab.schema.speech import MEDIA_TYPES
 from voicelab.views.background import Arrival, Task
 from voicelab.views.bundles import clip_bundle
@@ -41,6 +42,10 @@ _COMMON_RATE = 44_100
 # One column each 5 ms, as the static picture has; of long clips fewer, a canvas has its limits.
 _HOP_S: Final = 0.005
 _MOST_COLUMNS: Final = 8_000
+# Of a part as many columns as a wide screen has, and no closer than samples differ.
+_PART_COLUMNS, _CLOSEST_S = 1_600, 0.001
+_WINDOW_S: Final[dict[Scale, float]] = {"mel": 0.04, "linear": 0.025}
+_SHORTEST_S: Final = 0.005
 _MEL_BANDS: Final = 96
 _MOST_LINES: Final = 256
 _FLOOR_DB: Final = -120.0
@@ -85,27 +90,38 @@ def playable(clip: Clip) -> Clip:
     return clip if _LOWEST_RATE <= clip.rate <= _HIGHEST_RATE else clip.resample(_COMMON_RATE)
 
 
-def spectrum_bytes(clip: Clip, scale: Scale) -> tuple[dict[str, Any], bytes]:
+def spectrum_bytes(clip: Clip, scale: Scale, part: tuple[float, float] | None = None) -> tuple[dict[str, Any], bytes]:
     """Return a spectrogram for the browser: what it is, and its levels.
 
+    Of a ``part``, from and to in seconds, the columns are closer, and below 2 s the window becomes shorter, to 5 ms at
+    0.25 s: what one looks at closely is shown with its single glottal pulses, not its harmonics.
+
     The levels are unsigned bytes of shape (bands, columns), low bands first: 0 is -120 dB, 255 is 0 dB, where a
-    full-scale sine is. The other value holds ``bands``, ``columns``, ``hop`` (seconds between columns) and
-    ``ticks``: labels of frequencies and where they are, from 0 (below) to 1, and ``frequencies``: Hz of every band.
+    full-scale sine is. The other value holds ``bands``, ``columns``, ``hop`` (seconds between columns), ``start`` (of
+    the first) and ``window``, ``ticks``: labels of frequencies and where they are, from 0 (below) to 1, and
+    ``frequencies``: Hz of every band.
     """
+    window, start = _WINDOW_S[scale], 0.0
     hop = max(_HOP_S, clip.duration / _MOST_COLUMNS)
+    if part is not None:
+        span = part[1] - part[0]
+        window, hop = max(_SHORTEST_S, min(window, span / 50)), max(_CLOSEST_S, span / _PART_COLUMNS)
+        start = max(0.0, part[0] - window)
+        clip = clip.slice(start, part[1] + window)
     if scale == "mel":
-        spectrum = mel(clip, bands=_MEL_BANDS, hop_s=hop)
+        spectrum = mel(clip, bands=_MEL_BANDS, window_s=window, hop_s=hop)
         db, top, frequencies = spectrum.db, clip.rate / 2, spectrum.frequencies
         shares = np.interp(_MEL_TICKS, spectrum.frequencies, (np.arange(_MEL_BANDS) + 0.5) / _MEL_BANDS)
         ticks = [(_hertz(hz), float(share)) for hz, share in zip(_MEL_TICKS, shares, strict=True) if hz < 0.9 * top]
     else:
-        spectrum = spectrogram(clip, hop_s=hop)
+        spectrum = spectrogram(clip, window_s=window, hop_s=hop)
         db, top = _thinned(spectrum), clip.rate / 2
         frequencies = (np.arange(len(db)) + 0.5) * top / len(db)
         step = 2000 if top <= 12_000 else 5000
         ticks = [(_hertz(hz), hz / top) for hz in range(step, int(0.95 * top), step)]
     scaled = np.clip((db - _FLOOR_DB) * (255.0 / -_FLOOR_DB), 0.0, 255.0)
     about = {"bands": db.shape[0], "columns": db.shape[1], "hop": round(hop * clip.rate) / clip.rate, "ticks": ticks}
+    about |= {"start": start, "window": window, "scale": scale, "part": part}
     about["frequencies"] = [round(float(hertz)) for hertz in frequencies]
     return about, np.ascontiguousarray(np.rint(scaled).astype(np.uint8)).tobytes()
 
@@ -152,7 +168,7 @@ class Player(SavedOutput, anywidget.AnyWidget):
     click plays from one, a double click repeats it. A click goes there, a drag repeats a part, the
     wheel with Ctrl or Alt zooms. Keys while it has the focus: space plays and pauses, the arrows go one second
     back and forth (with shift a tenth), L repeats, Escape ends that, [ and ] go from word to word,
-    + and - zoom, 0 shows all, F draws the pitch.
+    + and - zoom, 0 shows all, F draws the pitch, M marks the part that repeats as a region, to be named by a double click.
 
     ``begin``, ``feed`` and ``end`` may be called from any one thread; a view that opens later gets all
     that came before. Nothing is normalised: the loudness is the clip's.
@@ -168,6 +184,9 @@ class Player(SavedOutput, anywidget.AnyWidget):
     compact = traitlets.Bool(False).tag(sync=True)
     words: traitlets.List[list[Any]] = traitlets.List().tag(sync=True)
     """Its words: a text, and from when to when it is said, in seconds."""
+
+    marks: traitlets.List[list[Any]] = traitlets.List().tag(sync=True)
+    """Its regions, as ``words`` are; ``regions`` has them as values."""
 
     # Pictures and files are made one after another, so that many players do not crowd out the kernel.
     _one_at_a_time = threading.Lock()
@@ -204,7 +223,7 @@ class Player(SavedOutput, anywidget.AnyWidget):
             self._arrivals = []
             self._ended = False
             self._autoplay = autoplay
-            self.words = []
+            self.words, self.marks = [], []
             self.rate = check_rate(rate)
             self._post("begin")
 
@@ -249,6 +268,35 @@ class Player(SavedOutput, anywidget.AnyWidget):
             samples = np.frombuffer(bytes(self._pcm), "<i2").astype(np.float32) / np.float32(32768.0)
             return Clip(samples, self.rate, Words(WordTime(*word) for word in self.words))
 
+    @property
+    def regions(self) -> Words:
+        """The parts that were marked in it, with their labels: a table that can be saved as a TextGrid, SRT or WebVTT.
+
+        Set it to mark parts from here, as WordTimes or (label, start, end) in seconds. Raises AudioError for what is no part.
+        """
+        return Words((WordTime(*mark) for mark in self.marks), self.duration)
+
+    @regions.setter
+    def regions(self, regions: Iterable[WordTime | tuple[str, float, float]]) -> None:
+        parts = [part if isinstance(part, WordTime) else WordTime(*part) for part in regions]
+        for part in parts:
+            if part.end > self.duration + 1e-3:
+                raise AudioError(f"regions: {part.text!r} ends at {part.end} s, the sound at {self.duration:.3f} s")
+        self.marks = [[part.text, part.start, part.end] for part in parts]
+
+    def cut(self, region: str | int = 0) -> Clip:
+        """Return the part of its clip that a region marks: the first of this label, or by its place in ``regions``.
+
+        Raises ArgumentError when there is none.
+        """
+        regions = self.regions
+        labels: list[str | int] = [part.text for part in regions] if isinstance(region, str) else [*range(len(regions))]
+        if region not in labels:
+            have = ", ".join(repr(part.text) for part in regions) or "none; drag over the waveform and press M"
+            raise ArgumentError.of("region", f"there is no region {region!r}; there are: {have}")
+        part = regions[labels.index(region)]
+        return self.clip.slice(part.start, part.end)
+
     def __repr__(self) -> str:
         return f"Player({self.duration:.2f} s, {self.rate} Hz)"
 
@@ -265,9 +313,12 @@ class Player(SavedOutput, anywidget.AnyWidget):
         if kind == "ready":
             self._repeat()
         elif kind == "spectrogram" and message.get("scale") in ("mel", "linear"):
-            self._work(message, lambda clip: self._picture(clip, message["scale"]))
+            part = message.get("part")
+            self._work(message, lambda clip: self._picture(clip, message["scale"], part and (part[0], part[1])))
         elif kind == "pitch":
             self._work(message, self._pitch)
+        elif kind == "encode" and message.get("format") == "textgrid":
+            self._work(message, self._textgrid)
         elif kind == "encode" and message.get("format") in MEDIA_TYPES:
             self._work(message, lambda clip: self._file(clip, message["format"]))
 
@@ -300,9 +351,9 @@ class Player(SavedOutput, anywidget.AnyWidget):
         if message.get("take") == take:
             Task(run, name="player").start()
 
-    def _picture(self, clip: Clip, scale: Scale) -> tuple[str, bytes, dict[str, Any]]:
-        about, levels = spectrum_bytes(clip, scale)
-        return "spectrogram", levels, {**about, "scale": scale}
+    def _picture(self, clip: Clip, scale: Scale, part: tuple[float, float] | None) -> tuple[str, bytes, dict[str, Any]]:
+        about, levels = spectrum_bytes(clip, scale, part)
+        return "spectrogram", levels, about
 
     def _pitch(self, clip: Clip) -> tuple[str, bytes, dict[str, Any]]:
         return "pitch", f0(clip, hop_s=_HOP_S).values.astype(np.float32).tobytes(), {"hop": _HOP_S}
@@ -310,3 +361,7 @@ class Player(SavedOutput, anywidget.AnyWidget):
     def _file(self, clip: Clip, format: Any) -> tuple[str, bytes, dict[str, Any]]:
         data = clip.to_bytes(format)
         return "file", data, {"name": f"{self.name}.{format}", "media": MEDIA_TYPES[format]}
+
+    def _textgrid(self, clip: Clip) -> tuple[str, bytes, dict[str, Any]]:
+        tiers = {"words": Words(clip.words, clip.duration), "regions": self.regions}
+        return "file", textgrid(tiers).encode(), {"name": f"{self.name}.TextGrid", "media": "text/plain"}

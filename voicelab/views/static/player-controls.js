@@ -9,11 +9,12 @@ const SHAPES = {
   closer: '<path d="M11 5h2v6h6v2h-6v6h-2v-6H5v-2h6z"/>',
   wider: '<path d="M5 11h14v2H5z"/>',
   whole: '<path d="M2 5h2v14H2zM20 5h2v14h-2zM9 8v3h6V8l4 4-4 4v-3H9v3l-4-4z"/>',
+  mark: '<path d="M5 3h14l-3 5 3 5H7v8H5z"/>',
   save: '<path d="M11 3h2v9l3.5-3.5 1.4 1.4L12 15.8 6.1 9.9l1.4-1.4L11 12zM4 18h16v2H4z"/>',
 };
 const SPEEDS = [0.5, 0.75, 1, 1.25, 1.5, 2];
 const RANGES = [40, 60, 80, 100];
-const FORMATS = ["wav", "mp3", "opus", "pcm"];
+const FORMATS = [["wav", "WAV"], ["mp3", "MP3"], ["opus", "Opus"], ["pcm", "PCM"], ["textgrid", "TextGrid"]];
 const DRAG = 4; // pixels; less than this is a click
 
 export function shape(button, name) {
@@ -47,6 +48,7 @@ export function build(el, state, look, act) {
     play: button("Play", "play", act.toggle, "space"),
     clock: element("span", { className: "voicelab-clock" }),
     loop: button("Loop", "loop", act.loop, "L; drag over the waveform chooses a part, Escape ends it"),
+    mark: button("Mark the part that repeats as a region", "mark", act.mark, "M"),
     wider: button("Zoom out", "wider", () => act.zoom(1 / 2), "−"),
     closer: button("Zoom in", "closer", () => act.zoom(2), "+"),
     whole: button("Show all", "whole", act.whole, "0"),
@@ -59,10 +61,11 @@ export function build(el, state, look, act) {
     ),
     pitch: element("button", { type: "button", title: "Pitch (F0) over the spectrogram (F)", onclick: act.pitch }, {}, "F0"),
     range: select("Range of the spectrogram in dB", RANGES.map((x) => [x, `${x} dB`]), look.range, act.range),
-    format: select("Format of the download", FORMATS.map((x) => [x, x.toUpperCase()]), "wav", act.format),
+    format: select("Format of the download", FORMATS, "wav", act.format),
     save: button("Download as WAV", "save", act.save),
     wave: lane("wave", "slider", "Position in the recording"),
     spectrum: lane("spectrum", "img", "Spectrogram"),
+    minimap: lane("minimap", "img", "The whole recording, and what is shown of it"),
     arrivals: lane("arrivals", "img", "Arrival of every chunk"),
     figures: element("div", { className: "voicelab-figures" }),
     readout: element("div", { className: "voicelab-readout" }, { "aria-hidden": "true" }),
@@ -74,7 +77,7 @@ export function build(el, state, look, act) {
   const group = (...children) => element("span", { className: "voicelab-group" }, {}, ...children);
   root.append(
     bar(
-      group(parts.play, parts.loop, parts.clock),
+      group(parts.play, parts.loop, parts.mark, parts.clock),
       group(parts.wider, parts.closer, parts.whole),
       group(parts.speed),
       group(parts.scale, parts.range, parts.pitch),
@@ -82,6 +85,7 @@ export function build(el, state, look, act) {
     ),
     parts.wave,
     parts.spectrum,
+    parts.minimap,
     parts.arrivals,
     parts.figures,
     parts.readout,
@@ -89,13 +93,12 @@ export function build(el, state, look, act) {
   );
   for (const canvas of [parts.wave, parts.spectrum]) {
     point(canvas, state, look, act);
-    canvas.addEventListener("pointermove", ({ offsetX, offsetY }) => {
-      const at = look.timeline.sample(offsetX, canvas.clientWidth) / state.samples.rate;
-      const there = canvas === parts.spectrum ? state.spectrum.told(at, 1 - offsetY / canvas.clientHeight) : "";
-      parts.readout.textContent = `${at.toFixed(3)} s${there}${look.pitch ? state.pitch.told(at) : ""}`;
+    canvas.addEventListener("pointermove", (event) => {
+      parts.readout.textContent = reading(state, look, canvas === parts.spectrum, canvas, event);
     });
     canvas.addEventListener("pointerleave", () => (parts.readout.textContent = ""));
   }
+  navigate(parts, state, look, act);
   parts.arrivals.onpointermove = (event) => {
     const at = look.timeline.sample(event.offsetX, parts.arrivals.clientWidth);
     parts.arrivals.title = state.arrivals.told(at, state.samples.rate);
@@ -103,6 +106,33 @@ export function build(el, state, look, act) {
   root.onkeydown = (event) => press(event, act);
   el.append(root);
   return parts;
+}
+
+/** What is under the pointer, in words. */
+function reading(state, look, over, canvas, { offsetX, offsetY }) {
+  const sample = look.timeline.sample(offsetX, canvas.clientWidth);
+  const at = sample / state.samples.rate;
+  const { timeline } = look;
+  const [first, last] = [timeline.first, timeline.first + timeline.width].map((edge) => edge / state.samples.rate);
+  const there = over
+    ? state.spectrum.best(first, last).told(at, 1 - offsetY / canvas.clientHeight)
+    : ` · ${Math.max(-120, state.samples.level(sample)).toFixed(1)} dBFS`;
+  return `${at.toFixed(3)} s${there}${look.pitch ? state.pitch.told(at) : ""}`;
+}
+
+/** A click or a drag on the small picture of all shows what is there. */
+function navigate({ minimap: canvas, wave }, state, look, act) {
+  const go = (event) => {
+    look.timeline.center((event.offsetX / canvas.clientWidth) * state.samples.length);
+    act.changed();
+  };
+  canvas.onpointerdown = (event) => {
+    canvas.setPointerCapture(event.pointerId);
+    wave.focus({ preventScroll: true }); // where the keys are
+    go(event);
+  };
+  canvas.onmousedown = (event) => event.preventDefault();
+  canvas.onpointermove = (event) => event.buttons && go(event);
 }
 
 /** A click goes there, a drag chooses a part to repeat, the wheel with Ctrl or Alt zooms. */
@@ -163,6 +193,8 @@ function press(event, act) {
     End: () => act.jump(Infinity),
     l: act.loop,
     L: act.loop,
+    m: act.mark,
+    M: act.mark,
     f: act.pitch,
     F: act.pitch,
     Escape: act.unloop,

@@ -4,6 +4,7 @@ import { colour } from "./cividis.js";
 
 const FONT = "10px system-ui, sans-serif";
 const LINE = 11; // pixels from one label to the next, at least
+const LEAST_HEIGHT = 40; // pixels, for times to be written in
 const DB = 120; // a byte of a spectrogram is 0 at -120 dB and 255 at full scale
 const QUIET = 60; // dB below full scale: what has nothing louder is dark all over
 
@@ -34,7 +35,7 @@ export function drawWaveform(canvas, { samples, timeline, position, ink }) {
   pen.fillRect(0, middle, width, 1);
   if (!samples.length) return;
   pen.font = FONT;
-  for (const [sample, text] of timeline.ticks(width, 90)) {
+  for (const [sample, text] of height > LEAST_HEIGHT ? timeline.ticks(width, 90) : []) {
     const x = timeline.x(sample, width);
     pen.fillStyle = ink.axis;
     pen.fillRect(x, 0, 1, height);
@@ -83,21 +84,40 @@ export class Spectrum {
   clear() {
     this.levels = null;
     this.picture = null;
+    this.detail = null; // another of what was last zoomed in to, by a finer step and a shorter window
+  }
+
+  /** The one that shows all from `first` to `last` seconds, and shows it best. */
+  best(first, last) {
+    const { detail } = this;
+    return detail && detail.from <= first + detail.hop && detail.to >= last - detail.hop ? detail : this;
   }
 
   /** Frequency and level at a moment and a share of the height, in words. */
   told(seconds, share) {
     if (!this.levels) return "";
-    const column = Math.max(0, Math.min(Math.round(seconds / this.hop), this.columns - 1));
+    const column = Math.max(0, Math.min(Math.round((seconds - this.start) / this.hop), this.columns - 1));
     const band = Math.max(0, Math.min(Math.floor(share * this.bands), this.bands - 1));
     const level = (this.levels[band * this.columns + column] / 255) * DB - DB;
-    return ` · ${this.frequencies[band]} Hz · ${level.toFixed(0)} dB`;
+    return ` · ${this.frequencies[band]} Hz · ${level.toFixed(0)} dB (window ${Math.round(1000 * this.window)} ms)`;
   }
 
-  set({ bands, columns, hop, ticks, scale, frequencies }, levels) {
-    Object.assign(this, { bands, columns, hop, ticks, scale, frequencies, levels: new Uint8Array(levels), picture: null });
-    // Of silence, and of what is nearly that, no part is bright.
-    this.top = this.levels.reduce((most, value) => Math.max(most, value), (1 - QUIET / DB) * 255);
+  set(about, levels) {
+    if (about.part && about.scale === this.scale) {
+      this.detail = new Spectrum();
+      this.detail.hold(about, levels);
+      [this.detail.from, this.detail.to] = about.part;
+      this.detail.top = this.top; // one colour is one level, however close one looks
+    } else if (!about.part) {
+      this.clear();
+      this.hold(about, levels);
+      // Of silence, and of what is nearly that, no part is bright.
+      this.top = this.levels.reduce((most, value) => Math.max(most, value), (1 - QUIET / DB) * 255);
+    }
+  }
+
+  hold({ bands, columns, hop, ticks, scale, frequencies, start, window }, levels) {
+    Object.assign(this, { bands, columns, hop, ticks, scale, frequencies, start, window, levels: new Uint8Array(levels) });
   }
 
   paint(range) {
@@ -119,7 +139,10 @@ export class Spectrum {
   }
 
   /** Draw what is shown of it; `lacking` says why there is nothing yet. */
-  draw(canvas, { samples, timeline }, range, lacking) {
+  draw(canvas, view, range, lacking) {
+    const { samples, timeline } = view;
+    const best = this.best(timeline.first / samples.rate, (timeline.first + timeline.width) / samples.rate);
+    if (best !== this) return best.draw(canvas, view, range, lacking);
     const { pen, width, height } = paper(canvas);
     pen.font = FONT;
     if (!this.levels) {
@@ -129,7 +152,7 @@ export class Spectrum {
     }
     if (!this.picture || this.range !== range) this.paint(range);
     // A column is centred on its moment.
-    const column = (sample) => sample / samples.rate / this.hop + 0.5;
+    const column = (sample) => (sample / samples.rate - this.start) / this.hop + 0.5;
     const first = column(timeline.first);
     const shown = column(timeline.first + timeline.width) - first;
     pen.imageSmoothingEnabled = shown > width;

@@ -58,6 +58,13 @@ export class Samples {
     return [low, high];
   }
 
+  /** The level in dBFS of 25 ms around `sample`; -Infinity for silence. */
+  level(sample) {
+    const half = Math.round(this.rate / 80);
+    const part = this.data.subarray(Math.max(0, Math.round(sample) - half), Math.min(Math.round(sample) + half, this.length));
+    return 10 * Math.log10(part.reduce((sum, value) => sum + value * value, 0) / Math.max(part.length, 1));
+  }
+
   /** The samples as a WAV file of 16 bits, with exact sizes. */
   wav() {
     const bytes = new DataView(new ArrayBuffer(44 + 2 * this.length));

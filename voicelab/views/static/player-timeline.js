@@ -41,6 +41,11 @@ export class Timeline {
     if (this.zoomed) this.first = Math.max(0, Math.min(this.first + samples, this.whole - this.span));
   }
 
+  /** Show what is around `sample`. */
+  center(sample) {
+    this.pan(sample - this.width / 2 - this.first);
+  }
+
   /** Turn the page to where `sample` is. */
   follow(sample) {
     if (this.zoomed && (sample < this.first || sample > this.first + this.span)) this.pan(sample - this.first);

@@ -12,6 +12,7 @@ import { Transport } from "./player-transport.js";
 import { Timeline } from "./player-timeline.js";
 import { Arrivals, Pitch, Spectrum, drawMarks, drawWaveform, inks } from "./player-lanes.js";
 import { build, shape } from "./player-controls.js";
+import { RegionLane } from "./player-regions.js";
 import { WordLane } from "./words.js";
 
 /** What all views of one model share: its samples, how they sound, and what to tell whom. */
@@ -84,6 +85,18 @@ class Shared {
     this.model.send({ kind: "spectrogram", scale, take: this.take });
   }
 
+  /** Ask the kernel for a finer spectrogram of a part, in seconds. */
+  wantPart(scale, part) {
+    if (!this.gone && this.samples.complete) this.model.send({ kind: "spectrogram", scale, part, take: this.take });
+  }
+
+  /** Keep other regions, here and in the kernel. */
+  keep(regions) {
+    this.model.set("marks", regions);
+    this.model.save_changes();
+    this.tell();
+  }
+
   /** Ask the kernel for the pitch, once for each take. */
   wantPitch() {
     if (this.pitched || this.gone || !this.samples.complete || !this.samples.length) return;
@@ -143,6 +156,14 @@ function actions(state, look) {
       const there = words[Math.max(0, Math.min(here + step, words.length - 1))];
       if (there) transport.seek(there[1] * samples.rate);
     }),
+    /** Keep the part that repeats, under the first number that is free. */
+    mark: does(() => {
+      if (!transport.region) return;
+      const regions = state.model.get("marks");
+      let number = 1;
+      while (regions.some(([label]) => label === String(number))) number += 1;
+      state.keep([...regions, [String(number), ...transport.region.map((sample) => sample / samples.rate)]]);
+    }),
     loop: does(() => transport.loop(transport.region ? null : [0, samples.length])),
     unloop: does(() => transport.loop(null)),
     zoom: does((factor) => look.timeline.zoom(factor, transport.position)),
@@ -170,6 +191,8 @@ function controls(parts, state, look, position) {
   const seconds = (position / rate).toFixed(1);
   parts.words.set(model.get("words"));
   parts.words.draw(look.timeline.first / rate, look.timeline.width / rate, position / rate);
+  parts.regions.set(model.get("marks"));
+  parts.regions.draw(look.timeline.first / rate, look.timeline.width / rate);
   root.setAttribute("aria-label", model.get("label"));
   shape(play, transport.playing ? "pause" : "play");
   play.setAttribute("aria-label", transport.playing ? "Pause" : "Play");
@@ -177,8 +200,9 @@ function controls(parts, state, look, position) {
   play.disabled = samples.length === 0;
   loop.disabled = samples.length === 0;
   loop.setAttribute("aria-pressed", String(transport.region !== null));
-  save.setAttribute("aria-label", `Download as ${look.format.toUpperCase()}`);
-  save.title = `Download as ${look.format.toUpperCase()}`;
+  parts.mark.disabled = !transport.region;
+  save.title = `Download as ${parts.format.selectedOptions[0].textContent}`;
+  save.setAttribute("aria-label", save.title);
   parts.speed.value = String(transport.speed);
   for (const late of [save, parts.speed]) late.disabled = !samples.complete || samples.length === 0;
   for (const one of [parts.wider, parts.closer]) one.disabled = samples.length === 0;
@@ -187,15 +211,37 @@ function controls(parts, state, look, position) {
   parts.pitch.setAttribute("aria-pressed", String(look.pitch));
   parts.pitch.setAttribute("aria-label", "Pitch over the spectrogram");
   parts.spectrum.hidden = !look.scale || !samples.length;
+  parts.minimap.hidden = !look.timeline.zoomed;
   clock.textContent = `${seconds} / ${samples.seconds.toFixed(1)} s`;
   wave.setAttribute("aria-valuemax", samples.seconds.toFixed(1));
   wave.setAttribute("aria-valuenow", seconds);
   wave.setAttribute("aria-valuetext", `${seconds} of ${samples.seconds.toFixed(1)} seconds`);
   const told = state.arrivals.figures(samples, transport.underruns);
-  if (figures.textContent !== told) figures.textContent = told;
+  const caption = `Arrival of every chunk, higher is earlier: ${told}`;
+  if (figures.textContent !== caption) figures.textContent = caption;
   parts.arrivals.hidden = figures.hidden = !told;
-  parts.arrivals.setAttribute("aria-label", `Arrival of every chunk: ${told}`);
+  parts.arrivals.setAttribute("aria-label", caption);
   if (parts.notice.textContent !== state.notice) parts.notice.textContent = state.notice;
+}
+
+/** All of the recording, and a frame around what is shown. */
+function drawOverview(canvas, view) {
+  const { samples, timeline } = view;
+  const whole = new Timeline(samples);
+  drawWaveform(canvas, { ...view, timeline: whole });
+  const region = [timeline.first, timeline.first + timeline.width];
+  drawMarks(canvas, { ...view, timeline: whole, region });
+}
+
+/** A finer spectrogram of what is zoomed in to, once it rests. */
+function refine(state, look) {
+  const { timeline, scale } = look;
+  const part = [timeline.first, timeline.first + timeline.width].map((sample) => sample / state.samples.rate);
+  const wanted = `${state.take} ${scale} ${part}`;
+  if (look.refined === wanted) return;
+  look.refined = wanted;
+  clearTimeout(look.later);
+  if (timeline.zoomed && state.samples.complete) look.later = setTimeout(() => state.wantPart(scale, part), REST);
 }
 
 function refresh(parts, state, look) {
@@ -211,6 +257,7 @@ function refresh(parts, state, look) {
   drawMarks(parts.wave, view);
   if (look.scale && !state.model.get("compact")) {
     state.want(look.scale);
+    refine(state, look);
     const why = state.gone ? "The kernel makes spectrograms, and it has gone." : "The spectrogram is being made…";
     spectrum.draw(parts.spectrum, view, look.range, samples.complete ? why : "The spectrogram comes when all is there.");
     if (look.pitch) {
@@ -220,6 +267,7 @@ function refresh(parts, state, look) {
     drawMarks(parts.spectrum, view);
     parts.spectrum.setAttribute("aria-label", `${look.scale} spectrogram`);
   }
+  if (look.timeline.zoomed) drawOverview(parts.minimap, view);
   state.arrivals.draw(parts.arrivals, view);
   Object.assign(root.dataset, {
     take: state.take,
@@ -237,17 +285,20 @@ function refresh(parts, state, look) {
     first: Math.round(look.timeline.first),
     shown: Math.round(look.timeline.width),
     spectrogram: spectrum.levels ? `${spectrum.scale} ${spectrum.bands} ${spectrum.columns}` : "",
+    detail: spectrum.detail ? `${spectrum.detail.from} ${spectrum.detail.to} ${spectrum.detail.hop}` : "",
   });
 }
 
 const PATIENCE = 60; // frames
+const REST = 250; // milliseconds without a change
 
 function render(state, el) {
   const look = { timeline: new Timeline(state.samples), scale: "mel", range: 80, format: "wav", pitch: false, drag: null };
   const act = actions(state, look);
   const parts = build(el, state, look, act);
   parts.words = new WordLane(act.hear, act.repeat);
-  parts.wave.after(parts.words.root);
+  parts.regions = new RegionLane(act.repeat, (regions) => state.keep(regions));
+  parts.wave.after(parts.words.root, parts.regions.root);
   guard(parts.root);
   let frame = 0;
   let unseen = 0;
@@ -268,15 +319,16 @@ function render(state, el) {
   };
   const ask = () => (frame ||= requestAnimationFrame(paint));
   const sizes = new ResizeObserver(ask);
-  for (const canvas of [parts.wave, parts.spectrum, parts.arrivals]) sizes.observe(canvas);
+  for (const canvas of [parts.wave, parts.spectrum, parts.minimap, parts.arrivals]) sizes.observe(canvas);
   // The pictures have the theme's colours, which the page may change.
   const theme = watchTheme(ask);
   const done = hideSaved(el);
-  state.model.on("change:words", ask);
+  for (const name of ["words", "marks"]) state.model.on(`change:${name}`, ask);
   state.listeners.add(ask);
   ask();
   return () => {
-    state.model.off("change:words", ask);
+    for (const name of ["words", "marks"]) state.model.off(`change:${name}`, ask);
+    clearTimeout(look.later);
     state.listeners.delete(ask);
     sizes.disconnect();
     theme.disconnect();
