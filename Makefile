@@ -57,6 +57,11 @@ READY_DEV := $(VENV)/.ready-local,dev
 # What is compiled when it is installed: left out, in so many words, where there is no compiler.
 COMPILED := pesq
 
+# Front ends that tests open panels in: not packages of the environment, but beside it.
+$(VENV)/.ready.front-ends: .ci/front-ends $(READY_DEV)
+	@.ci/front-ends "$(VENV)"
+	@touch "$@"
+
 lab: $(READY_LAB)
 	@"$(BIN)/voicelab" lab --since $(BEGUN) $(ARGS)
 
@@ -68,7 +73,7 @@ test: $(READY_DEV)
 		$(if $(findstring tests/browser,$(ARGS)),,--ignore=tests/browser) $(ARGS))
 
 # Two at once, however many cores there are: what they hear must not run dry.
-test-browser: $(READY_DEV)
+test-browser: $(READY_DEV) $(VENV)/.ready.front-ends
 	@$(call timed,all tests in a browser,"$(BIN)/python" -m pytest -n 2 --dist loadfile tests/browser $(ARGS))
 
 test-thorough: $(READY_DEV)

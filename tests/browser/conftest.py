@@ -64,7 +64,7 @@ class Jupyter:
         return f"{self.url}/lab/workspaces/{name.partition('.')[0]}/tree/{name}"
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
@@ -85,7 +85,7 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
     environment["JUPYTERLAB_WORKSPACES_DIR"] = str(home / "workspaces")
     environment["IPYTHONDIR"] = str(home / "ipython")
     environment["PYTHONPATH"] = os.pathsep.join([*environment.get("PYTHONPATH", "").split(os.pathsep), str(ROOT)])
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}"]
     command += ["--allow-root", "--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True"]
     command += [f"--ServerApp.root_dir={folder}", "--ServerApp.port_retries=0"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from voicelab.audio.clip import Clip
 from voicelab.audio.words import Words, WordTime
 from voicelab.errors import ArgumentError, AudioError
 from voicelab.lab import Lab
-from voicelab.views.player import Player, Scale, clip_arrivals, pcm_bytes, spectrum_bytes
+from voicelab.views.player import Player, Scale, clip_arrivals, inlined, pcm_bytes, spectrum_bytes
 
 
 class Heard(Player):
@@ -165,3 +166,13 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
         assert "import(" not in text
         assert "@import" not in text
         assert len(text.splitlines()) <= 400
+
+
+@pytest.mark.parametrize(
+    "widget", ["player", "compare", "controls", "takes", "listening", "recorder", "message", "code"]
+)
+def test_modules_of_a_widget_share_no_name(widget: str) -> None:
+    """They become one file, in which a second ``const FONT`` is a syntax error that shows nothing."""
+    names = re.findall(r"^(?:const|let|(?:async )?function|class) (\w+)", inlined(f"{widget}.js"), re.MULTILINE)
+    assert len(names) > 1
+    assert [name for name in set(names) if names.count(name) > 1] == []

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from typing import Final
+from typing import Any, Final
 
 from voicelab.audio.clip import Clip, WordTime
 from voicelab.audio.samples import Samples
@@ -186,6 +186,13 @@ class ExplorePanel(SavedOutput, Panel):
         self.clip, self._clip_code = clip, self.controls.code(take.call)
         self.controls.notes = list(clip.notes)
         self.update_saved_output()
+
+    def _display_(self) -> Any:
+        """Return what marimo shows, which has no boxes of ipywidgets: the anywidgets in it, one below the other."""
+        import marimo
+
+        parts = [self.controls, self.player, self.foot, *([self.takes.grid] if self.takes is not None else [])]
+        return marimo.vstack([marimo.ui.anywidget(part) for part in parts])
 
     def __repr__(self) -> str:
         capabilities = self._lab.capabilities

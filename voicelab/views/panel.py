@@ -180,6 +180,13 @@ class Panel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         """Begin ``work`` in a thread; ``failed`` gets its error, otherwise the panel shows it."""
         return Task(work, name=name, failed=failed or self.show_error).start()
 
+    def _display_(self) -> Any:
+        """Return what marimo shows, which has no boxes of ipywidgets: what a saved notebook keeps, and where to go."""
+        import marimo
+
+        kept = self.saved_output().get("text/html", "") if isinstance(self, SavedOutput) else ""
+        return marimo.vstack([marimo.md(f"`{self!r}` needs JupyterLab, Notebook or VS Code."), marimo.Html(kept)])
+
     def close(self) -> None:
         """Take the panel off the page, with all that is in it."""
         # Also called for a panel that could not be made, from its ``__del__``.

@@ -1,9 +1,10 @@
 // The foot of a panel: the Python that does the same, and a button that copies it.
 
-import { copier, element } from "./dom.js";
+import { copier, element, followTheme } from "./dom.js";
 
 export default {
   render({ model, el }) {
+    followTheme(el);
     const text = element("code");
     const root = element("div", { className: "voicelab-code" }, {}, element("pre", {}, {}, text));
     root.append(copier("Copy the Python that does the same", () => model.get("code")));

@@ -7,7 +7,7 @@
 import { colour } from "./cividis.js";
 import { warped } from "./compare-aligner.js";
 import { COLOURS, Figures, copied, node } from "./compare-figures.js";
-import { guard, hideSaved, watchTheme } from "./dom.js";
+import { followTheme, guard, hideSaved, watchTheme } from "./dom.js";
 import { shape } from "./player-controls.js";
 import { roundTimes } from "./player-timeline.js";
 import { Switcher } from "./switcher.js";
@@ -89,6 +89,7 @@ class Comparison {
     for (const { canvas } of [...this.rows, { canvas: this.axis }]) this.observer.observe(canvas);
     this.theme = watchTheme(() => this.refresh());
     this.shown = hideSaved(el);
+    followTheme(el);
     guard(this.root);
   }
 

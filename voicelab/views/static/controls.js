@@ -3,7 +3,7 @@
 // `fields` say what there is to turn: {name, kind, label, title, help, default, options | min, max, step, log, front}.
 // `values` hold what they say; a change is sent when a control is let go of.
 
-import { element, guard, hideSaved } from "./dom.js";
+import { element, followTheme, guard, hideSaved } from "./dom.js";
 
 const DICE =
   '<svg viewBox="0 0 24 24" aria-hidden="true"><path fill-rule="evenodd" d="M5 3h14a2 2 0 0 1 2 2v14a2 2 0 0 1-2 2H5a2 2 0 0 1' +
@@ -245,6 +245,7 @@ export default {
     model.on("change:fields", voices);
     model.on("comm_live_update", lost);
     const done = hideSaved(el);
+    followTheme(el);
     return () => {
       done();
       for (const name of shown) model.off(`change:${name}`, show);

@@ -39,6 +39,50 @@ export function watchTheme(changed) {
   return watcher;
 }
 
+// JupyterLab's names for them. Pages that are none have not these, or, with a widget manager, those of its light theme.
+const THEME_COLOURS = {
+  "layout-color0": ["#fff", "#111"],
+  "layout-color1": ["#fff", "#1b1b1b"],
+  "layout-color2": ["#ededed", "#333"],
+  "ui-font-color1": ["#212121", "#e6e6e6"],
+  "ui-font-color2": ["#555", "#b8b8b8"],
+  "border-color1": ["#9e9e9e", "#757575"],
+  "border-color2": ["#d0d0d0", "#555"],
+  "content-font-color1": ["#212121", "#e6e6e6"],
+  "error-color1": ["#c62828", "#ff8a80"],
+};
+
+/** Whether what lies behind `node` is dark: VS Code lays white below widgets in its dark themes, other pages nothing. */
+function onDark(node) {
+  const light = (colour) => {
+    // Drawn, since a colour is written in many ways.
+    const pen = element("canvas", { width: 1, height: 1 }).getContext("2d");
+    pen.fillStyle = colour;
+    pen.fillRect(0, 0, 1, 1);
+    const [red, green, blue, opaque] = pen.getImageData(0, 0, 1, 1).data;
+    return opaque > 128 ? 0.299 * red + 0.587 * green + 0.114 * blue > 128 : null;
+  };
+  for (let at = node.parentNode; at; at = at.parentNode ?? at.host) {
+    const paper = at instanceof Element ? light(getComputedStyle(at).backgroundColor) : null;
+    if (paper !== null) return !paper;
+  }
+  return light(getComputedStyle(document.body).color) === true;
+}
+
+/** Give a widget the colours that fit the page around it, where that is not JupyterLab or Notebook, which have them. */
+export function followTheme(el) {
+  const follow = () => {
+    if (document.body.dataset.jpThemeLight) return;
+    const dark = onDark(el);
+    el.classList.toggle("voicelab-dark", dark);
+    for (const [name, pair] of Object.entries(THEME_COLOURS)) el.style.setProperty(`--jp-${name}`, pair[Number(dark)]);
+  };
+  requestAnimationFrame(follow);
+  watchTheme(() => requestAnimationFrame(follow)); // once the page has its other colours
+}
+
+const living = new WeakMap(); // how many widgets live in a cell
+
 /**
  * Hide what the notebook keeps of a panel while the panel lives; returns what ends that.
  *
@@ -50,15 +94,19 @@ export function hideSaved(el) {
   const saved = () => cell?.querySelectorAll(".voicelab-saved") ?? [];
   const hide = () => saved().forEach((output) => (output.hidden = true));
   const watcher = new MutationObserver(hide);
-  const frame = requestAnimationFrame(() => {
+  const begin = () => {
     if (el.closest(".jp-OutputArea")) return;
-    cell = el.closest(".cell_container, .output_container, .cell, [data-cell-id]") ?? document.body;
+    cell = el.closest(".cell_container, .cell, [data-cell-id]") ?? document.body;
+    living.set(cell, (living.get(cell) ?? 0) + 1);
     hide();
     watcher.observe(cell, { childList: true, subtree: true });
-  });
+  };
+  const frame = requestAnimationFrame(begin);
   return () => {
     cancelAnimationFrame(frame);
     watcher.disconnect();
-    saved().forEach((output) => (output.hidden = false));
+    if (cell) living.set(cell, living.get(cell) - 1);
+    // A panel has several parts, of which one may go, as the player of a card does.
+    if (cell && !living.get(cell)) saved().forEach((output) => (output.hidden = false));
   };
 }

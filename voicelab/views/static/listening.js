@@ -3,7 +3,7 @@
 // `open(root, line)` needs a line to whoever keeps the votes: test(), join(name), trial(listener), sound(id) and
 // vote(listener, trial, body), each a promise; errors are shown where they belong, and nothing is lost by one.
 
-import { element, guard } from "./dom.js";
+import { element, followTheme, guard } from "./dom.js";
 import { BANDS, ratingScale } from "./listening-scale.js";
 import { Switcher } from "./switcher.js";
 
@@ -381,6 +381,7 @@ export function overMessages(model) {
 
 export default {
   render({ model, el }) {
+    followTheme(el);
     const test = open(el, overMessages(model));
     const stop = () => test.switcher?.stop();
     model.on("comm_live_update", stop);

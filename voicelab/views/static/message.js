@@ -1,9 +1,10 @@
 // The line of a panel that says what goes on, and what is wrong.
 
-import { guard } from "./dom.js";
+import { followTheme, guard } from "./dom.js";
 
 export default {
   render({ model, el }) {
+    followTheme(el);
     const show = () => (el.innerHTML = model.get("value"));
     model.on("change:value", show);
     show();

@@ -6,7 +6,7 @@
 // decides what is new: what is already there is skipped, what is missing is asked for again. An <audio>
 // element cannot do this: it plays a stream of unknown length only once it has ended.
 
-import { guard, hideSaved, watchTheme } from "./dom.js";
+import { followTheme, guard, hideSaved, watchTheme } from "./dom.js";
 import { Samples } from "./player-samples.js";
 import { Transport } from "./player-transport.js";
 import { Timeline } from "./player-timeline.js";
@@ -323,6 +323,7 @@ function render(state, el) {
   // The pictures have the theme's colours, which the page may change.
   const theme = watchTheme(ask);
   const done = hideSaved(el);
+  followTheme(el);
   for (const name of ["words", "marks"]) state.model.on(`change:${name}`, ask);
   state.listeners.add(ask);
   ask();

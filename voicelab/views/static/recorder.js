@@ -5,7 +5,7 @@
 // one goes. A recording of the microphone becomes a WAV file and takes the same way. The page encodes nothing by
 // itself: what MediaRecorder gives is compressed, and every browser compresses otherwise.
 
-import { element, guard } from "./dom.js";
+import { element, followTheme, guard } from "./dom.js";
 import { Samples } from "./player-samples.js";
 
 const PIECE = 1 << 20;
@@ -105,6 +105,7 @@ class Sending {
 }
 
 function render(sending, el) {
+  followTheme(el);
   const choose = element("input", { type: "file", multiple: true, accept: "audio/*,.wav,.mp3,.flac,.ogg,.opus" });
   const add = (files) => [...files].forEach((file) => sending.add(file.name, file));
   choose.hidden = true;

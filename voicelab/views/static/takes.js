@@ -4,7 +4,7 @@
 // the order is new, the ids in order as int32; and {kind: "sound", id, rate} with s16le samples. The page says which
 // takes are in sight ({kind: "show", ids}) and which one shall be heard ({kind: "sound", id}).
 
-import { element, guard, hideSaved, watchTheme } from "./dom.js";
+import { element, followTheme, guard, hideSaved, watchTheme } from "./dom.js";
 import { Samples } from "./player-samples.js";
 import { Transport } from "./player-transport.js";
 import { Card, HEIGHT } from "./takes-card.js";
@@ -187,6 +187,7 @@ class View {
     this.sizes.observe(this.root);
     this.theme = watchTheme(() => ((this.ink = null), this.ask()));
     this.shown = hideSaved(el);
+    followTheme(el);
     guard(el);
     takes.views.add(this);
     this.ask();

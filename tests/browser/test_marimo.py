@@ -1,0 +1,131 @@
+"""Panels in marimo, as a reader opens a notebook of it: they speak, play, and give back what was marked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.conftest import LONG, ROOT, START_S, free_port
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+MARIMO = Path(sys.prefix) / "front-ends" / "marimo"
+CELLS = (
+    "import voicelab as vl\nfrom tests.tones import ToneBackend\nfrom voicelab.lab import Lab\nlab = Lab(ToneBackend())",
+    "panel = lab.explore('Four notes.')\npanel",
+    "clip = lab.speak('Eight notes, then more.', seed=1)\nclip",
+    (
+        "from voicelab.views.player import Player\nplayer = Player(clip, label='marked')\n"
+        "player.observe(lambda _: player.regions.save('marked.vtt'), 'marks')\nplayer"
+    ),
+    "vl.compare(a=clip, b=lab.speak('Eight other notes.', seed=2)).panel()",
+    "lab.voice_panel()",
+)
+ANSWERS_S = 0.3
+
+
+@pytest.fixture(scope="module")
+def marimo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """Serve a notebook of marimo; gives its address and its folder."""
+    if not MARIMO.is_dir():
+        pytest.skip("marimo is not here (make test-browser fetches it; so does .ci/front-ends .venv)")
+    folder = tmp_path_factory.mktemp("marimo")
+    source = "import marimo\napp = marimo.App()\n"
+    for number, cell in enumerate(CELLS):
+        body = cell.replace("\n", "\n    ")
+        source += f"\n@app.cell\ndef cell{number}():\n    {body}\n    return\n"
+    (folder / "notebook.py").write_text(source, encoding="utf-8")
+    (folder / "pyproject.toml").write_text('[tool.marimo.display]\ntheme = "system"\n', encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": f"{MARIMO}{os.pathsep}{ROOT}", "HOME": str(folder)}
+    port = free_port()
+    command = [sys.executable, "-m", "marimo", "run", "notebook.py", "--headless", "--no-token", f"--port={port}"]
+    with (folder / "log.txt").open("wb") as log:
+        process = subprocess.Popen([*command, "--host=127.0.0.1"], cwd=folder, env=environment, stdout=log, stderr=log)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            _wait(process, f"{url}/health", folder / "log.txt")
+            yield url, folder
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=2):  # noqa: S310 (our own server, on loopback)
+                return
+        except OSError:
+            time.sleep(ANSWERS_S)
+    pytest.fail(f"marimo did not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def test_panels_speak_play_and_give_back_what_was_marked(page: Page, marimo: tuple[str, Path]) -> None:
+    url, folder = marimo
+    page.goto(url)
+    # Of the cell that explores: the controls, the player, the code and the takes, one below the other.
+    speak = page.locator("button.voicelab-speak").first
+    speak.wait_for(timeout=2 * LONG)
+    page.locator("audio").first.wait_for(timeout=LONG)  # the clip, without a widget
+    page.get_by_text("needs JupyterLab").wait_for(timeout=LONG)  # the voice panel has boxes of ipywidgets
+    player = page.locator(".voicelab-player").first
+    page.locator(".voicelab-controls textarea").first.fill("Six notes.")
+    speak.click()
+    page.wait_for_function("(node) => +node.dataset.heard > 0.05", arg=player.element_handle(), timeout=LONG)
+    page.wait_for_function(
+        "(node) => node.dataset.state === 'ready' && node.dataset.spectrogram",
+        arg=player.element_handle(),
+        timeout=LONG,
+    )
+    assert "lab.speak('Six notes.'" in page.locator(".voicelab-code").first.inner_text()
+    page.locator(".voicelab-take").first.wait_for(timeout=LONG)
+
+    marked = page.locator(".voicelab-player[aria-label=marked]")
+    wave = marked.locator(".voicelab-wave")
+    wave.scroll_into_view_if_needed()
+    box = wave.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 20, steps=4)
+    page.mouse.up()
+    marked.get_by_role("button", name="Mark the part").click()
+    marked.locator(".voicelab-regions button").wait_for(timeout=LONG)
+    deadline = time.monotonic() + 10
+    while not (folder / "marked.vtt").exists() and time.monotonic() < deadline:
+        page.wait_for_timeout(100)
+    assert "-->" in (folder / "marked.vtt").read_text(encoding="utf-8")
+
+    compare = page.locator(".voicelab-compare")
+    compare.scroll_into_view_if_needed()
+    compare.get_by_role("button", name="Play", exact=False).first.click()
+    page.wait_for_function("(node) => +node.dataset.heard > 0.05", arg=compare.element_handle(), timeout=LONG)
+
+
+def test_both_themes_can_be_read(page: Page, marimo: tuple[str, Path], tmp_path: Path) -> None:
+    page.emulate_media(color_scheme="dark")
+    page.goto(marimo[0])
+    player = page.locator(".voicelab-player[aria-label=marked]")
+    for theme, ink in (("dark", "#56b4e9"), ("light", "#004b75")):
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # one of its own words
+        page.wait_for_function(
+            "([node, ink]) => getComputedStyle(node).getPropertyValue('--vl-heard').trim() === ink",
+            arg=[player.element_handle(timeout=2 * LONG), ink],
+            timeout=LONG,
+        )
+        page.screenshot(path=tmp_path / f"marimo-{theme}.png", full_page=True)
+        text, paper = player.evaluate(
+            "(node) => [getComputedStyle(node).color, getComputedStyle(node).backgroundColor]"
+            ".map((colour) => colour.match(/[0-9.]+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0))"
+        )
+        assert abs(text - paper) > 300, "the text cannot be read"
