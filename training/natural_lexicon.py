@@ -16,7 +16,10 @@ from training.ipa import arpabet
 from training.kokoro import PAUSES, timed_phones
 from training.natural import plan
 from voicelab.engine.pointer.phones import PHONES
+from voicelab.engine.text.rules import rows
 
+HOMOGRAPHS = frozenset(word for word, *_ in rows("english/homographs")) | {"read"}
+"""What the lexicon says of them counts where their neighbours tell nothing: it stays."""
 LEAST = 3
 """Times that a word was said so in sentences, at least, that they decide."""
 
@@ -52,7 +55,7 @@ def build(folder: Path, known: Mapping[str, str]) -> dict[str, str]:
                 spoken[word][phones] += 1
     dictionaries = NanoG2P(lambda _: (None, None))  # without the network that guesses
     out = dict(known)
-    for word in known:
+    for word in known.keys() - HOMOGRAPHS:
         ((usual, times),) = spoken[word].most_common(1) or [("", 0)]
         if times >= LEAST:
             out[word] = usual
