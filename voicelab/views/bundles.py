@@ -95,7 +95,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, caption: st
     body = "".join(table_row(row, width, row_head=row_heads) for row in rows)
     if not body:
         return ""
-    title = f'<caption style="text-align:left;color:{INK}">{escape(caption)}</caption>' if caption else ""
+    title = f'<caption style="text-align:left;opacity:0.75">{escape(caption)}</caption>' if caption else ""
     head = "".join(f'<th scope="col" {_LEFT_CELL}>{escape(text)}</th>' for text in heads)
     return f"<table>{title}{f'<thead><tr>{head}</tr></thead>' if head else ''}<tbody>{body}</tbody></table>"
 
@@ -280,6 +280,7 @@ def _clip_html(clip: Clip, picture: str) -> str:
     # In attributes, because an untrusted notebook loses them without harm, and they need no ids.
     follow = (
         "var c=this.parentNode.querySelector('i');c.style.display='block';"
+        "if(matchMedia('(prefers-reduced-motion:reduce)').matches)c.style.transition='none';"
         f"c.style.left=({100 * _LEFT:.0f}+{100 * _WIDTH:.0f}*Math.min(1,this.currentTime/{duration}))+'%'"
     )
     seek = (

@@ -32,7 +32,6 @@ from voicelab.views.bundles import (
     table,
     table_row,
 )
-from voicelab.views.plots import INK
 
 __all__ = ["SHOWN", "result_bundle", "sweep_bundle", "write_page"]
 
@@ -84,7 +83,7 @@ def sweep_bundle(sweep: Sweep) -> dict[str, str]:
         rows.append(("takes of each", sweep.repeats, f"seeds drawn from {sweep.seed}"))
     axes = table(("axis", "values", ""), rows)
     html = f"<div>{escape(repr(sweep))}</div>{axes}<div>In all: {escape(str(needed))}.</div>"
-    note = f'<div style="color:{INK}">Nothing has run: <code>run()</code> does, <code>panel()</code> shows it.</div>'
+    note = '<div style="opacity:0.75">Nothing has run: <code>run()</code> does, <code>panel()</code> shows it.</div>'
     return {"text/html": small_print(html + note), "text/plain": f"{sweep!r}\nIn all: {needed}."}
 
 
@@ -120,7 +119,7 @@ def result_bundle(result: SweepResult) -> dict[str, str]:
     left = len(result.outcomes) - len(outcomes)
     if left > 0:
         note += f"; {left} more takes are not shown: panel() shows all, export() writes them"
-    html = f'<div>{escape(repr(result))}</div>{table(heads, rows)}<div role="note" style="color:{INK}">'
+    html = f'<div>{escape(repr(result))}</div>{table(heads, rows)}<div role="note" style="opacity:0.75">'
     return {"text/html": small_print(f"{html}{escape(note)}</div>"), "text/plain": repr(result)}
 
 
