@@ -15,6 +15,7 @@ from tests.onnx.test_piper import voice as piper_voice
 from tests.tones import ToneBackend
 from voicelab.audio.clip import Clip
 from voicelab.call import Call
+from voicelab.errors import EngineError
 from voicelab.experiments.manifest import Journal, load
 from voicelab.schema import TTSRequest
 
@@ -83,11 +84,16 @@ def test_a_budget_that_is_too_small(run: Any, service: str, spec: str, tones: To
 
 
 def test_a_failure_is_told_and_is_no_success(run: Any, service: str, spec: str, tones: ToneBackend) -> None:
-    Path(spec).write_text('text = ["Hello.", "Oh."]\n[axes]\nvoice = ["ada", "nobody"]\n')
+    def out_of_breath(note: int) -> None:
+        if note == 5:  # of "Hello." alone
+            raise EngineError("out of breath")
+
+    tones.step = out_of_breath
+    Path(spec).write_text('text = ["Hello.", "Oh."]\n[axes]\nvoice = ["ada", "ben"]\n')
     done = run("sweep", spec, "--base-url", service)
     assert done.exit_code == 1
     assert "2 failed" in done.stdout
-    assert done.stderr.count("reference_id") >= 2
+    assert done.stderr.count("broke off after") == 2
     assert len(load("study/manifest.jsonl").failures) == 2
 
 
