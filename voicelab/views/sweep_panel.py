@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
@@ -99,22 +99,56 @@ class _AxisRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         return self.field.value, self.values.value
 
 
-class _SweepForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
+class CheckedForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
+    """A form that is read some moments after its last change: ``sweep`` is what it says, None while that is not known.
+
+    ``changed`` is called, from a thread too, whenever that may have changed.
+    """
+
+    def __init__(self, children: Sequence[w.Widget], changed: Callable[[], object]) -> None:
+        self.sweep: Sweep | None = None
+        self._changed = changed
+        self._debouncer = Debouncer(self.check)
+        super().__init__(children)
+
+    def check(self, wanted: Callable[[], bool]) -> None:
+        """Read everything, in a thread; nothing may be shown any more when it is not ``wanted``."""
+        raise NotImplementedError
+
+    def changed(self, _: object = None) -> None:
+        """Take note that something was said: until it is checked, nothing can run."""
+        self.sweep = None
+        self._changed()
+        self._debouncer.ask()
+
+    def check_again(self) -> None:
+        """Estimate anew what is said: some of it may be there by now."""
+        self._debouncer.ask()
+
+    def settled(self, timeout: float = 10.0) -> bool:
+        """Wait until what was said is checked and estimated; returns whether it is."""
+        return bool(self._debouncer.settled(timeout))
+
+    def close(self) -> None:
+        """Stop checking and take it off the page."""
+        if hasattr(self, "_debouncer"):
+            self._debouncer.close()
+            close_children(self)
+        super().close()
+
+
+class _SweepForm(CheckedForm):
     """What to sweep. ``sweep`` and ``budget`` are what is typed; ``sweep`` is None while something is wrong with it.
 
-    ``changed`` is called, from a thread, whenever that may have changed. Everything is checked by the schema before
-    anything runs; what is wrong stands in red at its field.
+    Everything is checked by the schema before anything runs; what is wrong stands in red at its field.
     """
 
     def __init__(self, sweep: Sweep, changed: Callable[[], object]) -> None:
         self._given = sweep
-        self._changed = changed
         several = (voice.id for backend in sweep.backends.values() for voice in backend.capabilities.voices)
         self.voices = tuple(dict.fromkeys(several))
-        self.sweep: Sweep | None = None
         self.offered = axes_for(sweep)
         self.budget = Budget()
-        self._debouncer = Debouncer(self._check)
         self.texts = w.Textarea(
             value=texts_of(sweep),
             rows=2,
@@ -160,7 +194,8 @@ class _SweepForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
                 limits,
                 self.estimate,
                 self.problem,
-            ]
+            ],
+            changed,
         )
         self.axes.children = tuple(_AxisRow(self, name, typed) for name, typed in typed_axes(sweep))
         for control in (self.texts, self.repeats, self.seed, *self.limits.values()):
@@ -183,29 +218,8 @@ class _SweepForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         row.layout.close()
         self.changed()
 
-    def changed(self, _: object = None) -> None:
-        """Take note that something was typed: until it is checked, nothing can run."""
-        self.sweep = None
-        self._changed()
-        self._debouncer.ask()
-
-    def check_again(self) -> None:
-        """Estimate anew what is typed: some of it may be there by now."""
-        self._debouncer.ask()
-
-    def settled(self, timeout: float = 10.0) -> bool:
-        """Wait until what was typed is checked and estimated; returns whether it is."""
-        return bool(self._debouncer.settled(timeout))
-
-    def close(self) -> None:
-        """Stop checking and take it off the page."""
-        if hasattr(self, "_debouncer"):
-            self._debouncer.close()
-            close_children(self)
-        super().close()
-
-    def _check(self, wanted: Callable[[], bool]) -> None:
-        """Read everything; called in a thread, some moments after the last change."""
+    def check(self, wanted: Callable[[], bool]) -> None:
+        """See CheckedForm."""
         sweep: Sweep | None = None
         problem: Exception | None = None
         needs = ""

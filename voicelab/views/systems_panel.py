@@ -19,18 +19,18 @@ from voicelab.experiments.sweeps.sweep import Sweep, sweep_of
 from voicelab.experiments.systems import SystemComparison
 from voicelab.lab import Lab, connect
 from voicelab.registry import backends, split_address
-from voicelab.views.background import Debouncer, Task
+from voicelab.views.background import Task
 from voicelab.views.bundles import error_html, systems_bundle
 from voicelab.views.controls import seed_reason
-from voicelab.views.panel import WIDE, button, close_children, disable, line
-from voicelab.views.sweep_panel import ResultPanel, SweepPanel
+from voicelab.views.panel import WIDE, button, disable, line
+from voicelab.views.sweep_panel import CheckedForm, ResultPanel, SweepPanel
 
 __all__ = ["SystemsPanel"]
 
 _TAB: Final = "Systems"
 
 
-class _SystemsForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
+class _SystemsForm(CheckedForm):
     """Which systems say which texts: what a sweep's form is to its panel. The first that is chosen is compared with."""
 
     def __init__(
@@ -44,10 +44,8 @@ class _SystemsForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no typ
         cache: Cache | None,
     ) -> None:
         self._labs = dict(labs)
-        self._cache, self._changed = cache, changed
-        self.sweep: Sweep | None = None
+        self._cache = cache
         self.budget = Budget()
-        self._debouncer = Debouncer(self._check)
         self._opening: Task | None = None
         self.systems = w.VBox()
         usable = [one for one in backends() if not one.install]
@@ -80,7 +78,8 @@ class _SystemsForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no typ
                 line(self.repeats, self.seed),
                 self.estimate,
                 self.problem,
-            ]
+            ],
+            changed,
         )
         for name in self._labs:
             self._offer(name)
@@ -116,27 +115,6 @@ class _SystemsForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no typ
         self._opening = Task(work, name="open", failed=lambda error: self._show(error, "")).start()
         return self._opening
 
-    def changed(self, _: object = None) -> None:
-        """Take note that something was chosen: until it is checked, nothing can run."""
-        self.sweep = None
-        self._changed()
-        self._debouncer.ask()
-
-    def check_again(self) -> None:
-        """Estimate anew what is chosen: some of it may be there by now."""
-        self._debouncer.ask()
-
-    def settled(self, timeout: float = 10.0) -> bool:
-        """Wait until what was chosen is checked and estimated; returns whether it is."""
-        return bool(self._debouncer.settled(timeout))
-
-    def close(self) -> None:
-        """Stop checking and take it off the page."""
-        if hasattr(self, "_debouncer"):
-            self._debouncer.close()
-            close_children(self)
-        super().close()
-
     def _offer(self, name: str) -> None:
         capabilities = self._labs[name].capabilities
         box = w.Checkbox(
@@ -149,8 +127,8 @@ class _SystemsForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no typ
         box.observe(self.changed, names="value")
         self.systems.children = (*self.systems.children, box)
 
-    def _check(self, wanted: Callable[[], bool]) -> None:
-        """Read everything; called in a thread, some moments after the last change."""
+    def check(self, wanted: Callable[[], bool]) -> None:
+        """See CheckedForm."""
         sweep: Sweep | None = None
         problem: Exception | None = None
         needs = ""
