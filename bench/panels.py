@@ -5,12 +5,12 @@
 
 JupyterLab with a real kernel, and Chromium without a GPU, by the tests in tests/browser, which measure on their way.
 ``first_sound_ms`` is from the moment when the embedded voice's first bytes leave the engine to the first sample at the
-page's output (goal: 100 ms), ``click_to_sound_ms`` from the click on Speak (goal: 150 ms); ``switching_ms`` from a key to the output of the other clip alone, in the samples that a
-recording node got (goal: 20 ms, without a gap); ``grid_of_100_ms`` from running a cell to a hundred takes with their
-first players drawn (goal: 2,000 ms). While a thousand takes scroll, a frame lasts
-``frame_while_1000_scroll_as_facets_ms``, or ``as_list`` (goal: 16.7 ms), the slowest of twenty
-``slowest_of_20_frames_as_…_ms``, and ``our_part_of_a_frame_as_…_ms`` of it is ours. Each is the median of all repeats, with
-the largest beside it.
+page's output (goal: 100 ms), ``click_to_sound_ms`` from the click on Speak (goal: 150 ms); ``switching_ms`` from a key
+to the output of the other clip alone, in the samples that a recording node got (goal: 20 ms, without a gap);
+``grid_of_100_ms`` from running a cell to a hundred takes with their first players drawn (goal: 2,000 ms). While a
+thousand takes scroll, a frame lasts ``frame_while_1000_scroll_as_facets_ms``, or ``as_list`` (goal: 16.7 ms), the
+slowest of twenty ``slowest_of_20_frames_as_…_ms``, and ``our_part_of_a_frame_as_…_ms`` of it is ours. Each is the
+median of all repeats, with the largest beside it.
 """
 
 from __future__ import annotations

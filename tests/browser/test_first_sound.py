@@ -1,4 +1,4 @@
-"""How long it takes from a click, and from the engine's first bytes, to the first sound in the page, with the embedded voice."""
+"""How long it takes from a click, and from the first bytes, to the first sound in the page, with the embedded voice."""
 
 from __future__ import annotations
 
