@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -30,6 +31,7 @@ class KnobPanel(SavedOutput, Panel):
     def __init__(self, lab: Lab, names: Sequence[str] = (), *, repeats: int = 3, seed: int = 0) -> None:
         self._lab, self._seed, self._base = lab, seed, lab.call("knobs")
         self._task: Task | None = None
+        self._stop = threading.Event()
         self.check: KnobCheck | None = None
         capabilities = lab.capabilities
         chosen = checked_names(capabilities, self._base, names or None)
@@ -58,7 +60,7 @@ class KnobPanel(SavedOutput, Panel):
 
     def run(self) -> Task | None:
         """Do what the Run button does; returns the work, or None where it cannot begin."""
-        if self._task is not None and self._task.running:
+        if self.run_button.disabled:
             return self._task
         names = [name for name, choice in self.choices.items() if choice.value]
         if not names:
@@ -66,13 +68,13 @@ class KnobPanel(SavedOutput, Panel):
             return None
         self.show_error(None)
         self.run_button.disabled, self.cancel_button.disabled = True, False
-        self._task = self.in_background(lambda: self._measure(names), "knobs", self._failed)
+        stop = self._stop = threading.Event()
+        self._task = self.in_background(lambda: self._measure(names, stop), "knobs", self._failed)
         return self._task
 
     def cancel(self) -> None:
         """Do what the Cancel button does."""
-        if self._task is not None:
-            self._task.cancel()
+        self._stop.set()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until a run is over and shown, at most ``timeout`` seconds; returns whether it is."""
@@ -80,7 +82,7 @@ class KnobPanel(SavedOutput, Panel):
 
     def close(self) -> None:
         """Stop the work and take the panel off the page."""
-        if hasattr(self, "_task"):
+        if hasattr(self, "_stop"):
             self.cancel()
         super().close()
 
@@ -99,9 +101,9 @@ class KnobPanel(SavedOutput, Panel):
         for choice in self.choices.values():
             choice.value = on
 
-    def _measure(self, names: Sequence[str]) -> None:
+    def _measure(self, names: Sequence[str], stop: threading.Event) -> None:
         def progress(done: int, total: int) -> None:
-            if self._task is not None and self._task.cancelled:
+            if stop.is_set():
                 raise Cancelled("the check was cancelled")
             self.progress.show(f"{done} of {total} takes", done / total, "info")
 
