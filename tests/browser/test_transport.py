@@ -93,6 +93,34 @@ def test_speech_that_comes_unevenly_but_faster_than_it_sounds_has_no_gap(page: P
     assert same(np.array(result["sound"], np.float32)[start:][: len(sent)], sent)
 
 
+def test_speech_that_comes_fast_begins_sooner_than_its_first_piece_let_expect(page: Page) -> None:
+    """Pieces of 50 ms, one each 13 ms: two of them are the reserve, and the wait for more is over."""
+    body = f"""
+    const audio = new OfflineAudioContext(1, 2 * {RATE}, {RATE});
+    const samples = new Samples({RATE});
+    const transport = new Transport(samples, audio);
+    const size = {RATE} / 20;
+    transport.play(0);
+    for (let n = 0; n < 12; n++) {{
+      void audio.suspend(0.05 + 0.013 * n).then(() => {{
+        samples.add(n * size, pcm.slice(2 * n * size, 2 * (n + 1) * size));
+        transport.schedule();
+        void audio.resume();
+      }});
+    }}
+    const rendered = await audio.startRendering();
+    return {{ start: transport.anchor.frame, gaps: transport.underruns, sound: Array.from(rendered.getChannelData(0)) }};
+    """
+    sent = noise(RATE // 20 * 12)
+    result = run(page, body, sent)
+    start = int(result["start"])
+    assert start / RATE == pytest.approx(0.05 + 0.013 + 0.02, abs=0.011)  # a context stops at whole blocks
+    assert result["gaps"] == 0
+    sound = np.array(result["sound"], np.float32)
+    assert not sound[:start].any()
+    assert same(sound[start:][: len(sent)], sent)
+
+
 def test_what_has_come_need_not_be_waited_for(page: Page) -> None:
     """The first piece is what there is to play until the next: the longer it is, the sooner it sounds."""
     body = f"""

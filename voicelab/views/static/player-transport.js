@@ -90,17 +90,36 @@ export class Transport {
       this.lead = Math.min(2 * this.lead, WORST_LEAD);
       this.anchor = null;
     }
+    if (this.sooner) this.rewind();
     const source = this.source(data.subarray(this.scheduled, length));
     if (!this.anchor) this.begin(this.wait);
     source.start(frame() / rate);
     this.scheduled = length;
   }
 
+  /** Whether nothing has sounded yet, and what has come since needs not be waited for as long as was thought. */
+  get sooner() {
+    if (!this.anchor || this.underruns) return false;
+    const there = (this.samples.length - this.anchor.sample) / this.samples.rate;
+    return this.anchor.frame / this.samples.rate - this.audio.currentTime > this.waitFor(there);
+  }
+
+  /** Take back what was handed over and has not sounded. */
+  rewind() {
+    this.scheduled = this.anchor.sample;
+    this.anchor = this.sounds = null;
+    this.silence();
+  }
+
   /** Seconds from now until the first sample is to sound: no more than it takes for the rest to come in time. */
   get wait() {
     if (this.samples.complete) return AT_ONCE;
     if (this.underruns) return this.lead;
-    const there = (this.samples.length - this.scheduled) / this.samples.rate;
+    return this.waitFor((this.samples.length - this.scheduled) / this.samples.rate);
+  }
+
+  /** The same where this much speech is there, in seconds. */
+  waitFor(there) {
     return Math.max(RESERVE - there, SOON, 2 * (this.audio.baseLatency ?? 0));
   }
 
