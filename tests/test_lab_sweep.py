@@ -68,7 +68,7 @@ def test_a_wrong_field_is_named_before_anything_runs() -> None:
 @pytest.mark.parametrize(
     ("voice", "message"),
     [
-        (["ada", "Bne"], "voice: the backend 'tones' has no voice 'Bne'; did you mean 'ben'?"),
+        (["ada", "Bne"], "voice: the backend 'tones' has no voice 'Bne'; did you mean ben?"),
         ("nobody", "voice: the backend 'tones' has no voice 'nobody'; there are ada, ben"),
         ([{"ada": 0.5, "eva": 0.5}], "voice: the backend 'tones' has no voice 'ada(0.5)+eva(0.5)'; there are ada, ben"),
     ],

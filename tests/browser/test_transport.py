@@ -68,16 +68,19 @@ def test_what_sounds_is_what_came_without_a_gap(page: Page) -> None:
     assert not sound[start + len(sent) :].any()
 
 
-def test_speech_that_comes_unevenly_but_faster_than_it_sounds_has_no_gap(page: Page) -> None:
-    """Pieces of 50 ms, one each 45 ms, every third 37 ms late: the context stops when a piece comes."""
+def arriving(page: Page, pieces: int, seconds: str) -> tuple[int, int, np.ndarray, np.ndarray]:
+    """Play pieces of 50 ms, each there ``seconds`` (of its number ``n``) after the first: the context stops when one comes.
+
+    Returns the frame of the first sample, the gaps, what sounded, and what was sent.
+    """
     body = f"""
     const audio = new OfflineAudioContext(1, 2 * {RATE}, {RATE});
     const samples = new Samples({RATE});
     const transport = new Transport(samples, audio);
     const size = {RATE} / 20;
     transport.play(0);
-    for (let n = 0; n < 24; n++) {{
-      void audio.suspend(0.05 + 0.045 * n + (n % 3 === 2 ? 0.037 : 0)).then(() => {{
+    for (let n = 0; n < {pieces}; n++) {{
+      void audio.suspend(0.05 + {seconds}).then(() => {{
         samples.add(n * size, pcm.slice(2 * n * size, 2 * (n + 1) * size));
         transport.schedule();
         void audio.resume();
@@ -86,37 +89,22 @@ def test_speech_that_comes_unevenly_but_faster_than_it_sounds_has_no_gap(page: P
     const rendered = await audio.startRendering();
     return {{ start: transport.anchor.frame, gaps: transport.underruns, sound: Array.from(rendered.getChannelData(0)) }};
     """
-    sent = noise(RATE // 20 * 24)
+    sent = noise(RATE // 20 * pieces)
     result = run(page, body, sent)
-    start = int(result["start"])
-    assert result["gaps"] == 0
-    assert same(np.array(result["sound"], np.float32)[start:][: len(sent)], sent)
+    return int(result["start"]), int(result["gaps"]), np.array(result["sound"], np.float32), sent
+
+
+def test_speech_that_comes_unevenly_but_faster_than_it_sounds_has_no_gap(page: Page) -> None:
+    start, gaps, sound, sent = arriving(page, 24, "0.045 * n + (n % 3 === 2 ? 0.037 : 0)")
+    assert gaps == 0
+    assert same(sound[start:][: len(sent)], sent)
 
 
 def test_speech_that_comes_fast_begins_sooner_than_its_first_piece_let_expect(page: Page) -> None:
-    """Pieces of 50 ms, one each 13 ms: two of them are the reserve, and the wait for more is over."""
-    body = f"""
-    const audio = new OfflineAudioContext(1, 2 * {RATE}, {RATE});
-    const samples = new Samples({RATE});
-    const transport = new Transport(samples, audio);
-    const size = {RATE} / 20;
-    transport.play(0);
-    for (let n = 0; n < 12; n++) {{
-      void audio.suspend(0.05 + 0.013 * n).then(() => {{
-        samples.add(n * size, pcm.slice(2 * n * size, 2 * (n + 1) * size));
-        transport.schedule();
-        void audio.resume();
-      }});
-    }}
-    const rendered = await audio.startRendering();
-    return {{ start: transport.anchor.frame, gaps: transport.underruns, sound: Array.from(rendered.getChannelData(0)) }};
-    """
-    sent = noise(RATE // 20 * 12)
-    result = run(page, body, sent)
-    start = int(result["start"])
+    """Two pieces are the reserve: the wait for more is over."""
+    start, gaps, sound, sent = arriving(page, 12, "0.013 * n")
     assert start / RATE == pytest.approx(0.05 + 0.013 + 0.02, abs=0.011)  # a context stops at whole blocks
-    assert result["gaps"] == 0
-    sound = np.array(result["sound"], np.float32)
+    assert gaps == 0
     assert not sound[:start].any()
     assert same(sound[start:][: len(sent)], sent)
 

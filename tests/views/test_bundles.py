@@ -201,6 +201,18 @@ def test_voices_are_a_table_with_samples_where_these_are_free() -> None:
         assert unknown.asked == []
 
 
+def test_voices_without_samples_say_why() -> None:
+    lab = Lab(ToneBackend(lambda _: out_of_breath(), prices=()))
+    said = html(lab.voices)
+    assert "<audio" not in said
+    assert "ada" in said
+    assert "No samples: out of breath" in said
+
+
+def out_of_breath() -> None:
+    raise EngineError("out of breath")
+
+
 def test_a_take_says_where_it_comes_from() -> None:
     take = Lab(ToneBackend()).speak("Hello <you>.", voice="ada", temperature=0.3, seed=9, speed=1.2).take
     assert take is not None

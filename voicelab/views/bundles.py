@@ -342,10 +342,14 @@ def presets_bundle(voices: Voices) -> dict[str, str]:
 
 def _presets_table(voices: Voices) -> str:
     rows: list[tuple[Any, ...]] = [(voice.id, voice.title, voice.description) for voice in voices]
+    plain = table(("voice", "title", "description"), rows)
     if voices.sample is None:
-        return table(("voice", "title", "description"), rows)
-    with ThreadPoolExecutor() as pool:  # a backend makes those that are asked for together together
-        clips = list(pool.map(voices.sample, voices))
+        return plain
+    try:
+        with ThreadPoolExecutor() as pool:  # a backend makes those that are asked for together together
+            clips = list(pool.map(voices.sample, voices))
+    except VoicelabError as error:  # a recording without them, a lab that was closed
+        return f"{plain}<div>No samples: {escape(str(error))}</div>"
     samples = [embedded_audio(clip, _SAMPLE_BYTES)[0] for clip in clips]
     players = [TableCell(audio_element(sample, "height:32px;width:240px")) for sample in samples]
     return table(

@@ -6,7 +6,6 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +15,7 @@ import numpy as np
 from voicelab.backend import Backend, Capabilities, check_call
 from voicelab.call import Call, Knob, is_field, short_name
 from voicelab.display import bundle, open_view, sweep_panel_view, sweep_view
-from voicelab.errors import FieldError, NotFound, RequestInvalid, VoicelabError
+from voicelab.errors import FieldError, NotFound, RequestInvalid, VoicelabError, suggestion
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.manifest import Journal
 from voicelab.experiments.sweeps.axes import Axis, Grid, Job, varied
@@ -265,8 +264,7 @@ def _check_voices(grid: Grid, backends: Mapping[str, Backend]) -> None:
         except NotFound as error:
             if not presets and error.body is None:
                 continue  # no service answered: the backend has no list and keeps no records, and may speak it all the same
-            near = get_close_matches(voice.casefold(), presets, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(presets)}" if presets else ""
+            hint = suggestion(voice.casefold(), presets) or (f"; there are {', '.join(presets)}" if presets else "")
             message = f"the backend {backend.capabilities.name!r} has no voice {voice!r}{hint}"
             troubles.append(FieldError(("body", "reference_id"), "not_found", message))
         except VoicelabError:
