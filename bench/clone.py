@@ -2,18 +2,20 @@
 
     python bench/clone.py --speakers 100                     the embedded voice, on held-out virtual speakers
     python bench/clone.py --conditions clean,noise --speakers 20
+    python bench/clone.py --conditions clean --words          and the words of clones, by Whisper base
     python bench/clone.py --recordings anna ben carl          real people: a folder of recordings of each
     python bench/clone.py --pairs ref1.wav=said1.wav ref2.wav=said2.wav
 
-Who speaks is judged by Resemblyzer, which had no part in training: `first` is how often a clone is nearest to its own
-speaker's clean reference among those of all speakers, `cosine` how near, beside what the teacher's own speech in the
-same words reaches (`same_voice`) and what other speakers do (`others`).
+The speakers are the teacher's stock voices that training never heard, the blends that it never heard, and further blends, of
+which those voices may be a part, and which have at most 1 - `UNLIKE` in common with any blend of training. Who speaks is
+judged by Resemblyzer, which had no part in training: `first` is how often a clone is nearest to its own speaker's clean
+reference among those of all speakers, `cosine` how near, beside what the teacher's own speech in the same words reaches
+(`same_voice`) and what other speakers do (`others`). `--encoder` names another encoder that is installed as a plugin.
 
 F0 error is between median pitches, in semitones. Spectrum distance is the root mean square difference, in dB, of the mel
 spectra averaged over the loud frames, after their mean levels are made equal. `pace_follows` and `range_follows` are
-rank correlations over speakers of the clones' durations and spreads of F0 with the teachers' in the same sentences;
-`range_follows_themselves` is that of the teachers' spreads in the references, other words, with those in the sentences. The
-words of a clone are judged against the warped teacher's, since the recognizer dislikes warped timbres as such.
+rank correlations over speakers of the clones' durations and spreads of F0 with the teacher's in the same sentences;
+`range_follows_themselves` is that of the teacher's spreads in the references, other words, with those in the sentences.
 """
 
 from __future__ import annotations
@@ -26,24 +28,28 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import judges
 import numpy as np
 import soxr
 import stats
 import systems
 from machine import machine, report
 from numpy.typing import NDArray
-from recognise import recognise, words
 from scipy.signal import fftconvolve
 
 from voicelab.audio.analysis import f0, mel
 from voicelab.audio.clip import Clip
-from voicelab.experiments.metrics.models import Resemblyzer
+from voicelab.experiments.metrics import SpeakerEncoder, Tools
+from voicelab.experiments.metrics.models import encoder_of
 
 BANDS, TOP_HZ = 40, 7600.0
-"""Mel bands of the long-term spectrum, up to what the 16 kHz teachers can say."""
+"""Mel bands of the long-term spectrum, up to what a recording at 16 kHz has."""
 LOUD_DB = 30.0
 """Frames this far below the loudest are pauses and say nothing about the speaker."""
 REFERENCE_S = 12.0
+UNLIKE, SEED = 0.3, 32
+"""Share of a further blend that no single blend of training has; what they are drawn from."""
+Recipe = tuple[tuple[str, float], ...]
 Samples = NDArray[np.float32]
 
 
@@ -159,21 +165,24 @@ def likeness(references: Sequence[Portrait], said: Sequence[Portrait]) -> dict[s
 
 
 @lru_cache(maxsize=1)
-def _encoder() -> Resemblyzer:
-    return Resemblyzer()
+def _encoder(name: str) -> SpeakerEncoder:
+    return encoder_of(Tools(encoder=name))
 
 
-def embedding(clip: Clip) -> NDArray[np.float64]:
-    """Return Resemblyzer's 256 numbers for a clip, of length 1."""
-    found = np.asarray(_encoder().embed(clip.samples, clip.rate), np.float64)
-    return found / np.linalg.norm(found)
+def embedding(clip: Clip, encoder: str) -> NDArray[np.float64]:
+    """Return the encoder's numbers for a clip, of length 1."""
+    vector = np.asarray(_encoder(encoder).embed(clip.samples, clip.rate), np.float64)
+    return vector / np.linalg.norm(vector)
 
 
-def by_ear(references: Sequence[Clip], said: Sequence[Clip], teachers: Sequence[Clip]) -> dict[str, float]:
+def by_ear(
+    references: Sequence[Clip], said: Sequence[Clip], teachers: Sequence[Clip], encoder: str = "resemblyzer"
+) -> dict[str, float]:
     """Return what the encoder says of clones whose `said[i]` belongs to ``references[i]`` and ``teachers[i]``."""
-    known = np.stack([embedding(clip) for clip in references])
-    ours = np.stack([embedding(clip) for clip in said]) @ known.T
-    theirs = np.stack([embedding(clip) for clip in teachers]) @ known.T
+    own_voices, ours, theirs = (
+        np.stack([embedding(clip, encoder) for clip in clips]) for clips in (references, said, teachers)
+    )
+    ours, theirs = ours @ own_voices.T, theirs @ own_voices.T
     own = np.arange(len(said))
     other = np.eye(len(said), len(references)) == 0
     return {
@@ -207,21 +216,50 @@ def _joined(clips: Sequence[Clip]) -> Clip:
     return Clip(samples=np.concatenate([clip.samples for clip in clips]), rate=clips[0].rate)
 
 
+def _in_common(a: Recipe, b: Recipe) -> float:
+    """The share of a blend that another one has too."""
+    other = dict(b)
+    return sum(min(weight, other.get(voice, 0.0)) for voice, weight in a)
+
+
+def further(count: int) -> list[Recipe]:
+    """Draw blends, pairs and triples as training's are, of all voices, those that were held out too."""
+    corpus, rng = systems.training("natural_corpus"), np.random.default_rng(SEED)
+    pool, trained = [*corpus.STOCK, *corpus.MORE, *corpus.HELD_OUT_STOCK], corpus.blends()[: corpus.BLENDS]
+    drawn: list[Recipe] = []
+    while len(drawn) < count:
+        parts = 2 if rng.random() < 0.65 else 3
+        voices = [str(voice) for voice in rng.choice(pool, size=parts, replace=False)]
+        first = float(rng.uniform(0.35, 0.65))
+        weights = [first, 1 - first] if parts == 2 else rng.dirichlet([4.0] * 3).tolist()
+        recipe = tuple(zip(voices, weights, strict=True))
+        if min(weights) > 0.05 and all(_in_common(recipe, other) <= 1 - UNLIKE for other in trained):
+            drawn.append(recipe)
+    return drawn
+
+
+def held_out(count: int) -> list[Recipe]:
+    """Return the first `count` speakers that training never heard: stock voices, its own held-out blends, further ones."""
+    corpus = systems.training("natural_corpus")
+    alone = [((voice, 1.0),) for voice in corpus.HELD_OUT_STOCK]
+    kept = [*alone, *corpus.blends()[corpus.BLENDS :]]
+    return [*kept, *further(max(0, count - len(kept)))][:count]
+
+
+def _said(recipe: Recipe, text: str) -> Clip:
+    samples, rate = systems.blend(recipe, text)
+    return Clip(samples=samples, rate=rate)
+
+
 def targets(count: int, seconds: float, texts: Sequence[str]) -> list[Target]:
-    """Return up to `count` of the speakers that training never heard."""
-    render, virtual = systems.training("render"), systems.training("speakers")
-    program = render.build_teacher(systems.ROOT / "data" / "bench")
-    others = systems.sentences(300)[::-1]
-    found = []
-    for speaker in virtual.all_speakers()[-virtual.HELD_OUT :][:count]:
+    """Return `count` speakers that training never heard; what they say is kept, see `systems`."""
+    others, every = systems.sentences(300)[::-1], []
+    for recipe in held_out(count):
         parts: list[Clip] = []
-        for utterance in render.speak(program, [(text, speaker) for text in others[: int(seconds / 1.2) + 2]]):
-            if sum(part.duration for part in parts) < seconds:
-                parts.append(Clip(samples=utterance.audio(speaker), rate=render.RATE))
-        spoken = render.speak(program, [(text, speaker) for text in texts])
-        said = [Clip(samples=utterance.audio(speaker), rate=render.RATE) for utterance in spoken]
-        found.append(Target(_joined(parts), tuple(said)))
-    return found
+        while sum(part.duration for part in parts) < seconds:
+            parts.append(_said(recipe, others[len(parts)]))
+        every.append(Target(_joined(parts), tuple(_said(recipe, text) for text in texts)))
+    return every
 
 
 def recorded(folder: Path, seconds: float) -> Target:
@@ -234,11 +272,13 @@ def recorded(folder: Path, seconds: float) -> Target:
 
 
 def score(text: str, clip: Clip) -> stats.Score:
-    """Count the words of `text` that the recognizer misses in `clip`."""
-    return stats.word_errors(words(text), words(recognise(clip.samples, clip.rate)))
+    """Count the words of `text` that Whisper misses in `clip`."""
+    return judges.errors(text, judges.hear(judges.levelled(clip.samples), clip.rate).words)
 
 
-def condition(name: str, speakers: Sequence[Target], texts: Sequence[str], *, listen: bool) -> dict[str, Any]:
+def condition(
+    name: str, speakers: Sequence[Target], texts: Sequence[str], encoder: str, *, listen: bool
+) -> dict[str, Any]:
     """Clone the speakers under one of the CONDITIONS and return the figures; `listen` adds the words."""
     from voicelab.schema import ReferenceAudio
 
@@ -257,7 +297,7 @@ def condition(name: str, speakers: Sequence[Target], texts: Sequence[str], *, li
     ]
     ours, theirs, known = ([portrait(clip) for clip in clips] for clips in (said, own, clean))
     figures = {
-        **by_ear(clean, said, own),
+        **by_ear(clean, said, own, encoder),
         **{k: v for k, v in likeness(known, ours).items() if k.startswith(("f0", "spectrum"))},
         "pace_follows": follows([clip.duration for clip in said], [clip.duration for clip in own]),
         "range_follows": follows([p.range for p in ours], [p.range for p in theirs]),
@@ -283,10 +323,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", nargs="+", metavar="REFERENCE=SAID", help="audio files to compare instead")
     parser.add_argument("--recordings", nargs="+", type=Path, metavar="FOLDER", help="real speakers to clone instead")
-    parser.add_argument("--speakers", type=int, default=100, help="as many as were held out, at most")
+    parser.add_argument("--speakers", type=int, default=100, help="how many virtual ones")
     parser.add_argument("--sentences", type=int, default=3, help="sentences that each clone says")
     parser.add_argument("--conditions", default=",".join(CONDITIONS), help=f"of {', '.join(CONDITIONS)}")
-    parser.add_argument("--no-words", action="store_true", help="leave out the word errors, half of the time")
+    parser.add_argument("--words", action="store_true", help="word errors of clean clones too, by Whisper base")
+    parser.add_argument("--encoder", default="resemblyzer", help="who tells speakers apart, by its plugin's name")
     systems.add_options(parser)
     options = parser.parse_args()
     systems.use(options)
@@ -302,10 +343,10 @@ def main() -> None:
             speakers = [recorded(folder, longest) for folder in options.recordings]
         else:
             speakers = targets(options.speakers, longest, texts)
-        figures = {"speakers": len(speakers), "sentences_each": len(texts), "encoder": "Resemblyzer"}
-        listen = not options.recordings and not options.no_words
+        figures = {"speakers": len(speakers), "sentences_each": len(texts), "encoder": options.encoder}
         figures["conditions"] = {
-            name: condition(name, speakers, texts, listen=name == "clean" and listen) for name in names
+            name: condition(name, speakers, texts, options.encoder, listen=name == "clean" and options.words)
+            for name in names
         }
     took = round(time.perf_counter() - started, 1)
     report({"figure": "likeness of cloned voices", **figures, "took_s": took, "machine": machine()})

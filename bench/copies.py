@@ -1,13 +1,11 @@
-"""Copies of the natural teacher: what each stage of the natural voice's codec leaves of an utterance (`copy:ROW:VOICE`).
+"""Copies of the teacher: what each stage of a codec in training leaves of an utterance (`copy:ROW:VOICE`).
 
 teacher     the teacher, trimmed and at one level
 vocoder     WORLD's measures through the engine's vocoder
-head        the same, refined by the trained head
-codec       the trained codec without quantization (`codec+head`: and the head)
-codes       through codes (`codes+head`)
+codec       the trained codec without quantization
+codes       through codes
 
-The codec and the head are the runs in the folder that VOICELAB_BENCH_NATURAL names: `python -m training`, stages codec
-and head.
+The codec is the run in the folder that VOICELAB_BENCH_NATURAL names: `python -m training`, stage codec.
 """
 
 from __future__ import annotations
@@ -23,51 +21,51 @@ from numpy.typing import NDArray
 
 __all__ = ["ROWS", "copy"]
 
-ROWS = ("teacher", "vocoder", "head", "codec", "codec+head", "codes", "codes+head")
+ROWS = ("teacher", "vocoder", "codec", "codes")
 FOLDER = "VOICELAB_BENCH_NATURAL"
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=64)
 def _speech(voice: str, text: str) -> Any:
     """The teacher's utterance, measured."""
-    natural, world = systems.training("natural"), systems.training("world")
-    written = text[0].upper() + text[1:]
-    written = text[0].upper() + text[1:]
-    request = systems.training("natural_corpus").Request(0, "copy", voice, ((voice, 1.0),), "en", written, 1.0, 0)
-    rendering = natural.render_one(systems.natural_teacher(), request)
-    return systems.training("natural_codec").speech_of(rendering, world.measure(rendering))
+    rendering = systems.rendered(((voice, 1.0),), text)
+    return systems.training("natural_codec").speech_of(rendering, systems.training("world").measure(rendering))
 
 
 @lru_cache(maxsize=1)
 def _codec() -> Any:
-    """The codec in training, with its head if there is one."""
-    folder = Path(os.environ[FOLDER])
-    codec = systems.training("codec").load(folder / "codec-run.safetensors")
-    head = folder / "head-run.safetensors"
-    return systems.training("source_filter").with_head(codec, head) if head.exists() else codec
+    return systems.training("codec").load(Path(os.environ[FOLDER]) / "codec-run.safetensors")
+
+
+def _vocoded(speech: Any) -> Any:
+    """(1, samples) of what WORLD measured."""
+    import torch
+
+    from voicelab.engine.pointer.codec import Filters
+
+    training = systems.training("natural_codec")
+    targets = training.Targets()
+    envelope, voicing, f0 = (part[None] for part in targets(speech, 0, speech.frames))
+    odds = torch.logit(voicing.clamp(1e-5, 1 - 1e-5))
+    filters = Filters(systems.training("codec").bridged(f0), envelope, odds, training.CONFIG.silence)
+    return targets.vocoder(filters.f0, filters.harmonic, filters.noise)[0][:, targets.vocoder.lag :]
 
 
 def copy(row: str, voice: str, text: str) -> tuple[NDArray[np.float32], int]:
     """Speak as the stage `row` leaves `voice`."""
     import torch
 
-    speech, rate = _speech(voice, text), systems.training("kokoro").RATE
+    speech, rate = _speech(voice, text), systems.training("natural_codec").CONFIG.sample_rate
     clean = speech.samples.astype(np.float32) / 32768
     if row == "teacher":
         return clean, rate
-    stage, _, refined = row.partition("+")
+    if row not in ROWS:
+        raise SystemExit(f"unknown copy {row!r}; the rows are {', '.join(ROWS)}")
     with torch.inference_mode():
-        if stage in ("vocoder", "head"):
-            source_filter, targets = systems.training("source_filter"), systems.training("natural_codec").Targets()
-            filters = source_filter.told(*(x[None] for x in targets(speech, 0, speech.frames)))
-            extra = _codec().decoder.head(filters)[0] if stage == "head" else None
-            made = targets.vocoder(filters.f0, filters.harmonic, filters.noise, refined=extra)[0]
-            return made[0, targets.vocoder.lag :].numpy(), rate
+        if row == "vocoder":
+            return _vocoded(speech)[0].numpy(), rate
         codec = _codec()
-        head, codec.decoder.head = codec.decoder.head, codec.decoder.head if refined else None
         latents = codec.latents(torch.from_numpy(clean)[None])
-        if stage == "codes":
+        if row == "codes":
             latents = codec.quantizer.decode(codec.quantizer.encode(latents))
-        made = codec.decoder(latents)[0]
-        codec.decoder.head = head
-        return made[0, codec.decoder.vocoder.lag :].numpy(), rate
+        return codec.decoder(latents)[0][0, codec.decoder.vocoder.lag :].numpy(), rate

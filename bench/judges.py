@@ -1,154 +1,231 @@
-"""The judges' table: words by Whisper base, opinion by DistillMOS, and by the older judges, of systems side by side.
+"""Whom bench/ asks about a sentence that a system said, and what it keeps of their verdicts.
 
-    python bench/judges.py --systems kokoro:am_michael,voice,rms --sentences 40
-    python bench/judges.py --keep judged.json           goes on where it was cut off
-    python bench/judges.py --older no                   without DNSMOS and pocketsphinx
+Words are Whisper's (base, beam 5), beside pocketsphinx's (en-us), which ranks a natural voice behind flite's; opinions from 1
+to 5 are DistillMOS's, beside DNSMOS's, which hears noise and little of how natural a voice is: these two stay so that figures
+can be compared with older ones. Likeness is Resemblyzer's cosine to each preset's teacher, who says other sentences; no other
+trained encoder of speakers is among the packages that this repository pins. All systems are brought to one level.
 
-`whisper` and `pocketsphinx` are word errors, `distillmos` and `dnsmos` predicted opinions from 1 to 5, each with its 95 %
-interval over sentences; `behind` is the mean difference in DistillMOS from the first system named, sentence by sentence.
-All systems are brought to one level. Whisper and DistillMOS live in an environment of their own: training/ears.py says how
-to make it. DistillMOS hears what is natural in a voice, where DNSMOS gives a parametric voice 3.2 and a natural one 3.3,
-and pocketsphinx ranks a natural voice behind flite's: these two stay so that figures can be compared with older ones.
-
-The teacher of the natural voice, ``kokoro:VOICE``, needs its packages (training/README.md) and its voices.
+Whisper and DistillMOS live in an environment of their own: training/ears.py says how to make it.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import time
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import cache, partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import quality
+import soxr
 import stats
 import systems
-from machine import machine, report
-from recognise import recognise, words
+from numpy.typing import NDArray
 
-_OF_THE_VOICE = ("voice", "codec", "s1")
+from voicelab.engine.pointer.mandarin import Syllable, read
+from voicelab.engine.pointer.speakers import LEVEL
+from voicelab.engine.text.normalize import normalize
+from voicelab.experiments.metrics.models import Dnsmos, Resemblyzer
+
+__all__ = ["Verdict", "Verdicts", "embedding", "errors", "hear", "judge", "levelled", "recognise", "sounding", "units"]
+
+_RATE = 16_000
+_PAD = 0.2
+"""Seconds of near silence put on both ends: pocketsphinx loses words at a hard edge."""
+_FAINT = 0.003
+"""Amplitude, at `LEVEL`, below which there is silence."""
+REFERENCES = {
+    "en": (
+        "Four hours of steady work faced us. A large size in stockings is hard to sell.",
+        "The boy was there when the sun rose. A rod is used to catch pink salmon.",
+    ),
+    "zh": ("我昨天在书店里遇见了一位老朋友。", "冬天的早上，湖面上有一层薄薄的冰。", "他们打算下个月搬到北京去住。"),
+}
+"""What a teacher says to be told by: Harvard sentences (IEEE, 1969), and some of ours."""
+Samples = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """One sentence by one system."""
+class Verdict:
+    """What the judges say of one sentence by one system."""
 
+    system: str
+    """Its name, and the weights' fingerprint where they are ours."""
     text: str
     whisper: str
     """What Whisper heard."""
     distillmos: float
     pocketsphinx: str | None
-    """What pocketsphinx heard."""
+    """What it heard; None of Mandarin, or where it was not asked."""
     dnsmos: float | None
+    likeness: dict[str, float]
+    """Cosine to each preset's teacher, by the teacher's voice."""
     seconds: float
+    """From the first sound to the last."""
 
 
-class Judges:
-    """Asks all judges; the verdicts are kept in a file if there is one.
+def units(text: str) -> list[Any]:
+    """Return what is counted in `text`: lower-case words of English, with numbers in words; syllables with tone of Mandarin.
 
-    The embedded voice is known by its fingerprint, so that another voice is judged anew.
+    Apostrophes go: nobody can hear whether "candidates" has one. Syllables are those that our front end reads, so that
+    characters that sound alike are alike.
     """
-
-    def __init__(self, keep: Path | None = None, *, older: bool = True) -> None:
-        self._keep, self._older = keep, older
-        self._ears: Any = None
-        known = json.loads(keep.read_text(encoding="utf-8")) if keep is not None and keep.exists() else {}
-        self._found = {name: [Judged(**item) for item in items] for name, items in known.items()}
-
-    def judge(self, name: str, texts: Sequence[str]) -> list[Judged]:
-        """Return one verdict a text, in order."""
-        key = name
-        if name.partition(":")[0] in _OF_THE_VOICE:
-            key = f"{name} {systems.lab().capabilities.fingerprint}"
-        known = {item.text: item for item in self._found.get(key, [])}
-        for text in texts:
-            item = known.get(text)
-            if item is None or (self._older and item.dnsmos is None):
-                known[text] = self._one(name, text)
-                self._found[key] = list(known.values())
-                self._write()
-        return [known[text] for text in texts]
-
-    def _one(self, name: str, text: str) -> Judged:
-        samples, rate = systems.speak(name, text)
-        even = quality.levelled(np.asarray(samples, np.float32))
-        if self._ears is None:
-            self._ears = systems.training("ears").Ears()
-        heard = self._ears.hear(even, rate)
-        return Judged(
-            text,
-            heard.words,
-            heard.opinion,
-            recognise(even, rate) if self._older else None,
-            quality.opinion(even, rate) if self._older else None,
-            samples.size / rate,
-        )
-
-    def _write(self) -> None:
-        if self._keep is not None:
-            kept = {name: [asdict(item) for item in items] for name, items in self._found.items()}
-            self._keep.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if systems.language_of(text) == "zh":
+        parts = read(normalize(text, ("zh",)).text)
+        return [part.phones for part in parts if isinstance(part, Syllable)]
+    return re.findall(r"[a-z]+", normalize(text).text.lower().replace("-", " ").replace("'", ""))
 
 
-def errors(found: Sequence[Judged], heard: Sequence[str]) -> dict[str, float]:
-    """Return the word error rate of what was heard, with its interval."""
-    counted = [stats.word_errors(words(item.text), words(said)) for item, said in zip(found, heard, strict=True)]
-    return stats.rate_interval(counted).rounded()
+def errors(text: str, heard: str) -> stats.Score:
+    """Count the words or syllables of `text` that are wrong in `heard`."""
+    return stats.word_errors(units(text), units(heard))
 
 
-def figures(found: Sequence[Judged], first: Sequence[Judged]) -> dict[str, Any]:
-    """Return a system's figures; `first` is the one that it is compared with."""
-    opinions = np.array([item.distillmos for item in found])
-    older = [item for item in found if item.dnsmos is not None and item.pocketsphinx is not None]
-    out: dict[str, Any] = {
-        "whisper": errors(found, [item.whisper for item in found]),
-        "distillmos": stats.mean_interval(opinions).rounded(),
-        "behind": stats.mean_interval(opinions - np.array([item.distillmos for item in first])).rounded(),
-    }
-    if len(older) == len(found):
-        out["dnsmos"] = stats.mean_interval(np.array([item.dnsmos or 0.0 for item in older])).rounded()
-        out["pocketsphinx"] = errors(older, [item.pocketsphinx or "" for item in older])
-    return out
+def levelled(samples: Samples) -> Samples:
+    """Bring the root mean square of what is not silence to `LEVEL`, at which the codec was trained."""
+    active = samples[np.abs(samples) > 0.01 * np.abs(samples).max()]
+    loudness = float(np.sqrt(np.mean(np.square(active))))
+    even: Samples = np.clip(samples * np.float32(LEVEL / loudness), -1, 1, dtype=np.float32)
+    return even
 
 
-def table(names: Sequence[str], texts: Sequence[str], judges: Judges) -> dict[str, dict[str, Any]]:
-    """Return the figures of every system beside the first, and print a line of each."""
-    out: dict[str, dict[str, Any]] = {}
-    first = judges.judge(names[0], texts)
-    for name in names:
-        row = out[name] = figures(judges.judge(name, texts), first)
-        said = "  ".join(f"{what} {v['value']:.3f} ({v['low']:.3f}–{v['high']:.3f})" for what, v in row.items())
-        print(f"{name}: {said}", flush=True)
-    return out
+def sounding(even: Samples, rate: int) -> tuple[float, float]:
+    """Return the seconds from the first sound to the last, and those of the longest silence between."""
+    loud = np.flatnonzero(np.abs(even) > _FAINT)
+    if not loud.size:
+        return 0.0, float("inf")
+    return float(loud[-1] - loud[0]) / rate, float(np.diff(loud).max(initial=0)) / rate
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--systems", default="kokoro:am_michael,voice,rms", help=f"of {', '.join(systems.NAMES)}")
-    parser.add_argument("--sentences", type=int, default=60)
-    parser.add_argument("--keep", type=Path, help="keep the verdicts here and go on from there (JSON)")
-    parser.add_argument("--older", choices=("yes", "no"), default="yes", help="ask DNSMOS and pocketsphinx too")
-    systems.add_options(parser)
-    options = parser.parse_args()
-    systems.use(options)
-    texts, began = systems.sentences(options.sentences), time.perf_counter()
-    judges = Judges(options.keep, older=options.older == "yes")
-    report(
-        {
-            "figure": "judges",
-            "judges": "Whisper base, beam 5; DistillMOS 0.9.1; DNSMOS P.835; pocketsphinx en-us",
-            "sentences": len(texts),
-            "systems": table(options.systems.split(","), texts, judges),
-            "took_s": round(time.perf_counter() - began, 1),
-            "machine": machine(),
-        }
+# ---- the judges
+
+
+@cache
+def _ears() -> Any:
+    return systems.training("ears").Ears()
+
+
+def hear(samples: Samples, rate: int, language: str = "en") -> Any:
+    """Return Whisper's words and DistillMOS's opinion of levelled samples."""
+    return _ears().hear(samples, rate, language)
+
+
+@cache
+def _pocketsphinx() -> Any:
+    from pocketsphinx import Decoder
+
+    # cmn=batch: each utterance is normalised by itself, so that the order of sentences cannot matter.
+    return Decoder(samprate=_RATE, cmn="batch", loglevel="FATAL")
+
+
+def recognise(samples: Samples, rate: int) -> str:
+    """Return what pocketsphinx hears in mono `samples` ([-1, 1] at `rate` Hz)."""
+    audio = np.asarray(samples, np.float32)
+    audio = soxr.resample(audio, rate, _RATE) if rate != _RATE else audio
+    peak = float(np.max(np.abs(audio))) if audio.size else 0.0
+    if peak > 0:
+        audio = audio * (0.5 / peak)
+    quiet = np.zeros(int(_PAD * _RATE), np.float32)
+    padded = np.concatenate([quiet, audio, quiet])
+    # Digital silence has no logarithm; two steps of fixed noise stand in for a room.
+    room = padded + np.random.default_rng(0).uniform(-2, 2, padded.size) / 32768
+    decoder = _pocketsphinx()
+    decoder.start_utt()
+    decoder.process_raw((np.clip(room, -1, 1) * 32767).astype("<i2").tobytes(), full_utt=True)
+    decoder.end_utt()
+    heard = decoder.hyp()
+    return str(heard.hypstr) if heard is not None else ""
+
+
+@cache
+def _dnsmos() -> Dnsmos:
+    return Dnsmos()
+
+
+@cache
+def _resemblyzer() -> Resemblyzer:
+    return Resemblyzer()
+
+
+def embedding(samples: Samples, rate: int) -> NDArray[np.float64]:
+    """Return Resemblyzer's 256 numbers, of length 1."""
+    vector = np.asarray(_resemblyzer().embed(samples, rate), np.float64)
+    return vector / np.linalg.norm(vector)
+
+
+@cache
+def _teachers() -> dict[str, NDArray[np.float64]]:
+    """Who each preset's teacher is, as Resemblyzer tells speakers."""
+    vectors: dict[str, NDArray[np.float64]] = {}
+    for voice in systems.teachers().values():
+        texts = REFERENCES["zh" if voice.startswith("z") else "en"]
+        mean = np.mean([embedding(*systems.blend(((voice, 1.0),), text)) for text in texts], axis=0)
+        vectors[voice] = np.asarray(mean / np.linalg.norm(mean), np.float64)
+    return vectors
+
+
+def judge(name: str, key: str, older: bool, text: str) -> Verdict:
+    """Let a system say `text` and ask all about it; `older` are DNSMOS and pocketsphinx."""
+    samples, rate = systems.speak(name, text)
+    even, language = levelled(np.asarray(samples, np.float32)), systems.language_of(text)
+    heard, who = hear(even, rate, language), embedding(even, rate)
+    return Verdict(
+        key,
+        text,
+        heard.words,
+        heard.opinion,
+        recognise(even, rate) if older and language == "en" else None,
+        _dnsmos().predict(soxr.resample(even, rate, _RATE), _RATE) if older else None,
+        {voice: round(float(who @ reference), 4) for voice, reference in _teachers().items()},
+        sounding(even, rate)[0],
     )
 
 
-if __name__ == "__main__":
-    main()
+class Verdicts:
+    """Verdicts, in a file if there is one (a line of JSON each): hours of work go on where they were cut off.
+
+    Our own voices are known by their weights' fingerprint, so that another voice is judged anew, and files of several runs
+    may be put one behind the other.
+    """
+
+    def __init__(self, path: Path | None = None, *, older: bool = True, jobs: int = 1) -> None:
+        self._path, self._older, self._jobs = path, older, jobs
+        lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else []
+        self._kept = {(v.system, v.text): v for v in (Verdict(**json.loads(line)) for line in lines)}
+
+    def of(self, name: str, texts: Sequence[str]) -> list[Verdict]:
+        """Return one verdict a text, in order: as the file has it, or else asked for now and kept."""
+        key = self._key(name)
+        missing = [text for text in dict.fromkeys(texts) if self._lacks(self._kept.get((key, text)))]
+        for verdict in self._asked(name, key, missing):
+            self._kept[key, verdict.text] = verdict
+            if self._path is not None:
+                with self._path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(asdict(verdict), ensure_ascii=False) + "\n")
+        return [self._kept[key, text] for text in texts]
+
+    @staticmethod
+    def _key(name: str) -> str:
+        kind, _, rest = name.partition(":")
+        ours = (rest if kind == "old" else name).partition(":")[0] in ("codec", "voice", "s1")
+        variable = systems.OLD if kind == "old" else systems.WEIGHTS
+        what = rest if kind == "old" else name
+        return f"{what} {systems.lab(variable=variable).capabilities.fingerprint}" if ours else what
+
+    def _lacks(self, verdict: Verdict | None) -> bool:
+        return verdict is None or (self._older and verdict.dnsmos is None)
+
+    def _asked(self, name: str, key: str, texts: Sequence[str]) -> Iterator[Verdict]:
+        if not texts:
+            return
+        _teachers()  # rendered once, before several processes ask for them
+        if self._jobs == 1:
+            yield from map(partial(judge, name, key, self._older), texts)
+            return
+        # spawn: torch's threads do not survive a fork.
+        with ProcessPoolExecutor(self._jobs, mp_context=get_context("spawn")) as pool:
+            yield from pool.map(partial(judge, name, key, self._older), texts)

@@ -39,13 +39,14 @@ that its samples are alike on more processors; it costs 17 µs more a layer and 
 ([measured](decisions/2026-11-22-processors.md)). Revisions 9 and 10 read more kinds of text, make MP3 as loud as WAV and let
 speech that is cut fade; the 300 sentences measured here are read into the same phones as before.
 """
-_HELPERS = ("copies", "machine", "page", "recognise", "stats", "systems")
+_HELPERS = ("copies", "judges", "machine", "page", "stats", "systems")
 _DRAWN = ("inference", "picture", "samples")
 """These write into docs/ by themselves, and their figures are on no page."""
-_APART = ("dual", "gpu", "judges", "other_voices", "same_samples")
-"""The first two need a GPU; the judges and the other voices' own packages have environments of their own, which not everybody
-has; the samples are of two checkouts."""
-_OPTIONS = {"inference": ("--write",), "voice": ("--full", "--jobs", "2")}
+_APART = ("dual", "gpu", "other_voices", "same_samples")
+"""The first two need a GPU; the other voices' own packages have environments of their own, which not everybody has; the
+samples are of two checkouts."""
+_KEEP = ("--jobs", "2", "--keep", "build/verdicts.jsonl")
+_OPTIONS = {"inference": ("--write",), "voice": ("--full", *_KEEP), "syllables": _KEEP, "clone": ("--words",)}
 SUITE: Mapping[str, Sequence[str]] = {
     name: (f"bench/{name}.py", *_OPTIONS.get(name, ()))
     for name in sorted({path.stem for path in (ROOT / "bench").glob("*.py")} - {*_HELPERS, *_APART})

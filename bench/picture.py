@@ -47,8 +47,9 @@ def main() -> None:
     systems.add_options(parser)
     options = parser.parse_args()
     systems.use(options)
+    teacher = f"kokoro:{systems.taught_by('voice')}"
     titles = {
-        systems.TEACHER: f"teacher (flite {systems.TEACHER})",
+        teacher: f"teacher ({teacher})",
         "codec": "codec",
         "voice": "voice (default speaker)",
     }
@@ -65,7 +66,7 @@ def main() -> None:
     figure.suptitle(f"“{options.text}”")
     options.out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(options.out, dpi=100, metadata={"Software": None})
-    codec_distance = round(distance(found[systems.TEACHER], found["codec"]), 2)
+    codec_distance = round(distance(found[teacher], found["codec"]), 2)
     report(
         {
             "figure": "spectrograms of one sentence",

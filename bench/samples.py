@@ -1,11 +1,13 @@
 """Samples of the embedded voice, to hear and to see, and the part of docs/explanation/voice.md that shows them.
 
     python bench/samples.py
-    python bench/samples.py --clones 0        without the teacher program that clones are made of (a C compiler, flite1-dev)
+    python bench/samples.py --against build/old/weights       the older voice beside the teacher too
+    python bench/samples.py --clones 0 --no-teacher           without the teacher's packages (training/README.md)
 
 Sounds go to docs/sounds/voice (mp3, 64 kbit/s), spectrograms to docs/images/voice; what was there before is removed.
-Every preset says one sentence, every temperature is heard twice, several kinds of text are read, and speakers that the
-training never heard are cloned. Nothing is chosen: the seed is 1, and 2 for the second take.
+The teacher, the codec and the voice say one sentence, every preset says it, every temperature is heard twice, several kinds
+of text are read, and speakers that the training never heard are cloned. Nothing is chosen: the seed is 1, and 2 for the
+second take.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import systems
 from machine import machine, report
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -67,6 +70,20 @@ def presets(lab: vl.Lab) -> Section:
     """Every preset, one sentence."""
     said = [Sample(v.id, lab.speak(TEXT, voice=v.id, seed=1), v.description) for v in lab.voices]
     return Section("presets", "Presets", f"“{TEXT}”, defaults, seed 1.", tuple(said))
+
+
+def beside(lab: vl.Lab, old: bool) -> Section:
+    """The teacher of the default preset, what the codec leaves of it, both models, and the older voice."""
+    names = {"teacher": f"kokoro:{systems.taught_by('voice')}", "teacher through the codec": "codec"}
+    names |= {"older voice": "old:voice"} if old else {}
+    said = []
+    for title, name in names.items():
+        samples, rate = systems.speak(name, TEXT)
+        said.append(
+            Sample(title, vl.Clip(samples=samples, rate=rate), name.partition(":")[2] if name[0] == "k" else "")
+        )
+    said += [Sample(f"voice, {model}", lab.speak(TEXT, model=model, seed=1)) for model in ("s2-pro", "s1")]
+    return Section("beside", "Beside its teacher", f"“{TEXT}”, the default preset and who taught it.", tuple(said))
 
 
 def temperatures(lab: vl.Lab) -> Section:
@@ -156,12 +173,17 @@ def main() -> None:
     """Speak, draw, write and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clones", type=int, default=3, help="speakers that are cloned")
+    parser.add_argument("--teacher", action=argparse.BooleanOptionalAction, default=True, help="the teacher beside it")
     parser.add_argument("--out", type=Path, help="another folder than docs/, whose page is left alone")
+    systems.add_options(parser)
+    systems.add_old(parser)
     options = parser.parse_args()
+    systems.use(options)
     out: Path = options.out or ROOT / "docs"
-    with vl.connect() as lab:
-        sections = [presets(lab), temperatures(lab), texts(lab)]
-        sections += [clones(lab, options.clones)] if options.clones else []
+    lab = systems.lab()
+    sections = [beside(lab, options.against is not None)] if options.teacher else []
+    sections += [presets(lab), temperatures(lab), texts(lab)]
+    sections += [clones(lab, options.clones)] if options.clones else []
     images, sounds = out / "images" / "voice", out / "sounds" / "voice"
     for folder in (images, sounds):
         shutil.rmtree(folder, ignore_errors=True)

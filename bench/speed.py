@@ -3,21 +3,27 @@ against one, time to load, memory above torch's own; for each model of the check
 
     python bench/speed.py
     python bench/speed.py --repeats 20 --device cuda
+    python bench/speed.py --against build/old/weights         older weights beside it, in turns
 
 Warm figures come from one process after one unmeasured call; cold ones from fresh processes, from their start to the
-first audio: interpreter, imports and loading included. Each process is measured alone.
+first audio: interpreter, imports and loading included. Each process is measured alone. With `--against` both checkpoints
+lie in the one process and take turns, sentence by sentence, so that what else the machine does falls on both: `over_old` is
+what each figure is of the older weights', the median over the turns (times: below 1 is faster; throughput: above 1 is).
+Memory is that of a process with one checkpoint, which has spoken alone and in eight streams.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,65 +84,109 @@ def timed(lab: Lab, model: str, mode: Latency, seed: int) -> tuple[float, float]
     return stream.first_audio_s or float("nan"), took / (size / 2 / stream.rate)
 
 
-def one_model(lab: Lab, model: str, repeats: int) -> dict[str, Any]:
-    """Measure one model, alone on the machine."""
-    lab.speak("Ready.", seed=0, model=model)
-    found: dict[Latency, list[tuple[float, float]]] = {mode: [] for mode in MODES}
-    # Modes take turns, so that what else the machine does falls on all of them.
+@dataclass
+class Turns:
+    """What one checkpoint did, turn by turn."""
+
+    first: dict[Latency, list[float]] = field(default_factory=lambda: {mode: [] for mode in MODES})
+    """Seconds to the first audio."""
+    factor: dict[Latency, list[float]] = field(default_factory=lambda: {mode: [] for mode in MODES})
+    """Real-time factors of a sentence."""
+    passage: list[float] = field(default_factory=list)
+    """The same of a passage."""
+    alone: list[float] = field(default_factory=list)
+    """Seconds of audio a second, of one stream."""
+    together: list[float] = field(default_factory=list)
+    """The same of `STREAMS` at once."""
+
+    def figures(self) -> dict[str, Any]:
+        """Return medians and 95th percentiles."""
+        return {
+            "first_audio_s": {mode: spread(values) for mode, values in self.first.items()},
+            "rtf_sentence": {mode: spread(values) for mode, values in self.factor.items()},
+            "rtf_passage": round(float(np.median(self.passage)), 4),
+            "throughput": {
+                "one_stream": spread(self.alone),
+                f"streams_{STREAMS}": spread(self.together),
+                "ratio": spread([many / one for one, many in zip(self.alone, self.together, strict=True)]),
+            },
+        }
+
+    def over(self, old: Turns) -> dict[str, float]:
+        """Return each figure as a share of the older weights', the median over the turns."""
+        pairs = {f"first audio {mode}": (self.first[mode], old.first[mode]) for mode in MODES}
+        pairs |= {f"real-time factor {mode}": (self.factor[mode], old.factor[mode]) for mode in MODES}
+        pairs |= {"one stream": (self.alone, old.alone), f"{STREAMS} streams": (self.together, old.together)}
+        return {name: round(float(np.median(np.divide(*values))), 3) for name, values in pairs.items()}
+
+
+def one_model(labs: Sequence[Lab], model: str, repeats: int) -> list[Turns]:
+    """Measure one model of each checkpoint, alone on the machine; all take turns, so that what else it does falls on all."""
+    every = [Turns() for _ in labs]
+    for lab in labs:
+        lab.speak("Ready.", seed=0, model=model)
     for seed in range(repeats):
         for mode in MODES:
-            found[mode].append(timed(lab, model, mode, seed))
-    started = time.perf_counter()
-    clip = lab.speak(PASSAGE, seed=0, model=model)
-    passage = (time.perf_counter() - started) / clip.duration
-    return {
-        "first_audio_s": {mode: spread([first for first, _ in values]) for mode, values in found.items()},
-        "rtf_sentence": {mode: spread([factor for _, factor in values]) for mode, values in found.items()},
-        "rtf_passage": round(passage, 4),
-        "passage_s": round(clip.duration, 2),
-        "throughput": throughput(lab, model, max(3, repeats // 4)),
-    }
+            for lab, turns in zip(labs, every, strict=True):
+                first, factor = timed(lab, model, mode, seed)
+                turns.first[mode].append(first)
+                turns.factor[mode].append(factor)
+    with ThreadPoolExecutor(STREAMS) as pool:
+        for turn in range(max(3, repeats // 4)):
+            for lab, turns in zip(labs, every, strict=True):
+                turns.alone.append(throughput(lab, model, turn, 1, pool))
+                turns.passage.append(1 / turns.alone[-1])
+                turns.together.append(throughput(lab, model, turn, STREAMS, pool))
+    return every
 
 
-def throughput(lab: Lab, model: str, repeats: int) -> dict[str, Any]:
-    """Seconds of audio a second, of one stream and of `STREAMS` at once, in turns; and how many times as much that is."""
+def throughput(lab: Lab, model: str, turn: int, streams: int, pool: Executor) -> float:
+    """Return the seconds of audio a second of so many streams at once."""
 
     def spoken(seed: int) -> float:
         return lab.speak(PASSAGE, seed=seed, model=model).duration
 
-    alone: list[float] = []
-    together: list[float] = []
-    with ThreadPoolExecutor(STREAMS) as pool:
-        for turn in range(repeats):
-            for count, kept in ((1, alone), (STREAMS, together)):
-                started = time.perf_counter()
-                seconds = sum(pool.map(spoken, range(turn * STREAMS, turn * STREAMS + count)))
-                kept.append(seconds / (time.perf_counter() - started))
-    return {
-        "one_stream": spread(alone),
-        f"streams_{STREAMS}": spread(together),
-        "ratio": spread([many / one for one, many in zip(alone, together, strict=True)]),
-    }
+    started = time.perf_counter()
+    seconds = sum(pool.map(spoken, range(turn * STREAMS, turn * STREAMS + streams)))
+    return seconds / (time.perf_counter() - started)
+
+
+def _models(lab: Lab) -> tuple[str, ...]:
+    return ("s2-pro",) if lab.capabilities.one_model else lab.capabilities.models
 
 
 def warm(device: str | None, repeats: int) -> dict[str, Any]:
-    """Measure in this process, after one call that is thrown away."""
+    """Measure in this process, after one call that is thrown away; the older weights in turns, where there are any."""
+    import torch
+
+    labs = [systems.lab(device)]
+    labs += [systems.lab(device, systems.OLD)] if systems.OLD in os.environ else []
+    every = {model: one_model(labs, model, repeats) for model in _models(labs[0])}
+    old: dict[str, Any] = {}
+    if len(labs) > 1:
+        old["old"] = {model: turns[1].figures() for model, turns in every.items()}
+        old["over_old"] = {model: turns[0].over(turns[1]) for model, turns in every.items()}
+    return {
+        "models": {model: turns[0].figures() for model, turns in every.items()},
+        **old,
+        "one_model": labs[0].capabilities.one_model,
+        "device": labs[0].capabilities.device,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def memory(device: str | None, variable: str) -> dict[str, float]:
+    """Return what a process holds that has spoken with each model, alone and in eight streams."""
     import torch
 
     torch.ones(64, 64) @ torch.ones(64, 64)
     bare = held_mib()
-    lab = systems.lab(device)
-    can = lab.capabilities
-    names: tuple[str, ...] = ("s2-pro",) if can.one_model else can.models
-    return {
-        "models": {name: one_model(lab, name, repeats) for name in names},
-        "one_model": can.one_model,
-        "memory_above_torch_mib": round(peak_mib() - bare, 1),
-        "torch_mib": bare,
-        "peak_mib": peak_mib(),
-        "device": can.device,
-        "threads": torch.get_num_threads(),
-    }
+    lab = systems.lab(device, variable)
+    with ThreadPoolExecutor(STREAMS) as pool:
+        for model in _models(lab):
+            for streams in (1, STREAMS):
+                throughput(lab, model, 0, streams, pool)
+    return {"memory_above_torch_mib": round(peak_mib() - bare, 1), "torch_mib": bare, "peak_mib": peak_mib()}
 
 
 def goals(found: dict[str, Any], load_s: float) -> list[dict[str, Any]]:
@@ -200,9 +250,10 @@ def main() -> None:
     parser.add_argument("--device", help="where the voice runs; chosen by itself when not given")
     parser.add_argument("--repeats", type=int, default=12)
     parser.add_argument("--cold", type=int, default=3, help="fresh processes for each latency mode")
-    parser.add_argument("--child", choices=("warm", "cold"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", choices=("warm", "cold", "memory", "old memory"), help=argparse.SUPPRESS)
     parser.add_argument("--mode", choices=MODES, default="low", help=argparse.SUPPRESS)
     systems.add_options(parser)
+    systems.add_old(parser)
     options = parser.parse_args()
     systems.use(options)
     if options.child == "warm":
@@ -211,9 +262,15 @@ def main() -> None:
     if options.child == "cold":
         report(cold(options.device, options.mode))
         return
+    if options.child:
+        report(memory(options.device, systems.OLD if options.child == "old memory" else systems.WEIGHTS))
+        return
     place = ["--device", options.device] if options.device else []
     host = machine()
     measured = child("--child", "warm", "--repeats", str(options.repeats), *place)
+    measured |= child("--child", "memory", *place)
+    if options.against:
+        measured["old_peak_mib"] = child("--child", "old memory", *place)["peak_mib"]
     starts = {mode: [start(mode, place) for _ in range(options.cold)] for mode in MODES}
     every = [s for runs in starts.values() for s in runs]
     load = spread([s["connect_s"] - s["libraries_s"] for s in every])

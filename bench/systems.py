@@ -1,133 +1,85 @@
 """The systems that bench/ compares, each a function from text to (mono float32 samples, rate in Hz).
 
-rms, awb, kal16, slt   the teachers: flite's voices, run as the program `flite`
-espeak-ng, festival, festival-hts
-                       what one could install instead (Debian: espeak-ng, festival, festvox-kallpc16k,
-                       festvox-us-slt-hts)
-world                  the default teacher's audio analysed and made again by WORLD (Morise et al., 2016; needs pyworld)
-codec                  the default teacher's audio through the engine's codec, encoded and decoded
-voice                  the embedded voice's default speaker
-voice:PRESET           one of its presets
-teacher:PRESET         the speaker whom that preset was taught by: a voice of flite or espeak-ng, warped (see training/)
-s1                     the default speaker by the small model
-kokoro:VOICE           a stock voice of Kokoro-82M, the natural teacher (its packages: training/README.md), such as am_michael
+kokoro:VOICE           a stock voice of Kokoro-82M, the teacher (its packages: training/README.md), trimmed: kokoro:am_michael
+codec, codec:VOICE     the teacher of the default preset, or another of its voices, through the engine's codec
+voice, voice:PRESET    the embedded voice's default preset, or another
+s1, s1:PRESET         the same by the small model
+old:SYSTEM             any of these three by the weights that --against names, such as old:voice:clara
+copy:ROW:VOICE         what a stage of a codec in training leaves of the teacher: see copies.py
+flite:VOICE            a voice of the program `flite` (Debian's flite): rms, awb, kal16, slt
 lab:ADDRESS            the default voice of a backend, by the string that voicelab opens it with, such as lab:kokoro:
-copy:ROW:VOICE         what a stage of the natural voice's codec leaves of such a voice: see copies.py
+
+What the teacher says is kept in data/bench/kokoro, since a second of it takes .6 s of a core.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import io
+import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import wave
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import soxr
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from voicelab.lab import Lab
 
-__all__ = ["NAMES", "TEACHER", "sentences", "speak"]
+__all__ = ["NAMES", "sentences", "speak", "taught_by"]
 
-TEACHERS = ("rms", "awb", "kal16", "slt")
-TEACHER = "rms"
-"""The default speaker's teacher."""
-OTHERS = {
-    "espeak-ng": ("espeak-ng", "-v", "en-us", "--stdin", "-w", "{out}"),
-    "festival": ("text2wave", "-eval", "(ofkal_diphone)", "-o", "{out}"),
-    "festival-hts": ("text2wave", "-eval", "(ofcmu_us_slt_arctic_hts)", "-o", "{out}"),
-}
-"""Other programs, each with how it is told to read from its input and where to write."""
-OURS = ("world", "codec", "voice", "voice:PRESET", "teacher:PRESET", "s1")
-OURS = ("world", "codec", "voice", "voice:PRESET", "teacher:PRESET", "s1")
-NAMES = (*TEACHERS, *OTHERS, *OURS, "kokoro:VOICE", "lab:ADDRESS", "copy:ROW:VOICE")
+NAMES = (
+    *("kokoro:VOICE", "codec", "codec:VOICE", "voice", "voice:PRESET", "s1", "s1:PRESET"),
+    *("old:SYSTEM", "copy:ROW:VOICE", "flite:VOICE", "lab:ADDRESS"),
+)
 ROOT = Path(__file__).resolve().parent.parent
-WEIGHTS, RUN = "VOICELAB_BENCH_WEIGHTS", "VOICELAB_BENCH_CODEC_RUN"
+WEIGHTS, OLD = "VOICELAB_BENCH_WEIGHTS", "VOICELAB_BENCH_OLD_WEIGHTS"
 KOKORO = "VOICELAB_BENCH_KOKORO"
-"""Where the natural teacher's voices are, if not where training puts them."""
-HELDOUT = ROOT / "training" / "data" / "heldout.txt"
+"""Where the teacher's voices are, if not where training puts them."""
+_RENDERED = ROOT / "data" / "bench" / "kokoro"
+_HELD_OUT = {"en": "heldout.txt", "zh": "heldout_zh.txt"}
 SEED = 0
+Samples = NDArray[np.float32]
+Sound = tuple[Samples, int]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Let a command measure other weights than those in the package."""
     parser.add_argument("--weights", type=Path, help="a checkpoint to measure instead of the one in the package")
-    parser.add_argument("--codec-run", type=Path, help="a codec still in training, for the system `codec`")
+
+
+def add_old(parser: argparse.ArgumentParser) -> None:
+    """Let a command measure older weights in the same run."""
+    parser.add_argument("--against", type=Path, metavar="WEIGHTS", help="a checkpoint to measure beside it")
 
 
 def use(options: argparse.Namespace) -> None:
-    """Take what `add_options` read, for this process and those that it starts."""
-    for variable, path in ((WEIGHTS, options.weights), (RUN, options.codec_run)):
+    """Take what `add_options` and `add_old` read, for this process and those that it starts."""
+    for variable, path in ((WEIGHTS, options.weights), (OLD, getattr(options, "against", None))):
         if path is not None:
             os.environ[variable] = str(path.resolve())
 
 
-def sentences(count: int) -> list[str]:
+def language_of(text: str) -> str:
+    """Return "zh" for what has a Chinese character in it, or else "en"."""
+    return "zh" if re.search("[\u4e00-\u9fff]", text) else "en"
+
+
+def sentences(count: int, language: str = "en") -> list[str]:
     """Return the first `count` sentences that were kept out of training."""
-    lines = [line.strip() for line in HELDOUT.read_text(encoding="utf-8").splitlines()]
-    return [line for line in lines if line][:count]
-
-
-def teacher(name: str, text: str) -> tuple[NDArray[np.float32], int]:
-    """Speak with a voice of flite (must be installed)."""
-    return _program(("flite", "-voice", name, "-t", text, "-o", "{out}"))
-
-
-def _program(command: Sequence[str], said: str = "") -> tuple[NDArray[np.float32], int]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "said.wav"
-        told = [word.format(out=path) if word == "{out}" else word for word in command]
-        subprocess.run(told, check=True, capture_output=True, input=said.encode())
-        data = path.read_bytes()
-    with wave.open(io.BytesIO(data)) as file:
-        rate, frames = file.getframerate(), file.readframes(file.getnframes())
-    return np.frombuffer(frames, "<i2").astype(np.float32) / np.float32(32768), rate
-
-
-@lru_cache(maxsize=1)
-def lab(device: str | None = None) -> Lab:
-    """The embedded voice, or the checkpoint that `use` named; loaded once a process."""
-    import voicelab
-
-    if WEIGHTS not in os.environ:
-        return voicelab.connect(device=device)
-    from voicelab.engine.local import LocalBackend
-    from voicelab.lab import Lab
-
-    return Lab(LocalBackend(device, weights=Path(os.environ[WEIGHTS])))
-
-
-@lru_cache(maxsize=4)
-def opened(address: str) -> Lab:
-    """A backend by its address; opened once a process."""
-    import voicelab
-
-    return voicelab.connect(address)
-
-
-def voice(text: str, preset: str | None = None, **fields: Any) -> tuple[NDArray[np.float32], int]:
-    """Speak with the embedded voice, its defaults untouched except by `fields`."""
-    clip = lab().speak(text, voice=preset, seed=SEED, **fields)
-    return clip.samples, clip.rate
-
-
-@lru_cache(maxsize=1)
-def the_codec() -> Any:
-    """The codec to measure."""
-    if RUN in os.environ:
-        return training("codec").load(Path(os.environ[RUN]))
-    from voicelab.engine.pointer.checkpoint import load
-
-    return load(Path(os.environ[WEIGHTS]) if WEIGHTS in os.environ else None).codec
+    text = (ROOT / "training" / "data" / _HELD_OUT[language]).read_text(encoding="utf-8")
+    return [line.strip() for line in text.splitlines() if line.strip()][:count]
 
 
 def training(module: str) -> Any:
@@ -137,103 +89,144 @@ def training(module: str) -> Any:
     return import_module(f"training.{module}")
 
 
-def taught_by(name: str, otherwise: str = TEACHER) -> str:
-    """Return the system of a preset's own teacher, for `voice:PRESET`, and `otherwise` for every other system."""
-    kind, _, preset = name.partition(":")
-    if kind != "voice" or not preset:
-        return otherwise
-    speaker = training("export").speaker_of(preset)
-    return speaker.teacher if speaker.id < len(TEACHERS) else f"teacher:{preset}"
+# ---- the teacher
 
 
-def at_home_in_english(name: str) -> bool:
-    """Whether who taught a preset, `voice:PRESET`, spoke mostly English; the default speaker's teacher did."""
-    preset = name.partition(":")[2]
-    return not preset or training("export").speaker_of(preset).id < training("mandarin").FIRST_ID
+@cache
+def teachers() -> dict[str, str]:
+    """Return the teacher's voice of each preset, the default one first."""
+    return {preset.id: preset.teacher for preset in training("export").NATURAL}
 
 
-def teacher_of(preset: str, text: str) -> tuple[NDArray[np.float32], int]:
-    """Speak as the one whom a preset was taught by (flite's or espeak-ng's library must be installed)."""
-    mandarin, render = training("mandarin"), training("render")
-    speaker = training("export").speaker_of(preset)
-    if speaker.id >= mandarin.FIRST_ID:
-        return training("mixed").english(text, speaker).audio(speaker, render.RATE), render.RATE
-    program = render.build_teacher(ROOT / "data" / "bench")
-    (said,) = render.speak(program, [(text, speaker)])
-    return said.audio(speaker, render.RATE), render.RATE
-
-
-def world(text: str) -> tuple[NDArray[np.float32], int]:
-    """The teacher's audio analysed and made again by WORLD, unquantized: what a good classical vocoder loses."""
-    import pyworld
-
-    samples, rate = teacher(TEACHER, text)
-    double = samples.astype(np.float64)
-    f0, at = pyworld.harvest(double, rate)
-    envelope = pyworld.cheaptrick(double, f0, at, rate)
-    made: NDArray[np.float32] = pyworld.synthesize(f0, envelope, pyworld.d4c(double, f0, at, rate), rate)
-    return made.astype(np.float32), rate
-
-
-def codec(text: str) -> tuple[NDArray[np.float32], int]:
-    """The teacher's audio through the codec: what is lost before the language model does anything."""
-    import soxr
-    import torch
-
-    from voicelab.engine.pointer.speakers import LEVEL
-
-    samples, rate = teacher(TEACHER, text)
-    model = the_codec()
-    # The engine levels what it encodes to what the codec was trained on.
-    active = samples[np.abs(samples) > 0.01]
-    samples = samples * np.float32(LEVEL / np.sqrt(np.mean(np.square(active))))
-    wide = soxr.resample(samples, rate, model.config.sample_rate).astype(np.float32)
-    with torch.inference_mode():
-        decoded = model.decode(model.encode(torch.from_numpy(wide)[None]))
-    return decoded.reshape(-1).numpy(), model.config.sample_rate
+def taught_by(name: str) -> str | None:
+    """Return the teacher's voice that a system repeats, or is; None where there is none, or that is not known."""
+    kind, _, which = name.partition(":")
+    if kind in ("voice", "s1"):
+        return teachers()[which or next(iter(teachers()))]
+    if kind == "codec" and not which:
+        return next(iter(teachers().values()))
+    return which.rpartition(":")[2] if kind in ("kokoro", "codec", "copy") else None
 
 
 @lru_cache(maxsize=1)
-def natural_teacher() -> Any:
+def kokoro() -> Any:
     """Return Kokoro, with its voices."""
     folder = os.environ.get(KOKORO, ROOT / "build" / "natural" / "kokoro-js" / "package")
     return training("kokoro").Kokoro(Path(folder))
 
 
-def kokoro(voice: str, text: str) -> tuple[NDArray[np.float32], int]:
-    """Speak with a stock voice of the natural teacher, in its own style and at its own pace."""
-    module = training("kokoro")
-    # As a sentence is written: the test sentences begin with small letters.
-    symbols = module.phonemes(text[0].upper() + text[1:], "en")
-    return natural_teacher().speak(symbols, [(voice, 1.0)]).audio, module.RATE
+@lru_cache(maxsize=64)
+def rendered(recipe: tuple[tuple[str, float], ...], text: str) -> Any:
+    """Return the teacher's `Rendering` of a text, at its own pace and in its own style; `recipe` are voices and weights."""
+    natural, language = training("natural"), language_of(text)
+    written = text[0].upper() + text[1:]  # the test sentences begin with small letters
+    symbols = training("kokoro").phonemes(written, language)
+    key = hashlib.sha256(json.dumps([recipe, symbols]).encode()).hexdigest()[:24]
+    path = _RENDERED / f"{key}.npz"
+    if not path.exists():
+        request = training("natural_corpus").Request(0, "bench", "bench", recipe, language, written, 1.0, 0)
+        said = natural.render_one(kokoro(), request)
+        if isinstance(said, str):
+            raise SystemExit(f"the teacher cannot say {text!r}: {said}")
+        _RENDERED.mkdir(parents=True, exist_ok=True)
+        mine = path.with_stem(f"{key}-{os.getpid()}")
+        natural.save_shard(mine, [said])
+        mine.rename(path)
+    return natural.load_shard(path)[0]
 
 
-def speak(name: str, text: str) -> tuple[NDArray[np.float32], int]:
+def blend(recipe: tuple[tuple[str, float], ...], text: str) -> Sound:
+    """Speak as a blend of the teacher's voices: trimmed, without rumble, at one level."""
+    audio, _ = training("world").trimmed(rendered(recipe, text))
+    return audio.astype(np.float32), training("kokoro").RATE
+
+
+# ---- ours
+
+
+def lab(device: str | None = None, variable: str = WEIGHTS) -> Lab:
+    """The embedded voice, or the checkpoint that `use` named, or with `OLD` the other one; loaded once a process."""
+    return _loaded(device, variable)
+
+
+@lru_cache(maxsize=2)
+def _loaded(device: str | None, variable: str) -> Lab:
+    import voicelab
+
+    if variable not in os.environ:
+        if variable == OLD:
+            raise SystemExit("--against names the weights of old:…")
+        return voicelab.connect(device=device)
+    from voicelab.engine.local import LocalBackend
+    from voicelab.lab import Lab
+
+    return Lab(LocalBackend(device, weights=Path(os.environ[variable])))
+
+
+@lru_cache(maxsize=4)
+def _opened(address: str) -> Lab:
+    import voicelab
+
+    return voicelab.connect(address)
+
+
+@lru_cache(maxsize=2)
+def _codec(variable: str) -> Any:
+    from voicelab.engine.pointer.checkpoint import load
+
+    return load(Path(os.environ[variable]) if variable in os.environ else None).codec
+
+
+def through_codec(samples: Samples, rate: int, variable: str = WEIGHTS) -> Sound:
+    """What the codec leaves of audio that is at the level of its training: before the language model does anything."""
+    import torch
+
+    model = _codec(variable)
+    wide = soxr.resample(samples, rate, model.config.sample_rate).astype(np.float32)
+    wide = np.pad(wide, (0, -wide.size % model.config.hop))
+    with torch.inference_mode():
+        decoded = model.decode(model.encode(torch.from_numpy(wide)[None]))
+    return decoded.reshape(-1).numpy(), model.config.sample_rate
+
+
+def _ours(kind: str, which: str, text: str, variable: str) -> Sound:
+    if kind == "codec":
+        return through_codec(*blend(((which or taught_by("codec") or "", 1.0),), text), variable)
+    model: dict[str, Any] = {"model": "s1"} if kind == "s1" else {}
+    clip = lab(variable=variable).speak(text, voice=which or None, seed=SEED, **model)
+    return clip.samples, clip.rate
+
+
+# ---- others
+
+
+def _program(command: Sequence[str]) -> Sound:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "said.wav"
+        subprocess.run([*command, str(path)], check=True, capture_output=True)
+        data = path.read_bytes()
+    with wave.open(io.BytesIO(data)) as file:
+        rate, frames = file.getframerate(), file.readframes(file.getnframes())
+    return np.frombuffer(frames, "<i2").astype(np.float32) / np.float32(32768), rate
+
+
+def speak(name: str, text: str) -> Sound:
     """Speak `text` with the system of that name."""
-    if name in TEACHERS:
-        return teacher(name, text)
-    if name in OTHERS:
-        return _program(OTHERS[name], text)
-    if name == "world":
-        return world(text)
-    if name == "codec":
-        return codec(text)
-    if name == "voice":
-        return voice(text)
-    if name == "s1":
-        return voice(text, model="s1")
-    kind, _, preset = name.partition(":")
-    if kind == "voice" and preset:
-        return voice(text, preset)
-    if kind == "teacher" and preset:
-        return teacher_of(preset, text)
-    if kind == "kokoro" and preset:
-        return kokoro(preset, text)
-    if kind == "lab" and preset:
-        clip = opened(preset).speak(text[0].upper() + text[1:])
+    kind, _, which = name.partition(":")
+    variable = WEIGHTS
+    if kind == "old":
+        variable, (kind, _, which) = OLD, which.partition(":")
+    if kind in ("codec", "voice", "s1"):
+        return _ours(kind, which, text, variable)
+    if kind == "kokoro" and which:
+        return blend(((which, 1.0),), text)
+    if kind == "flite" and which:
+        return _program(("flite", "-voice", which, "-t", text, "-o"))
+    if kind == "lab" and which:
+        clip = _opened(which).speak(text[0].upper() + text[1:])
         return clip.samples, clip.rate
-    if kind == "copy" and preset:
-        row, _, of = preset.partition(":")
-        copied: tuple[NDArray[np.float32], int] = import_module("copies").copy(row, of, text)
+    if kind == "copy" and which:
+        row, _, voice = which.partition(":")
+        copied: Sound = import_module("copies").copy(row, voice, text)
         return copied
     raise SystemExit(f"unknown system {name!r}; the systems are {', '.join(NAMES)}")

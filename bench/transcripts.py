@@ -1,6 +1,6 @@
 """How often intake doubts a right transcript, and how often it believes a wrong one.
 
-    python bench/transcripts.py --systems voice voice:clara rms slt --sentences 10
+    python bench/transcripts.py --systems voice voice:clara flite:rms flite:slt --sentences 10
 
 Sentences that were kept out of training, spoken by systems of bench/; a match below the limit is a doubt.
 """
@@ -47,7 +47,7 @@ def pairs(sound: Sound, text: str, other: str, elsewhere: str) -> Iterator[tuple
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--systems", nargs="+", default=["voice", "voice:clara", "rms", "slt"])
+    parser.add_argument("--systems", nargs="+", default=["voice", "voice:clara", "flite:rms", "flite:slt"])
     parser.add_argument("--sentences", type=int, default=10)
     systems.add_options(parser)
     options = parser.parse_args()

@@ -1,27 +1,29 @@
-"""Word error of the voice, its codec and its teachers side by side on sentences kept out of training.
+"""The voice beside its teacher, the teacher through the codec, older weights and other programs, on sentences kept out of
+training: words by Whisper base, opinions by DistillMOS and DNSMOS, likeness to the teacher by Resemblyzer.
 
-    python bench/voice.py
-    python bench/voice.py --systems rms,voice --sentences 60 --jobs 2
-    python bench/voice.py --full --jobs 2          every preset, other programs, and a thousand takes that may run away
-    python bench/voice.py --full --heard heard.json     the same, going on where it was cut off
+    python bench/voice.py --sentences 20                           teacher, codec, default preset, small model
+    python bench/voice.py --systems kokoro:af_kore,voice:clara --sentences 60
+    python bench/voice.py --full --jobs 2 --keep build/verdicts.jsonl
+    python bench/voice.py --full --jobs 2 --keep build/verdicts.jsonl --against build/old/weights
 
-Every rate comes with its 95 % interval over sentences, and every system with the ratio of its rate to its teacher's on the
-same sentences, by a paired bootstrap. `beside` names that teacher: of a preset its own, warped as it was in training, of all
-others the default one. `length` compares durations with the teacher's, sentence by sentence: far off means that a sentence
-ran away or was cut short. `presets` is the mean over all presets beside that over their teachers, and over those at home in
-English: the recognizer hardly understands the formant synthesizer that taught the others. `takes` counts, over the sentences
-with one seed after the other, lengths out of bounds and silences of more than `LONGEST_SILENCE` seconds.
+`--full` adds every preset, flite, other voices of the teacher and a thousand takes; `--keep` goes on where it was cut off,
+and `--against` adds older weights to the table. All means and rates have their 95 % interval over sentences. `behind` is by
+how much DistillMOS puts a system below the preset's own teacher in the same sentences; below that of the default preset for
+what has none here. `likeness` is the cosine to the teacher who says other sentences, `likeness_others` that to the other
+presets' teachers, `nearest` how often one's own is the nearest. `length` compares the seconds from the first sound to the
+last with the teacher's: `outside` counts sentences that ran away or came out short. `takes` counts over the sentences, with
+one seed after the other at temperature .7, lengths out of bounds, words that were not said, and silences of more than
+`LONGEST_SILENCE` seconds.
+The judges need environments of their own: training/ears.py, training/README.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
-from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -30,131 +32,137 @@ import judges
 import numpy as np
 import stats
 import systems
+from judges import Verdict, Verdicts
 from machine import machine, report
-from recognise import Recognition, score_system, scores
 
 SHORTEST, LONGEST = 0.6, 1.7
-"""A sentence outside these times its teacher's length has run away or come out empty."""
-LONGEST_SILENCE, _FAINT = 0.8, 0.003
-"""Seconds inside a sentence, below this amplitude."""
+"""A sentence outside these times its teacher's length has run away or come out short."""
+LONGEST_SILENCE = 0.8
+"""Seconds inside a sentence."""
+FLITE = ("flite:rms", "flite:slt")
+MORE = ("kokoro:af_heart", "kokoro:bm_george", "kokoro:am_fenrir")
+"""Voices of the teacher that are no preset's."""
+GOALS = {"default": (4.0, 0.06), "presets": (3.7, 0.08)}
+"""DistillMOS at least, word errors by Whisper at most: of the default preset, and of every one at home in English."""
+TEMPERATURE = 0.7
 
 
-def lengths(ours: Sequence[Recognition], teacher: Sequence[Recognition]) -> dict[str, Any]:
-    """Return how the durations compare with the teacher's: extremes, median, and how many are out of bounds."""
-    ratios = sorted(a.seconds / b.seconds for a, b in zip(ours, teacher, strict=True))
+def teacher_of(name: str) -> str:
+    """Return the system that `name` is compared with."""
+    voice = systems.taught_by(name)
+    return f"kokoro:{voice or systems.taught_by('voice')}"
+
+
+def likeness(said: Sequence[Verdict], voice: str | None) -> dict[str, Any]:
+    """Return how like the teacher's voice `voice` a system is; nothing where that is no preset's."""
+    if voice not in said[0].likeness:
+        return dict.fromkeys(("likeness", "likeness_others", "nearest"))
+    own = np.array([v.likeness[voice] for v in said])
+    others = np.array([[cosine for other, cosine in v.likeness.items() if other != voice] for v in said])
     return {
-        "min": round(ratios[0], 3),
-        "median": round(ratios[len(ratios) // 2], 3),
-        "max": round(ratios[-1], 3),
-        "outside": sum(not SHORTEST <= ratio <= LONGEST for ratio in ratios),
+        "likeness": stats.mean_interval(own).rounded(),
+        "likeness_others": round(float(others.mean()), 3),
+        "nearest": round(float(np.mean(own > others.max(1))), 3),
     }
 
 
-def summary(found: dict[str, list[Recognition]], teacher: str) -> dict[str, Any]:
-    """Return the figures of every system; all but teachers beside the preset's own teacher, or else `teacher`."""
-    out: dict[str, Any] = {}
-    for name, results in found.items():
-        beside = systems.taught_by(name, teacher)
-        compared = name != beside and not name.startswith("teacher:")
-        base = found[beside][: len(results)]
-        out[name] = {
-            "wer": stats.rate_interval(scores(results)).rounded(),
-            "beside": beside if compared else None,
-            "ratio": stats.ratio(scores(results), scores(base)).rounded() if compared else None,
-            "length": lengths(results, base) if compared else dict.fromkeys(("min", "median", "max", "outside")),
-        }
-    return out
+def figures(name: str, said: Sequence[Verdict], teacher: Sequence[Verdict]) -> dict[str, Any]:
+    """Return a system's row; `teacher` said the same sentences."""
+
+    def errors(heard: Sequence[str | None]) -> dict[str, float] | None:
+        counted = [judges.errors(v.text, words) for v, words in zip(said, heard, strict=True) if words is not None]
+        return stats.rate_interval(counted).rounded() if len(counted) == len(said) else None
+
+    opinions = np.array([v.distillmos for v in said])
+    older = np.array([v.dnsmos for v in said if v.dnsmos is not None])
+    ratios = sorted(a.seconds / b.seconds for a, b in zip(said, teacher, strict=True))
+    return {
+        "sentences": len(said),
+        "whisper": errors([v.whisper for v in said]),
+        "distillmos": stats.mean_interval(opinions).rounded(),
+        "behind": stats.mean_interval(np.array([v.distillmos for v in teacher]) - opinions).rounded(),
+        "dnsmos": stats.mean_interval(older).rounded() if len(older) == len(said) else None,
+        "pocketsphinx": errors([v.pocketsphinx for v in said]),
+        **likeness(said, systems.taught_by(name)),
+        "length": {
+            "min": round(ratios[0], 3),
+            "median": round(ratios[len(ratios) // 2], 3),
+            "max": round(ratios[-1], 3),
+            "outside": sum(not SHORTEST <= ratio <= LONGEST for ratio in ratios),
+        },
+    }
 
 
-def longest_silence(samples: np.ndarray[tuple[int], np.dtype[np.float32]], rate: int) -> float:
-    """Return the seconds of the longest silence between sounds; infinity when there is no sound."""
-    loud = np.flatnonzero(np.abs(samples) > _FAINT)
-    return float(np.diff(loud).max(initial=0)) / rate if loud.size else float("inf")
+def table(names: Mapping[str, Sequence[str]], verdicts: Verdicts) -> dict[str, dict[str, Any]]:
+    """Return the row of every system, on the texts that are its own, and print a line of each."""
+    rows: dict[str, dict[str, Any]] = {}
+    for name, texts in names.items():
+        row = rows[name] = figures(name, verdicts.of(name, texts), verdicts.of(teacher_of(name), texts))
+        shown = {what: v["value"] for what, v in row.items() if isinstance(v, dict) and "value" in v}
+        print(f"{name}: " + "  ".join(f"{what} {value:.3f}" for what, value in shown.items()), flush=True)
+    return rows
 
 
-def take(text: str, seed: int) -> tuple[float, float]:
-    """Let the voice say `text` and return its length relative to the teacher's, and its longest silence, in seconds."""
-    clip = systems.lab().speak(text, seed=seed)
-    samples, rate = systems.teacher(systems.TEACHER, text)
-    return clip.samples.size / clip.rate / (samples.size / rate), longest_silence(clip.samples, clip.rate)
+def take(text: str, seed: int) -> tuple[float, float, int]:
+    """Let the voice say `text`: its length relative to the teacher's, its longest silence in seconds, and its words."""
+    clip = systems.lab().speak(text, seed=seed, temperature=TEMPERATURE)
+    seconds, silence = judges.sounding(judges.levelled(clip.samples), clip.rate)
+    teacher, rate = systems.speak(teacher_of("voice"), text)
+    return seconds / judges.sounding(judges.levelled(teacher), rate)[0], silence, len(clip.words)
 
 
 def takes(texts: Sequence[str], count: int, jobs: int) -> dict[str, Any]:
-    """Return how many of `count` takes ran away, came out short or fell silent; each round of the texts has its seed."""
+    """Return how many of `count` takes ran away, came out short, lost words or fell silent; each round has its seed."""
     every = [texts[i % len(texts)] for i in range(count)]
     seeds = [i // len(texts) for i in range(count)]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        found = list(pool.map(take, every, seeds, chunksize=8))
+        said = list(pool.map(take, every, seeds, chunksize=8))
+    words: dict[str, int] = defaultdict(int)
+    for text, (_, _, number) in zip(every, said, strict=True):
+        words[text] = max(words[text], number)
     return {
         "takes": count,
-        "ran_away": sum(length > LONGEST for length, _ in found),
-        "too_short": sum(length < SHORTEST for length, _ in found),
-        "fell_silent": sum(silence > LONGEST_SILENCE for _, silence in found),
-        "longest_silence_s": round(max(silence for _, silence in found), 3),
+        "ran_away": sum(length > LONGEST for length, _, _ in said),
+        "too_short": sum(length < SHORTEST for length, _, _ in said),
+        "lost_words": sum(number < words[text] for text, (_, _, number) in zip(every, said, strict=True)),
+        "fell_silent": sum(silence > LONGEST_SILENCE for _, silence, _ in said),
+        "longest_silence_s": round(max(silence for _, silence, _ in said), 3),
     }
 
 
-def _together(found: dict[str, list[Recognition]], names: Sequence[str]) -> list[stats.Score]:
-    """Sentence by sentence the errors of several systems, on the sentences that all of them said."""
-    rows = zip(*(scores(found[name]) for name in names), strict=False)
-    return [stats.Score(sum(s.errors for s in row), sum(s.words for s in row)) for row in rows]
-
-
-def of_presets(found: dict[str, list[Recognition]], presets: Sequence[str]) -> dict[str, Any]:
-    """Return the mean word error over presets, that over their teachers in the same sentences, and the ratio of the two."""
-    ours = _together(found, presets)
-    theirs = _together(found, [systems.taught_by(name) for name in presets])[: len(ours)]
-    return {
-        "count": len(presets),
-        "wer": stats.rate_interval(ours).rounded(),
-        "wer_of_teachers": stats.rate_interval(theirs).rounded(),
-        "ratio": stats.ratio(ours, theirs).rounded(),
-    }
-
-
-class Heard:
-    """What was heard, system by system, in a file if there is one: an hour's work goes on where it was cut off.
-
-    The voice and its codec are known by their fingerprint, so that another voice is heard anew.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        known = json.loads(path.read_text(encoding="utf-8")) if path is not None and path.exists() else {}
-        self._found = {name: [Recognition(**item) for item in items] for name, items in known.items()}
-
-    def get(self, name: str, texts: Sequence[str], jobs: int) -> list[Recognition]:
-        """What `name` said of the texts: as the file has it, or else listened to now and kept."""
-        key = name
-        if name in ("codec", "s1") or name.startswith("voice"):
-            key = f"{name} {systems.lab().capabilities.fingerprint}"
-        found = self._found.get(key, [])
-        if [item.text for item in found] != list(texts):
-            found = self._found[key] = score_system(name, texts, jobs)
-            if self._path is not None:
-                kept = {name: [asdict(item) for item in items] for name, items in self._found.items()}
-                self._path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        return found
+def goals(rows: Mapping[str, Mapping[str, Any]], counted: Mapping[str, int] | None) -> list[dict[str, Any]]:
+    """Return what was aimed at, what came of it, and whether it is reached; of what was measured."""
+    aims: list[tuple[str, float, float]] = []
+    english = [f"voice:{preset}" for preset, teacher in systems.teachers().items() if not teacher.startswith("z")]
+    for what, names in (("default", ["voice"]), ("presets", ["voice", *english])):
+        there = [rows[name] for name in names if name in rows]
+        if len(there) >= len(names) - 1 and there:  # the default preset has no row by its own name
+            opinion, wrong = GOALS[what]
+            said = "default preset" if what == "default" else "every preset at home in English"
+            aims.append((f"{said}: DistillMOS, at least", min(row["distillmos"]["value"] for row in there), opinion))
+            aims.append((f"{said}: word errors, at most", max(row["whisper"]["value"] for row in there), wrong))
+    if counted is not None:
+        failed = sum(counted[name] for name in ("ran_away", "too_short", "lost_words", "fell_silent"))
+        aims.append((f"of {counted['takes']} takes failed, at most", failed, 0))
+    return [
+        {"figure": f, "value": v, "goal": g, "met": v >= g if f.endswith("at least") else v <= g} for f, v, g in aims
+    ]
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--full", action="store_true", help="the small model, every preset, other programs, and a thousand takes"
-    )
-    parser.add_argument("--besides", type=int, help="sentences for what --full adds; default: as many as for the rest")
-    parser.add_argument("--takes", type=int, default=1000, help="how many, with --full")
-    parser.add_argument("--systems", default="rms,codec,voice", help=f"of {', '.join(systems.NAMES)}")
-    parser.add_argument("--teacher", default=systems.TEACHER, help="the system that the others are compared with")
+    parser.add_argument("--systems", help=f"of {', '.join(systems.NAMES)}; default: teacher, codec, voice, s1")
+    parser.add_argument("--full", action="store_true", help="also every preset, other programs, and a thousand takes")
     parser.add_argument("--sentences", type=int, default=300)
-    parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
+    parser.add_argument("--besides", type=int, default=60, help="sentences for presets and others that --full adds")
+    parser.add_argument("--takes", type=int, default=1000, help="how many, with --full")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the work, 2 GiB each")
+    parser.add_argument("--keep", type=Path, help="keep the verdicts here and go on from there (lines of JSON)")
     parser.add_argument(
-        "--judges", action="store_true", help="also by Whisper base and DistillMOS: see bench/judges.py"
-    )
-    parser.add_argument(
-        "--heard", type=Path, help="keep what was heard, sentence by sentence, and go on from there (JSON)"
+        "--older", action=argparse.BooleanOptionalAction, default=True, help="ask DNSMOS and pocketsphinx too"
     )
     systems.add_options(parser)
+    systems.add_old(parser)
     options = parser.parse_args()
     systems.use(options)
     return options
@@ -162,50 +170,26 @@ def _options() -> argparse.Namespace:
 
 def main() -> None:
     """Measure and print."""
-    options = _options()
-    texts = systems.sentences(options.sentences)
-    asked = options.systems.split(",")
-    names = list(
-        dict.fromkeys([options.teacher, *asked, *(systems.taught_by(name, options.teacher) for name in asked)])
-    )
-    first, shorter = list(names), texts[: options.besides]
+    options, began = _options(), time.perf_counter()
+    texts, fewer = systems.sentences(options.sentences), systems.sentences(min(options.besides, options.sentences))
+    asked = options.systems.split(",") if options.systems else [teacher_of("voice"), "codec", "voice", "s1"]
+    if options.against:
+        asked += ["old:codec", "old:voice", "old:s1"]
+    names = dict.fromkeys(asked, texts)
     if options.full:
         presets = [f"voice:{preset.id}" for preset in systems.lab().voices][1:]
-        world = ("world",) if find_spec("pyworld") else ()
-        taught = map(systems.taught_by, presets)
-        more = ("s1", *presets, *systems.TEACHERS, *taught, *systems.OTHERS, *world)
-        names = list(dict.fromkeys([*names, *more]))
-    began, found, heard = time.perf_counter(), dict[str, list[Recognition]](), Heard(options.heard)
-    for name in names:
-        started = time.perf_counter()
-        found[name] = heard.get(name, texts if name in first else shorter, options.jobs)
-        rate = stats.rate(scores(found[name]))
-        print(
-            f"{name}: word error {rate:.3f} on {len(found[name])} sentences, {time.perf_counter() - started:.0f} s",
-            flush=True,
-        )
-    besides: dict[str, Any] = {}
-    if options.full:
-        said = [name for name in found if name.startswith("voice")]
-        besides = {
-            "presets": of_presets(found, said),
-            "presets_at_home_in_english": of_presets(
-                found, [name for name in said if systems.at_home_in_english(name)]
-            ),
-            "takes": takes(texts, options.takes, options.jobs),
-        }
-    if options.judges:
-        besides["judges"] = judges.table(names, texts, judges.Judges(older=False))
+        taught = [teacher_of(name) for name in presets]
+        names |= {name: fewer for name in (*FLITE, *presets, *taught, *MORE) if name not in names}
+    rows = table(names, Verdicts(options.keep, older=options.older, jobs=options.jobs))
+    counted = takes(texts, options.takes, options.jobs) if options.full else None
     report(
         {
-            "figure": "word error on held-out sentences",
-            "recognizer": "pocketsphinx en-us",
+            "figure": "the voice beside its teacher and others",
+            "judges": "Whisper base, beam 5; DistillMOS 0.9.1; DNSMOS P.835; pocketsphinx en-us; Resemblyzer 0.1.4",
             "sentences": len(texts),
-            "sentences_of_what_full_adds": len(shorter) if options.full else 0,
-            "words": sum(item.words for item in found[options.teacher]),
-            "teacher": options.teacher,
-            "systems": summary(found, options.teacher),
-            **besides,
+            "goals": goals(rows, counted),
+            "systems": rows,
+            **({"takes": counted} if counted else {}),
             "took_s": round(time.perf_counter() - began, 1),
             "machine": machine(),
         }

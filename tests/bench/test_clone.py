@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import clone
 import numpy as np
 import pytest
+import systems
 from clone import follows, likeness, noisy, pitch_error, portrait, ranks, roomy, spectrum_distance, telephone
 
 from voicelab.audio.clip import Clip
@@ -78,3 +80,19 @@ def test_a_telephone_keeps_three_hundred_to_three_thousand_four_hundred_hertz() 
 def test_pace_is_followed_when_the_slow_stay_slow() -> None:
     assert follows([1.0, 1.2, 1.5, 1.6], [2.0, 2.1, 2.9, 3.4]) == 1.0
     assert follows([1.6, 1.5, 1.2, 1.0], [2.0, 2.1, 2.9, 3.4]) == -1.0
+
+
+def test_the_speakers_are_a_hundred_and_none_is_in_training() -> None:
+    corpus = systems.training("natural_corpus")
+    speakers = clone.held_out(100)
+    assert len({tuple(recipe) for recipe in speakers}) == 100
+    assert speakers[: len(corpus.HELD_OUT_STOCK)] == [((voice, 1.0),) for voice in corpus.HELD_OUT_STOCK]
+    assert set(corpus.blends()[corpus.BLENDS :]) <= set(speakers)
+    blended = {voice for recipe in clone.further(78) for voice, _ in recipe}
+    assert set(corpus.HELD_OUT_STOCK) <= blended
+    for recipe in clone.further(78):
+        assert sum(weight for _, weight in recipe) == pytest.approx(1)
+        for other in corpus.blends()[: corpus.BLENDS]:
+            voices = {voice for voice, _ in (*recipe, *other)}
+            apart = sum(abs(dict(recipe).get(v, 0) - dict(other).get(v, 0)) for v in voices) / 2
+            assert apart >= clone.UNLIKE - 1e-3

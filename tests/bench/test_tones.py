@@ -2,57 +2,81 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from tones import LETTERS, POINTS, Said, nearest, summary, syllables, texts
+from tones import ORDERS, POINTS, WORDS, Said, heard_as, recorded, summary, syllables, texts
 
 from voicelab.audio.clip import Clip
 from voicelab.engine.pointer.mandarin import Syllable, read
 
 RATE, LENGTH, GAP = 16_000, 0.3, 0.1
-
-
-def _spoken(levels: list[tuple[float, ...]], low: float = 120.0, semitones: float = 9.0) -> Clip:
-    """Syllables whose pitch goes through five levels each, with silences between."""
-    parts = []
-    for letters in levels:
-        count = round(LENGTH * RATE)
-        level = np.interp(np.linspace(0, 1, count), (0, *POINTS, 1), (letters[0], *letters, letters[-1]))
-        phase = 2 * np.pi * np.cumsum(low * 2 ** ((level - 1) / 4 * semitones / 12)) / RATE
-        parts += [0.1 * sum(np.sin(k * phase) / k for k in range(1, 9)), np.zeros(round(GAP * RATE))]
-    return Clip(samples=np.concatenate(parts).astype(np.float32), rate=RATE)
-
-
+LETTERS = {1: (5, 5, 5, 5, 5), 2: (3, 3, 3.5, 4.2, 5), 3: (2, 1.4, 1, 1.8, 3), 4: (5, 4.5, 3.5, 2.2, 1)}
+"""Levels of the tones at `POINTS` (Chao, 1930)."""
 SPANS = [(i * (LENGTH + GAP), i * (LENGTH + GAP) + LENGTH) for i in range(4)]
 
 
-def test_letters_are_nearest_to_themselves() -> None:
-    for tone, every in LETTERS.items():
-        assert [nearest(letters) for letters in every] == [tone] * len(every)
+def _syllable(levels: tuple[float, ...], low: float = 120.0, semitones: float = 9.0) -> Clip:
+    """A syllable whose pitch goes through five levels."""
+    count = round(LENGTH * RATE)
+    level = np.interp(np.linspace(0, 1, count), (0, *POINTS, 1), (levels[0], *levels, levels[-1]))
+    phase = 2 * np.pi * np.cumsum(low * 2 ** ((level - 1) / 4 * semitones / 12)) / RATE
+    return Clip(
+        samples=np.sum([0.1 * np.sin(k * phase) / k for k in range(1, 9)], axis=0).astype(np.float32), rate=RATE
+    )
+
+
+def _spoken(order: tuple[int, ...], of: str = "ma", low: float = 120.0, flat: bool = False) -> list[Said]:
+    quiet = np.zeros(round(GAP * RATE), np.float32)
+    parts = [part for t in order for part in (_syllable((3.0,) * 5 if flat else LETTERS[t], low).samples, quiet)]
+    return syllables(Clip(samples=np.concatenate(parts), rate=RATE), SPANS, of, order)
+
+
+KNOWN = [*_spoken((1, 2, 3, 4), "ba"), *_spoken((3, 1, 4, 2), "yi", 150.0)]
 
 
 @pytest.mark.parametrize("low", [80.0, 220.0])
 def test_glides_are_told(low: float) -> None:
     order = (4, 1, 3, 2)
-    found = syllables(_spoken([LETTERS[t][0] for t in order], low), SPANS, order)
-    assert [s.told for s in found] == list(order)
-    assert summary(found)["right"] == 1.0
-    contour = summary(found)["contours"][4]
+    said = _spoken(order, low=low)
+    assert heard_as(said, KNOWN) == list(order)
+    figures = summary(said, KNOWN)
+    assert (figures["right"], figures["heard_as"][4]) == (1.0, {"1": 0, "2": 0, "3": 0, "4": 1})
+    contour = figures["contours"][4]
     assert contour[0] - contour[-1] == pytest.approx(9.0, abs=1.5)
 
 
 def test_a_monotone_is_not() -> None:
-    found = syllables(_spoken([(3.0,) * 5] * 4), SPANS, (1, 2, 3, 4))
-    assert summary(found)["right"] <= 0.25
+    assert summary(_spoken((1, 2, 3, 4), flat=True), KNOWN)["right"] <= 0.25
+
+
+def test_a_syllable_is_not_compared_with_itself() -> None:
+    swapped = [Said("ma", {1: 4, 4: 1}.get(s.tone, s.tone), s.contour, s.semitones) for s in _spoken((1, 2, 3, 4))]
+    assert heard_as(swapped, [*KNOWN, *swapped * 9]) == [1, 2, 3, 4]
 
 
 def test_silence_has_no_tone() -> None:
     quiet = Clip(samples=np.zeros(2 * RATE, np.float32), rate=RATE)
-    found = syllables(quiet, SPANS, (1, 2, 3, 4))
-    assert found == [Said(t, (), ()) for t in (1, 2, 3, 4)]
-    assert summary(found)["without_pitch"] == 4
+    said = syllables(quiet, SPANS, "ma", (1, 2, 3, 4))
+    assert said == [Said("ma", t) for t in (1, 2, 3, 4)]
+    assert summary(said, KNOWN)["without_pitch"] == 4
 
 
 def test_the_texts_are_read_as_the_tones_that_they_are_counted_as() -> None:
-    for text, tones in texts():
-        assert tuple(s.tone for s in read(text) if isinstance(s, Syllable)) == tones
+    for of, text, tones in texts():
+        said = [s for s in read(text) if isinstance(s, Syllable)][WORDS - 1 :: WORDS]
+        assert tuple(s.tone for s in said) == tones
+        assert {s.character for s in said} == set(of)
+
+
+def test_recorded_syllables_are_those_with_four_tones(tmp_path: Path) -> None:
+    for name, tones in {"ㄇㄚ": (1, 2, 3, 4), "ㄅㄞ": (1, 2, 4)}.items():
+        for tone in tones:
+            folder = tmp_path / f"{name}{'' if tone == 1 else tone}"
+            folder.mkdir()
+            _syllable(LETTERS[tone]).save(folder / "5.ogg")
+    ((clip, spans, of, order),) = recorded(tmp_path)
+    assert of == "ㄇㄚ"
+    assert order == tuple(i + 1 for i in ORDERS[1])
+    assert heard_as(syllables(clip, spans, of, order), KNOWN) == list(order)

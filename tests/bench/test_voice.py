@@ -1,108 +1,111 @@
-"""How bench/voice.py sums up what was heard."""
+"""How bench/voice.py sums up what the judges said."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any, Self
 
-import numpy as np
 import pytest
-import systems
 import voice
-from recognise import Recognition
-from voice import Heard, lengths, longest_silence, of_presets, summary
+from judges import Verdict, Verdicts
+from voice import figures, goals, table, takes
 
 
-def _results(errors: list[int], seconds: list[float]) -> list[Recognition]:
-    return [Recognition(f"t{i}", "", e, 5, s) for i, (e, s) in enumerate(zip(errors, seconds, strict=True))]
+def _said(
+    opinions: Sequence[float], heard: str = "one two", cosine: float = 0.8, older: bool = True, seconds: float = 2.0
+) -> list[Verdict]:
+    like = {"am_michael": cosine, "af_kore": 0.6, "am_adam": 0.4}
+    return [
+        Verdict(
+            "x", f"one two {'three ' * (i % 2)}", heard, o, "one" if older else None, 3.0 if older else None, like, s
+        )
+        for i, (o, s) in enumerate(zip(opinions, [seconds] * len(opinions), strict=True))
+    ]
 
 
-def test_lengths_count_what_ran_away_or_was_cut() -> None:
-    teacher = _results([0] * 5, [2.0] * 5)
-    found = lengths(_results([0] * 5, [2.0, 1.2, 3.4, 1.0, 4.0]), teacher)
-    assert found == {"min": 0.5, "median": 1.0, "max": 2.0, "outside": 2}
+def test_every_figure_has_its_interval_and_the_distance_is_by_sentence() -> None:
+    teacher = _said([4.0, 3.0, 5.0, 4.0])
+    row = figures("voice", _said([3.5, 2.5, 4.5, 3.5]), teacher)
+    assert row["behind"] == {"value": 0.5, "low": 0.5, "high": 0.5}
+    assert row["distillmos"]["low"] < row["distillmos"]["value"] == 3.5 < row["distillmos"]["high"]
+    assert row["whisper"]["value"] == pytest.approx(2 / 10)
+    assert row["pocketsphinx"]["value"] == pytest.approx(6 / 10)
+    assert row["dnsmos"]["value"] == 3
+    assert row["sentences"] == 4
 
 
-def test_summary_puts_the_others_beside_the_teacher() -> None:
-    teacher, ours = _results([1, 0, 1, 0] * 10, [2.0] * 40), _results([1, 1, 1, 1] * 10, [2.2] * 40)
-    found = summary({"rms": teacher, "voice": ours}, "rms")
-    assert found["rms"]["wer"]["value"] == 0.1
-    assert found["rms"]["ratio"] is None
-    assert found["voice"]["wer"]["value"] == 0.2
-    assert 1.8 < found["voice"]["ratio"]["value"] < 2.1
-    assert found["voice"]["length"]["median"] == 1.1
+def test_likeness_is_to_ones_own_teacher_among_all() -> None:
+    row = figures("voice", _said([4.0, 4.0], cosine=0.8), _said([4.0, 4.0]))
+    assert (row["likeness"]["value"], row["likeness_others"], row["nearest"]) == (0.8, 0.5, 1.0)
+    assert figures("voice", _said([4.0, 4.0], cosine=0.5), _said([4.0, 4.0]))["nearest"] == 0
+    for nobody in ("flite:rms", "kokoro:af_heart"):
+        assert figures(nobody, _said([4.0, 4.0]), _said([4.0, 4.0]))["likeness"] is None
 
 
-def test_who_said_fewer_sentences_is_compared_on_those() -> None:
-    teacher, ours = _results([1] * 20 + [0] * 20, [2.0] * 40), _results([1] * 40, [2.0] * 40)
-    some = _results([1] * 20, [2.0] * 20)
-    found = {"rms": teacher, "voice": ours, "s1": some, "voice:clara": some, "slt": some}
-    assert summary(found, "rms")["s1"]["ratio"]["value"] == 1
-    assert of_presets(found, ["voice", "voice:clara"])["ratio"]["value"] == 1
+def test_what_ran_away_or_came_out_short_is_counted() -> None:
+    teacher = _said([4.0] * 5)
+    ours = [said for seconds in (2.0, 1.2, 3.4, 1.0, 4.0) for said in _said([4.0], seconds=seconds)]
+    assert figures("voice", ours, teacher)["length"] == {"min": 0.5, "median": 1.0, "max": 2.0, "outside": 2}
 
 
-def test_a_preset_is_compared_with_the_one_that_taught_it() -> None:
-    rms, slt, warped = (_results([e] * 10, [s] * 10) for e, s in ((1, 2.0), (2, 1.5), (4, 1.0)))
-    ours = {"voice": rms, "voice:clara": _results([3] * 10, [3.0] * 10), "voice:juno": _results([4] * 10, [1.0] * 10)}
-    found = {"rms": rms, **ours, "slt": slt, "teacher:juno": warped}
-    figures = summary(found, "rms")
-    assert figures["voice:clara"]["beside"] == "slt"
-    assert figures["voice:clara"]["length"]["median"] == 2
-    assert figures["voice:clara"]["ratio"]["value"] == pytest.approx(1.5, abs=0.02)
-    assert figures["voice:juno"]["ratio"]["value"] == 1
-    assert figures["teacher:juno"]["ratio"] is figures["teacher:juno"]["beside"] is None
-    mean = of_presets(found, list(ours))
-    assert mean["count"] == 3
-    assert mean["wer"]["value"] == pytest.approx(8 / 15, abs=0.001)
-    assert mean["wer_of_teachers"]["value"] == pytest.approx(7 / 15, abs=0.001)
-    assert mean["ratio"]["value"] == pytest.approx(8 / 7, abs=0.01)
+def test_without_the_older_judges_their_columns_are_empty() -> None:
+    said = _said([4.0, 3.0], older=False)
+    row = figures("voice", said, said)
+    assert row["dnsmos"] is row["pocketsphinx"] is None
 
 
-def test_whoever_taught_a_preset_is_found() -> None:
-    assert systems.taught_by("voice:ewan") == "awb"
-    assert systems.taught_by("voice:iris") == "teacher:iris"
-    assert systems.taught_by("codec", "slt") == "slt"
-    assert [systems.at_home_in_english(name) for name in ("voice", "voice:iris", "voice:mei")] == [True, True, False]
+def test_each_preset_is_compared_with_its_own_teacher_on_its_own_sentences(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opinions = {"kokoro:am_michael": 4.5, "kokoro:af_kore": 4.0, "voice": 3.5, "voice:clara": 3.5, "flite:rms": 2.5}
+    verdicts = Verdicts()
+    monkeypatch.setattr(verdicts, "of", lambda name, texts: _said([opinions[name]] * len(texts)))
+    rows = table({"voice": "abc", "voice:clara": "ab", "flite:rms": "ab"}, verdicts)
+    assert {name: row["behind"]["value"] for name, row in rows.items()} == {
+        "voice": 1.0,
+        "voice:clara": 0.5,
+        "flite:rms": 2.0,
+    }
+    assert {name: row["sentences"] for name, row in rows.items()} == {"voice": 3, "voice:clara": 2, "flite:rms": 2}
+    assert "voice:clara: whisper" in capsys.readouterr().out
 
 
-def test_the_longest_silence_is_the_one_inside() -> None:
-    sound = np.ones(500, np.float32)
-    quiet = np.zeros(800, np.float32)
-    said = np.concatenate(
-        [np.zeros(5000, np.float32), sound, quiet, sound, quiet[:300], sound, np.zeros(5000, np.float32)]
-    )
-    assert longest_silence(said, 1000) == pytest.approx(0.8, abs=0.002)
-    assert longest_silence(quiet, 1000) == float("inf")
+def test_a_goal_of_all_presets_is_told_when_all_were_measured() -> None:
+    def row(opinion: float, wrong: float) -> dict[str, Any]:
+        return {"distillmos": {"value": opinion}, "whisper": {"value": wrong}}
+
+    rows = {"voice": row(4.1, 0.07), "voice:clara": row(3.6, 0.05)}
+    assert [goal["met"] for goal in goals(rows, None)] == [True, False]
+    every = "clara ewan otto juno nadia victor felix hugo iris".split()
+    rows |= {f"voice:{name}": row(3.8, 0.05) for name in every[1:]}
+    counted = {"takes": 10, "ran_away": 0, "too_short": 1, "lost_words": 0, "fell_silent": 0}
+    all_goals = goals(rows, counted)
+    assert [goal["value"] for goal in all_goals] == [4.1, 0.07, 3.6, 0.07, 1]
+    assert [goal["met"] for goal in all_goals] == [True, False, False, True, False]
 
 
-def test_what_was_heard_is_kept_and_not_listened_to_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    listened: list[str] = []
+def test_takes_that_ran_away_lost_words_or_fell_silent_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {("a", 0): (1.0, 0.1, 5), ("a", 1): (2.0, 0.1, 5), ("a", 2): (1.0, 0.1, 4)}
+    answers |= {("b", 0): (0.5, 0.9, 3), ("b", 1): (1.0, 0.2, 3)}
 
-    def listen(name: str, texts: list[str], jobs: int) -> list[Recognition]:
-        listened.append(name)
-        return [Recognition(text, "heard", jobs, 5, 1.5) for text in texts]
+    class Pool:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
 
-    monkeypatch.setattr(voice, "score_system", listen)
-    path = tmp_path / "heard.json"
-    first = Heard(path).get("rms", ["one", "two"], 1)
-    assert Heard(path).get("rms", ["one", "two"], 1) == first
-    assert listened == ["rms"]
-    Heard(path).get("rms", ["one", "three"], 1)  # other sentences
-    Heard(path).get("slt", ["one", "three"], 1)
-    Heard(None).get("slt", ["one", "three"], 1)
-    assert listened == ["rms", "rms", "slt", "slt"]
+        def __enter__(self) -> Self:
+            return self
 
+        def __exit__(self, *_: object) -> None: ...
 
-def test_another_voice_is_heard_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Named:
-        def __init__(self, fingerprint: str) -> None:
-            self.capabilities = self
-            self.fingerprint = fingerprint
+        def map(self, _: Any, texts: list[str], seeds: list[int], chunksize: int) -> list[tuple[float, float, int]]:
+            return [answers[pair] for pair in zip(texts, seeds, strict=True)]
 
-    monkeypatch.setattr(
-        voice, "score_system", lambda name, texts, jobs: [Recognition(t, name, 0, 1, 1.0) for t in texts]
-    )
-    path = tmp_path / "heard.json"
-    for fingerprint in ("a", "b", "a"):
-        monkeypatch.setattr(systems, "lab", lambda fingerprint=fingerprint: Named(fingerprint))
-        Heard(path).get("voice:clara", ["one"], 1)
-    assert path.read_text(encoding="utf-8").count("voice:clara ") == 2
+    monkeypatch.setattr(voice, "ProcessPoolExecutor", Pool)
+    counted = takes(["a", "b"], 5, 1)
+    assert counted == {
+        "takes": 5,
+        "ran_away": 1,
+        "too_short": 1,
+        "lost_words": 1,
+        "fell_silent": 1,
+        "longest_silence_s": 0.9,
+    }

@@ -1,0 +1,59 @@
+"""Spreads are measured and tested as they should be on takes whose pitch and pace are known."""
+
+from __future__ import annotations
+
+import effects
+import numpy as np
+import pandas as pd
+import pytest
+
+from voicelab.audio.clip import Clip
+from voicelab.audio.words import Words, WordTime
+
+RATE = 16_000
+
+
+def _take(hertz: tuple[float, float], seconds: tuple[float, float]) -> Clip:
+    """Two words, each with a pitch of its own."""
+    parts, words, at = [], [], 0.0
+    for number, (pitch, length) in enumerate(zip(hertz, seconds, strict=True)):
+        phase = 2 * np.pi * pitch * np.arange(round(length * RATE)) / RATE
+        parts.append(0.1 * sum(np.sin(k * phase) / k for k in range(1, 9)))
+        words.append(WordTime(f"w{number}", at, at + length))
+        at += length
+    return Clip(samples=np.concatenate(parts).astype(np.float32), rate=RATE, words=Words(words))
+
+
+def test_range_is_in_semitones() -> None:
+    assert effects.f0_range(_take((100, 200), (0.5, 0.5))) == pytest.approx(12, abs=0.3)
+
+
+def test_takes_are_compared_with_the_median_of_their_cell() -> None:
+    same, other = _take((100, 120), (0.5, 0.5)), _take((200, 240), (1.0, 1.0))
+    rows = effects.cell([same, same, other])
+    assert [row["pace"] for row in rows] == pytest.approx([0, 0, np.log(2)])
+    assert [row["contour"] for row in rows] == pytest.approx([0, 0, 12], abs=0.3)
+    assert rows[0]["spectrum"] == pytest.approx(0, abs=1e-6)
+    assert rows[2]["spectrum"] > 1
+
+
+def test_a_take_that_lost_a_word_is_left_out() -> None:
+    whole, cut = _take((100, 120), (0.5, 0.5)), _take((100, 120), (0.5, 0.5))
+    cut = Clip(samples=cut.samples, rate=RATE, words=Words(cut.words[:1]))
+    assert len(effects.cell([whole, cut, whole])) == 2
+
+
+def test_a_spread_that_grows_has_a_small_p_and_one_that_does_not_has_not() -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        {"text": f"t{text}", "temperature": level, "range": 5 + rng.normal(), "contour": level + 0.1 * rng.normal()}
+        for text in range(8)
+        for level in effects.LEVELS["temperature"]
+        for _ in range(4)
+    ]
+    frame = pd.DataFrame(rows)
+    frame["pace"], frame["spectrum"] = frame["range"], frame["contour"]
+    rows_of = {row["metric"]: row for row in effects.tested("temperature", frame)}
+    assert rows_of["contour"]["p"] < 1e-4
+    assert rows_of["range"]["p"] > 0.01
+    assert rows_of["contour"]["at_each"] == pytest.approx([0.2, 0.6, 1.0], abs=0.1)
