@@ -9,7 +9,7 @@
 #   make notebooks-browser  run every notebook in JupyterLab in a browser, as a reader does
 #   make notebooks-update  run every notebook and write what it shows into its file
 #   make notebooks-record  record anew what 03, 09 and 10 play back, then notebooks-update: for a new voice, on a quiet machine
-#   make performance    measure every figure in turn, make all samples, write them into the documents (some two hours)
+#   make performance    measure every figure in turn, make all samples, write them into the documents (hours: its judges are slow)
 #   make docs           build the site of docs/ into build/site, every warning an error
 #   make train-voice    make the embedded voice anew, from nothing (see training/README.md)
 #   make format         put the code into the house's format

@@ -2,7 +2,7 @@
 
     python bench/page.py                                            # write the page
     python bench/page.py --measure bench/speed.py --repeats 20      # run that command, keep its result, write the page
-    python bench/page.py --all                                      # all of them in turn, some two hours: make performance
+    python bench/page.py --all                                      # all of them in turn, for hours: make performance
     python bench/page.py --all --only speed,voice
 
 A result is what a command of bench/ prints as its last line, with the command and the date. The words over a table are

@@ -32,7 +32,7 @@ import voicelab as vl
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "explanation" / "voice.md"
 BEGIN, END = "<!-- made by bench/samples.py -->", "<!-- end of what is made -->"
-MOST_BYTES = 1_500_000
+MOST_BYTES = 1_700_000
 REFERENCE_S = 6.0
 TEXTS = {
     "a question": "Where did you put the keys, and who took them?",

@@ -5,13 +5,14 @@
     python bench/tones.py --picture tones.png
     python bench/tones.py --systems real --recordings gcin-voice/usr/share/gcin-voice/ogg
 
-Every clip has one syllable in its four tones, in some order, each at the end of a sentence: "这个字念妈。这个字念麻。…". Of
-each syllable's pitch five points are taken, in semitones, less the mean of all that clip's points and over their standard
-deviation. A syllable counts as right when of the teacher's mean contours of the four tones that of its own is the nearest;
-the teacher's and the codec's are compared with those of the other syllables. That asks nothing of a recognizer; guessing
-would be right once in four. `contours` are means in semitones around the clip's median. The default speaker, `voice`, is at
-home in English; the presets mei and wei in Mandarin. `s1` is the default speaker by the small model, `old:voice:mei` a
-preset by the weights that --against names.
+Every clip has one syllable in its four tones, in some order, each at the end of a sentence: "这个字念妈。这个字念麻。…".
+Of each syllable's pitch five points are taken, in semitones, less the mean of all that clip's points and over their standard
+deviation. A syllable counts as right when of the teacher's mean contours of the four tones that of its own is the
+nearest; the teacher's and the codec's are compared with those of the other syllables. That asks nothing of a recognizer;
+guessing would be right once in four. A low voice's creak has no pitch and counts as wrong; `right_with_pitch` leaves it
+out. `contours` are means in semitones around the clip's median. The default speaker, `voice`, is at home in English; the
+presets mei and wei in Mandarin. `s1` is the default speaker by the small model, `old:voice:mei` a preset by the weights
+that --against names.
 
 `real` tells what the measure itself is worth: every syllable that Debian's package gcin-voice (0~20170223-3; its 5.ogg are
 CC-BY-3.0) has in all four tones, each said alone by one person, put one behind the other and compared with the others':
@@ -168,8 +169,10 @@ def summary(said: Sequence[Said], examples: Sequence[Said]) -> dict[str, Any]:
     """Return the share told right by the contours of `examples`, what was taken for what, and the mean contours."""
     heard = heard_as(said, examples)
     pairs = [(one.tone, tone) for one, tone in zip(said, heard, strict=True)]
+    right = sum(tone == other for tone, other in pairs)
     return {
-        "right": round(sum(tone == other for tone, other in pairs) / len(said), 3),
+        "right": round(right / len(said), 3),
+        "right_with_pitch": round(right / max(1, sum(bool(one.contour) for one in said)), 3),
         "syllables": len(said),
         "without_pitch": sum(not one.contour for one in said),
         "heard_as": {tone: {str(other): pairs.count((tone, other)) for other in TONES} for tone in TONES},
