@@ -81,8 +81,12 @@ def units(text: str) -> list[Any]:
 
 
 def errors(text: str, heard: str) -> stats.Score:
-    """Count the words or syllables of `text` that are wrong in `heard`."""
-    return stats.word_errors(units(text), units(heard))
+    """Count the words or syllables of `text` that are wrong in `heard`, at most all of them.
+
+    Of speech that it does not understand Whisper may write one word a hundred times.
+    """
+    counted = stats.word_errors(units(text), units(heard))
+    return stats.Score(min(counted.errors, counted.words), counted.words)
 
 
 def levelled(samples: Samples) -> Samples:

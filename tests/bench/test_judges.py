@@ -28,6 +28,7 @@ def test_syllables_count_with_their_tone_and_however_they_are_written() -> None:
     assert errors("买书。", "卖书").errors == 1
     assert errors("今天天气很好。", "今天天气好").errors == 1
     assert errors("今天天气很好。", "").words == 6
+    assert errors("买书。", "买" * 200).errors == 2
 
 
 def test_all_systems_are_brought_to_one_level_whatever_they_pause() -> None:
