@@ -224,7 +224,7 @@ def _in_common(a: Recipe, b: Recipe) -> float:
 
 def further(count: int) -> list[Recipe]:
     """Draw blends, pairs and triples as training's are, of all voices, those that were held out too."""
-    corpus, rng = systems.training("natural_corpus"), np.random.default_rng(SEED)
+    corpus, rng = systems.training("plan"), np.random.default_rng(SEED)
     pool, trained = [*corpus.STOCK, *corpus.MORE, *corpus.HELD_OUT_STOCK], corpus.blends()[: corpus.BLENDS]
     drawn: list[Recipe] = []
     while len(drawn) < count:
@@ -240,7 +240,7 @@ def further(count: int) -> list[Recipe]:
 
 def held_out(count: int) -> list[Recipe]:
     """Return the first `count` speakers that training never heard: stock voices, its own held-out blends, further ones."""
-    corpus = systems.training("natural_corpus")
+    corpus = systems.training("plan")
     alone = [((voice, 1.0),) for voice in corpus.HELD_OUT_STOCK]
     kept = [*alone, *corpus.blends()[corpus.BLENDS :]]
     return [*kept, *further(max(0, count - len(kept)))][:count]

@@ -5,7 +5,8 @@ vocoder     WORLD's measures through the engine's vocoder
 codec       the trained codec without quantization
 codes       through codes
 
-The codec is the run in the folder that VOICELAB_BENCH_NATURAL names: `python -m training`, stage codec.
+The codec is the run in the folder that VOICELAB_BENCH_NATURAL names (`python -m training`, stage codec), its decoder the
+polished one where there is one.
 """
 
 from __future__ import annotations
@@ -29,33 +30,36 @@ FOLDER = "VOICELAB_BENCH_NATURAL"
 def _speech(voice: str, text: str) -> Any:
     """The teacher's utterance, measured."""
     rendering = systems.rendered(((voice, 1.0),), text)
-    return systems.training("natural_codec").speech_of(rendering, systems.training("world").measure(rendering))
+    return systems.training("crops").speech_of(rendering, systems.training("world").measure(rendering))
 
 
 @lru_cache(maxsize=1)
 def _codec() -> Any:
-    return systems.training("codec").load(Path(os.environ[FOLDER]) / "codec-run.safetensors")
+    folder = Path(os.environ[FOLDER])
+    return systems.training("polish").polished(folder, systems.training("codec").load(folder / "codec-run.safetensors"))
 
 
 def _vocoded(speech: Any) -> Any:
     """(1, samples) of what WORLD measured."""
     import torch
 
-    from voicelab.engine.pointer.codec import Filters
+    from voicelab.engine.pointer.codec import LAG, Filters, Vocoder
 
-    training = systems.training("natural_codec")
-    targets = training.Targets()
-    envelope, voicing, f0 = (part[None] for part in targets(speech, 0, speech.frames))
+    crops = systems.training("crops")
+    envelope, voicing, f0 = (part[None] for part in crops.Targets()(speech, 0, speech.frames))
     odds = torch.logit(voicing.clamp(1e-5, 1 - 1e-5))
-    filters = Filters(systems.training("codec").bridged(f0), envelope, odds, training.CONFIG.silence)
-    return targets.vocoder(filters.f0, filters.harmonic, filters.noise)[0][:, targets.vocoder.lag :]
+    filters = Filters(systems.training("codec").bridged(f0), envelope, odds)
+    vocoder = Vocoder(crops.RATE, crops.CONFIG.filter_bands)
+    return vocoder(filters.f0, filters.harmonic, filters.noise)[0][:, LAG:]
 
 
 def copy(row: str, voice: str, text: str) -> tuple[NDArray[np.float32], int]:
     """Speak as the stage `row` leaves `voice`."""
     import torch
 
-    speech, rate = _speech(voice, text), systems.training("natural_codec").CONFIG.sample_rate
+    from voicelab.engine.pointer.codec import LAG
+
+    speech, rate = _speech(voice, text), systems.training("crops").CONFIG.sample_rate
     clean = speech.samples.astype(np.float32) / 32768
     if row == "teacher":
         return clean, rate
@@ -68,4 +72,4 @@ def copy(row: str, voice: str, text: str) -> tuple[NDArray[np.float32], int]:
         latents = codec.latents(torch.from_numpy(clean)[None])
         if row == "codes":
             latents = codec.quantizer.decode(codec.quantizer.encode(latents))
-        return codec.decoder(latents)[0][0, codec.decoder.vocoder.lag :].numpy(), rate
+        return codec.decoder(latents)[0][0, LAG:].numpy(), rate

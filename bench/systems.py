@@ -95,7 +95,7 @@ def training(module: str) -> Any:
 @cache
 def teachers() -> dict[str, str]:
     """Return the teacher's voice of each preset, the default one first."""
-    return {preset.id: preset.teacher for preset in training("export").NATURAL}
+    return {preset.id: preset.teacher for preset in training("export").PRESETS}
 
 
 def taught_by(name: str) -> str | None:
@@ -111,20 +111,20 @@ def taught_by(name: str) -> str | None:
 @lru_cache(maxsize=1)
 def kokoro() -> Any:
     """Return Kokoro, with its voices."""
-    folder = os.environ.get(KOKORO, ROOT / "build" / "natural" / "kokoro-js" / "package")
+    folder = os.environ.get(KOKORO, ROOT / "build" / "voice" / "kokoro-js" / "package")
     return training("kokoro").Kokoro(Path(folder))
 
 
 @lru_cache(maxsize=64)
 def rendered(recipe: tuple[tuple[str, float], ...], text: str) -> Any:
     """Return the teacher's `Rendering` of a text, at its own pace and in its own style; `recipe` are voices and weights."""
-    natural, language = training("natural"), language_of(text)
+    natural, language = training("render"), language_of(text)
     written = text[0].upper() + text[1:]  # the test sentences begin with small letters
     symbols = training("kokoro").phonemes(written, language)
     key = hashlib.sha256(json.dumps([recipe, symbols]).encode()).hexdigest()[:24]
     path = _RENDERED / f"{key}.npz"
     if not path.exists():
-        request = training("natural_corpus").Request(0, "bench", "bench", recipe, language, written, 1.0, 0)
+        request = training("plan").Request(0, "bench", "bench", recipe, language, written, 1.0, 0)
         said = natural.render_one(kokoro(), request)
         if isinstance(said, str):
             raise SystemExit(f"the teacher cannot say {text!r}: {said}")

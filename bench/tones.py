@@ -220,7 +220,7 @@ def said_by(name: str, seeds: int, recordings: Path | None) -> Iterator[Said]:
     kind = name.removeprefix("old:")
     taught = kind in ("teacher", "codec")
     for of, text, tones in texts():
-        for speaker in systems.training("natural_corpus").MANDARIN if taught else ():
+        for speaker in systems.training("plan").MANDARIN if taught else ():
             clip, spans = teacher(text, speaker)
             if kind == "codec":
                 variable = systems.OLD if name != kind else systems.WEIGHTS

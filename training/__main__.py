@@ -1,7 +1,7 @@
-"""Makes the embedded voice, from nothing: ``python -m training``. Stages that are done are not done again.
+"""Makes the embedded voice: ``python -m training``. Stages that are done are not done again, those cut off go on.
 
-Needs Debian's flite, flite1-dev, wordnet-base, festival, festvox-us-slt-hts, libespeak-ng1 and a C compiler, the Chinese
-texts that `mandarin_text` fetches with apt-get, and the package with its ``local`` and ``dev`` extras.
+Needs Debian's wordnet-base, the teacher's and the judges' packages (training/README.md), the Chinese texts that
+`mandarin_text` fetches with apt-get, and the package with its ``local`` and ``dev`` extras. CUDA is used if there.
 """
 
 from __future__ import annotations
@@ -15,44 +15,42 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from training import (
-    codec,
-    codes,
-    export,
-    features,
-    guess,
-    lexicon,
-    listen,
-    lm,
-    mandarin,
-    mandarin_text,
-    mixed,
-    natural,
-    natural_codec,
-    natural_codes,
-    natural_lexicon,
-    polish,
-    render,
-    source_filter,
-    treble,
-    understood,
-    world,
-)
+from training import codec, codes, export, guess, lexicon, listen, lm, mandarin_text, polish, render, understood, world
+from voicelab.engine.pointer import checkpoint
+from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.english import load_lexicon
+from voicelab.engine.pointer.lm import LM
 
 BENCH = Path(__file__).parent.parent / "bench"
-APART = ("natural", "understood", "world", "natural-lexicon", "head")
-"""Stages of the natural voice, which is not shipped yet: run only where they are named."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The weights that training goes on from; all None where it begins from nothing."""
+
+    codec: Codec | None = None
+    large: LM | None = None
+    small: LM | None = None
+    guess: Path | None = None
+
+    @classmethod
+    def of(cls, folder: Path | None) -> Start:
+        """Of a folder of weights."""
+        if folder is None:
+            return cls()
+        found = checkpoint.load(folder)
+        return cls(found.codec, found.lm, checkpoint.load_small(found), folder)
 
 
 def evaluate(weights: Path, sentences: int, jobs: int) -> str:
     """Word errors, speed, and the picture of the models in a folder: the same commands that made the published figures."""
     picture = ["picture.py"] if weights == lexicon.OUT else ["picture.py", "--out", str(weights / "voice.png")]
-    said = ["--systems", "rms,codec,voice,s1", "--sentences", str(sentences), "--jobs", str(jobs)]
+    said = ["--sentences", str(sentences), "--jobs", str(jobs)]
     commands = (["voice.py", *said], ["speed.py"], picture)
     lines = []
     for command in commands:
@@ -96,29 +94,20 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path("build/voice"), help="where data and checkpoints go")
     parser.add_argument("--out", type=Path, default=lexicon.OUT, help="where the weights go; default: into the package")
     parser.add_argument(
-        "--utterances", type=int, default=48_000, help="how many the teachers speak (48,000 are 55 hours)"
+        "--start", default=str(lexicon.OUT), help="the weights to go on from, or 'nothing'; default: the package's"
     )
-    parser.add_argument("--mandarin", type=int, default=8_250, help="how many are Mandarin (8,250 are 7 hours)")
-    parser.add_argument(
-        "--natural-scale", type=float, default=1.0, help="share of the natural corpus (1 is 24 hours); read once"
-    )
-    parser.add_argument("--natural-shards", type=int, help="of 100 utterances, at most so many now")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the corpus (1 is 24 hours); read once")
+    parser.add_argument("--shards", type=int, help="of 100 utterances each, at most so many now")
     parser.add_argument("--judges", type=Path, help="the interpreter of the judges' environment: see training/ears.py")
-    parser.add_argument("--guess-steps", type=int, default=2000, help="of the letter-to-sound model")
-    parser.add_argument("--codec-steps", type=int, default=10_700, help="of the codec, more than 250")
-    parser.add_argument(
-        "--measured", type=int, default=32, help="shards (of 250 utterances) that the codec learns from"
-    )
-    parser.add_argument("--head-steps", type=int, default=120_000, help="of the natural voice's head")
-    parser.add_argument(
-        "--minutes", type=float, help="pause the natural voice's codec or head after so many; run it again"
-    )
-    parser.add_argument("--listen-steps", type=int, default=1_850, help="of the encoder over telephones")
-    parser.add_argument("--polish-steps", type=int, default=5_600, help="of the decoder over audio")
-    parser.add_argument("--s1-steps", type=int, default=4_650, help="of the small language model")
-    parser.add_argument("--s2-steps", type=int, default=5_300, help="of the large one")
+    parser.add_argument("--guess-steps", type=int, default=1000, help="of the letter-to-sound model")
+    parser.add_argument("--codec-steps", type=int, default=4000, help="of the codec")
+    parser.add_argument("--polish-steps", type=int, default=3000, help="of the decoder against its discriminator")
+    parser.add_argument("--listen-steps", type=int, default=1000, help="of the encoder over telephones")
+    parser.add_argument("--s1-steps", type=int, default=3000, help="of the small language model")
+    parser.add_argument("--s2-steps", type=int, default=3000, help="of the large one")
+    parser.add_argument("--minutes", type=float, help="pause each stage that trains after so many; run it again")
     parser.add_argument("--sentences", type=int, default=300, help="held-out sentences for the word errors at the end")
-    parser.add_argument("--jobs", type=int, default=2, help="processes that render and recognise")
+    parser.add_argument("--jobs", type=int, default=2, help="processes that render, measure and train")
     parser.add_argument("--threads", type=int, help="threads of torch")
     parser.add_argument("--stages", help="these alone, with commas between; what they need is there")
     return parser.parse_args()
@@ -127,43 +116,37 @@ def _asked() -> argparse.Namespace:
 Stage = Callable[[str, Callable[[], object]], None]
 
 
-def _natural(stage: Stage, options: argparse.Namespace) -> None:
-    """What comes before the language models of the natural voice; in a folder where `world` ran, codec and codes are its."""
-    folder, most, minutes = options.folder, options.natural_shards, options.minutes
+def _speech(stage: Stage, options: argparse.Namespace) -> None:
+    """The corpus: what the teacher says, what of it is understood, and what is measured of it; the lexicon."""
+    folder, most, jobs = options.folder, options.shards, options.jobs
     stage(
-        "natural",
-        lambda: natural.render(
+        "render",
+        lambda: render.render(
             folder,
-            natural.fetch_voices(folder),
+            render.fetch_voices(folder),
             lambda: mandarin_text.unpack(folder),
-            jobs=options.jobs,
-            scale=options.natural_scale,
+            jobs=jobs,
+            scale=options.scale,
             most=most,
         ),
     )
     stage("understood", lambda: understood.listen(folder, options.judges, most))
-    stage("world", lambda: world.measure_all(folder, options.jobs, most))
-    stage("natural-lexicon", lambda: lexicon.write(natural_lexicon.build(folder, load_lexicon()), folder / "weights"))
-    if (folder / "world").is_dir():
-        trained = folder / "codec-run.safetensors"
-        stage("codec", lambda: natural_codec.train(folder, options.codec_steps, minutes))
-        stage("head", lambda: source_filter.train(folder, options.head_steps, minutes))
-        stage("codes", lambda: natural_codes.encode_all(folder, codec.load(trained)))
+    stage("world", lambda: world.measure_all(folder, jobs, most))
+    stage("lexicon", lambda: lexicon.write(lexicon.build(folder, load_lexicon()), options.out))
 
 
-def _parametric(stage: Stage, options: argparse.Namespace) -> None:
-    """The same of the voice that is distilled from flite and espeak-ng."""
-    folder, jobs = options.folder, options.jobs
-    stage("render", lambda: render.render(folder, options.utterances, jobs))
-    stage("mandarin", lambda: mandarin.render(folder, options.mandarin, jobs))
-    stage("lexicon", lambda: lexicon.write(lexicon.build(folder), options.out))
-    stage("guess", lambda: guess.train(folder, options.guess_steps, options.out))
-    stage("treble", lambda: treble.train(folder))
-    stage("features", lambda: features.measure(folder, options.measured, jobs))
-    stage("codec", lambda: codec.train(folder, options.codec_steps))
-    # Its English is made of our own phones, so it waits for the lexicon and the guess.
-    stage("mixed", lambda: mixed.render(folder, *mixed.shards(options.mandarin), options.out))
-    stage("codes", lambda: codes.encode_all(folder, folder / "codec-run.safetensors", jobs=jobs))
+def _models(stage: Stage, options: argparse.Namespace, start: Start) -> None:
+    """All that trains: language models in two processes where there are two."""
+    folder, minutes = options.folder, options.minutes
+    trained = folder / "codec-run.safetensors"
+    stage("guess", lambda: guess.train(folder, start.guess, options.guess_steps, options.out))
+    stage("codec", lambda: codec.train(folder, start.codec, options.codec_steps, minutes))
+    stage("codes", lambda: codes.encode_all(folder, codec.load(trained)))
+    with beside(folder, ("s1", "listen", "polish")) if options.jobs > 1 and not options.stages else nullcontext():
+        stage("s2-pro", lambda: lm.train(folder, start.large, "s2-pro", options.s2_steps, minutes))
+    stage("s1", lambda: lm.train(folder, start.small, "s1", options.s1_steps, minutes))
+    stage("listen", lambda: listen.train(folder, options.listen_steps, minutes))
+    stage("polish", lambda: polish.train(folder, codec.load(trained), options.polish_steps, minutes))
 
 
 def main() -> None:
@@ -176,7 +159,7 @@ def main() -> None:
     log = folder / "stages.jsonl"
 
     def stage(name: str, work: Callable[[], object]) -> None:
-        if name not in options.stages.split(",") if options.stages else name in APART:
+        if options.stages and name not in options.stages.split(","):
             return
         started = time.time()
         print(f"== {name}", flush=True)
@@ -190,15 +173,9 @@ def main() -> None:
         with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**line, "result": str(result)}) + "\n")
 
-    _natural(stage, options)
-    if not (folder / "world").is_dir():
-        _parametric(stage, options)
-    trained = folder / "codec-run.safetensors"
-    with beside(folder, ("s1", "listen", "polish")) if options.jobs > 1 and not options.stages else nullcontext():
-        stage("s2-pro", lambda: lm.train(folder, codec.load(trained), "s2-pro", options.s2_steps))
-    stage("s1", lambda: lm.train(folder, codec.load(trained), "s1", options.s1_steps))
-    stage("listen", lambda: listen.train(folder, options.listen_steps))
-    stage("polish", lambda: polish.train(folder, codec.load(trained), options.polish_steps))
+    start = Start.of(None if options.start == "nothing" else Path(options.start))
+    _speech(stage, options)
+    _models(stage, options, start)
     stage("export", lambda: export.export(folder, options.out))
     stage("evaluate", lambda: evaluate(options.out, options.sentences, options.jobs))
 

@@ -1,15 +1,12 @@
 """Trains the codec: what the encoder sees, through codes, to the envelope, the share of the voice and the F0 of every step.
 
-No audio is rendered here: the vocoder is fixed, and what it has to be told was measured beforehand (`features`). Half of
-what the encoder sees is spoiled, while the targets stay clean, so that a reference's noise does not become the voice's.
+No audio is rendered here: the vocoder is fixed, and what it has to be told was measured beforehand (`world`). Some of what
+the encoder sees is spoiled, while the targets stay clean, so that a reference's noise does not become the voice's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,86 +14,20 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training import common, features, treble
-from voicelab.engine.pointer.codec import STEP, Codec, Filters, Vocoder
+from training import common
+from training.crops import CONFIG, Batch, Crops
+from voicelab.engine.pointer.codec import STEP, Codec, Filters
 from voicelab.engine.pointer.config import CodecConfig
-from voicelab.engine.pointer.phones import PHONES
 
-FRAMES = 40
-EDGE = 3
-"""Frames at the beginning of a crop that are not judged unless speech begins there: the decoder lacks its past."""
+BATCH = 24
 WARM = 250
-"""Steps without quantization, after which the codebooks start from what the encoder says."""
-SPOILED = 0.4
+"""Steps without quantization, after which the codebooks start from what the encoder says; none for a codec that goes on."""
+_PEAK = 1.5e-3
 _SCALE = 8.0
 """Latents are principal components divided by this."""
 _COMPONENTS = 80
 _F0_WEIGHT, _VOICING_WEIGHT = 12.0, 0.5
 """In principal components: an octave, and all of the voice, against a neper."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Crops of FRAMES code frames, each of `steps` vocoder steps."""
-
-    seen: Tensor
-    """(batch, FRAMES, features) what the encoder sees: clean or spoiled."""
-    envelope: Tensor
-    """(batch, steps, bands) nepers, always of the clean audio."""
-    voicing: Tensor
-    """(batch, steps, bands) the voice's share of the power."""
-    f0: Tensor
-    """(batch, steps) Hz, 0 where unvoiced."""
-    phones: Tensor
-    """(batch, FRAMES)."""
-    weight: Tensor
-    """(batch, steps, bands) how much each target counts."""
-
-
-class Crops:
-    """Random crops of measured utterances."""
-
-    def __init__(self, folder: Path, config: CodecConfig, seed: int) -> None:
-        self.all = features.load(sorted((folder / "features").glob("????.npz")))
-        self.vocoder = Vocoder(config.sample_rate, config.filter_bands)
-        self.treble = treble.load(folder / "treble.safetensors", self.vocoder)
-        self.spread = features.voicing_spread(self.vocoder)
-        self.centres = features.band_centres(self.vocoder)
-        self.per = config.hop // STEP
-        self.rng = np.random.default_rng(seed)
-        self.starts = np.concatenate([[0], self.all.ends[:-1]])
-
-    def batch(self, size: int) -> Batch:
-        """`size` crops; longer utterances are drawn more often. Silence follows an utterance that is too short."""
-        lengths = self.all.ends - self.starts
-        chosen = self.rng.choice(lengths.size, size=size, p=lengths / lengths.sum())
-        before = np.array([int(self.rng.integers(0, max(1, lengths[u] - FRAMES + 1))) for u in chosen])
-        before = np.where(self.rng.random(size) < 0.15, 0, before)
-        at = self.starts[chosen] + before
-        counts = np.minimum(lengths[chosen] - before, FRAMES)
-        spoiled = self.rng.random(size) < SPOILED
-        return self._gather(at, counts, before > 0, spoiled, torch.from_numpy(self.all.tops[chosen]))
-
-    def _gather(self, at: np.ndarray, counts: np.ndarray, cut: np.ndarray, spoiled: np.ndarray, tops: Tensor) -> Batch:
-        def rows(source: np.ndarray, per: int, fill: float) -> Tensor:
-            out = np.full((at.size, FRAMES * per, *source.shape[1:]), fill, dtype=source.dtype)
-            for i, (start, count) in enumerate(zip(at, counts, strict=True)):
-                out[i, : count * per] = source[start * per : (start + count) * per]
-            return torch.from_numpy(out)
-
-        clean, rough = rows(self.all.seen, 1, 2), rows(self.all.spoiled, 1, 2)
-        seen = torch.where(torch.from_numpy(spoiled)[:, None, None], rough, clean)
-        envelope = features.unpack_envelope(rows(self.all.envelope, self.per, 4))
-        weight = ((envelope + 8.5) / 3).clamp(0.2, 1) * torch.where(self.centres > tops[:, None], 0.4, 1.0)[:, None]
-        weight[torch.from_numpy(cut), : EDGE * self.per] = 0
-        return Batch(
-            features.unpack_seen(seen),
-            self.treble(envelope, tops),
-            features.unpack_voicing(rows(self.all.voicing, self.per, 0), self.spread),
-            rows(self.all.f0, self.per, 0.0),
-            rows(self.all.phones, 1, 1).long(),
-            weight,
-        )
 
 
 def patches(batch: Batch, per: int) -> Tensor:
@@ -124,7 +55,7 @@ class Training(nn.Module):
         self.classify = nn.Linear(config.latent, config.phones)
         self.mean: Tensor
         self.basis: Tensor
-        values = config.hop // config.step * (config.filter_bands + 1 + config.filter_bands // 5)
+        values = config.hop // STEP * (config.filter_bands + 1 + config.filter_bands // 5)
         self.register_buffer("mean", torch.zeros(values))
         self.register_buffer("basis", torch.zeros(values, min(config.latent, _COMPONENTS)))
         for i, size in enumerate(config.codebooks):
@@ -158,6 +89,13 @@ class Training(nn.Module):
         if dead.numel():  # an entry nobody uses starts again at something somebody needs
             table[dead] = flat[torch.randint(flat.shape[0], (dead.numel(),), device=flat.device)]
             count[dead], total[dead] = 0.2, 0.2 * table[dead]
+
+    @torch.no_grad()
+    def go_on_from(self, codec: Codec) -> None:
+        """Takes up what was trained before."""
+        self.codec.load_state_dict(codec.state_dict())
+        for i, table in enumerate(self.codec.quantizer.tables):
+            getattr(self, f"total{i}").copy_(table)
 
     @torch.no_grad()
     def start_basis(self, values: Tensor) -> None:
@@ -240,61 +178,41 @@ def optimizers_for(model: nn.Module, peak: float) -> list[torch.optim.Optimizer]
     ]
 
 
-class Source(Protocol):
-    """Where crops come from."""
+def train(folder: Path, start: Codec | None, steps: int, minutes: float | None = None, seed: int = 0) -> Path:
+    """Trains for `steps`, resuming what is there, for so many `minutes` now; returns the checkpoint.
 
-    rng: np.random.Generator
-
-    def batch(self, size: int) -> Batch:
-        """`size` crops."""
-        ...
-
-
-def train(folder: Path, steps: int, batch_size: int = 24, seed: int = 0) -> Path:
-    """Trains on the parametric teachers for `steps`, resuming what is there; returns the checkpoint.
+    From `start` on, where there is one: with its codebooks, which move, from the first step.
 
     Raises:
-        ValueError: `steps` end before the codebooks begin.
+        SystemExit: without a start, `steps` end before the codebooks begin.
     """
-    config = CodecConfig(phones=len(PHONES))
-    return fit(folder, config, lambda: Crops(folder, config, seed), steps, batch_size=batch_size, seed=seed)
-
-
-def fit(
-    folder: Path,
-    config: CodecConfig,
-    crops_of: Callable[[], Source],
-    steps: int,
-    *,
-    batch_size: int = 24,
-    seed: int = 0,
-    peak: float = 1.5e-3,
-    minutes: float | None = None,
-) -> Path:
-    """Trains the codec of `config` on what `crops_of` draws, as `train`; for so many `minutes` now, where they are given."""
-    if steps <= WARM:
-        raise ValueError(f"steps is {steps}: the codec needs more than {WARM}, or it has no codebooks")
+    warm = WARM if start is None else 0
+    if steps <= warm:
+        raise SystemExit(f"--codec-steps is {steps}: the codec needs more than {warm}, or it has no codebooks")
     torch.manual_seed(seed)
-    model, crops = Training(config).to(common.DEVICE), crops_of()
-    about = {"seed": seed, "config": config.to_dict()}
+    model, crops = Training(CONFIG).to(common.DEVICE), Crops(folder, seed)
+    about = {"seed": seed, "config": CONFIG.to_dict()}
     path = folder / "codec-run.safetensors"
-    optimizers = optimizers_for(model, peak)
+    optimizers = optimizers_for(model, _PEAK if start is None else _PEAK / 2)
     run = common.Run(path, steps, model, optimizers, decay=0.999, warm=100, hold=0.5, about=about, minutes=minutes)
     if run.step:
         crops.rng = np.random.default_rng(seed + run.step)
         torch.manual_seed(seed + run.step)
+    elif start is not None:
+        model.go_on_from(start)
+        run.average = common.Average(model)
     else:
         model.start_basis(torch.cat([patches(crops.batch(64), model.codec.decoder.steps) for _ in range(16)]))
         run.average = common.Average(model)
     seen: list[Tensor] = []
     for step in run:
-        guided = 1.0 if step < WARM else 0.05
+        guided = 0.0 if start is not None else 1.0 if step < warm else 0.05
         with torch.autocast(common.DEVICE.type, dtype=torch.bfloat16):
-            loss, parts, latents = losses(model, crops.batch(batch_size), step >= WARM, guided)
+            loss, parts, latents = losses(model, crops.batch(BATCH), step >= warm, guided)
         run.descend(loss, **parts)
-        if step < WARM:
+        if step < warm:
             seen = [*seen[-59:], latents.detach().flatten(0, 1)]
-        if step == WARM - 1:
+        if step == warm - 1:
             model.start_codebooks(torch.cat(seen))
             run.average = common.Average(model)
     return path

@@ -1,30 +1,30 @@
-"""Codes for everything that was rendered: what the language model is trained on, a few tens of megabytes."""
+"""Codes for everything that was rendered: what the language model is trained on, a few megabytes an hour.
+
+An utterance's speaker is its place in `PEOPLE`. The folder's shards make a file each, written whole or not at all; empty
+``codes`` for a new codec.
+"""
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from training import codec as codec_training
-from training import mandarin
-from training.render import Utterance, load_shard
-from training.speakers import all_speakers
+from training import common, plan
+from training.crops import CONFIG, RATE, Speech, load_speech, shards
 from training.spoil import spoil
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.front import flags_of
 from voicelab.engine.pointer.lm import speaker_statistics
 from voicelab.engine.pointer.phones import ALL_PHONES
 
-GROUP = 8
-"""Utterances encoded at once, after sorting by length."""
+PEOPLE = tuple(name for part in plan.PARTS for name, _ in plan.speakers(part.name))
+"""Every speaker of the plan, in its order."""
 SPOILED_EVERY = 8
-"""One utterance in so many also tells its speaker as a spoiled reference would."""
+"""One utterance in so many tells its speaker as a spoiled reference would."""
 
 
 @dataclass(frozen=True)
@@ -43,35 +43,28 @@ class Encoded:
     """(STATISTICS * latent,) what the engine would make of it as a reference; for some, of a spoiled copy."""
 
 
-def encode_shard(codec: Codec, utterances: list[Utterance]) -> list[Encoded]:
-    """Encodes a shard, similar lengths together."""
-    speakers = {s.id: s for s in (*all_speakers(), *mandarin.speakers())}
-    hop, rate = codec.config.hop, codec.config.sample_rate
-    audio = [u.audio(speakers[u.speaker], rate) for u in utterances]
-    order = sorted(range(len(audio)), key=lambda i: audio[i].size)
-    statistics = _statistics(codec, audio)
-    out: dict[int, Encoded] = {}
-    for start in range(0, len(order), GROUP):
-        group = order[start : start + GROUP]
-        frames = [-(-audio[i].size // hop) for i in group]
-        stacked = np.zeros((len(group), max(frames) * hop), dtype=np.float32)
-        for row, i in enumerate(group):
-            stacked[row, : audio[i].size] = audio[i]
-        codes = codec.encode(torch.from_numpy(stacked)).numpy().astype(np.int16)
-        for row, i in enumerate(group):
-            u, n = utterances[i], frames[row]
-            middles = (np.arange(n) + 0.5) * hop / rate
-            ends = np.array([p.end for p in u.phones])
-            names = [p.name for p in u.phones]
-            out[i] = Encoded(
-                u.speaker,
-                np.array([ALL_PHONES.index(p) for p in names], dtype=np.int16),
-                np.array(flags_of(names, [p.first for p in u.phones]), dtype=np.int16),
-                codes[row, :n],
-                np.minimum(np.searchsorted(ends, middles), len(names) - 1).astype(np.int16),
-                statistics.get(i, statistics_of(codec, codes[row, :n])),
-            )
-    return [out[i] for i in range(len(utterances))]
+def codes_of(codec: Codec, samples: NDArray[np.float32]) -> NDArray[np.int16]:
+    """(frames, codebooks) of audio at the codec's rate."""
+    device = codec.decoder.leave.weight.device
+    return codec.encode(torch.from_numpy(samples).to(device)[None])[0].cpu().numpy().astype(np.int16)
+
+
+def encode(codec: Codec, speech: Speech, spoiled: bool) -> Encoded:
+    """One utterance; `spoiled`: its speaker is told as a spoiled recording would tell it."""
+    audio = speech.samples.astype(np.float32) / np.float32(32768)
+    said = codes_of(codec, audio)
+    reference = codes_of(codec, spoil(audio, RATE, seed=audio.size)) if spoiled else said
+    ends = np.array([p.end for p in speech.phones])
+    names = [p.name for p in speech.phones]
+    middles = (np.arange(said.shape[0]) + 0.5) * CONFIG.hop / RATE
+    return Encoded(
+        PEOPLE.index(speech.measured.meta["speaker"]),
+        np.array([ALL_PHONES.index(name) for name in names], dtype=np.int16),
+        np.array(flags_of(names, [p.first for p in speech.phones]), dtype=np.int16),
+        said,
+        np.minimum(np.searchsorted(ends, middles), len(names) - 1).astype(np.int16),
+        statistics_of(codec, reference),
+    )
 
 
 def statistics_of(codec: Codec, codes: NDArray[np.int16]) -> NDArray[np.float32]:
@@ -81,31 +74,20 @@ def statistics_of(codec: Codec, codes: NDArray[np.int16]) -> NDArray[np.float32]
     return found
 
 
-def _statistics(codec: Codec, audio: list[NDArray[np.float32]]) -> dict[int, NDArray[np.float32]]:
-    """Of spoiled copies of some of the utterances."""
-    out = {}
-    for i in range(0, len(audio), SPOILED_EVERY):
-        rough = torch.from_numpy(spoil(audio[i], codec.config.sample_rate, seed=audio[i].size))[None]
-        out[i] = statistics_of(codec, codec.encode(rough)[0].numpy().astype(np.int16))
-    return out
-
-
-def _encode_file(checkpoint: Path, shard: Path, path: Path) -> str:
-    torch.set_num_threads(1)
-    save(path, encode_shard(codec_training.load(checkpoint), load_shard(shard)))
-    return path.name
-
-
-def encode_all(folder: Path, checkpoint: Path, jobs: int = 2) -> None:
-    """Writes ``folder/codes``, one file a shard; what is there is kept, so empty the folder for a new codec."""
+def encode_all(folder: Path, codec: Codec) -> str:
+    """Writes ``folder/codes`` of every shard that was measured; what is there is kept."""
     (folder / "codes").mkdir(exist_ok=True)
-    shards = [p for name in ("shards", "shards-zh") for p in sorted((folder / name).glob("????.npz"))]
-    work = [(p, folder / "codes" / p.name) for p in shards]
-    # Not forked: torch has threads by now.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        runs = [pool.submit(_encode_file, checkpoint, shard, path) for shard, path in work if not path.exists()]
-        for run in runs:
-            print(run.result(), flush=True)
+    codec = codec.to(common.DEVICE)
+    frames = 0
+    for name in shards(folder):
+        path = folder / "codes" / name
+        if not path.exists():
+            rows = [encode(codec, s, i % SPOILED_EVERY == 0) for i, s in enumerate(load_speech(folder, name))]
+            save(path, rows)
+            print(path.stem, sum(r.at.size for r in rows), "frames", flush=True)
+        with np.load(path) as z:
+            frames += int(z["frame_ends"][-1])
+    return f"{frames * CONFIG.hop / RATE / 3600:.2f} hours"
 
 
 def save(path: Path, encoded: list[Encoded]) -> None:

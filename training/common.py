@@ -156,15 +156,23 @@ class Run:
                 return
 
     def descend(self, loss: Tensor, **parts: Tensor | float) -> None:
-        """One step down the gradient of `loss`, whose norm is cut at 1; the average follows. `parts` go to the log too."""
+        """One step down the gradient of `loss`; `parts` go to the log too."""
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         loss.backward()
+        self.move()
+        self.tell(loss=loss, **parts)
+
+    def move(self) -> None:
+        """One step of the optimizers along the gradients that are there, whose norm is cut at 1; the average follows."""
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:
             optimizer.step()
         self.average.update(self.model)
-        for name, part in {"loss": loss, **parts}.items():
+
+    def tell(self, **parts: Tensor | float) -> None:
+        """Brings the means of the log up to date."""
+        for name, part in parts.items():
             value = float(part.detach()) if isinstance(part, Tensor) else part
             self._told[name] = self._told.get(name, value) * 0.97 + value * 0.03
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -52,9 +52,17 @@ def _distance(a: list[str], b: list[str]) -> int:
 
 
 def train(
-    folder: Path, steps: int, out: Path = OUT, batch_size: int = 384, seed: int = 0, peak: float = 2e-3
+    folder: Path,
+    start: Path | None,
+    steps: int,
+    out: Path = OUT,
+    batch_size: int = 384,
+    seed: int = 0,
+    peak: float = 2e-3,
 ) -> dict[str, float]:
     """Trains on the lexicon in `out` for `steps`, resuming what is in `folder`; writes ``out/guess.safetensors``.
+
+    From the guess of the weights in `start` on, where they are given.
 
     Returns:
         Errors on held-out words.
@@ -62,6 +70,8 @@ def train(
     torch.manual_seed(seed)
     words, held = _split(load_lexicon(out / "lexicon.txt.gz"), seed)
     model = Guesser()
+    if start is not None:
+        model.load_state_dict({k: v.float() for k, v in load_file(start / "guess.safetensors").items()})
     optimizers = [torch.optim.AdamW(model.parameters(), lr=peak, weight_decay=0.01, betas=(0.9, 0.98))]
     path = folder / "guess-run.safetensors"
     run = common.Run(path, steps, model, optimizers, decay=0.998, warm=200, hold=0.3, about={"seed": seed})

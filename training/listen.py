@@ -17,63 +17,57 @@ from torch import Tensor
 
 from training import codec as codec_training
 from training import common
-from training.render import LEVEL, load_shard
-from training.speakers import all_speakers
+from training.crops import FRAMES, RATE, Pool, heard
 from training.spoil import spoil, telephone
+from training.world import LEVEL
 from voicelab.engine.pointer.codec import Codec
 
-FRAMES = 48
 BATCH = 8
 _CLEAN, _TELEPHONE = 0.3, 0.4
-"""Shares of the crops that are left as they are, and that come over a steep telephone; the rest is spoiled as before."""
+"""Shares of the crops that are left as they are, and that come over a steep telephone; the rest is spoiled as in `crops`."""
 
 
 class Crops:
-    """Clean and spoiled audio of some shards, beside each other."""
+    """Clean and spoiled audio beside each other."""
 
-    def __init__(self, folder: Path, shards: int, codec: Codec, seed: int) -> None:
-        self.said = [u for p in sorted((folder / "shards").glob("????.npz"))[:shards] for u in load_shard(p)]
-        self.speakers, self.rng = all_speakers(), np.random.default_rng(seed)
-        self.size, self.rate = FRAMES * codec.config.hop, codec.config.sample_rate
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.pool = Pool(folder, seed)
 
     def batch(self) -> tuple[Tensor, Tensor]:
         """(clean, spoiled), each (BATCH, samples)."""
         pairs = [self._pair() for _ in range(BATCH)]
         clean, rough = (torch.from_numpy(np.stack(side)) for side in zip(*pairs, strict=True))
-        return clean, rough
+        return clean.to(common.DEVICE), rough.to(common.DEVICE)
 
     def _pair(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        u = self.said[int(self.rng.integers(len(self.said)))]
-        samples = u.audio(self.speakers[u.speaker], self.rate)
-        kind, rough = self.rng.random(), samples
+        rng = self.pool.rng
+        (speech,) = self.pool.draw(1)
+        clean = heard(speech, int(rng.integers(0, max(1, speech.frames - FRAMES + 1))), FRAMES)
+        kind, rough = rng.random(), clean
         if kind > 1 - _TELEPHONE:
-            rough = telephone(samples, self.rate, low=float(self.rng.uniform(180, 400)))
+            rough = telephone(clean, RATE, low=float(rng.uniform(180, 400)))
             active = rough[np.abs(rough) > 0.01]
-            rough = np.clip(
-                rough * (LEVEL / np.sqrt(np.mean(np.square(active if active.size > 100 else rough)))), -1, 1
-            )
+            level = np.sqrt(np.mean(np.square(active if active.size > 100 else rough)) + 1e-12)
+            rough = np.clip(rough * (LEVEL / level), -1, 1).astype(np.float32)
         elif kind > _CLEAN:
-            rough = spoil(samples, self.rate, seed=int(self.rng.integers(1 << 31)))
-        start = int(self.rng.integers(max(1, samples.size - self.size)))
-        clean, rough = (np.pad(x, (0, self.size))[start : start + self.size] for x in (samples, rough))
-        return clean.astype(np.float32), rough.astype(np.float32)
+            rough = spoil(clean, RATE, seed=int(rng.integers(1 << 31)))
+        return clean, rough
 
 
-def train(folder: Path, steps: int, shards: int = 24, seed: int = 0) -> Path:
-    """Trains for `steps`, resuming what is there; returns the checkpoint, for `codec_of`."""
+def train(folder: Path, steps: int, minutes: float | None = None, seed: int = 0) -> Path:
+    """Trains for `steps`, resuming what is there, for so many `minutes` now; returns the checkpoint, for `codec_of`."""
     torch.manual_seed(seed)
-    codec = codec_training.load(folder / "codec-run.safetensors").requires_grad_(False)
+    codec = codec_training.load(folder / "codec-run.safetensors").to(common.DEVICE).requires_grad_(False)
     encoder = copy.deepcopy(codec.encoder).requires_grad_(True)
     optimizers = [torch.optim.AdamW(encoder.parameters(), lr=3e-4, betas=(0.9, 0.98))]
-    path = folder / "listen-run.safetensors"
-    run = common.Run(path, steps, encoder, optimizers, decay=0.995, warm=50, hold=0.4, about={"seed": seed})
-    crops = Crops(folder, shards, codec, seed + run.step)
+    path, about = folder / "listen-run.safetensors", {"seed": seed}
+    run = common.Run(path, steps, encoder, optimizers, decay=0.995, warm=50, hold=0.4, about=about, minutes=minutes)
+    crops = Crops(folder, seed + run.step)
     for _ in run:
         clean, rough = crops.batch()
         with torch.no_grad():
             wanted, seen = codec.encoder(codec.spectrum(clean)), codec.spectrum(rough)
-        loss = (encoder(seen) - wanted).square().mean() / wanted.square().mean()
-        run.descend(loss)
+        run.descend((encoder(seen) - wanted).square().mean() / wanted.square().mean())
     return path
 
 

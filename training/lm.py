@@ -17,12 +17,12 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
 from training import codes as codes_module
-from training import common, mandarin
+from training import common
 from training.codes import Encoded
-from voicelab.engine.pointer.codec import Codec
+from training.crops import CONFIG
 from voicelab.engine.pointer.config import LMConfig, StackConfig
 from voicelab.engine.pointer.lm import LM, STATISTICS
-from voicelab.engine.pointer.phones import MANDARIN_PHONES, PHONES
+from voicelab.engine.pointer.phones import ALL_PHONES
 
 SIZES: dict[str, dict[str, Any]] = {
     "s1": {
@@ -42,8 +42,6 @@ HISTORY_DROPOUT = 0.15
 DEPTH_SHARE = 0.5
 OWN_SHARE = 0.25
 """How often the speaker's statistics are those of the row itself, which tell its moods: else pitch would follow loosely."""
-MANDARIN_WEIGHT = 2.0
-"""How much oftener Mandarin's speakers are drawn than their share of the frames."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,10 @@ class Rows:
     """(batch, codebooks) the frame before the row, where it was cut."""
     speaker: Tensor
     """(batch, STATISTICS * latent) statistics of other speech of the same speaker."""
+
+    def to(self, device: torch.device) -> Rows:
+        """The same there."""
+        return Rows(**{f.name: getattr(self, f.name).to(device) for f in dataclasses.fields(self)})
 
 
 def pointer_path(at: NDArray[np.int64], phones: int, advances: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -101,8 +103,7 @@ class Streams:
                 self.of.setdefault(encoded.speaker, []).append(encoded)
         self.of = {k: v for k, v in self.of.items() if len(v) > 3}
         self.speakers = sorted(self.of)
-        weight = {s.id: MANDARIN_WEIGHT for s in mandarin.speakers()}
-        share = np.array([weight.get(s, 1.0) * sum(e.at.size for e in self.of[s]) for s in self.speakers])
+        share = np.array([float(sum(e.at.size for e in self.of[s])) for s in self.speakers])
         self.share = share / share.sum()
 
     def batch(self, size: int) -> Rows:
@@ -161,11 +162,12 @@ def losses(model: LM, rows: Rows, generator: torch.Generator, work: Work) -> tup
     """(loss in nats a frame, its parts)."""
     text = model.encode_text(rows.phones, rows.flags, rows.valid)
     here = torch.gather(text, 1, rows.pointer[..., None].expand(-1, -1, text.shape[-1]))
-    lost = torch.rand(rows.codes.shape[:2], generator=generator) < HISTORY_DROPOUT
+    lost = (torch.rand(rows.codes.shape[:2], generator=generator) < HISTORY_DROPOUT).to(rows.codes.device)
     start = (rows.begins, rows.before)
     hidden, first = work.first(model, here, rows.codes, lost, start, rows.dwell, rows.advance, rows.speaker)
     flat_hidden, flat_codes = hidden.flatten(0, 1), rows.codes.flatten(0, 1)
-    some = torch.randperm(flat_hidden.shape[0], generator=generator)[: int(flat_hidden.shape[0] * DEPTH_SHARE)]
+    every = torch.randperm(flat_hidden.shape[0], generator=generator)
+    some = every[: int(every.numel() * DEPTH_SHARE)].to(flat_hidden.device)
     others = work.others(model, flat_hidden[some], flat_codes[some])
     depth = others.sum()
     parts = {"first": first.item(), "depth": depth.item(), "second": others[0].item(), "last": others[-1].item()}
@@ -224,15 +226,20 @@ class Scaled(nn.Module):
         return weight / self.scale
 
 
-def bring_to_scale(model: LM, statistics: Tensor) -> None:
+def bring_to_scale(model: LM, statistics: Tensor, *, fresh: bool) -> None:
     """Lets the model see speakers' `statistics` (n, STATISTICS * latent) around 0 and alike in size; `unscaled` undoes it.
 
-    What tells speakers apart is a tenth of what they share.
+    What tells speakers apart is a tenth of what they share. A model that is not `fresh` goes on saying what it said.
     """
     enter = cast(nn.Linear, model.speaker[0])
-    parametrize.register_parametrization(enter, "weight", Scaled(statistics.std(0).clamp(min=1e-3)))
+    before = enter.weight.detach().clone()
+    scale = statistics.std(0).clamp(min=1e-3)
+    parametrize.register_parametrization(enter, "weight", Scaled(scale))
     with torch.no_grad():
-        enter.bias.copy_(-enter.weight @ statistics.mean(0))
+        if fresh:
+            enter.bias.copy_(-enter.weight @ statistics.mean(0))
+        else:
+            cast(Any, enter.parametrizations).weight.original.copy_(before * scale)
 
 
 def unscaled(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -244,10 +251,11 @@ def unscaled(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {k: v for k, v in state.items() if not k.startswith(held)} | {"speaker.0.weight": weight}
 
 
+_PEAK = 2e-3
 _TABLES = ("phone", "flag", "dwell", "frame", "codes", "first", "others")
 
 
-def optimizers_for(model: LM) -> list[torch.optim.Optimizer]:
+def optimizers_for(model: LM, peak: float) -> list[torch.optim.Optimizer]:
     """Muon (Jordan, 2024) for the matrices inside, AdamW for tables, outputs and vectors.
 
     See docs/decisions/2026-11-20-the-voice.md for the one trial that chose it.
@@ -256,28 +264,43 @@ def optimizers_for(model: LM) -> list[torch.optim.Optimizer]:
     rest = [p for k, p in model.named_parameters() if k not in inside]
     return [
         torch.optim.Muon(
-            list(inside.values()), lr=2e-3, momentum=0.95, weight_decay=0.02, adjust_lr_fn="match_rms_adamw"
+            list(inside.values()), lr=peak, momentum=0.95, weight_decay=0.02, adjust_lr_fn="match_rms_adamw"
         ),
-        torch.optim.AdamW(rest, lr=2e-3, betas=(0.9, 0.97), weight_decay=0.0),
+        torch.optim.AdamW(rest, lr=peak, betas=(0.9, 0.97), weight_decay=0.0),
     ]
 
 
-def train(folder: Path, codec: Codec, name: str, steps: int, batch_size: int = 8, seed: int = 0) -> Path:
-    """Trains the model of that name for `steps`, resuming what is there; returns the checkpoint."""
+def train(
+    folder: Path,
+    start: LM | None,
+    name: str,
+    steps: int,
+    minutes: float | None = None,
+    batch_size: int = 8,
+    seed: int = 0,
+) -> Path:
+    """Trains the model of that name for `steps`, resuming what is there, for so many `minutes` now; returns the checkpoint.
+
+    From `start` on, at half the rate of learning, where there is one.
+    """
     torch.manual_seed(seed)
-    phones = len(PHONES) + len(MANDARIN_PHONES)
-    config = LMConfig(codebooks=codec.config.codebooks, latent=codec.config.latent, phones=phones, **SIZES[name])
+    config = LMConfig(codebooks=CONFIG.codebooks, latent=CONFIG.latent, phones=len(ALL_PHONES), **SIZES[name])
     model = LM(config)
+    if start is not None:
+        model.load_state_dict(start.state_dict())
     found = codes_module.files(folder)
-    bring_to_scale(model, Streams(found[::8], config, seed).statistics(1024))
+    bring_to_scale(model, Streams(found[::8], config, seed).statistics(1024), fresh=start is None)
+    model.to(common.DEVICE)
+    optimizers = optimizers_for(model, _PEAK if start is None else _PEAK / 2)
     about = {"seed": seed, "config": dataclasses.asdict(config)}
     path = folder / f"{name}-run.safetensors"
-    run = common.Run(path, steps, model, optimizers_for(model), decay=0.998, warm=100, hold=0.45, about=about)
+    run = common.Run(path, steps, model, optimizers, decay=0.998, warm=100, hold=0.45, about=about, minutes=minutes)
     streams = Streams(found, config, seed + run.step)
     generator = torch.Generator().manual_seed(seed + run.step)
     work = Work.fastest()
     for _ in run:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss, parts = losses(model, streams.batch(batch_size), generator, work)
+        rows = streams.batch(batch_size).to(common.DEVICE)
+        with torch.autocast(common.DEVICE.type, dtype=torch.bfloat16):
+            loss, parts = losses(model, rows, generator, work)
         run.descend(loss, **parts)
     return path

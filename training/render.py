@@ -1,184 +1,280 @@
-"""Asks the teachers: audio, phones with exact times, and F0, into shards on disk."""
+"""Renders the corpus: what is planned (`plan`), said by the teacher (`kokoro`), into shards; resumable at every shard.
+
+A folder holds ``plan.jsonl`` (a line for each utterance, written once and then kept: a resumed run goes on with it), and
+``speech/00000.npz`` and so on, a hundred utterances each, written whole or not at all, with a line each in
+``speech/index.jsonl``. Audio is lossless (FLAC, 16 bits, 24 kHz), exactly what the teacher said, pads included.
+
+    pip install --no-deps --require-hashes -r training/teachers/kokoro.txt
+    python -m training --folder build/voice --stages render --jobs 1
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import subprocess
-import sys
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+import tarfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from functools import cache, cached_property
+from multiprocessing import get_context
 from pathlib import Path
-from typing import IO
+from typing import Any
 
+import av
 import numpy as np
-import soxr
 from numpy.typing import NDArray
 
-from training import corpus
-from training.speakers import Speaker, all_speakers, draw, mood
+from training.kokoro import LONGEST, RATE, Kokoro, Phone, end_in_sound, phonemes, timed_phones
+from training.plan import PARTS, Request, requests, texts
 
-SOURCE = Path(__file__).parent / "teachers" / "flite_teacher.c"
-RATE = 44_100
-LEVEL = 0.07
-"""RMS of every utterance after rendering (about -23 dBFS)."""
-PER_SHARD = 250
-
-
-@dataclass(frozen=True)
-class Phone:
-    """A phone as the teacher spoke it."""
-
-    name: str
-    """flite's phone, with its syllable's stress (0 or 1) after a vowel; a pause is its punctuation, one of ``^ , . ? !``."""
-    end: float
-    """Seconds from the beginning of the audio."""
-    word: str
-    first: bool
-    """Whether a word begins here."""
+PER_SHARD = 100
+_VOICES_VERSION = "1.2.1"
+_VOICES_SHA256 = "1f0d0383ef0349af0bd9440d81dc12abbea3a5392eb645283eda876f537f5860"
+_PEAK = 0.98
+_SILENT = 1e-3
+"""Root mean square below which an utterance is a failure."""
 
 
 @dataclass(frozen=True)
-class Utterance:
-    """One rendering; times and F0 are those of the audio that `audio()` gives."""
+class Rendering:
+    """One utterance as it was rendered."""
 
-    text: str
-    speaker: int
-    phones: tuple[Phone, ...]
-    raw: NDArray[np.int16]
-    """What the teacher said, at `raw_rate` before the speaker's formant warp."""
-    raw_rate: int
+    request: Request
+    symbols: str
+    """What the teacher was told, a character for each token."""
+    durations: NDArray[np.uint8]
+    """(symbols + 2,) frames of 600 samples, pads included."""
     f0: NDArray[np.float32]
-    """Hz, 0 where unvoiced, one value every `f0_step` seconds."""
-    f0_step: float
+    """(2 frames,) Hz at 80 Hz, as the teacher's source gets it; 3–40 Hz where unvoiced."""
+    energy: NDArray[np.float32]
+    """(2 frames,)."""
+    samples: NDArray[np.int16]
+    """(600 frames,) at 24 kHz."""
+    gain: float
+    """What the teacher's samples were multiplied by before rounding, 1 unless they would have clipped."""
 
-    def audio(self, speaker: Speaker, rate: int = RATE) -> NDArray[np.float32]:
-        """Samples at `rate` Hz: tilted, warped by resampling, levelled."""
-        samples = self.raw.astype(np.float32) / 32768
-        samples = np.append(samples[:1], samples[1:] - speaker.tilt * samples[:-1])
-        samples = soxr.resample(samples, self.raw_rate * speaker.formants, rate, quality="HQ")
-        active = samples[np.abs(samples) > 0.01]
-        rms = float(np.sqrt(np.mean(np.square(active if active.size > 100 else samples)))) or 1.0
-        levelled: NDArray[np.float32] = np.clip(samples * (LEVEL / rms), -1, 1).astype(np.float32)
-        return levelled
+    @cached_property
+    def phones(self) -> list[Phone]:
+        """With times from the beginning of `samples`; pauses begin where the sound ends."""
+        return end_in_sound(timed_phones(self.symbols, self.durations), self.audio())
 
+    def audio(self) -> NDArray[np.float32]:
+        """The samples as the teacher made them, at its own level: voices differ by 8 dB."""
+        return (self.samples / np.float32(32768 * self.gain)).astype(np.float32)
 
-def build_teacher(folder: Path) -> Path:
-    """Compiles the teacher against Debian's libflite; returns the program."""
-    program = folder / "flite_teacher"
-    if not program.exists() or program.stat().st_mtime < SOURCE.stat().st_mtime:
-        folder.mkdir(parents=True, exist_ok=True)
-        voices = [f"-lflite_cmu_us_{v}" for v in ("rms", "awb", "slt", "kal16")]
-        subprocess.run(
-            [
-                "cc",
-                "-O2",
-                str(SOURCE),
-                "-o",
-                str(program),
-                *voices,
-                "-lflite_usenglish",
-                "-lflite_cmulex",
-                "-lflite",
-                "-lm",
-            ],
-            check=True,
-        )
-    return program
+    @property
+    def seconds(self) -> float:
+        """Length, pads included."""
+        return self.samples.size / RATE
 
 
-VOWELS = {"aa", "ae", "ah", "ao", "aw", "ax", "ay", "eh", "er", "ey", "ih", "iy", "ow", "oy", "uh", "uw"}
+# ---- shards
 
 
-def _pause_name(punctuation: str, at: int, count: int) -> str:
-    if at == 0:
-        return "^"
-    for mark in "?!":
-        if mark in punctuation:
-            return mark
-    return "." if at == count - 1 or "." in punctuation else ","
+def to_flac(samples: NDArray[np.int16]) -> bytes:
+    """Mono 24 kHz audio, losslessly."""
+    out = io.BytesIO()
+    with av.open(out, "w", format="flac") as file:
+        stream = file.add_stream("flac", rate=RATE, layout="mono")
+        stream.codec_context.format = av.AudioFormat("s16")
+        frame = av.AudioFrame.from_ndarray(samples[None], format="s16", layout="mono")
+        frame.sample_rate = RATE
+        for packet in (*stream.encode(frame), *stream.encode(None)):
+            file.mux(packet)
+    return out.getvalue()
 
 
-def _read(out: IO[bytes], text: str, speaker: Speaker) -> Utterance:
-    n_samples, rate, n_phones, n_f0, step = out.readline().split()
-    rows = [out.readline().decode().rstrip("\n").split("\t") for _ in range(int(n_phones))]
-    raw = np.frombuffer(out.read(2 * int(n_samples)), dtype=np.int16)
-    f0 = np.frombuffer(out.read(4 * int(n_f0)), dtype=np.float32) * speaker.formants
-    phones = []
-    for at, (name, end, stress, first, word, punctuation) in enumerate(rows):
-        said = name + stress if name in VOWELS else name
-        if name == "pau":
-            said = _pause_name(punctuation, at, len(rows))
-        phones.append(Phone(said, float(end) / speaker.formants, word, first == "1"))
-    return Utterance(text, speaker.id, tuple(phones), raw, int(rate), f0, float(step) / speaker.formants)
+def from_flac(data: bytes) -> NDArray[np.int16]:
+    """The inverse of `to_flac`."""
+    with av.open(io.BytesIO(data), "r", format="flac") as file:
+        parts = [frame.to_ndarray()[0] for frame in file.decode(audio=0)]
+    return np.concatenate(parts).astype(np.int16)
 
 
-def speak(program: Path, requests: Iterable[tuple[str, Speaker]]) -> Iterator[Utterance]:
-    """One utterance a (text, speaker)."""
-    with subprocess.Popen([str(program), "speak"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
-        if run.stdin is None or run.stdout is None:
-            sys.exit("the teacher's pipes did not open")
-        for text, speaker in requests:
-            numbers = (speaker.stretch * speaker.formants, speaker.f0_ratio, speaker.f0_spread, speaker.tune)
-            asked = "\t".join([speaker.teacher, *(f"{n:.4f}" for n in numbers), text])
-            run.stdin.write(f"{asked}\n".encode())
-            run.stdin.flush()
-            yield _read(run.stdout, text, speaker)
-        run.stdin.close()
+def _split(values: NDArray[Any], ends: NDArray[np.int64]) -> list[NDArray[Any]]:
+    return np.split(values, ends[:-1])
 
 
-def save_shard(path: Path, utterances: list[Utterance]) -> None:
+def save_shard(path: Path, renderings: Sequence[Rendering]) -> None:
     """Writes a shard whole or not at all."""
-    meta = [
-        {
-            "text": u.text,
-            "speaker": u.speaker,
-            "phones": [list(asdict(p).values()) for p in u.phones],
-            "raw_rate": u.raw_rate,
-            "f0_step": u.f0_step,
-        }
-        for u in utterances
-    ]
+    meta = [{**asdict(r.request), "symbols": r.symbols, "gain": r.gain} for r in renderings]
+    columns: dict[str, list[NDArray[Any]]] = {
+        "durations": [r.durations for r in renderings],
+        "f0": [r.f0 for r in renderings],
+        "energy": [r.energy for r in renderings],
+        "flac": [np.frombuffer(to_flac(r.samples), dtype=np.uint8) for r in renderings],
+    }
+    arrays: dict[str, Any] = {name: np.concatenate(parts) for name, parts in columns.items()}
+    arrays |= {f"{name}_ends": np.cumsum([p.size for p in parts]) for name, parts in columns.items()}
     part = path.with_suffix(".part.npz")
-    np.savez(
-        part,
-        meta=np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8),
-        raw=np.concatenate([u.raw for u in utterances]),
-        raw_ends=np.cumsum([u.raw.size for u in utterances]),
-        f0=np.concatenate([u.f0 for u in utterances]).astype(np.float32),
-        f0_ends=np.cumsum([u.f0.size for u in utterances]),
-    )
+    with part.open("wb") as file:
+        np.savez(file, meta=np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8), **arrays)
     part.rename(path)
 
 
-def load_shard(path: Path) -> list[Utterance]:
+def load_shard(path: Path) -> list[Rendering]:
     """The utterances of a shard."""
     with np.load(path) as z:
         meta = json.loads(z["meta"].tobytes())
-        raw = np.split(z["raw"], z["raw_ends"][:-1])
-        f0 = np.split(z["f0"], z["f0_ends"][:-1])
-    return [
-        Utterance(m["text"], m["speaker"], tuple(Phone(*p) for p in m["phones"]), r, m["raw_rate"], f, m["f0_step"])
-        for m, r, f in zip(meta, raw, f0, strict=True)
-    ]
+        columns = {name: _split(z[name], z[f"{name}_ends"]) for name in ("durations", "f0", "energy", "flac")}
+    made = []
+    for at, told in enumerate(meta):
+        symbols, gain = told.pop("symbols"), told.pop("gain")
+        made.append(
+            Rendering(
+                request=_request(told),
+                symbols=symbols,
+                durations=columns["durations"][at],
+                f0=columns["f0"][at],
+                energy=columns["energy"][at],
+                samples=from_flac(columns["flac"][at].tobytes()),
+                gain=gain,
+            )
+        )
+    return made
 
 
-def _render_shard(path: Path, program: Path, requests: list[tuple[str, Speaker]]) -> float:
-    utterances = list(speak(program, requests))
-    save_shard(path, utterances)
-    return sum(u.phones[-1].end for u in utterances)
+def _request(told: dict[str, Any]) -> Request:
+    recipe = tuple((str(name), float(weight)) for name, weight in told["recipe"])
+    return Request(**{**told, "recipe": recipe})
 
 
-def render(folder: Path, count: int, jobs: int = 2) -> None:
-    """Renders `count` utterances into ``folder/shards``; shards that are there are kept."""
-    program = build_teacher(folder)
-    shards = folder / "shards"
-    shards.mkdir(parents=True, exist_ok=True)
-    speakers = all_speakers()
-    rng = np.random.default_rng(6)
-    requests = [(t, mood(speakers[int(s)], rng)) for t, s in zip(corpus.sentences(count), draw(count), strict=True)]
-    work = [(shards / f"{i // PER_SHARD:04d}.npz", requests[i : i + PER_SHARD]) for i in range(0, count, PER_SHARD)]
-    with ProcessPoolExecutor(jobs) as pool:
-        runs = [pool.submit(_render_shard, path, program, part) for path, part in work if not path.exists()]
-        for run in runs:
-            print(f"shard of {run.result():.0f} s", flush=True)
+# ---- the plan
+
+
+def plan(folder: Path, chinese: Callable[[], Path], scale: float = 1.0) -> list[Request]:
+    """The plan of a folder: what its ``plan.jsonl`` says, or else drawn now and written there."""
+    path = folder / "plan.jsonl"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        made: list[Request] = []
+        for part in PARTS:
+            made += requests(part, texts(part, chinese), len(made), scale)
+        waiting = path.with_suffix(".part")
+        waiting.write_text("".join(json.dumps(asdict(r), ensure_ascii=False) + "\n" for r in made), encoding="utf-8")
+        waiting.rename(path)
+    return [_request(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def index(folder: Path) -> dict[str, dict[str, Any]]:
+    """The index of a folder's shards, by name."""
+    path = folder / "speech" / "index.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {line["shard"]: line for line in map(json.loads, lines)}
+
+
+# ---- rendering
+
+
+def fetch_voices(folder: Path) -> Path:
+    """Unpacks the style tables, npm's kokoro-js 1.2.1, under `folder` and checks them; what is there is kept."""
+    root = folder / "kokoro-js"
+    if not root.exists():
+        waiting = folder / "kokoro-js.part"
+        waiting.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["npm", "pack", "--silent", f"kokoro-js@{_VOICES_VERSION}"], cwd=waiting, check=True)
+        archive = waiting / f"kokoro-js-{_VOICES_VERSION}.tgz"
+        if hashlib.sha256(archive.read_bytes()).hexdigest() != _VOICES_SHA256:
+            raise SystemExit(f"{archive} is not the archive that this was made with (SHA-256 {_VOICES_SHA256})")
+        with tarfile.open(archive) as tar:
+            tar.extractall(waiting, filter="data")
+        waiting.rename(root)
+    return root / "package"
+
+
+@cache
+def _teacher(voices: Path) -> Kokoro:
+    return Kokoro(voices)
+
+
+def render_one(teacher: Kokoro, request: Request) -> Rendering | str:
+    """An utterance, or why there is none."""
+    symbols = phonemes(request.text, request.language)
+    if unknown := teacher.unknown(symbols):
+        return f"no token for {''.join(sorted(unknown))}"
+    if not 0 < len(symbols) <= LONGEST:
+        return f"{len(symbols)} tokens"
+    spoken = teacher.speak(symbols, request.recipe, request.speed, request.offset)
+    if not np.isfinite(spoken.audio).all() or np.sqrt(np.mean(np.square(spoken.audio))) < _SILENT:
+        return "silent"
+    gain = min(1.0, _PEAK / float(np.abs(spoken.audio).max()))
+    samples = np.round(spoken.audio * (gain * 32768)).astype(np.int16)
+    return Rendering(request, symbols, spoken.durations, spoken.f0, spoken.energy, samples, gain)
+
+
+def _render_shard(path: Path, voices: Path, work: Sequence[Request]) -> dict[str, Any]:
+    began = time.process_time()
+    said = [render_one(_teacher(voices), request) for request in work]
+    made = [r for r in said if isinstance(r, Rendering)]
+    save_shard(path, made)
+    left_out = {r.number: why for r, why in zip(work, said, strict=True) if isinstance(why, str)}
+    return {
+        "shard": path.stem,
+        "part": work[0].part,
+        "utterances": len(made),
+        "seconds": round(sum(r.seconds for r in made), 2),
+        "cpu_s": round(time.process_time() - began, 1),
+        "left_out": left_out,
+    }
+
+
+def _indexed(path: Path) -> dict[str, Any]:
+    """The line of a shard that was written just before a run was cut off."""
+    made = load_shard(path)
+    seconds = round(sum(r.seconds for r in made), 2)
+    return {"shard": path.stem, "part": made[0].request.part, "utterances": len(made), "seconds": seconds}
+
+
+def _missing(folder: Path, requests_: Sequence[Request]) -> Iterator[tuple[Path, Sequence[Request]]]:
+    for at in range(0, len(requests_), PER_SHARD):
+        path = folder / "speech" / f"{at // PER_SHARD:05d}.npz"
+        if not path.exists():
+            yield path, requests_[at : at + PER_SHARD]
+
+
+def render(
+    folder: Path,
+    voices: Path,
+    chinese: Callable[[], Path],
+    *,
+    jobs: int = 1,
+    scale: float = 1.0,
+    most: int | None = None,
+) -> str:
+    """Renders the plan in its order; shards that are there are kept.
+
+    Args:
+        folder: where the plan and the shards are.
+        voices: kokoro-js 1.2.1, unpacked.
+        chinese: gives Debian's Chinese texts (`mandarin_text.unpack`); asked only when the plan is drawn.
+        jobs: processes, of one thread each.
+        scale: of the plan's minutes, for trials; asked only when the plan is drawn.
+        most: shards to render now, at most.
+    """
+    asked = plan(folder, chinese, scale)
+    shards = folder / "speech"
+    shards.mkdir(exist_ok=True)
+    known = index(folder)
+
+    def note(line: dict[str, Any]) -> None:
+        with (shards / "index.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        print(json.dumps(line), flush=True)
+
+    for path in sorted(shards.glob("?????.npz")):
+        if path.stem not in known:
+            note(_indexed(path))
+    work = list(_missing(folder, asked))[:most]
+    if jobs == 1:
+        for path, part in work:
+            note(_render_shard(path, voices, part))
+    else:
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+            for run in as_completed([pool.submit(_render_shard, path, voices, part) for path, part in work]):
+                note(run.result())
+    done = index(folder).values()
+    return f"{sum(d['seconds'] for d in done) / 3600:.2f} hours in {len(done)} shards"

@@ -6,7 +6,7 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-from training.render import LEVEL
+from training.world import LEVEL
 
 Samples = NDArray[np.float32]
 

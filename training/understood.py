@@ -16,7 +16,7 @@ import numpy as np
 
 from training.ears import QUICK, Ears
 from training.kokoro import MARKS, RATE, STRESS, phonemes
-from training.natural import Rendering, load_shard
+from training.render import Rendering, load_shard
 
 LIMIT = 0.35
 """Share of phones told wrong from which an utterance is left out."""
@@ -58,15 +58,15 @@ def understood(shard: Path, limit: float = LIMIT) -> list[Rendering]:
 
 
 def listen(folder: Path, python: Path | None = None, most: int | None = None) -> str:
-    """Writes the verdicts of every shard in ``folder/natural`` that has none; `most` shards now, at most."""
-    left = [p for p in sorted((folder / "natural").glob("?????.npz")) if not verdicts_of(p).exists()][:most]
+    """Writes the verdicts of every shard in ``folder/speech`` that has none; `most` shards now, at most."""
+    left = [p for p in sorted((folder / "speech").glob("?????.npz")) if not verdicts_of(p).exists()][:most]
     if left:
         with Ears(python, QUICK) as ears:
             for shard in left:
                 _listen_to(shard, ears)
     lines = [
         json.loads(line)
-        for path in sorted((folder / "natural").glob("*.heard.jsonl"))
+        for path in sorted((folder / "speech").glob("*.heard.jsonl"))
         for line in path.read_text(encoding="utf-8").splitlines()
     ]
     bad = sum(line["wrong"] > LIMIT for line in lines)

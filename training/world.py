@@ -1,8 +1,9 @@
-"""What the natural voice's codec learns to say: WORLD's analysis of every utterance that was understood, at 100 Hz.
+"""What the natural voice's codec learns to say: WORLD's analysis of every utterance that was understood, by vocoder steps.
 
-F0 by Harvest and StoneMask, the envelope by CheapTrick, aperiodicity by D4C (Morise et al., 2016): through them and a
-vocoder the teacher keeps DistillMOS 4.2 of its 4.4, where the parametric voice's own measures (`features`) leave 3.7. Audio
-is trimmed, freed of rumble and levelled first; phones' times follow. Each shard makes one file, written whole or not at all.
+F0 is the teacher's own, mended by StoneMask; the envelope is CheapTrick's, aperiodicity D4C's (Morise et al., 2016): through
+them and a vocoder the teacher keeps DistillMOS 4.2 of its 4.4, where the parametric voice's own measures (`features`) leave
+3.7. Audio is trimmed, freed of rumble and levelled first; phones' times follow. Each shard makes one file, written whole or
+not at all.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.kokoro import RATE, Phone
-from training.natural import Rendering
+from training.kokoro import F0_STEP, RATE, Phone
+from training.render import Rendering
 from training.understood import understood, verdicts_of
 
-STEP = 240
-"""Samples between frames: 10 ms, five to a code frame of 20 Hz; at 44.1 kHz they are a whole number too, 441."""
+STEP = 256 / 44_100
+"""Seconds between frames: the embedded voice's vocoder step."""
 BANDS = 100
 """Of the envelope, evenly spaced in mel from 0 to 12 kHz."""
 LEVEL = 0.07
 """Root mean square of what is not silence, after levelling: about -23 dBFS."""
-F0_RANGE = (60.0, 500.0)
+LOWEST_F0 = 60.0
+"""Hz: in unvoiced stretches the teacher's F0 glides down to 3–40."""
 RUMBLE = 50.0
 """Hz below which everything is taken away."""
 LEAD = TAIL = 0.15
@@ -40,7 +42,7 @@ _ENVELOPE, _APERIODICITY = (-9.0, 0.04), (-60.0, 0.25)
 
 @dataclass(frozen=True)
 class Measured:
-    """Of one utterance; frame j is centred j * `STEP` samples into the trimmed audio."""
+    """Of one utterance; frame j is centred j * `STEP` into the trimmed audio."""
 
     meta: dict[str, Any]
     """The request's fields and ``phones``, whose times are those of the trimmed audio."""
@@ -50,6 +52,10 @@ class Measured:
     """(frames, 3) of D4C's bands, packed: see `decibels`."""
     f0: NDArray[np.float32]
     """(frames,) Hz, 0 where unvoiced."""
+
+
+FAINTEST = _ENVELOPE[0]
+"""Nepers: what there is above the teacher's band."""
 
 
 def _pack(values: NDArray[np.float64], scale: tuple[float, float]) -> NDArray[np.uint8]:
@@ -102,13 +108,24 @@ def _spread(bins: int) -> NDArray[np.float64]:
     return spread
 
 
+def teachers_f0(rendering: Rendering, at: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The teacher's own F0 at these seconds of its audio, in Hz: linear in its logarithm, 0 where unvoiced."""
+    hz = rendering.f0.astype(np.float64)
+    centres = (np.arange(hz.size) + 0.5) * F0_STEP / RATE
+    between = np.exp(np.interp(at, centres, np.log(np.maximum(hz, LOWEST_F0))))
+    nearest = np.clip(np.round(at * RATE / F0_STEP - 0.5).astype(int), 0, hz.size - 1)
+    found: NDArray[np.float64] = np.where(hz[nearest] > LOWEST_F0, between, 0.0)
+    return found
+
+
 def measure(rendering: Rendering) -> Measured:
     """WORLD's analysis of an utterance."""
     import pyworld
 
     audio, phones = trimmed(rendering)
-    f0, at = pyworld.harvest(audio, RATE, *F0_RANGE, frame_period=1000 * STEP / RATE)
-    f0 = pyworld.stonemask(audio, f0, at, RATE)
+    at = np.arange(int(audio.size / RATE / STEP) + 1, dtype=np.float64) * STEP
+    begin = rendering.phones[0].start - phones[0].start
+    f0 = pyworld.stonemask(audio, teachers_f0(rendering, begin + at), at, RATE)
     power = pyworld.cheaptrick(audio, f0, at, RATE)
     noise = pyworld.code_aperiodicity(pyworld.d4c(audio, f0, at, RATE), RATE)
     envelope = 0.5 * np.log(np.maximum(power, 1e-16)) @ _spread(power.shape[1])
@@ -150,13 +167,13 @@ def load(path: Path) -> list[Measured]:
 def _measure_shard(shard: Path, path: Path) -> str:
     rows = [measure(rendering) for rendering in understood(shard)]
     save(path, rows)
-    return f"{path.stem}: {sum(r.f0.size for r in rows) * STEP / RATE:.0f} s"
+    return f"{path.stem}: {sum(r.f0.size for r in rows) * STEP:.0f} s"
 
 
 def measure_all(folder: Path, jobs: int = 1, most: int | None = None) -> str:
     """Writes ``folder/world`` of every shard that was listened to; what is there is kept, `most` shards are done now."""
     (folder / "world").mkdir(exist_ok=True)
-    heard = [p for p in sorted((folder / "natural").glob("?????.npz")) if verdicts_of(p).exists()]
+    heard = [p for p in sorted((folder / "speech").glob("?????.npz")) if verdicts_of(p).exists()]
     work = [(p, folder / "world" / p.name) for p in heard if not (folder / "world" / p.name).exists()][:most]
     if jobs == 1:
         for shard, path in work:

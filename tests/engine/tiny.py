@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -32,8 +31,6 @@ CODEC = CodecConfig(
     filter_bands=24,
     phones=len(PHONES),
 )
-REFINED = replace(CODEC, hop=2205, step=441, top=12_000.0, head_width=16, head_depth=2)
-"""Of the other kind: five steps to a frame, nothing above 12 kHz, a head that refines the filters."""
 LANGUAGE = LMConfig(
     codebooks=CODEBOOKS,
     latent=LATENT,
@@ -46,17 +43,15 @@ LANGUAGE = LMConfig(
 LIVELY = Settings(temperature=1.0, top_p=1.0, repetition_penalty=1.0)
 
 
-def make_codec(seed: int = 1, config: CodecConfig = CODEC) -> Codec:
+def make_codec(seed: int = 1) -> Codec:
     """A codec whose decoder is lively although nothing has trained it, so that an error cannot hide in silence."""
     torch.manual_seed(seed)
-    made = Codec(config).eval().requires_grad_(False)
+    made = Codec(CODEC).eval().requires_grad_(False)
     for table in made.quantizer.tables:
         table.mul_(8)
     made.encoder.leave.weight.mul_(10)
     made.decoder.leave.weight.mul_(4)
     made.decoder.leave.bias[1:].add_(0.5)
-    if made.decoder.head is not None:
-        made.decoder.head.leave.weight.normal_(0, 0.05)
     return made
 
 

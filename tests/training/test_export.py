@@ -8,30 +8,29 @@ import pytest
 import torch
 
 from tests.engine.tiny import LANGUAGE
-from tests.training.natural import SPEAKERS, corpus
-from training import codec, codes, common, export, natural_codes, natural_corpus
-from training.export import MANDARIN_PRESETS, NATURAL, PRESETS
-from training.natural_codec import CONFIG
+from tests.training.corpus_folder import SPEAKERS, corpus
+from training import codec, codes, common, export, plan
+from training.crops import CONFIG
+from training.export import PRESETS
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.lm import LM
 from voicelab.engine.pointer.phones import ALL_PHONES
 
 
-def test_the_names_stay_and_each_is_another_speaker_of_the_plan() -> None:
-    assert [p.id for p in NATURAL] == [p.id for p in PRESETS + MANDARIN_PRESETS]
-    assert len({p.teacher for p in NATURAL}) == len(NATURAL) == 12
-    assert {p.teacher for p in NATURAL} <= {*natural_corpus.STOCK, *natural_corpus.MORE, *natural_corpus.MANDARIN}
+def test_each_preset_is_another_speaker_of_the_plan() -> None:
+    assert len({p.id for p in PRESETS}) == len({p.teacher for p in PRESETS}) == len(PRESETS) == 12
+    assert {p.teacher for p in PRESETS} <= {*plan.STOCK, *plan.MORE, *plan.MANDARIN}
 
 
 @pytest.mark.parametrize("mandarin", [False, True])
-def test_a_natural_voice_is_exported_for_the_door_with_the_speakers_that_spoke(tmp_path: Path, mandarin: bool) -> None:
+def test_a_voice_is_exported_with_the_speakers_that_spoke(tmp_path: Path, mandarin: bool) -> None:
     folder = corpus(tmp_path, 4)
     torch.manual_seed(0)
     config = dataclasses.replace(CONFIG, codebooks=LANGUAGE.codebooks, latent=8, width=16, fine_width=8, depth=2)
     trained = codec.Training(config)
     run = folder / "codec-run.safetensors"
     common.save_run(run, trained, common.Average(trained), [], {"config": config.to_dict()})
-    natural_codes.encode_all(folder, codec.load(run))
+    codes.encode_all(folder, codec.load(run))
     if mandarin:
         path = codes.files(folder)[0]
         first, *rest = codes.load(path)
@@ -42,7 +41,7 @@ def test_a_natural_voice_is_exported_for_the_door_with_the_speakers_that_spoke(t
     about = {"config": dataclasses.asdict(language)}
     common.save_run(folder / "s2-pro-run.safetensors", model, common.Average(model), [], about)
     loaded = checkpoint.load(export.export(folder, folder / "out"))
-    assert [p.id for p in loaded.presets] == [p.id for p in NATURAL if p.teacher in SPEAKERS] == ["marlow", "juno"]
+    assert [p.id for p in loaded.presets] == [p.id for p in PRESETS if p.teacher in SPEAKERS] == ["marlow", "juno"]
     assert not torch.equal(*loaded.speakers.values())
     assert loaded.languages == (("en", "zh") if mandarin else ("en",))
-    assert (loaded.codec.config.sample_rate, loaded.codec.config.top) == (44_100, 12_000)
+    assert loaded.codec.config == config

@@ -23,19 +23,19 @@ def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_goes_on_where_it_was_cut_off(out: Path) -> None:
-    guess.train(out, 5, out, batch_size=16)
+    guess.train(out, None, 5, out, batch_size=16)
     first = common.read_meta(out / "guess-run.safetensors")
     assert first["step"] == 5
     made = load_file(out / "guess.safetensors")
-    guess.train(out, 5, out, batch_size=16)
+    guess.train(out, None, 5, out, batch_size=16)
     assert common.read_meta(out / "guess-run.safetensors") == first
     assert all(torch.equal(made[k], v) for k, v in load_file(out / "guess.safetensors").items())
-    guess.train(out, 8, out, batch_size=16)
+    guess.train(out, None, 8, out, batch_size=16)
     second = common.read_meta(out / "guess-run.safetensors")
     assert second["step"] == 8
     assert second["spent"] > first["spent"]
 
 
 def test_it_learns_the_lexicon_in_the_folder(out: Path) -> None:
-    figures = guess.train(out, 250, out, batch_size=32)
+    figures = guess.train(out, None, 250, out, batch_size=32)
     assert figures["phone_error"] < 0.25

@@ -36,7 +36,7 @@ def test_the_pointer_catches_up_after_phones_too_short_for_a_frame() -> None:
 def test_statistics_brought_to_scale_change_nothing_once_undone() -> None:
     model, plain = LM(TINY), LM(TINY)
     statistics = torch.randn(50, STATISTICS * TINY.latent) * 0.1 + 0.5
-    bring_to_scale(model, statistics)
+    bring_to_scale(model, statistics, fresh=True)
     entered = model.speaker[0](statistics)
     assert entered.mean(0).abs().max() < 1e-4
     assert 0.3 < entered.std() < 1.2, (
@@ -45,6 +45,15 @@ def test_statistics_brought_to_scale_change_nothing_once_undone() -> None:
     plain.load_state_dict(unscaled(model.state_dict()))
     torch.testing.assert_close(plain.encode_speaker(statistics), model.encode_speaker(statistics))
     assert unscaled(plain.state_dict()).keys() == plain.state_dict().keys()
+
+
+def test_a_model_that_goes_on_says_what_it_said_before_it_was_brought_to_scale() -> None:
+    model, statistics = LM(TINY), torch.randn(50, STATISTICS * TINY.latent) * 0.1 + 0.5
+    before = model.encode_speaker(statistics)
+    bring_to_scale(model, statistics, fresh=False)
+    torch.testing.assert_close(model.encode_speaker(statistics), before)
+    plain = unscaled(model.state_dict())["speaker.0.weight"]
+    assert model.state_dict()["speaker.0.parametrizations.weight.original"].abs().mean() < plain.abs().mean()
 
 
 def test_a_step_teaches_every_weight_and_forgets_no_codebook() -> None:

@@ -8,8 +8,8 @@ from typing import Self
 import numpy as np
 import pytest
 
-from training import ears, natural, understood
-from training.natural_corpus import Request
+from training import ears, render, understood
+from training.plan import Request
 from training.understood import bare, edits, listen, verdicts_of
 
 
@@ -26,12 +26,12 @@ def test_stress_spaces_and_punctuation_do_not_count_but_tones_do() -> None:
     assert bare("ʨi→n, xau↓!") == "ʨi→nxau↓"
 
 
-def rendering(number: int, text: str) -> natural.Rendering:
+def rendering(number: int, text: str) -> render.Rendering:
     asked = Request(number, "stock", "af_sky", (("af_sky", 1.0),), "en", text, 1.0, 0)
     durations = np.full(len(text) + 2, 2, np.uint8)
     frames = int(durations.sum())
     values, samples = np.ones(2 * frames, np.float32), np.zeros(600 * frames, np.int16)
-    return natural.Rendering(asked, text, durations, values, values, samples, 1.0)
+    return render.Rendering(asked, text, durations, values, values, samples, 1.0)
 
 
 class Deaf:
@@ -58,11 +58,11 @@ def test_what_is_not_understood_is_left_out_and_shards_are_heard_once(
 ) -> None:
     monkeypatch.setattr(understood, "Ears", Deaf)
     monkeypatch.setattr(understood, "phonemes", lambda text, language: text)
-    shards = tmp_path / "natural"
+    shards = tmp_path / "speech"
     shards.mkdir()
     for at in range(2):
         said = [rendering(3 * at + i, text) for i, text in enumerate(("fˈox.", "fog", "hare"))]
-        natural.save_shard(shards / f"{at:05d}.npz", said)
+        render.save_shard(shards / f"{at:05d}.npz", said)
     assert listen(tmp_path, most=1) == "1 of 3 utterances are left out"
     assert listen(tmp_path) == "2 of 6 utterances are left out"
     assert listen(tmp_path) == "2 of 6 utterances are left out"

@@ -7,8 +7,8 @@ import pytest
 
 from training import world
 from training.kokoro import FRAME, RATE
-from training.natural import Rendering
-from training.natural_corpus import Request
+from training.plan import Request
+from training.render import Rendering
 
 
 def rendering(level: float = 0.05) -> Rendering:

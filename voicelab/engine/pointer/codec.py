@@ -11,20 +11,16 @@ serves any number of streams.
 
 The vocoder is harmonic plus noise synthesis (Stylianou 2001; in networks: Engel et al., DDSP, 2020) with a minimum-phase
 harmonic filter. Nothing in it is learned; everything is differentiable. The pulse train has a closed form (the Dirichlet
-kernel), so its cost does not grow with the number of harmonics. Time is counted in steps, a whole number to a code frame.
-The filter of step j covers the window that ends with step j, so nothing after step j is needed, and samples are complete
-three steps after their own: the price of overlapping. A checkpoint may have a head, which is learned: what it adds to the
-filters, the pulses' phase included.
-
-Where the audio ends at `CodecConfig.top`, sources and filters are made at twice that rate and the inverse transform is
-longer: the audio has the rate of the codec without being resampled.
+kernel), so its cost does not grow with the number of harmonics. Time is counted in steps of `STEP` samples. The filter of
+step j covers the window that ends with step j, so nothing after step j is needed, and samples are complete `LAG` samples
+after their step: the price of overlapping.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -37,10 +33,14 @@ from voicelab.engine.pointer.config import CodecConfig
 STEP = 256
 WINDOW = 1024
 LAG = WINDOW - STEP
-"""Samples by which the output is behind the input, at the embedded voice's step of `STEP`; windows are four steps."""
+"""Samples by which the output is behind the input."""
 _NOISE_STEPS = 344
 _F0_BASE = 120.0
 _FAINTEST, _LOUDEST = -14.0, 4.0
+SILENCE = -7.8
+"""Log gain of a floor that training adds (`training.crops`): what is no louder is not rendered."""
+_LONG = 2048
+"""Samples of the encoder's long window, which resolves harmonics; its short one is the vocoder's."""
 State = list[Tensor]
 """What a stack of streaming convolutions remembers: one tensor a convolution, in order."""
 
@@ -117,73 +117,36 @@ class VocoderState:
     f0: Tensor
     """(batch,) Hz at the end of the last step."""
     source: Tensor
-    """(batch, three steps) latest samples of the pulse train, at the rate of the sources."""
+    """(batch, LAG) latest samples of the pulse train."""
     tail: Tensor
-    """(batch, lag) sums still open to later windows."""
+    """(batch, LAG) sums still open to later windows."""
     steps: int
     """Steps done: the place in the noise."""
 
 
-@dataclass(frozen=True)
-class Refinement:
-    """What a head adds to the filters, for every bin up to the top: (batch, steps, bins) each."""
-
-    harmonic: Tensor
-    """To the log gain of the pulses' filter."""
-    phase: Tensor
-    """To its phase, radians."""
-    noise: Tensor
-    """To the log gain of the noise's filter."""
-
-
 class Vocoder(nn.Module):
-    """Renders audio; `bands` filter gains a step for each of the two sources.
+    """Renders audio; `bands` filter gains a step for each of the two sources."""
 
-    Args:
-        sample_rate: Hz of the audio.
-        bands: evenly spaced in mel from 0 to `top`.
-        step: samples.
-        top: Hz above which there is nothing; half of `sample_rate` where it is None. A step must be a whole number of
-            samples at twice this rate too.
-    """
-
-    def __init__(self, sample_rate: int, bands: int, step: int = STEP, top: float | None = None) -> None:
+    def __init__(self, sample_rate: int, bands: int) -> None:
         super().__init__()
         self.window: Tensor
-        self.synthesis: Tensor
         self.spread: Tensor
         self.noise: Tensor
         self.fold: Tensor
         self.sample_rate = sample_rate
-        self.rate = sample_rate if top is None else round(2 * top)
-        """Hz of the sources."""
-        self.step = step * self.rate // sample_rate
-        """Samples, at `rate`."""
-        self.size = 4 * step
-        """Samples of a window, at `sample_rate`."""
-        self.lag = 3 * step
-        """Samples by which the output is behind the input."""
-        inside = 4 * self.step
-        window = torch.hann_window(inside)
+        window = torch.hann_window(WINDOW)
         self.register_buffer("window", window, persistent=False)
-        scale = self.size / inside
-        self.register_buffer("synthesis", torch.hann_window(self.size) / 1.5 * scale, persistent=False)
-        self.register_buffer("spread", _spread(self.rate, bands, inside), persistent=False)
-        noise = torch.randn(_NOISE_STEPS * self.step, generator=torch.Generator().manual_seed(1))
-        frames = torch.cat([noise, noise[: 3 * self.step]]).unfold(0, inside, self.step)
+        self.register_buffer("spread", _spread(sample_rate, bands), persistent=False)
+        noise = torch.randn(_NOISE_STEPS * STEP, generator=torch.Generator().manual_seed(1))
+        frames = torch.cat([noise, noise[:LAG]]).unfold(0, WINDOW, STEP)
         self.register_buffer("noise", torch.fft.rfft(frames * window), persistent=False)
-        fold = torch.zeros(inside)
-        fold[0] = fold[inside // 2] = 1
-        fold[1 : inside // 2] = 2
+        fold = torch.zeros(WINDOW)
+        fold[0] = fold[WINDOW // 2] = 1
+        fold[1 : WINDOW // 2] = 2
         self.register_buffer("fold", fold, persistent=False)
 
     def forward(
-        self,
-        f0: Tensor,
-        harmonic: Tensor,
-        noise: Tensor,
-        state: VocoderState | None = None,
-        refined: Refinement | None = None,
+        self, f0: Tensor, harmonic: Tensor, noise: Tensor, state: VocoderState | None = None
     ) -> tuple[Tensor, VocoderState]:
         """Renders the next steps of a stream.
 
@@ -192,66 +155,46 @@ class Vocoder(nn.Module):
             harmonic: (batch, steps, bands) natural log gains of the pulse train's filter.
             noise: (batch, steps, bands) natural log gains of the noise's filter.
             state: what the piece before returned; None at the start.
-            refined: what a head adds.
 
         Returns:
-            (batch, steps * step) samples, behind the input by `lag`, and the new state. The first `lag` samples of a
+            (batch, steps * STEP) samples, behind the input by `LAG`, and the new state. The first `LAG` samples of a
             stream belong to the time before it.
         """
-        batch = f0.shape[0]
+        batch, steps = f0.shape
         if state is None:
-            source, tail = f0.new_zeros(batch, 3 * self.step), f0.new_zeros(batch, self.lag)
-            state = VocoderState(f0.new_zeros(batch, dtype=torch.float64), f0[:, 0], source, tail, 0)
+            zeros = f0.new_zeros(batch, LAG)
+            state = VocoderState(f0.new_zeros(batch, dtype=torch.float64), f0[:, 0], zeros, zeros, 0)
         pulses, phase = self._pulses(f0, state)
-        state = replace(state, phase=phase, f0=f0[:, -1])
-        return self.filtered(pulses, harmonic, noise, state, refined)
-
-    def filtered(
-        self, pulses: Tensor, harmonic: Tensor, noise: Tensor, state: VocoderState, refined: Refinement | None = None
-    ) -> tuple[Tensor, VocoderState]:
-        """As `forward`, of given `pulses` (batch, steps * step) at `rate`; `state` is at their end but for its sums."""
-        steps = harmonic.shape[1]
         source = torch.cat([state.source, pulses], dim=1)
-        spectra = torch.fft.rfft(source.unfold(1, self.window.shape[0], self.step) * self.window)
-        place = (torch.arange(steps, device=pulses.device) + state.steps) % _NOISE_STEPS
-        response, log_noise = self._minimum_phase(harmonic @ self.spread), noise @ self.spread
-        if refined is not None:
-            response = response * torch.polar(torch.exp(refined.harmonic), refined.phase)
-            log_noise = log_noise + refined.noise
-        hiss = torch.view_as_real(self.noise[place]) * torch.exp(log_noise)[..., None]
-        mixed = spectra * response + torch.view_as_complex(hiss)
-        # The last bin, at half the rate of the sources, is no longer its own mirror image.
-        if self.rate != self.sample_rate:
-            mixed = torch.cat([mixed[..., :-1], mixed[..., -1:] / 2], dim=-1)
-        frames = torch.fft.irfft(mixed, n=self.size) * self.synthesis
+        spectra = torch.fft.rfft(source.unfold(1, WINDOW, STEP) * self.window)
+        place = (torch.arange(steps, device=f0.device) + state.steps) % _NOISE_STEPS
+        hiss = torch.view_as_real(self.noise[place]) * torch.exp(noise @ self.spread)[..., None]
+        mixed = spectra * self._minimum_phase(harmonic @ self.spread) + torch.view_as_complex(hiss)
+        frames = torch.fft.irfft(mixed, n=WINDOW) * (self.window / 1.5)
         summed = _overlap_add(frames, state.tail)
-        end = summed.shape[1] - self.lag
-        after = replace(state, source=source[:, -3 * self.step :], tail=summed[:, end:], steps=state.steps + steps)
-        return summed[:, :end], after
+        done = summed[:, : steps * STEP]
+        return done, VocoderState(phase, f0[:, -1], source[:, -LAG:], summed[:, steps * STEP :], state.steps + steps)
 
     def _pulses(self, f0: Tensor, state: VocoderState) -> tuple[Tensor, Tensor]:
-        """(batch, steps * step) of unit power, and the phase after them."""
+        """(batch, steps * STEP) of unit power, and the phase after them."""
         before = torch.cat([state.f0[:, None], f0[:, :-1]], dim=1)
-        ramp = torch.arange(1, self.step + 1, device=f0.device, dtype=f0.dtype) / self.step
+        ramp = torch.arange(1, STEP + 1, device=f0.device, dtype=f0.dtype) / STEP
         hz = (before[..., None] + (f0 - before)[..., None] * ramp).flatten(1)
-        cycles = state.phase[:, None] + torch.cumsum(hz.double() / self.rate, dim=1)
-        return self.pulse_train(hz, cycles), cycles[:, -1] % 1.0
-
-    def pulse_train(self, hz: Tensor, cycles: Tensor) -> Tensor:
-        """(batch, samples) of unit power from F0 and its phase (float64) at every sample, at `rate`."""
-        angle = (2 * math.pi * (cycles % 1.0)).to(hz.dtype)
+        cycles = state.phase[:, None] + torch.cumsum(hz.double() / self.sample_rate, dim=1)
+        phase = cycles[:, -1] % 1.0
+        angle = (2 * math.pi * (cycles % 1.0)).to(f0.dtype)
         # The top harmonic fades in with the room there is for it: a whole number would click when F0 glides.
-        room = self.rate / 2 / hz
+        room = self.sample_rate / 2 / hz
         whole = torch.floor(room)
         below = torch.sin(angle / 2)
         near = below.abs() < 1e-4
         kernel = torch.sin((whole + 0.5) * angle) / (2 * torch.where(near, torch.ones_like(below), below)) - 0.5
         pulses = torch.where(near, whole, kernel) + (room - whole) * torch.cos((whole + 1) * angle)
-        return pulses * 2 * torch.sqrt(hz / self.rate)
+        return pulses * 2 * torch.sqrt(hz / self.sample_rate), phase
 
     def _minimum_phase(self, log_gain: Tensor) -> Tensor:
         """The complex response whose log magnitude is given and whose energy comes first (Oppenheim and Schafer, ch. 13)."""
-        cepstrum = torch.fft.irfft(log_gain.to(torch.float32), n=self.fold.shape[0])
+        cepstrum = torch.fft.irfft(log_gain.to(torch.float32), n=WINDOW)
         phase = torch.fft.rfft(cepstrum * self.fold).imag.contiguous()
         gain = torch.exp(log_gain)
         # torch's complex exponential takes nine times as long.
@@ -259,15 +202,14 @@ class Vocoder(nn.Module):
 
 
 def _overlap_add(frames: Tensor, tail: Tensor) -> Tensor:
-    """(batch, steps, 4 * step) and the open sums (batch, 3 * step) → (batch, (steps + 3) * step)."""
-    batch, steps, size = frames.shape
-    parts, step = 4, size // 4
-    out = frames.new_zeros(batch, steps + parts - 1, step)
+    """(batch, steps, WINDOW) and the open sums (batch, LAG) → (batch, steps * STEP + LAG)."""
+    batch, steps, _ = frames.shape
+    parts = WINDOW // STEP
+    out = frames.new_zeros(batch, steps + parts - 1, STEP)
     for part in range(parts):
-        out[:, part : part + steps] += frames[..., part * step : (part + 1) * step]
+        out[:, part : part + steps] += frames[..., part * STEP : (part + 1) * STEP]
     out = out.flatten(1)
-    lag = tail.shape[1]
-    return torch.cat([out[:, :lag] + tail, out[:, lag:]], dim=1)
+    return torch.cat([out[:, :LAG] + tail, out[:, LAG:]], dim=1)
 
 
 def mel_of(hz: Tensor) -> Tensor:
@@ -275,9 +217,9 @@ def mel_of(hz: Tensor) -> Tensor:
     return 2595.0 * torch.log10(1.0 + hz / 700.0)
 
 
-def _spread(sample_rate: int, bands: int, window: int) -> Tensor:
+def _spread(sample_rate: int, bands: int) -> Tensor:
     """(bands, bins) linear interpolation of gains at mel-spaced frequencies, 0 to Nyquist, to the bins of the spectrum."""
-    at = mel_of(torch.linspace(0, sample_rate / 2, window // 2 + 1))
+    at = mel_of(torch.linspace(0, sample_rate / 2, WINDOW // 2 + 1))
     place = at / at[-1] * (bands - 1)
     return torch.clamp(1 - (place[None, :] - torch.arange(bands)[:, None]).abs(), min=0)
 
@@ -286,8 +228,7 @@ class EncoderSpectrum(nn.Module):
     """Samples → what the encoder sees: log mel bands in short windows, the lowest linear bins in long ones.
 
     A short window follows bursts and glides, a long one resolves harmonics, so it carries F0. Everything that falls into
-    one code frame stands together: (batch, n * hop) → (batch, n, steps * mel_bands + long * linear_bins), where there is a
-    long window every other step, or every step where a frame has an odd number of them.
+    one code frame stands together: (batch, n * hop) → (batch, n, steps * mel_bands + steps / 2 * linear_bins).
     """
 
     def __init__(self, config: CodecConfig) -> None:
@@ -295,32 +236,27 @@ class EncoderSpectrum(nn.Module):
         self.short: Tensor
         self.long: Tensor
         self.mel: Tensor
-        self.hop, self.step = config.hop, config.step
-        self.apart = _long_step(config)
+        self.hop = config.hop
         self.linear_bins = config.linear_bins
-        self.register_buffer("short", torch.hann_window(4 * config.step), persistent=False)
-        self.register_buffer("long", torch.hann_window(8 * config.step), persistent=False)
-        mel = mel_triangles(config.sample_rate, 4 * config.step, config.mel_bands, config.mel_top)
-        self.register_buffer("mel", mel, persistent=False)
+        self.register_buffer("short", torch.hann_window(WINDOW), persistent=False)
+        self.register_buffer("long", torch.hann_window(_LONG), persistent=False)
+        self.register_buffer(
+            "mel", mel_triangles(config.sample_rate, WINDOW, config.mel_bands, config.mel_top), persistent=False
+        )
 
     def forward(self, samples: Tensor) -> Tensor:
         """Shapes as above."""
         batch, count = samples.shape[0], samples.shape[1] // self.hop
-        mel = _magnitudes(samples, self.short, self.step) @ self.mel
-        low = _magnitudes(samples, self.long, self.apart)[..., 1 : self.linear_bins + 1]
+        mel = _magnitudes(samples, self.short, STEP) @ self.mel
+        low = _magnitudes(samples, self.long, 2 * STEP)[..., 1 : self.linear_bins + 1]
         both = torch.cat([mel.reshape(batch, count, -1), low.reshape(batch, count, -1)], dim=-1)
         return (torch.log(both + 1e-4) + 6.0) / 3.0
 
 
-def _long_step(config: CodecConfig) -> int:
-    """Samples between the encoder's long windows."""
-    return config.step * (2 - config.hop // config.step % 2)
-
-
 def _magnitudes(samples: Tensor, window: Tensor, step: int) -> Tensor:
     """(batch, time) → (batch, time / step, bins): windows centred on their steps, 1 for a full-scale tone."""
-    around = window.shape[0] - step
-    frames = F.pad(samples, (around // 2, around - around // 2)).unfold(1, window.shape[0], step)
+    side = (window.shape[0] - step) // 2
+    frames = F.pad(samples, (side, side)).unfold(1, window.shape[0], step)
     sizes: Tensor = torch.fft.rfft(frames * window).abs()
     return sizes * (4 / window.shape[0])
 
@@ -330,9 +266,8 @@ class Encoder(nn.Module):
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
-        steps, width = config.hop // config.step, config.width
-        long = config.hop // _long_step(config)
-        self.enter = nn.Linear(steps * config.mel_bands + long * config.linear_bins, width)
+        steps, width = config.hop // STEP, config.width
+        self.enter = nn.Linear(steps * config.mel_bands + steps // 2 * config.linear_bins, width)
         self.blocks = nn.ModuleList(ConvBlock(width, causal=False) for _ in range(config.depth))
         self.norm = nn.LayerNorm(width)
         self.leave = nn.Linear(width, config.latent)
@@ -383,8 +318,6 @@ class Filters:
     """(batch, steps, bands) log gains of both sources together."""
     voicing: Tensor
     """(batch, steps, bands) logits of the pulse train's share of the power."""
-    silence: float
-    """See `CodecConfig`."""
 
     @property
     def harmonic(self) -> Tensor:
@@ -399,34 +332,8 @@ class Filters:
     @property
     def _heard(self) -> Tensor:
         """The envelope without the floor under it."""
-        share = torch.exp(2 * (self.silence - self.envelope)).clamp(max=1 - 1e-6)
+        share = torch.exp(2 * (SILENCE - self.envelope)).clamp(max=1 - 1e-6)
         return self.envelope + 0.5 * torch.log1p(-share)
-
-
-class Head(nn.Module):
-    """Refines the vocoder's filters bin by bin: convolutions over its steps, causal (ConvNeXt, as in Vocos: Siuzdak, 2023).
-
-    What it sees is what the vocoder is told. It begins by adding nothing, so that training starts from the vocoder alone.
-    """
-
-    def __init__(self, config: CodecConfig) -> None:
-        super().__init__()
-        bins = round(2 * config.step * (1 if config.top is None else 2 * config.top / config.sample_rate)) + 1
-        self.enter = CausalConv(2 * config.filter_bands + 1, config.head_width, 7)
-        self.stack = ConvStack(config.head_width, config.head_depth)
-        self.norm = nn.LayerNorm(config.head_width)
-        self.leave = nn.Linear(config.head_width, 3 * bins)
-        nn.init.zeros_(self.leave.weight)
-        nn.init.zeros_(self.leave.bias)
-
-    def forward(self, filters: Filters, past: State | None = None) -> tuple[Refinement, State]:
-        """Of the filters' steps, and what to pass as `past` with the next piece."""
-        octaves = torch.log2(filters.f0 / _F0_BASE)[..., None]
-        seen = torch.cat([filters.envelope / 3 + 1.5, torch.sigmoid(filters.voicing), octaves], dim=-1)
-        x, enter = self.enter(seen.transpose(1, 2), None if past is None else past[0])
-        x, stack = self.stack(x, None if past is None else past[1:])
-        harmonic, phase, noise = self.leave(self.norm(x.transpose(1, 2))).float().chunk(3, dim=-1)
-        return Refinement(harmonic.clamp(-5, 5), phase, noise.clamp(-5, 5)), [enter, *stack]
 
 
 @dataclass(frozen=True)
@@ -437,7 +344,6 @@ class DecoderState:
     coarse: State
     fine: State
     vocoder: VocoderState | None
-    head: State | None = None
 
 
 class Decoder(nn.Module):
@@ -450,8 +356,8 @@ class Decoder(nn.Module):
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
         self.bands = config.filter_bands
-        self.steps = config.hop // config.step
-        self.fine_width, self.silence = config.fine_width, config.silence
+        self.steps = config.hop // STEP
+        self.fine_width = config.fine_width
         self.linear = nn.Linear(config.latent, self.steps * config.filter_bands)
         self.enter = CausalConv(config.latent, config.width, 3)
         self.coarse = ConvStack(config.width, config.depth)
@@ -459,11 +365,10 @@ class Decoder(nn.Module):
         self.up = nn.Linear(config.width, self.steps * config.fine_width)
         self.fine = ConvStack(config.fine_width, config.depth - 1)
         self.leave = nn.Linear(config.fine_width, 1 + 2 * config.filter_bands)
-        self.head = Head(config) if config.head_depth else None
-        self.vocoder = Vocoder(config.sample_rate, config.filter_bands, config.step, config.top)
+        self.vocoder = Vocoder(config.sample_rate, config.filter_bands)
 
     def filters(self, latents: Tensor, state: DecoderState | None = None) -> tuple[Filters, DecoderState]:
-        """(batch, n, latent) → the vocoder's input for n frames; in the state returned only this part is new."""
+        """(batch, n, latent) → the vocoder's input for n frames; the state returned lacks the vocoder's part."""
         x, enter = self.enter(latents.transpose(1, 2), state and state.enter)
         x, coarse = self.coarse(x, state and state.coarse)
         x = self.up(self.norm(x.transpose(1, 2)))
@@ -474,15 +379,13 @@ class Decoder(nn.Module):
         f0 = _F0_BASE * torch.exp2(torch.clamp(y[..., 0], -1.5, 2.5))
         envelope = torch.clamp(base + y[..., 1 : 1 + self.bands], _FAINTEST, _LOUDEST)
         voicing = torch.clamp(y[..., 1 + self.bands :], -12.0, 12.0)
-        after = DecoderState(enter, coarse, fine, state.vocoder if state else None)
-        return Filters(f0, envelope, voicing, self.silence), after
+        return Filters(f0, envelope, voicing), DecoderState(enter, coarse, fine, state.vocoder if state else None)
 
     def forward(self, latents: Tensor, state: DecoderState | None = None) -> tuple[Tensor, DecoderState]:
-        """(batch, n, latent) → (batch, n * hop) samples, behind the input by the vocoder's `lag`, and the new state."""
+        """(batch, n, latent) → (batch, n * hop) samples, behind the input by the vocoder's `LAG`, and the new state."""
         filters, after = self.filters(latents, state)
-        refined, head = self.head(filters, state and state.head) if self.head else (None, None)
-        samples, vocoder = self.vocoder(filters.f0, filters.harmonic, filters.noise, after.vocoder, refined)
-        return samples, DecoderState(after.enter, after.coarse, after.fine, vocoder, head)
+        samples, vocoder = self.vocoder(filters.f0, filters.harmonic, filters.noise, after.vocoder)
+        return samples, DecoderState(after.enter, after.coarse, after.fine, vocoder)
 
 
 class Codec(nn.Module):
@@ -539,9 +442,8 @@ class DecoderStream:
         first = self._state is None
         samples, self._state = self._codec.decoder(latents, self._state)
         self._last = latents[:, -1:]
-        lag = self._codec.decoder.vocoder.lag
-        begin = lag if first else 0
-        completed: Tensor = samples[:, begin : codes.shape[1] * self._codec.config.hop + lag if last else None]
+        begin = LAG if first else 0
+        completed: Tensor = samples[:, begin : codes.shape[1] * self._codec.config.hop + LAG if last else None]
         return completed
 
 

@@ -43,10 +43,6 @@ class CodecConfig(_Config):
     """Hz of the audio on both sides."""
     hop: int = 2048
     """Samples a code frame stands for: 21.53 frames a second at 44.1 kHz."""
-    step: int = 256
-    """Samples of a vocoder step; windows are four of them, the encoder's long ones eight."""
-    top: float | None = None
-    """Hz up to which there is anything in the audio that is decoded; half of `sample_rate` where it is None."""
     codebooks: tuple[int, ...] = (512,) * 8
     """Entries of each codebook; the first is the semantic one."""
     latent: int = 96
@@ -65,14 +61,8 @@ class CodecConfig(_Config):
     """Convolution blocks at the code frame rate in the encoder and in the decoder, which has one less at the fine rate."""
     filter_bands: int = 100
     """Bands of the harmonic and of the noise filter."""
-    silence: float = -7.8
-    """Log gain of what was silence in training, and a little more: what is no louder is not rendered."""
     phones: int = 72
     """Size of the phone inventory that the semantic codebook was trained to tell apart."""
-    head_width: int = 256
-    """Channels of the learned head, which refines the vocoder's filters bin by bin."""
-    head_depth: int = 0
-    """Its convolution blocks; 0: there is none."""
 
 
 @dataclass(frozen=True)

@@ -1,63 +1,45 @@
-"""Trains the natural voice's codec: crops of the teacher's speech, and what WORLD measured of them, for `codec.fit`.
+"""What the codec learns from: crops of the teacher's speech and what WORLD measured of them, by code frames and steps.
 
-Everything lies in code frames of 50 ms, five vocoder steps each, at the teacher's 24 kHz. The codec made of it works at
-44.1 kHz with the same weights (see `at_the_door`): a frame is 2,205 samples there, a step 441, and spectra have their bins at
-the same frequencies. Half of what the encoder hears is spoiled, differently every time.
+Above 12 kHz the teacher says nothing, so the codec learns silence there. Some of what the encoder hears is spoiled,
+differently every time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import soxr
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from training import common, world
-from training.codec import EDGE, SPOILED, Batch, fit
-from training.features import band_centres
 from training.ipa import arpabet, initials_and_finals
-from training.kokoro import RATE, Phone
-from training.natural import Rendering, load_shard
+from training.kokoro import F0_STEP, Phone
+from training.kokoro import RATE as TEACHERS_RATE
+from training.render import Rendering, load_shard
 from training.spoil import spoil
-from voicelab.engine.pointer.codec import EncoderSpectrum, Vocoder
+from voicelab.engine.pointer.codec import SILENCE, STEP, EncoderSpectrum
 from voicelab.engine.pointer.config import CodecConfig
 from voicelab.engine.pointer.phones import ALL_PHONES
 
-CONFIG = CodecConfig(
-    sample_rate=RATE,
-    hop=1200,
-    step=world.STEP,
-    codebooks=(1024,) * 8,
-    latent=96,
-    mel_bands=100,
-    mel_top=RATE / 2,
-    filter_bands=world.BANDS,
-    silence=-20.0,
-    phones=len(ALL_PHONES),
-)
-STEPS = CONFIG.hop // CONFIG.step
+CONFIG = CodecConfig(phones=len(ALL_PHONES))
+RATE = CONFIG.sample_rate
+STEPS = CONFIG.hop // STEP
 FRAMES = 40
-SHARDS = 64
-"""Most that are held in memory at once, about seven hours; others take their places as training goes on."""
+SHARDS = 32
+"""Most that are held in memory at once, about four hours; others take their places as training goes on."""
 _TURN = 200
 """Batches after which one shard is exchanged, where there are more."""
 _NOISE = 0.999
 """Amplitude of the noise's share where there is no voice."""
-
-
-def at_the_door(config: CodecConfig, rate: int = 44_100) -> CodecConfig:
-    """The same weights' configuration for audio at another rate."""
-    return replace(
-        config,
-        sample_rate=rate,
-        hop=config.hop * rate // config.sample_rate,
-        step=config.step * rate // config.sample_rate,
-        top=config.sample_rate / 2,
-    )
+EDGE = 3
+"""Frames at the beginning of a crop that are not judged unless speech begins there: the decoder lacks its past."""
+SPOILED = 0.4
+"""Share of the crops that the encoder hears spoiled."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +47,7 @@ class Speech:
     """One utterance, trimmed and at one level."""
 
     samples: NDArray[np.int16]
-    """(frames * hop,) at the teacher's rate, silence at the end."""
+    """(frames * hop,) at the codec's rate, silence at the end."""
     measured: world.Measured
     phones: list[Phone]
     """By the inventory's names."""
@@ -73,8 +55,8 @@ class Speech:
     """(values,) phase of the teacher's own source at its 80 Hz, in cycles."""
     hz: NDArray[np.float32]
     """(values,) the teacher's own F0 there, 3–40 where it is unvoiced."""
-    begin: int
-    """Samples that were trimmed from the beginning."""
+    begin: float
+    """Seconds that were trimmed from the beginning."""
 
     @property
     def frames(self) -> int:
@@ -85,17 +67,17 @@ class Speech:
 def speech_of(rendering: Rendering, measured: world.Measured) -> Speech:
     """An utterance with its measures."""
     audio, phones = world.trimmed(rendering)
-    samples = np.clip(np.round(audio * 32768), -32768, 32767).astype(np.int16)
+    samples = np.clip(np.round(soxr.resample(audio, TEACHERS_RATE, RATE) * 32768), -32768, 32767).astype(np.int16)
     samples = np.pad(samples, (0, -samples.size % CONFIG.hop))
-    begin = round((rendering.phones[0].start - phones[0].start) * RATE)
-    cycles = np.cumsum(rendering.f0.astype(np.float64) * 300 / RATE)
+    begin = rendering.phones[0].start - phones[0].start
+    cycles = np.cumsum(rendering.f0.astype(np.float64) * F0_STEP / TEACHERS_RATE)
     sounds = initials_and_finals(phones) if rendering.request.language == "zh" else phones
     return Speech(samples, measured, arpabet(sounds), cycles, rendering.f0, begin)
 
 
-def load(folder: Path, name: str) -> list[Speech]:
+def load_speech(folder: Path, name: str) -> list[Speech]:
     """The measured utterances of a shard."""
-    said = {r.request.number: r for r in load_shard(folder / "natural" / name)}
+    said = {r.request.number: r for r in load_shard(folder / "speech" / name)}
     return [speech_of(said[row.meta["number"]], row) for row in world.load(folder / "world" / name)]
 
 
@@ -123,7 +105,7 @@ class Pool:
             yield from (names[i] for i in self.rng.permutation(len(names)))
 
     def _load(self, name: str) -> list[Speech]:
-        return [s for s in load(self.folder, name) if s.frames >= self.shortest]
+        return [s for s in load_speech(self.folder, name) if s.frames >= self.shortest]
 
     def _count(self) -> None:
         self.all = [s for held in self._held for s in held]
@@ -151,16 +133,25 @@ def heard(speech: Speech, first: int, frames: int) -> NDArray[np.float32]:
     return padded
 
 
+def band_centres(config: CodecConfig) -> NDArray[np.float64]:
+    """(bands,) centres of the vocoder's bands in Hz: evenly spaced in mel from 0 to half the rate."""
+    top = 2595 * np.log10(1 + config.sample_rate / 2 / 700)
+    centres: NDArray[np.float64] = 700 * (10 ** (np.linspace(0, top, config.filter_bands) / 2595) - 1)
+    return centres
+
+
 class Targets:
     """What WORLD measured, as the decoder's `Filters` have it."""
 
     def __init__(self) -> None:
-        self.vocoder = Vocoder(CONFIG.sample_rate, CONFIG.filter_bands, CONFIG.step)
-        centres = band_centres(self.vocoder)
-        place = centres.numpy() / 3000
-        # As WORLD reads it: -60 dB at 0 Hz, three bands, 0 dB at the top.
-        self._low = np.minimum(place.astype(int), 3)
-        self._part = (place - self._low).astype(np.float32)
+        hz = band_centres(CONFIG)
+        inside = hz <= TEACHERS_RATE / 2
+        mel = 2595 * np.log10(1 + hz / 700)
+        place = np.where(inside, mel / (2595 * np.log10(1 + TEACHERS_RATE / 2 / 700)) * (world.BANDS - 1), 0)
+        self._inside = inside
+        self._bands = Places.of(place, world.BANDS)
+        # As WORLD reads it: -60 dB at 0 Hz, a value every 3 kHz, 0 dB from the top of the teacher's band on.
+        self._noise = Places.of(np.minimum(hz, TEACHERS_RATE / 2) / 3000, 5)
 
     def __call__(self, speech: Speech, first: int, frames: int) -> tuple[Tensor, Tensor, Tensor]:
         """(steps, bands) nepers, (steps, bands) the voice's share of the power, (steps,) Hz, of the frames from `first`.
@@ -171,17 +162,55 @@ class Targets:
         m = speech.measured
         steps, last = np.arange(first * STEPS, (first + frames) * STEPS), m.f0.size - 1
         at = np.clip(steps - 1, 0, last)
-        envelope, voiced = world.nepers(m.envelope[at]), m.f0[at, None] > 0
+        measured, voiced = world.nepers(m.envelope[at]), m.f0[at, None] > 0
+        envelope = np.where(self._inside, self._bands(measured), world.FAINTEST)
+        # The vocoder takes a floor away, which this corpus does not have.
+        envelope = (0.5 * np.logaddexp(2 * envelope, 2 * SILENCE)).astype(np.float32)
         noise = np.pad(world.decibels(m.aperiodicity[at]), ((0, 0), (1, 1)))
         noise[:, 0] = -60
-        coded = noise[:, self._low] * (1 - self._part) + noise[:, self._low + 1] * self._part
-        amplitude = np.where(voiced, np.clip(10 ** (coded / 20), 0.001, _NOISE), _NOISE).astype(np.float32)
+        amplitude = np.where(voiced, np.clip(10 ** (self._noise(noise) / 20), 0.001, _NOISE), _NOISE).astype(np.float32)
         f0 = m.f0[np.minimum(steps + 1, last)]
         return torch.from_numpy(envelope), torch.from_numpy(1 - amplitude**2), torch.from_numpy(f0)
 
 
+@dataclass(frozen=True)
+class Places:
+    """Linear interpolation along the last axis, at places that are always the same."""
+
+    low: NDArray[np.int64]
+    part: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, places: NDArray[np.float64], size: int) -> Places:
+        """Of an axis of `size` values."""
+        low = np.minimum(places.astype(np.int64), size - 2)
+        return cls(low, (places - low).astype(np.float32))
+
+    def __call__(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(…, size) → (…, places)."""
+        return values[..., self.low] * (1 - self.part) + values[..., self.low + 1] * self.part
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Crops of FRAMES code frames, each of STEPS vocoder steps."""
+
+    seen: Tensor
+    """(batch, FRAMES, features) what the encoder sees: clean or spoiled."""
+    envelope: Tensor
+    """(batch, steps, bands) nepers, always of the clean audio."""
+    voicing: Tensor
+    """(batch, steps, bands) the voice's share of the power."""
+    f0: Tensor
+    """(batch, steps) Hz, 0 where unvoiced."""
+    phones: Tensor
+    """(batch, FRAMES)."""
+    weight: Tensor
+    """(batch, steps, bands) how much each target counts."""
+
+
 class Crops:
-    """Crops for `codec.fit`."""
+    """Random crops of measured utterances."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.pool = Pool(folder, seed)
@@ -220,8 +249,3 @@ class Crops:
         ids = np.array([ALL_PHONES.index(p.name) for p in speech.phones])
         phones = torch.from_numpy(ids[np.minimum(np.searchsorted(ends, at), ids.size - 1)])
         return torch.from_numpy(audio), *self.targets(speech, first, FRAMES), phones, torch.tensor(first > 0)
-
-
-def train(folder: Path, steps: int, minutes: float | None = None, seed: int = 0) -> Path:
-    """Trains for `steps`, resuming what is there, for so many `minutes` now; returns the checkpoint."""
-    return fit(folder, CONFIG, lambda: Crops(folder, seed), steps, seed=seed, minutes=minutes)

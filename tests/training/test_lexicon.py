@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from training import natural_lexicon
-from training.natural_corpus import Request
+from training import lexicon
+from training.plan import Request
 
 
 def test_a_word_is_what_is_said_most_often_then_what_dictionaries_say_then_what_was_known(tmp_path: Path) -> None:
@@ -16,9 +16,9 @@ def test_a_word_is_what_is_said_most_often_then_what_dictionaries_say_then_what_
     asked = [Request(i, "stock", "af_sky", (("af_sky", 1.0),), "en", t, 1.0, 0) for i, t in enumerate(texts)]
     (tmp_path / "plan.jsonl").write_text("".join(json.dumps(asdict(r)) + "\n" for r in asked), encoding="utf-8")
     known = {"to": "t uw1", "kayak": "k ey1", "read": "r eh1 d", "brzqx": "b r"}
-    assert natural_lexicon.build(tmp_path, known) == known | {"to": "t ax0", "kayak": "k ay1 ae1 k"}
+    assert lexicon.build(tmp_path, known) == known | {"to": "t ax0", "kayak": "k ay1 ae1 k"}
 
 
 @pytest.mark.parametrize(("symbols", "phones"), [("wˈɔTəɹ", "w ao1 t er0"), ("ə fˈju", None), ("ɕi", None), ("", None)])
 def test_symbols_of_a_word_are_named_as_in_the_inventory(symbols: str, phones: str | None) -> None:
-    assert natural_lexicon.said(symbols) == phones
+    assert lexicon.said(symbols) == phones

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training import corpus, natural, natural_corpus
+from training import corpus, plan, render
 from training.kokoro import FRAME, Kokoro, Spoken
-from training.natural_corpus import HELD_OUT_STOCK, PARTS, Part, Request, normalised, speakers
+from training.plan import HELD_OUT_STOCK, PARTS, Part, Request, normalised, speakers
 
 
 @pytest.fixture
@@ -25,36 +25,36 @@ def wordnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def planned(part: Part, texts: list[str], scale: float = 1.0) -> list[Request]:
     drawn = iter(texts * 10_000)
-    return list(natural_corpus.requests(part, lambda: next(drawn), 7, scale))
+    return list(plan.requests(part, lambda: next(drawn), 7, scale))
 
 
 def test_held_out_sentences_are_in_no_text(wordnet: list[str]) -> None:
-    english = natural_corpus.English(1)
+    english = plan.English(1)
     said = [normalised(english.one()) for _ in range(150)]
-    held = {s for s in natural_corpus.held_out() if len(s.split()) > 3}
+    held = {s for s in plan.held_out() if len(s.split()) > 3}
     assert not [(h, s) for h in held for s in said if h in s]
     assert sum(normalised(s) in " ".join(said) for s in wordnet) > 30
 
 
 def test_the_same_seed_draws_the_same_texts(wordnet: list[str]) -> None:
-    one, again, other = (natural_corpus.English(seed) for seed in (1, 1, 2))
+    one, again, other = (plan.English(seed) for seed in (1, 1, 2))
     texts = [one.one() for _ in range(40)]
     assert [again.one() for _ in range(40)] == texts
     assert [other.one() for _ in range(40)] != texts
-    assert max(map(len, texts)) <= natural_corpus.LONGEST_TEXT
+    assert max(map(len, texts)) <= plan.LONGEST_TEXT
 
 
 def test_held_out_speakers_have_no_part_in_the_plan() -> None:
     trained = {name: recipe for part in PARTS for name, recipe in speakers(part.name)}
     assert not set(HELD_OUT_STOCK) & {name for recipe in trained.values() for name, _ in recipe}
-    every = natural_corpus.blends()
-    assert len(every) == natural_corpus.BLENDS + natural_corpus.HELD_OUT_BLENDS
-    assert not set(every[natural_corpus.BLENDS :]) & set(trained.values())
-    assert every == natural_corpus.blends()
+    every = plan.blends()
+    assert len(every) == plan.BLENDS + plan.HELD_OUT_BLENDS
+    assert not set(every[plan.BLENDS :]) & set(trained.values())
+    assert every == plan.blends()
 
 
 def test_blends_are_inside_the_hull_and_of_all_kinds() -> None:
-    every = natural_corpus.blends()
+    every = plan.blends()
     assert all(abs(sum(w for _, w in recipe) - 1) < 1e-9 and min(w for _, w in recipe) > 0 for recipe in every)
     assert all(len({name for name, _ in recipe}) == len(recipe) for recipe in every)
     pairs = [recipe for recipe in every if len(recipe) == 2]
@@ -65,19 +65,19 @@ def test_blends_are_inside_the_hull_and_of_all_kinds() -> None:
 
 def test_every_speaker_says_his_minutes_in_moods(wordnet: list[str]) -> None:
     part = Part("stock", 2, "en", 5)
-    plan = planned(part, ["One two three four five six seven eight nine ten."])
-    assert plan == planned(part, ["One two three four five six seven eight nine ten."])
-    assert [r.number for r in plan] == list(range(7, 7 + len(plan)))
+    asked = planned(part, ["One two three four five six seven eight nine ten."])
+    assert asked == planned(part, ["One two three four five six seven eight nine ten."])
+    assert [r.number for r in asked] == list(range(7, 7 + len(asked)))
     for name, recipe in speakers("stock"):
-        his = [r for r in plan if r.speaker == name]
+        his = [r for r in asked if r.speaker == name]
         assert {r.recipe for r in his} == {recipe}
         assert 1.9 < sum(len(r.text) / 14.5 / r.speed for r in his) / 60 < 2.2
-    slowest, fastest = min(r.speed for r in plan), max(r.speed for r in plan)
+    slowest, fastest = min(r.speed for r in asked), max(r.speed for r in asked)
     assert 0.9 <= slowest < 0.92
     assert 1.08 < fastest <= 1.1
-    assert {r.offset for r in plan} <= set(range(-20, 21))
+    assert {r.offset for r in asked} <= set(range(-20, 21))
     # Any beginning of the plan is even: a round takes everybody once.
-    assert len({r.speaker for r in plan[:10]}) == 10
+    assert len({r.speaker for r in asked[:10]}) == 10
 
 
 class Toy:
@@ -99,9 +99,9 @@ class Toy:
 
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> type[Toy]:
-    monkeypatch.setattr(natural, "_teacher", lambda voices: Toy())
-    monkeypatch.setattr(natural, "phonemes", lambda text, language: text.lower())
-    monkeypatch.setattr(natural, "PER_SHARD", 4)
+    monkeypatch.setattr(render, "_teacher", lambda voices: Toy())
+    monkeypatch.setattr(render, "phonemes", lambda text, language: text.lower())
+    monkeypatch.setattr(render, "PER_SHARD", 4)
     Toy.said = 0
     return Toy
 
@@ -112,20 +112,20 @@ def request(number: int, text: str) -> Request:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    plan = [request(i, "abc" * (i + 1)) for i in range(9)]
-    monkeypatch.setattr(natural, "PARTS", (Part("stock", 1, "en", 1),))
-    monkeypatch.setattr(natural, "texts", lambda part, chinese: lambda: "x")
-    monkeypatch.setattr(natural, "requests", lambda part, draw, first, scale: iter(plan))
-    return tmp_path / "natural-voice"
+    asked = [request(i, "abc" * (i + 1)) for i in range(9)]
+    monkeypatch.setattr(render, "PARTS", (Part("stock", 1, "en", 1),))
+    monkeypatch.setattr(render, "texts", lambda part, chinese: lambda: "x")
+    monkeypatch.setattr(render, "requests", lambda part, draw, first, scale: iter(asked))
+    return tmp_path / "voice"
 
 
 def test_a_shard_comes_back_as_it_was_written(tmp_path: Path, toy: type[Toy]) -> None:
     teacher: Kokoro = toy()  # type: ignore[assignment]
-    made = [natural.render_one(teacher, request(i, text)) for i, text in enumerate(("a “b”, c?", "ˈu"))]
-    renderings = [r for r in made if isinstance(r, natural.Rendering)]
+    made = [render.render_one(teacher, request(i, text)) for i, text in enumerate(("a “b”, c?", "ˈu"))]
+    renderings = [r for r in made if isinstance(r, render.Rendering)]
     path = tmp_path / "00000.npz"
-    natural.save_shard(path, renderings)
-    for before, after in zip(renderings, natural.load_shard(path), strict=True):
+    render.save_shard(path, renderings)
+    for before, after in zip(renderings, render.load_shard(path), strict=True):
         assert after.request == before.request
         assert (after.symbols, after.gain) == (before.symbols, before.gain)
         for name in ("durations", "f0", "energy", "samples"):
@@ -138,29 +138,29 @@ def test_a_shard_comes_back_as_it_was_written(tmp_path: Path, toy: type[Toy]) ->
 
 def test_what_cannot_be_said_is_left_out_with_its_reason(toy: type[Toy]) -> None:
     teacher: Kokoro = toy()  # type: ignore[assignment]
-    assert natural.render_one(teacher, request(0, "café")) == "no token for é"
-    assert natural.render_one(teacher, request(0, "a" * 500)) == "500 tokens"
+    assert render.render_one(teacher, request(0, "café")) == "no token for é"
+    assert render.render_one(teacher, request(0, "a" * 500)) == "500 tokens"
 
 
 def test_a_run_that_was_cut_off_goes_on_where_it_was(folder: Path, toy: type[Toy], tmp_path: Path) -> None:
     def chinese() -> Path:
         raise AssertionError
 
-    natural.render(folder, tmp_path, chinese, most=1)
+    render.render(folder, tmp_path, chinese, most=1)
     assert toy.said == 4
-    first = (folder / "natural" / "00000.npz").read_bytes()
+    first = (folder / "speech" / "00000.npz").read_bytes()
     kept = (folder / "plan.jsonl").read_text(encoding="utf-8")
     # Cut off between the shard and its line, and in the middle of the next shard.
-    (folder / "natural" / "index.jsonl").unlink()
-    (folder / "natural" / "00001.part.npz").write_bytes(b"half")
-    found = natural.render(folder, tmp_path, chinese)
+    (folder / "speech" / "index.jsonl").unlink()
+    (folder / "speech" / "00001.part.npz").write_bytes(b"half")
+    found = render.render(folder, tmp_path, chinese)
     assert toy.said == 9
     assert found.endswith("hours in 3 shards")
-    assert (folder / "natural" / "00000.npz").read_bytes() == first
+    assert (folder / "speech" / "00000.npz").read_bytes() == first
     assert (folder / "plan.jsonl").read_text(encoding="utf-8") == kept
-    lines = (folder / "natural" / "index.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (folder / "speech" / "index.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["utterances"] for line in lines] == [4, 4, 1]
-    numbers = [r.request.number for p in sorted((folder / "natural").glob("?????.npz")) for r in natural.load_shard(p)]
+    numbers = [r.request.number for p in sorted((folder / "speech").glob("?????.npz")) for r in render.load_shard(p)]
     assert numbers == list(range(9))
-    natural.render(folder, tmp_path, chinese)
+    render.render(folder, tmp_path, chinese)
     assert toy.said == 9

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 
 from tests.engine.tiny import LANGUAGE
-from tests.training.natural import SPEAKERS, corpus
-from training import codes, natural_codes
+from tests.training.corpus_folder import SPEAKERS, corpus
+from training import codes
+from training.crops import CONFIG
 from training.lm import Streams, Work, losses
-from training.natural_codec import CONFIG
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.lm import LM
 from voicelab.engine.pointer.phones import PHONES
@@ -20,9 +20,9 @@ def test_codes_are_what_the_language_model_trains_on(tmp_path: Path) -> None:
     folder = corpus(tmp_path, 16)
     torch.manual_seed(0)
     codec = Codec(replace(CONFIG, codebooks=(16, 8, 8), latent=8, width=16, fine_width=8, depth=2)).eval()
-    assert "hours" in natural_codes.encode_all(folder, codec)
+    assert "hours" in codes.encode_all(folder, codec)
     rows = codes.load(folder / "codes" / "00000.npz")
-    assert [natural_codes.PEOPLE[r.speaker] for r in rows[:2]] == list(SPEAKERS)
+    assert [codes.PEOPLE[r.speaker] for r in rows[:2]] == list(SPEAKERS)
     for row in rows:
         assert [PHONES[i] for i in row.phones] == ["^", "aa0", "."]
         assert row.flags.tolist() == [3, 3, 3]
@@ -33,5 +33,5 @@ def test_codes_are_what_the_language_model_trains_on(tmp_path: Path) -> None:
     loss, _ = losses(LM(LANGUAGE), streams.batch(2), torch.Generator().manual_seed(0), Work())
     assert torch.isfinite(loss)
     before = (folder / "codes" / "00000.npz").stat().st_mtime_ns
-    natural_codes.encode_all(folder, codec)
+    codes.encode_all(folder, codec)
     assert (folder / "codes" / "00000.npz").stat().st_mtime_ns == before

@@ -1,4 +1,4 @@
-"""A folder with a natural corpus of a few seconds: tones for speech, and made-up measures of them."""
+"""A folder with a corpus of a few seconds: tones for speech, and made-up measures of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from training import world
 from training.kokoro import FRAME, RATE
-from training.natural import Rendering, save_shard
-from training.natural_corpus import Request
+from training.plan import Request
+from training.render import Rendering, save_shard
 
 SPEAKERS = ("am_michael", "af_sky")
 
@@ -31,7 +31,7 @@ def rendering(number: int, frames: int = 100) -> Rendering:
 def measured(said: Rendering) -> world.Measured:
     """What WORLD might say of it: voiced all through, the envelope drawn."""
     audio, phones = world.trimmed(said)
-    frames = audio.size // world.STEP + 1
+    frames = int(audio.size / RATE / world.STEP) + 1
     meta = {
         "number": said.request.number,
         "speaker": said.request.speaker,
@@ -44,9 +44,9 @@ def measured(said: Rendering) -> world.Measured:
 
 def corpus(folder: Path, utterances: int = 8) -> Path:
     """Writes a shard and its measures; returns the folder."""
-    (folder / "natural").mkdir()
+    (folder / "speech").mkdir()
     (folder / "world").mkdir()
     said = [rendering(n, 100 + 5 * n) for n in range(utterances)]
-    save_shard(folder / "natural" / "00000.npz", said)
+    save_shard(folder / "speech" / "00000.npz", said)
     world.save(folder / "world" / "00000.npz", [measured(r) for r in said])
     return folder
