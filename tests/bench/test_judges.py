@@ -73,48 +73,44 @@ def _verdict(name: str, key: str, older: bool, text: str) -> Verdict:
     return Verdict(key, text, name, 4.0, "", 3.0 if older else None, {"am_michael": 0.9}, 2.0)
 
 
-def test_verdicts_are_kept_and_only_what_is_missing_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """(system, text) of every judgement, in order."""
+    asked: list[tuple[str, str]] = []
 
     def ask(name: str, key: str, older: bool, text: str) -> Verdict:
-        asked.append(text)
+        asked.append((name, text))
         return _verdict(name, key, older, text)
 
     monkeypatch.setattr(judges, "judge", ask)
     monkeypatch.setattr(judges, "_teachers", dict)
+    return asked
+
+
+def test_verdicts_are_kept_and_only_what_is_missing_is_asked_for(tmp_path: Path, asked: list[tuple[str, str]]) -> None:
     path = tmp_path / "kept.jsonl"
     first = Verdicts(path, older=False).of("flite:rms", ["one", "two"])
     assert Verdicts(path, older=False).of("flite:rms", ["two", "one"]) == first[::-1]
-    assert asked == ["one", "two"]
+    assert [text for _, text in asked] == ["one", "two"]
     Verdicts(path, older=False).of("flite:slt", ["one"])
     # The older judges were not asked then: now they are.
     assert Verdicts(path).of("flite:rms", ["one", "three"])[0].dnsmos == 3.0
-    assert asked == ["one", "two", "one", "one", "three"]
+    assert [text for _, text in asked] == ["one", "two", "one", "one", "three"]
     assert Verdicts(path).of("flite:rms", ["one"])[0].dnsmos == 3.0
 
 
 def test_another_voice_is_judged_anew_and_one_that_is_older_now_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[tuple[str, str]]
 ) -> None:
     class Named:
         def __init__(self, fingerprint: str) -> None:
             self.capabilities = self
             self.fingerprint = fingerprint
 
-    names: list[str] = []
-
-    def ask(name: str, key: str, older: bool, text: str) -> Verdict:
-        names.append(name)
-        return _verdict(name, key, older, text)
-
-    monkeypatch.setattr(judges, "judge", ask)
-    monkeypatch.setattr(judges, "_teachers", dict)
     monkeypatch.setattr(systems, "lab", lambda variable: Named("a" if variable == systems.WEIGHTS else "b"))
     path = tmp_path / "kept.jsonl"
     Verdicts(path).of("voice:clara", ["one"])
     Verdicts(path).of("old:voice:clara", ["one"])
     monkeypatch.setattr(systems, "lab", lambda variable: Named("b"))
     Verdicts(path).of("voice:clara", ["one"])
-    assert names == ["voice:clara", "old:voice:clara"]
+    assert [name for name, _ in asked] == ["voice:clara", "old:voice:clara"]
