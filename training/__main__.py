@@ -20,13 +20,31 @@ from pathlib import Path
 
 import torch
 
-from training import codec, codes, export, guess, lexicon, listen, lm, mandarin_text, polish, render, understood, world
+from training import (
+    codec,
+    codes,
+    ears,
+    export,
+    guess,
+    lexicon,
+    listen,
+    lm,
+    mandarin_text,
+    polish,
+    render,
+    understood,
+    world,
+)
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.english import load_lexicon
 from voicelab.engine.pointer.lm import LM
 
 BENCH = Path(__file__).parent.parent / "bench"
+STAGES = (
+    *("render", "understood", "world", "lexicon", "guess", "codec", "codes"),
+    *("s2-pro", "s1", "listen", "polish", "export", "evaluate"),
+)
 
 
 @dataclass(frozen=True)
@@ -47,19 +65,18 @@ class Start:
         return cls(found.codec, found.lm, checkpoint.load_small(found), folder)
 
 
-def evaluate(weights: Path, sentences: int, jobs: int) -> str:
-    """Word errors, speed, and the picture of the models in a folder: the same commands that made the published figures."""
-    picture = ["picture.py"] if weights == lexicon.OUT else ["picture.py", "--out", str(weights / "voice.png")]
-    said = ["--sentences", str(sentences), "--jobs", str(jobs)]
-    commands = (["voice.py", *said], ["speed.py"], picture)
+def evaluate(options: argparse.Namespace) -> str:
+    """Judges, speed, and the picture of the models in a folder: the same commands that made the published figures."""
+    weights: Path = options.out
+    picture = ["picture.py"] if weights == export.OUT else ["picture.py", "--out", str(weights / "voice.png")]
+    said = ["--sentences", str(options.sentences), "--jobs", str(options.jobs)]
+    environment = {**os.environ, "VOICELAB_BENCH_KOKORO": str(render.fetch_voices(options.folder).resolve())}
+    if options.judges:
+        environment[ears.VARIABLE] = str(options.judges.absolute())
     lines = []
-    for command in commands:
-        done = subprocess.run(
-            [sys.executable, str(BENCH / command[0]), "--weights", str(weights), *command[1:]],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
+    for name, *rest in (["voice.py", *said], ["speed.py"], picture):
+        command = [sys.executable, str(BENCH / name), "--weights", str(weights), *rest]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
         lines.append(done.stdout.splitlines()[-1])
         print(lines[-1], flush=True)
     return "\n".join(lines)
@@ -89,12 +106,19 @@ def beside(folder: Path, stages: Sequence[str]) -> Iterator[None]:
         raise SystemExit(f"{' '.join(command)} failed; {log.name} says why")
 
 
+def _stages(said: str) -> list[str]:
+    """The named stages; an error of the command line for a name that no stage has."""
+    if wrong := [name for name in said.split(",") if name not in STAGES]:
+        raise argparse.ArgumentTypeError(f"no stage is called {wrong[0]!r}: there are {', '.join(STAGES)}")
+    return said.split(",")
+
+
 def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("build/voice"), help="where data and checkpoints go")
-    parser.add_argument("--out", type=Path, default=lexicon.OUT, help="where the weights go; default: into the package")
+    parser.add_argument("--out", type=Path, default=export.OUT, help="where the weights go; default: into the package")
     parser.add_argument(
-        "--start", default=str(lexicon.OUT), help="the weights to go on from, or 'nothing'; default: the package's"
+        "--start", default=str(export.OUT), help="the weights to go on from, or 'nothing'; default: the package's"
     )
     parser.add_argument("--scale", type=float, default=1.0, help="share of the corpus (1 is 24 hours); read once")
     parser.add_argument("--shards", type=int, help="of 100 utterances each, at most so many now")
@@ -109,7 +133,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--sentences", type=int, default=300, help="held-out sentences for the word errors at the end")
     parser.add_argument("--jobs", type=int, default=2, help="processes that render, measure and train")
     parser.add_argument("--threads", type=int, help="threads of torch")
-    parser.add_argument("--stages", help="these alone, with commas between; what they need is there")
+    parser.add_argument("--stages", type=_stages, help="these alone, with commas between; what they need is there")
     return parser.parse_args()
 
 
@@ -132,14 +156,14 @@ def _speech(stage: Stage, options: argparse.Namespace) -> None:
     )
     stage("understood", lambda: understood.listen(folder, options.judges, most))
     stage("world", lambda: world.measure_all(folder, jobs, most))
-    stage("lexicon", lambda: lexicon.write(lexicon.build(folder, load_lexicon()), options.out))
+    stage("lexicon", lambda: lexicon.write(lexicon.build(folder, load_lexicon()), folder))
 
 
 def _models(stage: Stage, options: argparse.Namespace, start: Start) -> None:
     """All that trains: language models in two processes where there are two."""
     folder, minutes = options.folder, options.minutes
     trained = folder / "codec-run.safetensors"
-    stage("guess", lambda: guess.train(folder, start.guess, options.guess_steps, options.out))
+    stage("guess", lambda: guess.train(folder, start.guess, options.guess_steps))
     stage("codec", lambda: codec.train(folder, start.codec, options.codec_steps, minutes))
     stage("codes", lambda: codes.encode_all(folder, codec.load(trained)))
     with beside(folder, ("s1", "listen", "polish")) if options.jobs > 1 and not options.stages else nullcontext():
@@ -159,7 +183,7 @@ def main() -> None:
     log = folder / "stages.jsonl"
 
     def stage(name: str, work: Callable[[], object]) -> None:
-        if options.stages and name not in options.stages.split(","):
+        if options.stages and name not in options.stages:
             return
         started = time.time()
         print(f"== {name}", flush=True)
@@ -177,7 +201,7 @@ def main() -> None:
     _speech(stage, options)
     _models(stage, options, start)
     stage("export", lambda: export.export(folder, options.out))
-    stage("evaluate", lambda: evaluate(options.out, options.sentences, options.jobs))
+    stage("evaluate", lambda: evaluate(options))
 
 
 if __name__ == "__main__":

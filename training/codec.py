@@ -152,16 +152,16 @@ def losses(model: Training, batch: Batch, quantized: bool, guided: float) -> tup
     phone = F.cross_entropy(said.flatten(0, 1), batch.phones.flatten())
     found, _ = codec.decoder.filters(into)
     envelope, f0, share = decoder_losses(found, batch)
-    true = (patches(batch, codec.decoder.steps) - model.mean) @ model.basis / _SCALE
-    guide = F.mse_loss(latents.flatten(0, 1)[:, : true.shape[1]], true)
-    loss = 4.0 * envelope + 5.0 * f0 + share + 0.25 * commit + 0.1 * phone + guided * guide
+    loss = 4.0 * envelope + 5.0 * f0 + share + 0.25 * commit + 0.1 * phone
+    if guided:
+        true = (patches(batch, codec.decoder.steps) - model.mean) @ model.basis / _SCALE
+        loss = loss + guided * F.mse_loss(latents.flatten(0, 1)[:, : true.shape[1]], true)
     right = (said.argmax(-1) == batch.phones).float().mean()
     parts = {
         "envelope": envelope,
         "semitones": f0 * 12,
         "share": share,
         "commit": commit,
-        "guide": guide,
         "right": right,
     }
     return loss, {k: float(v.detach()) for k, v in parts.items()}, latents

@@ -1,7 +1,8 @@
 """Codes for everything that was rendered: what the language model is trained on, a few megabytes an hour.
 
-An utterance's speaker is its place in `PEOPLE`. The folder's shards make a file each, written whole or not at all; empty
-``codes`` for a new codec.
+An utterance's speaker is its place in `PEOPLE`. Each utterance is there as it was said, and once for every one of `WARPS`,
+played slower or faster with its pitch and formants: other speakers, who cost no rendering. The folder's shards make a file
+each, written whole or not at all; empty ``codes`` for a new codec.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import soxr
 import torch
 from numpy.typing import NDArray
 
@@ -23,6 +25,8 @@ from voicelab.engine.pointer.phones import ALL_PHONES
 
 PEOPLE = tuple(name for part in plan.PARTS for name, _ in plan.speakers(part.name))
 """Every speaker of the plan, in its order."""
+WARPS = (0.92, 0.96, 1.04, 1.08)
+"""How much longer warped speech is; the speaker's number goes up by as many as there are `PEOPLE` for each."""
 SPOILED_EVERY = 8
 """One utterance in so many tells its speaker as a spoiled reference would."""
 
@@ -49,16 +53,20 @@ def codes_of(codec: Codec, samples: NDArray[np.float32]) -> NDArray[np.int16]:
     return codec.encode(torch.from_numpy(samples).to(device)[None])[0].cpu().numpy().astype(np.int16)
 
 
-def encode(codec: Codec, speech: Speech, spoiled: bool) -> Encoded:
-    """One utterance; `spoiled`: its speaker is told as a spoiled recording would tell it."""
+def encode(codec: Codec, speech: Speech, spoiled: bool, warp: int = 0) -> Encoded:
+    """One utterance, as it was said or by a warp (from 1 on); `spoiled`: its speaker is told as by a spoiled recording."""
     audio = speech.samples.astype(np.float32) / np.float32(32768)
+    longer = 1.0 if warp == 0 else WARPS[warp - 1]
+    if warp:
+        audio = soxr.resample(audio, RATE, RATE * longer)
+        audio = np.pad(audio, (0, -audio.size % CONFIG.hop))
     said = codes_of(codec, audio)
     reference = codes_of(codec, spoil(audio, RATE, seed=audio.size)) if spoiled else said
-    ends = np.array([p.end for p in speech.phones])
+    ends = np.array([p.end for p in speech.phones]) * longer
     names = [p.name for p in speech.phones]
     middles = (np.arange(said.shape[0]) + 0.5) * CONFIG.hop / RATE
     return Encoded(
-        PEOPLE.index(speech.measured.meta["speaker"]),
+        PEOPLE.index(speech.measured.meta["speaker"]) + warp * len(PEOPLE),
         np.array([ALL_PHONES.index(name) for name in names], dtype=np.int16),
         np.array(flags_of(names, [p.first for p in speech.phones]), dtype=np.int16),
         said,
@@ -82,7 +90,8 @@ def encode_all(folder: Path, codec: Codec) -> str:
     for name in shards(folder):
         path = folder / "codes" / name
         if not path.exists():
-            rows = [encode(codec, s, i % SPOILED_EVERY == 0) for i, s in enumerate(load_speech(folder, name))]
+            said = list(enumerate(load_speech(folder, name)))
+            rows = [encode(codec, s, i % SPOILED_EVERY == 0, w) for w in range(len(WARPS) + 1) for i, s in said]
             save(path, rows)
             print(path.stem, sum(r.at.size for r in rows), "frames", flush=True)
         with np.load(path) as z:

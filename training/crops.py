@@ -18,8 +18,8 @@ from torch import Tensor
 
 from training import common, world
 from training.ipa import arpabet, initials_and_finals
-from training.kokoro import F0_STEP, Phone
 from training.kokoro import RATE as TEACHERS_RATE
+from training.kokoro import Phone
 from training.render import Rendering, load_shard
 from training.spoil import spoil
 from voicelab.engine.pointer.codec import SILENCE, STEP, EncoderSpectrum
@@ -51,12 +51,6 @@ class Speech:
     measured: world.Measured
     phones: list[Phone]
     """By the inventory's names."""
-    cycles: NDArray[np.float64]
-    """(values,) phase of the teacher's own source at its 80 Hz, in cycles."""
-    hz: NDArray[np.float32]
-    """(values,) the teacher's own F0 there, 3–40 where it is unvoiced."""
-    begin: float
-    """Seconds that were trimmed from the beginning."""
 
     @property
     def frames(self) -> int:
@@ -69,10 +63,8 @@ def speech_of(rendering: Rendering, measured: world.Measured) -> Speech:
     audio, phones = world.trimmed(rendering)
     samples = np.clip(np.round(soxr.resample(audio, TEACHERS_RATE, RATE) * 32768), -32768, 32767).astype(np.int16)
     samples = np.pad(samples, (0, -samples.size % CONFIG.hop))
-    begin = rendering.phones[0].start - phones[0].start
-    cycles = np.cumsum(rendering.f0.astype(np.float64) * F0_STEP / TEACHERS_RATE)
     sounds = initials_and_finals(phones) if rendering.request.language == "zh" else phones
-    return Speech(samples, measured, arpabet(sounds), cycles, rendering.f0, begin)
+    return Speech(samples, measured, arpabet(sounds))
 
 
 def load_speech(folder: Path, name: str) -> list[Speech]:
@@ -89,13 +81,12 @@ def shards(folder: Path) -> list[str]:
 class Pool:
     """Utterances drawn by their lengths; of many shards some at a time."""
 
-    def __init__(self, folder: Path, seed: int, shortest: int = 1) -> None:
-        """`shortest` is in code frames."""
-        self.folder, self.shortest = folder, shortest
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder = folder
         self.rng = np.random.default_rng(seed)
         self._names: Iterator[str] = self._around(shards(folder))
         held = min(len(shards(folder)), SHARDS)
-        self._held = [self._load(next(self._names)) for _ in range(held)]
+        self._held = [load_speech(folder, next(self._names)) for _ in range(held)]
         self._more = held < len(shards(folder))
         self._drawn = 0
         self._count()
@@ -103,9 +94,6 @@ class Pool:
     def _around(self, names: list[str]) -> Iterator[str]:
         while True:
             yield from (names[i] for i in self.rng.permutation(len(names)))
-
-    def _load(self, name: str) -> list[Speech]:
-        return [s for s in load_speech(self.folder, name) if s.frames >= self.shortest]
 
     def _count(self) -> None:
         self.all = [s for held in self._held for s in held]
@@ -116,7 +104,7 @@ class Pool:
         """`size` utterances."""
         self._drawn += 1
         if self._more and self._drawn % _TURN == 0:
-            self._held = [*self._held[1:], self._load(next(self._names))]
+            self._held = [*self._held[1:], load_speech(self.folder, next(self._names))]
             self._count()
         return [self.all[i] for i in self.rng.choice(len(self.all), size=size, p=self._share)]
 
@@ -133,23 +121,16 @@ def heard(speech: Speech, first: int, frames: int) -> NDArray[np.float32]:
     return padded
 
 
-def band_centres(config: CodecConfig) -> NDArray[np.float64]:
-    """(bands,) centres of the vocoder's bands in Hz: evenly spaced in mel from 0 to half the rate."""
-    top = 2595 * np.log10(1 + config.sample_rate / 2 / 700)
-    centres: NDArray[np.float64] = 700 * (10 ** (np.linspace(0, top, config.filter_bands) / 2595) - 1)
-    return centres
-
-
 class Targets:
     """What WORLD measured, as the decoder's `Filters` have it."""
 
     def __init__(self) -> None:
-        hz = band_centres(CONFIG)
-        inside = hz <= TEACHERS_RATE / 2
-        mel = 2595 * np.log10(1 + hz / 700)
-        place = np.where(inside, mel / (2595 * np.log10(1 + TEACHERS_RATE / 2 / 700)) * (world.BANDS - 1), 0)
-        self._inside = inside
-        self._bands = Places.of(place, world.BANDS)
+        # The vocoder's bands and the measured ones are evenly spaced in mel, up to half of either rate.
+        top, measured = (2595 * np.log10(1 + rate / 2 / 700) for rate in (RATE, TEACHERS_RATE))
+        mel = np.linspace(0, top, CONFIG.filter_bands)
+        self._inside = mel <= measured
+        self._bands = Places.of(np.where(self._inside, mel / measured * (world.BANDS - 1), 0), world.BANDS)
+        hz = 700 * (10 ** (mel / 2595) - 1)
         # As WORLD reads it: -60 dB at 0 Hz, a value every 3 kHz, 0 dB from the top of the teacher's band on.
         self._noise = Places.of(np.minimum(hz, TEACHERS_RATE / 2) / 3000, 5)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +14,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from training import codes, common, listen, polish
-from training.lexicon import OUT
 from training.lm import unscaled
 from voicelab.backend import VoicePreset
 from voicelab.engine.pointer import checkpoint
@@ -20,6 +21,9 @@ from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.config import LMConfig
 from voicelab.engine.pointer.lm import LM, speaker_statistics
 from voicelab.engine.pointer.phones import PHONES
+
+OUT = Path(__file__).parent.parent / "voicelab" / "engine" / "weights"
+"""The package's weights."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,8 @@ def _about(run: Path) -> dict[str, object]:
 
 
 def export(folder: Path, out: Path = OUT) -> Path:
-    """Writes the checkpoints of the runs in `folder`: ``out/voice.safetensors`` (s2-pro) and ``out/s1.safetensors``."""
+    """Writes what was made in `folder`: ``out/voice.safetensors`` (s2-pro), ``s1.safetensors``, lexicon, guess, digests."""
+    out.mkdir(parents=True, exist_ok=True)
     codec_run, large, small = (folder / f"{name}-run.safetensors" for name in ("codec", "s2-pro", "s1"))
     codec = trained_codec(folder)
     about = {"codec": _about(codec_run), "torch": torch.__version__, "machine": platform.machine()}
@@ -95,4 +100,9 @@ def export(folder: Path, out: Path = OUT) -> Path:
         checkpoint.save_small(
             out / checkpoint.SMALL, load_lm(small), checkpoint.load(path), {**about, "lm": _about(small)}
         )
+    for made in (folder / "lexicon.txt.gz", folder / "guess.safetensors"):
+        if made.exists():
+            shutil.copy(made, out)
+    sums = [f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.name}\n" for p in sorted(out.glob("*.*"))]
+    (out / "SHA256SUMS").write_text("".join(sums), encoding="ascii")
     return path

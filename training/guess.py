@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from training import common
-from training.lexicon import OUT
 from voicelab.engine.pointer.english import LETTER_IDS, PER_LETTER, Guesser, load_lexicon
 from voicelab.engine.pointer.phones import PHONES
 
@@ -55,12 +54,11 @@ def train(
     folder: Path,
     start: Path | None,
     steps: int,
-    out: Path = OUT,
     batch_size: int = 384,
     seed: int = 0,
     peak: float = 2e-3,
 ) -> dict[str, float]:
-    """Trains on the lexicon in `out` for `steps`, resuming what is in `folder`; writes ``out/guess.safetensors``.
+    """Trains on the lexicon in `folder` for `steps`, resuming what is there; writes ``folder/guess.safetensors``.
 
     From the guess of the weights in `start` on, where they are given.
 
@@ -68,7 +66,7 @@ def train(
         Errors on held-out words.
     """
     torch.manual_seed(seed)
-    words, held = _split(load_lexicon(out / "lexicon.txt.gz"), seed)
+    words, held = _split(load_lexicon(folder / "lexicon.txt.gz"), seed)
     model = Guesser()
     if start is not None:
         model.load_state_dict({k: v.float() for k, v in load_file(start / "guess.safetensors").items()})
@@ -83,7 +81,7 @@ def train(
     figures = measure(model.eval(), held)
     save_file(
         {k: v.half().contiguous() for k, v in run.average.values.items()},
-        out / "guess.safetensors",
+        folder / "guess.safetensors",
         metadata={"voicelab": json.dumps({"steps": run.step, **figures})},
     )
     print(json.dumps({"steps": run.step, **figures}), flush=True)

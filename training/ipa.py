@@ -1,4 +1,4 @@
-"""The natural teacher's sounds by the names of the engine's inventory, so that the front end stays as it is.
+"""The teacher's sounds by the names of the engine's inventory, so that the front end stays as it is.
 
 The teacher writes IPA of its own (misaki's, 45 sounds of American English); the engine's inventory is flite's. Nothing that
 the front end could tell is lost: a flap is a t, r-coloured vowels are one phone, a second stress is a stress. Mandarin's

@@ -1,4 +1,4 @@
-"""The teacher of the natural voice: Kokoro-82M v1.0 (hexgrad; Apache-2.0) by onnxruntime, with phone times, F0 and energy.
+"""The teacher: Kokoro-82M v1.0 (hexgrad; Apache-2.0) by onnxruntime, with phone times, F0 and energy.
 
 The graph is deterministic. Its duration predictor, F0 predictor and energy predictor are made outputs, so no aligner and no
 pitch tracker is needed; boundaries come two frames late and are moved back (see `timed_phones`). A voice is a table of 510

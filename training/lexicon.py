@@ -1,4 +1,4 @@
-"""The pronunciation lexicon as the natural teacher says its words: what a user types becomes the phones of training.
+"""The pronunciation lexicon as the teacher says its words: what a user types becomes the phones of training.
 
 The words are those of the lexicon before. What the teacher says most often of a word in the plan's sentences is kept
 (function words without stress and so on); else what its dictionaries say of the word alone; else what was known.
@@ -19,8 +19,6 @@ from training.render import plan
 from voicelab.engine.pointer.phones import PHONES
 from voicelab.engine.text.rules import rows
 
-OUT = Path(__file__).parent.parent / "voicelab" / "engine" / "weights"
-"""The package's weights."""
 HOMOGRAPHS = frozenset(word for word, *_ in rows("english/homographs")) | {"read"}
 """What the lexicon says of them counts where their neighbours tell nothing: it stays."""
 LEAST = 3
@@ -69,8 +67,7 @@ def build(folder: Path, known: Mapping[str, str]) -> dict[str, str]:
     return out
 
 
-def write(lexicon: Mapping[str, str], out: Path = OUT) -> None:
+def write(lexicon: Mapping[str, str], folder: Path) -> None:
     """``word TAB phones`` lines, sorted, gzipped without a time stamp."""
-    out.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{word}\t{phones}\n" for word, phones in sorted(lexicon.items()))
-    (out / "lexicon.txt.gz").write_bytes(gzip.compress(text.encode("ascii"), mtime=0))
+    (folder / "lexicon.txt.gz").write_bytes(gzip.compress(text.encode("ascii"), mtime=0))

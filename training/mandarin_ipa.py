@@ -1,4 +1,4 @@
-"""Mandarin between the engine's phones and the natural teacher's symbols (misaki's IPA, syllable by syllable).
+"""Mandarin between the engine's phones and the teacher's symbols (misaki's IPA, syllable by syllable).
 
 The teacher is told our own reading, with the sandhi, light tones and erhua of the front end, as the parametric teacher was;
 what it says is then by construction what the front end will ask for. The tone stands behind the vowel, none is the neutral

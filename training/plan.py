@@ -1,4 +1,4 @@
-"""What the natural voice's teacher is asked to say, by whom, and in which mood: one plan, the same from the same packages.
+"""What the teacher is asked to say, by whom, and in which mood: one plan, the same from the same packages.
 
 Texts are WordNet's examples and glosses as in `corpus`, alone, joined to passages, asked, put into dialogue, and templates
 for numbers, dates, lists, names and acronyms. Speakers are stock voices and blends of them. The sentences of

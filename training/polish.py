@@ -67,25 +67,22 @@ def _pictures(found: Filters, batch: Batch) -> tuple[Tensor, Tensor]:
     return made[:, :, EDGE * STEPS :], true[:, :, EDGE * STEPS :]
 
 
-def discriminator_loss(pair: Pair, made: Tensor, true: Tensor) -> Tensor:
-    """How badly it tells them apart."""
-    real, fake = pair.discriminator(true)[0], pair.discriminator(made.detach())[0]
-    loss: Tensor = (real - 1).square().mean() + fake.square().mean()
-    return loss
+def told_apart(fake: Tensor, real: Tensor) -> Tensor:
+    """How badly scores tell decoded pictures from measured ones."""
+    return (real - 1).square().mean() + fake.square().mean()
 
 
-def decoder_loss(pair: Pair, found: Filters, batch: Batch, made: Tensor, true: Tensor) -> dict[str, Tensor]:
-    """What the decoder does wrong."""
+def losses(pair: Pair, found: Filters, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    """(how badly the discriminator tells decoded from measured, what the decoder does wrong)."""
+    made, true = _pictures(found, batch)
+    (fake, seen), (real, wanted) = pair.discriminator(made), pair.discriminator(true)
     envelope, octaves, share = decoder_losses(found, batch)
-    with torch.no_grad():
-        wanted = pair.discriminator(true)[1]
-    score, features = pair.discriminator(made)
-    apart = [F.l1_loss(a, b) / b.abs().mean() for a, b in zip(features, wanted, strict=True)]
-    return {
+    apart = [F.l1_loss(a, b.detach()) / b.detach().abs().mean() for a, b in zip(seen, wanted, strict=True)]
+    return told_apart(fake, real), {
         "envelope": envelope,
         "semitones": octaves * 12,
         "share": share,
-        "taken": (score - 1).square().mean(),
+        "taken": (fake - 1).square().mean(),
         "features": torch.stack(apart).mean(),
     }
 
@@ -109,9 +106,7 @@ def train(folder: Path, codec: Codec, steps: int, minutes: float | None = None, 
             with torch.no_grad():
                 latents = codec.quantizer.decode(codec.quantizer.encode(codec.encoder(batch.seen).float()))
             found, _ = pair.decoder.filters(latents)
-            made, true = _pictures(found, batch)
-            told = discriminator_loss(pair, made, true)
-            parts = decoder_loss(pair, found, batch, made, true)
+            told, parts = losses(pair, found, batch)
         loss = torch.stack([WEIGHTS[name] * part for name, part in parts.items()]).sum()
         _descend(run, pair, loss, told, step >= ALONE)
         run.tell(loss=loss, told=told, **parts)

@@ -1,4 +1,4 @@
-"""Sorts out what the natural teacher said badly: an utterance that Whisper base does not understand is not trained on.
+"""Sorts out what the teacher said badly: an utterance that Whisper base does not understand is not trained on.
 
 What Whisper wrote and what was asked are both turned into the teacher's phones, so that spellings, figures and homophones
 do not count; the share of phones that differ decides. Each shard's verdicts are a file beside it, written whole or not

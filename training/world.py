@@ -1,9 +1,8 @@
-"""What the natural voice's codec learns to say: WORLD's analysis of every utterance that was understood, by vocoder steps.
+"""What the codec learns to say: WORLD's analysis of every utterance that was understood, by vocoder steps.
 
 F0 is the teacher's own, mended by StoneMask; the envelope is CheapTrick's, aperiodicity D4C's (Morise et al., 2016): through
-them and a vocoder the teacher keeps DistillMOS 4.2 of its 4.4, where the parametric voice's own measures (`features`) leave
-3.7. Audio is trimmed, freed of rumble and levelled first; phones' times follow. Each shard makes one file, written whole or
-not at all.
+them and a vocoder the teacher keeps DistillMOS 4.1 of its 4.5. Audio is trimmed, freed of rumble and levelled first; phones'
+times follow. Each shard makes one file, written whole or not at all.
 """
 
 from __future__ import annotations

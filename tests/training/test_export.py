@@ -40,7 +40,10 @@ def test_a_voice_is_exported_with_the_speakers_that_spoke(tmp_path: Path, mandar
     model = LM(language)
     about = {"config": dataclasses.asdict(language)}
     common.save_run(folder / "s2-pro-run.safetensors", model, common.Average(model), [], about)
+    (folder / "lexicon.txt.gz").write_bytes(b"words")
     loaded = checkpoint.load(export.export(folder, folder / "out"))
+    listed = [line.split()[1] for line in (folder / "out" / "SHA256SUMS").read_text().splitlines()]
+    assert listed == ["lexicon.txt.gz", "voice.safetensors"]
     assert [p.id for p in loaded.presets] == [p.id for p in PRESETS if p.teacher in SPEAKERS] == ["marlow", "juno"]
     assert not torch.equal(*loaded.speakers.values())
     assert loaded.languages == (("en", "zh") if mandarin else ("en",))

@@ -15,27 +15,27 @@ WORDS = {a + b + c: f"{a} ax0 {b} ih0 {c}" for a in "bdfgk" for b in "lmnpst" fo
 
 
 @pytest.fixture
-def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(guess, "HELD", 20)
     lines = "".join(f"{word}\t{phones}\n" for word, phones in WORDS.items())
     (tmp_path / "lexicon.txt.gz").write_bytes(gzip.compress(lines.encode()))
     return tmp_path
 
 
-def test_it_goes_on_where_it_was_cut_off(out: Path) -> None:
-    guess.train(out, None, 5, out, batch_size=16)
-    first = common.read_meta(out / "guess-run.safetensors")
+def test_it_goes_on_where_it_was_cut_off(folder: Path) -> None:
+    guess.train(folder, None, 5, batch_size=16)
+    first = common.read_meta(folder / "guess-run.safetensors")
     assert first["step"] == 5
-    made = load_file(out / "guess.safetensors")
-    guess.train(out, None, 5, out, batch_size=16)
-    assert common.read_meta(out / "guess-run.safetensors") == first
-    assert all(torch.equal(made[k], v) for k, v in load_file(out / "guess.safetensors").items())
-    guess.train(out, None, 8, out, batch_size=16)
-    second = common.read_meta(out / "guess-run.safetensors")
+    made = load_file(folder / "guess.safetensors")
+    guess.train(folder, None, 5, batch_size=16)
+    assert common.read_meta(folder / "guess-run.safetensors") == first
+    assert all(torch.equal(made[k], v) for k, v in load_file(folder / "guess.safetensors").items())
+    guess.train(folder, None, 8, batch_size=16)
+    second = common.read_meta(folder / "guess-run.safetensors")
     assert second["step"] == 8
     assert second["spent"] > first["spent"]
 
 
-def test_it_learns_the_lexicon_in_the_folder(out: Path) -> None:
-    figures = guess.train(out, None, 250, out, batch_size=32)
+def test_it_learns_the_lexicon_in_the_folder(folder: Path) -> None:
+    figures = guess.train(folder, None, 250, batch_size=32)
     assert figures["phone_error"] < 0.25

@@ -72,7 +72,7 @@ def test_a_step_teaches_every_weight_and_forgets_no_codebook() -> None:
         advance=torch.randint(TINY.advances, (2, time)),
         begins=torch.tensor([True, False]),
         before=codes[:, 0],
-        speaker=torch.randn(2, STATISTICS * TINY.latent),
+        speaker=torch.randn(2, time, STATISTICS * TINY.latent),
     )
     loss, parts = losses(model, rows, torch.Generator().manual_seed(0), Work())
     assert loss.item() == pytest.approx(parts["first"] + parts["depth"])

@@ -7,7 +7,7 @@ import torch
 
 from tests.training.corpus_folder import corpus
 from training import common, crops, polish
-from training.polish import Discriminator, Pair, picture
+from training.polish import Discriminator, picture
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.config import CodecConfig
 
@@ -18,11 +18,11 @@ def test_a_discriminator_learns_to_tell_a_blurred_picture_from_a_sharp_one() -> 
     torch.manual_seed(0)
     sharp = torch.randn(4, 3, 32, 64)
     blurred = torch.nn.functional.avg_pool2d(sharp, (1, 5), stride=1, padding=(0, 2))
-    pair = Pair(Codec(SMALL).decoder)
-    optimizer = torch.optim.AdamW(pair.discriminator.parameters(), lr=2e-3)
+    tell = Discriminator()
+    optimizer = torch.optim.AdamW(tell.parameters(), lr=2e-3)
     losses = []
     for _ in range(40):
-        loss = polish.discriminator_loss(pair, blurred, sharp)
+        loss = polish.told_apart(tell(blurred)[0], tell(sharp)[0])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -29,7 +29,9 @@ def test_spoken_step_by_step_is_what_training_sees_at_once(lm: LM) -> None:
     seen, flags = (torch.tensor([[*values, values[0]]]) for values in (text.phones, text.flags))
     here = lm.encode_text(seen, flags)[:, pointers]
     frames = torch.cat([lm.begin[None, None], lm.encode_frames(said[None, :-1])], dim=1)
-    given = lm.step_input(frames, text=here, dwell=torch.tensor([dwells]), speaker=lm.encode_speaker(speaker()[None]))
+    given = lm.step_input(
+        frames, text=here, dwell=torch.tensor([dwells]), speaker=lm.encode_speaker(speaker()[None, None])
+    )
     hidden = lm.slow(given)
     logits = lm.first_logits(hidden)[0]
     for t, moved in enumerate([b - a for a, b in zip(pointers, [*pointers[1:], spoken.pointer], strict=True)]):
@@ -67,7 +69,7 @@ def test_the_first_symbol_is_advance_times_codes_plus_code(lm: LM) -> None:
 
 
 def test_a_very_long_dwell_is_told_as_the_longest_that_is_known(lm: LM) -> None:
-    frames, voice = torch.zeros(1, 1, 32), torch.zeros(1, 32)
+    frames, voice = torch.zeros(1, 1, 32), torch.zeros(1, 1, 32)
     longest, longer = (
         lm.step_input(frames, text=frames, dwell=torch.tensor([[d]]), speaker=voice) for d in (DWELL_STEPS - 1, 5000)
     )

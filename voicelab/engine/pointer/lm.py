@@ -250,9 +250,9 @@ class LM(nn.Module):
     def step_input(self, frames: Tensor, text: Tensor, dwell: Tensor, speaker: Tensor) -> Tensor:
         """What the slow transformer receives: the frame before, the phone at the pointer, the time spent there, the speaker.
 
-        All (batch, time, slow width) but `dwell` (batch, time) and `speaker` (batch, slow width).
+        All (batch, time, slow width) but `dwell` (batch, time); `speaker` may be one for all times (batch, 1, slow width).
         """
-        out: Tensor = frames + text + self.dwell(dwell.clamp(max=DWELL_STEPS - 1)) + speaker[:, None]
+        out: Tensor = frames + text + self.dwell(dwell.clamp(max=DWELL_STEPS - 1)) + speaker
         return out
 
     def first_logits(self, hidden: Tensor) -> Tensor:

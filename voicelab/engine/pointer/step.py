@@ -203,7 +203,7 @@ class TorchStep:
         sampler, chance = Sampler(self._on_device[1][:rows, :3]), self._on_device[1][:rows, 3:]
         frames = torch.where(begun > 0, model.encode_frames(before), model.begin)
         text, speaker = self._given[:, :rows]
-        given = model.step_input(frames[:, None], text=text[:, None], dwell=dwell, speaker=speaker)
+        given = model.step_input(frames[:, None], text=text[:, None], dwell=dwell, speaker=speaker[:, None])
         hidden = model.slow.extend(given, slow, slice(rows), place, offset, slice(slow.room))[:, 0]
         sums = [hidden.sum(1)]
         raw = model.first_logits(hidden)
