@@ -1,7 +1,7 @@
 """temperature and top_p: how far takes of one sentence lie apart.
 
-Measured with the first embedded voice over three sets of 24 seeds: see docs/decisions. The bounds leave room for another
-training of the same recipe.
+Measured over three sets of 24 seeds, from temperature .35 and top_p .7 to 1 and 1: durations .029 to .057, .040 to .055,
+.032 to .058; pitch .86 to .98, 1.13 to 1.35, 1.08 to 1.05, which needs many takes. The bounds leave room for other weights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from tests.effects.measure import Voice, comparable, duration_spread, mel_spread, pitch_spread
 from voicelab.audio.clip import Clip
 
-QUICK = 12
+QUICK = 24
 MANY = 32
 Spread = Callable[[Sequence[Clip]], float]
 

@@ -76,13 +76,13 @@ def test_who_is_forgotten_speaks_to_the_end_and_leaves_no_thread_and_no_model(em
 
 
 def test_the_four_tones_differ_in_pitch(embedded: LocalBackend) -> None:
-    """Once the voice has learned Mandarin: 1 is higher than 3, and 4 falls against 2; means over syllables, in semitones."""
+    """A speaker at home in Mandarin: 1 is higher than 3, and 4 falls against 2; means over syllables, in semitones."""
     if "zh" not in embedded.capabilities.languages:
         pytest.skip("this voice speaks no Mandarin")
     tones = _tones(embedded)
     mean = {tone: np.mean(found, axis=0) for tone, found in tones.items()}
-    assert mean[1][0] > mean[3][0] + 1.5
-    assert mean[4][1] < mean[2][1] - 0.5
+    assert mean[1][0] > mean[3][0] + 2
+    assert mean[4][1] < mean[2][1] - 1
 
 
 def _tones(backend: LocalBackend) -> dict[int, list[tuple[float, float]]]:
@@ -91,7 +91,7 @@ def _tones(backend: LocalBackend) -> dict[int, list[tuple[float, float]]]:
     sets = ("妈麻马骂", "八拔把爸", "衣移椅意", "书熟鼠树", "汤糖躺烫", "威围伟卫")
     for number, (letters, order) in enumerate(zip(sets, ("1234", "4321", "2413", "3142", "1432", "2341"), strict=True)):
         text = ", ".join(letters[int(tone) - 1] for tone in order) + "."
-        clip = backend.synthesize(Call(TTSRequest(text=text, format="wav"), seed=number)).clip()
+        clip = backend.synthesize(Call(TTSRequest(text=text, format="wav", reference_id="mei"), seed=number)).clip()
         contour = f0(clip)
         middle = np.nanmedian(12 * np.log2(contour.values))
         for word in clip.words:

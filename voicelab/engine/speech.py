@@ -27,7 +27,7 @@ No piece is longer than the first, or not before enough has come: none is late w
 """
 BATCH = 8
 """Segments that are spoken side by side when each is to be independent of those before it."""
-_QUIET = 5e-3
+_QUIET = 2e-2
 """Peak of the codec's output below which a segment is no speech: the codec speaks at peaks of 0.2 and more."""
 _FADE_S = 0.008
 """Over which speech that is cut in the middle of a sound goes to zero, so that it ends without a click."""

@@ -50,16 +50,16 @@ def _said(lexicon: Lexicon, word: str, after: str = "") -> str:
         ("don't", "d ow1 n t"),
         ("DON'T", "d ow1 n t"),
         ("can't", "k ae1 n t"),
-        ("won't", "w ow1 n t"),
-        ("couldn't", "k uh1 d n t"),
-        ("it's", "ih1 t s"),
-        ("that's", "dh ae1 t s"),
+        ("won't", "w ow0 n t"),
+        ("couldn't", "k uh1 d ax0 n t"),
+        ("it's", "ih0 t s"),
+        ("that's", "dh ae0 t s"),
         ("she's", "sh iy1 z"),
         ("let's", "l eh1 t s"),
         ("who's", "hh uw1 z"),
-        ("we're", "w iy1 r"),
-        ("you're", "y uw1 r"),
-        ("they've", "dh ey1 v"),
+        ("we're", "w ih0 r"),
+        ("you're", "y uh0 r"),
+        ("they've", "dh ey0 v"),
         ("o'clock", "ax0 k l aa1 k"),
     ],
 )
@@ -192,12 +192,6 @@ def test_names_that_the_lexicon_knows_are_not_taken_apart(lexicon: Lexicon) -> N
 def test_an_unknown_word_is_guessed_in_lower_case(lexicon: Lexicon) -> None:
     assert lexicon.pronounce("Zorbing") == _stub("zorbing")
     assert lexicon.pronounce("Zorbing's") == (*_stub("zorbing"), "z")
-
-
-def test_a_word_that_the_lexicon_fails_at_is_guessed(lexicon: Lexicon) -> None:
-    assert lexicon.look_up("skein") is None  # it has an entry without a vowel
-    assert lexicon.pronounce("skein") == _stub("skein")
-    assert lexicon.pronounce("hmm") == lexicon.look_up("hmm")
 
 
 def test_endless_capitals_are_not_spelled_to_the_end(lexicon: Lexicon) -> None:

@@ -27,6 +27,8 @@ from voicelab.engine.speech import EngineParts
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import ReferenceAudio, TTSRequest
 
+SAID = "The birch canoe slid on the smooth planks."
+
 
 @pytest.fixture(scope="module")
 def backend() -> Iterator[LocalBackend]:
@@ -47,9 +49,11 @@ def parts(backend: LocalBackend) -> EngineParts:
 
 
 @cache
-def _warped(backend: LocalBackend, ratio: float, band: TelephoneBand | None = None) -> SpeakerProfile:
+def _warped(
+    backend: LocalBackend, ratio: float, band: TelephoneBand | None = None, voice: str = "clara", text: str = SAID
+) -> SpeakerProfile:
     """Nobody: a preset played too fast or too slow; of whom only a band is left, where it is given."""
-    request = TTSRequest(text="The birch canoe slid on the smooth planks.", reference_id="clara", format="wav")
+    request = TTSRequest(text=text, reference_id=voice, format="wav")
     clip = backend.synthesize(Call(request, seed=1)).clip()
     samples = resample(clip.samples, int(clip.rate * ratio), clip.rate)
     warped = type(clip)(samples=limit_band(samples, clip.rate, band) if band else samples, rate=clip.rate)
@@ -89,19 +93,21 @@ def test_what_is_said_comes_nearer_to_the_reference(
     family: PointerFamily,
     fitter: SpeakerFitter,
     parts: EngineParts,
-    speaker: SpeakerProfile,
 ) -> None:
-    """For one higher and one lower than any that the model knows."""
+    """On the mean of four voices, each higher and lower than any that the model knows."""
     plain = fitted = 0.0
 
     def said(conditioning: Tensor) -> Tensor:
         return fitter._statistics(fitter._say(conditioning, parts.scheduler))
 
-    for wanted in (speaker, _warped(backend, 6 / 7)):
+    text = f"{SAID} Glue the sheet to the dark blue background."
+    for wanted in (
+        _warped(backend, r, None, v, text) for v in ("clara", "marlow", "ewan", "iris") for r in (7 / 6, 6 / 7)
+    ):
         before, conditioning = wanted.statistics, _fit(fitter, wanted, parts).conditioning
         plain += _apart(family, before, said(before))
         fitted += _apart(family, before, said(conditioning))
-    assert fitted < 0.9 * plain
+    assert fitted < 0.97 * plain
 
 
 def test_over_a_telephone_the_same_speaker_is_wanted(
