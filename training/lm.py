@@ -7,6 +7,7 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any, cast
 
@@ -133,9 +134,15 @@ class Streams:
         return torch.stack([pooled([pool[int(i)] for i in self.rng.integers(len(pool), size=3)]) for pool in drawn])
 
     def _said(self, frames: int) -> Iterator[tuple[Encoded, Tensor]]:
-        """Utterances for so many `frames`, each with statistics of its speaker. None comes twice: it would be copied."""
-        while frames > 0:
-            pool = self.of[int(self.rng.choice(self.speakers, p=self.share))]
+        """Utterances for so many `frames`, each with statistics of its speaker.
+
+        None comes twice before all have come: the model would learn to copy.
+        """
+        order = self.rng.choice(self.speakers, size=len(self.speakers), replace=False, p=self.share)
+        for speaker in cycle(order.tolist()):
+            if frames <= 0:
+                return
+            pool = self.of[speaker]
             chosen: list[Encoded] = []
             for i in self.rng.permutation(len(pool)):
                 if frames > 0:
@@ -319,13 +326,14 @@ def train(
     streams = Streams(found, config, seed + run.step)
     generator = torch.Generator().manual_seed(seed + run.step)
     work = Work.fastest()
-    kept = Streams(found, config, seed, held=True).batch(batch_size).to(common.DEVICE)
+    held = Streams(found, config, seed, held=True)
+    kept = held.batch(batch_size).to(common.DEVICE) if held.of else None
     for step in run:
         rows = streams.batch(batch_size).to(common.DEVICE)
         with torch.autocast(common.DEVICE.type, dtype=torch.bfloat16):
             loss, parts = losses(model, rows, generator, work)
         run.descend(loss, **parts)
-        if step % 50 == 49:
+        if kept and step % 50 == 49:
             with torch.no_grad(), torch.autocast(common.DEVICE.type, dtype=torch.bfloat16):
                 print("held", round(float(losses(model, kept, generator, work)[0]), 2), flush=True)
     return path

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.tiny import LANGUAGE as TINY
-from training.lm import Rows, Work, bring_to_scale, losses, pointer_path, unscaled
+from training import codes
+from training.codes import Encoded
+from training.lm import FRAMES, Rows, Streams, Work, bring_to_scale, losses, pointer_path, unscaled
 from voicelab.engine.pointer.lm import LM, STATISTICS
 
 
@@ -31,6 +35,25 @@ def test_the_pointer_leaves_the_text_with_the_last_frame() -> None:
 def test_the_pointer_catches_up_after_phones_too_short_for_a_frame() -> None:
     pointer, _ = pointer_path(np.array([0, 6, 6, 6, 7]), 8, 4)
     assert pointer.tolist() == [0, 3, 6, 6, 7]
+
+
+def _encoded(speaker: int) -> Encoded:
+    """A hundred frames of a speaker's own code, and statistics that are the speaker's number too."""
+    said = np.full((100, len(TINY.codebooks)), speaker, np.int16)
+    at = np.arange(100, dtype=np.int16) // 10
+    told = np.full(STATISTICS * TINY.latent, speaker, np.float32)
+    return Encoded(speaker, np.ones(10, np.int16), np.zeros(10, np.int16), said, at, told)
+
+
+def test_a_row_goes_on_with_others_who_have_not_spoken_and_tells_who_does(tmp_path: Path) -> None:
+    codes.save(tmp_path / "00000.npz", [_encoded(speaker) for speaker in range(7)])
+    rows = Streams([tmp_path / "00000.npz"], TINY, seed=0).batch(20)
+    assert rows.speaker.shape == (20, FRAMES, STATISTICS * TINY.latent)
+    for said, told in zip(rows.codes[..., 0], rows.speaker, strict=True):
+        spoke = said[np.flatnonzero(np.diff(said, prepend=-1))].tolist()
+        assert len(spoke) == len(set(spoke)) >= 4
+        # The mean is the speaker's; the deviation of one who always says the same is not.
+        assert torch.equal(told[:, 0], said.float())
 
 
 def test_statistics_brought_to_scale_change_nothing_once_undone() -> None:
