@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 """Where stages train that can use an accelerator."""
+PIECE = 12 << 20
+"""Bytes of a light checkpoint's files, at most."""
 
 
 def rate(done: float, step: int, warm: int = 200, hold: float = 0.4, floor: float = 0.03) -> float:
@@ -82,23 +84,42 @@ def load_run(
 
 
 def save_light(path: Path, average: Average, meta: Mapping[str, Any]) -> None:
-    """What is left of a run where 16 MiB are the most that can be brought back: the averages in half precision."""
-    halves = {k: v.half() if v.is_floating_point() else v for k, v in average.values.items()}
-    save(path, halves, meta)
+    """What is left of a run where little can be brought back: the averages in half precision, in files of up to PIECE bytes.
+
+    They have `path`'s name with a number.
+    """
+    pieces: list[dict[str, Tensor]] = [{}]
+    room = PIECE
+    for name, value in average.values.items():
+        half = value.half() if value.is_floating_point() else value
+        if half.nbytes > room:
+            pieces.append({})
+            room = PIECE
+        pieces[-1][name] = half
+        room -= half.nbytes
+    for number, piece in enumerate(pieces):
+        save(path.with_stem(f"{path.stem}-{number}"), piece, meta)
+
+
+def light_files(path: Path) -> list[Path]:
+    """What `save_light` wrote to `path`."""
+    return sorted(path.parent.glob(f"{path.stem}-?{path.suffix}"))
 
 
 def load_light(path: Path, model: nn.Module, average: Average) -> dict[str, Any]:
     """Takes up what `save_light` wrote; the optimizers' moments begin anew. Returns its metadata."""
-    model.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in load_file(path).items()})
+    found = light_files(path)
+    halves = {k: v for file in found for k, v in load_file(file).items()}
+    model.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in halves.items()})
     average.values = Average(model).values
-    return read_meta(path)
+    return read_meta(found[0])
 
 
 class Run:
     """The steps of a stage: gone on with where they were cut off, with a checkpoint every two minutes and at the end.
 
     Stages end after so many steps, not minutes: other work on the machine makes them later, not worse. Beside the checkpoint
-    lies a light one (see `save_light`), from which a run goes on where there is no other.
+    lie the files of a light one (see `save_light`), from which a run goes on where there is no other.
     """
 
     def __init__(
@@ -124,7 +145,7 @@ class Run:
         self._warm, self._hold, self._about, self._minutes = warm, hold, about, minutes
         self._told: dict[str, float] = {}
         self._light = path.with_stem(path.stem + "-light")
-        if path.exists() or self._light.exists():
+        if path.exists() or light_files(self._light):
             whole = path.exists()
             meta = (
                 load_run(path, model, self.average, optimizers)

@@ -99,3 +99,17 @@ def test_a_run_cut_off_ends_as_one_that_was_not(tmp_path: Path, monkeypatch: pyt
     for name, value in whole.model.state_dict().items():
         assert torch.equal(resumed.model.state_dict()[name], value)
         assert torch.equal(resumed.average.values[name], whole.average.values[name])
+
+
+def test_a_light_checkpoint_lies_in_small_files_and_is_enough_to_go_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "PIECE", 25)  # the weight has 24 bytes in half precision, the bias 6
+    train(run_of(tmp_path / "run.safetensors", 7))
+    light = common.light_files(tmp_path / "run-light.safetensors")
+    assert [path.name for path in light] == ["run-light-0.safetensors", "run-light-1.safetensors"]
+    (tmp_path / "run.safetensors").unlink()
+    again = run_of(tmp_path / "run.safetensors", 9)
+    assert again.step == 7
+    train(again)
+    assert read_meta(again.path)["step"] == 9
