@@ -138,6 +138,7 @@ def recognise(samples: Samples, rate: int) -> str:
     # Digital silence has no logarithm; two steps of fixed noise stand in for a room.
     room = padded + np.random.default_rng(0).uniform(-2, 2, padded.size) / 32768
     decoder = _pocketsphinx()
+    decoder.reinit_feat()  # or it keeps something of what it heard before
     decoder.start_utt()
     decoder.process_raw((np.clip(room, -1, 1) * 32767).astype("<i2").tobytes(), full_utt=True)
     decoder.end_utt()

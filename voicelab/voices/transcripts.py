@@ -91,7 +91,6 @@ class PocketRecognizer:
         """Load the model. Raises ImportError when pocketsphinx is not installed."""
         from pocketsphinx import Decoder
 
-        # cmn=batch: each recording is normalised by itself, so that their order cannot matter.
         self._decoder: Any = Decoder(samprate=_RATE, cmn="batch", loglevel="FATAL")
         self._lock = threading.Lock()
 
@@ -101,9 +100,7 @@ class PocketRecognizer:
             return ""
         sound = _pocketsphinx_input(samples, rate)
         with self._lock:
-            self._decoder.start_utt()
-            self._decoder.process_raw(sound.tobytes(), full_utt=True)
-            self._decoder.end_utt()
+            _hear(self._decoder, sound)
             result = self._decoder.hyp()
         return str(result.hypstr) if result is not None else ""
 
@@ -232,9 +229,7 @@ class Aligner:
         """All words, with their first and last frames of 10 ms, and whether they are likely to be there."""
         decoder = self._decoder
         decoder.set_align_text(" ".join(words))
-        decoder.start_utt()
-        decoder.process_raw(sound.tobytes(), full_utt=True)
-        decoder.end_utt()
+        _hear(decoder, sound)
         if decoder.hyp() is None:
             return []
         segments = []
@@ -286,6 +281,15 @@ def default_aligner() -> Aligner | None:
         return Aligner()
     except ImportError:
         return None
+
+
+def _hear(decoder: Any, sound: npt.NDArray[np.int16]) -> None:
+    """Let a decoder hear a recording from its beginning to its end, always alike, whatever it has heard before."""
+    # cmn=batch normalises each recording by itself; the front end keeps something of the recording before all the same.
+    decoder.reinit_feat()
+    decoder.start_utt()
+    decoder.process_raw(sound.tobytes(), full_utt=True)
+    decoder.end_utt()
 
 
 def _pocketsphinx_input(
