@@ -10,8 +10,9 @@ module takes ``past`` (None at the start) and returns the new one beside its out
 serves any number of streams.
 
 The vocoder is harmonic plus noise synthesis (Stylianou 2001; in networks: Engel et al., DDSP, 2020) with a minimum-phase
-harmonic filter. Nothing in it is learned; everything is differentiable. The pulse train has a closed form (the Dirichlet
-kernel), so its cost does not grow with the number of harmonics. Time is counted in steps of `STEP` samples. The filter of
+harmonic filter; only the glottal flow's own resonance has its energy last, as it has in speech. Nothing in it is learned;
+everything is differentiable. The pulse train has a closed form (the Dirichlet kernel), so its cost does not grow with the
+number of harmonics. Time is counted in steps of `STEP` samples. The filter of
 step j covers the window that ends with step j, so nothing after step j is needed, and samples are complete `LAG` samples
 after their step: the price of overlapping.
 """
@@ -39,6 +40,8 @@ _F0_BASE = 120.0
 _FAINTEST, _LOUDEST = -14.0, 4.0
 SILENCE = -7.8
 """Log gain of a floor that training adds (`training.crops`): what is no louder is not rendered."""
+_GLOTTAL_DAMPING = 0.6
+"""Of the resonance of the glottal flow, which lies at F0."""
 _LONG = 2048
 """Samples of the encoder's long window, which resolves harmonics; its short one is the vocoder's."""
 State = list[Tensor]
@@ -133,6 +136,7 @@ class Vocoder(nn.Module):
         self.spread: Tensor
         self.noise: Tensor
         self.fold: Tensor
+        self.hz: Tensor
         self.sample_rate = sample_rate
         window = torch.hann_window(WINDOW)
         self.register_buffer("window", window, persistent=False)
@@ -144,6 +148,7 @@ class Vocoder(nn.Module):
         fold[0] = fold[WINDOW // 2] = 1
         fold[1 : WINDOW // 2] = 2
         self.register_buffer("fold", fold, persistent=False)
+        self.register_buffer("hz", torch.linspace(0, sample_rate / 2, WINDOW // 2 + 1), persistent=False)
 
     def forward(
         self, f0: Tensor, harmonic: Tensor, noise: Tensor, state: VocoderState | None = None
@@ -169,7 +174,7 @@ class Vocoder(nn.Module):
         spectra = torch.fft.rfft(source.unfold(1, WINDOW, STEP) * self.window)
         place = (torch.arange(steps, device=f0.device) + state.steps) % _NOISE_STEPS
         hiss = torch.view_as_real(self.noise[place]) * torch.exp(noise @ self.spread)[..., None]
-        mixed = spectra * self._minimum_phase(harmonic @ self.spread) + torch.view_as_complex(hiss)
+        mixed = spectra * self._response(harmonic @ self.spread, f0) + torch.view_as_complex(hiss)
         frames = torch.fft.irfft(mixed, n=WINDOW) * (self.window / 1.5)
         summed = _overlap_add(frames, state.tail)
         done = summed[:, : steps * STEP]
@@ -192,10 +197,16 @@ class Vocoder(nn.Module):
         pulses = torch.where(near, whole, kernel) + (room - whole) * torch.cos((whole + 1) * angle)
         return pulses * 2 * torch.sqrt(hz / self.sample_rate), phase
 
-    def _minimum_phase(self, log_gain: Tensor) -> Tensor:
-        """The complex response whose log magnitude is given and whose energy comes first (Oppenheim and Schafer, ch. 13)."""
+    def _response(self, log_gain: Tensor, f0: Tensor) -> Tensor:
+        """The complex response with this log magnitude: minimum phase (Oppenheim and Schafer, ch. 13), but for the glottis.
+
+        The glottal flow rises slowly and ends at once: its resonance near F0 is of maximum phase (Doval, d'Alessandro and
+        Henrich, 2006).
+        """
         cepstrum = torch.fft.irfft(log_gain.to(torch.float32), n=WINDOW)
-        phase = torch.fft.rfft(cepstrum * self.fold).imag.contiguous()
+        octave = self.hz / f0[..., None]
+        turned = 2 * torch.atan2(2 * _GLOTTAL_DAMPING * octave, 1 - octave.square())
+        phase = torch.fft.rfft(cepstrum * self.fold).imag + turned
         gain = torch.exp(log_gain)
         # torch's complex exponential takes nine times as long.
         return torch.complex(gain * torch.cos(phase), gain * torch.sin(phase))
@@ -321,19 +332,21 @@ class Filters:
 
     @property
     def harmonic(self) -> Tensor:
-        """(batch, steps, bands) log gains."""
+        """(batch, steps, bands) log gains of the pulse train's filter."""
         return (self._heard + 0.5 * F.logsigmoid(self.voicing)).clamp(min=_FAINTEST)
 
     @property
     def noise(self) -> Tensor:
-        """(batch, steps, bands) log gains."""
+        """(batch, steps, bands) log gains of the noise's filter."""
         return (self._heard + 0.5 * F.logsigmoid(-self.voicing)).clamp(min=_FAINTEST)
 
     @property
     def _heard(self) -> Tensor:
-        """The envelope without the floor under it."""
-        share = torch.exp(2 * (SILENCE - self.envelope)).clamp(max=1 - 1e-6)
-        return self.envelope + 0.5 * torch.log1p(-share)
+        """The envelope without the floor under it, as much sharper as bands and the window of synthesis will blur it."""
+        beside = F.avg_pool1d(F.pad(self.envelope, (1, 1), mode="replicate"), 3, stride=1)
+        sharp = 2 * self.envelope - beside
+        share = torch.exp(2 * (SILENCE - sharp)).clamp(max=1 - 1e-6)
+        return (sharp + 0.5 * torch.log1p(-share)).clamp(max=_LOUDEST)
 
 
 @dataclass(frozen=True)
