@@ -165,7 +165,9 @@ def test_what_is_rendered_of_a_narrow_peak_is_as_high_as_was_said() -> None:
 
     def heights(noise: Tensor) -> Tensor:
         made, _ = vocoder(filters.f0, torch.full_like(peaks, -14), noise)
-        power = torch.stft(made[0, 4096:], 1024, 256, window=torch.hann_window(1024), return_complex=True).abs().square()
+        power = (
+            torch.stft(made[0, 4096:], 1024, 256, window=torch.hann_window(1024), return_complex=True).abs().square()
+        )
         level = 0.5 * torch.log(power.mean(1) @ (vocoder.spread / vocoder.spread.sum(1, keepdim=True)).T)
         return (level[30:100:10] - level[35:100:10]).mean()
 
