@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from training.kokoro import F0_STEP, RATE, Phone
 from training.render import Rendering
 from training.understood import understood, verdicts_of
+from voicelab.experiments.metrics.programs import pyworld
 
 STEP = 256 / 44_100
 """Seconds between frames: the embedded voice's vocoder step."""
@@ -119,14 +120,13 @@ def teachers_f0(rendering: Rendering, at: NDArray[np.float64]) -> NDArray[np.flo
 
 def measure(rendering: Rendering) -> Measured:
     """WORLD's analysis of an utterance."""
-    import pyworld
-
+    world = pyworld()
     audio, phones = trimmed(rendering)
     at = np.arange(int(audio.size / RATE / STEP) + 1, dtype=np.float64) * STEP
     begin = rendering.phones[0].start - phones[0].start
-    f0 = pyworld.stonemask(audio, teachers_f0(rendering, begin + at), at, RATE)
-    power = pyworld.cheaptrick(audio, f0, at, RATE)
-    noise = pyworld.code_aperiodicity(pyworld.d4c(audio, f0, at, RATE), RATE)
+    f0 = world.stonemask(audio, teachers_f0(rendering, begin + at), at, RATE)
+    power = world.cheaptrick(audio, f0, at, RATE)
+    noise = world.code_aperiodicity(world.d4c(audio, f0, at, RATE), RATE)
     envelope = 0.5 * np.log(np.maximum(power, 1e-16)) @ _spread(power.shape[1])
     asked = rendering.request
     meta = {

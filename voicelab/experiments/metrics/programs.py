@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from importlib import import_module
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -15,7 +16,7 @@ from voicelab.experiments.metrics.distances import dtw_distance
 from voicelab.experiments.metrics.level import activity
 from voicelab.experiments.metrics.metric import Subject, Undefined
 
-__all__ = ["mcd", "mel_cepstrum", "praat_cpps", "praat_hnr", "praat_jitter_local", "praat_shimmer_local"]
+__all__ = ["mcd", "mel_cepstrum", "praat_cpps", "praat_hnr", "praat_jitter_local", "praat_shimmer_local", "pyworld"]
 
 _Floats = npt.NDArray[np.float64]
 
@@ -92,17 +93,17 @@ def praat_cpps(subject: Subject) -> float:
     return _defined(_praat(subject, [cepstrogram], "Get CPPS", *settings), "there is no cepstral peak")
 
 
-def _world() -> Any:
-    """Return pyworld, which asks pkg_resources for its own version and for nothing else."""
+def pyworld() -> Any:
+    """Return the package of that name, which asks pkg_resources for its own version and for nothing else."""
     stand_in = ModuleType("pkg_resources")
     stand_in.get_distribution = lambda _: SimpleNamespace(version="")  # type: ignore[attr-defined]
     if "pyworld" in sys.modules:
         return sys.modules["pyworld"]
     with patch.dict(sys.modules):
         sys.modules["pkg_resources"] = stand_in
-        import pyworld
-    sys.modules["pyworld"] = pyworld
-    return pyworld
+        module = import_module("pyworld")
+    sys.modules["pyworld"] = module
+    return module
 
 
 def mel_cepstrum(power: _Floats, order: int = _ORDER, alpha: float = _ALPHA) -> _Floats:
@@ -128,7 +129,7 @@ def _spoken_mel_cepstrum(subject: Subject) -> _Floats:
     if subject.clip.rate < _RATE:
         raise Undefined(f"spectra are compared up to 8 kHz, and a rate of {subject.clip.rate} Hz ends before")
     speech = subject.once(activity)
-    world = _world()
+    world = pyworld()
     sound = subject.clip.resample(_RATE).samples.astype(np.float64)
     f0, times = world.harvest(sound, _RATE, frame_period=1000.0 * _HOP_S)
     power = world.cheaptrick(sound, f0, times, _RATE)
