@@ -7,7 +7,8 @@ Every level of a parameter speaks the same sentences with the same seeds, the ot
 temperature 1, where it cuts off most. `range` is the middle 90 % of a take's F0 in semitones, `contour` how far its F0 at
 seven places of every word lies from the median of its cell's takes (root mean square, semitones), `pace` how far the
 lengths of its words do (root mean square of their logarithms' differences), `spectrum` how far its mel spectra of words do
-(dB): the latter three are spreads between takes. `p` is of the hypothesis that the parameter does nothing in texts like these
+(dB): these three are spreads between takes. `change` is how far a take's mel spectrum lies from that of 46 ms before, the
+length of a frame of codes (dB, of loud frames): what repeats itself changes less. `p` is of the hypothesis that the parameter does nothing in texts like these
 (analysis of variance over texts), `p_holm` corrected by Holm over all tests of the run; `at_each` is the mean at each level.
 """
 
@@ -38,7 +39,11 @@ LEVELS: Mapping[str, Sequence[float]] = {
 }
 BESIDE: Mapping[str, Mapping[str, float]] = {"temperature": {"top_p": 1.0}, "top_p": {"temperature": 1.0}}
 """What else is set, and not at its default."""
-METRICS = ("range", "contour", "pace", "spectrum")
+METRICS = ("range", "contour", "pace", "spectrum", "change")
+FRAME_S = 2048 / 44_100
+"""Of codes."""
+LOUD_DB = 30.0
+"""Frames this far below the loudest are pauses, which repeat themselves anyway."""
 P = 0.01
 """The goal: what `p_holm` is below."""
 TOGETHER = 8
@@ -58,6 +63,15 @@ def spectra(clip: Clip) -> Floats:
     mel = analysis.mel(clip, bands=40, fmax=8000.0)
     inside = [(mel.times >= word.start) & (mel.times < word.end) for word in clip.words]
     return np.array([mel.db[:, at].mean(axis=1) if at.any() else np.full(40, np.nan) for at in inside])
+
+
+def change(clip: Clip) -> float:
+    """Return the mean over loud frames of the root mean square of what mel bands change by within `FRAME_S`, in dB."""
+    mel = analysis.mel(clip, bands=40, fmax=8000.0)
+    lag = round(FRAME_S / float(mel.times[1] - mel.times[0]))
+    level = mel.db.max(axis=0)
+    loud = (level[lag:] > level.max() - LOUD_DB) & (level[:-lag] > level.max() - LOUD_DB)
+    return float(np.sqrt(np.square(mel.db[:, lag:] - mel.db[:, :-lag]).mean(axis=0))[loud].mean())
 
 
 def away(values: Sequence[Floats]) -> list[float]:
@@ -81,6 +95,7 @@ def cell(takes: Sequence[Clip]) -> list[dict[str, float]]:
         away([pitch_at(take) for take in whole]),
         away(lengths),
         away([spectra(take) for take in whole]),
+        [change(take) for take in whole],
     )
     return [dict(zip(METRICS, row, strict=True)) for row in zip(*columns, strict=True)]
 

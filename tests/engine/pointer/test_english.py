@@ -194,6 +194,12 @@ def test_an_unknown_word_is_guessed_in_lower_case(lexicon: Lexicon) -> None:
     assert lexicon.pronounce("Zorbing's") == (*_stub("zorbing"), "z")
 
 
+def test_a_word_that_the_lexicon_fails_at_is_guessed(lexicon: Lexicon) -> None:
+    assert lexicon.look_up("braer") is None  # it has an entry without a vowel
+    assert lexicon.pronounce("braer") == _stub("braer")
+    assert lexicon.pronounce("hmm") == lexicon.look_up("hmm")
+
+
 def test_endless_capitals_are_not_spelled_to_the_end(lexicon: Lexicon) -> None:
     asked = []
 

@@ -42,7 +42,7 @@ _VOWEL_LETTERS = frozenset("aeiouy")
 _SIBILANTS = frozenset(("s", "z", "sh", "zh", "ch", "jh"))
 _VOICELESS = frozenset(("p", "t", "k", "f", "th"))
 _WITHOUT_VOWEL = frozenset(("hm", "hmm", "hmmm", "mm", "mhm", "sh", "shh"))
-"""What people say without a vowel. Other entries that have none are the lexicon's failures at "tv", "pdf" or "skein"."""
+"""What people say without a vowel. Other entries that have none are its failures at "bmw", "pdf" or "braer"."""
 _LETTERS_WITH_S = re.compile(r"([A-Z]{2,}|[A-Z][a-z]*[A-Z])'?s|([A-Za-z])'s")
 _LONGEST_SPELLED = 12
 _SAID = frozenset("ram rom pin sim zip gif lan dos cad jpeg yolo uefa fomo gan wav".split())
