@@ -5,11 +5,13 @@
 
 Every level of a parameter speaks the same sentences with the same seeds, the other parameters at their defaults; top_p at
 temperature 1, where it cuts off most. `range` is the middle 90 % of a take's F0 in semitones, `contour` how far its F0 at
-seven places of every word lies from the median of its cell's takes (root mean square, semitones), `pace` how far the
-lengths of its words do (root mean square of their logarithms' differences), `spectrum` how far its mel spectra of words do
-(dB): these three are spreads between takes. `change` is how far a take's mel spectrum lies from that of 46 ms before, the
-length of a frame of codes (dB, of loud frames): what repeats itself changes less. `p` is of the hypothesis that the parameter does nothing in texts like these
-(analysis of variance over texts), `p_holm` corrected by Holm over all tests of the run; `at_each` is the mean at each level.
+seven places of every word lies from the median of its cell's takes (half of the places are nearer, semitones: one place in
+400 is an octave off, which a mean square would be about), `pace` how far the lengths of its words do (root mean square of
+their logarithms' differences), `spectrum` how far its mel spectra of words do (dB): these three are spreads between takes.
+`change` is how far a take's mel spectrum lies from that of 46 ms before, the length of a frame of codes (dB, of loud
+frames): what repeats itself changes less. `p` is of the hypothesis that the parameter does nothing in texts like these
+(analysis of variance over texts), `p_holm` corrected by Holm over all tests of the run; `at_each` is the mean at each
+level.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -74,15 +76,20 @@ def change(clip: Clip) -> float:
     return float(np.sqrt(np.square(mel.db[:, lag:] - mel.db[:, :-lag]).mean(axis=0))[loud].mean())
 
 
-def away(values: Sequence[Floats]) -> list[float]:
-    """Return each take's root mean square distance from the median of all, where that is known.
+def root_mean_square(values: Floats) -> float:
+    """Return it."""
+    return float(math.sqrt(np.mean(np.square(values))))
+
+
+def away(values: Sequence[Floats], typical: Callable[[Floats], Any] = root_mean_square) -> list[float]:
+    """Return each take's typical distance from the median of all, where that is known.
 
     The fewer the takes, the nearer each is to their median: compare cells of equally many.
     """
     table = np.array(values)
     known = np.isfinite(table).sum(axis=0) >= max(2, 0.6 * len(table))
-    apart = table[:, known] - np.nanmedian(table[:, known], axis=0)
-    return [float(math.sqrt(np.nanmean(np.square(row)))) if np.isfinite(row).any() else math.nan for row in apart]
+    apart = np.abs(table[:, known] - np.nanmedian(table[:, known], axis=0))
+    return [float(typical(row[np.isfinite(row)])) if np.isfinite(row).any() else math.nan for row in apart]
 
 
 def cell(takes: Sequence[Clip]) -> list[dict[str, float]]:
@@ -92,7 +99,7 @@ def cell(takes: Sequence[Clip]) -> list[dict[str, float]]:
     lengths = [np.log([max(word.end - word.start, 0.01) for word in take.words]) for take in whole]
     columns = (
         [f0_range(take) for take in whole],
-        away([pitch_at(take) for take in whole]),
+        away([pitch_at(take) for take in whole], np.median),
         away(lengths),
         away([spectra(take) for take in whole]),
         [change(take) for take in whole],

@@ -26,6 +26,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby, permutations
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,7 @@ def texts() -> Iterator[tuple[str, str, tuple[int, ...]]]:
             yield letters, "".join(CARRIER.format(letters[i]) for i in order), tuple(i + 1 for i in order)
 
 
+@cache  # `teacher` and `codec` both want it, and it costs seconds
 def teacher(text: str, speaker: str) -> tuple[Clip, Spans]:
     """The teacher as one of its voices, told our own reading, and when it says the last syllable of each sentence."""
     kokoro, ipa = systems.training("kokoro"), systems.training("mandarin_ipa")

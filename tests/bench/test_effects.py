@@ -37,6 +37,18 @@ def test_takes_are_compared_with_the_median_of_their_cell() -> None:
     assert rows[2]["spectrum"] > 1
 
 
+def test_a_place_an_octave_off_does_not_make_a_contour() -> None:
+    places = [np.zeros(20), np.zeros(20), np.array([12.0] + 19 * [0.5])]
+    assert effects.away(places, np.median) == [0, 0, 0.5]
+    assert effects.away(places)[2] > 2
+
+
+def test_what_repeats_itself_changes_less() -> None:
+    same, other = _take((100, 100), (0.5, 0.5)), _take((100, 170), (0.5, 0.5))
+    steps = _take((100, 170), (0.05, 0.05))
+    assert 1.2 * effects.change(same) < effects.change(other) < 0.5 * effects.change(steps)
+
+
 def test_a_take_that_lost_a_word_is_left_out() -> None:
     whole, cut = _take((100, 120), (0.5, 0.5)), _take((100, 120), (0.5, 0.5))
     cut = Clip(samples=cut.samples, rate=RATE, words=Words(cut.words[:1]))
@@ -52,7 +64,7 @@ def test_a_spread_that_grows_has_a_small_p_and_one_that_does_not_has_not() -> No
         for _ in range(4)
     ]
     frame = pd.DataFrame(rows)
-    frame["pace"], frame["spectrum"] = frame["range"], frame["contour"]
+    frame["pace"], frame["spectrum"], frame["change"] = frame["range"], frame["contour"], frame["range"]
     rows_of = {row["metric"]: row for row in effects.tested("temperature", frame)}
     assert rows_of["contour"]["p"] < 1e-4
     assert rows_of["range"]["p"] > 0.01
