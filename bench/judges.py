@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -197,7 +197,8 @@ class Verdicts:
     may be put one behind the other.
     """
 
-    def __init__(self, path: Path | None = None, *, older: bool = True, jobs: int = 1) -> None:
+    def __init__(self, path: Path | None = None, *, older: int | None = None, jobs: int = 1) -> None:
+        """`older`: of how many texts, the first, DNSMOS and pocketsphinx are asked too; all if None."""
         self._path, self._older, self._jobs = path, older, jobs
         lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else []
         self._kept = {(v.system, v.text): v for v in (Verdict(**json.loads(line)) for line in lines)}
@@ -205,7 +206,8 @@ class Verdicts:
     def of(self, name: str, texts: Sequence[str]) -> list[Verdict]:
         """Return one verdict a text, in order: as the file has it, or else asked for now and kept."""
         key = self._key(name)
-        missing = [text for text in dict.fromkeys(texts) if self._lacks(self._kept.get((key, text)))]
+        every = {text: i < len(texts[: self._older]) for i, text in enumerate(dict.fromkeys(texts))}
+        missing = {text: older for text, older in every.items() if self._lacks(self._kept.get((key, text)), older)}
         for verdict in self._asked(name, key, missing):
             self._kept[key, verdict.text] = verdict
             if self._path is not None:
@@ -221,16 +223,17 @@ class Verdicts:
         what = rest if kind == "old" else name
         return f"{what} {systems.lab(variable=variable).capabilities.fingerprint}" if ours else what
 
-    def _lacks(self, verdict: Verdict | None) -> bool:
-        return verdict is None or (self._older and verdict.dnsmos is None)
+    @staticmethod
+    def _lacks(verdict: Verdict | None, older: bool) -> bool:
+        return verdict is None or (older and verdict.dnsmos is None)
 
-    def _asked(self, name: str, key: str, texts: Sequence[str]) -> Iterator[Verdict]:
+    def _asked(self, name: str, key: str, texts: Mapping[str, bool]) -> Iterator[Verdict]:
         if not texts:
             return
         _teachers()  # rendered once, before several processes ask for them
         if self._jobs == 1:
-            yield from map(partial(judge, name, key, self._older), texts)
+            yield from map(partial(judge, name, key), texts.values(), texts)
             return
         # spawn: torch's threads do not survive a fork.
         with ProcessPoolExecutor(self._jobs, mp_context=get_context("spawn")) as pool:
-            yield from pool.map(partial(judge, name, key, self._older), texts)
+            yield from pool.map(partial(judge, name, key), texts.values(), texts)

@@ -282,8 +282,6 @@ def main() -> None:
             "model_load_s": load,
             "cold_first_audio_s": {mode: spread([s["first_audio_s"] for s in runs]) for mode, runs in starts.items()},
             "cold_connect_s": spread([s["connect_s"] for s in every]),
-            "command": "python bench/speed.py",
-            "date": time.strftime("%Y-%m-%d", time.gmtime()),
             "machine": host,
         }
     )

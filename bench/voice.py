@@ -71,7 +71,7 @@ def figures(name: str, said: Sequence[Verdict], teacher: Sequence[Verdict]) -> d
 
     def errors(heard: Sequence[str | None]) -> dict[str, float] | None:
         counted = [judges.errors(v.text, words) for v, words in zip(said, heard, strict=True) if words is not None]
-        return stats.rate_interval(counted).rounded() if len(counted) == len(said) else None
+        return stats.rate_interval(counted).rounded() if counted else None
 
     opinions = np.array([v.distillmos for v in said])
     older = np.array([v.dnsmos for v in said if v.dnsmos is not None])
@@ -81,7 +81,7 @@ def figures(name: str, said: Sequence[Verdict], teacher: Sequence[Verdict]) -> d
         "whisper": errors([v.whisper for v in said]),
         "distillmos": stats.mean_interval(opinions).rounded(),
         "behind": stats.mean_interval(np.array([v.distillmos for v in teacher]) - opinions).rounded(),
-        "dnsmos": stats.mean_interval(older).rounded() if len(older) == len(said) else None,
+        "dnsmos": stats.mean_interval(older).rounded() if len(older) else None,
         "pocketsphinx": errors([v.pocketsphinx for v in said]),
         **likeness(said, systems.taught_by(name)),
         "length": {
@@ -159,7 +159,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the work, 2 GiB each")
     parser.add_argument("--keep", type=Path, help="keep the verdicts here and go on from there (lines of JSON)")
     parser.add_argument(
-        "--older", action=argparse.BooleanOptionalAction, default=True, help="ask DNSMOS and pocketsphinx too"
+        "--older", type=int, help="about how many sentences DNSMOS and pocketsphinx are asked too; default: all"
     )
     systems.add_options(parser)
     systems.add_old(parser)

@@ -89,14 +89,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 def test_verdicts_are_kept_and_only_what_is_missing_is_asked_for(tmp_path: Path, asked: list[tuple[str, str]]) -> None:
     path = tmp_path / "kept.jsonl"
-    first = Verdicts(path, older=False).of("flite:rms", ["one", "two"])
-    assert Verdicts(path, older=False).of("flite:rms", ["two", "one"]) == first[::-1]
+    first = Verdicts(path, older=0).of("flite:rms", ["one", "two"])
+    assert Verdicts(path, older=0).of("flite:rms", ["two", "one"]) == first[::-1]
     assert [text for _, text in asked] == ["one", "two"]
-    Verdicts(path, older=False).of("flite:slt", ["one"])
+    Verdicts(path, older=0).of("flite:slt", ["one"])
     # The older judges were not asked then: now they are.
     assert Verdicts(path).of("flite:rms", ["one", "three"])[0].dnsmos == 3.0
     assert [text for _, text in asked] == ["one", "two", "one", "one", "three"]
     assert Verdicts(path).of("flite:rms", ["one"])[0].dnsmos == 3.0
+    some = Verdicts(older=1).of("flite:rms", ["four", "five"])
+    assert [verdict.dnsmos for verdict in some] == [3.0, None]
 
 
 def test_another_voice_is_judged_anew_and_one_that_is_older_now_is_not(

@@ -48,10 +48,12 @@ def test_what_ran_away_or_came_out_short_is_counted() -> None:
     assert figures("voice", ours, teacher)["length"] == {"min": 0.5, "median": 1.0, "max": 2.0, "outside": 2}
 
 
-def test_without_the_older_judges_their_columns_are_empty() -> None:
+def test_the_older_judges_columns_are_of_the_sentences_that_they_were_asked_about() -> None:
     said = _said([4.0, 3.0], older=False)
     row = figures("voice", said, said)
     assert row["dnsmos"] is row["pocketsphinx"] is None
+    some = figures("voice", [*_said([4.0]), *said[1:]], said)
+    assert (some["dnsmos"]["value"], some["pocketsphinx"]["value"]) == (3, 0.5)
 
 
 def test_each_preset_is_compared_with_its_own_teacher_on_its_own_sentences(
