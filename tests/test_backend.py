@@ -303,6 +303,52 @@ def test_closing_from_another_thread_stops_the_reader() -> None:
     assert ended.calls == 1
 
 
+class Source:
+    """Bytes that say whether they were closed while a thread was inside them."""
+
+    def __init__(self) -> None:
+        self.entered, self.go_on = threading.Event(), threading.Event()
+        self.inside = False
+        self.closed: list[bool] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        self.inside = True
+        self.entered.set()
+        assert self.go_on.wait(10)
+        self.inside = False
+        return b"ab"
+
+    def close(self) -> None:
+        self.closed.append(self.inside)
+
+
+def test_the_source_is_closed_by_its_reader_while_that_is_inside() -> None:
+    # A generator that is closed while another thread runs it may end the process: CPython 3.11 reads a stale frame.
+    source = Source()
+    speech = stream(source, "pcm")
+    result: list[BaseException] = []
+
+    def reader() -> None:
+        try:
+            next(speech)
+        except Cancelled as error:
+            result.append(error)
+
+    thread = threading.Thread(target=reader)
+    thread.start()
+    assert source.entered.wait(10)
+    speech.close()
+    assert source.closed == []
+    source.go_on.set()
+    thread.join(10)
+    assert len(result) == 1
+    assert source.closed
+    assert not any(source.closed)
+
+
 def test_a_stream_is_read_once() -> None:
     speech = stream(encoded(TTSRequest(text="a", format="wav"), tone()))
     next(speech)

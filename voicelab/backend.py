@@ -293,6 +293,8 @@ class SpeechStream(StreamBase):
         self._chunks = chunks
         self._on_close = on_close
         self._lock = threading.Lock()
+        # Held inside ``chunks``: CPython 3.11 may crash where a generator is closed while another thread runs it.
+        self._inside = threading.Lock()
 
     def __iter__(self) -> Self:
         return self
@@ -304,7 +306,8 @@ class SpeechStream(StreamBase):
         try:
             chunk = b""
             while not chunk:
-                chunk = next(self._chunks)
+                with self._inside:
+                    chunk = next(self._chunks)
                 self._check_open()
             self._arrived(chunk)
         except StopIteration:
@@ -388,11 +391,10 @@ class SpeechStream(StreamBase):
 
     def _close_source(self) -> None:
         close = getattr(self._chunks, "close", None)
-        if close is None:
+        # Where its reader is inside, that closes it as soon as it comes back.
+        if close is None or not self._inside.acquire(blocking=False):
             return
         try:
             close()
-        except ValueError as error:
-            # "generator already executing": its reader closes it as soon as it comes back.
-            if "already executing" not in str(error):
-                raise
+        finally:
+            self._inside.release()
