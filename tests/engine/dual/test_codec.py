@@ -25,7 +25,7 @@ from voicelab.errors import WeightsError
 CPU = torch.device("cpu")
 FRAMES = 40
 TOLERANCE = 1e-5
-"""Of float32 against float64, at audio and latents whose spread is about 0.5 and 1."""
+"""Of float32 against float64, as a share of the largest number where that is above 1: processors add in orders of their own."""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def _latents(codec: DualCodec, sound: Tensor) -> Tensor:
 
 def _error(value: Tensor, reference: Tensor) -> float:
     assert value.shape == reference.shape
-    return float((value - reference).abs().max())
+    return float((value - reference).abs().max() / reference.abs().max().clamp(min=1))
 
 
 def test_it_is_its_twin(
