@@ -17,7 +17,7 @@ from nbval.plugin import get_sanitize_patterns
 from PIL import Image
 
 from tests.checks.conftest import Write, displayed, printed, shown
-from voicelab.checks import MASKS, NotebookLimits, check, update
+from voicelab.checks import FIGURES, MASKS, NotebookLimits, check, update
 from voicelab.checks.compare import Masks, OutputComparison
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.replay import Tolerance
@@ -201,6 +201,7 @@ def test_differences_in_words(was: str, now: str, words: str) -> None:
 def test_nbval_reads_the_masks_too() -> None:
     rules = list(get_sanitize_patterns(MASKS.read_text(encoding="utf-8")))
     assert len(rules) == MASKS.read_text(encoding="utf-8").count("[e") + 4
+    assert len(list(get_sanitize_patterns(FIGURES.read_text(encoding="utf-8")))) == 3
     svg = '<path id="{0}{1}"/><use href="#{0}{1}"/><g clip-path="url(#p{1})"/><dc:date>{2}</dc:date>'
     assert words_of(svg.format("m", "0123456789", "2026-01-01"), svg.format("m", "abcdef0123", "2026-01-02")) == []
     assert words_of(svg.format("m", "0123456789", "1"), svg.format("x", "0123456789", "1")) != []

@@ -100,6 +100,11 @@ def test_it_is_named_alike_in_every_process(threads: str) -> None:
         ("   temperature    1.0     9.99", "   temperature    1.0   -10.01", True),
         ("Clip(2.97 s, 44100 Hz, -24.3 dBFS)", "Clip(3.1 s, 44100 Hz, -9 dBFS)", True),
         ("1 recording (#fccd)", "1 recording (#0c23)", True),
+        (
+            "Clip(2.9 s, 44100 Hz, -24 dBFS, F0 120 Hz, mel 1 -2.5 dB)",
+            "Clip(3 s, 44100 Hz, -9 dBFS, unvoiced, mel -3 4 dB)",
+            True,
+        ),
         ("f0_sd of s1 as mp3", "f0_sd of s2 as mp3", False),
         ("3 takes differ", "no takes differ", False),
         ("1 2", "1 2 3", False),

@@ -3,7 +3,7 @@
 Strict, except for clips (by their printed figures, within tolerances where asked for), for pictures (coarsely) and for
 figures made on another kind of processor, where floating-point sums round differently. nbval's own comparison is not used:
 it knows equal or not equal, so it can neither say how far a clip moved nor tolerate it, and it compares pictures byte by
-byte. ``pytest --nbval notebooks/`` works beside it with the same masks.
+byte. ``pytest --nbval notebooks/`` works beside it with the same masks (see notebooks/conftest.py).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from voicelab.errors import RequestInvalid
 from voicelab.experiments.replay import Tolerance
 
 __all__ = [
+    "FIGURES",
     "MASKS",
     "Masks",
     "Move",
@@ -162,11 +163,6 @@ def _third(place: float, first: str, second: str, third: str) -> str:
     return (first, second, third)[min(2, int(3 * place / _FIELDS))]
 
 
-# The first is how a recording is named where it has no other name: by its bytes.
-_FIGURE: Final = re.compile(r"#[0-9a-f]{4}\b|[-+−]?\b\d+(?:[.,]\d+)*(?:e[-+]?\d+)?|\bnan\b|\binf\b", re.IGNORECASE)
-_SPACE: Final = re.compile(r"[ \t]+")
-
-
 @cache
 def processor() -> str:
     """Name the kind of processor here, "x86_64 AuthenticAMD 5f3a9c01".
@@ -182,7 +178,12 @@ def processor() -> str:
 
 def without_figures(text: str) -> str:
     """Return a text with every number in it as ``#``, and every gap one space wide: columns are as wide as their figures."""
-    return _SPACE.sub(" ", _FIGURE.sub("#", without_digests(text)))
+    return _figures()(text)
+
+
+@cache
+def _figures() -> Masks:
+    return Masks((FIGURES,))
 
 
 def _vendor() -> str:
@@ -195,6 +196,8 @@ def _vendor() -> str:
 
 MASKS: Final = Path(__file__).with_name("masks.cfg")
 """The masks that always apply, in nbval's format (``--nbval-sanitize-with`` takes the file as it is)."""
+FIGURES: Final = MASKS.with_name("figures.cfg")
+"""Masks for all figures, where they were made on another kind of processor; in the same format."""
 
 _PICTURES: Final = ("image/png", "image/jpeg")
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-f]{6,}\b")

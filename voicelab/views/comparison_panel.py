@@ -147,7 +147,7 @@ def _signed(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
 def _shown(value: Any) -> str:
     """Return a field's value for people; of recordings, how many, and what tells them from others."""
     if isinstance(value, list | tuple) and value and isinstance(value[0], dict) and "audio_sha256" in value[0]:
-        digests = ", ".join(str(item["audio_sha256"])[:6] for item in value)
+        digests = ", ".join(f"#{str(item['audio_sha256'])[:4]}" for item in value)
         return f"{len(value)} recording{'s' * (len(value) > 1)} ({digests})"
     return "–" if value is None or value in ([], ()) else str(value)
 

@@ -25,7 +25,7 @@ from voicelab.errors import WeightsError
 CPU = torch.device("cpu")
 FRAMES = 40
 TOLERANCE = 1e-5
-"""Of float32 against float64, as a share of the largest number where that is above 1: processors add in orders of their own."""
+"""Of float32 against float64, as a share of the largest number where that is above 1: processors add in their own orders."""
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def test_lengths(codec: DualCodec) -> None:
 @given(cuts=st.lists(st.integers(0, FRAMES), max_size=6))
 def test_streamed_is_whole_for_any_pieces(codec: DualCodec, codes: Tensor, audio: Tensor, cuts: list[int]) -> None:
     decoding, streamed = codec.decoding(4), []
-    stream = decoding.open()
+    stream = decoding.open(None)
     for begin, end in pairwise([0, *sorted(cuts), FRAMES]):
         (samples,) = decoding.feed([Piece(stream, codes[begin:end], last=end == FRAMES)])
         assert samples.shape == ((end - begin) * TINY.hop,)
@@ -185,7 +185,7 @@ def test_streamed_is_whole_for_any_pieces(codec: DualCodec, codes: Tensor, audio
 def test_streams_in_a_batch_are_as_alone(codec: DualCodec, codes: Tensor, audio: Tensor) -> None:
     """Three streams of other codes, which begin at other times and come in other pieces, some of them together."""
     decoding = codec.decoding(3)
-    streams = [decoding.open() for _ in range(3)]
+    streams = [decoding.open(None) for _ in range(3)]
     lines = [codes, codes.flip(0), codes.roll(5, 0)]
     heard: list[list[Tensor]] = [[], [], []]
     place = [0, 0, 0]
@@ -204,7 +204,7 @@ def test_streams_in_a_batch_are_as_alone(codec: DualCodec, codes: Tensor, audio:
 
 def test_a_failed_piece_can_be_tried_again(codec: DualCodec, codes: Tensor, audio: Tensor) -> None:
     decoding = codec.decoding(1)
-    stream = decoding.open()
+    stream = decoding.open(None)
     first = decoding.feed([Piece(stream, codes[:7], last=False)])[0]
     with pytest.raises(IndexError):
         decoding.feed([Piece(stream, codes[7:9] - 100, last=False)])
@@ -280,7 +280,7 @@ def test_a_cuda_device_decodes_and_encodes_as_the_twin(
     with torch.backends.cudnn.flags(allow_tf32=False):
         codec = load_codec(save_codec(tmp_path / "codec.pth", tensors), torch.device("cuda"))
         decoding, heard = codec.decoding(2), [list[Tensor](), list[Tensor]()]
-        lines = [(decoding.open(), codes), (decoding.open(), codes.flip(0))]
+        lines = [(decoding.open(None), codes), (decoding.open(None), codes.flip(0))]
         for begin in range(0, FRAMES, 8):
             pieces = [Piece(stream, line[begin : begin + 8], last=begin + 8 == FRAMES) for stream, line in lines]
             for kept, samples in zip(heard, decoding.feed(pieces), strict=True):
