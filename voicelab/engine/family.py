@@ -111,8 +111,8 @@ class Decoding(Protocol):
     together: int
     """Most streams that `feed` takes at once."""
 
-    def open(self) -> Any:
-        """A new stream."""
+    def open(self, voice: Any) -> Any:
+        """A new stream of speech by `voice`, as `Family.voice` returned it."""
         ...
 
     def feed(self, pieces: Sequence[Piece]) -> list[Samples]:

@@ -35,7 +35,7 @@ from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import Model, TTSRequest, VoiceCreate, VoiceModel
 from voicelab.voices.store import LOCAL_OWNER, VoiceStore
 
-REVISION = 11
+REVISION = 12
 """To be raised whenever the same weights, request and seed give other samples than before: caches then ask anew."""
 _ONE_VOICE = "model {}: this voice is one model, which speaks the same as s1 and as s2-pro"
 

@@ -99,7 +99,7 @@ class Speech:
         sizes = iter(PIECES[self._request.latency])
         size = next(sizes)
         for offset, sequence in self._streams():
-            stream, loudest, length, begun = self._codec.open(), 0.0, 0, len(self._codes)
+            stream, loudest, length, begun = self._codec.open(self._voice), 0.0, 0, len(self._codes)
             waiting: list[Tensor] = []
             self._cut, sequence.wake_at = False, size
             try:

@@ -30,11 +30,11 @@ def _same(found: Tensor, wanted: Tensor) -> None:
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(cuts=st.lists(st.integers(0, FRAMES), max_size=6))
-def test_streamed_is_whole_for_any_pieces(codec: Codec, cuts: list[int]) -> None:
-    codes = _codes(codec)
-    whole = codec.decode(codes)
-    stream = DecoderStream(codec)
+@given(cuts=st.lists(st.integers(0, FRAMES), max_size=6), tilt=st.floats(-1, 1))
+def test_streamed_is_whole_for_any_pieces(codec: Codec, cuts: list[int], tilt: float) -> None:
+    codes, gain = _codes(codec), torch.linspace(-tilt, tilt, codec.config.filter_bands)
+    whole = codec.decode(codes, gain)
+    stream = DecoderStream(codec, gain)
     bounds = [0, *sorted(cuts), FRAMES]
     parts = [stream.feed(codes[:, a:b], last=i == len(cuts)) for i, (a, b) in enumerate(pairwise(bounds))]
     streamed = torch.cat(parts, dim=1)

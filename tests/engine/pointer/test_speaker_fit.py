@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -23,11 +24,16 @@ from voicelab.engine.pointer.speakers import (
     TelephoneBand,
     limit_band,
 )
+from voicelab.engine.pointer.timbre import gain_of, mean_power
 from voicelab.engine.speech import EngineParts
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import ReferenceAudio, TTSRequest
 
 SAID = "The birch canoe slid on the smooth planks."
+OTHERS = (
+    "The juice of lemons makes fine punch. The box was thrown beside the parked truck. "
+    "The hogs were fed chopped corn and garbage. Four hours of steady work faced us."
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +54,23 @@ def parts(backend: LocalBackend) -> EngineParts:
     return backend._models.parts("s2-pro")
 
 
-@cache
-def _warped(
+def _warped_audio(
     backend: LocalBackend, ratio: float, band: TelephoneBand | None = None, voice: str = "clara", text: str = SAID
-) -> SpeakerProfile:
+) -> bytes:
     """Nobody: a preset played too fast or too slow; of whom only a band is left, where it is given."""
     request = TTSRequest(text=text, reference_id=voice, format="wav")
     clip = backend.synthesize(Call(request, seed=1)).clip()
     samples = resample(clip.samples, int(clip.rate * ratio), clip.rate)
     warped = type(clip)(samples=limit_band(samples, clip.rate, band) if band else samples, rate=clip.rate)
-    found = backend._family.speaker([ReferenceAudio(audio=warped.to_bytes("wav"), text="")])
+    return warped.to_bytes("wav")
+
+
+@cache
+def _warped(
+    backend: LocalBackend, ratio: float, band: TelephoneBand | None = None, voice: str = "clara", text: str = SAID
+) -> SpeakerProfile:
+    audio = _warped_audio(backend, ratio, band, voice, text)
+    found = backend._family.speaker([ReferenceAudio(audio=audio, text="")])
     assert isinstance(found, SpeakerProfile)
     return found
 
@@ -79,6 +92,11 @@ def _fitter(family: PointerFamily) -> SpeakerFitter:
 
 def _fit(fitter: SpeakerFitter, speaker: SpeakerProfile, parts: EngineParts) -> SpeakerFit:
     return fitter.fit(speaker, parts.scheduler, parts.decoding)
+
+
+def _powers(speaker: SpeakerProfile) -> Tensor:
+    assert speaker.powers is not None
+    return speaker.powers
 
 
 def _apart(family: PointerFamily, one: Tensor, other: Tensor) -> float:
@@ -119,13 +137,34 @@ def test_over_a_telephone_the_same_speaker_is_wanted(
         wide, narrow = _warped(backend, ratio), _warped(backend, ratio, TelephoneBand(300.0, 3400.0))
         assert wide.band is None
         assert narrow.band is not None
-        unaware = _fit(fitter, SpeakerProfile(narrow.statistics), parts)
+        unaware = _fit(fitter, SpeakerProfile(narrow.statistics, narrow.powers), parts)
         fits = [_fit(fitter, speaker, parts) for speaker in (wide, narrow)]
         far += _apart(family, wide.statistics, narrow.statistics)
         left += _apart(family, wide.statistics, fits[1].target)
         wanted = fits[0].conditioning
         assert _apart(family, wanted, fits[1].conditioning) < _apart(family, wanted, unaware.conditioning)
     assert left < 0.8 * far
+
+
+def test_a_clone_has_the_long_term_spectrum_of_its_recording(
+    backend: LocalBackend, family: PointerFamily, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In other words than those of the recording and of the fit; through the backend, as users hear it."""
+    vocoder = family.checkpoint.codec.decoder.vocoder
+    voice, apart = PointerFamily.voice, {True: 0.0, False: 0.0}
+    text = f"{SAID} Glue the sheet to the dark blue background."
+    for ratio in (7 / 6, 6 / 7):
+        audio = ReferenceAudio(audio=_warped_audio(backend, ratio, None, "clara", text), text="")
+        wanted = _powers(family.speaker([audio]))[0]
+        assert wanted is not None
+        for with_gain in (True, False):
+            if not with_gain:
+                monkeypatch.setattr(family, "voice", lambda *of: replace(voice(family, *of), gain=None))
+            request = TTSRequest(text=OTHERS, references=(audio,), format="wav")
+            clip = backend.synthesize(Call(request, seed=1)).clip()
+            monkeypatch.undo()
+            apart[with_gain] += float(gain_of(wanted, mean_power(torch.tensor(clip.samples), vocoder), vocoder).norm())
+    assert apart[True] < 0.7 * apart[False]
 
 
 def test_it_is_fitted_once_and_always_alike(
@@ -143,8 +182,8 @@ def test_it_is_fitted_once_and_always_alike(
     fitter = _fitter(family)
     first = fitter.fit(speaker, parts.scheduler, parts.decoding).conditioning
     assert len(said) == 2
-    again = fitter.fit(SpeakerProfile(speaker.statistics.clone()), parts.scheduler, parts.decoding)
-    assert torch.equal(again.conditioning, first)
+    same = SpeakerProfile(speaker.statistics.clone(), speaker.powers)
+    assert torch.equal(fitter.fit(same, parts.scheduler, parts.decoding).conditioning, first)
     assert len(said) == 2
     assert torch.equal(_fit(_fitter(family), speaker, parts).conditioning, first)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import count, takewhile
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -280,7 +281,7 @@ class DualDecoding:
         self.sample_rate, self.hop, self.codebooks = codec.sample_rate, codec.hop, len(codec.sizes.codebooks)
         self._stream = side_stream(codec.device)
 
-    def open(self) -> _Stream:
+    def open(self, voice: Any) -> _Stream:  # noqa: ARG002 - its codes say all
         """See family.Decoding."""
         return _Stream()
 

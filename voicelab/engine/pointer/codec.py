@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -329,6 +329,8 @@ class Filters:
     """(batch, steps, bands) log gains of both sources together."""
     voicing: Tensor
     """(batch, steps, bands) logits of the pulse train's share of the power."""
+    gain: Tensor | None = None
+    """(bands,) log gains of both sources that a speaker adds: see `timbre`."""
 
     @property
     def harmonic(self) -> Tensor:
@@ -346,7 +348,8 @@ class Filters:
         beside = F.avg_pool1d(F.pad(self.envelope, (1, 1), mode="replicate"), 3, stride=1)
         sharp = 2 * self.envelope - beside
         share = torch.exp(2 * (SILENCE - sharp)).clamp(max=1 - 1e-6)
-        return (sharp + 0.5 * torch.log1p(-share)).clamp(max=_LOUDEST)
+        heard = sharp + 0.5 * torch.log1p(-share)
+        return (heard if self.gain is None else heard + self.gain).clamp(max=_LOUDEST)
 
 
 @dataclass(frozen=True)
@@ -394,9 +397,15 @@ class Decoder(nn.Module):
         voicing = torch.clamp(y[..., 1 + self.bands :], -12.0, 12.0)
         return Filters(f0, envelope, voicing), DecoderState(enter, coarse, fine, state.vocoder if state else None)
 
-    def forward(self, latents: Tensor, state: DecoderState | None = None) -> tuple[Tensor, DecoderState]:
-        """(batch, n, latent) → (batch, n * hop) samples, behind the input by the vocoder's `LAG`, and the new state."""
+    def forward(
+        self, latents: Tensor, state: DecoderState | None = None, gain: Tensor | None = None
+    ) -> tuple[Tensor, DecoderState]:
+        """(batch, n, latent) → (batch, n * hop) samples, behind the input by the vocoder's `LAG`, and the new state.
+
+        `gain` is what a speaker adds: see `Filters`.
+        """
         filters, after = self.filters(latents, state)
+        filters = replace(filters, gain=gain)
         samples, vocoder = self.vocoder(filters.f0, filters.harmonic, filters.noise, after.vocoder)
         return samples, DecoderState(after.enter, after.coarse, after.fine, vocoder)
 
@@ -425,16 +434,16 @@ class Codec(nn.Module):
         return out
 
     @torch.inference_mode()
-    def decode(self, codes: Tensor) -> Tensor:
-        """Codes (batch, n, codebooks) → audio (batch, n * hop), the whole at once."""
-        return DecoderStream(self).feed(codes, last=True)
+    def decode(self, codes: Tensor, gain: Tensor | None = None) -> Tensor:
+        """Codes (batch, n, codebooks) → audio (batch, n * hop), the whole at once; `gain` as `Filters` says."""
+        return DecoderStream(self, gain).feed(codes, last=True)
 
 
 class DecoderStream:
     """One stream of codes becoming audio: pieces of it, the last marked as such; together they equal `Codec.decode`."""
 
-    def __init__(self, codec: Codec) -> None:
-        self._codec = codec
+    def __init__(self, codec: Codec, gain: Tensor | None = None) -> None:
+        self._codec, self._gain = codec, gain
         self._state: DecoderState | None = None
         self._last: Tensor | None = None
 
@@ -453,7 +462,7 @@ class DecoderStream:
         elif codes.shape[1] == 0:
             return latents.new_zeros(codes.shape[0], 0)
         first = self._state is None
-        samples, self._state = self._codec.decoder(latents, self._state)
+        samples, self._state = self._codec.decoder(latents, self._state, self._gain)
         self._last = latents[:, -1:]
         begin = LAG if first else 0
         completed: Tensor = samples[:, begin : codes.shape[1] * self._codec.config.hop + LAG if last else None]
@@ -470,9 +479,10 @@ class PointerDecoding:
         self.sample_rate, self.hop = codec.config.sample_rate, codec.config.hop
         self.codebooks = len(codec.config.codebooks)
 
-    def open(self) -> DecoderStream:
-        """See family.Decoding."""
-        return DecoderStream(self._codec)
+    def open(self, voice: Any) -> DecoderStream:
+        """See family.Decoding: of a `speakers.SpeakerFit`, its gain."""
+        gain = voice.gain
+        return DecoderStream(self._codec, None if gain is None else gain.to(self._codec.decoder.leave.weight.device))
 
     def feed(self, pieces: Sequence[Piece]) -> list[Samples]:
         """See family.Decoding."""

@@ -81,7 +81,7 @@ class PointerFamily:
 
     def preset(self, id: str) -> SpeakerProfile:
         """See engine.family.Family."""
-        return SpeakerProfile(self.checkpoint.speakers[id], trained=True)
+        return SpeakerProfile(self.checkpoint.speakers[id], None)
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> SpeakerProfile:
         """See engine.family.Family."""
@@ -93,7 +93,8 @@ class PointerFamily:
 
     def unpack(self, packed: bytes) -> SpeakerProfile | None:
         """See engine.family.Family."""
-        return SpeakerProfile.from_bytes(packed, self.checkpoint.speakers[self.presets[0].id].numel())
+        width = self.checkpoint.speakers[self.presets[0].id].numel()
+        return SpeakerProfile.from_bytes(packed, width, self.checkpoint.codec.config.filter_bands)
 
     def voice(self, speaker: SpeakerProfile, parts: EngineParts) -> SpeakerFit:
         """See engine.family.Family. A speaker that the training never heard is fitted to the model."""

@@ -28,6 +28,7 @@ from voicelab.engine.family import Samples, Settings
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.lm import STATISTICS, speaker_statistics
 from voicelab.engine.pointer.phones import Phonemes
+from voicelab.engine.pointer.timbre import gain_of, mean_power, powers
 from voicelab.errors import AudioError, RequestInvalid
 from voicelab.schema import ReferenceAudio
 
@@ -49,7 +50,7 @@ SENTENCES = (
 )
 """Of no test set; together they hold every English phone but those of "boy" and "measure"."""
 SHARE = 0.6
-"""How much of the difference is given back: more of it follows the chance of eight sentences."""
+"""How much of a difference is given back: more of it follows the chance of eight sentences."""
 _SILENT = 0.01
 _MARGIN_S = 0.15
 _SHORT_S = 3.0
@@ -96,24 +97,25 @@ class SpeakerProfile:
 
     statistics: Tensor
     """(STATISTICS * latent,), on the CPU: see lm.speaker_statistics."""
+    powers: Tensor | None
+    """(2, bands) of the recordings and their copies, see `timbre.powers`, on the CPU; None for a speaker of the training."""
     band: TelephoneBand | None = None
     """What was left of the speech, where all of it came over a telephone."""
-    trained: bool = False
-    """Whether it is a speaker of the training, whom the model knows."""
 
     def to_bytes(self) -> bytes:
-        """The statistics and the edges of the band, 0 and 0 for none, as little-endian floats."""
+        """Statistics, powers and the edges of the band, 0 and 0 for none, as little-endian floats."""
         edges = (self.band.low, self.band.high) if self.band else (0.0, 0.0)
-        return np.concatenate([self.statistics.numpy(), edges]).astype("<f4").tobytes()
+        powers = () if self.powers is None else self.powers.flatten().numpy()
+        return np.concatenate([self.statistics.numpy(), powers, edges]).astype("<f4").tobytes()
 
     @classmethod
-    def from_bytes(cls, packed: bytes, width: int) -> SpeakerProfile | None:
-        """What `to_bytes` wrote of `width` statistics; None for bytes of another length."""
-        if len(packed) != 4 * (width + 2):
+    def from_bytes(cls, packed: bytes, width: int, bands: int) -> SpeakerProfile | None:
+        """What `to_bytes` wrote of `width` statistics and the powers of `bands`; None for bytes of another length."""
+        if len(packed) != 4 * (width + 2 * bands + 2):
             return None
-        values = np.frombuffer(packed, "<f4").astype(np.float32)
-        low, high = map(float, values[-2:])
-        return cls(torch.from_numpy(values[:-2]), TelephoneBand(low, high) if high else None)
+        values = torch.from_numpy(np.frombuffer(packed, "<f4").astype(np.float32))
+        low, high = values[-2:].tolist()
+        return cls(values[:width], values[width:-2].reshape(2, bands), TelephoneBand(low, high) if high else None)
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ class _Encoded:
 
     latents: Tensor
     """(n, latent), quantized."""
+    powers: Tensor
+    """(2, bands): see `timbre.powers`."""
     band: TelephoneBand | None
     doubts: tuple[str, ...]
 
@@ -141,13 +145,12 @@ class References:
         """
         pairs = zip(references, self._all(references), strict=True)
         ordered = [encoded for _, encoded in sorted(pairs, key=lambda pair: hashlib.sha256(pair[0].audio).digest())]
-        statistics = speaker_statistics(torch.cat([encoded.latents for encoded in ordered]))
+        latents = torch.cat([encoded.latents for encoded in ordered])
+        powers = torch.stack([encoded.powers * len(encoded.latents) for encoded in ordered]).sum(0) / len(latents)
         bands = [encoded.band for encoded in ordered if encoded.band is not None]
-        if len(bands) < len(ordered):
-            return SpeakerProfile(statistics)
-        return SpeakerProfile(
-            statistics, TelephoneBand(min(band.low for band in bands), max(band.high for band in bands))
-        )
+        all_over = len(bands) == len(ordered)
+        band = TelephoneBand(min(b.low for b in bands), max(b.high for b in bands)) if all_over else None
+        return SpeakerProfile(speaker_statistics(latents), powers, band)
 
     def doubts(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
         """What a listener should know of references that the voice cannot follow well, in sentences. Raises as `speaker`."""
@@ -169,9 +172,10 @@ class References:
         rate = self._codec.config.sample_rate
         samples = level(resample(*decode_apart(audio), rate), rate)  # the bytes may come from anybody
         latents, quantized = encode_speech(self._codec, samples)
+        heard = powers(self._codec, torch.from_numpy(samples), quantized)
         band = telephone_band(samples, rate)
         share = share_kept(latents, quantized)
-        return _Encoded(quantized, band, doubts(samples.size / rate, share, narrow=band is not None))
+        return _Encoded(quantized, heard, band, doubts(samples.size / rate, share, narrow=band is not None))
 
 
 def encode_speech(codec: Codec, samples: Samples) -> tuple[Tensor, Tensor]:
@@ -257,12 +261,14 @@ def similarity(one: Tensor, other: Tensor, voices: Tensor) -> float:
 
 @dataclass(frozen=True)
 class SpeakerFit:
-    """A speaker, and what to give the model so that it comes near; each (STATISTICS * latent,), on the CPU."""
+    """A speaker, and what to give the models so that they come near; on the CPU."""
 
     target: Tensor
-    """What speech of the speaker is like; without a telephone's part in it."""
+    """(STATISTICS * latent,) what speech of the speaker is like; without a telephone's part in it."""
     conditioning: Tensor
-    """What the model is given, that it may sound so."""
+    """(STATISTICS * latent,) what the language model is given, that it may sound so."""
+    gain: Tensor | None = None
+    """(bands,) what the vocoder adds, see `timbre`; None for a speaker of the training, and over a telephone."""
 
 
 class SpeakerFitter:
@@ -283,15 +289,21 @@ class SpeakerFitter:
         Raises:
             EngineError: the engine is closed, or failed.
         """
-        if speaker.trained:
+        if speaker.powers is None:
             return SpeakerFit(speaker.statistics, speaker.statistics)
-        key = (scheduler, speaker.statistics.numpy().tobytes(), speaker.band)
-        return self._fits.get(key, partial(self._fit, speaker, scheduler, decoding))
+        key = (scheduler, speaker.to_bytes())
+        return self._fits.get(key, partial(self._fit, speaker, speaker.powers, scheduler, decoding))
 
-    def _fit(self, speaker: SpeakerProfile, scheduler: Scheduler, decoding: DecodingThread) -> SpeakerFit:
+    def _fit(
+        self, speaker: SpeakerProfile, heard: Tensor, scheduler: Scheduler, decoding: DecodingThread
+    ) -> SpeakerFit:
         target = self._without_telephone(speaker, scheduler, decoding)
-        difference = target - self._statistics(self._say(target, scheduler))
-        return SpeakerFit(target, _valid(target + SHARE * difference))
+        codes = self._say(target, scheduler)
+        difference = target - self._statistics(codes)
+        conditioning = _valid(target + SHARE * difference)
+        if speaker.band is not None:  # its colour is the telephone's
+            return SpeakerFit(target, conditioning)
+        return SpeakerFit(target, conditioning, decoding.do(partial(self._gain, heard, codes), len(codes)))
 
     def _without_telephone(self, speaker: SpeakerProfile, scheduler: Scheduler, decoding: DecodingThread) -> Tensor:
         """The statistics without what a telephone adds to those of the same model's speech."""
@@ -316,6 +328,12 @@ class SpeakerFitter:
         scheduler.submit(*sequences)
         frames = [frame.codes for sequence in sequences for frame in sequence.frames() if frame.codes is not None]
         return torch.stack(frames).to(self._codec.quantizer.tables[0].device)
+
+    def _gain(self, heard: Tensor, codes: Tensor) -> Tensor:
+        """What the vocoder adds to the sound of codes, given the `timbre.powers` of their speaker."""
+        (recorded, copied), vocoder = heard, self._codec.decoder.vocoder
+        said = mean_power(self._codec.decode(codes[None])[0], vocoder)
+        return gain_of(recorded, copied, vocoder) + SHARE * gain_of(copied, said, vocoder)
 
     def _statistics(self, codes: Tensor) -> Tensor:
         return speaker_statistics(self._codec.quantizer.decode(codes).cpu())

@@ -1,0 +1,105 @@
+"""The filter that gives a clone its speaker's long-term spectrum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.engine.tiny import CODEC, make_codec
+from voicelab.engine.pointer.codec import SILENCE, Filters, Vocoder
+from voicelab.engine.pointer.speakers import TelephoneBand, limit_band
+from voicelab.engine.pointer.timbre import HIGHEST_HZ, LONGEST_S, gain_of, mean_power, powers
+
+RATE, BANDS = 44_100, 60
+HZ = 700 * (10 ** (np.linspace(0, 2595 * np.log10(1 + RATE / 2 / 700), BANDS) / 2595) - 1)
+
+
+@pytest.fixture(scope="module")
+def vocoder() -> Vocoder:
+    return Vocoder(RATE, BANDS)
+
+
+def _noise(seconds: float = 4.0, seed: int = 0) -> Tensor:
+    return 0.05 * torch.randn(int(seconds * RATE), generator=torch.Generator().manual_seed(seed))
+
+
+def _tilted(samples: Tensor, db: float) -> Tensor:
+    """The same with so many dB more at 8 kHz than at 100 Hz, straight in octaves."""
+    spectrum, hertz = torch.fft.rfft(samples), torch.fft.rfftfreq(samples.shape[0], 1 / RATE).clamp(min=100.0)
+    octaves = torch.log2(hertz / 100) / np.log2(80)
+    tilted: Tensor = torch.fft.irfft(spectrum * 10 ** (db * octaves / 20), samples.shape[0])
+    return tilted
+
+
+def test_it_is_the_filter_between_two_spectra(vocoder: Vocoder) -> None:
+    said, wanted = _noise(seed=1), _tilted(_noise(seed=2), 8.0)
+    gain = gain_of(mean_power(wanted, vocoder), mean_power(said, vocoder), vocoder)
+    low, high = (int(np.abs(HZ - hz).argmin()) for hz in (400.0, 3200.0))
+    expected = 8.0 * (np.log2(HZ[high] / HZ[low]) / np.log2(80))
+    assert float(gain[high] - gain[low]) * 20 / np.log(10) == pytest.approx(expected, abs=0.5)
+    same = gain_of(mean_power(_noise(seed=3), vocoder), mean_power(said, vocoder), vocoder)
+    assert float(same.abs().max()) < 0.06
+
+
+@pytest.mark.parametrize("db", [-20.0, 3.0, 30.0])
+def test_loudness_is_nothing_to_be_followed(vocoder: Vocoder, db: float) -> None:
+    wanted = mean_power(_tilted(_noise(seed=2), 6.0), vocoder)
+    said = mean_power(_noise(seed=1), vocoder)
+    torch.testing.assert_close(
+        gain_of(wanted * 10 ** (db / 10), said, vocoder), gain_of(wanted, said, vocoder), atol=1e-4, rtol=0
+    )
+
+
+def test_pauses_do_not_count(vocoder: Vocoder) -> None:
+    """Nor does the quiet noise of a room in them."""
+    speech = _tilted(_noise(seed=2), 6.0)
+    paused = torch.cat([speech, 0.02 * _noise(8.0, seed=4)])
+    torch.testing.assert_close(mean_power(paused, vocoder), mean_power(speech, vocoder), rtol=0.05, atol=0)
+
+
+@pytest.mark.parametrize("top", [5_000.0, 7_600.0])
+def test_what_a_recording_lacks_is_left_as_it_is(vocoder: Vocoder, top: float) -> None:
+    narrow = torch.from_numpy(limit_band(_tilted(_noise(seed=2), 6.0).numpy(), RATE, TelephoneBand(0.0, top)))
+    gain = gain_of(mean_power(narrow, vocoder), mean_power(_noise(seed=1), vocoder), vocoder)
+    assert not gain[torch.from_numpy((HZ < 50) | (1.06 * top < HZ))].any()
+    assert float(gain[torch.from_numpy(top < HZ)].abs().max()) < 0.2  # the mean with what is below
+    assert float(gain[torch.from_numpy((HZ > 200) & (0.8 * top > HZ))].abs().max()) > 0.1
+
+
+def test_extremes_are_finite_and_bounded(vocoder: Vocoder) -> None:
+    said = mean_power(_noise(), vocoder)
+    tone = 0.1 * torch.sin(2 * torch.pi * 300 * torch.arange(RATE) / RATE)
+    for wanted in (tone, tone[:200], torch.zeros(RATE), _tilted(_noise(), 70.0)):
+        gain = gain_of(mean_power(wanted, vocoder), said, vocoder)
+        assert gain.shape == (BANDS,)
+        assert torch.isfinite(gain).all()
+        assert float(gain.abs().max()) <= 1.2001
+        assert not gain[torch.from_numpy(HZ > HIGHEST_HZ * 1.1)].any()
+
+
+def test_it_is_added_to_both_sources() -> None:
+    """And to silence: what is not rendered stays so."""
+    generator = torch.Generator().manual_seed(0)
+    envelope = torch.cat([torch.rand(1, 5, BANDS, generator=generator) - 3, torch.full((1, 5, BANDS), SILENCE)], 1)
+    voicing, gain = torch.randn(1, 10, BANDS, generator=generator), torch.linspace(-1, 1, BANDS)
+    plain, other = (Filters(torch.full((1, 10), 120.0), envelope, voicing, added) for added in (None, gain))
+    for source in ("harmonic", "noise"):
+        before, after = getattr(plain, source), getattr(other, source)
+        torch.testing.assert_close(after[:, :5], before[:, :5] + gain)
+        assert float(after[:, 5:].max()) < -12
+
+
+def test_a_copy_is_as_long_as_what_is_listened_to() -> None:
+    """The power of a recording that goes on for minutes is that of its beginning."""
+    codec = make_codec()
+    rate, hop = codec.config.sample_rate, codec.config.hop
+    samples = _noise(34.0)[: int(34 * rate)]
+    with torch.inference_mode():
+        latents = codec.quantizer.decode(codec.encode(samples[None]))[0]
+    found = powers(codec, samples, latents)
+    assert found.shape == (2, CODEC.filter_bands)
+    frames = int(LONGEST_S * rate) // hop
+    torch.testing.assert_close(found, powers(codec, samples[: frames * hop], latents[:frames]))
+    assert not torch.allclose(found, powers(codec, samples[: 9 * hop], latents[:9]), rtol=0.01)
