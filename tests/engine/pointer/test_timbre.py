@@ -21,6 +21,11 @@ def vocoder() -> Vocoder:
     return Vocoder(RATE, BANDS)
 
 
+def _speech(seed: int) -> Tensor:
+    """Noise with pauses, as speech has them."""
+    return torch.cat([_noise(seed=seed), torch.zeros(RATE // 2)])
+
+
 def _noise(seconds: float = 4.0, seed: int = 0) -> Tensor:
     return 0.05 * torch.randn(int(seconds * RATE), generator=torch.Generator().manual_seed(seed))
 
@@ -34,44 +39,52 @@ def _tilted(samples: Tensor, db: float) -> Tensor:
 
 
 def test_it_is_the_filter_between_two_spectra(vocoder: Vocoder) -> None:
-    said, wanted = _noise(seed=1), _tilted(_noise(seed=2), 8.0)
+    said, wanted = _speech(seed=1), _tilted(_speech(seed=2), 8.0)
     gain = gain_of(mean_power(wanted, vocoder), mean_power(said, vocoder), vocoder)
     low, high = (int(np.abs(HZ - hz).argmin()) for hz in (400.0, 3200.0))
     expected = 8.0 * (np.log2(HZ[high] / HZ[low]) / np.log2(80))
     assert float(gain[high] - gain[low]) * 20 / np.log(10) == pytest.approx(expected, abs=0.5)
-    same = gain_of(mean_power(_noise(seed=3), vocoder), mean_power(said, vocoder), vocoder)
+    same = gain_of(mean_power(_speech(seed=3), vocoder), mean_power(said, vocoder), vocoder)
     assert float(same.abs().max()) < 0.06
 
 
 @pytest.mark.parametrize("db", [-20.0, 3.0, 30.0])
 def test_loudness_is_nothing_to_be_followed(vocoder: Vocoder, db: float) -> None:
-    wanted = mean_power(_tilted(_noise(seed=2), 6.0), vocoder)
-    said = mean_power(_noise(seed=1), vocoder)
+    wanted = mean_power(_tilted(_speech(seed=2), 6.0), vocoder)
+    said = mean_power(_speech(seed=1), vocoder)
     torch.testing.assert_close(
         gain_of(wanted * 10 ** (db / 10), said, vocoder), gain_of(wanted, said, vocoder), atol=1e-4, rtol=0
     )
 
 
-def test_pauses_do_not_count(vocoder: Vocoder) -> None:
-    """Nor does the quiet noise of a room in them."""
-    speech = _tilted(_noise(seed=2), 6.0)
-    paused = torch.cat([speech, 0.02 * _noise(8.0, seed=4)])
+def test_neither_pauses_nor_the_noise_of_a_room_count(vocoder: Vocoder) -> None:
+    speech = _tilted(_speech(seed=2), 6.0)
+    paused = torch.cat([speech, torch.zeros(8 * RATE)])
     torch.testing.assert_close(mean_power(paused, vocoder), mean_power(speech, vocoder), rtol=0.05, atol=0)
+    noisy = speech + 0.25 * _tilted(_noise(4.5, seed=4), -12.0)
+    torch.testing.assert_close(mean_power(noisy, vocoder), mean_power(speech, vocoder), rtol=0.2, atol=0)
+
+
+def test_bands_that_are_noise_are_left_as_they_are(vocoder: Vocoder) -> None:
+    dark = _tilted(_speech(seed=2), -40.0)
+    gain = gain_of(mean_power(dark + 0.1 * _noise(4.5, seed=4), vocoder), mean_power(dark, vocoder), vocoder)
+    assert not gain[torch.from_numpy(HZ > 5000)].any()
+    assert float(gain[torch.from_numpy(HZ < 1000)].abs().max()) < 0.1
 
 
 @pytest.mark.parametrize("top", [5_000.0, 7_600.0])
 def test_what_a_recording_lacks_is_left_as_it_is(vocoder: Vocoder, top: float) -> None:
-    narrow = torch.from_numpy(limit_band(_tilted(_noise(seed=2), 6.0).numpy(), RATE, TelephoneBand(0.0, top)))
-    gain = gain_of(mean_power(narrow, vocoder), mean_power(_noise(seed=1), vocoder), vocoder)
+    narrow = torch.from_numpy(limit_band(_tilted(_speech(seed=2), 6.0).numpy(), RATE, TelephoneBand(0.0, top)))
+    gain = gain_of(mean_power(narrow, vocoder), mean_power(_speech(seed=1), vocoder), vocoder)
     assert not gain[torch.from_numpy((HZ < 50) | (1.06 * top < HZ))].any()
     assert float(gain[torch.from_numpy(top < HZ)].abs().max()) < 0.2  # the mean with what is below
     assert float(gain[torch.from_numpy((HZ > 200) & (0.8 * top > HZ))].abs().max()) > 0.1
 
 
 def test_extremes_are_finite_and_bounded(vocoder: Vocoder) -> None:
-    said = mean_power(_noise(), vocoder)
+    said = mean_power(_speech(seed=0), vocoder)
     tone = 0.1 * torch.sin(2 * torch.pi * 300 * torch.arange(RATE) / RATE)
-    for wanted in (tone, tone[:200], torch.zeros(RATE), _tilted(_noise(), 70.0)):
+    for wanted in (tone, tone[:200], torch.zeros(RATE), _noise(), _tilted(_speech(seed=1), 70.0)):
         gain = gain_of(mean_power(wanted, vocoder), said, vocoder)
         assert gain.shape == (BANDS,)
         assert torch.isfinite(gain).all()

@@ -23,6 +23,8 @@ _LOUD_DB = 25.0
 """Windows fainter than the loudest by more are pauses, or a room."""
 _LOUDEST = 0.99
 """Share of the windows that are no louder than what counts as the loudest."""
+_FAINTEST = 0.05
+"""Share of the windows that are a pause, at least: speech has as many."""
 _ABSENT_DB = 75.0
 """Bands fainter than the strongest by more were cut off: no microphone and no speaker leaves so little."""
 _EDGE = 0.92
@@ -32,14 +34,18 @@ _MOST = 1.2
 
 
 def mean_power(samples: Tensor, vocoder: Vocoder) -> Tensor:
-    """Mean power of the loud windows of speech (time,) at the vocoder's rate, in its bands: (bands,), on the CPU."""
+    """Mean power of speech (time,) at the vocoder's rate, in its bands: (bands,), on the CPU.
+
+    That of the loud windows less that of the faintest, which are the room and its noise; 0 in bands that are more noise than
+    speech.
+    """
     samples = F.pad(samples, (0, max(0, WINDOW - samples.shape[0]))).to(vocoder.window.device)
     spectra = torch.fft.rfft(samples.unfold(0, WINDOW, STEP) * vocoder.window)
     power = spectra.abs().square() @ (vocoder.spread / vocoder.spread.sum(1, keepdim=True)).t()
     level = power.sum(1)
-    loud = level > level.quantile(_LOUDEST) * 10 ** (-_LOUD_DB / 10)
-    mean: Tensor = (power[loud] if loud.any() else power).mean(0).cpu()
-    return mean
+    loud = power[level >= level.quantile(_LOUDEST) * 10 ** (-_LOUD_DB / 10)].mean(0)
+    noise = power[level <= level.quantile(_FAINTEST)].mean(0)
+    return torch.where(loud > 2 * noise, loud - noise, torch.zeros_like(loud)).cpu()
 
 
 @torch.inference_mode()
