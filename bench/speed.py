@@ -132,7 +132,7 @@ def one_model(labs: Sequence[Lab], model: str, repeats: int) -> list[Turns]:
                 turns.first[mode].append(first)
                 turns.factor[mode].append(factor)
     with ThreadPoolExecutor(STREAMS) as pool:
-        for turn in range(max(3, repeats // 4)):
+        for turn in range(max(1, repeats // 4)):
             for lab, turns in zip(labs, every, strict=True):
                 turns.alone.append(throughput(lab, model, turn, 1, pool))
                 turns.passage.append(1 / turns.alone[-1])

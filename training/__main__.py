@@ -74,7 +74,7 @@ def evaluate(options: argparse.Namespace) -> str:
     if options.judges:
         environment[ears.VARIABLE] = str(options.judges.absolute())
     lines = []
-    for name, *rest in (["voice.py", *said], ["speed.py"], picture):
+    for name, *rest in (["voice.py", *said], ["speed.py", "--repeats", str(min(12, options.sentences))], picture):
         command = [sys.executable, str(BENCH / name), "--weights", str(weights), *rest]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
         lines.append(done.stdout.splitlines()[-1])

@@ -41,6 +41,8 @@ SIZES: dict[str, dict[str, Any]] = {
 """The two models: the small one for speed, the large one for clearness."""
 FRAMES = 320
 HELD = 20
+WORTH_COMPILING = 400
+"""Steps that save what compiling takes."""
 HISTORY_DROPOUT = 0.25
 DEPTH_SHARE = 0.5
 OWN_SHARE = 0.25
@@ -236,9 +238,10 @@ class Work:
     others: Callable[..., Tensor] = _others
 
     @classmethod
-    def fastest(cls) -> Work:
-        """Compiled where there is a compiler of C++: two minutes once, then a quarter less a step on one thread."""
-        return cls(torch.compile(_first), torch.compile(_others)) if shutil.which("g++") else cls()
+    def fastest(cls, steps: int) -> Work:
+        """Compiled where it pays and there is a compiler of C++: two minutes once, a quarter less a step on one thread."""
+        pays = steps > WORTH_COMPILING and shutil.which("g++") is not None
+        return cls(torch.compile(_first), torch.compile(_others)) if pays else cls()
 
 
 class Scaled(nn.Module):
@@ -325,7 +328,7 @@ def train(
     run = common.Run(path, steps, model, optimizers, decay=0.998, warm=100, hold=0.45, about=about, minutes=minutes)
     streams = Streams(found, config, seed + run.step)
     generator = torch.Generator().manual_seed(seed + run.step)
-    work = Work.fastest()
+    work = Work.fastest(steps - run.step)
     held = Streams(found, config, seed, held=True)
     kept = held.batch(batch_size).to(common.DEVICE) if held.of else None
     for step in run:

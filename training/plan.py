@@ -7,6 +7,7 @@ for numbers, dates, lists, names and acronyms. Speakers are stock voices and ble
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,8 @@ MANDARIN = ("zf_xiaoxiao", "zm_yunjian", "zf_xiaobei", "zm_yunxi")
 BLENDS, HELD_OUT_BLENDS = 200, 20
 _PER_SECOND = {"en": 14.5, "zh": 4.3}
 """Characters of text in a second of speech, about: what the plan reckons lengths with."""
+_UTTERANCE_S = 4.0
+"""What an utterance lasts, about."""
 LONGEST_TEXT = 300
 _NAMES = (
     "Alice Anna Arthur Ben Carl Clara Daniel Diana Edward Ellen Emma Frank George Grace Hannah Harold Henry Ida Jack James "
@@ -239,10 +242,12 @@ def texts(part: Part, chinese: Callable[[], Path]) -> Callable[[], str]:
 def requests(part: Part, draw: Callable[[], str], first: int, scale: float = 1.0) -> Iterator[Request]:
     """The utterances of a part: in every round each speaker who has not said enough says one, in an order of its own.
 
-    Moods (pace within 10 %, up to 20 rows from the text's own style) are drawn, and nothing in the text tells them.
+    Moods (pace within 10 %, up to 20 rows from the text's own style) are drawn, and nothing in the text tells them. Where
+    `scale` leaves less than an utterance for each speaker, the first of them speak alone.
     """
     rng = np.random.default_rng(part.seed + 100)
     people = speakers(part.name)
+    people = people[: math.ceil(len(people) * min(1.0, part.minutes * 60 * scale / _UTTERANCE_S))]
     left = np.full(len(people), part.minutes * 60 * scale)
     number = first
     while (left > 0).any():
