@@ -63,6 +63,13 @@ def test_blends_are_inside_the_hull_and_of_all_kinds() -> None:
     assert len(every) - len(pairs) > 40
 
 
+def test_a_small_plan_has_fewer_speakers_not_less_than_a_sentence_of_each() -> None:
+    part, text = Part("blend", 2.7, "en", 5), ["One two three four five six seven eight nine ten."]
+    assert len({r.speaker for r in planned(part, text)}) == plan.BLENDS
+    small = planned(part, text, 0.004)
+    assert 20 < len({r.speaker for r in small}) == len(small) < 50
+
+
 def test_every_speaker_says_his_minutes_in_moods(wordnet: list[str]) -> None:
     part = Part("stock", 2, "en", 5)
     asked = planned(part, ["One two three four five six seven eight nine ten."])
