@@ -11,7 +11,7 @@ def test_knobs_are_chosen_run_and_read(scratch: Scratch) -> None:
         SETUP
         + "from voicelab.capabilities import FieldSupport\n"
         + 'fields = (FieldSupport("top_p", ignored="tones are not sampled"),)\n'
-        + "lab = Lab(ToneBackend(lambda _: time.sleep(0 if os.path.exists('go') else 0.2), fields=fields))\n"
+        + "lab = Lab(ToneBackend(lambda _: time.sleep(0 if os.path.exists('go') else 0.03), fields=fields))\n"
         + 'lab.knob_panel("speed", repeats=2)'
     )
     panel = ".voicelab-knob-panel"
