@@ -29,8 +29,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _masks(folder: Path) -> Path:
     """The file of masks that fits the processor here, in `folder` where it has to be made."""
-    notebooks = [json.loads(path.read_bytes()) for path in Path(__file__).parent.glob("*.ipynb")]
-    if {notebook["metadata"]["voicelab"]["processor"] for notebook in notebooks} == {processor()}:
+    metadata = [json.loads(path.read_bytes())["metadata"] for path in Path(__file__).parent.glob("*.ipynb")]
+    if {one.get("voicelab", {}).get("processor", processor()) for one in metadata} <= {processor()}:
         return MASKS
     both = folder / "masks.cfg"
     both.write_text("".join(file.read_text(encoding="utf-8") + "\n" for file in (MASKS, FIGURES)), encoding="utf-8")

@@ -1,7 +1,7 @@
 """The long-term spectrum of speech, and the filter that gives a clone its speaker's.
 
 Codes keep a timbre as far as the codebooks know others like it, and the language model follows it as far as its training
-went. Most of what both lose is the same in every sentence, so it is a filter, and the vocoder, which has one for every step
+went. Part of what both lose is the same in every sentence, so it is a filter, and the vocoder, which has one for every step
 already, adds it to these. What codes lose is told from the recording and its own copy, in the same words; what the language
 model loses, from that copy and what the model says, in others, so that only a part of the difference is the speaker's
 (docs/decisions/2026-11-24-timbre-of-clones.md).
@@ -18,7 +18,7 @@ from voicelab.engine.pointer.codec import LAG, STEP, WINDOW, Codec, Vocoder, mel
 LOWEST_HZ, HIGHEST_HZ = 90.0, 11_000.0
 """Below is rumble; the models were not taught what is above 12 kHz."""
 LONGEST_S = 30.0
-"""What is listened to of a recording: a longer one tells nothing more."""
+"""What is listened to of a recording, so that long ones take no longer."""
 _LOUD_DB = 25.0
 """Windows fainter than the loudest by more are pauses, or a room."""
 _LOUDEST = 0.99
