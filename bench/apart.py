@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from machine import machine, report
 
-from voicelab.audio.clip import Clip
 from voicelab.audio.formats import decode
 from voicelab.audio.sandbox import decode_apart
+from voicelab.clip import Clip
 from voicelab.schema import AudioFormat
 
 RATE = 44_100

@@ -23,13 +23,12 @@ import metrics as of_clips
 import systems
 from machine import machine, report
 
-from voicelab.audio.clip import Clip
 from voicelab.backend import Capabilities
 from voicelab.call import Call
+from voicelab.clip import Clip, Take, Timing
 from voicelab.experiments.manifest import Journal, load
 from voicelab.experiments.metrics import BASIC, measure
 from voicelab.schema import TTSRequest
-from voicelab.take import Take, Timing
 
 SECONDS = 3.0
 CHUNK = 8820

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from scipy.signal import fftconvolve
 
 from voicelab.audio.analysis import f0, mel
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.experiments.metrics import SpeakerEncoder, Tools
 from voicelab.experiments.metrics.models import encoder_of
 

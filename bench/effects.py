@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from parameters import pitch_at
 
 from voicelab.audio import analysis
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.experiments.statistics import effects, holm
 
 LEVELS: Mapping[str, Sequence[float]] = {

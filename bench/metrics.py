@@ -19,8 +19,8 @@ import numpy as np
 import systems
 from machine import machine, report
 
-from voicelab.audio.clip import Clip
 from voicelab.audio.formats import StreamDecoder
+from voicelab.clip import Clip
 from voicelab.experiments.metrics import BASIC, measure
 
 SLOW = ("f0_median", "f0_sd", "f0_range", "voiced_share", "jitter", "shimmer_rms", "mfcc_distance", "log_f0_rmse")

@@ -37,7 +37,7 @@ from machine import machine, report
 from numpy.typing import NDArray
 
 from voicelab.audio.analysis import f0
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.schema import Model
 
 SYSTEMS = ("teacher", "codec", "voice:mei", "voice:wei", "voice", "s1")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples
+from voicelab.clip import Clip
 
 RATE = 24_000
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from voicelab.audio.clip import WordTime
 from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.formats import encode
 from voicelab.audio.samples import Samples
@@ -22,6 +21,7 @@ from voicelab.backend import (
     check_text_length,
 )
 from voicelab.call import Call
+from voicelab.clip import WordTime
 from voicelab.errors import AudioError, Cancelled, EngineError, NotFound, RequestInvalid
 from voicelab.schema import FORMATS, AudioFormat, TTSRequest, VoiceCreate, VoiceModel
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.tones import ToneBackend
-from voicelab.call import Call, Knob, parse_value
+from voicelab.call import Call, Knob, call_of, call_record, parse_value
 from voicelab.capabilities import Capabilities, FieldSupport, Price, check_call, speech_cost
+from voicelab.clip import Take, take_key
 from voicelab.errors import ArgumentError, RequestInvalid
 from voicelab.experiments.records import capabilities_of, capabilities_record
 from voicelab.lab import Lab
 from voicelab.schema import TTSRequest
-from voicelab.take import Take, call_of, call_record, take_key
 
 WARMTH = Knob("warmth", "float", 0.5, "How warm it sounds.", (0.0, 1.0))
 STYLE = Knob("style", "str", "plain", choices=("plain", "sung"))

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from tests.experiments.conftest import ask
 from tests.tones import ToneBackend
-from voicelab.audio.clip import WordTime
 from voicelab.backend import SpeechStream, StreamSummary
 from voicelab.call import Call
+from voicelab.clip import Take, WordTime, take_key
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.schema import FORMATS, ProsodyControl, ReferenceAudio, TTSRequest
-from voicelab.take import Take, take_key
 
 
 @pytest.fixture

@@ -14,12 +14,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from voicelab.display import register
+
 if TYPE_CHECKING:
-    from voicelab.audio.clip import Clip, Words, WordTime
     from voicelab.backend import Backend, SpeechStream
     from voicelab.call import Call, Knob, VoicePreset
     from voicelab.capabilities import Capabilities, FieldSupport, Price
     from voicelab.client import AsyncServiceBackend, AsyncSpeechStream, ServiceBackend
+    from voicelab.clip import Clip, Take, Timing, Words, WordTime
     from voicelab.engine.local import LocalBackend
     from voicelab.errors import (
         ArgumentError,
@@ -57,8 +59,8 @@ if TYPE_CHECKING:
     from voicelab.experiments.sweeps.result import SweepResult
     from voicelab.experiments.sweeps.run import Budget
     from voicelab.experiments.sweeps.sweep import Sweep
-    from voicelab.experiments.systems import SystemComparison, compare_systems, systems_panel
-    from voicelab.lab import Lab, connect
+    from voicelab.experiments.systems import SystemComparison, compare_systems
+    from voicelab.lab import Lab, connect, systems_panel
     from voicelab.registry import backends
     from voicelab.schema import (
         Author,
@@ -69,7 +71,6 @@ if TYPE_CHECKING:
         VoiceCreate,
         VoiceModel,
     )
-    from voicelab.take import Take, Timing
     from voicelab.views.listening import listen
     from voicelab.views.notebook import progress
     from voicelab.views.plots import save_figure
@@ -156,7 +157,7 @@ __all__ = [
 
 # The module each name lives in. mypy reads the imports above, the interpreter this table.
 _HOME = {
-    **dict.fromkeys(("Clip", "WordTime", "Words"), "voicelab.audio.clip"),
+    **dict.fromkeys(("Clip", "Take", "Timing", "WordTime", "Words"), "voicelab.clip"),
     **dict.fromkeys(("Backend", "SpeechStream"), "voicelab.backend"),
     **dict.fromkeys(("Call", "Knob", "VoicePreset"), "voicelab.call"),
     **dict.fromkeys(("Capabilities", "FieldSupport", "Price"), "voicelab.capabilities"),
@@ -171,7 +172,7 @@ _HOME = {
     "ListeningTest": "voicelab.experiments.listening.design",
     "KnobCheck": "voicelab.experiments.knobs",
     "Sweep": "voicelab.experiments.sweeps.sweep",
-    **dict.fromkeys(("SystemComparison", "compare_systems", "systems_panel"), "voicelab.experiments.systems"),
+    **dict.fromkeys(("SystemComparison", "compare_systems"), "voicelab.experiments.systems"),
     "SweepResult": "voicelab.experiments.sweeps.result",
     "analyse": "voicelab.experiments.listening.results",
     **dict.fromkeys(
@@ -181,8 +182,7 @@ _HOME = {
     **dict.fromkeys(("measure", "measure_rows"), "voicelab.experiments.metrics"),
     **dict.fromkeys(("Manifest", "load"), "voicelab.experiments.manifest"),
     **dict.fromkeys(("RecordingBackend", "ReplayBackend"), "voicelab.experiments.recording"),
-    **dict.fromkeys(("Take", "Timing"), "voicelab.take"),
-    **dict.fromkeys(("Lab", "connect"), "voicelab.lab"),
+    **dict.fromkeys(("Lab", "connect", "systems_panel"), "voicelab.lab"),
     **dict.fromkeys(
         (
             "Author",
@@ -200,6 +200,31 @@ _HOME = {
     "progress": "voicelab.views.notebook",
     "save_figure": "voicelab.views.plots",
 }
+
+# Which view shows what: the registry that values ask (see voicelab.display).
+register(
+    {
+        "Capabilities": "voicelab.views.bundles:capabilities_bundle",
+        "Clip": "voicelab.views.bundles:clip_bundle",
+        "Clip.audio": "voicelab.views.bundles:clip_audio",
+        "Clip.plot": "voicelab.views.plots:plot_clips",
+        "Comparison": "voicelab.views.comparison_panel:comparison_bundle",
+        "Comparison.panel": "voicelab.views.comparison_panel:ComparePanel",
+        "Effects": "voicelab.views.bundles:effects_bundle",
+        "KnobCheck": "voicelab.views.bundles:knob_check_bundle",
+        "Sweep": "voicelab.views.sweep_tables:sweep_bundle",
+        "Sweep.panel": "voicelab.views.sweep_panel:SweepPanel",
+        "SweepResult": "voicelab.views.sweep_tables:result_bundle",
+        "SweepResult.page": "voicelab.views.sweep_tables:write_page",
+        "SweepResult.panel": "voicelab.views.sweep_panel:ResultPanel",
+        "SystemComparison": "voicelab.views.bundles:systems_bundle",
+        "Take": "voicelab.views.bundles:take_bundle",
+        "VoiceModel": "voicelab.views.bundles:voice_bundle",
+        "VoicelabError": "voicelab.views.bundles:error_bundle",
+        "Voices": "voicelab.views.bundles:presets_bundle",
+        "Words": "voicelab.views.bundles:words_bundle",
+    }
+)
 
 # Third-party modules that come only with an extra, so that a bare install says what to add.
 _EXTRAS = {"torch": "local", "safetensors": "local"}
@@ -236,6 +261,6 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(ipython: object) -> None:
     """Give IPython the magics ``%speak`` and ``%%speak``: what ``%load_ext voicelab`` calls."""
-    from voicelab.display import magics_view
+    from voicelab.views.notebook import register as add_magics
 
-    magics_view()(ipython)
+    add_magics(ipython)

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final, Protocol, Self, runtime_checkable
 
-from voicelab.audio.clip import Clip, Samples, WordTime
 from voicelab.audio.formats import StreamDecoder, header_bytes
 from voicelab.call import Call, VoicePreset
 from voicelab.capabilities import (
@@ -25,9 +24,9 @@ from voicelab.capabilities import (
     check_text_length,
     ignored_notes,
 )
+from voicelab.clip import Clip, Samples, Take, Timing, WordTime
 from voicelab.errors import AudioError, Cancelled, RequestInvalid
 from voicelab.schema import RATES, TTSRequest, VoiceCreate, VoiceModel
-from voicelab.take import Take, Timing
 
 __all__ = [
     "DEFAULT_MAX_TEXT",

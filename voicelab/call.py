@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self, TypeVar, Union, get_args, get_origin
 
-from voicelab.display import bundle, voices_view
+from voicelab.display import Shown
 from voicelab.errors import ArgumentError, RequestInvalid, suggestion
-from voicelab.schema import DEFAULT_MODEL, ProsodyControl, TTSRequest, VoiceModel
+from voicelab.schema import DEFAULT_MODEL, ProsodyControl, ReferenceAudio, TTSRequest, VoiceModel
+from voicelab.storage import digest_of
 
 __all__ = [
     "MAX_SEED",
@@ -27,6 +28,9 @@ __all__ = [
     "Voice",
     "VoicePreset",
     "Voices",
+    "call_knobs",
+    "call_of",
+    "call_record",
     "check_seed",
     "completed",
     "field_name",
@@ -34,6 +38,8 @@ __all__ = [
     "knob_pairs",
     "merged_defaults",
     "parse_value",
+    "request_of",
+    "request_record",
     "short_name",
     "value_kind",
     "voice_id",
@@ -135,7 +141,7 @@ class Knob:
         return checked
 
 
-class Voices(tuple[VoicePreset, ...]):  # noqa: SLOT001 (a table that is shown asks ``sample`` of it)
+class Voices(Shown, tuple[VoicePreset, ...]):  # noqa: SLOT001 (a table that is shown asks ``sample`` of it)
     """Presets, shown as a table; each also by its id: ``voices["marlow"]``, ``voices.marlow``.
 
     ``sample`` returns what a voice sounds like as a Clip, for the table; None where that costs time or money.
@@ -165,9 +171,6 @@ class Voices(tuple[VoicePreset, ...]):  # noqa: SLOT001 (a table that is shown a
 
     def _ipython_key_completions_(self) -> list[str]:
         return [voice.id for voice in self]
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle(voices_view, self)
 
 
 Voice = str | VoicePreset | VoiceModel | Mapping[str, float]
@@ -465,3 +468,41 @@ def _named(fields: Mapping[str, object], prosody: object) -> dict[str, object]:
         # None is what was not said: for the part too, as for every field.
         named["prosody"] = {name: value for name, value in {**before, **parts}.items() if value is not None} or None
     return named
+
+
+def call_record(call: Call) -> dict[str, Any]:
+    """Return a call as a JSON-able object; own knobs are in it only where there are any."""
+    record = {"request": request_record(call.request), "model": call.model, "seed": call.seed}
+    return record | call_knobs(call)
+
+
+def call_of(record: Mapping[str, Any], references: Callable[[str], bytes]) -> Call:
+    """Return the call that ``call_record`` described; raises like ``request_of``."""
+    request = request_of(record["request"], references)
+    return Call(request, record["model"], record["seed"], knob_pairs(record.get("knobs", {})))
+
+
+def call_knobs(call: Call) -> dict[str, Any]:
+    """Return a call's own knobs as they stand in its record: nothing where it has none."""
+    return {"knobs": dict(call.knobs)} if call.knobs else {}
+
+
+def request_record(request: TTSRequest) -> dict[str, Any]:
+    """Return a request as a JSON-able object, all fields as given; reference audio is named by its sha256."""
+    wire = request.to_wire()
+    if request.references is not None:
+        wire["references"] = [{"audio_sha256": digest_of(item.audio), "text": item.text} for item in request.references]
+    return wire
+
+
+def request_of(record: Mapping[str, Any], references: Callable[[str], bytes]) -> TTSRequest:
+    """Return the request that ``request_record`` described.
+
+    ``references`` returns audio by its sha256. Raises RequestInvalid and what ``references`` raises.
+    """
+    fields = dict(record)
+    if fields.get("references") is not None:
+        fields["references"] = [
+            ReferenceAudio(audio=references(item["audio_sha256"]), text=item["text"]) for item in fields["references"]
+        ]
+    return TTSRequest.build(**fields)

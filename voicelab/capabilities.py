@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from voicelab.call import Call, Knob, KnobValue, VoicePreset, is_field, short_name
-from voicelab.display import bundle, capabilities_view
+from voicelab.display import Shown
 from voicelab.errors import ArgumentError, FieldError, RequestInvalid
 from voicelab.schema import DEFAULT_MODEL, MODELS, Model, ProsodyControl, TTSRequest
 
@@ -95,7 +95,7 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
-class Capabilities:
+class Capabilities(Shown):
     """What a backend declares about itself.
 
     ``models`` are the backend's own names; the first is spoken with when nothing is said, unless s2-pro, the interface's
@@ -158,9 +158,6 @@ class Capabilities:
     def knob_values(self, call: Call) -> dict[str, KnobValue]:
         """Return the value of every knob for a call: those it names, and the defaults of the others."""
         return {knob.name: knob.default for knob in self.knobs} | dict(call.knobs)
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle(capabilities_view, self)
 
 
 def check_text_length(request: TTSRequest, limit: int | None) -> None:

@@ -32,9 +32,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from voicelab.display import bundle, error_view
+from voicelab.display import Shown
 
 __all__ = [
     "DISTRIBUTION",
@@ -113,11 +113,8 @@ class FieldError:
         return wire
 
 
-class VoicelabError(Exception):
+class VoicelabError(Shown, Exception):
     """Base of every error that voicelab raises on purpose."""
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle(error_view, self)
 
 
 class _ShortTraceback:

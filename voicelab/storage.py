@@ -31,6 +31,7 @@ __all__ = [
     "Database",
     "FileLock",
     "data_home",
+    "digest_of",
     "disk_error",
     "make_folder",
     "open_atomic",
@@ -55,6 +56,11 @@ def data_home() -> Path:
     """Return the folder of voicelab's data: ``VOICELAB_HOME``, or the platform's user data folder."""
     chosen = os.environ.get("VOICELAB_HOME")
     return Path(chosen) if chosen else Path(platformdirs.user_data_dir("voicelab", appauthor=False))
+
+
+def digest_of(data: bytes) -> str:
+    """Return the sha256 of bytes, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def disk_error(error: OSError, path: Path) -> StoreError:
@@ -160,7 +166,7 @@ class BlobFolder:
 
     def put(self, data: bytes) -> str:
         """Keep ``data`` and return its digest. When this returns, the bytes survive a loss of power."""
-        digest = hashlib.sha256(data).hexdigest()
+        digest = digest_of(data)
         path = self.folder / digest
         try:
             if path.is_file() and path.read_bytes() == data:
@@ -180,7 +186,7 @@ class BlobFolder:
             raise StoreError(f"a file is missing: {path}") from None
         except OSError as error:
             raise disk_error(error, path) from error
-        if hashlib.sha256(data).hexdigest() != digest:
+        if digest_of(data) != digest:
             raise set_aside(path, "its bytes have changed", self.damaged)
         with suppress(OSError):
             os.utime(path)

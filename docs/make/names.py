@@ -90,7 +90,7 @@ PAGES: Mapping[str, Names] = {
         "runs": Names(
             "Takes, caches and manifests",
             "What is kept of a run. [How to reproduce a study](../../how-to/reproduce-a-study.md).",
-            ("voicelab.take.", "voicelab.experiments.cache.", "voicelab.experiments.manifest."),
+            ("voicelab.clip.", "voicelab.experiments.cache.", "voicelab.experiments.manifest."),
             ("voicelab.experiments.replay",),
         ),
         "metrics": Names(

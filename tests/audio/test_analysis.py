@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from voicelab.audio.analysis import Contour, Digest, digest, energy, f0, mel, spectrogram
-from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples, as_samples
+from voicelab.clip import Clip
 from voicelab.errors import ArgumentError
 
 

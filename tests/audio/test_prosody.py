@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voicelab.audio.clip import WordTime
 from voicelab.audio.prosody import CEILING_DBFS, Limiter, ProsodyProcessor, stretch_words
 from voicelab.audio.samples import SILENT, Samples
+from voicelab.clip import WordTime
 from voicelab.errors import AudioError, RequestInvalid
 from voicelab.schema import ProsodyControl, TTSRequest
 

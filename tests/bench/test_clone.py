@@ -8,7 +8,7 @@ import pytest
 import systems
 from clone import follows, likeness, noisy, pitch_error, portrait, ranks, roomy, spectrum_distance, telephone
 
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 
 RATE = 16_000
 

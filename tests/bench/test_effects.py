@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from voicelab.audio.clip import Clip
 from voicelab.audio.words import Words, WordTime
+from voicelab.clip import Clip
 
 RATE = 16_000
 

@@ -6,7 +6,7 @@ import metrics
 import numpy as np
 
 from tests.speechlike import RATE, speechlike
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 
 
 def test_both_ways_measure_every_take() -> None:

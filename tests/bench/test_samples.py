@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import samples
 
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 
 DOCS = samples.ROOT / "docs"
 CLIP = Clip(samples=(np.sin(np.arange(22050) / 20) / 2).astype(np.float32), rate=44100)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tones import ORDERS, POINTS, WORDS, Said, heard_as, recorded, summary, syllables, texts
 
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.engine.pointer.mandarin import Syllable, read
 
 RATE, LENGTH, GAP = 16_000, 0.3, 0.1

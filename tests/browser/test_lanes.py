@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.views.player import Scale, inlined, spectrum_bytes
 
 if TYPE_CHECKING:

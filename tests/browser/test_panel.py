@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.browser.conftest import Scratch
 from tests.tones import NOTE, ToneBackend
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.lab import Lab
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def test_a_wrong_field_is_named_and_speak_is_disabled(scratch: Scratch) -> None:
 
 def test_a_view_that_opens_later_gets_what_came_before(scratch: Scratch) -> None:
     later = (
-        "import numpy as np\nfrom voicelab.audio.clip import Clip\nfrom voicelab.views.player import Player\n"
+        "import numpy as np\nfrom voicelab.clip import Clip\nfrom voicelab.views.player import Player\n"
         "clip = Clip((0.5 * np.sin(np.arange(24_000) / 20)).astype(np.float32), 24_000)\nplayer = Player(clip)"
     )
     page = scratch.run(later, "player")

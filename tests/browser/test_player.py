@@ -10,7 +10,7 @@ import pytest
 
 from tests.browser.conftest import AUDIO, Scratch, in_kernel, shoot, themed
 from tests.tones import ToneBackend
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.lab import Lab
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.browser.conftest import LONG, Scratch, shoot, themed
 from tests.speechlike import RATE, speechlike
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

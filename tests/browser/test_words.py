@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.browser.conftest import LONG, Scratch
-from voicelab.audio.clip import Clip
 from voicelab.audio.words import Words, WordTime
+from voicelab.clip import Clip
 from voicelab.experiments.comparison import compare
 from voicelab.views.comparison_panel import comparison_bundle
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SETUP = """\
 import numpy as np
 import voicelab as vl
-from voicelab.audio.clip import Clip, Words, WordTime
+from voicelab.clip import Clip, Words, WordTime
 from voicelab.views.player import Player
 def spoken(pace):
     samples = (0.5 * np.sin(np.arange(int(24_000 * 2 * pace)) / 20)).astype(np.float32)

@@ -14,9 +14,9 @@ import pytest
 from PIL import Image, ImageDraw
 
 from tests.checks.conftest import Write, printed, shown
-from voicelab.audio.clip import Clip
 from voicelab.checks import check, update
 from voicelab.checks.compare import digests_in, moved, moved_picture, processor, without_figures
+from voicelab.clip import Clip
 from voicelab.experiments.replay import Tolerance
 from voicelab.views.bundles import clip_text
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.onnx.test_piper import voice as piper_voice
 from tests.tones import ToneBackend
-from voicelab.audio.clip import Clip
 from voicelab.call import Call
+from voicelab.clip import Clip
 from voicelab.errors import EngineError
 from voicelab.experiments.manifest import Journal, load
 from voicelab.schema import TTSRequest

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.audio import analysis
-from voicelab.audio.clip import Clip
 from voicelab.call import Call
+from voicelab.clip import Clip
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.speech import Speech
 from voicelab.schema import TTSRequest

@@ -13,7 +13,7 @@ import pytest
 
 from tests.effects.measure import HOP, Floats, Voice, long_term_spectrum, said, semitones
 from voicelab.audio import analysis
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 
 SENTENCES = (
     "The birch canoe slid on the smooth planks, and nobody on the shore had seen it go.",

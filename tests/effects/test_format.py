@@ -10,10 +10,10 @@ import pytest
 import soundfile  # type: ignore[import-untyped]
 
 from tests.effects.measure import Floats, Voice
-from voicelab.audio.clip import Clip
 from voicelab.audio.decoders import OggReader
 from voicelab.audio.mp3 import frame_length
 from voicelab.call import Call
+from voicelab.clip import Clip
 from voicelab.schema import MP3_BITRATES, OPUS_BITRATES, RATES, Mp3Bitrate, OpusBitrate
 
 TEXT = "Rice is served."

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.effects.measure import Voice, comparable, duration_spread, mel_spread, pitch_spread
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 
 QUICK = 24
 MANY = 32

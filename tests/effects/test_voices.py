@@ -11,8 +11,8 @@ import torch
 
 from tests.effects.measure import Voice, long_term_spectrum
 from voicelab.audio import analysis
-from voicelab.audio.clip import Clip
 from voicelab.call import Call
+from voicelab.clip import Clip
 from voicelab.engine.pointer.family import PointerFamily
 from voicelab.engine.pointer.speakers import similarity
 from voicelab.schema import ReferenceAudio, TTSRequest

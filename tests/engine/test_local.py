@@ -19,9 +19,9 @@ import pytest
 import torch
 
 from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker
-from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, SpeechStream, VoicePreset
 from voicelab.call import Call
+from voicelab.clip import Clip
 from voicelab.engine import local
 from voicelab.engine.core.scheduler import Scheduler
 from voicelab.engine.local import LocalBackend, _fingerprint

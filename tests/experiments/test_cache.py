@@ -14,11 +14,11 @@ import pytest
 from tests.experiments.conftest import ask
 from tests.tones import ToneBackend
 from voicelab.call import Call
+from voicelab.clip import take_key
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.cache import Cache, CachedBackend
 from voicelab.schema import ReferenceAudio
 from voicelab.storage import DamagedFile
-from voicelab.take import take_key
 
 WRITER = Path(__file__).with_name("writer.py")
 

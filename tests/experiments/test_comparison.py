@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.speechlike import RATE, speechlike
-from voicelab.audio.clip import Clip, Words, WordTime
 from voicelab.call import Call
+from voicelab.clip import Clip, Take, Words, WordTime
 from voicelab.errors import ArgumentError
 from voicelab.experiments.comparison import Comparison, align, compare
 from voicelab.experiments.metrics import measure
@@ -16,7 +16,6 @@ from voicelab.experiments.metrics.level import loudness
 from voicelab.experiments.metrics.metric import Subject
 from voicelab.lab import Lab, connect
 from voicelab.schema import TTSRequest
-from voicelab.take import Take
 
 SHORT_TEXT = "Glue the sheet."
 

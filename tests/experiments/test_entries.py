@@ -14,8 +14,7 @@ from tests.experiments.conftest import ask
 from voicelab.errors import StoreError
 from voicelab.experiments.entries import Entries
 from voicelab.schema import ReferenceAudio
-from voicelab.storage import DamagedFile
-from voicelab.take import digest_of
+from voicelab.storage import DamagedFile, digest_of
 
 KEY = "0123456789abcdef" * 4
 OTHER = "f" * 64

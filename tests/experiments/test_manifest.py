@@ -14,12 +14,12 @@ import pytest
 from tests.experiments.conftest import ask
 from tests.tones import ToneBackend
 from voicelab.call import Call
+from voicelab.clip import Take
 from voicelab.errors import RequestInvalid, ServiceUnavailable, StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.manifest import Failed, Journal, Manifest, load
 from voicelab.experiments.records import Failure
 from voicelab.schema import ProsodyControl, ReferenceAudio
-from voicelab.take import Take
 
 REFERENCE = ReferenceAudio(audio=b"RIFF" * 100, text="Hi")
 

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from voicelab.call import Call
+from voicelab.clip import Take, Timing
 from voicelab.experiments.cache import Cache
 from voicelab.schema import TTSRequest
-from voicelab.take import Take, Timing
 
 REQUEST = TTSRequest(text="Hello", format="pcm")
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.onnx import graphs
-from voicelab.audio.clip import Clip
 from voicelab.call import Call
+from voicelab.clip import Clip
 from voicelab.errors import Cancelled, EngineError, NotFound, RequestInvalid, WeightsError
 from voicelab.onnx.backend import GraphSession, reading
 from voicelab.onnx.kokoro import (

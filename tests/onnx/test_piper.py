@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests.onnx import graphs
-from voicelab.audio.clip import Clip
 from voicelab.call import Call
+from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, RequestInvalid, WeightsError
 from voicelab.onnx.phonemes import espeak_ipa
 from voicelab.onnx.piper import PiperBackend, open_piper

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.tones import ToneBackend
-from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples
 from voicelab.backend import SpeechStream
+from voicelab.clip import Clip
 from voicelab.errors import Cancelled, RequestInvalid
 from voicelab.lab import Lab
 from voicelab.views.background import Arrival, Debouncer, SpeechTask, Task

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.tones import ToneBackend
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.experiments.comparison import Comparison, compare
 from voicelab.experiments.metrics.level import loudness
 from voicelab.experiments.metrics.metric import Subject

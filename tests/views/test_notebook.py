@@ -17,13 +17,13 @@ from IPython.utils.capture import capture_output
 import voicelab
 import voicelab as vl
 from tests.tones import DECLARED, ToneBackend
-from voicelab.audio.clip import Clip
 from voicelab.call import Knob
 from voicelab.capabilities import FieldSupport
+from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid
 from voicelab.lab import Lab
 from voicelab.schema import TTSRequest
-from voicelab.views import notebook as views_notebook
+from voicelab.session import Session
 from voicelab.views.completion import install
 from voicelab.views.notebook import OPTIONS, SpeakMagics, complete, parse
 
@@ -118,11 +118,11 @@ def test_a_lab_is_opened_once_and_only_when_there_is_none(
 ) -> None:
     opened: list[Lab] = []
 
-    def connect() -> Lab:
+    def open_lab() -> Lab:
         opened.append(Lab(ToneBackend()))
         return opened[-1]
 
-    monkeypatch.setattr(views_notebook, "connect", connect)
+    monkeypatch.setattr(Session, "open", open_lab)
     magics: Any = SpeakMagics(shell)
     magics.speak("Here.")
     assert opened == []
@@ -204,7 +204,7 @@ def test_the_help_lists_the_options(shell: InteractiveShell) -> None:
 
 
 def test_loading_the_extension_opens_no_lab(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views_notebook, "connect", None)
+    monkeypatch.setattr(Session, "open", None)
     voicelab.load_ipython_extension(shell)
     assert shell.find_line_magic("speak") is not None  # type: ignore[no-untyped-call]
 

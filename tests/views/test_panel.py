@@ -15,7 +15,7 @@ from ipywidgets.widgets import widget as registry
 import voicelab as vl
 from tests.speechlike import speech_file
 from tests.tones import ToneBackend
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.lab import Lab
 from voicelab.views.explore_panel import ExplorePanel
 from voicelab.views.player import Player

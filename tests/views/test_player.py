@@ -9,8 +9,8 @@ import pytest
 
 import voicelab.views
 from tests.tones import ToneBackend
-from voicelab.audio.clip import Clip
 from voicelab.audio.words import Words, WordTime
+from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, AudioError
 from voicelab.lab import Lab
 from voicelab.views.player import Player, Scale, clip_arrivals, inlined, pcm_bytes, spectrum_bytes

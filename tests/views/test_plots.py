@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from voicelab.audio.analysis import Contour
-from voicelab.audio.clip import Clip, Words, WordTime
+from voicelab.clip import Clip, Words, WordTime
 from voicelab.errors import RequestInvalid
 from voicelab.views import plots
 from voicelab.views.plots import INK, plot_clips, save_figure

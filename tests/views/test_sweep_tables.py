@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.tones import DECLARED, ToneBackend
-from voicelab.audio.clip import Clip
 from voicelab.capabilities import Price
+from voicelab.clip import Clip
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.lab import Lab

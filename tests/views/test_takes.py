@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.metrics import Metric
 from voicelab.experiments.sweeps.result import Row

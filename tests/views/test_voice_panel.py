@@ -10,9 +10,9 @@ import pytest
 
 from tests.speechlike import RATE, speech_file, speechlike
 from tests.tones import VOICES, ToneBackend
-from voicelab.audio.clip import Clip
 from voicelab.backend import SpeechStream
 from voicelab.call import Call
+from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid
 from voicelab.lab import Lab
 from voicelab.schema import Author, VoiceCreate, VoiceModel

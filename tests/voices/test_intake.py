@@ -10,8 +10,8 @@ import pytest
 from tests.speechlike import RATE, speech_file, speechlike
 from tests.voices.conftest import Spoken
 from tests.voices.test_cover import picture
-from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples, dbfs
+from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid
 from voicelab.schema import VoiceCreate
 from voicelab.voices.intake import RATE as KEPT_RATE

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from voicelab.audio.clip import Clip
+from voicelab.audio.samples import Sound
 from voicelab.errors import ArgumentError
 
 __all__ = ["Contour", "Digest", "Spectrum", "digest", "energy", "f0", "mel", "spectrogram"]
@@ -109,7 +109,7 @@ class Digest:
 
 
 def f0(
-    clip: Clip,
+    clip: Sound,
     *,
     fmin: float = 60.0,
     fmax: float = 600.0,
@@ -200,7 +200,7 @@ def _voiced(samples: _Floats, pitch: _Floats, frame: int, hop: int) -> npt.NDArr
     return voiced
 
 
-def energy(clip: Clip, *, window_s: float = 0.025, hop_s: float = 0.01) -> Contour:
+def energy(clip: Sound, *, window_s: float = 0.025, hop_s: float = 0.01) -> Contour:
     """Return the root-mean-square level in dBFS of a window around each frame, -120 at the least."""
     window, hop = _frame_sizes(clip, window_s, hop_s)
     padded = np.pad(clip.samples.astype(np.float64), (window // 2, window))
@@ -211,7 +211,7 @@ def energy(clip: Clip, *, window_s: float = 0.025, hop_s: float = 0.01) -> Conto
     return Contour(_frozen(begins / clip.rate), _frozen(level), "dBFS")
 
 
-def spectrogram(clip: Clip, *, window_s: float = 0.025, hop_s: float = 0.005) -> Spectrum:
+def spectrogram(clip: Sound, *, window_s: float = 0.025, hop_s: float = 0.005) -> Spectrum:
     """Return the short-time spectrum in dB under a Hann window: (frequencies to half the rate, frames)."""
     power, window, hop = _power(clip, window_s, hop_s)
     frequencies = np.fft.rfftfreq(window, 1.0 / clip.rate)
@@ -219,7 +219,7 @@ def spectrogram(clip: Clip, *, window_s: float = 0.025, hop_s: float = 0.005) ->
 
 
 def mel(
-    clip: Clip,
+    clip: Sound,
     *,
     bands: int = 80,
     fmin: float = 0.0,
@@ -256,7 +256,7 @@ def _hertz(mels: _Floats) -> _Floats:
     return np.where(mels < 15.0, mels * 200.0 / 3.0, 1000.0 * np.exp((mels - 15.0) * math.log(6.4) / 27.0))
 
 
-def digest(clip: Clip) -> Digest:
+def digest(clip: Sound) -> Digest:
     """Return the figures by which notebooks are compared. Takes some 30 ms for 3 s of audio."""
     pitch = f0(clip).median
     bands = np.power(10.0, mel(clip, bands=8, fmin=80.0, fmax=8000.0).db / 10.0).mean(axis=1)
@@ -268,13 +268,13 @@ def digest(clip: Clip) -> Digest:
     )
 
 
-def _frame_sizes(clip: Clip, window_s: float, hop_s: float) -> tuple[int, int]:
+def _frame_sizes(clip: Sound, window_s: float, hop_s: float) -> tuple[int, int]:
     if not 0.001 <= hop_s <= 1.0 or not 0.001 <= window_s <= 1.0:
         raise ArgumentError.of("window_s, hop_s", f"a window of {window_s} s every {hop_s} s is not within 1 ms to 1 s")
     return max(2, round(window_s * clip.rate)), max(1, round(hop_s * clip.rate))
 
 
-def _power(clip: Clip, window_s: float, hop_s: float) -> tuple[_Floats, int, int]:
+def _power(clip: Sound, window_s: float, hop_s: float) -> tuple[_Floats, int, int]:
     window, hop = _frame_sizes(clip, window_s, hop_s)
     # Zeros around it instead of reflections: what is not in the clip is silence.
     samples = np.pad(clip.samples, (window // 2, window // 2 + max(0, window - len(clip))))

@@ -11,8 +11,8 @@ import av
 import av.filter
 import numpy as np
 
-from voicelab.audio.clip import WordTime
 from voicelab.audio.samples import SILENT, Samples, as_samples, check_rate
+from voicelab.audio.words import WordTime
 from voicelab.errors import AudioError
 from voicelab.schema import ProsodyControl, TTSRequest
 

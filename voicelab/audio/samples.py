@@ -6,6 +6,7 @@ Everywhere in voicelab sound is one channel of float32 in [-1, 1], shape (sample
 from __future__ import annotations
 
 import math
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +14,46 @@ import soxr
 
 from voicelab.errors import AudioError
 
-__all__ = ["SILENT", "Resampler", "Samples", "as_samples", "check_rate", "dbfs", "from_int16", "resample", "to_int16"]
+__all__ = [
+    "SILENT",
+    "Resampler",
+    "Samples",
+    "Sound",
+    "as_samples",
+    "check_rate",
+    "dbfs",
+    "from_int16",
+    "resample",
+    "to_int16",
+]
 
 Samples = npt.NDArray[np.float32]
 """float32, shape (samples,), nominally in [-1, 1]."""
+
+
+class Sound(Protocol):
+    """Samples with their rate in Hz, as a Clip is: what can be analysed."""
+
+    @property
+    def samples(self) -> Samples:
+        """float32, shape (n,)."""
+
+    @property
+    def rate(self) -> int:
+        """In Hz."""
+
+    @property
+    def duration(self) -> float:
+        """In seconds."""
+
+    @property
+    def level(self) -> float:
+        """In dBFS."""
+
+    def __len__(self) -> int: ...
+    def resample(self, rate: int, /) -> Self:
+        """Return it at another rate in Hz."""
+
 
 SILENT: Samples = np.zeros(0, np.float32)
 """No samples at all."""

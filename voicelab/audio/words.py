@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from voicelab.display import bundle, words_view
+from voicelab.display import Shown
 from voicelab.errors import AudioError
 from voicelab.storage import open_atomic
 
@@ -36,7 +36,7 @@ class WordTime:
             raise AudioError(f"words: {self.text!r} lasts from {self.start} to {self.end} s, which is no time span")
 
 
-class Words(tuple[WordTime, ...]):  # noqa: SLOT001 (a tuple takes no slots but empty ones)
+class Words(Shown, tuple[WordTime, ...]):  # noqa: SLOT001 (a tuple takes no slots but empty ones)
     """The words of a clip in the order in which they are said; a tuple that can be saved and loaded.
 
     ``duration`` is that of the clip in seconds, which a TextGrid states.
@@ -52,9 +52,6 @@ class Words(tuple[WordTime, ...]):  # noqa: SLOT001 (a tuple takes no slots but 
 
     def __getnewargs__(self) -> tuple[Any, ...]:
         return tuple(self), self.duration
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle(words_view, self)
 
     def save(self, path: str | Path) -> Path:
         """Write the words, each with its times; the suffix says how: .TextGrid, .srt or .vtt.

@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Self
 
-from voicelab.audio.clip import Clip, Samples
 from voicelab.audio.formats import StreamDecoder
 from voicelab.backend import Capabilities, StreamBase, StreamSummary
 from voicelab.call import Call
+from voicelab.clip import Clip, Samples, Take
 from voicelab.errors import Cancelled
-from voicelab.take import Take
 
 __all__ = ["AsyncSpeechStream"]
 

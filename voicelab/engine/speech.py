@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voicelab.audio.clip import WordTime
+from voicelab.clip import WordTime
 from voicelab.engine.core.scheduler import Scheduler
 from voicelab.engine.core.sequence import Frame, Group, Sequence
 from voicelab.engine.core.threads import DecodingThread

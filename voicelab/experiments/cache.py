@@ -11,12 +11,12 @@ from pathlib import Path
 
 from voicelab.backend import Backend, Capabilities, SpeechStream, check_call, delete_voice, list_voices
 from voicelab.call import Call
+from voicelab.clip import Take, take_key
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.entries import Entries, EntryFile
 from voicelab.experiments.streams import RecordedStream, tee
 from voicelab.schema import VoiceCreate, VoiceModel
 from voicelab.storage import DamagedFile, data_home, disk_error
-from voicelab.take import Take, take_key
 
 __all__ = ["DEFAULT_MAX_BYTES", "Cache", "CacheStats", "CachedBackend"]
 

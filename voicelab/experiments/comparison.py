@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.audio.analysis import Contour, energy, f0
-from voicelab.audio.clip import Clip
-from voicelab.display import bundle, comparison_panel_view, comparison_view, open_view
+from voicelab.clip import Clip
+from voicelab.display import Shown, view
 from voicelab.errors import ArgumentError, MissingExtra
 from voicelab.experiments.listening.design import MatchedClips, match_loudness
 from voicelab.experiments.metrics.distances import warped_frames
@@ -52,7 +52,7 @@ _DYNAMIC_DB = 40.0
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Shown):
     """Clips by their names, in order. ``matched`` has them at one loudness, with the gains that it took."""
 
     clips: Mapping[str, Clip] = field(repr=False)
@@ -67,15 +67,12 @@ class Comparison:
         apart = "" if self.same_text else "; different texts, which run in step"
         return f"Comparison({listed}{apart})"
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle(comparison_view, self)
-
     def panel(self) -> Any:
         """Return the panel in which it is heard: shown as the last value of a notebook's cell.
 
         Raises MissingExtra when what it needs is not installed.
         """
-        return open_view(comparison_panel_view, "the panel of a comparison")(self)
+        return view("Comparison.panel")(self)
 
     @property
     def names(self) -> tuple[str, ...]:

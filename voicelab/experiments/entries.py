@@ -27,8 +27,7 @@ from typing import Any, BinaryIO
 
 from voicelab.errors import StoreError
 from voicelab.schema import TTSRequest
-from voicelab.storage import UNFINISHED, BlobFolder, disk_error, set_aside, write_atomic
-from voicelab.take import digest_of
+from voicelab.storage import UNFINISHED, BlobFolder, digest_of, disk_error, set_aside, write_atomic
 
 __all__ = ["Entries", "EntryFile", "File"]
 

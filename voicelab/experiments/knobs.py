@@ -14,13 +14,13 @@ import numpy as np
 from voicelab.backend import Backend, check_call
 from voicelab.call import Call, Knob, KnobValue, field_name
 from voicelab.capabilities import Capabilities, field_value
-from voicelab.display import bundle, knob_check_view
+from voicelab.clip import Take, take_key
+from voicelab.display import Shown
 from voicelab.errors import ArgumentError, Cancelled, RequestInvalid, VoicelabError
 from voicelab.experiments.cache import CachedBackend
 from voicelab.experiments.metrics import measure
 from voicelab.experiments.statistics import effects, holm
 from voicelab.experiments.sweeps.workers import under_way
-from voicelab.take import Take, take_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,7 +113,7 @@ class KnobFinding:
 
 
 @dataclass(frozen=True)
-class KnobCheck:
+class KnobCheck(Shown):
     """What a backend declares of its fields and knobs, and what was measured; ``honest`` when nothing contradicts."""
 
     backend: str
@@ -147,9 +147,6 @@ class KnobCheck:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.findings))
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle(knob_check_view, self)
 
 
 def check_knobs(

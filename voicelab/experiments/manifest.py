@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
 import voicelab
 from voicelab.backend import Capabilities
-from voicelab.call import Call
+from voicelab.call import Call, call_of, call_record
+from voicelab.clip import NoRecord, Take, take_key
 from voicelab.errors import StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.entries import Entries, EntryFile
 from voicelab.experiments.metrics import Metric, measure
 from voicelab.experiments.records import Failure, capabilities_of, capabilities_record
 from voicelab.storage import disk_error
-from voicelab.take import NoRecord, Take, call_of, call_record, take_key
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -29,13 +29,13 @@ from voicelab.backend import (
     list_voices,
 )
 from voicelab.call import Call
+from voicelab.clip import Take, Timing, take_key
 from voicelab.errors import Cancelled, RequestInvalid, StoreError, VoicelabError
 from voicelab.experiments.entries import Entries
 from voicelab.experiments.records import Failure, capabilities_of, capabilities_record
 from voicelab.experiments.streams import RecordedStream, ReplayTiming, tee
 from voicelab.schema import DEFAULT_RATES, ProsodyControl, VoiceCreate, VoiceModel
-from voicelab.storage import write_atomic
-from voicelab.take import Take, Timing, digest_of, take_key
+from voicelab.storage import digest_of, write_atomic
 
 __all__ = ["RecordingBackend", "ReplayBackend", "describe_closest", "open_recording"]
 

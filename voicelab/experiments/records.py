@@ -11,8 +11,8 @@ from typing import Any, Final, Self
 from voicelab import errors
 from voicelab.call import Knob, VoicePreset
 from voicelab.capabilities import Capabilities, FieldSupport, Price
+from voicelab.clip import NoRecord
 from voicelab.errors import ArgumentError, FieldError, RequestInvalid, ServiceError, StoreError, VoicelabError
-from voicelab.take import NoRecord
 
 __all__ = ["Failure", "capabilities_of", "capabilities_record", "error_message", "redact"]
 

@@ -15,14 +15,13 @@ from typing import Final, Literal, get_args
 import numpy as np
 
 from voicelab.audio.analysis import Digest, digest, mel
-from voicelab.audio.clip import Clip
 from voicelab.backend import Backend, SeedSupport
 from voicelab.call import MAX_SEED, Call
+from voicelab.clip import Clip, Take
 from voicelab.errors import AudioError, RequestInvalid, StoreError, VoicelabError
 from voicelab.experiments.cache import CachedBackend
 from voicelab.experiments.manifest import Manifest, load
 from voicelab.schema import TTSRequest
-from voicelab.take import Take
 
 __all__ = [
     "ReplayReport",

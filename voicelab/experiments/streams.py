@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from voicelab.backend import Capabilities, SpeechStream, StreamSummary
+from voicelab.clip import Take, Timing
 from voicelab.errors import Cancelled, VoicelabError
-from voicelab.take import Take, Timing
 
 __all__ = ["RecordedStream", "ReplayTiming", "tee"]
 

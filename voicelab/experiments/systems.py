@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from voicelab.audio.clip import Clip
-from voicelab.display import bundle, open_view, systems_panel_view, systems_view
+from voicelab.clip import Clip
+from voicelab.display import Shown
 from voicelab.errors import ArgumentError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.comparison import Comparison
@@ -19,21 +19,19 @@ from voicelab.experiments.metrics import Metric, measure
 from voicelab.experiments.statistics import Effects, effects
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.sweep import sweep_of
+from voicelab.session import Session
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from voicelab.lab import Lab
-    from voicelab.views.systems_panel import SystemsPanel
-
-__all__ = ["SYSTEM_METRICS", "SystemComparison", "compare_systems", "systems_panel"]
+__all__ = ["SYSTEM_METRICS", "SystemComparison", "check_systems", "compare_systems"]
 
 SYSTEM_METRICS: Final = ("duration", "word_rate", "f0_median", "f0_sd", "snr", "first_audio_s", "rtf")
 """What systems are compared in when nothing else is said."""
 
 
 @dataclass(frozen=True)
-class SystemComparison:
+class SystemComparison(Shown):
     """What several systems made of the same texts.
 
     ``result`` has all takes, on the axes ``text`` and ``backend``; ``metrics`` are the columns of ``frame``.
@@ -138,9 +136,6 @@ class SystemComparison:
     def __repr__(self) -> str:
         return f"SystemComparison({', '.join(self.names)}; texts: {len(self.texts)}, takes: {len(self.result.takes)})"
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle(systems_view, self)
-
 
 def compare_systems(
     texts: str | Sequence[str] | Mapping[str, str],
@@ -149,7 +144,7 @@ def compare_systems(
     repeats: int = 1,
     seed: int = 0,
     cache: Cache | str | Path | None = None,
-    **labs: Lab,
+    **labs: Session,
 ) -> SystemComparison:
     """Have several labs say the same texts, and compare them: ``vl.compare_systems(texts, ours=lab, theirs=other)``.
 
@@ -164,7 +159,7 @@ def compare_systems(
     All are asked at once. Raises ArgumentError for fewer than two systems, RequestInvalid for what one of them refuses, and
     the first error of a take that could not be had.
     """
-    _check_systems(labs)
+    check_systems(labs)
     spoken = [texts] if isinstance(texts, str) else texts
     lab = next(iter(labs.values()))
     sweep = sweep_of(lab, spoken, repeats=repeats, seed=seed, labs=labs, cache=cache, fields={})
@@ -175,29 +170,8 @@ def compare_systems(
     return SystemComparison(result, tuple(metrics))
 
 
-def systems_panel(
-    texts: str | Sequence[str],
-    *,
-    metrics: Sequence[str | Metric] = SYSTEM_METRICS,
-    repeats: int = 1,
-    seed: int = 0,
-    cache: Cache | str | Path | None = None,
-    **labs: Lab,
-) -> SystemsPanel:
-    """Return a panel that does what ``compare_systems`` does: choose systems and texts, run, hear, test blindly.
-
-    Takes what ``compare_systems`` takes; systems can be left out there, and others opened by their address. Show it as a
-    cell's last value. Raises ArgumentError for fewer than two systems.
-    """
-    _check_systems(labs)
-    kept = cache if cache is None or isinstance(cache, Cache) else Cache(cache)
-    spoken = [texts] if isinstance(texts, str) else list(texts)
-    view = open_view(systems_panel_view, "a panel")
-    panel: SystemsPanel = view(spoken, labs, metrics=metrics, repeats=repeats, seed=seed, cache=kept)
-    return panel
-
-
-def _check_systems(labs: Mapping[str, Lab]) -> None:
+def check_systems(labs: Mapping[str, Session]) -> None:
+    """Raise ArgumentError for fewer than two systems, or for what is none."""
     if len(labs) < 2:
         raise ArgumentError.of("labs", "name at least two systems: compare_systems(texts, a=lab, b=other)")
     for name, one in labs.items():

@@ -16,13 +16,13 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from voicelab.audio.clip import WordTime
 from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.prosody import ProsodyProcessor
 from voicelab.audio.samples import Samples
 from voicelab.backend import SpeechStream, StreamSummary, check_call, check_text_length
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, FieldSupport
+from voicelab.clip import WordTime
 from voicelab.engine.text.normalize import as_written, normalize
 from voicelab.engine.text.segments import segment
 from voicelab.errors import Cancelled, EngineError, MissingExtra, NotFound, RequestInvalid, WeightsError

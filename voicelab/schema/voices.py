@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from voicelab.display import bundle, voice_view
+from voicelab.display import Shown
 from voicelab.errors import FieldError, RequestInvalid, ServiceError
 from voicelab.schema.base import Text, WireModel, drop_unknown, field_errors
 
@@ -60,7 +60,7 @@ class SampleEntity(_Record):
     audio: _Loose = Field(default="", description="Address of the audio.")
 
 
-class VoiceModel(_Record):
+class VoiceModel(Shown, _Record):
     """The record of a voice model. ``id`` is ``_id`` on the wire."""
 
     id: str = Field(validation_alias="_id", serialization_alias="_id", description="Identifier, for reference_id.")
@@ -105,9 +105,6 @@ class VoiceModel(_Record):
     def to_wire(self) -> dict[str, Any]:
         """Return the record as JSON-able values, every field of section 2.4 present."""
         return self.model_dump(mode="json", by_alias=True)
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle(voice_view, self)
 
 
 _BOOLEANS = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}

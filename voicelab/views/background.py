@@ -12,11 +12,11 @@ from typing import Final, Self
 
 import numpy as np
 
-from voicelab.audio.clip import Clip
 from voicelab.audio.formats import StreamDecoder
 from voicelab.audio.samples import SILENT, Samples
 from voicelab.audio.words import Words
 from voicelab.backend import SpeechStream
+from voicelab.clip import Clip
 from voicelab.errors import Cancelled
 
 __all__ = ["Arrival", "Debouncer", "SpeechTask", "Task"]

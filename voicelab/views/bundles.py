@@ -19,17 +19,16 @@ from html import escape
 from typing import Any, Final
 
 from voicelab.audio.analysis import digest
-from voicelab.audio.clip import Clip
 from voicelab.audio.words import Words
 from voicelab.backend import Capabilities
 from voicelab.call import Call, Knob, Voices, short_name
+from voicelab.clip import Clip, Take
 from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError, install_command
 from voicelab.experiments.knobs import KnobCheck
 from voicelab.experiments.records import error_message
 from voicelab.experiments.statistics.effects import Effects
 from voicelab.experiments.systems import SystemComparison
 from voicelab.schema import VoiceModel
-from voicelab.take import Take
 from voicelab.views.plots import INK, STYLES, plot_clips, plot_style
 
 __all__ = [

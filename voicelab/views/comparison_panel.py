@@ -14,9 +14,9 @@ import anywidget
 import numpy as np
 
 from voicelab.audio.analysis import mel
-from voicelab.audio.clip import Clip
 from voicelab.audio.samples import to_int16
 from voicelab.call import short_name
+from voicelab.clip import Clip
 from voicelab.errors import ArgumentError
 from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.metrics import BASIC, METRICS

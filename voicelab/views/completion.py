@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, get_args
 
-from voicelab.lab import Lab
 from voicelab.schema import TTSRequest
 from voicelab.schema.speech import Model
+from voicelab.session import Session
 
 __all__ = ["complete_value", "install"]
 
@@ -52,7 +52,7 @@ def _metrics() -> Iterable[str]:
 
 def _voices(text: str, namespace: Mapping[str, Any]) -> list[str]:
     """Return the voices of the lab that is named last in ``text``, or else of all labs that there are."""
-    labs = {name: value for name, value in namespace.items() if isinstance(value, Lab)}
+    labs = {name: value for name, value in namespace.items() if isinstance(value, Session)}
     named = [labs[name] for name in re.findall(r"\w+", text) if name in labs]
     return list(dict.fromkeys(voice.id for lab in named[-1:] or labs.values() for voice in lab.voices))
 

@@ -18,8 +18,8 @@ from voicelab.backend import check_call
 from voicelab.call import Call, Knob, field_name, parse_value, short_name
 from voicelab.capabilities import Capabilities, FieldSupport
 from voicelab.errors import RequestInvalid
-from voicelab.lab import Lab
 from voicelab.schema import ProsodyControl, TTSRequest
+from voicelab.session import Session
 from voicelab.views.player import STATIC, inlined
 
 __all__ = [
@@ -161,7 +161,7 @@ class Controls(anywidget.AnyWidget):
     speak_on_change = traitlets.Bool(True).tag(sync=True)
 
     def __init__(
-        self, lab: Lab, text: str, *, compact: bool, changed: Callable[[], object], pressed: Callable[[str], object]
+        self, lab: Session, text: str, *, compact: bool, changed: Callable[[], object], pressed: Callable[[str], object]
     ) -> None:
         self._lab = lab
         self.base = check_call(lab.call(text), lab.capabilities)

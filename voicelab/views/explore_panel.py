@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-from voicelab.audio.clip import Clip, WordTime
 from voicelab.audio.samples import Samples
 from voicelab.backend import Backend
 from voicelab.call import Call, short_name
+from voicelab.clip import Clip, WordTime
 from voicelab.errors import Cancelled, RequestInvalid
 from voicelab.experiments.comparison import with_words
 from voicelab.experiments.sweeps.result import Row
-from voicelab.lab import Lab
+from voicelab.session import Session
 from voicelab.views.background import Arrival, Debouncer, SpeechTask, Task
 from voicelab.views.bundles import clip_bundle
 from voicelab.views.controls import FIELDS, CallCode, Controls
@@ -45,7 +45,7 @@ class ExplorePanel(SavedOutput, Panel):
 
     about = "a panel to type a text, turn the knobs of a voice and hear what each of them does"
 
-    def __init__(self, lab: Lab, text: str = TEXT, *, compact: bool = False) -> None:
+    def __init__(self, lab: Session, text: str = TEXT, *, compact: bool = False) -> None:
         self._lab = lab
         self.lock = threading.RLock()
         self._take: _Take | None = None

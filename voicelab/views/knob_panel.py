@@ -11,7 +11,7 @@ import ipywidgets as w
 from voicelab.call import short_name
 from voicelab.errors import Cancelled, RequestInvalid
 from voicelab.experiments.knobs import KnobCheck, check_knobs, checked_names
-from voicelab.lab import Lab
+from voicelab.session import Session
 from voicelab.views.background import Task
 from voicelab.views.bundles import knob_check_bundle
 from voicelab.views.controls import field_label
@@ -28,7 +28,7 @@ class KnobPanel(SavedOutput, Panel):
 
     about = "a panel that turns each field and knob of a backend and measures what it does"
 
-    def __init__(self, lab: Lab, names: Sequence[str] = (), *, repeats: int = 3, seed: int = 0) -> None:
+    def __init__(self, lab: Session, names: Sequence[str] = (), *, repeats: int = 3, seed: int = 0) -> None:
         self._lab, self._seed, self._base = lab, seed, lab.call("knobs")
         self._task: Task | None = None
         self._stop = threading.Event()

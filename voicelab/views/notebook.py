@@ -17,13 +17,13 @@ from typing import Any, Final, TypeVar, get_args
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
-from voicelab.audio.clip import Clip
 from voicelab.call import Knob, field_name, parse_value, short_name
 from voicelab.capabilities import Capabilities
+from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid, suggestion
-from voicelab.lab import Lab, connect
 from voicelab.schema import ProsodyControl, TTSRequest
 from voicelab.schema.speech import Model
+from voicelab.session import Session
 from voicelab.views.completion import install
 
 __all__ = ["OPTIONS", "SpeakMagics", "complete", "parse", "progress", "register"]
@@ -83,7 +83,7 @@ def _value(name: str, typed: str, knobs: Sequence[Knob]) -> Any:
     return word if name in ("lab", "to") else parse_value(name, word, knobs)
 
 
-def complete(line: str, lab: Lab | None = None) -> list[str]:
+def complete(line: str, lab: Session | None = None) -> list[str]:
     """Return what can stand at the end of ``line``: options, or the values of the option before.
 
     Of a lab they are what acts there: its voices and models, its backend's own knobs, no field that does nothing.
@@ -123,7 +123,7 @@ class SpeakMagics(Magics):
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self._names: dict[str, Any] = shell.user_ns
-        self._own: Lab | None = None
+        self._own: Session | None = None
 
     @line_cell_magic
     def speak(self, line: str, cell: str | None = None) -> Clip:
@@ -133,7 +133,7 @@ class SpeakMagics(Magics):
         """
         named = next((option["value"] for option in _OPTION.finditer(line) if option["name"] == "lab"), None)
         lab = self._names.get(named or "lab", self._own)
-        given, text = parse(line, lab.capabilities.knobs if isinstance(lab, Lab) else ())
+        given, text = parse(line, lab.capabilities.knobs if isinstance(lab, Session) else ())
         lab = self.lab(given.pop("lab", None))
         to = given.pop("to", None)
         if cell is not None:
@@ -143,22 +143,22 @@ class SpeakMagics(Magics):
             self._names[to] = clip
         return clip
 
-    def lab(self, name: str | None = None) -> Lab:
+    def lab(self, name: str | None = None) -> Session:
         """Return the lab that is in the variable ``name``. Raises RequestInvalid when none is there."""
         value: Any = self._names.get(name or "lab")
-        if isinstance(value, Lab):
+        if isinstance(value, Session):
             return value
         if name is not None:
             raise RequestInvalid.of("lab", f"the variable {name!r} holds no lab", in_="query")
         if self._own is None:
-            self._own = connect()
+            self._own = Session.open()
         return self._own
 
     def complete(self, _: Any, event: Any) -> list[str]:
         """Answer IPython's completer. Opens no lab: without one there are no voices to choose from."""
         named = next((option["value"] for option in _OPTION.finditer(event.line) if option["name"] == "lab"), "lab")
         lab: Any = self._names.get(named, self._own)
-        return complete(event.line, lab if isinstance(lab, Lab) else None)
+        return complete(event.line, lab if isinstance(lab, Session) else None)
 
 
 def register(shell: Any) -> None:

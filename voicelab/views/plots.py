@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.audio.analysis import Contour, Spectrum, energy, f0, mel, spectrogram
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid, suggestion
 from voicelab.storage import write_atomic
 

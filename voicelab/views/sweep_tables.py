@@ -13,8 +13,8 @@ from html import escape
 from pathlib import Path
 from typing import Final, TextIO
 
-from voicelab.audio.clip import Clip
 from voicelab.call import short_name
+from voicelab.clip import Clip
 from voicelab.errors import StoreError, VoicelabError
 from voicelab.experiments.metrics import METRICS, Metric, measure_rows
 from voicelab.experiments.metrics.measure import resolve

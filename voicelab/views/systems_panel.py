@@ -17,8 +17,8 @@ from voicelab.experiments.sweeps.run import Budget
 from voicelab.experiments.sweeps.spec import lines_of, texts_in
 from voicelab.experiments.sweeps.sweep import Sweep, sweep_of
 from voicelab.experiments.systems import SystemComparison
-from voicelab.lab import Lab, connect
 from voicelab.registry import backends, split_address
+from voicelab.session import Session
 from voicelab.views.background import Task
 from voicelab.views.bundles import error_html, systems_bundle
 from voicelab.views.controls import seed_reason
@@ -35,7 +35,7 @@ class _SystemsForm(CheckedForm):
 
     def __init__(
         self,
-        labs: Mapping[str, Lab],
+        labs: Mapping[str, Session],
         texts: Sequence[str],
         changed: Callable[[], object],
         *,
@@ -88,7 +88,7 @@ class _SystemsForm(CheckedForm):
         self.changed()
 
     @property
-    def labs(self) -> dict[str, Lab]:
+    def labs(self) -> dict[str, Session]:
         """The systems that are chosen, by name."""
         return {
             name: self._labs[name] for name, box in zip(self._labs, self.systems.children, strict=True) if box.value
@@ -102,7 +102,7 @@ class _SystemsForm(CheckedForm):
         def work() -> None:
             try:
                 name = split_address(address)[0]
-                lab = connect(address)
+                lab = Session.open(address)
                 number = 1 + sum(one.partition("_")[0] == name for one in self._labs)
                 name = name if number == 1 else f"{name}_{number}"
                 self._labs[name] = lab
@@ -197,7 +197,7 @@ class SystemsPanel(SweepPanel):
     def __init__(
         self,
         texts: Sequence[str],
-        labs: Mapping[str, Lab],
+        labs: Mapping[str, Session],
         *,
         metrics: Iterable[str | Metric],
         repeats: int = 1,

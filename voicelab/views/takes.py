@@ -20,8 +20,8 @@ import ipywidgets as w
 import numpy as np
 import traitlets
 
-from voicelab.audio.clip import Clip
 from voicelab.call import short_name
+from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.experiments.comparison import with_words
 from voicelab.experiments.metrics import Metric, measure_rows

@@ -13,12 +13,12 @@ import anywidget
 import ipywidgets as w
 from IPython.core.getipython import get_ipython
 
-from voicelab.audio.clip import Clip
 from voicelab.audio.formats import MAX_BYTES
 from voicelab.call import Call
+from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid, VoicelabError
-from voicelab.lab import Lab
 from voicelab.schema import VoiceCreate, VoiceModel
+from voicelab.session import Session
 from voicelab.views.background import Task
 from voicelab.views.bundles import clip_bundle, error_html, voice_bundle, voices_table
 from voicelab.views.controls import voice_choices
@@ -106,7 +106,7 @@ class VoiceDraft:
     threads, one after another; after ``close`` it is called no more.
     """
 
-    def __init__(self, lab: Lab, changed: Callable[[int], object]) -> None:
+    def __init__(self, lab: Session, changed: Callable[[int], object]) -> None:
         self._lab = lab
         self._changed = changed
         self._lock = threading.RLock()
@@ -257,7 +257,7 @@ class VoicePanel(SavedOutput, Panel):
 
     about = "a panel to make voices of recordings and to try them"
 
-    def __init__(self, lab: Lab, recordings: Iterable[Clip | str | Path] = ()) -> None:
+    def __init__(self, lab: Session, recordings: Iterable[Clip | str | Path] = ()) -> None:
         self._lab = lab
         self._lock = threading.RLock()
         self._creating: Task | None = None
@@ -452,7 +452,7 @@ class VoicePanel(SavedOutput, Panel):
 class _Trial(ExplorePanel):
     """The sentence that the chosen voice says; one that is not trained yet cannot."""
 
-    def __init__(self, lab: Lab, can_speak: Callable[[str | None], bool], spoken: Callable[[], object]) -> None:
+    def __init__(self, lab: Session, can_speak: Callable[[str | None], bool], spoken: Callable[[], object]) -> None:
         self._can_speak = can_speak
         self._spoken = spoken
         super().__init__(lab, TEXT, compact=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples, resample
 from voicelab.audio.sandbox import decode_apart
+from voicelab.clip import Clip
 from voicelab.errors import AudioError, FieldError, RequestInvalid, install_command
 from voicelab.schema import VoiceCreate
 from voicelab.voices.cover import check_cover

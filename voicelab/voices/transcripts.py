@@ -28,9 +28,9 @@ from typing import Any, Final, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples, resample
 from voicelab.audio.words import Words, WordTime
+from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, MissingExtra, install_command
 from voicelab.voices.recordings import enhance
 

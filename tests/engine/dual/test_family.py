@@ -16,8 +16,8 @@ import torch
 import voicelab
 from tests.engine.dual.tiny import write_model
 from tests.engine.dual.tiny_codec import save_codec, tiny_tensors
-from voicelab.audio.clip import Clip
 from voicelab.call import Call
+from voicelab.clip import Clip
 from voicelab.engine import speech
 from voicelab.engine.dual import family as family_module
 from voicelab.engine.dual import voices

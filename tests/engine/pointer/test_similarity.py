@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from tests.engine.tiny import make_codec
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.engine.pointer.speakers import FOLLOWED, References, doubts, share_kept, similarity
 from voicelab.schema import ReferenceAudio
 

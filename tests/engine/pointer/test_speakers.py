@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from tests.engine.tiny import LATENT, make_codec
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.lm import STATISTICS
 from voicelab.engine.pointer.speakers import LEVEL, SHORTEST, References, TelephoneBand, level, limit_band

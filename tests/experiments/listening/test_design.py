@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.errors import ArgumentError
 from voicelab.experiments.listening.design import (
     ANCHORS,

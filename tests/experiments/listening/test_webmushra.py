@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.experiments.listening.test_design import listening_test, sound
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, StoreError
 from voicelab.experiments.listening.design import REFERENCE, Kind, ListeningTest
 from voicelab.experiments.listening.results import analyse

@@ -6,11 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from voicelab.audio.clip import Clip
 from voicelab.call import Call
+from voicelab.clip import Clip, Take, Timing
 from voicelab.experiments.metrics import measure_rows
 from voicelab.schema import TTSRequest
-from voicelab.take import Take, Timing
 
 
 class Sounds:

@@ -11,7 +11,7 @@ import pytest
 from scipy.signal import firwin2, lfilter
 
 from tests.speechlike import RATE, speechlike
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.errors import MissingExtra
 from voicelab.experiments.metrics import measure
 from voicelab.experiments.metrics.distances import cepstrum

@@ -10,7 +10,7 @@ import pytest
 from scipy.signal import butter, lfilter, upfirdn
 
 from tests.speechlike import RATE, speechlike
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.experiments.metrics.level import _FILTERS, _k_weighting
 
 Figure = Callable[..., tuple[float, str]]

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from tests.speechlike import RATE, speechlike
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, MissingExtra
 from voicelab.experiments.metrics import BASIC, METRICS, Metric, Subject, Tools, Undefined, available, measure
 
@@ -128,7 +128,7 @@ def test_packages_register_metrics_encoders_and_predictors(tmp_path: Path) -> No
     )
     script = (
         "import numpy as np\n"
-        "from voicelab.audio.clip import Clip\n"
+        "from voicelab.clip import Clip\n"
         "from voicelab.experiments.metrics import Tools, measure\n"
         "clip = Clip(np.full(24000, 0.1, np.float32), 24000)\n"
         "names = ['halves', 'ones', 'speaker_similarity', 'predicted_mos']\n"
@@ -264,7 +264,7 @@ def test_a_missing_recognizer_says_what_to_install(clips: list[Clip]) -> None:
     script = (
         "import sys; sys.modules['pocketsphinx'] = None\n"
         "import numpy as np\n"
-        "from voicelab.audio.clip import Clip\n"
+        "from voicelab.clip import Clip\n"
         "from voicelab.errors import MissingExtra\n"
         "from voicelab.experiments.metrics import measure\n"
         "try: measure([Clip(np.zeros(100, np.float32), 16000)], ['wer'], text='a')\n"

@@ -11,8 +11,8 @@ import pytest
 
 import voicelab as vl
 from tests.speechlike import RATE, speechlike
-from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples, resample
+from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, MissingExtra
 from voicelab.experiments.metrics import Tools, measure
 from voicelab.experiments.metrics.models import Dnsmos

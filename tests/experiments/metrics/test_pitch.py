@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.experiments.metrics import Subject, measure
 from voicelab.experiments.metrics.pitch import pulses
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.experiments.metrics import measure
 from voicelab.experiments.metrics.programs import mel_cepstrum
 

@@ -12,8 +12,8 @@ import pytest
 from pocketsphinx import get_model_path
 
 import voicelab as vl
-from voicelab.audio.clip import Clip, Words, WordTime
 from voicelab.audio.samples import Samples
+from voicelab.clip import Clip, Words, WordTime
 from voicelab.experiments.metrics import Tools, measure
 from voicelab.experiments.metrics.words import _syllables, split_words
 from voicelab.voices.transcripts import PocketRecognizer

@@ -16,11 +16,11 @@ from tests.experiments.sweeps.test_sweep import slowly, sweep
 from tests.tones import ToneBackend
 from voicelab.backend import SpeechStream
 from voicelab.call import Call
+from voicelab.clip import take_key
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.manifest import Manifest, load
 from voicelab.schema import TTSRequest
-from voicelab.take import take_key
 
 # In an interpreter of its own, which has no threads yet when it forks; a fork is quicker than an interpreter.
 _KILL = """

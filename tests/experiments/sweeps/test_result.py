@@ -11,8 +11,8 @@ import pytest
 
 from tests.experiments.sweeps.test_sweep import sweep
 from tests.tones import DECLARED, ToneBackend
-from voicelab.audio.clip import Clip
 from voicelab.call import Call
+from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.listening.design import REFERENCE, Trial

@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from voicelab.audio.clip import Clip
 from voicelab.audio.samples import resample
+from voicelab.clip import Clip
 from voicelab.errors import ArgumentError
 from voicelab.experiments.listening.plan import Claim, Plan, register
 from voicelab.experiments.metrics.level import loudness, true_peak

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, StoreError
 from voicelab.experiments.listening.design import ANCHORS, REFERENCE, Kind, ListeningTest, blind_wav
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.audio.formats import header_bytes
+from voicelab.clip import Take
 from voicelab.errors import ArgumentError
 from voicelab.experiments.metrics.metric import Metric, Subject, Undefined
-from voicelab.take import Take
 
 __all__ = ["buffer_needed", "first_audio", "rtf", "stalled", "underruns", "underruns_at"]
 

@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, Protocol
 
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, suggestion
 from voicelab.experiments.metrics import distances, latency, level, models, pitch, programs, words
 from voicelab.experiments.metrics.metric import Metric, Need, Subject, Tools, Undefined

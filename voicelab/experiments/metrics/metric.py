@@ -12,8 +12,8 @@ from typing import Any, Literal, Protocol, TypeVar, cast, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from voicelab.audio.clip import Clip
 from voicelab.audio.samples import Samples
+from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, MissingExtra, VoicelabError
 from voicelab.voices.transcripts import Recognizer
 

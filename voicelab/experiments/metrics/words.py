@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 
-from voicelab.audio.clip import Clip
+from voicelab.clip import Clip
 from voicelab.errors import MissingExtra
 from voicelab.experiments.metrics.level import activity
 from voicelab.experiments.metrics.metric import Subject, Tools, Undefined

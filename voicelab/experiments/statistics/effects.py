@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from voicelab.display import bundle, effects_view
+from voicelab.display import Shown
 from voicelab.errors import ArgumentError
 from voicelab.experiments.metrics.measure import available
 from voicelab.experiments.statistics.estimate import Estimate, benjamini_hochberg, holm, percent, whole
@@ -45,7 +45,7 @@ _BAND, _EFFECT, _NOTHING = ("0.5", 0.2), "tab:blue", "0.45"
 
 
 @dataclass(frozen=True, eq=False)
-class Effects:
+class Effects(Shown):
     """Effects of axes on metrics: three tidy tables, a text form and a plot.
 
     ``frame``: a row for each metric and axis. Where texts are a block, ``p_texts`` of the hypothesis that the axis does
@@ -104,9 +104,6 @@ class Effects:
         return "\n".join([*lines, *self.notes])
 
     __repr__ = __str__
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle(effects_view, self)
 
     def plot(self, axes: Axes | None = None, *, alpha: float = 0.05) -> Axes:
         """Draw every contrast with its interval, in standard deviations of the noise; return the axes.

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from voicelab.audio.clip import Clip
 from voicelab.call import field_name, short_name
-from voicelab.display import bundle, open_view, sweep_page_view, sweep_result_panel_view, sweep_result_view
+from voicelab.clip import Clip, Take
+from voicelab.display import Shown, view
 from voicelab.errors import NotFound, RequestInvalid, StoreError, suggestion
 from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.listening.design import Kind, ListeningTest
@@ -22,7 +22,6 @@ from voicelab.experiments.records import error_message
 from voicelab.experiments.sweeps.axes import Grid, Job
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
 from voicelab.storage import make_folder, open_atomic, write_atomic
-from voicelab.take import Take
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -227,7 +226,7 @@ Measures = Callable[[Sequence[Clip]], Iterable[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)
-class SweepResult:
+class SweepResult(Shown):
     """What a sweep has brought: outcomes in the order of the grid, and how it ended."""
 
     grid: Grid
@@ -242,15 +241,12 @@ class SweepResult:
         failed = f", {len(self.failures)} failed" if self.failures else ""
         return f"SweepResult({axes}; {len(self.takes)} of {len(self.grid)} takes{failed}; {self.state})"
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle(sweep_result_view, self)
-
     def panel(self, **options: Any) -> Any:
         """Return the panel in which its takes are heard, sorted and compared; ``metrics`` names what is measured.
 
         Raises MissingExtra when what it needs is not installed.
         """
-        return open_view(sweep_result_panel_view, "the panel of a sweep's result")(self, **options)
+        return view("SweepResult.panel")(self, **options)
 
     @property
     def takes(self) -> tuple[Take, ...]:
@@ -363,7 +359,7 @@ class SweepResult:
         ``metrics`` names the columns of measurements. The sound is mp3 of 64 kbit/s. Raises StoreError, RequestInvalid
         for an unknown metric, MissingExtra when nothing is installed that makes pages.
         """
-        written: Path = open_view(sweep_page_view, "a page of a sweep's result")(self, path, **options)
+        written: Path = view("SweepResult.page")(self, path, **options)
         return written
 
     def frame(self, *metrics: str | Metric | Measures, **options: Any) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from voicelab.audio.formats import header_bytes
 from voicelab.capabilities import Capabilities, speech_cost
+from voicelab.clip import Take, take_key
 from voicelab.errors import Cancelled, FieldError, RequestInvalid, VoicelabError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.entries import EntryFile
@@ -19,7 +20,6 @@ from voicelab.experiments.manifest import Failed, Journal
 from voicelab.experiments.records import Failure, redact
 from voicelab.experiments.sweeps.axes import Job
 from voicelab.experiments.sweeps.workers import RateLimiter, Workers
-from voicelab.take import Take, take_key
 
 __all__ = ["Budget", "Outcome", "Progress", "Run", "State", "SweepEstimate", "estimate", "seconds_of"]
 

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from voicelab.backend import Backend, Capabilities, check_call
 from voicelab.call import Call, Knob, is_field, short_name
-from voicelab.display import bundle, open_view, sweep_panel_view, sweep_view
+from voicelab.clip import take_key
+from voicelab.display import Shown, view
 from voicelab.errors import FieldError, NotFound, RequestInvalid, VoicelabError, suggestion
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.manifest import Journal
@@ -22,10 +23,7 @@ from voicelab.experiments.sweeps.axes import Axis, Grid, Job, varied
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.run import Budget, Outcome, Run, RunContext, SweepEstimate, estimate, seconds_of
 from voicelab.experiments.sweeps.workers import Factory, RateLimiter, workers_for
-from voicelab.take import take_key
-
-if TYPE_CHECKING:
-    from voicelab.lab import Lab
+from voicelab.session import Session
 
 __all__ = ["ONLY", "Sweep", "knobs_of", "sweep_of"]
 
@@ -40,7 +38,7 @@ _ASKED: Final = 32
 
 
 @dataclass(frozen=True, repr=False)
-class Sweep:
+class Sweep(Shown):
     """A grid of requests on one or several backends; nothing runs before ``run()`` or ``start()``.
 
     Args:
@@ -116,15 +114,12 @@ class Sweep:
         axes = ", ".join(f"{short_name(axis.name)}: {len(axis)}" for axis in self.axes) or "no axes"
         return f"Sweep({axes}; {len(self)} takes)"
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle(sweep_view, self)
-
     def panel(self, **options: Any) -> Any:
         """Return the panel that types, estimates, runs and plays it; ``metrics`` names what stands under each take.
 
         Raises MissingExtra when what it needs is not installed.
         """
-        return open_view(sweep_panel_view, "the panel of a sweep")(self, **options)
+        return view("Sweep.panel")(self, **options)
 
     def jobs(self) -> tuple[Job, ...]:
         """All takes in the order in which they are made; without a seed where a backend takes none."""
@@ -274,12 +269,12 @@ def _check_voices(grid: Grid, backends: Mapping[str, Backend]) -> None:
 
 
 def sweep_of(
-    lab: Lab,
+    lab: Session,
     text: str | Sequence[str] | Mapping[str, str],
     *,
     repeats: int,
     seed: int | Sequence[int],
-    labs: Mapping[str, Lab],
+    labs: Mapping[str, Session],
     cache: Cache | str | Path | None,
     fields: Mapping[str, object],
 ) -> Sweep:

@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from voicelab.backend import Backend, SpeechStream
 from voicelab.call import Call
+from voicelab.clip import Take
 from voicelab.errors import Cancelled, RequestInvalid
 from voicelab.experiments.sweeps.axes import Job
-from voicelab.take import Take
 
 __all__ = [
     "CONCURRENCY",

@@ -10,7 +10,6 @@ import resource
 import subprocess
 import sys
 import wave
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,11 @@ import numpy as np
 import pytest
 import soundfile  # type: ignore[import-untyped]
 
-from voicelab.audio.clip import Clip, Words, WordTime
-from voicelab.audio.samples import Samples
+from tests.audio.conftest import make_babble
 from voicelab.call import Call
-from voicelab.errors import AudioError, MissingExtra
+from voicelab.clip import Clip, Take, Timing, Words, WordTime
+from voicelab.errors import AudioError
 from voicelab.schema import TTSRequest
-from voicelab.take import Take, Timing
 from voicelab.views import bundles, plots
 
 WORDS = (WordTime("a", 0.0, 0.4), WordTime("b", 0.5, 0.9))
@@ -41,8 +39,8 @@ TAKE = Take(
 
 
 @pytest.fixture
-def clip(babble: Callable[..., Samples]) -> Clip:
-    return Clip(babble(44100, 1.0), 44100, Words(WORDS), TAKE)
+def clip() -> Clip:
+    return Clip(make_babble(44100, 1.0), 44100, Words(WORDS), TAKE)
 
 
 def test_a_clip_knows_its_figures() -> None:
@@ -252,14 +250,6 @@ def test_timing_gives_the_real_time_factor() -> None:
     assert TAKE.timing.rtf(0.0) == math.inf
 
 
-def test_without_views_a_clip_shows_as_text(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("bundles", "plots"):
-        monkeypatch.setitem(sys.modules, f"voicelab.views.{module}", None)
-    assert clip._repr_mimebundle_(include=None, exclude=None) == {"text/plain": repr(clip)}
-    with pytest.raises(MissingExtra, match="plotting"):
-        clip.plot()
-
-
 def test_views_show_a_clip(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundles, "clip_bundle", lambda value: {"text/html": f"<b>{value!r}</b>"})
     monkeypatch.setattr(plots, "plot_clips", lambda value, **options: (value, options))
@@ -269,7 +259,7 @@ def test_views_show_a_clip(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_clip_needs_neither_views_nor_analysis_nor_torch() -> None:
     code = (
-        "import sys, voicelab.audio.clip, voicelab.audio.prosody, voicelab.backend\n"
+        "import sys, voicelab.clip, voicelab.audio.prosody, voicelab.backend\n"
         "heavy = {'torch', 'librosa', 'matplotlib', 'IPython', 'ipywidgets', 'httpx', 'starlette', 'numba', 'scipy'}\n"
         "print(sorted(heavy & set(sys.modules)), [m for m in sys.modules if m.startswith('voicelab.views')])"
     )

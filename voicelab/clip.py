@@ -1,29 +1,29 @@
-"""Clip: sound as an immutable value that knows its rate and the take it comes from."""
+"""Clip and Take: sound as an immutable value, and one rendering of a call: what was asked, what came, when, from whom."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
-from voicelab.audio.formats import encode, read
+from voicelab.audio.formats import StreamDecoder, encode, read
 from voicelab.audio.samples import SILENT, Samples, as_samples, check_rate, dbfs, resample
 from voicelab.audio.words import Words, WordTime
-from voicelab.display import bundle, clip_audio_view, clip_plot_view, clip_view, open_view
-from voicelab.errors import AudioError
-from voicelab.schema import RATES, AudioFormat
-from voicelab.storage import open_atomic
+from voicelab.call import Call, call_knobs, call_of, call_record
+from voicelab.display import Shown, view
+from voicelab.errors import AudioError, RequestInvalid, StoreError
+from voicelab.schema import RATES, AudioFormat, TTSRequest
+from voicelab.storage import digest_of, open_atomic
 
-if TYPE_CHECKING:
-    from voicelab.take import Take
-
-__all__ = ["Clip", "Samples", "WordTime", "Words"]
+__all__ = ["Clip", "NoRecord", "Samples", "Take", "Timing", "WordTime", "Words", "take_key"]
 
 _FORMAT_OF_SUFFIX: dict[str, AudioFormat] = {
     ".wav": "wav",
@@ -36,10 +36,15 @@ _FORMAT_OF_SUFFIX: dict[str, AudioFormat] = {
 _LOAD_SECONDS = 4 * 3600.0
 # Of what is clipped: less is rounding.
 _AUDIBLE_DB = 0.05
+# Part of every key. Raised when the same key would mean another rendering than it did before.
+_KEY_VERSION = 1
+
+Sound = bytes | Callable[[], bytes]
+"""Encoded audio, or what fetches it from where it is kept."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Clip:
+class Clip(Shown):
     """Mono sound with its rate and, when a backend made it, the take it comes from.
 
     Args:
@@ -95,9 +100,6 @@ class Clip:
 
     def __repr__(self) -> str:
         return f"Clip({self.duration:.2f} s, {self.rate} Hz, {self.level:.1f} dBFS)"
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        return bundle(clip_view, self)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -216,18 +218,190 @@ class Clip:
         return cls(np.clip(samples, np.float32(-1.0), np.float32(1.0)), rate, said, loading_notes=(note,))
 
     def plot(self, **options: Any) -> Any:
-        """Plot waveform, spectrogram and pitch; the options are those of voicelab.views.
-
-        Raises MissingExtra when nothing is installed that plots.
-        """
-        return open_view(clip_plot_view, "plotting a clip", "all")(self, **options)
+        """Plot waveform, spectrogram and pitch; the options are those of voicelab.views."""
+        return view("Clip.plot")(self, **options)
 
     def audio(self, **options: Any) -> Any:
-        """Return a plain ``IPython.display.Audio`` of the clip, as loud as it is; the options are Audio's own.
+        """Return a plain ``IPython.display.Audio`` of the clip, as loud as it is; the options are Audio's own."""
+        return view("Clip.audio")(self, **options)
 
-        Raises MissingExtra when IPython is not installed.
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How audio arrived: seconds since the call, and (seconds since the call, bytes) of every chunk."""
+
+    first_audio_s: float = 0.0
+    total_s: float = 0.0
+    arrivals: tuple[tuple[float, int], ...] = ()
+
+    def rtf(self, duration: float) -> float:
+        """Real-time factor: seconds of work for each of ``duration`` seconds of audio; inf for none."""
+        return self.total_s / duration if duration > 0.0 else math.inf
+
+
+@dataclass(frozen=True)
+class Take(Shown):
+    """One rendering of one call: enough to hear it, and to make it again.
+
+    Args:
+        call: what was asked for; its seed is None when none was given, even where the backend then drew one.
+        sound: the encoded audio as received, or a function that fetches it; read it as ``audio``.
+        timing: when the first audio, every chunk and the end came.
+        backend: the backend's name.
+        fingerprint: what tells the backend from others: a digest of its weights, or its address.
+        device: where the backend ran.
+        seed: the seed in use, given or drawn; None when it is not known.
+        repeat: which of the takes of this call it is, from 0.
+        words: when each word is said, where the backend tells.
+        notes: what was noticed, in sentences.
+        similarity: of a cloned voice, how near it came to its reference, where the backend tells: 1 for the same
+            speaker, 0 for as far away as two voices of the backend are on average, negative beyond; no unit. A short
+            text is some way below 1 even in the reference's own voice.
+        created: when it was made, UTC.
+        digest: sha256 of the audio; computed when ``sound`` is bytes and none is given.
+        cached: whether it was not made for this call, but kept from an earlier one.
+
+    Takes are equal when all is but ``cached`` and the place of their audio.
+    """
+
+    call: Call
+    sound: Sound = field(repr=False, compare=False)
+    timing: Timing = field(default=Timing(), repr=False)
+    backend: str = ""
+    fingerprint: str = ""
+    device: str = ""
+    seed: int | None = None
+    repeat: int = 0
+    words: tuple[WordTime, ...] = field(default=(), repr=False)
+    notes: tuple[str, ...] = ()
+    similarity: float | None = None
+    created: datetime = field(default_factory=lambda: datetime.now(UTC))
+    digest: str = ""
+    cached: bool = field(default=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Whoever gives a digest has checked it: a sha256 takes longer than reading the audio.
+        if isinstance(self.sound, bytes) and not self.digest:
+            object.__setattr__(self, "digest", digest_of(self.sound))
+
+    @property
+    def audio(self) -> bytes:
+        """The encoded audio as received. Raises StoreError when it is no longer where it was kept."""
+        return self.sound if isinstance(self.sound, bytes) else self.sound()
+
+    @property
+    def request(self) -> TTSRequest:
+        """What was asked for."""
+        return self.call.request
+
+    @property
+    def model(self) -> str:
+        """The synthesis model that spoke."""
+        return self.call.model
+
+    @property
+    def key(self) -> str:
+        """What names this take: see ``take_key``."""
+        return take_key(self.call, self.fingerprint, self.repeat)
+
+    @property
+    def chunks(self) -> tuple[bytes, ...]:
+        """The audio in the pieces in which it arrived."""
+        audio, parts, at = self.audio, [], 0
+        for _, size in self.timing.arrivals:
+            parts.append(audio[at : at + size])
+            at += size
+        return tuple(parts)
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """The notes, and for a cached take when it was made."""
+        if not self.cached:
+            return self.notes
+        return (*self.notes, f"This is a kept take, made {self.created:%Y-%m-%d %H:%M:%S} UTC.")
+
+    def clip(self) -> Clip:
+        """Return the take decoded; ``clip.take`` is this take.
+
+        Raises AudioError when the audio is damaged, StoreError when it cannot be fetched.
         """
-        return open_view(clip_audio_view, "an Audio of a clip")(self, **options)
+        decoder = StreamDecoder(self.request.format, self.request.rate)
+        samples = np.concatenate((decoder.feed(self.audio), decoder.finish()))
+        return Clip(samples, self.request.rate, Words(self.words), self)
+
+    def noted(self, *notes: str) -> Self:
+        """Return the take with more notes."""
+        return replace(self, notes=(*self.notes, *notes)) if notes else self
+
+    def record(self) -> dict[str, Any]:
+        """Return the take without its audio as a JSON-able object; ``of_record`` reads it back."""
+        return {
+            **call_record(self.call),
+            "backend": self.backend,
+            "fingerprint": self.fingerprint,
+            "device": self.device,
+            "seed_used": self.seed,
+            "repeat": self.repeat,
+            "digest": self.digest,
+            "first_audio_s": self.timing.first_audio_s,
+            "total_s": self.timing.total_s,
+            "arrivals": [list(arrival) for arrival in self.timing.arrivals],
+            "words": [[word.text, word.start, word.end] for word in self.words],
+            "notes": list(self.notes),
+            "similarity": self.similarity,
+            "created": self.created.isoformat(),
+        }
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any], sound: Sound, references: Callable[[str], bytes]) -> Self:
+        """Return the take that ``record()`` described.
+
+        ``references`` returns reference audio by its sha256. Raises NoRecord (a StoreError) when the record is none.
+        """
+        try:
+            arrivals = tuple((float(seconds), int(size)) for seconds, size in record["arrivals"])
+            return cls(
+                call_of(record, references),
+                sound,
+                Timing(record["first_audio_s"], record["total_s"], arrivals),
+                backend=record["backend"],
+                fingerprint=record["fingerprint"],
+                device=record["device"],
+                seed=record["seed_used"],
+                repeat=record["repeat"],
+                words=tuple(WordTime(*word) for word in record["words"]),
+                notes=tuple(record["notes"]),
+                similarity=record.get("similarity"),  # takes of before it was kept have none
+                created=datetime.fromisoformat(record["created"]),
+                digest=record["digest"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise NoRecord(f"this is no record of a take: {type(error).__name__}: {error}") from error
+
+
+class NoRecord(StoreError):
+    """What should describe a take or a failure does not."""
+
+
+def take_key(call: Call, fingerprint: str, repeat: int = 0) -> str:
+    """Return what names a take: 64 hexadecimal digits, equal exactly for takes that mean the same.
+
+    ``fingerprint`` is that of the backend's Capabilities; ``repeat`` counts the takes of one call from 0. Reference
+    audio counts by its bytes, whatever order fields were given in. Raises RequestInvalid when ``repeat`` is no whole
+    number from 0.
+    """
+    if type(repeat) is not int or repeat < 0:
+        raise RequestInvalid.of("repeat", "Input should be a whole number from 0", type="int_type")
+    named = {
+        "version": _KEY_VERSION,
+        "request": call.request.canonical(),
+        "model": call.model,
+        "fingerprint": fingerprint,
+        "seed": call.seed,
+        "repeat": repeat,
+        **call_knobs(call),
+    }
+    return digest_of(json.dumps(named, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())
 
 
 def _format_of(path: Path) -> AudioFormat:

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+import voicelab
+from voicelab.display import Shown, _views, register, view
+
+
+@pytest.mark.parametrize("name", sorted(_views))
+def test_every_view_can_be_imported_and_shows_something_public(name: str) -> None:
+    shown, _, method = name.partition(".")
+    assert callable(view(name))
+    value = getattr(voicelab, shown, None) or getattr(importlib.import_module("voicelab.call"), shown, None)
+    value = value or getattr(importlib.import_module("voicelab.experiments.statistics"), shown)
+    assert hasattr(value, method) if method else issubclass(value, Shown)
+
+
+def test_a_value_is_shown_by_the_view_of_its_class_or_of_the_nearest_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Base(Shown):
+        def __repr__(self) -> str:
+            return f"a {type(self).__name__}"
+
+    class Derived(Base):
+        pass
+
+    monkeypatch.setattr("voicelab.display._views", {})
+    register({"Base": "builtins:repr"})
+    outputs: object = Derived()._repr_mimebundle_()
+    assert outputs == "a Derived"
+    register({"Derived": "builtins:str"})
+    register({"Base": "nowhere:none"})
+    again: object = Derived()._repr_mimebundle_()
+    assert again == "a Derived"
+
+
+def test_the_registry_is_full_before_any_view_is_loaded() -> None:
+    assert {"Clip", "Take", "VoicelabError", "Sweep.panel"} <= set(_views)
