@@ -9,6 +9,7 @@ breach, ``path:line: what``, and exits 1 when there is any.
 from __future__ import annotations
 
 import ast
+import graphlib
 import json
 import re
 import subprocess
@@ -105,6 +106,40 @@ def repeated_classes(paths: list[Path]) -> Iterator[str]:
                     places.setdefault(node.name, path)
 
 
+def imports(paths: list[Path], root: str) -> dict[str, set[str]]:
+    """Return which modules of a folder import which: at the top, inside functions and for types; scripts by bare names."""
+    modules = {
+        ".".join(path.with_suffix("").parts).removesuffix(".__init__"): path
+        for path in paths
+        if path.suffix == ".py" and path.parts[0] == root
+    }
+    graph: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        named: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                named.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                inside = [f"{node.module}.{alias.name}" for alias in node.names]
+                named.update(one if one in modules else node.module for one in inside)
+        graph[name] = {one for one in named | {f"{root}.{one}" for one in named} if one in modules and one != name}
+    return graph
+
+
+def circles(paths: list[Path]) -> Iterator[str]:
+    """Yield the first circle of imports in the package and in bench/, and modules that import the facade."""
+    for root in ("voicelab", "bench"):
+        graph = imports(paths, root)
+        for name in sorted(graph):
+            if root in graph[name]:
+                yield f"{name} imports the facade {root}: name the module"
+                graph[name].discard(root)
+        try:
+            graphlib.TopologicalSorter(graph).prepare()
+        except graphlib.CycleError as error:
+            yield f"imports run in a circle: {' <- '.join(error.args[1])}"
+
+
 def secrets(path: Path, text: str) -> Iterator[tuple[int, str]]:
     """Yield what looks like a key, in any text and in every cell and output of a notebook."""
     for number, line in enumerate(text.splitlines(), start=1):
@@ -158,7 +193,7 @@ def main(arguments: list[str]) -> int:
     """Check the files named, or all; return the exit status."""
     paths = [Path(argument) for argument in arguments] or tracked()
     lines = [f"{path}:{line}: {what}" for path in paths for line, what in breaches(path)]
-    lines += [] if arguments else repeated_classes(paths)
+    lines += [] if arguments else [*repeated_classes(paths), *circles(paths)]
     for line in lines:
         print(line)
     return 1 if lines else 0

@@ -33,6 +33,7 @@ import numpy as np
 import soxr
 import stats
 import systems
+import teaching
 from machine import machine, report
 from numpy.typing import NDArray
 from scipy.signal import fftconvolve
@@ -224,7 +225,7 @@ def _in_common(a: Recipe, b: Recipe) -> float:
 
 def further(count: int) -> list[Recipe]:
     """Draw blends, pairs and triples as training's are, of all voices, those that were held out too."""
-    corpus, rng = systems.training("plan"), np.random.default_rng(SEED)
+    corpus, rng = teaching.training("plan"), np.random.default_rng(SEED)
     pool, trained = [*corpus.STOCK, *corpus.MORE, *corpus.HELD_OUT_STOCK], corpus.blends()[: corpus.BLENDS]
     drawn: list[Recipe] = []
     while len(drawn) < count:
@@ -240,14 +241,14 @@ def further(count: int) -> list[Recipe]:
 
 def held_out(count: int) -> list[Recipe]:
     """Return the first `count` speakers that training never heard: stock voices, its own held-out blends, further ones."""
-    corpus = systems.training("plan")
+    corpus = teaching.training("plan")
     alone = [((voice, 1.0),) for voice in corpus.HELD_OUT_STOCK]
     kept = [*alone, *corpus.blends()[corpus.BLENDS :]]
     return [*kept, *further(max(0, count - len(kept)))][:count]
 
 
 def _said(recipe: Recipe, text: str) -> Clip:
-    samples, rate = systems.blend(recipe, text)
+    samples, rate = teaching.blend(recipe, text)
     return Clip(samples=samples, rate=rate)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import systems
+import teaching
 from numpy.typing import NDArray
 
 __all__ = ["ROWS", "copy"]
@@ -29,14 +29,16 @@ FOLDER = "VOICELAB_BENCH_NATURAL"
 @lru_cache(maxsize=64)
 def _speech(voice: str, text: str) -> Any:
     """The teacher's utterance, measured."""
-    rendering = systems.rendered(((voice, 1.0),), text)
-    return systems.training("crops").speech_of(rendering, systems.training("world").measure(rendering))
+    rendering = teaching.rendered(((voice, 1.0),), text)
+    return teaching.training("crops").speech_of(rendering, teaching.training("world").measure(rendering))
 
 
 @lru_cache(maxsize=1)
 def _codec() -> Any:
     folder = Path(os.environ[FOLDER])
-    return systems.training("polish").polished(folder, systems.training("codec").load(folder / "codec-run.safetensors"))
+    return teaching.training("polish").polished(
+        folder, teaching.training("codec").load(folder / "codec-run.safetensors")
+    )
 
 
 def _vocoded(speech: Any) -> Any:
@@ -45,10 +47,10 @@ def _vocoded(speech: Any) -> Any:
 
     from voicelab.engine.pointer.codec import LAG, Filters, Vocoder
 
-    crops = systems.training("crops")
+    crops = teaching.training("crops")
     envelope, voicing, f0 = (part[None] for part in crops.Targets()(speech, 0, speech.frames))
     odds = torch.logit(voicing.clamp(1e-5, 1 - 1e-5))
-    filters = Filters(systems.training("codec").bridged(f0), envelope, odds)
+    filters = Filters(teaching.training("codec").bridged(f0), envelope, odds)
     vocoder = Vocoder(crops.RATE, crops.CONFIG.filter_bands)
     return vocoder(filters.f0, filters.harmonic, filters.noise)[0][:, LAG:]
 
@@ -59,7 +61,7 @@ def copy(row: str, voice: str, text: str) -> tuple[NDArray[np.float32], int]:
 
     from voicelab.engine.pointer.codec import LAG
 
-    speech, rate = _speech(voice, text), systems.training("crops").CONFIG.sample_rate
+    speech, rate = _speech(voice, text), teaching.training("crops").CONFIG.sample_rate
     clean = speech.samples.astype(np.float32) / 32768
     if row == "teacher":
         return clean, rate

@@ -24,6 +24,7 @@ import numpy as np
 import soxr
 import stats
 import systems
+import teaching
 from numpy.typing import NDArray
 
 from voicelab.engine.pointer.mandarin import Syllable, read
@@ -74,7 +75,7 @@ def units(text: str) -> list[Any]:
     Apostrophes go: nobody can hear whether "candidates" has one. Syllables are those that our front end reads, so that
     characters that sound alike are alike.
     """
-    if systems.language_of(text) == "zh":
+    if teaching.language_of(text) == "zh":
         parts = read(normalize(text, ("zh",)).text)
         return [part.phones for part in parts if isinstance(part, Syllable)]
     return re.findall(r"[a-z]+", normalize(text).text.lower().replace("-", " ").replace("'", ""))
@@ -110,7 +111,7 @@ def sounding(even: Samples, rate: int) -> tuple[float, float]:
 
 @cache
 def _ears() -> Any:
-    return systems.training("ears").Ears()
+    return teaching.training("ears").Ears()
 
 
 def hear(samples: Samples, rate: int, language: str = "en") -> Any:
@@ -166,9 +167,9 @@ def embedding(samples: Samples, rate: int) -> NDArray[np.float64]:
 def _teachers() -> dict[str, NDArray[np.float64]]:
     """Who each preset's teacher is, as Resemblyzer tells speakers."""
     vectors: dict[str, NDArray[np.float64]] = {}
-    for voice in systems.teachers().values():
+    for voice in teaching.teachers().values():
         texts = REFERENCES["zh" if voice.startswith("z") else "en"]
-        mean = np.mean([embedding(*systems.blend(((voice, 1.0),), text)) for text in texts], axis=0)
+        mean = np.mean([embedding(*teaching.blend(((voice, 1.0),), text)) for text in texts], axis=0)
         vectors[voice] = np.asarray(mean / np.linalg.norm(mean), np.float64)
     return vectors
 
@@ -176,7 +177,7 @@ def _teachers() -> dict[str, NDArray[np.float64]]:
 def judge(name: str, key: str, older: bool, text: str) -> Verdict:
     """Let a system say `text` and ask all about it; `older` are DNSMOS and pocketsphinx."""
     samples, rate = systems.speak(name, text)
-    even, language = levelled(np.asarray(samples, np.float32)), systems.language_of(text)
+    even, language = levelled(np.asarray(samples, np.float32)), teaching.language_of(text)
     heard, who = hear(even, rate, language), embedding(even, rate)
     return Verdict(
         key,

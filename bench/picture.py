@@ -14,6 +14,7 @@ from pathlib import Path
 import librosa
 import numpy as np
 import systems
+import teaching
 from machine import machine, report
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 RATE = 44_100
 TOP = 10_000
 """Hz shown."""
-OUT = systems.ROOT / "docs" / "images" / "voice-against-teacher.png"
+OUT = teaching.ROOT / "docs" / "images" / "voice-against-teacher.png"
 TEXT = "The birch canoe slid on the smooth planks."
 
 

@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 import systems
+import teaching
 from machine import machine, report
 from numpy.typing import NDArray
 
@@ -128,8 +129,8 @@ def texts() -> Iterator[tuple[str, str, tuple[int, ...]]]:
 @cache  # `teacher` and `codec` both want it, and it costs seconds
 def teacher(text: str, speaker: str) -> tuple[Clip, Spans]:
     """The teacher as one of its voices, told our own reading, and when it says the last syllable of each sentence."""
-    kokoro, ipa = systems.training("kokoro"), systems.training("mandarin_ipa")
-    audio, phones = systems.training("world").trimmed(systems.rendered(((speaker, 1.0),), text))
+    kokoro, ipa = teaching.training("kokoro"), teaching.training("mandarin_ipa")
+    audio, phones = teaching.training("world").trimmed(teaching.rendered(((speaker, 1.0),), text))
     spans = []
     for mark, run in groupby(phones, lambda phone: phone.name in kokoro.MARKS):
         said = [phone for phone in run if phone.name != kokoro.PAUSE]
@@ -222,7 +223,7 @@ def said_by(name: str, seeds: int, recordings: Path | None) -> Iterator[Said]:
     kind = name.removeprefix("old:")
     taught = kind in ("teacher", "codec")
     for of, text, tones in texts():
-        for speaker in systems.training("plan").MANDARIN if taught else ():
+        for speaker in teaching.training("plan").MANDARIN if taught else ():
             clip, spans = teacher(text, speaker)
             if kind == "codec":
                 variable = systems.OLD if name != kind else systems.WEIGHTS

@@ -32,6 +32,7 @@ import judges
 import numpy as np
 import stats
 import systems
+import teaching
 from judges import Verdict, Verdicts
 from machine import machine, report
 
@@ -133,7 +134,7 @@ def takes(texts: Sequence[str], count: int, jobs: int) -> dict[str, Any]:
 def goals(rows: Mapping[str, Mapping[str, Any]], counted: Mapping[str, int] | None) -> list[dict[str, Any]]:
     """Return what was aimed at, what came of it, and whether it is reached; of what was measured."""
     aims: list[tuple[str, float, float]] = []
-    english = [f"voice:{preset}" for preset, teacher in systems.teachers().items() if not teacher.startswith("z")]
+    english = [f"voice:{preset}" for preset, teacher in teaching.teachers().items() if not teacher.startswith("z")]
     for what, names in (("default", ["voice"]), ("presets", ["voice", *english])):
         there = [rows[name] for name in names if name in rows]
         if len(there) >= len(names) - 1 and there:  # the default preset has no row by its own name

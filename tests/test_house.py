@@ -61,16 +61,47 @@ def test_what_the_package_must_not_do(tmp_path: Path, code: str, what: str) -> N
     assert what in line
 
 
-def test_two_public_classes_of_one_name(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        path = tmp_path / "voicelab" / f"{name}.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("class Report:\n    pass\n\n\nclass _Private:\n    pass\n")
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+def _check_all(folder: Path, **files: str) -> str:
+    """Return what the rules say of a repository with these files, dots in whose names are folders."""
+    for name, text in files.items():
+        path = folder / f"{name.replace('.', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
     command = [sys.executable, str(ROOT / ".ci" / "house.py")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
-    assert done.stdout == "voicelab/b.py:1: the class Report is in voicelab/a.py too\n"
-    assert done.returncode == 1
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == (1 if done.stdout else 0)
+    return done.stdout
+
+
+def test_two_public_classes_of_one_name(tmp_path: Path) -> None:
+    text = "class Report:\n    pass\n\n\nclass _Private:\n    pass\n"
+    said = _check_all(tmp_path, **{"voicelab.a": text, "voicelab.b": text})
+    assert said == "voicelab/b.py:1: the class Report is in voicelab/a.py too\n"
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from voicelab import a\n",
+        "import voicelab.a\n",
+        "def f():\n    from voicelab.a import X\n",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from voicelab.a import X\n",
+    ],
+)
+def test_a_circle_of_imports_is_found_however_it_is_closed(tmp_path: Path, back: str) -> None:
+    files = {"voicelab.__init__": "", "voicelab.a": "from voicelab.b import Y\nX = 1\n", "voicelab.b": "Y = 1\n"}
+    assert _check_all(tmp_path, **files) == ""
+    said = _check_all(tmp_path, **{**files, "voicelab.b": back})
+    assert said.startswith("imports run in a circle: voicelab.")
+
+
+def test_scripts_of_bench_and_the_facade_are_looked_at_too(tmp_path: Path) -> None:
+    files = {"bench.one": "import two\n", "bench.two": "import one\n"}
+    files |= {"voicelab.__init__": "from voicelab.a import X\n", "voicelab.a": "from voicelab import __version__\n"}
+    lines = _check_all(tmp_path, **files).splitlines()
+    assert lines[0] == "voicelab.a imports the facade voicelab: name the module"
+    assert lines[1].startswith("imports run in a circle: bench.")
 
 
 @pytest.mark.parametrize("name", ["README.md", "voicelab/x.py", "deploy.yml"])

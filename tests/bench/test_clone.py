@@ -5,7 +5,7 @@ from __future__ import annotations
 import clone
 import numpy as np
 import pytest
-import systems
+import teaching
 from clone import follows, likeness, noisy, pitch_error, portrait, ranks, roomy, spectrum_distance, telephone
 
 from voicelab.clip import Clip
@@ -83,7 +83,7 @@ def test_pace_is_followed_when_the_slow_stay_slow() -> None:
 
 
 def test_the_speakers_are_a_hundred_and_none_is_in_training() -> None:
-    corpus = systems.training("plan")
+    corpus = teaching.training("plan")
     speakers = clone.held_out(100)
     assert len({tuple(recipe) for recipe in speakers}) == 100
     assert speakers[: len(corpus.HELD_OUT_STOCK)] == [((voice, 1.0),) for voice in corpus.HELD_OUT_STOCK]

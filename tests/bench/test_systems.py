@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import systems
+import teaching
 
 
 @pytest.mark.parametrize(
@@ -41,4 +42,4 @@ def test_there_are_sentences_to_judge_on() -> None:
     for language, count in (("en", 300), ("zh", 60)):
         texts = systems.sentences(300, language)
         assert len(texts) == len(set(texts)) == count
-        assert {systems.language_of(text) for text in texts} == {language}
+        assert {teaching.language_of(text) for text in texts} == {language}

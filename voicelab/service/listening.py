@@ -21,7 +21,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError
-from voicelab.experiments.listening.votes import Ballot, Session
+from voicelab.experiments.listening.votes import Ballot, BlindBallot
 from voicelab.service.responses import json_response
 from voicelab.service.run import LOOPBACK, in_thread, listen
 from voicelab.service.server import ReadyServer
@@ -58,7 +58,7 @@ _FILES: Final = {
 
 def listening_app(ballot: Ballot, static: Path) -> Starlette:
     """Return the ASGI application of one test; ``static`` is the folder with its JavaScript."""
-    session = Session(ballot)
+    session = BlindBallot(ballot)
 
     async def page(_: Request) -> Response:
         return HTMLResponse(_PAGE)

@@ -9,7 +9,7 @@ from typing import Any
 import anywidget
 
 from voicelab.errors import VoicelabError
-from voicelab.experiments.listening.votes import Ballot, Session
+from voicelab.experiments.listening.votes import Ballot, BlindBallot
 from voicelab.service.listening import serving
 from voicelab.service.run import LOOPBACK
 from voicelab.views.panel import SavedOutput
@@ -31,7 +31,7 @@ class ListeningWidget(SavedOutput, anywidget.AnyWidget):
     def __init__(self, ballot: Ballot) -> None:
         super().__init__()
         self.ballot = ballot
-        self._session = Session(ballot)
+        self._session = BlindBallot(ballot)
         self.on_msg(self._on_message)
 
     def _on_message(self, _: Any, message: dict[str, Any], __: Sequence[Any]) -> None:

@@ -21,7 +21,7 @@ from tests.experiments.listening.test_design import listening_test
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError
 from voicelab.experiments.listening.design import ANCHORS, KINDS, REFERENCE, SCALES, Kind, ListeningTest, Trial
 from voicelab.experiments.listening.results import analyse
-from voicelab.experiments.listening.votes import _TABLES, Ballot, Session
+from voicelab.experiments.listening.votes import _TABLES, Ballot, BlindBallot
 from voicelab.experiments.statistics import binomial, wilcoxon
 
 Voter = Callable[[Trial], dict[str, Any]]
@@ -179,7 +179,7 @@ def test_sizes_and_digests_of_what_is_sent_tell_nothing(tmp_path: Path, kind: Ki
     # The systems differ in length by 0.1 s: once sizes solved ABX, and digests found the hidden reference.
     test = listening_test(kind, "abc", items=3)
     with Ballot(test, tmp_path / "votes") as ballot:
-        session = Session(ballot)
+        session = BlindBallot(ballot)
         sent: dict[str, set[int]] = {}
         digests: list[str] = []
         for _ in range(2):
@@ -204,7 +204,7 @@ def test_sizes_and_digests_of_what_is_sent_tell_nothing(tmp_path: Path, kind: Ki
                 session.sound(unknown)
 
 
-def on_the_wire(session: Session, test: ListeningTest, listener: int, plain: bool) -> Iterator[tuple[Any, int]]:
+def on_the_wire(session: BlindBallot, test: ListeningTest, listener: int, plain: bool) -> Iterator[tuple[Any, int]]:
     """Yield what the network tab shows of each trial's letters, (letters, features), and which of them is to be guessed.
 
     That is the X of ABX, or else the hidden reference; ``plain`` sends the sounds as they are.
@@ -236,7 +236,7 @@ def test_who_reads_the_network_tab_guesses_at_chance(tmp_path: Path, kind: Kind)
     test = listening_test(kind, items=10)
     rates = {}
     with Ballot(test, tmp_path / "votes") as ballot:
-        session = Session(ballot)
+        session = BlindBallot(ballot)
         numbers = [ballot.join(f"Eve {number}") for number in range(30)]
         for plain in (True, False):
             trials = [one for number in numbers for one in on_the_wire(session, test, number, plain)]
@@ -264,7 +264,7 @@ def test_a_vote_that_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
 import os, signal, sys
 from tests.experiments.listening.test_votes import anything, listening_test
 from voicelab.experiments.listening.design import ANCHORS
-from voicelab.experiments.listening.votes import _TABLES, Ballot, Session
+from voicelab.experiments.listening.votes import _TABLES, Ballot, BlindBallot
 ballot = Ballot(listening_test("AB"), sys.argv[1])
 number = ballot.join("Ada")
 ballot.vote(number, ballot.next_trial(number).id, {"choice": "B"})

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.experiments.listening.design import ANCHORS, REFERENCE
 from voicelab.experiments.listening.figures import figures, votes_of_clips
@@ -24,7 +24,7 @@ from voicelab.storage import write_atomic
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ListeningReport"]
+__all__ = ["ListeningReport", "report_of"]
 
 _STANDARDS: Final = {
     "MOS": "absolute category rating (Recommendation ITU-T P.800 annex B; in listeners' own browsers, P.808)",
@@ -61,24 +61,6 @@ class ListeningReport:
     votes: pd.DataFrame = field(repr=False)
     study: dict[str, Any] = field(repr=False)
 
-    @classmethod
-    def of(cls, result: ListeningResult) -> Self:
-        """Make the report of a result."""
-        table = figures(result)
-        votes = result.votes
-        places = votes["trial"].astype(str).str.extract(r"^\d+-(\d+)$")[0]
-        if places.notna().all():
-            votes = votes.assign(place=places.astype(int))
-        study = {**result.design, "versions": _versions(), "left_out": result.excluded}
-        tests = iter(result.tests.values())
-        study["confidence"] = next((test.estimate.confidence for test in tests), 0.95)
-        if result.outcome is not None:
-            plan = result.outcome.plan
-            study["plan"] = {"primary": plan.primary, "claim": plan.claim, "margin": plan.margin, "sha256": plan.digest}
-        study["votes_sha256"] = hashlib.sha256(_csv(votes)).hexdigest()
-        text = "\n\n".join(_paragraphs(result, table, study))
-        return cls(text, _page(text, table, study), table, votes, study)
-
     def save(self, folder: str | Path) -> Path:
         """Write report.html, methods.txt, figures.csv, votes.csv, study.json, recompute.py and recompute.R.
 
@@ -105,6 +87,24 @@ class ListeningReport:
     def _repr_html_(self) -> str:
         body = self.html.partition("<body>")[2].partition("</body>")[0]
         return f"<div>{body}</div>"
+
+
+def report_of(result: ListeningResult) -> ListeningReport:
+    """Return the report of a result: what its ``report`` opens."""
+    table = figures(result)
+    votes = result.votes
+    places = votes["trial"].astype(str).str.extract(r"^\d+-(\d+)$")[0]
+    if places.notna().all():
+        votes = votes.assign(place=places.astype(int))
+    study = {**result.design, "versions": _versions(), "left_out": result.excluded}
+    tests = iter(result.tests.values())
+    study["confidence"] = next((test.estimate.confidence for test in tests), 0.95)
+    if result.outcome is not None:
+        plan = result.outcome.plan
+        study["plan"] = {"primary": plan.primary, "claim": plan.claim, "margin": plan.margin, "sha256": plan.digest}
+    study["votes_sha256"] = hashlib.sha256(_csv(votes)).hexdigest()
+    text = "\n\n".join(_paragraphs(result, table, study))
+    return ListeningReport(text, _page(text, table, study), table, votes, study)
 
 
 def _csv(table: pd.DataFrame) -> bytes:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from voicelab.display import view
 from voicelab.errors import ArgumentError
 from voicelab.experiments.listening.design import ANCHORS, REFERENCE, SCALES, ListeningTest
 from voicelab.experiments.listening.plan import Plan, PlannedOutcome, outcome
@@ -43,8 +44,6 @@ from voicelab.experiments.statistics.sizes import mean_delta, odds
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from voicelab.experiments.listening.report import ListeningReport
 
 __all__ = ["ListeningResult", "analyse"]
 
@@ -88,11 +87,9 @@ class ListeningResult:
     design: Mapping[str, Any] = field(repr=False)
     outcome: PlannedOutcome | None = None
 
-    def report(self) -> ListeningReport:
-        """Return what a paper tells of the test, as text and as a page, with every figure and the votes behind it."""
-        from voicelab.experiments.listening.report import ListeningReport
-
-        return ListeningReport.of(self)
+    def report(self) -> Any:
+        """Return what a paper tells of the test, a ListeningReport: text, a page, every figure and the votes behind it."""
+        return view("ListeningResult.report")(self)
 
     def ordinal_model(self, confidence: float = 0.95) -> OrdinalModel:
         """Fit a cumulative link model to the votes of a MOS test, for a sensitivity analysis: see the function of this name.

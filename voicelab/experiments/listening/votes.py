@@ -19,7 +19,7 @@ from voicelab.storage import Database
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Ballot", "Session", "Vote"]
+__all__ = ["Ballot", "BlindBallot", "Vote"]
 
 _TABLES: Final = """
 CREATE TABLE test (record TEXT NOT NULL);
@@ -285,7 +285,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-class Session:
+class BlindBallot:
     """A Ballot as its listeners see it: nothing here says which sound is which."""
 
     def __init__(self, ballot: Ballot) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,32 @@ from voicelab.experiments.statistics.reml import (
     pseudo_likelihood,
 )
 
-__all__ = ["CrossedTest", "complete_tables", "crossed_mean", "crossed_share"]
+__all__ = ["ComparedPairs", "CrossedTest", "complete_tables", "crossed_mean", "crossed_share"]
 
 Labels = Sequence[object] | npt.NDArray[Any]
 
 # What brings the logistic distribution nearest to the normal one.
 LOGISTIC = 16.0 * math.sqrt(3.0) / (15.0 * math.pi)
+
+
+class ComparedPairs(Protocol):
+    """What pairs of systems come to, as in a listening test: tests by pair, crossed ones where they can be made."""
+
+    @property
+    def kind(self) -> str:
+        """AB, ABX, MOS, CMOS or MUSHRA."""
+
+    @property
+    def tests(self) -> Mapping[tuple[str, str], Test]:
+        """Of all pairs."""
+
+    @property
+    def crossed(self) -> Mapping[tuple[str, str], CrossedTest]:
+        """Of those that can be generalised."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Why the others cannot."""
 
 
 @dataclass(frozen=True, slots=True)

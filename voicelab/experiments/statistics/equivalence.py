@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics.crossed import CrossedTest
+from voicelab.experiments.statistics.crossed import ComparedPairs, CrossedTest
 from voicelab.experiments.statistics.effects import Effects
 from voicelab.experiments.statistics.estimate import between, holm, interval, one_of, percent
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-    from voicelab.experiments.listening.results import ListeningResult
 
 __all__ = ["Equivalence", "equivalence"]
 
@@ -69,7 +67,7 @@ class Equivalence:
 
 
 def equivalence(
-    result: ListeningResult | Effects | CrossedTest,
+    result: ComparedPairs | Effects | CrossedTest,
     margin: float | Mapping[str, float],
     *,
     claim: Literal["equivalent", "not worse"] = "equivalent",
@@ -112,7 +110,7 @@ def equivalence(
 
 
 def _rows(
-    result: ListeningResult | Effects | CrossedTest, margin: float | Mapping[str, float], of: str | None
+    result: ComparedPairs | Effects | CrossedTest, margin: float | Mapping[str, float], of: str | None
 ) -> tuple[list[dict[str, Any]], list[str]]:
     if isinstance(result, Effects):
         return _of_sweep(result, margin)

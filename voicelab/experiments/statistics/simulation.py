@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics.crossed import LOGISTIC, CrossedTest, complete_tables
+from voicelab.experiments.statistics.crossed import LOGISTIC, ComparedPairs, CrossedTest, complete_tables
 from voicelab.experiments.statistics.effects import Effects
 from voicelab.experiments.statistics.estimate import between, one_of, whole
 from voicelab.experiments.statistics.judgements import wilcoxon
@@ -21,8 +21,6 @@ from voicelab.experiments.statistics.reml import Floats
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-    from voicelab.experiments.listening.results import ListeningResult
 
 __all__ = ["PowerPlan", "plan_sweep", "plan_test"]
 
@@ -80,7 +78,7 @@ def plan_test(
     items: Sequence[int] = (6, 12, 24),
     repeats: Sequence[int] = (1,),
     sd: _Spread | None = None,
-    pilot: ListeningResult | None = None,
+    pilot: ComparedPairs | None = None,
     systems: int = 2,
     margin: float | None = None,
     alpha: float = 0.05,
@@ -155,7 +153,7 @@ def _power(
     return row
 
 
-def _spread(sd: _Spread | None, pilot: ListeningResult | CrossedTest | None) -> _Spread:
+def _spread(sd: _Spread | None, pilot: ComparedPairs | CrossedTest | None) -> _Spread:
     if (sd is None) == (pilot is None):
         raise ArgumentError.of("sd", "give either the standard deviations or a pilot")
     if pilot is not None:
