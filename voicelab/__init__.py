@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from voicelab.display import register
+from voicelab.distribution import __version__
 
 if TYPE_CHECKING:
     from voicelab.backend import Backend, SpeechStream
@@ -75,8 +76,6 @@ if TYPE_CHECKING:
     from voicelab.views.notebook import progress
     from voicelab.views.plots import save_figure
     from voicelab.voices.transcripts import align_words
-
-__version__ = "0.1.0.dev0"
 
 __all__ = [
     "ArgumentError",

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-import voicelab
+from voicelab.distribution import __version__
 from voicelab.errors import VoicelabError
 
 __all__ = ["EXIT_INVALID", "HouseGroup", "complain", "say_line", "show_version", "write_bytes"]
@@ -58,7 +58,7 @@ class HouseGroup(TyperGroup):
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        say_line(voicelab.__version__)
+        say_line(__version__)
         raise typer.Exit
 
 

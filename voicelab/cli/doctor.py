@@ -175,10 +175,10 @@ def _weights() -> Iterator[Diagnosis]:
 
 def _voice() -> Iterator[Diagnosis]:
     # The embedded voice itself, loaded: whether it speaks is what the doctor is asked about.
-    import voicelab
+    from voicelab.registry import open_backend
 
     try:
-        backend = voicelab.LocalBackend()
+        backend = open_backend("local:")
     except MissingExtra as error:
         # Who speaks through a service does well without.
         needed = not os.environ.get("VOICELAB_BASE_URL")

@@ -12,9 +12,9 @@ from urllib.parse import quote
 import httpx
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
 
-from voicelab import __version__
 from voicelab.call import Call, VoicePreset
 from voicelab.capabilities import Capabilities, FieldSupport, Price, SeedSupport
+from voicelab.distribution import __version__
 from voicelab.errors import (
     ArgumentError,
     AuthenticationError,

@@ -24,10 +24,10 @@ from threading import Lock
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
-import voicelab
 from voicelab.backend import Capabilities
 from voicelab.call import Call, call_of, call_record
 from voicelab.clip import NoRecord, Take, take_key
+from voicelab.distribution import __version__
 from voicelab.errors import StoreError
 from voicelab.experiments.cache import Cache
 from voicelab.experiments.entries import Entries, EntryFile
@@ -589,7 +589,7 @@ _LIBRARIES = (
 
 def libraries() -> dict[str, str]:
     """Return the versions of Python, voicelab and of the installed libraries that make or measure audio."""
-    versions = {"python": platform.python_version(), "voicelab": voicelab.__version__}
+    versions = {"python": platform.python_version(), "voicelab": __version__}
     for name in _LIBRARIES:
         try:
             versions[name] = version(name)

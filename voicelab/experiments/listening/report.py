@@ -15,6 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from voicelab.distribution import __version__
 from voicelab.experiments.listening.design import ANCHORS, REFERENCE
 from voicelab.experiments.listening.figures import figures, votes_of_clips
 from voicelab.experiments.listening.results import FAILED_CHECKS, ListeningResult
@@ -118,8 +119,6 @@ def _versions() -> dict[str, str]:
         try:
             versions[name] = version(name)
         except PackageNotFoundError:  # run from its folder
-            from voicelab import __version__
-
             versions[name] = __version__
     return versions
 
