@@ -98,6 +98,7 @@ def _pages() -> Iterator[Any]:
             yield pytest.param(name, marks=[pytest.mark.thorough] if blocks.runs_at_night(text) else [])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", list(_pages()))
 def test_every_python_example_runs_and_prints_what_is_said(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest

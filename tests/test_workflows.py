@@ -20,6 +20,7 @@ def _refused(*paths: Path) -> str:
     return done.stdout if done.returncode else ""
 
 
+@pytest.mark.thorough
 def test_workflows_are_what_the_schema_takes(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "how-to" / "validate-in-ci.md").read_text(encoding="utf-8")
     (to_copy,) = re.findall(r"^```yaml\n(name: .*?)^```", page, re.MULTILINE | re.DOTALL)

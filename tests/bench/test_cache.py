@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCH = Path(__file__).resolve().parents[2] / "bench" / "cache.py"
 
 
+@pytest.mark.thorough
 def test_the_last_line_has_the_figures() -> None:
     command = [sys.executable, str(BENCH), "--takes", "3"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)

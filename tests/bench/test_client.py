@@ -28,6 +28,7 @@ def test_an_answer_that_is_not_the_whole_clip_stops_it() -> None:
         compare({"httpx": [(1.0, 2.0, 88_200)], "client": [(1.0, 2.0, 88_199)]}, 1, "blocking")
 
 
+@pytest.mark.thorough
 def test_the_command_compares_and_ends() -> None:
     command = [sys.executable, str(BENCH / "client.py"), "--rounds", "4"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

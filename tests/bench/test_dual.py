@@ -68,6 +68,7 @@ def test_one_line_of_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     assert figures["rows"]["1"]["frames_s"] > 0
 
 
+@pytest.mark.thorough
 def test_every_part_of_the_gpu_script_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ from tests.browser.figures import VARIABLE
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.thorough
 def test_it_collects_what_tests_measure(tmp_path: Path) -> None:
     assert panels.VARIABLE == VARIABLE
     test = tmp_path / "test_measuring.py"
@@ -21,6 +22,7 @@ def test_it_collects_what_tests_measure(tmp_path: Path) -> None:
     assert panels.measured((str(test),)) == {"a_ms": [1.5, 2.5]}
 
 
+@pytest.mark.thorough
 def test_a_test_that_fails_ends_it(tmp_path: Path) -> None:
     test = tmp_path / "test_failing.py"
     test.write_text("def test_first(): assert False\n")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from service import milliseconds
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
@@ -16,6 +17,7 @@ def test_medians() -> None:
     assert milliseconds([0.001, 0.002, 0.9]) == 2.0
 
 
+@pytest.mark.thorough
 def test_the_command_measures_and_ends() -> None:
     command = [sys.executable, str(BENCH / "service.py"), "--seconds", "0.3", "--callers", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
+@pytest.mark.thorough
 def test_the_command_measures_and_ends() -> None:
     command = [sys.executable, str(BENCH / "sweep.py"), "--takes", "4", "--turns", "1", "--canned", "40"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

@@ -45,6 +45,7 @@ def _run(folder: Path, *arguments: str, **environment: str) -> subprocess.Comple
     )
 
 
+@pytest.mark.thorough
 def test_headless_it_speaks_executes_the_notebook_and_says_where(tmp_path: Path) -> None:
     _notebook(tmp_path / "a.ipynb", "print(6 * 7, 'is the answer')")
     # As make does it: begun 100 s ago, or a little more.
@@ -77,6 +78,7 @@ def test_without_the_notebook_it_says_so(run: Any) -> None:
     assert "notebooks/01_quickstart.ipynb is not here" in line
 
 
+@pytest.mark.thorough
 def test_otherwise_jupyterlab_opens_on_the_notebook(tmp_path: Path) -> None:
     _notebook(tmp_path / "a.ipynb", "1 + 1")
     with socket.create_server(("127.0.0.1", 0)) as free:

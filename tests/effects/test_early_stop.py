@@ -25,6 +25,7 @@ def cut(notes: tuple[str, ...]) -> list[int]:
     return [int(note.split()[1]) for note in notes if "was cut off by early_stop_threshold" in note]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("threshold", "stopped"), [(0.0, [2, 3, 4]), (0.5, [3, 4]), (0.75, [4]), (1.0, [])])
 def test_the_rest_is_stopped_once_enough_have_ended(voice: Voice, threshold: float, stopped: list[int]) -> None:
     clip = voice.kept(TEXT, early_stop_threshold=threshold, **FIELDS)

@@ -40,6 +40,7 @@ def test_greedy_is_greedy_whichever_way_it_is_asked_for(voice: Voice) -> None:
     assert np.array_equal(cold.samples, narrow.samples)
 
 
+@pytest.mark.thorough
 def test_all_takes_have_all_words(spoken: dict[tuple[float, float], list[Clip]]) -> None:
     """What widens is how it is said; nearly always all of it is said."""
     for takes in spoken.values():

@@ -63,6 +63,7 @@ def test_what_cannot_be_spoken_is_refused_by_name(voice: Voice, text: str, why: 
     assert caught.value.errors[0].loc == ("body", "text")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("conditioned", [True, False])
 def test_twenty_thousand_characters_are_spoken_from_the_first_to_the_last_segment(
     voice: Voice, conditioned: bool

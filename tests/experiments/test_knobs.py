@@ -99,6 +99,7 @@ def test_raw_samples_of_another_rate_than_asked_for_are_noticed(seed: SeedSuppor
     assert checked(headed, "sample_rate", repeats=2).honest
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_the_embedded_voice_is_as_it_declares() -> None:
     found = checked(LocalBackend("cpu"), repeats=2)

@@ -36,6 +36,7 @@ def test_it_goes_on_where_it_was_cut_off(folder: Path) -> None:
     assert second["spent"] > first["spent"]
 
 
+@pytest.mark.thorough
 def test_it_learns_the_lexicon_in_the_folder(folder: Path) -> None:
     figures = guess.train(folder, None, 250, batch_size=32)
     assert figures["phone_error"] < 0.25

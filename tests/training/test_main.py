@@ -30,6 +30,7 @@ def test_a_stage_that_there_is_not_is_refused(
     assert "no stage is called 'coder': there are render" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_stages_beside_others_that_fail_end_it_and_the_log_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

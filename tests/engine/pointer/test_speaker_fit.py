@@ -106,6 +106,7 @@ def _apart(family: PointerFamily, one: Tensor, other: Tensor) -> float:
     return float((seen[0] - seen[1]).norm())
 
 
+@pytest.mark.thorough
 def test_what_is_said_comes_nearer_to_the_reference(
     backend: LocalBackend,
     family: PointerFamily,
@@ -128,6 +129,7 @@ def test_what_is_said_comes_nearer_to_the_reference(
     assert fitted < 0.97 * plain
 
 
+@pytest.mark.thorough
 def test_over_a_telephone_the_same_speaker_is_wanted(
     backend: LocalBackend, family: PointerFamily, fitter: SpeakerFitter, parts: EngineParts
 ) -> None:
