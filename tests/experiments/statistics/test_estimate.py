@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
+from tests.experiments.listening.test_design import listening_test
+from tests.experiments.listening.test_results import choices, rated
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics import benjamini_hochberg, holm
-from voicelab.experiments.statistics.estimate import Estimate, interval
+from voicelab.experiments.listening.results import analyse
+from voicelab.experiments.statistics import benjamini_hochberg, cliff_delta, holm, standardised_difference, superiority
+from voicelab.experiments.statistics.estimate import Estimate, interval, mean_delta
 
 
 def test_the_example_of_benjamini_and_hochberg() -> None:
@@ -44,3 +50,53 @@ def test_a_test_that_was_not_made_does_not_count() -> None:
 def test_what_is_no_p_is_refused(p: list[float]) -> None:
     with pytest.raises(ArgumentError, match="p_values"):
         holm(p)
+
+
+def test_cliffs_delta_is_that_of_rs_effsize() -> None:
+    # The example of its cliff.delta prints -0.25, from -0.7265846 to 0.3890062.
+    delta = cliff_delta([10, 10, 20, 20, 20, 30, 30, 30, 40, 50], [10, 20, 30, 40, 40, 50])
+    assert (delta.value, delta.low, delta.high) == pytest.approx((-0.25, -0.7265846, 0.3890062))
+    chance = superiority(delta)
+    assert (chance.value, chance.low) == pytest.approx((0.375, (1 - 0.7265846) / 2))
+    apart = cliff_delta([4, 5, 6], [1, 2, 3])
+    assert (apart.value, apart.high) == (1.0, 1.0)
+    assert -1.0 < apart.low < 1.0
+
+
+@pytest.mark.parametrize(("t", "df"), [(2.5, 20.5), (-3.0, 2.05), (0.01, 7.0), (40.0, 5.0)])
+def test_the_interval_of_a_standardised_difference_has_the_observed_t_in_its_tails(t: float, df: float) -> None:
+    size = standardised_difference(t * 0.5, 0.5, df, 2.0, n=9)
+    assert size.value == pytest.approx(t / 4)
+    assert stats.nct.cdf(t, df, size.low * 4) == pytest.approx(0.975, abs=1e-4)
+    assert stats.nct.cdf(t, df, size.high * 4) == pytest.approx(0.025, abs=1e-4)
+
+
+def test_where_nothing_differs_by_chance_there_is_no_standardised_difference() -> None:
+    assert math.isnan(standardised_difference(1.0, 0.0, 5, 0.0, n=3).value)
+
+
+def test_deltas_of_texts_are_averaged() -> None:
+    delta = mean_delta([0.2, 0.6, 0.4, 0.0], 0.95)
+    theirs = stats.ttest_1samp([0.2, 0.6, 0.4, 0.0], 0.0).confidence_interval()
+    assert (delta.value, delta.low, delta.high) == pytest.approx((0.3, theirs.low, theirs.high))
+    # Clopper and Pearson's bound of 6 of 6, from -1 to 1.
+    assert mean_delta([1.0] * 6, 0.95).low == pytest.approx(2 * 0.025 ** (1 / 6) - 1)
+
+
+def test_listening_tests_have_effect_sizes() -> None:
+    table = rated("MOS", {"a": [3.0] * 12, "b": [3.0] * 12}, 8)
+    rng = np.random.default_rng(0)
+    table["rating"] += rng.normal(0, 0.5, len(table)) + 0.4 * (table.system == "a")
+    result = analyse(listening_test("MOS", "ab"), table)
+    sizes = result.sizes["a", "b"]
+    # 0.4 of an sd of 0.5; a normal a is above a normal b with a chance of Phi(0.8 / sqrt 2).
+    assert sizes["standardised difference"].low < 0.8 < sizes["standardised difference"].high
+    superior = sizes["probability of superiority"]
+    assert superior.low < stats.norm.cdf(0.8 / math.sqrt(2)) < superior.high
+    assert superior.value == pytest.approx((1 + sizes["Cliff's delta"].value) / 2)
+    assert f"    standardised difference: {sizes['standardised difference']}" in str(result)
+    always = analyse(listening_test("MOS", "ab"), table.assign(rating=table.rating + 5 * (table.system == "a")))
+    assert always.sizes["a", "b"]["Cliff's delta"].low == pytest.approx(2 * 0.025 ** (1 / 12) - 1)
+    votes = analyse(listening_test("AB", items=8), choices(rng.random((12, 8)) < 0.7))
+    ratio, share = votes.sizes["a", "b"]["odds ratio"], votes.crossed["a", "b"].estimate
+    assert (ratio.value, ratio.low) == pytest.approx((share.value / (1 - share.value), share.low / (1 - share.low)))

@@ -40,7 +40,7 @@ from voicelab.experiments.statistics import (
     superiority,
     wilcoxon,
 )
-from voicelab.experiments.statistics.sizes import mean_delta, odds
+from voicelab.experiments.statistics.estimate import mean_delta, odds
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,7 +4,6 @@ from voicelab.experiments.metrics.latency import underruns_at
 from voicelab.experiments.metrics.measure import BASIC, METRICS, available, measure, measure_rows
 from voicelab.experiments.metrics.metric import Metric, MosPredictor, SpeakerEncoder, Subject, Tools, Undefined
 from voicelab.experiments.metrics.models import DistillMos, Dnsmos, Resemblyzer
-from voicelab.experiments.metrics.systems import system_scores
 
 __all__ = [
     "BASIC",
@@ -21,6 +20,5 @@ __all__ = [
     "available",
     "measure",
     "measure_rows",
-    "system_scores",
     "underruns_at",
 ]

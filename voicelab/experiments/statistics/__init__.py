@@ -3,7 +3,15 @@
 from voicelab.experiments.statistics.crossed import CrossedTest, crossed_mean, crossed_share
 from voicelab.experiments.statistics.effects import Effects, effects
 from voicelab.experiments.statistics.equivalence import Equivalence, equivalence
-from voicelab.experiments.statistics.estimate import Estimate, Test, benjamini_hochberg, holm
+from voicelab.experiments.statistics.estimate import (
+    Estimate,
+    Test,
+    benjamini_hochberg,
+    cliff_delta,
+    holm,
+    standardised_difference,
+    superiority,
+)
 from voicelab.experiments.statistics.judgements import (
     BradleyTerry,
     Friedman,
@@ -28,7 +36,6 @@ from voicelab.experiments.statistics.planning import (
     trials_needed,
 )
 from voicelab.experiments.statistics.simulation import PowerPlan, plan_sweep, plan_test
-from voicelab.experiments.statistics.sizes import cliff_delta, standardised_difference, superiority
 
 __all__ = [
     "BettingTest",

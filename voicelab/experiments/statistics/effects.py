@@ -14,7 +14,16 @@ import numpy.typing as npt
 from voicelab.display import Shown
 from voicelab.errors import ArgumentError
 from voicelab.experiments.metrics.measure import available
-from voicelab.experiments.statistics.estimate import Estimate, benjamini_hochberg, holm, percent, whole
+from voicelab.experiments.statistics.estimate import (
+    Estimate,
+    benjamini_hochberg,
+    cliff_delta,
+    holm,
+    mean_delta,
+    percent,
+    standardised_difference,
+    whole,
+)
 from voicelab.experiments.statistics.factors import (
     Contrasts,
     Design,
@@ -27,7 +36,6 @@ from voicelab.experiments.statistics.factors import (
     welch_contrasts,
     without_rounding,
 )
-from voicelab.experiments.statistics.sizes import cliff_delta, mean_delta, standardised_difference
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics.estimate import Estimate, Test, between, holm, numbers, one_of, whole
-from voicelab.experiments.statistics.sizes import odds
+from voicelab.experiments.statistics.estimate import Estimate, Test, between, holm, numbers, odds, one_of, whole
 
 if TYPE_CHECKING:
     import pandas as pd
