@@ -54,9 +54,6 @@ _EXTRAS = (
 )
 # Two connections that write and checkpoint at once can corrupt a write-ahead log in these versions.
 _WAL_RESET = ((3, 7, 0), (3, 51, 2))
-_REINSTALL = (
-    f"pip install --force-reinstall --no-deps {DISTRIBUTION}, or in a clone: git checkout voicelab/engine/weights"
-)
 # Below this, a voice and a few takes do not fit.
 _FREE_BYTES = 200 * 2**20
 _ASK_S = 5.0
@@ -96,8 +93,8 @@ def _packages() -> Iterator[Diagnosis]:
         yield Diagnosis(DISTRIBUTION, version(DISTRIBUTION))
         wanted = [Requirement(line) for line in requires(DISTRIBUTION) or ()]
     except PackageNotFoundError:
-        fix = "in a clone: pip install -e . -c constraints.txt"
-        yield Diagnosis(DISTRIBUTION, "not installed", problem="it runs from a folder, not from a package", fix=fix)
+        problem = "it runs from a folder, not from a package"
+        yield Diagnosis(DISTRIBUTION, "not installed", problem=problem, fix=install_command())
         return
     if (other := _installed("voicelab")) is not None:
         problem = "the acoustic analysis package of this name has the same import name; only one of them can work here"
@@ -170,7 +167,10 @@ def _weights() -> Iterator[Diagnosis]:
         else:
             wrong += [f"{name} is damaged: it is {actual[:16]}…, not {digest[:16]}…"] if actual != digest else []
     digests = ", ".join(f"{name} {digest[:16]}" for digest, name in listed)
-    yield Diagnosis("weights files", digests, problem="; ".join(wrong), fix=_REINSTALL if wrong else "")
+    fix = (
+        f"in a clone: git checkout voicelab/engine/weights; elsewhere: {install_command()} --force-reinstall --no-deps"
+    )
+    yield Diagnosis("weights files", digests, problem="; ".join(wrong), fix=fix if wrong else "")
 
 
 def _voice() -> Iterator[Diagnosis]:
@@ -186,7 +186,7 @@ def _voice() -> Iterator[Diagnosis]:
         yield Diagnosis("voice", "not installed", **details)
         return
     except (VoicelabError, ImportError, OSError) as error:
-        fix = f"{install_command('local')} --force-reinstall -c constraints.txt"
+        fix = f"{install_command('local')} --force-reinstall"
         yield Diagnosis("voice", "not available", problem=" ".join(str(error).split()), fix=fix)
         return
     try:
