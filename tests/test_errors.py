@@ -163,6 +163,8 @@ def test_a_folder_that_was_never_installed_can_be(tmp_path: Path) -> None:
     (folder / "__init__.py").touch()
     (tmp_path / "pyproject.toml").touch()
     # Without the folders in which packages are installed.
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from voicelab import errors; print(errors.install_command('x'))"
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from voicelab.errors import *; print(install_command('x'))"
+    )
     done = subprocess.run([sys.executable, "-ISc", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == f"pip install -e '{tmp_path}[x]'"

@@ -1,7 +1,8 @@
 """What values show as a cell's last value: static HTML, a picture and plain text, which carry all they need.
 
 The outputs hold no widget, so that they play in a notebook that was saved and opened again, in one that is not
-trusted, and on a page made from it, and so that they are the same bytes every time (docs/decisions/2026-11-20-views.md).
+trusted, and on a page made from it, and so that they are the same bytes every time
+(docs/decisions/14-what-a-notebook-shows.md).
 Of records and errors only the fields named here are shown: an answer's raw body, a key or a request's audio never are.
 """
 
