@@ -1,14 +1,8 @@
 from __future__ import annotations
 
 import inspect
-import json
-import os
 import pickle
 import re
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +26,7 @@ def test_the_docstring_draws_the_tree_as_it_is() -> None:
 
 
 def test_all_lists_every_error() -> None:
-    assert set(errors.__all__) == {*_classes(), "DISTRIBUTION", "FieldError", "install_command", "suggestion"}
+    assert set(errors.__all__) == {*_classes(), "FieldError", "suggestion"}
 
 
 @pytest.mark.parametrize(
@@ -114,57 +108,3 @@ def test_errors_cross_a_process_boundary_whole(error: Exception) -> None:
     assert type(copy) is type(error)
     assert str(copy) == str(error)
     assert vars(copy) == vars(error)
-
-
-_REPOSITORY = {
-    "url": "https://host/a/b.git",
-    "vcs_info": {"vcs": "git", "commit_id": "40ac", "requested_revision": "main"},
-}
-
-
-@pytest.mark.parametrize(
-    ("record", "command"),
-    [
-        (None, "pip install 'jupyter-voicelab[local]'"),
-        ({"url": "file:///a%20clone/of%27it", "dir_info": {}}, """pip install '/a clone/of'"'"'it[local]'"""),
-        ({"url": "file:///clone", "dir_info": {"editable": False}}, "pip install '/clone[local]'"),
-        ({"url": "file:///clone", "dir_info": {"editable": True}}, "pip install -e '/clone[local]'"),
-        (
-            {"url": "file:///dist/jupyter_voicelab-9.0-py3-none-any.whl", "archive_info": {"hashes": {}}},
-            "pip install 'jupyter-voicelab[local] @ file:///dist/jupyter_voicelab-9.0-py3-none-any.whl'",
-        ),
-        (
-            {"url": "https://host/voicelab-9.0.tar.gz", "archive_info": {}},
-            "pip install 'jupyter-voicelab[local] @ https://host/voicelab-9.0.tar.gz'",
-        ),
-        (_REPOSITORY, "pip install 'jupyter-voicelab[local] @ git+https://host/a/b.git@40ac'"),
-    ],
-)
-@pytest.mark.skipif(os.name == "nt", reason="folders look otherwise there")
-def test_an_extra_is_installed_from_where_the_package_came(
-    record: dict[str, object] | None, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed = tmp_path / "jupyter_voicelab-9.0.dist-info"
-    installed.mkdir()
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: jupyter-voicelab\nVersion: 9.0\n")
-    if record is not None:
-        (installed / "direct_url.json").write_text(json.dumps(record))
-    monkeypatch.syspath_prepend(tmp_path)
-    assert errors.install_command("local") == command
-    assert "[" not in errors.install_command()
-    assert command in str(errors.MissingExtra.of("local", "the embedded voice"))
-
-
-def test_a_folder_that_was_never_installed_can_be(tmp_path: Path) -> None:
-    folder = tmp_path / "voicelab"
-    folder.mkdir()
-    for name in ("errors.py", "display.py"):
-        shutil.copy(Path(errors.__file__).with_name(name), folder)
-    (folder / "__init__.py").touch()
-    (tmp_path / "pyproject.toml").touch()
-    # Without the folders in which packages are installed.
-    code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from voicelab.errors import *; print(install_command('x'))"
-    )
-    done = subprocess.run([sys.executable, "-ISc", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == f"pip install -e '{tmp_path}[x]'"

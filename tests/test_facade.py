@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import voicelab
-from voicelab.errors import install_command
+from voicelab.distribution import install_command
 
 HEAVY = ("torch", "numpy", "pydantic", "av", "librosa", "matplotlib", "httpx", "starlette", "ipywidgets")
 # sympy and torch._dynamo come with torch's meta device, numba with librosa.

@@ -14,7 +14,8 @@ from tests.tones import ToneBackend
 from voicelab.backend import VoicePreset
 from voicelab.client import ServiceBackend
 from voicelab.clip import Clip
-from voicelab.errors import ArgumentError, MissingExtra, NotFound, RequestInvalid, install_command
+from voicelab.distribution import install_command
+from voicelab.errors import ArgumentError, MissingExtra, NotFound, RequestInvalid
 from voicelab.lab import Lab, connect
 from voicelab.schema import Author, ProsodyControl, ReferenceAudio, VoiceCreate, VoiceModel
 

@@ -26,7 +26,6 @@ import voicelab still catches a bad value. No message ever holds a secret.
 from __future__ import annotations
 
 import difflib
-import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -36,9 +35,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from voicelab.display import Shown
+from voicelab.distribution import install_command
 
 __all__ = [
-    "DISTRIBUTION",
     "ArgumentError",
     "AudioError",
     "AuthenticationError",
@@ -58,45 +57,11 @@ __all__ = [
     "StreamTruncated",
     "VoicelabError",
     "WeightsError",
-    "install_command",
     "suggestion",
 ]
 
 _PACKAGE: Final = Path(__file__).parent
 _MAGIC: Final = "get_ipython().run_"
-
-DISTRIBUTION: Final = "jupyter-voicelab"
-"""The name that pip knows; ``voicelab`` on PyPI is another project (acoustic analysis)."""
-
-
-def install_command(extra: str = "") -> str:
-    """Return the command that installs this package, or one of its extras, again from where it came.
-
-    pip writes down the folder, archive or repository that a package was installed from (PEP 610, ``direct_url.json``);
-    only what came by its name can be had by its name.
-    """
-    # Here, since only a line that is shown needs them.
-    import json
-    from importlib.metadata import PackageNotFoundError, distribution
-    from urllib.parse import urlsplit
-    from urllib.request import url2pathname
-
-    extras = f"[{extra}]" if extra else ""
-    try:
-        record = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
-    except PackageNotFoundError:
-        # It runs from a folder that was never installed: a clone can be.
-        clone = _PACKAGE.parent
-        record = {"url": clone.as_uri(), "dir_info": {"editable": True}} if (clone / "pyproject.toml").exists() else {}
-    if "dir_info" in record:
-        option = "-e " if record["dir_info"].get("editable") else ""
-        return f"pip install {option}{shlex.quote(url2pathname(urlsplit(record['url']).path) + extras)}"
-    source = DISTRIBUTION + extras
-    if "url" in record:
-        repository = record.get("vcs_info")
-        prefix, commit = (f"{repository['vcs']}+", f"@{repository['commit_id']}") if repository else ("", "")
-        source += f" @ {prefix}{record['url']}{commit}"
-    return f"pip install {shlex.quote(source)}"
 
 
 def suggestion(typed: object, choices: Iterable[str]) -> str:

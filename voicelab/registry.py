@@ -21,15 +21,8 @@ from typing import Any, Final
 from packaging.requirements import Requirement
 
 from voicelab.backend import Backend
-from voicelab.errors import (
-    DISTRIBUTION,
-    EngineError,
-    MissingExtra,
-    RequestInvalid,
-    VoicelabError,
-    install_command,
-    suggestion,
-)
+from voicelab.distribution import DISTRIBUTION, install_command
+from voicelab.errors import EngineError, MissingExtra, RequestInvalid, VoicelabError, suggestion
 
 __all__ = ["GROUP", "OWN", "InstalledBackend", "backends", "missing_packages", "open_backend", "split_address"]
 

@@ -16,7 +16,7 @@ import pytest
 
 import voicelab
 from voicelab.cli.doctor import _recognizer, wal_reset_risk
-from voicelab.errors import install_command
+from voicelab.distribution import install_command
 
 
 @pytest.mark.parametrize(

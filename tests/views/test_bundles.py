@@ -19,6 +19,7 @@ from voicelab.backend import Capabilities, VoicePreset
 from voicelab.call import Knob
 from voicelab.capabilities import FieldSupport, Price
 from voicelab.clip import Clip
+from voicelab.distribution import install_command
 from voicelab.errors import (
     AuthenticationError,
     EngineError,
@@ -28,7 +29,6 @@ from voicelab.errors import (
     ServiceError,
     StreamTruncated,
     VoicelabError,
-    install_command,
 )
 from voicelab.lab import Lab
 from voicelab.schema import Author, SampleEntity, TTSRequest, VoiceModel

@@ -21,15 +21,8 @@ import typer
 from packaging.requirements import Requirement
 
 from voicelab.cli.console import say_line
-from voicelab.errors import (
-    DISTRIBUTION,
-    ArgumentError,
-    AuthenticationError,
-    MissingExtra,
-    ServiceError,
-    VoicelabError,
-    install_command,
-)
+from voicelab.distribution import DISTRIBUTION, install_command
+from voicelab.errors import ArgumentError, AuthenticationError, MissingExtra, ServiceError, VoicelabError
 from voicelab.schema import FORMATS
 
 __all__ = ["CHECKS", "Diagnosis", "doctor", "wal_reset_risk"]

@@ -24,7 +24,8 @@ from voicelab.audio.words import Words
 from voicelab.backend import Capabilities
 from voicelab.call import Call, Knob, Voices, short_name
 from voicelab.clip import Clip, Take
-from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError, install_command
+from voicelab.distribution import install_command
+from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError
 from voicelab.experiments.knobs import KnobCheck
 from voicelab.experiments.records import error_message
 from voicelab.experiments.statistics.effects import Effects

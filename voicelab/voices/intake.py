@@ -10,7 +10,8 @@ import numpy as np
 from voicelab.audio.samples import Samples, resample
 from voicelab.audio.sandbox import decode_apart
 from voicelab.clip import Clip
-from voicelab.errors import DISTRIBUTION, AudioError, FieldError, RequestInvalid
+from voicelab.distribution import DISTRIBUTION
+from voicelab.errors import AudioError, FieldError, RequestInvalid
 from voicelab.schema import VoiceCreate
 from voicelab.voices.cover import check_cover
 from voicelab.voices.recordings import Survey, enhance, survey

@@ -31,7 +31,8 @@ import numpy.typing as npt
 from voicelab.audio.samples import Samples, resample
 from voicelab.audio.words import Words, WordTime
 from voicelab.clip import Clip
-from voicelab.errors import ArgumentError, MissingExtra, install_command
+from voicelab.distribution import install_command
+from voicelab.errors import ArgumentError, MissingExtra
 from voicelab.voices.recordings import enhance
 
 __all__ = [
