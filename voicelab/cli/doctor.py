@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +22,7 @@ from packaging.requirements import Requirement
 from voicelab.cli.console import say_line
 from voicelab.distribution import DISTRIBUTION, install_command
 from voicelab.errors import ArgumentError, AuthenticationError, MissingExtra, ServiceError, VoicelabError
+from voicelab.registry import backends, installed_version, open_backend, requirements
 from voicelab.schema import FORMATS
 
 __all__ = ["CHECKS", "Diagnosis", "doctor", "wal_reset_risk"]
@@ -82,30 +82,17 @@ def _system() -> Iterator[Diagnosis]:
 
 def _packages() -> Iterator[Diagnosis]:
     """What voicelab needs, in the versions that it needs; and its extras, each with what it lacks."""
-    try:
-        yield Diagnosis(DISTRIBUTION, version(DISTRIBUTION))
-        wanted = [Requirement(line) for line in requires(DISTRIBUTION) or ()]
-    except PackageNotFoundError:
+    own = installed_version(DISTRIBUTION)
+    if own is None:
         problem = "it runs from a folder, not from a package"
         yield Diagnosis(DISTRIBUTION, "not installed", problem=problem, fix=install_command())
         return
-    if (other := _installed("voicelab")) is not None:
+    yield Diagnosis(DISTRIBUTION, own)
+    if (other := installed_version("voicelab")) is not None:
         problem = "the acoustic analysis package of this name has the same import name; only one of them can work here"
         yield Diagnosis("voicelab", other, problem=problem, fix=f"pip uninstall voicelab && {install_command()}")
     for extra in ("", *_EXTRAS):
-        needed = [item for item in wanted if (item.marker is None) == (not extra) and _belongs(item, extra)]
-        yield _extra(extra, {item.name: (_installed(item.name), item) for item in needed})
-
-
-def _belongs(requirement: Requirement, extra: str) -> bool:
-    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+        yield _extra(extra, requirements(extra))
 
 
 def _extra(extra: str, needed: dict[str, tuple[str | None, Requirement]]) -> Diagnosis:
@@ -168,7 +155,6 @@ def _weights() -> Iterator[Diagnosis]:
 
 def _voice() -> Iterator[Diagnosis]:
     # The embedded voice itself, loaded: whether it speaks is what the doctor is asked about.
-    from voicelab.registry import open_backend
 
     try:
         backend = open_backend("local:")
@@ -193,8 +179,6 @@ def _voice() -> Iterator[Diagnosis]:
 
 def _backends() -> Iterator[Diagnosis]:
     """What ``--backend`` and ``vl.connect`` can name."""
-    from voicelab.registry import backends
-
     for item in backends():
         note = f"to have it: {item.install}" if item.install else ""
         yield Diagnosis(f"backend {item.name}", f"{item.form}: {item.summary}", note)
@@ -273,7 +257,7 @@ def _jupyter() -> Iterator[Diagnosis]:
         seen = any((folder / "package.json").is_file() for folder in folders)
         problem = "" if seen else "JupyterLab does not find its scripts: widgets would not show"
         fix = "" if seen else "pip install --force-reinstall --no-deps jupyterlab_widgets anywidget"
-        yield Diagnosis(name, _installed(name) or "not installed", problem=problem, fix=fix)
+        yield Diagnosis(name, installed_version(name) or "not installed", problem=problem, fix=fix)
 
 
 def _service() -> Iterator[Diagnosis]:
