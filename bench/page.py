@@ -36,7 +36,7 @@ intervals. The figures of the voice itself are in the [model card](../training/R
 
 What is dated before 2026-11-22 was measured with revision 7 of the engine. Revision 8 adds up attention in another order, so
 that its samples are alike on more processors; it costs 17 µs more a layer and frame
-([measured](decisions/2026-11-22-processors.md)). Revisions 9 and 10 read more kinds of text, make MP3 as loud as WAV and let
+([measured](decisions/07-the-same-samples.md)). Revisions 9 and 10 read more kinds of text, make MP3 as loud as WAV and let
 speech that is cut fade; the 300 sentences measured here are read into the same phones as before. The voice is another since
 2026-11-23: what has an earlier date and depends on how it sounds tells of the one before. Revision 11 is that voice with
 another vocoder, which older weights are heard through too where they stand beside it; revision 12 changes clones alone.

@@ -1,7 +1,8 @@
 """Whether two checkouts say the same: every sample and word time of some fifty requests with seeds.
 
     python bench/same_samples.py OLD NEW      # two checkouts of this repository; exits 1 where anything differs
-    git worktree add --detach ../old v1.0 && python bench/same_samples.py ../old .
+    git fetch --depth 1 origin COMMIT && git worktree add --detach ../old FETCH_HEAD    # a clone of depth 1 lacks it
+    python bench/same_samples.py ../old .
 
 Each checkout renders the requests in a process of its own, through `vl.connect().speak()` alone: presets, clones, stored
 voices, English and Mandarin, long texts, all latencies, formats and sampling fields, both models, and eight requests at

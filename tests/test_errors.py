@@ -26,7 +26,7 @@ def test_the_docstring_draws_the_tree_as_it_is() -> None:
 
 
 def test_all_lists_every_error() -> None:
-    assert set(errors.__all__) == {*_classes(), "DISTRIBUTION", "FieldError", "install_command", "suggestion"}
+    assert set(errors.__all__) == {*_classes(), "FieldError", "suggestion"}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,3 @@ def test_errors_cross_a_process_boundary_whole(error: Exception) -> None:
     assert type(copy) is type(error)
     assert str(copy) == str(error)
     assert vars(copy) == vars(error)
-
-
-def test_missing_extra_says_what_to_install() -> None:
-    assert "pip install 'jupyter-voicelab[local]'" in str(errors.MissingExtra.of("local", "the embedded voice"))

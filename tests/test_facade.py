@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import voicelab
+from voicelab.distribution import install_command
 
 HEAVY = ("torch", "numpy", "pydantic", "av", "librosa", "matplotlib", "httpx", "starlette", "ipywidgets")
 # sympy and torch._dynamo come with torch's meta device, numba with librosa.
@@ -85,4 +86,4 @@ def test_without_torch_the_engine_says_what_to_install(tmp_path: Path) -> None:
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import voicelab; voicelab.LocalBackend"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert "MissingExtra" in done.stderr.splitlines()[-1]
-    assert "pip install 'jupyter-voicelab[local]'" in done.stderr
+    assert install_command("local") in done.stderr

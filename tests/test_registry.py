@@ -111,5 +111,5 @@ def test_what_there_is_not_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -
         open_backend("tones:", api_key="k")
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "voicelab.engine.local", raising=False)
-    with pytest.raises(MissingExtra, match=r"the embedded voice needs .*jupyter-voicelab\[local\]"):
+    with pytest.raises(MissingExtra, match=r"the embedded voice needs .*pip install .*\[local\]"):
         open_backend("local:")

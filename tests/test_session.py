@@ -14,6 +14,7 @@ from tests.tones import ToneBackend
 from voicelab.backend import VoicePreset
 from voicelab.client import ServiceBackend
 from voicelab.clip import Clip
+from voicelab.distribution import install_command
 from voicelab.errors import ArgumentError, MissingExtra, NotFound, RequestInvalid
 from voicelab.lab import Lab, connect
 from voicelab.schema import Author, ProsodyControl, ReferenceAudio, VoiceCreate, VoiceModel
@@ -292,7 +293,7 @@ def test_without_torch_connect_says_what_to_install() -> None:
         [sys.executable, "-c", _WITHOUT_TORCH], capture_output=True, text=True, check=True, timeout=120
     )
     assert done.stdout.startswith("local ")
-    assert "pip install 'jupyter-voicelab[local]'" in done.stdout
+    assert install_command("local") in done.stdout
 
 
 def test_missing_extra_is_also_an_import_error() -> None:

@@ -35,9 +35,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from voicelab.display import Shown
+from voicelab.distribution import install_command
 
 __all__ = [
-    "DISTRIBUTION",
     "ArgumentError",
     "AudioError",
     "AuthenticationError",
@@ -57,20 +57,11 @@ __all__ = [
     "StreamTruncated",
     "VoicelabError",
     "WeightsError",
-    "install_command",
     "suggestion",
 ]
 
 _PACKAGE: Final = Path(__file__).parent
 _MAGIC: Final = "get_ipython().run_"
-
-DISTRIBUTION: Final = "jupyter-voicelab"
-"""The name that pip knows; ``voicelab`` on PyPI is another project (acoustic analysis)."""
-
-
-def install_command(extra: str = "") -> str:
-    """Return the command that installs this package, or one of its extras."""
-    return f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {DISTRIBUTION}"
 
 
 def suggestion(typed: object, choices: Iterable[str]) -> str:

@@ -21,17 +21,19 @@ from typing import Any, Final
 from packaging.requirements import Requirement
 
 from voicelab.backend import Backend
-from voicelab.errors import (
-    DISTRIBUTION,
-    EngineError,
-    MissingExtra,
-    RequestInvalid,
-    VoicelabError,
-    install_command,
-    suggestion,
-)
+from voicelab.distribution import DISTRIBUTION, install_command
+from voicelab.errors import EngineError, MissingExtra, RequestInvalid, VoicelabError, suggestion
 
-__all__ = ["GROUP", "OWN", "InstalledBackend", "backends", "missing_packages", "open_backend", "split_address"]
+__all__ = [
+    "GROUP",
+    "OWN",
+    "InstalledBackend",
+    "backends",
+    "installed_version",
+    "open_backend",
+    "requirements",
+    "split_address",
+]
 
 GROUP: Final = "voicelab.backends"
 
@@ -88,7 +90,8 @@ def backends() -> tuple[InstalledBackend, ...]:
     """Return every backend that ``connect`` can open by name, those of other packages last, and what each still needs."""
     listed = []
     for name, own in OWN.items():
-        install = install_command(own.extra) if own.extra and missing_packages(own.extra) else ""
+        lacks = own.extra and any(installed is None for installed, _ in requirements(own.extra).values())
+        install = install_command(own.extra) if lacks else ""
         listed.append(InstalledBackend(name, own.form, own.summary, DISTRIBUTION, install))
     for point in _foreign():
         package = point.dist
@@ -193,19 +196,19 @@ def _foreign() -> tuple[EntryPoint, ...]:
     )
 
 
-def missing_packages(extra: str) -> tuple[str, ...]:
-    """Return the packages of an extra of this one that are not installed; empty too where it runs from a folder."""
+def requirements(extra: str = "") -> dict[str, tuple[str | None, Requirement]]:
+    """Return what this package, or one of its extras alone, needs, and in which version it is there; in a folder, nothing."""
     try:
-        wanted = [Requirement(line) for line in requires(DISTRIBUTION) or ()]
+        every = [Requirement(line) for line in requires(DISTRIBUTION) or ()]
     except PackageNotFoundError:
-        return ()
-    needed = [one.name for one in wanted if one.marker is not None and one.marker.evaluate({"extra": extra})]
-    return tuple(name for name in needed if not _is_installed(name))
+        return {}
+    needed = [one for one in every if (one.marker.evaluate({"extra": extra}) if one.marker else not extra)]
+    return {one.name: (installed_version(one.name), one) for one in needed}
 
 
-def _is_installed(name: str) -> bool:
+def installed_version(name: str) -> str | None:
+    """Return the version of a package, or None where it is not installed."""
     try:
-        version(name)
+        return version(name)
     except PackageNotFoundError:
-        return False
-    return True
+        return None

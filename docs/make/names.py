@@ -47,7 +47,7 @@ def _metrics() -> str:
     lines += ["[What each is good for, and where it misleads](../../explanation/metrics.md)", ""]
     lines += ["| name | unit | better | needs | what it is |", "|---|---|---|---|---|"]
     for metric in METRICS.values():
-        needs = ", ".join([*metric.needs, *([f"`jupyter-voicelab[{metric.extra}]`"] if metric.extra else [])])
+        needs = ", ".join([*metric.needs, *([f"the extra `{metric.extra}`"] if metric.extra else [])])
         first = " ".join(metric.doc.partition("\n\n")[0].split()).replace("|", "\\|")
         lines.append(f"| `{metric.name}` | {metric.unit} | {metric.better or ''} | {needs} | {first} |")
     return "\n".join([*lines, ""])

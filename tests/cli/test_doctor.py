@@ -16,6 +16,7 @@ import pytest
 
 import voicelab
 from voicelab.cli.doctor import _recognizer, wal_reset_risk
+from voicelab.distribution import install_command
 
 
 @pytest.mark.parametrize(
@@ -83,14 +84,14 @@ def test_without_torch_it_says_what_to_install(tmp_path: Path) -> None:
     _without(tmp_path, "torch")
     status, report = _elsewhere(tmp_path)
     assert status == 1
-    assert report["voice"]["fix"] == "pip install 'jupyter-voicelab[local]'"
+    assert report["voice"]["fix"] == install_command("local")
 
 
 def test_with_a_service_it_does_without_torch(tmp_path: Path, service: str) -> None:
     _without(tmp_path, "torch")
     status, report = _elsewhere(tmp_path, VOICELAB_BASE_URL=service)
     assert status == 0
-    assert "pip install 'jupyter-voicelab[local]'" in report["voice"]["note"]
+    assert install_command("local") in report["voice"]["note"]
     assert report["VOICELAB_BASE_URL"] == {"value": service, "note": "it answers, and takes the key"}
 
 

@@ -19,6 +19,7 @@ from voicelab.backend import Capabilities, VoicePreset
 from voicelab.call import Knob
 from voicelab.capabilities import FieldSupport, Price
 from voicelab.clip import Clip
+from voicelab.distribution import install_command
 from voicelab.errors import (
     AuthenticationError,
     EngineError,
@@ -271,7 +272,7 @@ def test_other_errors_say_their_sentence_and_what_to_do() -> None:
     said = html(ServiceError("out of <order>", status=503, request_id="r-17"))
     for part in ("ServiceError", "out of &lt;order&gt;", "503", "r-17"):
         assert part in said
-    assert "pip install 'jupyter-voicelab[local]'" in html(MissingExtra.of("local", "the embedded voice"))
+    assert f"<pre>{install_command('local')}</pre>" in html(MissingExtra.of("local", "the embedded voice"))
     assert "EngineError" in html(EngineError("it broke"))
 
 

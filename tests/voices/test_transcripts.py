@@ -164,7 +164,7 @@ def test_whisper_that_is_not_installed_is_left_out(
     assert caplog.text == ""
     monkeypatch.setenv("VOICELAB_RECOGNIZER", "faster-whisper")
     assert isinstance(default_recognizer(), PocketRecognizer)
-    assert "jupyter-voicelab[whisper]" in caplog.text
+    assert "[whisper]'" in caplog.text
 
 
 def test_whisper_without_weights_is_left_out_and_nothing_is_downloaded(

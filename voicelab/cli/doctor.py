@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -21,15 +20,9 @@ import typer
 from packaging.requirements import Requirement
 
 from voicelab.cli.console import say_line
-from voicelab.errors import (
-    DISTRIBUTION,
-    ArgumentError,
-    AuthenticationError,
-    MissingExtra,
-    ServiceError,
-    VoicelabError,
-    install_command,
-)
+from voicelab.distribution import DISTRIBUTION, install_command
+from voicelab.errors import ArgumentError, AuthenticationError, MissingExtra, ServiceError, VoicelabError
+from voicelab.registry import backends, installed_version, open_backend, requirements
 from voicelab.schema import FORMATS
 
 __all__ = ["CHECKS", "Diagnosis", "doctor", "wal_reset_risk"]
@@ -54,9 +47,6 @@ _EXTRAS = (
 )
 # Two connections that write and checkpoint at once can corrupt a write-ahead log in these versions.
 _WAL_RESET = ((3, 7, 0), (3, 51, 2))
-_REINSTALL = (
-    f"pip install --force-reinstall --no-deps {DISTRIBUTION}, or in a clone: git checkout voicelab/engine/weights"
-)
 # Below this, a voice and a few takes do not fit.
 _FREE_BYTES = 200 * 2**20
 _ASK_S = 5.0
@@ -92,30 +82,17 @@ def _system() -> Iterator[Diagnosis]:
 
 def _packages() -> Iterator[Diagnosis]:
     """What voicelab needs, in the versions that it needs; and its extras, each with what it lacks."""
-    try:
-        yield Diagnosis(DISTRIBUTION, version(DISTRIBUTION))
-        wanted = [Requirement(line) for line in requires(DISTRIBUTION) or ()]
-    except PackageNotFoundError:
-        fix = "in a clone: pip install -e . -c constraints.txt"
-        yield Diagnosis(DISTRIBUTION, "not installed", problem="it runs from a folder, not from a package", fix=fix)
+    own = installed_version(DISTRIBUTION)
+    if own is None:
+        problem = "it runs from a folder, not from a package"
+        yield Diagnosis(DISTRIBUTION, "not installed", problem=problem, fix=install_command())
         return
-    if (other := _installed("voicelab")) is not None:
+    yield Diagnosis(DISTRIBUTION, own)
+    if (other := installed_version("voicelab")) is not None:
         problem = "the acoustic analysis package of this name has the same import name; only one of them can work here"
         yield Diagnosis("voicelab", other, problem=problem, fix=f"pip uninstall voicelab && {install_command()}")
     for extra in ("", *_EXTRAS):
-        needed = [item for item in wanted if (item.marker is None) == (not extra) and _belongs(item, extra)]
-        yield _extra(extra, {item.name: (_installed(item.name), item) for item in needed})
-
-
-def _belongs(requirement: Requirement, extra: str) -> bool:
-    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+        yield _extra(extra, requirements(extra))
 
 
 def _extra(extra: str, needed: dict[str, tuple[str | None, Requirement]]) -> Diagnosis:
@@ -170,12 +147,14 @@ def _weights() -> Iterator[Diagnosis]:
         else:
             wrong += [f"{name} is damaged: it is {actual[:16]}…, not {digest[:16]}…"] if actual != digest else []
     digests = ", ".join(f"{name} {digest[:16]}" for digest, name in listed)
-    yield Diagnosis("weights files", digests, problem="; ".join(wrong), fix=_REINSTALL if wrong else "")
+    fix = (
+        f"in a clone: git checkout voicelab/engine/weights; elsewhere: {install_command()} --force-reinstall --no-deps"
+    )
+    yield Diagnosis("weights files", digests, problem="; ".join(wrong), fix=fix if wrong else "")
 
 
 def _voice() -> Iterator[Diagnosis]:
     # The embedded voice itself, loaded: whether it speaks is what the doctor is asked about.
-    from voicelab.registry import open_backend
 
     try:
         backend = open_backend("local:")
@@ -186,7 +165,7 @@ def _voice() -> Iterator[Diagnosis]:
         yield Diagnosis("voice", "not installed", **details)
         return
     except (VoicelabError, ImportError, OSError) as error:
-        fix = f"{install_command('local')} --force-reinstall -c constraints.txt"
+        fix = f"{install_command('local')} --force-reinstall"
         yield Diagnosis("voice", "not available", problem=" ".join(str(error).split()), fix=fix)
         return
     try:
@@ -200,8 +179,6 @@ def _voice() -> Iterator[Diagnosis]:
 
 def _backends() -> Iterator[Diagnosis]:
     """What ``--backend`` and ``vl.connect`` can name."""
-    from voicelab.registry import backends
-
     for item in backends():
         note = f"to have it: {item.install}" if item.install else ""
         yield Diagnosis(f"backend {item.name}", f"{item.form}: {item.summary}", note)
@@ -280,7 +257,7 @@ def _jupyter() -> Iterator[Diagnosis]:
         seen = any((folder / "package.json").is_file() for folder in folders)
         problem = "" if seen else "JupyterLab does not find its scripts: widgets would not show"
         fix = "" if seen else "pip install --force-reinstall --no-deps jupyterlab_widgets anywidget"
-        yield Diagnosis(name, _installed(name) or "not installed", problem=problem, fix=fix)
+        yield Diagnosis(name, installed_version(name) or "not installed", problem=problem, fix=fix)
 
 
 def _service() -> Iterator[Diagnosis]:

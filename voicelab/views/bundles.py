@@ -1,7 +1,8 @@
 """What values show as a cell's last value: static HTML, a picture and plain text, which carry all they need.
 
 The outputs hold no widget, so that they play in a notebook that was saved and opened again, in one that is not
-trusted, and on a page made from it, and so that they are the same bytes every time (docs/decisions/2026-11-20-views.md).
+trusted, and on a page made from it, and so that they are the same bytes every time
+(docs/decisions/14-what-a-notebook-shows.md).
 Of records and errors only the fields named here are shown: an answer's raw body, a key or a request's audio never are.
 """
 
@@ -23,7 +24,8 @@ from voicelab.audio.words import Words
 from voicelab.backend import Capabilities
 from voicelab.call import Call, Knob, Voices, short_name
 from voicelab.clip import Clip, Take
-from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError, install_command
+from voicelab.distribution import install_command
+from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError
 from voicelab.experiments.knobs import KnobCheck
 from voicelab.experiments.records import error_message
 from voicelab.experiments.statistics.effects import Effects

@@ -10,7 +10,8 @@ import numpy as np
 from voicelab.audio.samples import Samples, resample
 from voicelab.audio.sandbox import decode_apart
 from voicelab.clip import Clip
-from voicelab.errors import AudioError, FieldError, RequestInvalid, install_command
+from voicelab.distribution import DISTRIBUTION
+from voicelab.errors import AudioError, FieldError, RequestInvalid
 from voicelab.schema import VoiceCreate
 from voicelab.voices.cover import check_cover
 from voicelab.voices.recordings import Survey, enhance, survey
@@ -151,7 +152,8 @@ def _prepare(data: bytes, *, enhanced: bool) -> _Recording:
 
 def _transcript(sound: Samples, listener: Recognizer | None) -> tuple[str, list[str]]:
     if listener is None:
-        return "", [f"no transcript: no recognizer is installed ({install_command('recognition')})"]
+        # The extra's name, not a command with a path in it: whoever calls a service reads this too.
+        return "", [f"no transcript: no recognizer is installed ({DISTRIBUTION}[recognition])"]
     text = listener.recognise(sound[: int(_TRANSCRIBED * RATE)], RATE)
     if not text:
         return "", ["no transcript: no word was recognised"]

@@ -8,7 +8,7 @@ to 20 dB), this in 33 (bench/readers.py), and cannot refuse what is no speech; w
 ``enhance`` multiplies every line of the short-time spectrum by the gain of Ephraim & Malah's log-spectral amplitude
 estimator (IEEE Trans. ASSP 33(2), 1985), with their decision-directed a-priori SNR; the quietest frames of the recording
 tell what the noise is. It removes more than FFmpeg's filters and noisereduce do, measured in
-docs/decisions/2026-11-21-enhance.md.
+docs/decisions/04-sound-and-its-formats.md.
 """
 
 from __future__ import annotations

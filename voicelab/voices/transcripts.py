@@ -7,7 +7,7 @@ the best that is there.
 Alignment is pocketsphinx's. Each word gets the stretch of sound that fits it best, and with it a likelihood: how much
 worse its phones explain the frames than the best of all phones would. A word that is said gets about -1 (natural
 logarithm for each 10 ms), one that is not some -5. How well this separates wrong texts from right ones:
-docs/decisions/2026-11-21-transcripts.md.
+docs/decisions/09-cloned-and-kept-voices.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ import numpy.typing as npt
 from voicelab.audio.samples import Samples, resample
 from voicelab.audio.words import Words, WordTime
 from voicelab.clip import Clip
-from voicelab.errors import ArgumentError, MissingExtra, install_command
+from voicelab.distribution import install_command
+from voicelab.errors import ArgumentError, MissingExtra
 from voicelab.voices.recordings import enhance
 
 __all__ = [
@@ -61,7 +62,7 @@ _MARKS = ".,;:!?\"'()[]{}\u2018\u2019\u201c\u201d\u2026\u00ab\u00bb"
 _VARIANT = re.compile(r"\(\d+\)$")
 _SAID = -3.0
 MATCHING: Final = 0.7
-"""Share of a text that is heard, from which on it counts as what is said (docs/decisions/2026-11-21-transcripts.md)."""
+"""Share of a text that is heard, from which on it counts as what is said (docs/decisions/09-cloned-and-kept-voices.md)."""
 _LEAST_SHARE = 0.5
 """Share of a text that must be words of the dictionary; with less, a match means nothing."""
 _LOUD_DB = 25.0

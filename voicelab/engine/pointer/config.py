@@ -1,7 +1,7 @@
 """What the engine's models are made of: sizes as values, read from a checkpoint, never guessed.
 
-One architecture family, many checkpoints (see docs/decisions): the embedded voice is a small member. A field that a
-checkpoint names and this version does not know is refused, since ignoring it would change what the voice says.
+One architecture family, many checkpoints: the embedded voice is a small member. A field that a checkpoint names and this
+version does not know is refused, since ignoring it would change what the voice says.
 """
 
 from __future__ import annotations

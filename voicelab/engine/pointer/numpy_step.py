@@ -3,7 +3,7 @@
 A frame is some eighty products of a matrix and a few vectors, and hundreds of operations on a few hundred numbers each;
 torch spends more on starting each of them than on the numbers. `linear` holds the matrices. Here the scale of attention and
 the order of rotary pairs are put in beforehand, and whatever can be is done for all rows at once, without an influence of the
-rows on each other: a row's numbers are the same to the bit in any batch (docs/decisions/2026-11-21-speed.md).
+rows on each other: a row's numbers are the same to the bit in any batch (docs/decisions/07-the-same-samples.md).
 """
 
 from __future__ import annotations

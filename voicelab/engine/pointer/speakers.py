@@ -3,8 +3,8 @@
 A speaker is statistics of the codec's latents over a recording: see `lm.speaker_statistics`. The model learned from some
 hundreds of speakers; given one that it never heard, it may be off by a semitone or two, and always in the same way. So it
 says a few sentences, these are measured by the same statistics as the reference, and part of the difference is given back
-(docs/decisions/2026-11-21-clones.md). Of a reference over a telephone, what the telephone did is taken away first: the
-model's sentences are encoded once as they are and once over the same band, and the difference is the telephone's.
+(docs/decisions/09-cloned-and-kept-voices.md). Of a reference over a telephone, what the telephone did is taken away first:
+the model's sentences are encoded once as they are and once over the same band, and the difference is the telephone's.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LEVEL = 0.07
 SHORTEST = 0.5
 """Seconds of sound below which a reference says nothing about a speaker."""
 FOLLOWED = 0.88
-"""Shares below this are outside what the voice can follow: see `share_kept`, and docs/decisions/2026-11-21-clones.md."""
+"""Shares below this are outside what the voice can follow: see `share_kept`."""
 SENTENCES = (
     "The old clock in the hall strikes nine before the children wake up.",
     "She bought fresh bread, a jar of honey, and two ripe pears.",

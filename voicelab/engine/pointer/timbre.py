@@ -4,7 +4,7 @@ Codes keep a timbre as far as the codebooks know others like it, and the languag
 went. Part of what both lose is the same in every sentence, so it is a filter, and the vocoder, which has one for every step
 already, adds it to these. What codes lose is told from the recording and its own copy, in the same words; what the language
 model loses, from that copy and what the model says, in others, so that only a part of the difference is the speaker's
-(docs/decisions/2026-11-24-timbre-of-clones.md).
+(docs/decisions/09-cloned-and-kept-voices.md).
 """
 
 from __future__ import annotations

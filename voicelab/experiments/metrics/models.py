@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from voicelab.audio.analysis import mel
 from voicelab.audio.samples import Samples, resample
-from voicelab.errors import ArgumentError, MissingExtra, install_command
+from voicelab.distribution import install_command
+from voicelab.errors import ArgumentError, MissingExtra
 from voicelab.experiments.metrics.metric import MosPredictor, SpeakerEncoder, Subject, Tools, Undefined
 
 __all__ = [

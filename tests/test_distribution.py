@@ -1,0 +1,65 @@
+"""How the package is installed is said for who reads it: from where it came."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from voicelab import distribution
+from voicelab.distribution import install_command
+from voicelab.errors import MissingExtra
+
+_REPOSITORY = {
+    "url": "https://host/a/b.git",
+    "vcs_info": {"vcs": "git", "commit_id": "40ac", "requested_revision": "main"},
+}
+
+
+@pytest.mark.parametrize(
+    ("record", "command"),
+    [
+        (None, "pip install 'jupyter-voicelab[local]'"),
+        ({"url": "file:///a%20clone/of%27it", "dir_info": {}}, """pip install '/a clone/of'"'"'it[local]'"""),
+        ({"url": "file:///clone", "dir_info": {"editable": False}}, "pip install '/clone[local]'"),
+        ({"url": "file:///clone", "dir_info": {"editable": True}}, "pip install -e '/clone[local]'"),
+        (
+            {"url": "file:///dist/jupyter_voicelab-9.0-py3-none-any.whl", "archive_info": {"hashes": {}}},
+            "pip install 'jupyter-voicelab[local] @ file:///dist/jupyter_voicelab-9.0-py3-none-any.whl'",
+        ),
+        (
+            {"url": "https://host/voicelab-9.0.tar.gz", "archive_info": {}},
+            "pip install 'jupyter-voicelab[local] @ https://host/voicelab-9.0.tar.gz'",
+        ),
+        (_REPOSITORY, "pip install 'jupyter-voicelab[local] @ git+https://host/a/b.git@40ac'"),
+    ],
+)
+@pytest.mark.skipif(os.name == "nt", reason="folders look otherwise there")
+def test_an_extra_is_installed_from_where_the_package_came(
+    record: dict[str, object] | None, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "jupyter_voicelab-9.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: jupyter-voicelab\nVersion: 9.0\n")
+    if record is not None:
+        (installed / "direct_url.json").write_text(json.dumps(record))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert install_command("local") == command
+    assert "[" not in install_command()
+    assert command in str(MissingExtra.of("local", "the embedded voice"))
+
+
+def test_a_folder_that_was_never_installed_can_be(tmp_path: Path) -> None:
+    (tmp_path / "voicelab").mkdir()
+    module = shutil.copy(distribution.__file__, tmp_path / "voicelab")
+    (tmp_path / "pyproject.toml").touch()
+    # -S: without the folders in which packages are installed.
+    code = "import runpy, sys; print(runpy.run_path(sys.argv[1])['install_command']('x'))"
+    command = [sys.executable, "-ISc", code, module]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == f"pip install -e '{tmp_path}[x]'"
