@@ -26,8 +26,8 @@ from machine import machine, report
 from voicelab.backend import Capabilities
 from voicelab.call import Call
 from voicelab.clip import Clip, Take, Timing
-from voicelab.experiments.manifest import Journal, load
 from voicelab.experiments.metrics import BASIC, measure
+from voicelab.experiments.runs.run import Journal, load
 from voicelab.schema import TTSRequest
 
 SECONDS = 3.0

@@ -28,7 +28,7 @@ import voicelab as vl
 from voicelab.backend import Capabilities, SpeechStream
 from voicelab.call import Call
 from voicelab.errors import NotFound
-from voicelab.experiments.cache import Cache
+from voicelab.experiments.runs.cache import Cache
 from voicelab.lab import Lab
 from voicelab.schema import VoiceCreate, VoiceModel
 

@@ -13,7 +13,7 @@ from voicelab.call import Call, Knob, call_of, call_record, parse_value
 from voicelab.capabilities import Capabilities, FieldSupport, Price, check_call, speech_cost
 from voicelab.clip import Take, take_key
 from voicelab.errors import ArgumentError, RequestInvalid
-from voicelab.experiments.records import capabilities_of, capabilities_record
+from voicelab.experiments.runs.failures import capabilities_of, capabilities_record
 from voicelab.lab import Lab
 from voicelab.schema import TTSRequest
 

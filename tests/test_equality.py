@@ -27,7 +27,7 @@ from voicelab.call import Call
 from voicelab.client import ServiceBackend
 from voicelab.engine.pointer.checkpoint import save
 from voicelab.errors import RequestInvalid
-from voicelab.experiments.recording import RecordingBackend, ReplayBackend
+from voicelab.experiments.runs.backends import RecordingBackend, ReplayBackend
 from voicelab.registry import missing_packages, open_backend
 from voicelab.schema import FORMATS, AudioFormat, ProsodyControl, ReferenceAudio, TTSRequest
 from voicelab.service.keys import KeyStore

@@ -14,9 +14,9 @@ from tests.tones import ToneBackend
 from voicelab.call import Knob
 from voicelab.capabilities import FieldSupport
 from voicelab.errors import RequestInvalid, StoreError
-from voicelab.experiments.cache import Cache
-from voicelab.experiments.manifest import load
-from voicelab.experiments.recording import RecordingBackend
+from voicelab.experiments.runs.backends import RecordingBackend
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.run import load
 from voicelab.experiments.sweeps.spec import axes_for, retyped, typed_axes
 from voicelab.lab import Lab, connect
 from voicelab.schema import ProsodyControl, ReferenceAudio

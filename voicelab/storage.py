@@ -156,30 +156,31 @@ class BlobFolder:
     """A folder of files named by the SHA-256 of their bytes, which is checked whenever one is read.
 
     Damaged files are moved to ``damaged`` beside the folder. With ``private`` only the owner may read what is written.
-    Safe to use from several threads and processes.
+    With ``sync`` what is put survives a loss of power. Safe to use from several threads and processes.
     """
 
-    def __init__(self, folder: Path, *, private: bool = False) -> None:
+    def __init__(self, folder: Path, *, private: bool = False, sync: bool = True) -> None:
         self.folder = folder
         self.damaged = folder.parent / "damaged"
         self._private = private
+        self._sync = sync
 
-    def put(self, data: bytes) -> str:
-        """Keep ``data`` and return its digest. When this returns, the bytes survive a loss of power."""
+    def put(self, data: bytes, suffix: str = "") -> str:
+        """Keep ``data`` and return its digest, which with ``suffix`` is the file's name."""
         digest = digest_of(data)
-        path = self.folder / digest
+        path = self.folder / f"{digest}{suffix}"
         try:
             if path.is_file() and path.read_bytes() == data:
                 os.utime(path)  # as young as if it were written now, for ``remove_unused``
                 return digest
         except OSError as error:
             raise disk_error(error, path) from error
-        write_atomic(path, data, private=self._private)
+        write_atomic(path, data, private=self._private, sync=self._sync)
         return digest
 
-    def get(self, digest: str) -> bytes:
+    def get(self, digest: str, suffix: str = "") -> bytes:
         """Return the bytes of a digest. A file whose bytes have changed is set aside, and never returned."""
-        path = self._path(digest)
+        path = self._path(digest, suffix)
         try:
             data = path.read_bytes()
         except FileNotFoundError:
@@ -217,10 +218,10 @@ class BlobFolder:
         """Say whether the folder holds no file of ours."""
         return not self.folder.is_dir() or not any(_DIGEST.fullmatch(path.name) for path in self.folder.iterdir())
 
-    def _path(self, digest: str) -> Path:
+    def _path(self, digest: str, suffix: str = "") -> Path:
         if _DIGEST.fullmatch(digest) is None:
             raise StoreError(f"{digest[:80]!r} is no SHA-256, and names no file in {self.folder}")
-        return self.folder / digest
+        return self.folder / f"{digest}{suffix}"
 
 
 class Database:
@@ -349,12 +350,12 @@ class FileLock:
     """Held by one process until it is closed, or the process ends however it ends. Raises StoreError when it is held.
 
     An SQLite file serves as the lock, because its locks are the same on every platform. ``refused`` is the message when
-    another holds it.
+    another holds it; with ``private`` a folder that is made for it is the owner's alone.
     """
 
-    def __init__(self, path: Path, refused: str) -> None:
+    def __init__(self, path: Path, refused: str, *, private: bool = True) -> None:
         try:
-            make_folder(path.parent, private=True)
+            make_folder(path.parent, private=private)
             self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
             raise StoreError(f"{path}: {error}") from error

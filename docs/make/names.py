@@ -81,7 +81,7 @@ PAGES: Mapping[str, Names] = {
                 "voicelab.experiments.knobs.",
                 "voicelab.client.",
                 "voicelab.engine.",
-                "voicelab.experiments.recording.",
+                "voicelab.experiments.runs.backends.",
             ),
         ),
         "sweeps": Names(
@@ -90,8 +90,8 @@ PAGES: Mapping[str, Names] = {
         "runs": Names(
             "Takes, caches and manifests",
             "What is kept of a run. [How to reproduce a study](../../how-to/reproduce-a-study.md).",
-            ("voicelab.clip.", "voicelab.experiments.cache.", "voicelab.experiments.manifest."),
-            ("voicelab.experiments.replay",),
+            ("voicelab.clip.", "voicelab.experiments.runs.cache.", "voicelab.experiments.runs.run."),
+            ("voicelab.experiments.runs.replay",),
         ),
         "metrics": Names(
             "Metrics",

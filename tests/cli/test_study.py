@@ -16,7 +16,7 @@ from tests.tones import ToneBackend
 from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.errors import EngineError
-from voicelab.experiments.manifest import Journal, load
+from voicelab.experiments.runs.run import Journal, load
 from voicelab.schema import TTSRequest
 
 VOICELAB = str(Path(sys.executable).with_name("voicelab"))

@@ -11,9 +11,9 @@ import pytest
 from tests.tones import ToneBackend
 from voicelab.call import Call
 from voicelab.errors import AuthenticationError, RequestInvalid, ServiceUnavailable, StoreError
-from voicelab.experiments.cache import Cache
-from voicelab.experiments.manifest import Journal, load
-from voicelab.experiments.recording import RecordingBackend, ReplayBackend
+from voicelab.experiments.runs.backends import RecordingBackend, ReplayBackend
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.run import Journal, load
 from voicelab.lab import Lab, connect
 from voicelab.schema import TTSRequest
 from voicelab.service.keys import KeyStore

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from voicelab.clip import Clip
 from voicelab.display import Shown
 from voicelab.errors import ArgumentError
-from voicelab.experiments.cache import Cache
 from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.listening.design import Kind, ListeningTest, match_loudness
 from voicelab.experiments.metrics import Metric, measure
+from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.statistics import Effects, effects
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.sweep import sweep_of

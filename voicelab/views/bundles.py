@@ -25,7 +25,7 @@ from voicelab.call import Call, Knob, Voices, short_name
 from voicelab.clip import Clip, Take
 from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError, install_command
 from voicelab.experiments.knobs import KnobCheck
-from voicelab.experiments.records import error_message
+from voicelab.experiments.runs.failures import error_message
 from voicelab.experiments.statistics.effects import Effects
 from voicelab.experiments.systems import SystemComparison
 from voicelab.schema import VoiceModel

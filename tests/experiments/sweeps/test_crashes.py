@@ -18,8 +18,8 @@ from voicelab.backend import SpeechStream
 from voicelab.call import Call
 from voicelab.clip import take_key
 from voicelab.errors import RequestInvalid
-from voicelab.experiments.cache import Cache
-from voicelab.experiments.manifest import Manifest, load
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.run import Manifest, load
 from voicelab.schema import TTSRequest
 
 # In an interpreter of its own, which has no threads yet when it forks; a fork is quicker than an interpreter.
@@ -159,7 +159,7 @@ import resource, signal, sys
 from pathlib import Path
 from tests.experiments.sweeps.test_sweep import sweep
 from tests.tones import ToneBackend
-from voicelab.experiments.cache import Cache
+from voicelab.experiments.runs.cache import Cache
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 cache = Cache(sys.argv[1])
 sweep(ToneBackend(), {"text": ["Oh."]}, cache=cache).run()
@@ -213,7 +213,7 @@ except StoreError as error:
 _FORKED = """
 import os, signal, sys, time
 from tests.tones import ToneBackend
-from voicelab.experiments.manifest import Journal
+from voicelab.experiments.runs.run import Journal
 tones = ToneBackend()
 journal = Journal(sys.argv[1], [tones.capabilities])
 worker = os.fork()

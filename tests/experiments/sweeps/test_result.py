@@ -14,12 +14,12 @@ from tests.tones import DECLARED, ToneBackend
 from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid
-from voicelab.experiments.cache import Cache
 from voicelab.experiments.listening.design import REFERENCE, Trial
 from voicelab.experiments.listening.results import analyse
 from voicelab.experiments.listening.votes import Ballot
-from voicelab.experiments.manifest import load
 from voicelab.experiments.metrics import BASIC, METRICS, measure, measure_rows
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.run import load
 from voicelab.experiments.sweeps.result import (
     Row,
     SweepResult,

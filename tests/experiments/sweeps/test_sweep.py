@@ -16,8 +16,8 @@ from tests.tones import ToneBackend
 from voicelab.backend import SpeechStream
 from voicelab.call import Call
 from voicelab.errors import AudioError, NotFound, RequestInvalid
-from voicelab.experiments.cache import Cache
-from voicelab.experiments.manifest import load
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.run import load
 from voicelab.experiments.sweeps.axes import Axis, Job
 from voicelab.experiments.sweeps.run import Budget, Outcome
 from voicelab.experiments.sweeps.sweep import Sweep

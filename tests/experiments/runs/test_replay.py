@@ -16,11 +16,11 @@ from voicelab.backend import SeedSupport
 from voicelab.call import Call
 from voicelab.engine.local import LocalBackend
 from voicelab.errors import EngineError, RequestInvalid, StoreError
-from voicelab.experiments.cache import Cache, CachedBackend
-from voicelab.experiments.manifest import Failed, Journal, Manifest, load
-from voicelab.experiments.recording import RecordingBackend, ReplayBackend
-from voicelab.experiments.records import Failure
-from voicelab.experiments.replay import Tolerance, check_seed_claim, compare, replay
+from voicelab.experiments.runs.backends import CachedBackend, RecordingBackend, ReplayBackend
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.failures import Failure
+from voicelab.experiments.runs.replay import Tolerance, check_seed_claim, compare, replay
+from voicelab.experiments.runs.run import Failed, Journal, Manifest, load
 
 
 class Wavering(ToneBackend):

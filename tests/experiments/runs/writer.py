@@ -19,7 +19,7 @@ from pathlib import Path
 
 from voicelab.call import Call
 from voicelab.clip import Take, Timing
-from voicelab.experiments.cache import Cache
+from voicelab.experiments.runs.cache import Cache
 from voicelab.schema import TTSRequest
 
 REQUEST = TTSRequest(text="Hello", format="pcm")

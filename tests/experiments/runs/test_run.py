@@ -16,9 +16,9 @@ from tests.tones import ToneBackend
 from voicelab.call import Call
 from voicelab.clip import Take
 from voicelab.errors import RequestInvalid, ServiceUnavailable, StoreError
-from voicelab.experiments.cache import Cache
-from voicelab.experiments.manifest import Failed, Journal, Manifest, load
-from voicelab.experiments.records import Failure
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.failures import Failure
+from voicelab.experiments.runs.run import Failed, Journal, Manifest, load
 from voicelab.schema import ProsodyControl, ReferenceAudio
 
 REFERENCE = ReferenceAudio(audio=b"RIFF" * 100, text="Hi")
@@ -255,8 +255,8 @@ FULL = """
 import resource, sys
 from tests.tones import ToneBackend
 from voicelab.errors import StoreError
-from voicelab.experiments.cache import Cache
-from voicelab.experiments.manifest import Journal
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.run import Journal
 from voicelab.call import Call
 from voicelab.schema import TTSRequest
 tones = ToneBackend()
@@ -289,7 +289,7 @@ KILLED = """
 import itertools, os, random, signal, sys, time
 from pathlib import Path
 from tests.tones import ToneBackend
-from voicelab.experiments.manifest import Journal
+from voicelab.experiments.runs.run import Journal
 from voicelab.call import Call
 from voicelab.schema import TTSRequest
 tones = ToneBackend()

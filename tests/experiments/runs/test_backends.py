@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.experiments.conftest import ask
+from tests.experiments.conftest import ask, spoil
 from tests.tones import ToneBackend
 from voicelab.backend import Backend, SpeechStream, StreamSummary
 from voicelab.call import Call
+from voicelab.clip import take_key
 from voicelab.errors import Cancelled, NotFound, RequestInvalid, ServiceUnavailable, StoreError
-from voicelab.experiments.cache import Cache, CachedBackend
-from voicelab.experiments.manifest import Journal, load
-from voicelab.experiments.recording import RecordingBackend, ReplayBackend
-from voicelab.experiments.streams import ReplayTiming
+from voicelab.experiments.runs.backends import CachedBackend, RecordingBackend, ReplayBackend, ReplayTiming
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.run import Journal, load
 from voicelab.schema import Author, ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
 
 
@@ -100,9 +101,9 @@ def test_how_near_a_clone_came_is_kept(folder: Path) -> None:
     cached = CachedBackend(Cloned(), Cache(folder / "cache"))
     assert [cached.synthesize(Call(ask("Hello"), seed=1)).clip().similarity for _ in range(2)] == [0.81, 0.81]
     assert cached.cache.stats().hits == 1
-    with Journal(folder / "run.jsonl", [backend.capabilities], cache=cached.cache) as journal:
+    with Journal(folder / "run", [backend.capabilities]) as journal:
         journal.add(Cloned().synthesize(Call(ask("Hello"), seed=1)).take())
-    run = load(folder / "run.jsonl")
+    run = load(folder / "run")
     assert (run.takes[0].similarity, run.frame().similarity.tolist()) == (0.81, [0.81])
 
 
@@ -283,7 +284,7 @@ def test_several_at_once(folder: Path, tones: ToneBackend) -> None:
         said = list(pool.map(lambda request: _chunks(recorder, request, seed=1), requests))
         player = ReplayBackend(folder, "at once")
         assert list(pool.map(lambda request: _chunks(player, request, seed=1), requests)) == said
-    assert len(list(recorder.entries)) == 24
+    assert len(recorder.run.lines()) == 24
 
 
 def test_the_recording_of_another_backend_is_not_mixed_in(folder: Path, tones: ToneBackend) -> None:
@@ -321,12 +322,8 @@ def test_a_service_that_says_nothing_of_itself_goes_on_while_it_is_busy(folder: 
 def test_a_folder_without_a_recording(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no recording"):
         ReplayBackend(tmp_path)
-    for data in (b"{", b"[]", b"{}", b'{"version": 1}', b'{"version": 1, "capabilities": {}}'):
-        (tmp_path / "backend.json").write_bytes(data)
-        with pytest.raises(StoreError):
-            ReplayBackend(tmp_path)
-    (tmp_path / "backend.json").write_bytes(b'{"version": 2}')
-    with pytest.raises(StoreError, match="newer"):
+    (tmp_path / "run.jsonl").write_bytes(b"{}\n")
+    with pytest.raises(StoreError, match="is no run"):
         ReplayBackend(tmp_path)
     with pytest.raises(RequestInvalid, match="timing"):
         ReplayBackend(tmp_path, "fast")  # type: ignore[arg-type]
@@ -335,17 +332,14 @@ def test_a_folder_without_a_recording(tmp_path: Path) -> None:
 def test_a_damaged_recording_is_an_error_and_not_noise(folder: Path, tones: ToneBackend) -> None:
     recorder = RecordingBackend(tones, folder)
     _chunks(recorder, ask(), seed=1)
-    (path,) = folder.glob("*.entry")
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    spoil(recorder.run, recorder.run.lines()[0].key)
     with pytest.raises(StoreError, match="set aside"):
         ReplayBackend(folder).synthesize(Call(ask(), seed=1))
 
 
 def test_a_disk_that_fails_costs_the_recording_and_not_the_speech(folder: Path, tones: ToneBackend) -> None:
     recorder = RecordingBackend(tones, folder)
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
+    shutil.rmtree(folder)
     folder.write_bytes(b"")
     clip = recorder.synthesize(Call(ask(), seed=1)).clip()
     assert clip == tones.synthesize(Call(ask(), seed=1)).clip()
@@ -358,3 +352,63 @@ def test_a_recording_can_be_closed(folder: Path, tones: ToneBackend) -> None:
         backend.close()
         backend.close()
         assert str(folder) in repr(backend)
+
+
+# The backend with a cache in front of it.
+
+
+def test_speech_with_an_exact_seed_is_made_once(cache: Cache, tones: ToneBackend) -> None:
+    backend = CachedBackend(tones, cache)
+    fresh = backend.synthesize(Call(ask(), model="s1", seed=3))
+    audio = list(fresh)
+    kept = backend.synthesize(Call(ask(), model="s1", seed=3))
+    assert list(kept) == audio
+    assert len(tones.asked) == 1
+    assert tones.open == 0
+    assert kept.seed == 3
+    assert fresh.summary.notes == ()
+    assert "kept take" in kept.summary.notes[0]
+    assert kept.timing == fresh.timing
+    assert (
+        backend.synthesize(Call(ask(), model="s1", seed=3)).clip()
+        == tones.synthesize(Call(ask(), model="s1", seed=3)).clip()
+    )
+
+
+def test_other_speech_is_new_at_every_call_unless_a_repeat_says_which(cache: Cache, tones: ToneBackend) -> None:
+    backend = CachedBackend(tones, cache)
+    for _ in range(2):
+        backend.synthesize(Call(ask())).clip()
+    assert (len(tones.asked), len(cache)) == (2, 0)
+    for repeat in (0, 1, 0, 1):
+        backend.synthesize(Call(ask()), repeat=repeat).clip()
+    assert (len(tones.asked), len(cache)) == (4, 2)
+    for _ in range(2):
+        backend.synthesize(Call(ask(temperature=0))).clip()
+    assert (len(tones.asked), len(cache)) == (5, 3)
+    rough = ToneBackend(seed="best-effort")
+    for _ in range(2):
+        CachedBackend(rough, cache).synthesize(Call(ask(), seed=3)).clip()
+    assert (len(rough.asked), len(cache)) == (2, 3)
+
+
+def test_a_reader_who_leaves_keeps_nothing_and_frees_the_voice(cache: Cache, tones: ToneBackend) -> None:
+    with CachedBackend(tones, cache).synthesize(Call(ask(), seed=3)) as stream:
+        next(stream)
+    assert tones.open == 0
+    assert len(cache) == 0
+    forgotten = CachedBackend(tones, cache).synthesize(Call(ask(), seed=3))
+    next(forgotten)
+    assert tones.open == 1
+    del forgotten
+    assert tones.open == 0
+
+
+def test_a_damaged_take_is_spoken_anew_with_a_note(cache: Cache, tones: ToneBackend) -> None:
+    backend = CachedBackend(tones, cache)
+    clip = backend.synthesize(Call(ask(), seed=3)).clip()
+    spoil(cache.run, take_key(Call(ask(), seed=3), "tones-1"))
+    again = backend.synthesize(Call(ask(), seed=3)).clip()
+    assert again == clip
+    assert "made anew" in again.notes[0]
+    assert "kept take, made" in backend.synthesize(Call(ask(), seed=3)).clip().notes[-1]

@@ -19,8 +19,8 @@ from voicelab.backend import Backend, SeedSupport
 from voicelab.call import MAX_SEED, Call
 from voicelab.clip import Clip, Take
 from voicelab.errors import AudioError, RequestInvalid, StoreError, VoicelabError
-from voicelab.experiments.cache import CachedBackend
-from voicelab.experiments.manifest import Manifest, load
+from voicelab.experiments.runs.backends import CachedBackend
+from voicelab.experiments.runs.run import Run, load
 from voicelab.schema import TTSRequest
 
 __all__ = [
@@ -94,9 +94,9 @@ class SeedCheck:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """A run done again, take by take in the order of its manifest, and notes about the whole.
+    """A run done again, take by take in the order of the run, and notes about the whole.
 
-    ``problems`` say why nothing can be concluded of the whole run: the manifest is no full record of it, or archived
+    ``problems`` say why nothing can be concluded of the whole run: the folder is no full record of it, or archived
     sounds are gone or changed.
     """
 
@@ -121,7 +121,7 @@ class ReplayReport:
 
 
 def replay(
-    manifest: Manifest | str | Path,
+    run: Run | str | Path,
     backend: Backend,
     *,
     tolerance: Tolerance | None = None,
@@ -134,18 +134,18 @@ def replay(
     comes from a cache unless ``backend`` has one.
 
     Args:
-        manifest: the run, or its file.
+        run: the run, or its folder.
         backend: who speaks now.
         tolerance: what still counts as the same; its own defaults when None.
         threads: takes asked for at once, 1 or more.
         progress: called with each comparison as it is ready, from several threads.
 
-    Raises StoreError when the manifest cannot be read. What the backend raises becomes the verdict "failed"; a take
+    Raises StoreError when the run cannot be read. What the backend raises becomes the verdict "failed"; a take
     whose archived sound is gone or changed has the verdict "no original", and is named in ``problems``.
     """
     if threads < 1:
         raise RequestInvalid.of("threads", "Input should be 1 or more", in_="query")
-    run = manifest if isinstance(manifest, Manifest) else load(manifest)
+    run = run if isinstance(run, Run) else load(run)
     bounds = tolerance or Tolerance()
 
     def again(take: Take) -> TakeComparison:
@@ -240,7 +240,7 @@ def _again(take: Take, backend: Backend, tolerance: Tolerance) -> TakeComparison
     return compared
 
 
-def _notes(run: Manifest, comparisons: Sequence[TakeComparison], backend: Backend) -> Iterable[str]:
+def _notes(run: Run, comparisons: Sequence[TakeComparison], backend: Backend) -> Iterable[str]:
     now = backend.capabilities
     others = sorted({take.backend for take in run.takes if take.fingerprint != now.fingerprint})
     if others:

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from voicelab.experiments.entries import Entries
 
 from tests.experiments.conftest import ask
 from voicelab.errors import StoreError
-from voicelab.experiments.entries import Entries
 from voicelab.schema import ReferenceAudio
 from voicelab.storage import DamagedFile, digest_of
 

@@ -1,59 +1,31 @@
-"""What is kept of a run besides its takes: capabilities and failures as JSON, and error messages without keys."""
+"""Failures: errors as values that are kept and raised again, and error messages without keys."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+from datetime import datetime
+from typing import Any, Final, Literal, Self
 
 from voicelab import errors
-from voicelab.call import Knob, VoicePreset
-from voicelab.capabilities import Capabilities, FieldSupport, Price
-from voicelab.clip import NoRecord
-from voicelab.errors import ArgumentError, FieldError, RequestInvalid, ServiceError, StoreError, VoicelabError
+from voicelab.call import Call
+from voicelab.capabilities import Capabilities
+from voicelab.clip import NoRecord, Take, Timing
+from voicelab.errors import FieldError, RequestInvalid, ServiceError, VoicelabError
 
-__all__ = ["Failure", "capabilities_of", "capabilities_record", "error_message", "redact"]
+__all__ = ["Failed", "Failure", "error_message", "redact"]
 
-
-def capabilities_record(capabilities: Capabilities) -> dict[str, Any]:
-    """Return what a backend declares as a JSON-able object; ``capabilities_of`` reads it back."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(capabilities).items()}
-
-
-def capabilities_of(record: Any) -> Capabilities:
-    """Return the Capabilities that were recorded. Raises StoreError when the record is none."""
-    try:
-        fields: dict[str, Any] = _plain(record)
-        if "price_per_million_bytes" in fields:  # before there were tables of prices
-            price = fields.pop("price_per_million_bytes")
-            fields["prices"] = None if price is None else ({"amount": price},) if price else ()
-        for name, kind in _PARTS.items():
-            if fields.get(name) is not None:
-                fields[name] = tuple(kind(**_plain(item)) for item in fields[name])
-        return Capabilities(**fields)
-    except (AttributeError, KeyError, TypeError, ArgumentError) as error:
-        raise StoreError(f"this is no record of a backend's capabilities: {error}") from error
-
-
-_PARTS: Final[Mapping[str, Callable[..., Any]]] = {
-    "voices": VoicePreset,
-    "prices": Price,
-    "fields": FieldSupport,
-    "knobs": Knob,
-}
-
-
-def _plain(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
-
-
-_KINDS = {
+_KINDS: Final = {
     name: kind
     for name, kind in vars(errors).items()
     if inspect.isclass(kind) and issubclass(kind, VoicelabError) and kind is not RequestInvalid
 }
+_SECRET: Final = re.compile(
+    r"(?i)(\bbearer\s+|\b(?:api|access|auth)?[_-]?(?:key|token|secret|password)[\"']?\s*[=:]\s*[\"']?)[^\s\"',;]+"
+    r"|\b(?:vl_|sk-)[\w-]{12,}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +42,12 @@ class Failure:
     request_id: str | None = None
 
     @classmethod
-    def of(cls, error: VoicelabError) -> Self:
-        """Return what is kept of an error."""
+    def of(cls, error: Exception) -> Self:
+        """Return what is kept of an error; of one that is none of ours, its message without keys."""
         fields = error.errors if isinstance(error, RequestInvalid) else ()
         status, request_id = (error.status, error.request_id) if isinstance(error, ServiceError) else (None, None)
-        return cls(type(error).__name__, str(error), fields, status, request_id)
+        message = str(error) if isinstance(error, VoicelabError) else redact(str(error))
+        return cls(type(error).__name__, message, fields, status, request_id)
 
     def error(self) -> VoicelabError:
         """Return an error like the one that was: of its class, with its message, fields and status."""
@@ -87,13 +60,7 @@ class Failure:
 
     def record(self) -> dict[str, Any]:
         """Return the failure as a JSON-able object; ``of_record`` reads it back."""
-        return {
-            "kind": self.kind,
-            "message": self.message,
-            "fields": [item.to_wire() for item in self.fields],
-            "status": self.status,
-            "request_id": self.request_id,
-        }
+        return {**asdict(self), "fields": [item.to_wire() for item in self.fields]}
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Self:
@@ -108,10 +75,43 @@ class Failure:
             raise NoRecord(f"this is no record of a failure: {error!r}") from error
 
 
-_SECRET: Final = re.compile(
-    r"(?i)(\bbearer\s+|\b(?:api|access|auth)?[_-]?(?:key|token|secret|password)[\"']?\s*[=:]\s*[\"']?)[^\s\"',;]+"
-    r"|\b(?:vl_|sk-)[\w-]{12,}"
-)
+@dataclass(frozen=True)
+class Failed:
+    """A take that was asked for and not had: as far as it came, why, and whether at the call or while it streamed."""
+
+    take: Take
+    failure: Failure
+    at: Literal["call", "stream"] = "call"
+
+    @classmethod
+    def of(cls, call: Call, backend: Capabilities, error: Exception, *, repeat: int = 0, total_s: float = 0.0) -> Self:
+        """Return what is kept of a call that a backend refused, after ``total_s`` seconds."""
+        take = Take(
+            call,
+            b"",
+            Timing(0.0, total_s),
+            backend=backend.name,
+            fingerprint=backend.fingerprint,
+            device=backend.device,
+            seed=call.seed,
+            repeat=repeat,
+        )
+        return cls(take, Failure.of(error))
+
+    @property
+    def call(self) -> Call:
+        """What was asked for."""
+        return self.take.call
+
+    @property
+    def key(self) -> str:
+        """What the take would have been named: see ``take_key``."""
+        return self.take.key
+
+    @property
+    def created(self) -> datetime:
+        """When it failed, UTC."""
+        return self.take.created
 
 
 def redact(text: str) -> str:

@@ -6,28 +6,20 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.experiments.conftest import ask
+from tests.experiments.conftest import ask, spoil
 from tests.tones import ToneBackend
 from voicelab.call import Call
-from voicelab.clip import take_key
 from voicelab.errors import RequestInvalid, StoreError
-from voicelab.experiments.cache import Cache, CachedBackend
+from voicelab.experiments.runs.backends import CachedBackend
+from voicelab.experiments.runs.cache import Cache
 from voicelab.schema import ReferenceAudio
 from voicelab.storage import DamagedFile
 
 WRITER = Path(__file__).with_name("writer.py")
-
-
-def _spoil(cache: Cache, key: str) -> None:
-    path = cache.folder / f"{key}.entry"
-    data = bytearray(path.read_bytes())
-    data[-10] ^= 4
-    path.write_bytes(data)
 
 
 def test_a_take_is_made_once(cache: Cache, tones: ToneBackend) -> None:
@@ -66,20 +58,10 @@ def test_takes_are_iterated_without_their_audio(cache: Cache, tones: ToneBackend
     made = [cache.get_or_render(tones, Call(ask(), seed=seed)) for seed in range(3)]
     found = sorted(cache, key=lambda take: take.seed or 0)
     assert found == made
-    for file in cache.folder.glob("*.entry"):
+    for file in (cache.folder / "takes").iterdir():
         file.unlink()
-    with pytest.raises(StoreError, match="no longer"):
+    with pytest.raises(StoreError, match="is missing"):
         _ = found[0].audio
-
-
-def test_a_take_whose_audio_was_made_anew_in_the_meantime_says_so(cache: Cache, tones: ToneBackend) -> None:
-    made = cache.get_or_render(tones, Call(ask(), seed=None))
-    (found,) = cache
-    cache.remove(made.key)
-    other = replace(made, sound=made.audio[:-2] + b"xx", digest="")
-    cache.put(other)
-    with pytest.raises(StoreError, match="made anew"):
-        _ = found.audio
 
 
 def test_references_come_back(cache: Cache, tones: ToneBackend) -> None:
@@ -90,7 +72,7 @@ def test_references_come_back(cache: Cache, tones: ToneBackend) -> None:
     assert kept.request == request
     assert cache.stats().bytes > 4000 + len(made.audio)
     # Without the reference the take cannot say what was asked; it counts as missing, and is made anew.
-    for path in cache.entries.references.iterdir():
+    for path in cache.run.references.folder.iterdir():
         path.unlink()
     again = Cache(cache.folder).get_or_render(tones, Call(request, seed=3))
     assert again.request == request
@@ -100,7 +82,7 @@ def test_references_come_back(cache: Cache, tones: ToneBackend) -> None:
 
 def test_a_damaged_take_is_set_aside_reported_and_made_anew(cache: Cache, tones: ToneBackend) -> None:
     made = cache.get_or_render(tones, Call(ask(), seed=3))
-    _spoil(cache, made.key)
+    spoil(cache.run, made.key)
     again = cache.get_or_render(tones, Call(ask(), seed=3))
     assert not again.cached
     assert again.audio == made.audio
@@ -108,7 +90,7 @@ def test_a_damaged_take_is_set_aside_reported_and_made_anew(cache: Cache, tones:
     assert str(cache.folder / "damaged") in again.notes[0]
     assert cache.stats().damaged == 1
     assert cache.get_or_render(tones, Call(ask(), seed=3)).cached
-    _spoil(cache, made.key)
+    spoil(cache.run, made.key)
     with pytest.raises(DamagedFile):
         cache.get(made.key)
 
@@ -170,7 +152,7 @@ def test_removing(cache: Cache, tones: ToneBackend) -> None:
     assert cache.remove(made.key)
     assert not cache.remove(made.key)
     assert made.key not in cache
-    _spoil(cache, cache.get_or_render(tones, Call(ask(), seed=1)).key)
+    spoil(cache.run, cache.get_or_render(tones, Call(ask(), seed=1)).key)
     cache.get_or_render(tones, Call(ask(), seed=1))
     assert cache.clear() == 1
     assert cache.stats().bytes == 0
@@ -254,7 +236,8 @@ def test_eight_writers_of_one_key_end_with_one_valid_entry_and_all_get_it(tmp_pa
     assert len(kept) == 20
     assert {(repeat, digest) for _, repeat, digest in said} == set(kept.items())
     assert all(take.clip().duration > 0 for take in Cache(tmp_path))
-    assert len(list(tmp_path.iterdir())) == 20  # and nothing unfinished or set aside
+    assert len(list((tmp_path / "takes").iterdir())) >= 20
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.jsonl", "takes"]  # nothing unfinished or set aside
 
 
 def _check_kills(folder: Path, rounds: int, seed: int) -> None:
@@ -262,11 +245,11 @@ def _check_kills(folder: Path, rounds: int, seed: int) -> None:
     said = _write("kill", folder, rounds, seed)
     found: dict[tuple[str, int], str] = {}
     for cache in map(Cache, folder.iterdir()):
-        for key in cache.entries:
+        for key in cache.run.present():
             take = cache.get(key)  # raises if it is damaged
             assert take is not None
             found[cache.folder.name, take.repeat] = take.digest
-        assert not cache.entries.damaged.exists()
+        assert not cache.run.damaged.exists()
         shutil.rmtree(cache.folder)
     assert len(said) >= rounds / 2
     for name, repeat, digest in said:
@@ -280,63 +263,3 @@ def test_a_writer_killed_at_any_time_leaves_whole_entries(tmp_path: Path) -> Non
 @pytest.mark.thorough
 def test_a_writer_killed_many_times_leaves_whole_entries(tmp_path: Path) -> None:
     _check_kills(tmp_path, 100, 6)
-
-
-# The backend with a cache in front of it.
-
-
-def test_speech_with_an_exact_seed_is_made_once(cache: Cache, tones: ToneBackend) -> None:
-    backend = CachedBackend(tones, cache)
-    fresh = backend.synthesize(Call(ask(), model="s1", seed=3))
-    audio = list(fresh)
-    kept = backend.synthesize(Call(ask(), model="s1", seed=3))
-    assert list(kept) == audio
-    assert len(tones.asked) == 1
-    assert tones.open == 0
-    assert kept.seed == 3
-    assert fresh.summary.notes == ()
-    assert "kept take" in kept.summary.notes[0]
-    assert kept.timing == fresh.timing
-    assert (
-        backend.synthesize(Call(ask(), model="s1", seed=3)).clip()
-        == tones.synthesize(Call(ask(), model="s1", seed=3)).clip()
-    )
-
-
-def test_other_speech_is_new_at_every_call_unless_a_repeat_says_which(cache: Cache, tones: ToneBackend) -> None:
-    backend = CachedBackend(tones, cache)
-    for _ in range(2):
-        backend.synthesize(Call(ask())).clip()
-    assert (len(tones.asked), len(cache)) == (2, 0)
-    for repeat in (0, 1, 0, 1):
-        backend.synthesize(Call(ask()), repeat=repeat).clip()
-    assert (len(tones.asked), len(cache)) == (4, 2)
-    for _ in range(2):
-        backend.synthesize(Call(ask(temperature=0))).clip()
-    assert (len(tones.asked), len(cache)) == (5, 3)
-    rough = ToneBackend(seed="best-effort")
-    for _ in range(2):
-        CachedBackend(rough, cache).synthesize(Call(ask(), seed=3)).clip()
-    assert (len(rough.asked), len(cache)) == (2, 3)
-
-
-def test_a_reader_who_leaves_keeps_nothing_and_frees_the_voice(cache: Cache, tones: ToneBackend) -> None:
-    with CachedBackend(tones, cache).synthesize(Call(ask(), seed=3)) as stream:
-        next(stream)
-    assert tones.open == 0
-    assert len(cache) == 0
-    forgotten = CachedBackend(tones, cache).synthesize(Call(ask(), seed=3))
-    next(forgotten)
-    assert tones.open == 1
-    del forgotten
-    assert tones.open == 0
-
-
-def test_a_damaged_take_is_spoken_anew_with_a_note(cache: Cache, tones: ToneBackend) -> None:
-    backend = CachedBackend(tones, cache)
-    clip = backend.synthesize(Call(ask(), seed=3)).clip()
-    _spoil(cache, take_key(Call(ask(), seed=3), "tones-1"))
-    again = backend.synthesize(Call(ask(), seed=3)).clip()
-    assert again == clip
-    assert "made anew" in again.notes[0]
-    assert "kept take, made" in backend.synthesize(Call(ask(), seed=3)).clip().notes[-1]
