@@ -87,7 +87,7 @@ class Pair:
     @property
     def replayed(self) -> ReplayBackend:
         """The recording of all that the backend has said by itself until now, played from its beginning."""
-        return ReplayBackend(self.direct.entries.folder, "at once")
+        return ReplayBackend(self.direct.run.folder, "at once")
 
 
 @pytest.fixture(scope="module", params=[*OWN, *OTHERS])

@@ -1,15 +1,14 @@
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.experiments.conftest import ask
+from tests.experiments.conftest import ask, spoil
 from tests.tones import ToneBackend
 from voicelab.audio.analysis import digest
 from voicelab.backend import SeedSupport
@@ -18,9 +17,10 @@ from voicelab.engine.local import LocalBackend
 from voicelab.errors import EngineError, RequestInvalid, StoreError
 from voicelab.experiments.runs.backends import CachedBackend, RecordingBackend, ReplayBackend
 from voicelab.experiments.runs.cache import Cache
-from voicelab.experiments.runs.failures import Failure
+from voicelab.experiments.runs.failures import Failed
+from voicelab.experiments.runs.folder import RUN_FILE, RunFolder
 from voicelab.experiments.runs.replay import Tolerance, check_seed_claim, compare, replay
-from voicelab.experiments.runs.run import Failed, Journal, Manifest, load
+from voicelab.experiments.runs.run import Journal, Run, load
 
 
 class Wavering(ToneBackend):
@@ -41,7 +41,7 @@ class Wavering(ToneBackend):
         yield np.clip(samples + rng.normal(0.0, 32768 * noise, samples.size), -32768, 32767).astype("<i2").tobytes()
 
 
-def _run(path: Path, backend: ToneBackend, *, seed: int | None = 3) -> Manifest:
+def _run(path: Path, backend: ToneBackend, *, seed: int | None = 3) -> Run:
     with Journal(path, [backend.capabilities]) as journal:
         for number in range(3):
             journal.add(backend.synthesize(Call(ask(f"Take {number} of a run"), seed=seed)).take(repeat=number))
@@ -49,11 +49,11 @@ def _run(path: Path, backend: ToneBackend, *, seed: int | None = 3) -> Manifest:
 
 
 @pytest.fixture
-def run(tmp_path: Path, tones: ToneBackend) -> Manifest:
-    return _run(tmp_path / "run.jsonl", tones)
+def run(tmp_path: Path, tones: ToneBackend) -> Run:
+    return _run(tmp_path / "run", tones)
 
 
-def test_an_exact_backend_is_identical(run: Manifest, tones: ToneBackend) -> None:
+def test_an_exact_backend_is_identical(run: Run, tones: ToneBackend) -> None:
     told: list[str] = []
     report = replay(run, tones, progress=lambda item: told.append(item.verdict))
     assert report.same
@@ -61,16 +61,16 @@ def test_an_exact_backend_is_identical(run: Manifest, tones: ToneBackend) -> Non
     assert (told, report.notes, str(report)) == (["identical"] * 3, (), "3 takes: 3 identical")
     assert [item.before for item in report.comparisons] == list(run)
     assert [(model, seed) for _, model, seed in tones.asked] == [("s2-pro", 3)] * 6
-    assert replay(run.path, tones).same
+    assert replay(run.folder, tones).same
 
 
 def test_the_embedded_voice_repeats_a_run_exactly_alone_and_in_a_batch(tmp_path: Path) -> None:
     backend = LocalBackend(device="cpu")
     try:
-        with Journal(tmp_path / "run.jsonl", [backend.capabilities]) as journal:
+        with Journal(tmp_path / "run", [backend.capabilities]) as journal:
             for seed in (3, None):  # a seed that was given, and one that the engine drew
                 journal.add(backend.synthesize(Call(ask("Hello.", sample_rate=None, temperature=1), seed=seed)).take())
-        report = replay(tmp_path / "run.jsonl", backend, threads=2)
+        report = replay(tmp_path / "run", backend, threads=2)
         assert report.counts["identical"] == 2
         assert report.notes == ()
         assert check_seed_claim(backend, call=Call(ask("Hello.", temperature=1))).observed == "exact"
@@ -78,7 +78,7 @@ def test_the_embedded_voice_repeats_a_run_exactly_alone_and_in_a_batch(tmp_path:
         backend.close()
 
 
-def test_a_little_noise_is_within_tolerance_and_the_claim_of_exact_seeds_is_doubted(run: Manifest) -> None:
+def test_a_little_noise_is_within_tolerance_and_the_claim_of_exact_seeds_is_doubted(run: Run) -> None:
     report = replay(run, Wavering(noise=0.0003))
     assert report.same
     assert {item.verdict for item in report.comparisons} == {"within tolerance"}
@@ -92,7 +92,7 @@ def test_a_little_noise_is_within_tolerance_and_the_claim_of_exact_seeds_is_doub
     assert not replay(run, Wavering(noise=0.0003), tolerance=Tolerance(mel_db=-1.0)).same
 
 
-def test_another_level_or_duration_is_different_and_says_by_how_much(run: Manifest) -> None:
+def test_another_level_or_duration_is_different_and_says_by_how_much(run: Run) -> None:
     louder = replay(run, Wavering(gain=2.0)).comparisons[0]
     assert louder.verdict == "different"
     assert louder.level == pytest.approx(6.02, abs=0.05)
@@ -107,7 +107,7 @@ def test_another_level_or_duration_is_different_and_says_by_how_much(run: Manife
     assert longer.level < 0
 
 
-def test_one_bad_take_is_enough(run: Manifest) -> None:
+def test_one_bad_take_is_enough(run: Run) -> None:
     def step(number: int) -> None:
         if number == 4:
             raise EngineError("planted")
@@ -121,87 +121,96 @@ def test_one_bad_take_is_enough(run: Manifest) -> None:
 
 def test_unseeded_takes_differ_by_chance_and_it_says_so(tmp_path: Path) -> None:
     blind = Wavering(noise=0.1, seed="none")
-    report = replay(_run(tmp_path / "run.jsonl", blind, seed=None), blind)
+    report = replay(_run(tmp_path / "run", blind, seed=None), blind)
     assert not report.same
     assert "by chance" in report.comparisons[0].reason
 
 
 def test_a_drawn_seed_is_used_again(tmp_path: Path, tones: ToneBackend) -> None:
     take = tones.synthesize(Call(ask(), seed=11)).take()
-    with Journal(tmp_path / "run.jsonl", [tones.capabilities]) as journal:
+    with Journal(tmp_path / "run", [tones.capabilities]) as journal:
         journal.add(replace(take, call=take.call.replace(seed=None)))
-    assert replay(tmp_path / "run.jsonl", tones).counts["identical"] == 1
+    assert replay(tmp_path / "run", tones).counts["identical"] == 1
     assert tones.asked[-1][2] == 11
 
 
-def test_another_backend_is_named(run: Manifest) -> None:
+def test_another_backend_is_named(run: Run) -> None:
     report = replay(run, ToneBackend(name="other", fingerprint="tones-2"))
     assert report.same
     assert report.notes == ("The run was made by tones; other is another backend, or has other weights.",)
 
 
-def test_failures_of_the_run_are_counted(run: Manifest, tones: ToneBackend) -> None:
-    with Journal(run.path, [tones.capabilities]) as journal:
-        journal.fail(Failed(Call(ask("x"), "s1", 1), "tones", "tones-1", 0, Failure.of(EngineError("planted"))))
-    assert "1 takes had failed" in replay(run.path, tones).notes[0]
+def test_failures_of_the_run_are_counted(run: Run, tones: ToneBackend) -> None:
+    with Journal(run.folder, [tones.capabilities]) as journal:
+        journal.fail(Failed.of(Call(ask("x"), "s1", 1), tones.capabilities, EngineError("planted")))
+    assert "1 takes had failed" in replay(run.folder, tones).notes[0]
 
 
-def test_a_take_whose_sound_is_gone_or_changed_has_no_original(run: Manifest, tones: ToneBackend) -> None:
+def test_a_take_whose_sound_is_gone_or_changed_has_no_original(run: Run, tones: ToneBackend) -> None:
     gone, changed, _ = (take.key for take in run)
-    run.cache.remove(gone)
-    (entry,) = run.cache.folder.rglob(f"{changed}*")
-    entry.write_bytes(entry.read_bytes()[:-2] + b"xx")
+    kept = RunFolder(run.folder)
+    (kept.takes.folder / (kept.record(gone) or {})["sound"]).unlink()
+    spoil(kept, changed)
     report = replay(run, tones)
     assert [item.verdict for item in report.comparisons] == ["no original", "no original", "identical"]
     assert not report.same
     assert [problem.partition("…")[0] for problem in report.problems] == [f"Take {key[:12]}" for key in (gone, changed)]
 
 
-def _sweep(path: Path, tones: ToneBackend, about: object) -> bytes:
-    with Journal(path, [tones.capabilities], about={"sweep": about}) as journal:
+def _sweep(folder: Path, tones: ToneBackend, about: object, off: float = 0.0) -> None:
+    with Journal(folder, [tones.capabilities], about={"sweep": about}) as journal:
         for cell, temperature in enumerate((0.2, 0.8)):
             take = tones.synthesize(Call(ask("Hi", temperature=temperature), seed=3)).take()
-            journal.add(take, cell=cell, temperature=temperature)
-    return path.read_bytes()
+            journal.add(take, cell=cell, temperature=temperature + off)
+
+
+PLAN = {"axes": {"temperature": ["0.2", "0.8"]}, "repeats": 1, "seed": 0}
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "problem"),
+    ("change", "problem"),
     [
-        (b'"repeats": 1', b'"repeats": 2', "The run has 2 of the 4 takes that its axes and repeats make."),
-        (b'{"line": "take"', b'{"line": "lake"', "Line 2 of run.jsonl is damaged"),
+        (lambda whole: whole.replace(b'{"line": "take"', b'{"line": "lake"', 1), "Line 2 of run.jsonl is damaged"),
         (
-            b'"labels": {"cell": 0, "temperature": 0.2}',
-            b'"labels": {"cell": 0, "temperature": 0.5}',
-            "labelled temperature",
+            lambda whole: whole.replace(b'"temperature": 0.2}', b'"temperature": 0.5}', 1),
+            "Line 2 of run.jsonl is damaged",
         ),
-        (b"}}\n", b"}", "is torn off|was torn off|is damaged"),
-        (None, b"", "The run has no take."),
+        (lambda whole: whole[:-1], "was torn off"),
+        (lambda whole: whole[: whole.index(b"\n") + 1], "The run has no take."),
     ],
 )
-def test_a_file_that_is_no_full_record_is_never_the_same(
-    tmp_path: Path, tones: ToneBackend, old: bytes | None, new: bytes, problem: str
+def test_a_folder_that_is_no_full_record_is_never_the_same(
+    tmp_path: Path, tones: ToneBackend, change: Callable[[bytes], bytes], problem: str
 ) -> None:
-    path = tmp_path / "run.jsonl"
-    whole = _sweep(path, tones, {"axes": {"temperature": ["0.2", "0.8"]}, "repeats": 1, "seed": 0})
-    assert replay(path, tones).same
-    if old is None:
-        path.write_bytes(whole[: whole.index(b"\n") + 1])
-    else:
-        at = whole.rindex(old) if old == b"}}\n" else whole.index(old)
-        path.write_bytes(whole[:at] + new + whole[at + len(old) :])
-    report = replay(path, tones)
+    _sweep(tmp_path, tones, PLAN)
+    assert replay(tmp_path, tones).same
+    whole = (tmp_path / RUN_FILE).read_bytes()
+    assert change(whole) != whole
+    (tmp_path / RUN_FILE).write_bytes(change(whole))
+    report = replay(tmp_path, tones)
     assert not report.same
-    assert any(re.search(problem, each) for each in report.problems), report.problems
+    assert any(problem in each for each in report.problems), report.problems
+
+
+def test_labels_that_are_not_true_and_takes_that_are_missing_are_named(tmp_path: Path, tones: ToneBackend) -> None:
+    _sweep(tmp_path / "labels", tones, PLAN, off=0.1)
+    labels = [
+        f"is labelled temperature {0.2 + 0.1}, and was made with 0.2.",
+        "is labelled temperature 0.9, and was made",
+    ]
+    assert all(label in each for label, each in zip(labels, load(tmp_path / "labels").problems, strict=True))
+    _sweep(tmp_path / "more", tones, {**PLAN, "repeats": 2})
+    assert load(tmp_path / "more").problems == ("The run has 2 of the 4 takes that its axes and repeats make.",)
+    assert not replay(tmp_path / "more", tones).same
 
 
 @pytest.mark.parametrize("about", ["pilot", {"name": "pilot"}, {"axes": {"temperature": 3}, "repeats": 2}])
 def test_what_another_writer_says_of_a_sweep_is_no_plan(tmp_path: Path, tones: ToneBackend, about: object) -> None:
-    _sweep(tmp_path / "run.jsonl", tones, about)
-    assert replay(tmp_path / "run.jsonl", tones).problems == ()
+    _sweep(tmp_path / "run", tones, about)
+    assert replay(tmp_path / "run", tones).problems == ()
 
 
-def test_a_recording_replays_a_run(run: Manifest, tones: ToneBackend, tmp_path: Path) -> None:
+def test_a_recording_replays_a_run(run: Run, tones: ToneBackend, tmp_path: Path) -> None:
     assert replay(run, RecordingBackend(tones, tmp_path / "take")).same
     assert replay(run, ReplayBackend(tmp_path / "take", "at once")).same
 
@@ -265,10 +274,10 @@ def test_a_seed_that_changes_nothing_is_none() -> None:
     assert "the same audio" in check.reason
 
 
-def test_bad_arguments(run: Manifest, tones: ToneBackend, tmp_path: Path) -> None:
+def test_bad_arguments(run: Run, tones: ToneBackend, tmp_path: Path) -> None:
     with pytest.raises(RequestInvalid, match="threads"):
         replay(run, tones, threads=0)
     with pytest.raises(RequestInvalid, match="times"):
         check_seed_claim(tones, times=1)
     with pytest.raises(StoreError):
-        replay(tmp_path / "nowhere.jsonl", tones)
+        replay(tmp_path / "nowhere", tones)

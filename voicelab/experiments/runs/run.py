@@ -232,8 +232,10 @@ class _Reader:
                 self.failures[record["key"]] = Failed(self._run.take_of(record), failure, record["at"])
             case "voice" if record["failure"] is None:
                 self.voices.append(VoiceModel.from_wire(record["voice"]))
-            case kind:
-                return kind == "voice"
+            case "voice":
+                pass
+            case _:
+                return False
         return True
 
 
