@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -165,22 +164,24 @@ def compare(before: Take, after: Take, tolerance: Tolerance | None = None) -> Ta
     """Compare a take with what it became. Audio that is missing or damaged makes "different", with the reason."""
     if before.digest == after.digest:
         return TakeComparison(before, after, "identical", 0.0, 0.0, 0.0, 0.0)
-    result = partial(TakeComparison, before, after)
     try:
         old, new = before.clip(), after.clip()
     except (StoreError, AudioError) as error:
-        return result("different", reason=f"the audio is not the same, and cannot be compared: {error}")
+        reason = f"the audio is not the same, and cannot be compared: {error}"
+        return TakeComparison(before, after, "different", reason=reason)
     if old == new:
         # Other bytes, the same samples: another encoder's header.
-        return result("identical", 0.0, 0.0, 0.0, 0.0)
+        return TakeComparison(before, after, "identical", 0.0, 0.0, 0.0, 0.0)
     was, now = digest(old), digest(new)
     bounds = tolerance or Tolerance()
     spectral = _mel_distance(old, new)
     near = was.close_to(now, seconds=bounds.seconds, db=bounds.db, cents=bounds.cents, mel_db=bounds.mel_db)
-    return result(
+    return TakeComparison(
+        before,
+        after,
         "within tolerance" if near and spectral <= bounds.mel_db else "different",
         duration=new.duration - old.duration,
-        level=_level(was, now),
+        level=0.0 if was.level == now.level else now.level - was.level,  # two silences have -inf
         f0=_cents(was, now),
         mel=spectral,
     )
@@ -227,16 +228,7 @@ def _again(take: Take, backend: Backend, tolerance: Tolerance) -> TakeComparison
     compared = compare(take, after, tolerance)
     if compared.verdict == "different" and not compared.reason and seed is None and take.request.temperature > 0.0:
         reason = "the run has no seed" if take.seed is None else "the backend takes no seed"
-        return TakeComparison(
-            take,
-            after,
-            "different",
-            compared.duration,
-            compared.level,
-            compared.f0,
-            compared.mel,
-            f"{reason}: by chance",
-        )
+        return dataclasses.replace(compared, reason=f"{reason}: by chance")
     return compared
 
 
@@ -250,10 +242,6 @@ def _notes(run: Run, comparisons: Sequence[TakeComparison], backend: Backend) ->
         yield f"{now.name} declares exact seeds, and {broken} takes of its own did not come out the same."
     if run.failures:
         yield f"{len(run.failures)} takes had failed in the run; they were not tried again."
-
-
-def _level(was: Digest, now: Digest) -> float | None:
-    return 0.0 if was.level == now.level else now.level - was.level
 
 
 def _cents(was: Digest, now: Digest) -> float | None:
