@@ -350,12 +350,13 @@ class FileLock:
     """Held by one process until it is closed, or the process ends however it ends. Raises StoreError when it is held.
 
     An SQLite file serves as the lock, because its locks are the same on every platform. ``refused`` is the message when
-    another holds it; with ``private`` a folder that is made for it is the owner's alone.
+    another holds it. A ``temporary`` file goes with the lock; the folder of another is made for its owner alone.
     """
 
-    def __init__(self, path: Path, refused: str, *, private: bool = True) -> None:
+    def __init__(self, path: Path, refused: str, *, temporary: bool = False) -> None:
+        self._goes = path if temporary else None
         try:
-            make_folder(path.parent, private=private)
+            make_folder(path.parent, private=not temporary)
             self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
             raise StoreError(f"{path}: {error}") from error
@@ -374,7 +375,11 @@ class FileLock:
         self.close()
 
     def close(self) -> None:
-        """Let another process have the lock."""
+        """Let another process have the lock. May be called twice."""
+        if self._goes is not None:
+            with suppress(OSError):
+                self._goes.unlink()
+            self._goes = None
         self._db.close()
 
 

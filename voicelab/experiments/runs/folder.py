@@ -30,6 +30,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from voicelab.capabilities import Capabilities
 from voicelab.clip import Take, take_key
+from voicelab.distribution import __version__
 from voicelab.errors import StoreError
 from voicelab.storage import UNFINISHED, BlobFolder, DamagedFile, digest_of, disk_error, make_folder, open_atomic
 
@@ -113,6 +114,15 @@ class RunFolder:
         """Return what the lines are about, in order."""
         with self._reading():
             return tuple(self._lines)
+
+    def read(self) -> list[bytes]:
+        """Return all lines as they stand, the last one torn perhaps. Raises StoreError where there is no run."""
+        with self._reading() as file:
+            if file is None:
+                check_older(self.folder)
+                raise StoreError(f"{self.folder} holds no run: there is no {RUN_FILE} in it")
+            file.seek(0)
+            return file.readlines() or [b""]
 
     def present(self) -> list[str]:
         """Return the keys of all takes whose audio is there, in the order in which they were made."""
@@ -444,26 +454,12 @@ def _locked(file: BinaryIO) -> Iterator[None]:
 
 
 # Whatever may change a sample: encoders, resamplers, the engine; and what measures.
-_LIBRARIES: Final = (
-    "av",
-    "httpx",
-    "librosa",
-    "msgpack",
-    "numpy",
-    "pandas",
-    "pyloudnorm",
-    "safetensors",
-    "scipy",
-    "soxr",
-    "torch",
-)
+_LIBRARIES: Final = "av httpx librosa msgpack numpy pandas pyloudnorm safetensors scipy soxr torch".split()
 
 
 @cache
 def _environment() -> dict[str, Any]:
     """Return the versions of Python, voicelab and what makes or measures audio; and the machine, its memory in bytes."""
-    from voicelab import __version__
-
     versions = {"python": platform.python_version(), "voicelab": __version__}
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):

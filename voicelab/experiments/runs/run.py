@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from voicelab.capabilities import Capabilities
 from voicelab.clip import NoRecord, Take
-from voicelab.errors import StoreError
 from voicelab.experiments.metrics import Metric, measure
 from voicelab.experiments.runs.failures import Failed, Failure
-from voicelab.experiments.runs.folder import RUN_FILE, RunFolder, check_older, header_of, unseal
+from voicelab.experiments.runs.folder import RUN_FILE, RunFolder, header_of, unseal
 from voicelab.schema import VoiceModel
 from voicelab.storage import FileLock
 
@@ -29,7 +27,6 @@ __all__ = ["Journal", "Run", "load", "take_row", "takes_frame"]
 
 Labels = Mapping[str, Any]
 _NOTHING: Final[Labels] = MappingProxyType({})
-_LOCK: Final = ".lock"
 
 
 @dataclass(frozen=True)
@@ -37,11 +34,10 @@ class Run:
     """What a folder has kept. Iterating gives its takes, whose audio stays on disk until it is asked for.
 
     ``about`` is what its writer said about the run; ``labels`` has a mapping for each take, what the writer said beside
-    it (the cell of a sweep). The takes of a sweep are in the order of its grid, others in that in which they ended. Where
-    a sweep was changed and a number would stand for two cells, all are numbered anew; ``numbers`` are those that each take
-    was written down with. ``voices`` are the records that were made or fetched. ``notes`` name lines that could not be
-    read; ``problems`` everything for which the folder is no full record of its run; ``sessions`` are the circumstances:
-    versions, hardware, backends.
+    it (the cell of a sweep). The takes of a sweep are in the order of its grid, others in that in which they ended; where
+    a sweep was changed and a number would stand for two cells, all are numbered anew. ``voices`` are the records that were
+    made or fetched. ``notes`` name lines that could not be read; ``problems`` everything for which the folder is no full
+    record of its run; ``sessions`` are the circumstances: versions, hardware, backends.
     """
 
     folder: Path
@@ -50,7 +46,6 @@ class Run:
     sessions: tuple[Mapping[str, Any], ...]
     takes: tuple[Take, ...]
     labels: tuple[Labels, ...]
-    numbers: tuple[object, ...]
     failures: tuple[Failed, ...]
     voices: tuple[VoiceModel, ...]
     notes: tuple[str, ...]
@@ -122,22 +117,18 @@ def load(folder: str | Path) -> Run:
     reference audio of a take is missing.
     """
     folder = Path(folder)
-    folder = folder.parent if folder.name == RUN_FILE else folder
-    reader = _Reader(RunFolder(folder))
-    header = reader.read()
+    reader = _Reader(RunFolder(folder.parent if folder.name == RUN_FILE else folder))
     labelled = list(reader.takes.values())
+    if "sweep" in reader.header["about"] and all(isinstance(cell, int) for cell in reader.cells.values()):
+        labelled = _in_order(labelled, reader.cells)
     had = {take.key for take, _ in labelled}
-    numbers = [labels.get("cell") for _, labels in labelled]
-    if "sweep" in header["about"] and all(isinstance(number, int) for number in numbers):
-        labelled, numbers = _in_order(labelled, reader.cells)
     return Run(
-        folder=folder,
-        created=datetime.fromisoformat(header["created"]),
-        about=header["about"],
-        sessions=(header["session"], *reader.sessions),
+        folder=reader.kept.folder,
+        created=datetime.fromisoformat(reader.header["created"]),
+        about=reader.header["about"],
+        sessions=tuple(reader.sessions),
         takes=tuple(take for take, _ in labelled),
         labels=tuple(labels for _, labels in labelled),
-        numbers=tuple(numbers),
         failures=tuple(failed for key, failed in reader.failures.items() if key not in had),
         voices=tuple(reader.voices),
         notes=tuple(reader.notes),
@@ -155,10 +146,8 @@ def _value_of(take: Take, name: str) -> object:
     return getattr(value, inner, None) if inner else value
 
 
-def _in_order(
-    labelled: list[tuple[Take, Labels]], cells: Mapping[tuple[str, str], int]
-) -> tuple[list[tuple[Take, Labels]], list[object]]:
-    """The takes of a sweep in the order of its grid, each cell with one number, and the numbers that were written.
+def _in_order(labelled: list[tuple[Take, Labels]], cells: Mapping[tuple[str, str], int]) -> list[tuple[Take, Labels]]:
+    """Return the takes of a sweep in the order of its grid, each cell with one number.
 
     ``cells`` are those that were written last. Which of several takes ended first is chance, and does not show.
     """
@@ -166,10 +155,8 @@ def _in_order(
     if len(set(cells.values())) < len(cells):  # what is left of an earlier grid has its numbers
         order = sorted(cells, key=lambda said: (cells[said], said))
         ranks = {said: rank for rank, said in enumerate(order)}
-    placed = [(ranks[_line_of("", labels)], take, labels) for take, labels in labelled]
-    placed.sort(key=lambda one: (one[0], one[1].repeat))
-    again: list[tuple[Take, Labels]] = [(take, {**labels, "cell": rank}) for rank, take, labels in placed]
-    return again, [labels["cell"] for _, _, labels in placed]
+    placed = [(take, {**labels, "cell": ranks[_line_of("", labels)]}) for take, labels in labelled]
+    return sorted(placed, key=lambda one: (one[1]["cell"], one[0].repeat))
 
 
 def _line_of(key: str, labels: Labels) -> tuple[str, str]:
@@ -184,56 +171,43 @@ def _line_of(key: str, labels: Labels) -> tuple[str, str]:
 class _Reader:
     """Collects the lines of a run. A take that was had in a later try counts as had."""
 
-    def __init__(self, run: RunFolder) -> None:
-        self._run = run
+    def __init__(self, kept: RunFolder) -> None:
+        self.kept = kept
         self.takes: dict[tuple[str, str], tuple[Take, Labels]] = {}
         self.cells: dict[tuple[str, str], Any] = {}
         self.failures: dict[str, Failed] = {}
         self.voices: list[VoiceModel] = []
-        self.sessions: list[Mapping[str, Any]] = []
         self.notes: list[str] = []
-
-    def read(self) -> dict[str, Any]:
-        """Read all lines and return the first; what cannot be read becomes a note."""
-        path = self._run.path
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            check_older(path.parent)
-            raise StoreError(f"{path.parent} holds no run: there is no {path.name} in it") from None
-        except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
-        whole, _, torn = data.rpartition(b"\n")
-        first, *lines = whole.split(b"\n") if whole else [torn]
-        header = header_of(path, first)
-        if torn:
-            self.notes.append(f"The last line of {path.name} was torn off, as a crash does; it is left out.")
+        first, *lines = kept.read()
+        self.header = header_of(kept.path, first)
+        self.sessions: list[Mapping[str, Any]] = [self.header["session"]]
         for number, line in enumerate(lines, start=2):
-            record = unseal(line)
-            try:
-                whole_line = record is not None and self._line(record)
-            except (NoRecord, ValueError, KeyError, TypeError):
-                whole_line = False
-            if not whole_line:
-                self.notes.append(f"Line {number} of {path.name} is damaged; it is left out.")
-        return header
+            if not line.endswith(b"\n"):
+                self.notes.append(f"The last line of {RUN_FILE} was torn off, as a crash does; it is left out.")
+            elif not self._is_read(line):
+                self.notes.append(f"Line {number} of {RUN_FILE} is damaged; it is left out.")
 
-    def _line(self, record: Mapping[str, Any]) -> bool:
-        """Read a line that fits its check; return whether it is of a kind that there is."""
+    def _is_read(self, line: bytes) -> bool:
+        """Take in a whole line; return whether it fits its check and is of a kind that there is."""
+        record = unseal(line)
+        try:
+            return record is not None and self._take_in(record)
+        except (NoRecord, ValueError, KeyError, TypeError):
+            return False
+
+    def _take_in(self, record: Mapping[str, Any]) -> bool:
         match record["line"]:
             case "session":
                 self.sessions.append(record["session"])
             case "take":
                 labels = record.get("labels", _NOTHING)
-                self.takes[_line_of(record["key"], labels)] = self._run.take_of(record), labels
+                self.takes[_line_of(record["key"], labels)] = self.kept.take_of(record), labels
                 self.cells[_line_of("", labels)] = labels.get("cell")
             case "failure":
                 failure = Failure.of_record(record["failure"])
-                self.failures[record["key"]] = Failed(self._run.take_of(record), failure, record["at"])
-            case "voice" if record["failure"] is None:
-                self.voices.append(VoiceModel.from_wire(record["voice"]))
+                self.failures[record["key"]] = Failed(self.kept.take_of(record), failure, record["at"])
             case "voice":
-                pass
+                self.voices += [] if record["voice"] is None else [VoiceModel.from_wire(record["voice"])]
             case _:
                 return False
         return True
@@ -256,15 +230,16 @@ class Journal:
     ) -> None:
         self.run = RunFolder(folder, sync_s=1.0)
         self._lock = Lock()
-        self._alone = FileLock(self.run.folder / _LOCK, f"{folder} is being written by another process", private=False)
+        self._alone = FileLock(
+            self.run.folder / ".lock", f"{folder} is being written by another process", temporary=True
+        )
         try:
             self.run.begin(backends, about)
-            run = load(folder)
+            held = _Reader(self.run).takes.items()
         except BaseException:
             self._alone.close()
             raise
-        held = zip(run.takes, run.labels, run.numbers, strict=True)
-        self._written = {_line_of(take.key, labels): (number, take.digest) for take, labels, number in held}
+        self._written = {line: (labels.get("cell"), take.digest) for line, (take, labels) in held}
 
     def add(self, take: Take, **labels: object) -> Take:
         """Keep a take and write it down with ``labels`` (JSON-able) beside it; return it with its audio left on disk.
@@ -290,8 +265,6 @@ class Journal:
             try:
                 self.run.sync()
             finally:
-                with suppress(OSError):
-                    (self.run.folder / _LOCK).unlink()
                 self._alone.close()
 
     def __enter__(self) -> Self:
