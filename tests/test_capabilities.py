@@ -132,7 +132,14 @@ def test_capabilities_are_recorded_whole() -> None:
     for one in (OWN, priced):
         record = json.loads(json.dumps(one.record()))
         assert Capabilities.of_record(record) == one
-    wrongs: list[Any] = [None, [], {}, {**record, "pep": 1}, {**record, "prices": [{"pep": 1}]}, {**record, "knobs": [3]}]
+    wrongs: list[Any] = [
+        None,
+        [],
+        {},
+        {**record, "pep": 1},
+        {**record, "prices": [{"pep": 1}]},
+        {**record, "knobs": [3]},
+    ]
     for wrong in wrongs:
         with pytest.raises(StoreError, match="no record"):
             Capabilities.of_record(wrong)

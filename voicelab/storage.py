@@ -166,28 +166,28 @@ class BlobFolder:
         self._sync = sync
 
     def put(self, data: bytes, suffix: str = "") -> str:
-        """Keep ``data`` and return its digest, which with ``suffix`` is the file's name."""
-        digest = digest_of(data)
-        path = self.folder / f"{digest}{suffix}"
+        """Keep ``data`` and return its file's name: its digest, and ``suffix``."""
+        name = f"{digest_of(data)}{suffix}"
+        path = self.folder / name
         try:
             if path.is_file() and path.read_bytes() == data:
                 os.utime(path)  # as young as if it were written now, for ``remove_unused``
-                return digest
+                return name
         except OSError as error:
             raise disk_error(error, path) from error
         write_atomic(path, data, private=self._private, sync=self._sync)
-        return digest
+        return name
 
-    def get(self, digest: str, suffix: str = "") -> bytes:
-        """Return the bytes of a digest. A file whose bytes have changed is set aside, and never returned."""
-        path = self._path(digest, suffix)
+    def get(self, name: str) -> bytes:
+        """Return the bytes of a file. One whose bytes have changed is set aside, and never returned."""
+        path = self._path(name)
         try:
             data = path.read_bytes()
         except FileNotFoundError:
             raise StoreError(f"a file is missing: {path}") from None
         except OSError as error:
             raise disk_error(error, path) from error
-        if digest_of(data) != digest:
+        if digest_of(data) != path.stem:
             raise set_aside(path, "its bytes have changed", self.damaged)
         with suppress(OSError):
             os.utime(path)
@@ -218,10 +218,10 @@ class BlobFolder:
         """Say whether the folder holds no file of ours."""
         return not self.folder.is_dir() or not any(_DIGEST.fullmatch(path.name) for path in self.folder.iterdir())
 
-    def _path(self, digest: str, suffix: str = "") -> Path:
-        if _DIGEST.fullmatch(digest) is None:
-            raise StoreError(f"{digest[:80]!r} is no SHA-256, and names no file in {self.folder}")
-        return self.folder / f"{digest}{suffix}"
+    def _path(self, name: str) -> Path:
+        if _DIGEST.fullmatch(name.partition(".")[0]) is None or "/" in name:
+            raise StoreError(f"{name[:80]!r} is no SHA-256, and names no file in {self.folder}")
+        return self.folder / name
 
 
 class Database:

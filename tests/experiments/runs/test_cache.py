@@ -126,6 +126,17 @@ def test_a_take_larger_than_the_bound_is_said_all_the_same(tmp_path: Path, tones
     assert len(cache) == 1
 
 
+def test_what_killed_writers_left_unfinished_is_the_first_to_go(tmp_path: Path, tones: ToneBackend) -> None:
+    (tmp_path / "takes").mkdir()
+    left = tmp_path / "takes" / f"unfinished-{1:016x}"
+    left.write_bytes(bytes(90_000))
+    os.utime(left, (time.time() - 7200,) * 2)
+    cache = Cache(tmp_path, max_bytes=100_000)
+    for seed in range(3):
+        cache.get_or_render(tones, Call(ask(), seed=seed))
+    assert (left.exists(), len(cache)) == (False, 3)
+
+
 def test_what_may_not_be_removed_costs_nobody_a_take(
     tmp_path: Path, tones: ToneBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +247,7 @@ def test_eight_writers_of_one_key_end_with_one_valid_entry_and_all_get_it(tmp_pa
     assert len(kept) == 20
     assert {(repeat, digest) for _, repeat, digest in said} == set(kept.items())
     assert all(take.clip().duration > 0 for take in Cache(tmp_path))
-    assert len(list((tmp_path / "takes").iterdir())) >= 20
+    assert len(list((tmp_path / "takes").iterdir())) == 20
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.jsonl", "takes"]  # nothing unfinished or set aside
 
 

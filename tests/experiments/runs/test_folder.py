@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import os
 import random
 import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -189,16 +187,6 @@ def test_references_are_kept_once_and_checked(run: RunFolder) -> None:
     for name in ("../x", KEY):
         with pytest.raises(StoreError):
             run.reference(name)
-
-
-def test_what_killed_writers_left_unfinished_is_removed_when_it_is_old(run: RunFolder) -> None:
-    run.add(take())
-    old, young = run.takes.folder / f"unfinished-{1:016x}", run.folder / f"unfinished-{2:016x}"
-    for path in (old, young):
-        path.write_bytes(b"half")
-    os.utime(old, (time.time() - 7200,) * 2)
-    run.tidy()
-    assert (old.exists(), young.exists(), len(_names(run.takes.folder))) == (False, True, 1)
 
 
 FULL = """

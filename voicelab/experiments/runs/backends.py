@@ -11,7 +11,6 @@ import difflib
 import json
 import threading
 import time
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -92,7 +91,6 @@ class CachedBackend(_BackendWrapper):
 
         Raises what the backend raises. A take that cannot be kept is spoken all the same, with a note.
         """
-        started = time.perf_counter()
         capabilities = self.backend.capabilities
         call = check_call(call, capabilities)
         same = call.request.temperature == 0.0 or (call.seed is not None and capabilities.seed == "exact")
@@ -108,7 +106,7 @@ class CachedBackend(_BackendWrapper):
             kept = self.cache.keep(take, *notes, backend=capabilities)
             return kept.notes[len(take.notes) :] if kept.digest == take.digest else notes
 
-        return _Tee(self.backend.synthesize(call), started, finished)
+        return self.backend.synthesize(call).keep(finished)
 
 
 class RecordingBackend(_BackendWrapper):
@@ -155,7 +153,7 @@ class RecordingBackend(_BackendWrapper):
             refused = Failed.of(call, self._declared, error, total_s=time.perf_counter() - started)
             self._keep(refused.take, failure=refused.failure.record(), at="call")
             raise
-        return _Tee(stream, started, finished, failed)
+        return stream.keep(finished, failed)
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         """Make a voice model, and keep its record and recordings. Raises what the backend raises, and StoreError."""
@@ -283,69 +281,6 @@ class ReplayBackend:
         if record["failure"] is not None:
             raise Failure.of_record(record["failure"]).error()
         return VoiceModel.from_wire(record["voice"])
-
-
-class _Tee(SpeechStream):
-    """A stream of the same audio at the same times as ``stream``, which nobody else reads, with a copy handed on.
-
-    ``finished`` gets the stream and all its audio once that has arrived, and returns notes to add; ``failed`` the audio so
-    far and the error that ends it. Neither is called where the reader leaves. ``started`` is the ``time.perf_counter()`` of
-    the call. Timing and take are those of ``stream``, which has the more exact times.
-    """
-
-    def __init__(
-        self,
-        stream: SpeechStream,
-        started: float,
-        finished: Callable[[SpeechStream, bytes], tuple[str, ...]],
-        failed: Callable[[SpeechStream, bytes, VoicelabError], None] | None = None,
-    ) -> None:
-        self._source = stream
-        parts: list[bytes] = []
-        added: list[str] = []
-        self._added = added
-        # Weak, so that a stream that nobody holds any more ends at once.
-        outer = weakref.ref(self)
-
-        def chunks() -> Iterator[bytes]:
-            try:
-                for chunk in stream:
-                    parts.append(chunk)
-                    yield chunk
-            except Cancelled:
-                raise
-            except VoicelabError as error:
-                if failed is not None:
-                    failed(stream, b"".join(parts), error)
-                raise
-
-        def summary() -> StreamSummary:
-            this = outer()
-            if this is not None:
-                # A service may have drawn a seed, and sent it with the audio.
-                this.seed = stream.seed
-            added.extend(finished(stream, b"".join(parts)))
-            inner = stream.summary
-            return StreamSummary(inner.words, (*inner.notes, *added), inner.similarity)
-
-        super().__init__(
-            chunks(),
-            call=stream.call,
-            backend=stream.backend,
-            seed=stream.seed,
-            on_close=stream.close,
-            summary=summary,
-            started=started,
-        )
-
-    @property
-    def timing(self) -> Timing:
-        """When the audio came; final once all audio has arrived."""
-        return self._source.timing
-
-    def take_of(self, audio: bytes, repeat: int = 0) -> Take:
-        """Return the take of the stream behind this one, with the notes that were added."""
-        return self._source.take_of(audio, repeat).noted(*self._added)
 
 
 class _RecordedStream(SpeechStream):

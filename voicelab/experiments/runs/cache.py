@@ -212,7 +212,6 @@ class Cache:
 
     def _shrunk(self, limit: int) -> int:
         """Remove the files least recently used until the limit is kept; return the bytes that are left."""
-        self.run.tidy()
         files = sorted(self.run.files(), key=lambda file: file.used)
         total = sum(file.size for file in files)
         if total <= limit:

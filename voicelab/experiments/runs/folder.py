@@ -56,7 +56,6 @@ _OURS: Final = {
     "references": re.compile(_DIGEST + _UNFINISHED, re.ASCII),
     "damaged": re.compile(rf"{_DIGEST}(\.\w+)?-[0-9a-f]{{8}}", re.ASCII),
 }
-_UNFINISHED_SECONDS: Final = 3600.0
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -129,7 +128,7 @@ class RunFolder:
         with suppress(FileNotFoundError):
             sounds = {"", *(path.name for path in self.takes.folder.iterdir())}
             with self._reading():
-                return [key for key, line in self._takes.items() if line.sound in sounds]
+                return [key for key, line in self._keys.items() if line.kind == "take" and line.sound in sounds]
         return []
 
     def record(self, key: str) -> dict[str, Any] | None:
@@ -139,14 +138,13 @@ class RunFolder:
         """
         _check_key(key)
         with self._reading() as file:
-            line = self._takes.get(key) or self._others.get(key)
+            line = self._keys.get(key)
             if file is None or line is None:
                 return None
             file.seek(line.start)
             record = unseal(file.read(line.size))
             if record is None:
-                self._takes.pop(key, None)
-                self._others.pop(key, None)
+                del self._keys[key]
                 raise DamagedFile(f"the line of {key[:12]}… in {self.path} is damaged")
         return record
 
@@ -155,15 +153,13 @@ class RunFolder:
 
         Raises StoreError when audio or a reference is missing or damaged, or the record is none of a take.
         """
-        digest, dot, suffix = record["sound"].partition(".")
-        sound: Callable[[], bytes] = partial(self.takes.get, digest, dot + suffix) if digest else bytes
+        sound: Callable[[], bytes] = partial(self.takes.get, record["sound"]) if record["sound"] else bytes
         return Take.of_record(record["take"], sound() if audio else sound, self.reference)
 
     def light(self, take: Take) -> Take:
         """Return a take that is kept here with its audio left on disk: all takes may be more than the memory."""
-        suffix = f".{suffix_of(take.request.format)}"
-        there = (self.takes.folder / f"{take.digest}{suffix}").is_file()
-        return replace(take, sound=partial(self.takes.get, take.digest, suffix)) if there else take
+        name = f"{take.digest}.{suffix_of(take.request.format)}"
+        return replace(take, sound=partial(self.takes.get, name)) if (self.takes.folder / name).is_file() else take
 
     def add(self, take: Take, *, once: bool = False, asked: str = "", key: str = "", **more: object) -> bool:
         """Keep a take's audio, then write its line with ``more`` (JSON-able) in it; return whether it was written.
@@ -173,24 +169,29 @@ class RunFolder:
         """
         for item in take.request.references or ():
             self.references.put(item.audio)
-        audio, suffix = take.audio, f".{suffix_of(take.request.format)}"
+        key, audio = key or take.key, take.audio
+        if once and key in self:
+            return False
         line = {
             "line": "failure" if "failure" in more else "take",
             "asked": asked or take_key(take.call, take.fingerprint),
-            "key": key or take.key,
-            "sound": f"{self.takes.put(audio, suffix)}{suffix}" if audio else "",
+            "key": key,
+            "sound": self.takes.put(audio, f".{suffix_of(take.request.format)}") if audio else "",
             **more,
             "take": take.record(),
         }
-        return self.write(line, once=once)
-
-    def write(self, line: Mapping[str, Any], *, once: bool = False) -> bool:
-        """Write a line as it is; with ``once`` only where there is no take of its key. Return whether it was written."""
         with self._writing() as file:
-            if once and self._has(line["key"]):
-                return False
+            written = not (once and self._has(key))
+            if written:
+                self._append(file, line)
+            else:
+                self._remove_sounds({str(line["sound"])})
+        return written
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Write a line as it is: it has ``line``, ``asked``, ``key`` and ``sound``, in this order, and what else it says."""
+        with self._writing() as file:
             self._append(file, line)
-        return True
 
     def begin(self, backends: Iterable[Capabilities], about: Mapping[str, Any] = _NOTHING) -> None:
         """Say who makes what comes now, and with what; ``about`` (JSON-able) is kept from the first time."""
@@ -219,10 +220,9 @@ class RunFolder:
                 starts = [*(line.start for line in self._lines if line in gone), len(data)]
                 with open_atomic(self.path, sync=self._sync_s is not None) as new:
                     new.write(b"".join(data[end:start] for end, start in zip(ends, starts, strict=True)))
-                left = {line.sound for line in self._lines if line not in gone}
+                self._lines[:] = [line for line in self._lines if line not in gone]
+                self._remove_sounds({line.sound for line in gone})
                 self._forget()
-                for sound in {line.sound for line in gone} - left - {""}:
-                    (self.takes.folder / sound).unlink(missing_ok=True)
         return len(gone)
 
     def clear(self) -> None:
@@ -247,30 +247,27 @@ class RunFolder:
                             files.append(File(Path(item.path), status.st_size, status.st_mtime))
         return files
 
-    def tidy(self) -> None:
-        """Remove what writers that were killed left unfinished an hour ago or earlier."""
-        before = time.time() - _UNFINISHED_SECONDS
-        for file in self.files():
-            if file.path.name.startswith(UNFINISHED) and file.used < before:
-                with suppress(OSError):
-                    file.path.unlink()
-
     def sync(self) -> None:
         """Wait until all lines would survive a loss of power."""
         with self._writing() as file:
             self._flush(file)
 
     def _has(self, key: str) -> bool:
-        line = self._takes.get(key)
-        return line is not None and not self.lost(line)
+        line = self._keys.get(key)
+        return line is not None and line.kind == "take" and not self.lost(line)
+
+    def _remove_sounds(self, sounds: set[str]) -> None:
+        """Remove audio that no line names."""
+        for sound in sounds - {line.sound for line in self._lines} - {""}:
+            (self.takes.folder / sound).unlink(missing_ok=True)
 
     def _forget(self) -> None:
         self._identity: tuple[int, int] | None = None
         self._read = 0
         self.sessions: list[dict[str, Any]] = []
         self._lines: list[Line] = []
-        self._takes: dict[str, Line] = {}
-        self._others: dict[str, Line] = {}
+        # The last line of each key, a take's if there is one.
+        self._keys: dict[str, Line] = {}
 
     def _refresh(self, file: BinaryIO) -> None:
         """Read the whole lines that were written since last time."""
@@ -288,7 +285,8 @@ class RunFolder:
                 kind, asked, key, sound = (part.decode() for part in matched.groups())
                 about = Line(kind, asked, key, sound, self._read, len(line) + 1)
                 self._lines.append(about)
-                (self._takes if about.kind == "take" else self._others)[about.key] = about
+                if kind == "take" or self._keys.get(key, about).kind != "take":
+                    self._keys[key] = about
             elif line.startswith(_SESSION) and (record := unseal(line)) is not None:
                 self.sessions.append(record["session"])
             self._read += len(line) + 1
@@ -318,21 +316,22 @@ class RunFolder:
             try:
                 with self._alone() as file:
                     if not self._whole(file):
-                        check_older(self.folder)
                         session = session or {**_environment(), "backends": []}
                         now = datetime.now(UTC).isoformat()
                         self._append(file, {"run": RUN_VERSION, "created": now, "about": {**about}, "session": session})
                     self._refresh(file)
                     yield file
-            except StoreError:
-                raise
             except OSError as error:
+                if isinstance(error, StoreError):
+                    raise
                 raise disk_error(error, self.path) from error
 
     @contextmanager
     def _alone(self) -> Iterator[BinaryIO]:
         """Hold the file open, made if there is none, and locked where the system has locks."""
         make_folder(self.folder)
+        if not self.path.exists():
+            check_older(self.folder)
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
         while True:
             with os.fdopen(os.open(self.path, flags, 0o666), "r+b", buffering=0) as file, _locked(file):
