@@ -103,7 +103,7 @@ class Cache:
         Raises DamagedFile (a StoreError) when it was damaged and has been set aside.
         """
         record = self.run.record(key)
-        if record is None or key not in self.run:
+        if record is None or record["line"] != "take" or self.run.lost(record["sound"]):
             return None
         return replace(self.run.take_of(record, audio=audio), cached=True)
 
@@ -224,5 +224,5 @@ class Cache:
             with suppress(OSError):
                 file.path.unlink(missing_ok=True)
                 total -= file.size
-        self.run.drop(self.run.lost)
+        self.run.drop(lambda line: self.run.lost(line.sound))
         return sum(file.size for file in self.run.files())

@@ -34,10 +34,20 @@ from voicelab.distribution import __version__
 from voicelab.errors import StoreError
 from voicelab.storage import UNFINISHED, BlobFolder, DamagedFile, digest_of, disk_error, make_folder, open_atomic
 
-__all__ = ["RUN_FILE", "RUN_VERSION", "File", "Line", "RunFolder", "check_older", "header_of", "suffix_of", "unseal"]
+__all__ = [
+    "RUN_FILE",
+    "File",
+    "Line",
+    "RunFolder",
+    "check_older",
+    "header_of",
+    "latest_backends",
+    "suffix_of",
+    "unseal",
+]
 
 RUN_FILE: Final = "run.jsonl"
-RUN_VERSION: Final = 1
+_VERSION: Final = 1
 # How every run begins.
 _BEGINNING: Final = b'{"run": '
 _CHECK: Final = b', "check": "'
@@ -105,9 +115,9 @@ class RunFolder:
         with self._reading():
             return self._has(key)
 
-    def lost(self, line: Line) -> bool:
+    def lost(self, sound: str) -> bool:
         """Say whether the audio that a line names is no longer there."""
-        return bool(line.sound) and not (self.takes.folder / line.sound).is_file()
+        return bool(sound) and not (self.takes.folder / sound).is_file()
 
     def lines(self) -> tuple[Line, ...]:
         """Return what the lines are about, in order."""
@@ -198,7 +208,7 @@ class RunFolder:
         # As it is read back, which may have lists in place of tuples.
         session = json.loads(json.dumps({**_environment(), "backends": [one.record() for one in backends]}))
         with self._writing(session, about) as file:
-            declared = {one["fingerprint"]: one for each in self.sessions for one in each["backends"]}
+            declared = latest_backends(self.sessions)
             new = [one for one in session["backends"] if declared.get(one["fingerprint"]) != one]
             if new or {**self.sessions[-1], "backends": []} != {**session, "backends": []}:
                 self._append(file, {"line": "session", "started": datetime.now(UTC).isoformat(), "session": session})
@@ -206,8 +216,7 @@ class RunFolder:
     def backends(self) -> tuple[Capabilities, ...]:
         """Return what each backend declared about itself, the last word of each."""
         with self._reading():
-            latest = {record["fingerprint"]: record for session in self.sessions for record in session["backends"]}
-        return tuple(map(Capabilities.of_record, latest.values()))
+            return tuple(map(Capabilities.of_record, latest_backends(self.sessions).values()))
 
     def drop(self, unwanted: Callable[[Line], bool]) -> int:
         """Remove lines, and audio that no other line names; return how many lines."""
@@ -249,12 +258,13 @@ class RunFolder:
 
     def sync(self) -> None:
         """Wait until all lines would survive a loss of power."""
-        with self._writing() as file:
-            self._flush(file)
+        with self._reading() as file:
+            if file is not None:
+                self._flush(file)
 
     def _has(self, key: str) -> bool:
         line = self._keys.get(key)
-        return line is not None and line.kind == "take" and not self.lost(line)
+        return line is not None and line.kind == "take" and not self.lost(line.sound)
 
     def _remove_sounds(self, sounds: set[str]) -> None:
         """Remove audio that no line names."""
@@ -318,7 +328,7 @@ class RunFolder:
                     if not self._whole(file):
                         session = session or {**_environment(), "backends": []}
                         now = datetime.now(UTC).isoformat()
-                        self._append(file, {"run": RUN_VERSION, "created": now, "about": {**about}, "session": session})
+                        self._append(file, {"run": _VERSION, "created": now, "about": {**about}, "session": session})
                     self._refresh(file)
                     yield file
             except OSError as error:
@@ -382,12 +392,17 @@ def header_of(path: Path, line: bytes) -> dict[str, Any]:
         number = json.loads(line)["run"]
     except (ValueError, KeyError, TypeError, RecursionError):
         number = None
-    if isinstance(number, int) and number > RUN_VERSION:
-        raise StoreError(f"{path} was written by a newer voicelab (run version {number}, known: {RUN_VERSION})")
+    if isinstance(number, int) and number > _VERSION:
+        raise StoreError(f"{path} was written by a newer voicelab (run version {number}, known: {_VERSION})")
     header = unseal(line)
-    if number != RUN_VERSION or header is None:
+    if number != _VERSION or header is None:
         raise StoreError(f"{path} is no run: its first line does not say so, or is damaged")
     return header
+
+
+def latest_backends(sessions: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the records of backends by their fingerprints, the last one of each."""
+    return {one["fingerprint"]: one for session in sessions for one in session["backends"]}
 
 
 def unseal(line: bytes) -> dict[str, Any] | None:

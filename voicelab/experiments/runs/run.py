@@ -16,7 +16,7 @@ from voicelab.capabilities import Capabilities
 from voicelab.clip import NoRecord, Take
 from voicelab.experiments.metrics import Metric, measure
 from voicelab.experiments.runs.failures import Failed, Failure
-from voicelab.experiments.runs.folder import RUN_FILE, RunFolder, header_of, unseal
+from voicelab.experiments.runs.folder import RUN_FILE, RunFolder, header_of, latest_backends, unseal
 from voicelab.schema import VoiceModel
 from voicelab.storage import FileLock
 
@@ -67,8 +67,7 @@ class Run:
     @property
     def backends(self) -> tuple[Capabilities, ...]:
         """What each backend of the run declared about itself, the last word of each."""
-        latest = {record["fingerprint"]: record for session in self.sessions for record in session["backends"]}
-        return tuple(map(Capabilities.of_record, latest.values()))
+        return tuple(map(Capabilities.of_record, latest_backends(self.sessions).values()))
 
     @property
     def problems(self) -> tuple[str, ...]:
