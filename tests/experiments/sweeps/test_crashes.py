@@ -55,7 +55,7 @@ def run_until_killed(cache: Cache, diary: Path, random: Random) -> bool:
     if child == 0:
         status = 1
         try:
-            sweep(DiaryBackend(cache, diary), repeats=3, cache=cache).run(concurrency=2)
+            sweep(DiaryBackend(cache, diary), repeats=3).run(cache.folder, concurrency=2)
             status = 0
         finally:
             os._exit(status)
@@ -84,6 +84,7 @@ def killed_and_resumed(folder: Path, random: Random) -> int:
         assert kept <= now, "a take that was kept is gone"
         kept = now
     kept = {take.key for take in cache}
+    assert {take.key for take in load(cache.folder)} == kept
     work = sweep(ToneBackend(), repeats=3)
     assert {work.key(job) for job in work.jobs()} == kept
     begun_takes = diary.read_text().splitlines()

@@ -26,8 +26,8 @@ from voicelab.errors import Cancelled, RequestInvalid, StoreError, VoicelabError
 from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.runs.failures import Failed, Failure
 from voicelab.experiments.runs.folder import RUN_FILE, RunFolder, check_older
-from voicelab.schema import DEFAULT_RATES, ProsodyControl, VoiceCreate, VoiceModel
-from voicelab.storage import DamagedFile, digest_of
+from voicelab.schema import VoiceCreate, VoiceModel
+from voicelab.storage import digest_of
 
 __all__ = ["CachedBackend", "RecordingBackend", "ReplayBackend", "ReplayTiming"]
 
@@ -376,47 +376,36 @@ def _declare(run: RunFolder, capabilities: Capabilities) -> None:
 
 def _describe_closest(run: RunFolder, call: Call) -> str:
     """Return a sentence for an error: what was recorded that is nearest, and in which fields it differs."""
-    wanted = {**call.request.canonical(), "model": call.model, "seed": call.seed, "knobs": dict(call.knobs)}
-    best: tuple[float, dict[str, Any]] | None = None
+    wanted, best = _fields(call), None
     for key in dict.fromkeys(line.key for line in run.lines() if line.kind != "voice"):
-        record: dict[str, Any] | None = None
-        with suppress(DamagedFile):
+        with suppress(StoreError):  # a damaged one is no help
             record = run.record(key)
-        if record is None:
-            continue
-        take = record["take"]
-        recorded = {**_canonical(take["request"]), "model": take["model"], "seed": take["seed"]}
-        recorded["knobs"] = take.get("knobs", {})
-        distance = _distance(wanted, recorded)
-        if best is None or distance < best[0]:
-            best = (distance, recorded)
+            if record is None:
+                continue
+            recorded = _fields(run.take_of(record).call)
+            distance = _distance(wanted, recorded)
+            if best is None or distance < best[0]:
+                best = (distance, recorded)
     start = f"{run.folder} has no recording of this request"
     if best is None:
         return f"{start}; no speech was recorded in it"
-    fields = [name for name in wanted if wanted[name] != best[1].get(name)]
+    fields = [name for name in wanted if wanted[name] != best[1][name]]
     if not fields:
         return f"{start} by this backend; the same request to another one was recorded"
     differences = ", ".join(
-        f"{name} (recorded {_short(best[1].get(name))}, asked {_short(wanted[name])})" for name in fields
+        f"{name} (recorded {_short(best[1][name])}, asked {_short(wanted[name])})" for name in fields
     )
     return f"{start}; the nearest that was recorded differs in {differences}"
 
 
-def _canonical(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the canonical form of a request's record: see ``TTSRequest.canonical``."""
-    fields = dict(record)
-    if fields["sample_rate"] is None:
-        fields["sample_rate"] = DEFAULT_RATES.get(fields["format"])
-    fields["prosody"] = fields["prosody"] or ProsodyControl().model_dump()
-    if not fields["references"] or fields["reference_id"] is not None:
-        fields["references"] = None
-    return fields
+def _fields(call: Call) -> dict[str, Any]:
+    return {**call.request.canonical(), "model": call.model, "seed": call.seed, "knobs": dict(call.knobs)}
 
 
 def _distance(wanted: Mapping[str, Any], recorded: Mapping[str, Any]) -> float:
-    others: int = sum(wanted[name] != recorded.get(name) for name in wanted if name != "text")
+    others: int = sum(wanted[name] != recorded[name] for name in wanted if name != "text")
     # Another text is a difference like any other when it is quite another, and less when it is alike.
-    matcher = difflib.SequenceMatcher(None, wanted["text"][:1000], str(recorded.get("text"))[:1000], autojunk=False)
+    matcher = difflib.SequenceMatcher(None, wanted["text"][:1000], recorded["text"][:1000], autojunk=False)
     return others + 2.0 * (1.0 - matcher.quick_ratio())
 
 

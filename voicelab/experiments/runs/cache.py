@@ -62,9 +62,8 @@ class Cache:
         self._lock = threading.Lock()
         self._hits = self._misses = 0
         self._declared: set[str] = set()
-        # Bytes that are certainly there, and how many of them are ours since we last looked.
-        self._bytes: int | None = None
-        self._since = 0
+        # Bytes that may be written before we look again how many there are.
+        self._room = 0
 
     @property
     def folder(self) -> Path:
@@ -172,8 +171,6 @@ class Cache:
     def remove(self, key: str) -> bool:
         """Remove a take; return whether it was there. Raises StoreError."""
         there = key in self.run
-        with self._lock:
-            self._bytes = None
         self.run.drop(lambda line: line.key == key)
         return there
 
@@ -181,8 +178,6 @@ class Cache:
         """Remove all takes, what was set aside, and reference audio; return how many takes. Raises StoreError."""
         count = len(self)
         self.run.clear()
-        with self._lock:
-            self._bytes = None
         return count
 
     def stats(self) -> CacheStats:
@@ -198,17 +193,12 @@ class Cache:
         )
 
     def _grown(self, size: int) -> None:
-        """Count bytes that were written, and make room when they are too many."""
-        if self.max_bytes is None:
-            return
-        with self._lock:
-            self._since += size
-            if self._bytes is not None and self._since * _LOOK < self.max_bytes:
-                self._bytes += size
-                if self._bytes <= self.max_bytes:
-                    return
-            self._bytes = self._shrunk(self.max_bytes)
-            self._since = 0
+        """Count bytes that were written, and make room when they may be too many."""
+        if self.max_bytes is not None:
+            with self._lock:
+                self._room -= size
+                if self._room < 0:
+                    self._room = min(self.max_bytes - self._shrunk(self.max_bytes), self.max_bytes // _LOOK)
 
     def _shrunk(self, limit: int) -> int:
         """Remove the files least recently used until the limit is kept; return the bytes that are left."""

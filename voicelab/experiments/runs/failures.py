@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Any, Final, Literal, Self
 
 from voicelab import errors
@@ -102,16 +101,6 @@ class Failed:
     def call(self) -> Call:
         """What was asked for."""
         return self.take.call
-
-    @property
-    def key(self) -> str:
-        """What the take would have been named: see ``take_key``."""
-        return self.take.key
-
-    @property
-    def created(self) -> datetime:
-        """When it failed, UTC."""
-        return self.take.created
 
 
 def redact(text: str) -> str:

@@ -58,14 +58,10 @@ _LINE: Final = re.compile(
     rf'\{{"line": "(take|failure|voice)", "asked": "({_DIGEST})", "key": "({_DIGEST})", "sound": "({_DIGEST}\.\w+|)"'.encode()
 )
 _SESSION: Final = b'{"line": "session"'
-# What is ours in each folder: there may be files of somebody's own beside them.
-_UNFINISHED: Final = rf"|{UNFINISHED}[0-9a-f]{{16}}"
-_OURS: Final = {
-    ".": re.compile(rf"{re.escape(RUN_FILE)}{_UNFINISHED}", re.ASCII),
-    "takes": re.compile(rf"{_DIGEST}\.\w+{_UNFINISHED}", re.ASCII),
-    "references": re.compile(_DIGEST + _UNFINISHED, re.ASCII),
-    "damaged": re.compile(rf"{_DIGEST}(\.\w+)?-[0-9a-f]{{8}}", re.ASCII),
-}
+# What is ours: there may be files of somebody's own beside them.
+_OURS: Final = re.compile(
+    rf"{re.escape(RUN_FILE)}|{UNFINISHED}[0-9a-f]{{16}}|{_DIGEST}(\.\w+)?(-[0-9a-f]{{8}})?", re.ASCII
+)
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -247,11 +243,11 @@ class RunFolder:
     def files(self) -> list[File]:
         """Return all files of ours that take up room."""
         files = []
-        for folder, name in _OURS.items():
-            with suppress(FileNotFoundError), os.scandir(self.folder / folder) as items:
+        for folder in (self.folder, self.takes.folder, self.references.folder, self.damaged):
+            with suppress(FileNotFoundError), os.scandir(folder) as items:
                 for item in items:
                     with suppress(FileNotFoundError):
-                        if name.fullmatch(item.name) and item.is_file(follow_symlinks=False):
+                        if _OURS.fullmatch(item.name) and item.is_file(follow_symlinks=False):
                             status = item.stat(follow_symlinks=False)
                             files.append(File(Path(item.path), status.st_size, status.st_mtime))
         return files
@@ -478,26 +474,16 @@ def _environment() -> dict[str, Any]:
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
-    hardware = {
+    hardware: dict[str, Any] = {
         "system": platform.system(),
         "machine": platform.machine(),
-        "processor": _processor(),
+        "processor": platform.processor(),
         "cores": os.cpu_count(),
-        "memory": _memory(),
+        "memory": None,
     }
+    with suppress(OSError, ValueError, TypeError):  # Linux alone says it there
+        about = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        hardware["processor"] = re.search(r"^model name\s*:\s*(.+)$", about, re.MULTILINE)[1]  # type: ignore[index]
+    with suppress(OSError, ValueError, AttributeError):
+        hardware["memory"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {"libraries": versions, "hardware": hardware}
-
-
-def _processor() -> str:
-    try:
-        named = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-    except (OSError, UnicodeDecodeError):
-        named = None
-    return named[1] if named else platform.processor()
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
