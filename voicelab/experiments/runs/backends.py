@@ -150,7 +150,7 @@ class RecordingBackend(_BackendWrapper):
         except Cancelled:
             raise
         except VoicelabError as error:
-            refused = Failed.of(call, self._declared, error, total_s=time.perf_counter() - started)
+            refused = Failed.of(call, self._declared, error, started=started)
             self._keep(refused.take, failure=refused.failure.record(), at="call")
             raise
         return stream.keep(finished, failed)

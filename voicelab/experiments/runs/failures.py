@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, Self
 
 from voicelab import errors
+from voicelab.backend import StreamBase
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities
-from voicelab.clip import NoRecord, Take, Timing
+from voicelab.clip import NoRecord, Take
 from voicelab.errors import FieldError, RequestInvalid, ServiceError, VoicelabError
 
 __all__ = ["Failed", "Failure", "error_message", "redact"]
@@ -83,19 +84,11 @@ class Failed:
     at: Literal["call", "stream"] = "call"
 
     @classmethod
-    def of(cls, call: Call, backend: Capabilities, error: Exception, *, repeat: int = 0, total_s: float = 0.0) -> Self:
-        """Return what is kept of a call that a backend refused, after ``total_s`` seconds."""
-        take = Take(
-            call,
-            b"",
-            Timing(0.0, total_s),
-            backend=backend.name,
-            fingerprint=backend.fingerprint,
-            device=backend.device,
-            seed=call.seed,
-            repeat=repeat,
-        )
-        return cls(take, Failure.of(error))
+    def of(
+        cls, call: Call, backend: Capabilities, error: Exception, *, repeat: int = 0, started: float | None = None
+    ) -> Self:
+        """Return what is kept of a call that a backend refused; ``started`` is the ``time.perf_counter()`` of the call."""
+        return cls(StreamBase(call=call, backend=backend, started=started).take_of(b"", repeat), Failure.of(error))
 
     @property
     def call(self) -> Call:
