@@ -3,8 +3,8 @@
     python bench/cache.py
     python bench/cache.py --takes 200
 
-Takes are 3 s of the embedded voice as wav of 44.1 kHz, no two alike, written down as a run: audio, timing and call in
-the run's folder, a line each in its manifest. Then the run is read back: as a table, which needs no audio; take by
+Takes are 3 s of the embedded voice as wav of 44.1 kHz, no two alike, written down as a run: audio, and a line
+each with timing and call. Then the run is read back: as a table, which needs no audio; take by
 take with all audio, verified; and as a table with the eleven basic metrics, for which all audio is read, verified,
 decoded and measured, in one process (goal: 1,000 takes in 3 s). Seconds are the median of three times (``cpu``: of the
 processor), milliseconds those of one take; everything is imported beforehand.
@@ -26,8 +26,9 @@ from machine import machine, report
 from voicelab.backend import Capabilities
 from voicelab.call import Call
 from voicelab.clip import Clip, Take, Timing
-from voicelab.experiments.manifest import Journal, load
 from voicelab.experiments.metrics import BASIC, measure
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.run import Journal, load
 from voicelab.schema import TTSRequest
 
 SECONDS = 3.0
@@ -64,7 +65,7 @@ def main() -> None:
     where, count = machine(), options.takes
     made = [take_of(number, clip) for number, clip in enumerate(of_clips.takes(count, SECONDS))]
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run.jsonl"
+        path = Path(folder) / "run"
 
         def write() -> None:
             with Journal(path, [CANNED]) as journal:
@@ -72,14 +73,14 @@ def main() -> None:
                     journal.add(take)
 
         written = timed(write, 1)
-        run = load(path)
+        run, kept = load(path), Cache(path, max_bytes=None)
         # Imports, and the coefficients of the loudness filter.
         measure(run.takes[:2])
         figures = {
             "takes": count,
             "write_ms": 1000 * written / count,
             "table_s": timed(lambda: load(path).frame()),
-            "verified_audio_ms": 1000 * timed(lambda: [run.cache.get(key) for key in run.cache.entries]) / count,
+            "verified_audio_ms": 1000 * timed(lambda: [kept.get(key) for key in kept.run.present()]) / count,
             "table_with_metrics_s": timed(lambda: load(path).frame(*BASIC)),
             "table_with_metrics_cpu_s": timed(lambda: load(path).frame(*BASIC), clock=time.process_time),
         }

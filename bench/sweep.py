@@ -5,7 +5,7 @@
 
 Gain: the same takes on the embedded voice, one by one and as a sweep (as many as the engine speaks in one batch, and the
 next ones at hand), in turns, each into an empty cache; the digests of the audio must agree (goal: 3 times as fast on two
-cores). Overhead: takes of a voice whose audio is ready beforehand, 0.25 s of pcm each, with cache and manifest, less what
+cores). Overhead: takes of a voice whose audio is ready beforehand, 0.25 s of pcm each, with cache and run, less what
 the same calls take without a sweep (goal: 2 ms a take). Cached: the same sweep again. ``cpu`` is processor time, which
 other work on the machine lengthens least.
 """
@@ -28,7 +28,7 @@ import voicelab as vl
 from voicelab.backend import Capabilities, SpeechStream
 from voicelab.call import Call
 from voicelab.errors import NotFound
-from voicelab.experiments.cache import Cache
+from voicelab.experiments.runs.cache import Cache
 from voicelab.lab import Lab
 from voicelab.schema import VoiceCreate, VoiceModel
 
@@ -95,7 +95,7 @@ def overhead(takes: int) -> dict[str, object]:
             TEXT, format="pcm", temperature=[0.5, 1.0], repeats=takes // 2, cache=Cache(Path(folder) / "cache")
         )
         bare, bare_cpu = timed(lambda: [backend.synthesize(job.call).take() for job in sweep.jobs()])
-        made, made_cpu = timed(lambda: sweep.run(manifest=Path(folder) / "manifest.jsonl"))
+        made, made_cpu = timed(lambda: sweep.run(Path(folder) / "run"))
         again, _ = timed(sweep.run)
         table, _ = timed(sweep.run().frame)
     return {

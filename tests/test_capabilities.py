@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.tones import ToneBackend
-from voicelab.call import Call, Knob, call_of, call_record, parse_value
+from voicelab.call import Call, Knob, VoicePreset, call_of, call_record, parse_value
 from voicelab.capabilities import Capabilities, FieldSupport, Price, check_call, speech_cost
 from voicelab.clip import Take, take_key
-from voicelab.errors import ArgumentError, RequestInvalid
-from voicelab.experiments.records import capabilities_of, capabilities_record
+from voicelab.errors import ArgumentError, RequestInvalid, StoreError
 from voicelab.lab import Lab
 from voicelab.schema import TTSRequest
 
@@ -127,12 +127,22 @@ def test_a_take_says_which_of_its_fields_did_nothing() -> None:
             lab.speak("Hello.", pep=1)
 
 
-def test_capabilities_are_recorded_whole_and_older_records_are_read() -> None:
-    record = json.loads(json.dumps(capabilities_record(OWN)))
-    assert capabilities_of(record) == OWN
-    older = {name: record[name] for name in ("name", "models", "device", "seed", "fingerprint", "voices")}
-    for price, prices in ((None, None), (0.0, ()), (15.0, (Price(15.0),))):
-        assert capabilities_of({**older, "price_per_million_bytes": price}).prices == prices
+def test_capabilities_are_recorded_whole() -> None:
+    priced = replace(OWN, prices=(Price(15.0),), voices=(VoicePreset("ada", "Ada"),))
+    for one in (OWN, priced):
+        record = json.loads(json.dumps(one.record()))
+        assert Capabilities.of_record(record) == one
+    wrongs: list[Any] = [
+        None,
+        [],
+        {},
+        {**record, "pep": 1},
+        {**record, "prices": [{"pep": 1}]},
+        {**record, "knobs": [3]},
+    ]
+    for wrong in wrongs:
+        with pytest.raises(StoreError, match="no record"):
+            Capabilities.of_record(wrong)
 
 
 def test_speech_costs_what_the_table_of_prices_says() -> None:

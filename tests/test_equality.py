@@ -27,7 +27,7 @@ from voicelab.call import Call
 from voicelab.client import ServiceBackend
 from voicelab.engine.pointer.checkpoint import save
 from voicelab.errors import RequestInvalid
-from voicelab.experiments.recording import RecordingBackend, ReplayBackend
+from voicelab.experiments.runs.backends import RecordingBackend, ReplayBackend
 from voicelab.registry import open_backend, requirements
 from voicelab.schema import FORMATS, AudioFormat, ProsodyControl, ReferenceAudio, TTSRequest
 from voicelab.service.keys import KeyStore
@@ -87,7 +87,7 @@ class Pair:
     @property
     def replayed(self) -> ReplayBackend:
         """The recording of all that the backend has said by itself until now, played from its beginning."""
-        return ReplayBackend(self.direct.entries.folder, "at once")
+        return ReplayBackend(self.direct.run.folder, "at once")
 
 
 @pytest.fixture(scope="module", params=[*OWN, *OTHERS])

@@ -14,9 +14,9 @@ from tests.tones import ToneBackend
 from voicelab.call import Knob
 from voicelab.capabilities import FieldSupport
 from voicelab.errors import RequestInvalid, StoreError
-from voicelab.experiments.cache import Cache
-from voicelab.experiments.manifest import load
-from voicelab.experiments.recording import RecordingBackend
+from voicelab.experiments.runs.backends import RecordingBackend
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.run import load
 from voicelab.experiments.sweeps.spec import axes_for, retyped, typed_axes
 from voicelab.lab import Lab, connect
 from voicelab.schema import ProsodyControl, ReferenceAudio
@@ -123,9 +123,9 @@ def test_a_knob_is_an_axis_where_the_backend_has_it(tmp_path: Path) -> None:
     assert [axis.values for axis in retyped(sweep, "One.", [("pep", "0..1 step 0.5")]).axes] == [(0.0, 0.5, 1.0)]
     assert axes_for(sweep)[-2:] == ("pep", "mood")
     assert "top_p" not in axes_for(sweep)
-    result = sweep.run(manifest=tmp_path / "run.jsonl")
+    result = sweep.run(tmp_path / "run")
     assert result.frame()[["pep", "mood"]].drop_duplicates().shape == (6, 2)
-    run = load(tmp_path / "run.jsonl")
+    run = load(tmp_path / "run")
     assert run.problems == ()
     assert {take.call.knobs for take in run} >= {(("mood", "glad"),), (("mood", "glad"), ("pep", 0.1))}
     assert run.backends[0].knobs == (pep, mood)

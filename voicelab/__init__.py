@@ -44,15 +44,15 @@ if TYPE_CHECKING:
         VoicelabError,
         WeightsError,
     )
-    from voicelab.experiments.cache import Cache
     from voicelab.experiments.comparison import Comparison, compare
     from voicelab.experiments.knobs import KnobCheck
     from voicelab.experiments.listening.design import ListeningTest
     from voicelab.experiments.listening.results import analyse
     from voicelab.experiments.listening.votes import Ballot
-    from voicelab.experiments.manifest import Manifest, load
     from voicelab.experiments.metrics.measure import measure, measure_rows
-    from voicelab.experiments.recording import RecordingBackend, ReplayBackend
+    from voicelab.experiments.runs.backends import RecordingBackend, ReplayBackend
+    from voicelab.experiments.runs.cache import Cache
+    from voicelab.experiments.runs.run import Run, load
     from voicelab.experiments.statistics.effects import effects
     from voicelab.experiments.statistics.equivalence import equivalence
     from voicelab.experiments.statistics.simulation import plan_sweep, plan_test
@@ -103,7 +103,6 @@ __all__ = [
     "LicenseRequired",
     "ListeningTest",
     "LocalBackend",
-    "Manifest",
     "MissingExtra",
     "NotFound",
     "PaymentRequired",
@@ -113,6 +112,7 @@ __all__ = [
     "ReferenceAudio",
     "ReplayBackend",
     "RequestInvalid",
+    "Run",
     "SampleEntity",
     "ServiceBackend",
     "ServiceError",
@@ -166,7 +166,7 @@ _HOME = {
     "Axis": "voicelab.experiments.sweeps.axes",
     "Ballot": "voicelab.experiments.listening.votes",
     "Budget": "voicelab.experiments.sweeps.run",
-    "Cache": "voicelab.experiments.cache",
+    "Cache": "voicelab.experiments.runs.cache",
     **dict.fromkeys(("Comparison", "compare"), "voicelab.experiments.comparison"),
     "ListeningTest": "voicelab.experiments.listening.design",
     "KnobCheck": "voicelab.experiments.knobs",
@@ -179,8 +179,8 @@ _HOME = {
         "voicelab.experiments.statistics",
     ),
     **dict.fromkeys(("measure", "measure_rows"), "voicelab.experiments.metrics"),
-    **dict.fromkeys(("Manifest", "load"), "voicelab.experiments.manifest"),
-    **dict.fromkeys(("RecordingBackend", "ReplayBackend"), "voicelab.experiments.recording"),
+    **dict.fromkeys(("Run", "load"), "voicelab.experiments.runs.run"),
+    **dict.fromkeys(("RecordingBackend", "ReplayBackend"), "voicelab.experiments.runs.backends"),
     **dict.fromkeys(("Lab", "connect", "systems_panel"), "voicelab.lab"),
     **dict.fromkeys(
         (

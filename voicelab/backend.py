@@ -25,7 +25,7 @@ from voicelab.capabilities import (
     ignored_notes,
 )
 from voicelab.clip import Clip, Samples, Take, Timing, WordTime
-from voicelab.errors import AudioError, Cancelled, RequestInvalid
+from voicelab.errors import AudioError, Cancelled, RequestInvalid, VoicelabError
 from voicelab.schema import RATES, TTSRequest, VoiceCreate, VoiceModel
 
 __all__ = [
@@ -261,6 +261,10 @@ class StreamBase:
         return StreamDecoder(self.request.format, self.rate)
 
 
+Finished = Callable[["SpeechStream", bytes], tuple[str, ...]]
+Failed = Callable[["SpeechStream", bytes, VoicelabError], object]
+
+
 class SpeechStream(StreamBase):
     """Encoded audio as it arrives. Iterate once for the bytes, or call ``take()``, ``clip()`` or ``pcm()`` instead.
 
@@ -292,6 +296,8 @@ class SpeechStream(StreamBase):
         self._chunks = chunks
         self._on_close = on_close
         self._lock = threading.Lock()
+        self._keepers: list[tuple[Finished, Failed | None]] = []
+        self._copy: list[bytes] = []
         # Held inside ``chunks``: CPython 3.11 may crash where a generator is closed while another thread runs it.
         self._inside = threading.Lock()
 
@@ -308,13 +314,18 @@ class SpeechStream(StreamBase):
                 with self._inside:
                     chunk = next(self._chunks)
                 self._check_open()
+            if self._keepers:
+                self._copy.append(chunk)
             self._arrived(chunk)
         except StopIteration:
             self._check_open()
             self._end()
             raise
-        except BaseException:
+        except BaseException as error:
             self.close()
+            for _, failed in self._keepers:
+                if failed is not None and isinstance(error, VoicelabError) and not isinstance(error, Cancelled):
+                    failed(self, b"".join(self._copy), error)
             raise
         return chunk
 
@@ -342,6 +353,15 @@ class SpeechStream(StreamBase):
                 self._on_close()
         finally:
             self._close_source()
+
+    def keep(self, finished: Finished, failed: Failed | None = None) -> Self:
+        """Have a copy handed on when the stream ends, and return the stream, which nobody may have read from.
+
+        ``finished`` gets it and all audio once that has arrived, and returns notes to add; ``failed`` the audio so far and
+        the error that ends it. Neither is called for a stream that its reader leaves.
+        """
+        self._keepers.append((finished, failed))
+        return self
 
     def take(self, repeat: int = 0) -> Take:
         """Wait for all audio and return it with what was asked, its timing, words and notes.
@@ -384,6 +404,9 @@ class SpeechStream(StreamBase):
     def _end(self) -> None:
         try:
             self._ended()
+            for finished, _ in self._keepers:
+                notes = finished(self, b"".join(self._copy))
+                self._summary = replace(self._summary, notes=(*self._summary.notes, *notes))
         finally:
             self.close()
         self._exhausted = True

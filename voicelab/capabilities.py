@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Literal, Self
 
 from voicelab.call import Call, Knob, KnobValue, VoicePreset, is_field, short_name
 from voicelab.display import Shown
-from voicelab.errors import ArgumentError, FieldError, RequestInvalid
+from voicelab.errors import ArgumentError, FieldError, RequestInvalid, StoreError
 from voicelab.schema import DEFAULT_MODEL, MODELS, Model, ProsodyControl, TTSRequest
 
 __all__ = [
@@ -146,6 +146,22 @@ class Capabilities(Shown):
         """The names that the interface's ``model`` header can have: s2-pro alone for a backend with names of its own."""
         return tuple(model for model in MODELS if model in self.models) or (DEFAULT_MODEL,)
 
+    def record(self) -> dict[str, Any]:
+        """Return what is declared as a JSON-able object; ``of_record`` reads it back."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def of_record(cls, record: Any) -> Self:
+        """Return the Capabilities that were recorded. Raises StoreError when the record is none."""
+        try:
+            fields = _tuples(record)
+            for name, kind in _PARTS.items():
+                if fields.get(name) is not None:
+                    fields[name] = tuple(kind(**_tuples(item)) for item in fields[name])
+            return cls(**fields)
+        except (AttributeError, KeyError, TypeError, ArgumentError) as error:
+            raise StoreError(f"this is no record of a backend's capabilities: {error}") from error
+
     def support(self, name: str) -> FieldSupport | None:
         """Return what is declared of a field; None where it acts as the interface says."""
         return next((one for one in self.fields if one.field == name), None)
@@ -158,6 +174,18 @@ class Capabilities(Shown):
     def knob_values(self, call: Call) -> dict[str, KnobValue]:
         """Return the value of every knob for a call: those it names, and the defaults of the others."""
         return {knob.name: knob.default for knob in self.knobs} | dict(call.knobs)
+
+
+_PARTS: Final[Mapping[str, Callable[..., Any]]] = {
+    "voices": VoicePreset,
+    "prices": Price,
+    "fields": FieldSupport,
+    "knobs": Knob,
+}
+
+
+def _tuples(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
 
 
 def check_text_length(request: TTSRequest, limit: int | None) -> None:

@@ -15,9 +15,9 @@ from voicelab.errors import RequestInvalid
 from voicelab.session import Session
 
 if TYPE_CHECKING:
-    from voicelab.experiments.cache import Cache
     from voicelab.experiments.knobs import KnobCheck
     from voicelab.experiments.metrics import Metric
+    from voicelab.experiments.runs.cache import Cache
     from voicelab.experiments.sweeps.sweep import Sweep
     from voicelab.views.explore_panel import ExplorePanel
     from voicelab.views.knob_panel import KnobPanel
@@ -169,7 +169,7 @@ def systems_panel(
     Takes what ``compare_systems`` takes; systems can be left out there, and others opened by their address. Show it as a
     cell's last value. Raises ArgumentError for fewer than two systems.
     """
-    from voicelab.experiments.cache import Cache
+    from voicelab.experiments.runs.cache import Cache
     from voicelab.experiments.systems import SYSTEM_METRICS, check_systems
     from voicelab.views.systems_panel import SystemsPanel
 
@@ -191,12 +191,13 @@ def _complete_values() -> None:
 def _wrap_backend(backend: Backend, cache: Cache | str | Path | bool | None, record: str | Path | None) -> Backend:
     """Return the backend behind a cache and a recording, where these are asked for. Raises StoreError."""
     if cache is not None and cache is not False:
-        from voicelab.experiments.cache import Cache, CachedBackend
+        from voicelab.experiments.runs.backends import CachedBackend
+        from voicelab.experiments.runs.cache import Cache
 
         folder = None if cache is True else cache
         backend = CachedBackend(backend, folder if isinstance(folder, Cache) else Cache(folder))
     if record is not None:
-        from voicelab.experiments.recording import RecordingBackend
+        from voicelab.experiments.runs.backends import RecordingBackend
 
         # Outermost, so that what the cache answers is in the recording too.
         backend = RecordingBackend(backend, record)

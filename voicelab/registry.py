@@ -67,7 +67,9 @@ OWN: Final[Mapping[str, OwnBackend]] = {
         "voicelab.onnx.piper:open_piper", "piper:PATH.onnx", "a voice of Piper's, VITS in ONNX", "piper"
     ),
     "openai": OwnBackend("voicelab.client.openai:open_openai", "openai:https://…", "a server of OpenAI's speech API"),
-    "replay": OwnBackend("voicelab.experiments.recording:open_recording", "replay:FOLDER", "a recording, played back"),
+    "replay": OwnBackend(
+        "voicelab.experiments.runs.backends:ReplayBackend", "replay:FOLDER", "a recording, played back"
+    ),
 }
 """The backends of this package; its entry points say the same."""
 

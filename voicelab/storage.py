@@ -156,37 +156,38 @@ class BlobFolder:
     """A folder of files named by the SHA-256 of their bytes, which is checked whenever one is read.
 
     Damaged files are moved to ``damaged`` beside the folder. With ``private`` only the owner may read what is written.
-    Safe to use from several threads and processes.
+    With ``sync`` what is put survives a loss of power. Safe to use from several threads and processes.
     """
 
-    def __init__(self, folder: Path, *, private: bool = False) -> None:
+    def __init__(self, folder: Path, *, private: bool = False, sync: bool = True) -> None:
         self.folder = folder
         self.damaged = folder.parent / "damaged"
         self._private = private
+        self._sync = sync
 
-    def put(self, data: bytes) -> str:
-        """Keep ``data`` and return its digest. When this returns, the bytes survive a loss of power."""
-        digest = digest_of(data)
-        path = self.folder / digest
+    def put(self, data: bytes, suffix: str = "") -> str:
+        """Keep ``data`` and return its file's name: its digest, and ``suffix``."""
+        name = f"{digest_of(data)}{suffix}"
+        path = self.folder / name
         try:
             if path.is_file() and path.read_bytes() == data:
                 os.utime(path)  # as young as if it were written now, for ``remove_unused``
-                return digest
+                return name
         except OSError as error:
             raise disk_error(error, path) from error
-        write_atomic(path, data, private=self._private)
-        return digest
+        write_atomic(path, data, private=self._private, sync=self._sync)
+        return name
 
-    def get(self, digest: str) -> bytes:
-        """Return the bytes of a digest. A file whose bytes have changed is set aside, and never returned."""
-        path = self._path(digest)
+    def get(self, name: str) -> bytes:
+        """Return the bytes of a file. One whose bytes have changed is set aside, and never returned."""
+        path = self._path(name)
         try:
             data = path.read_bytes()
         except FileNotFoundError:
             raise StoreError(f"a file is missing: {path}") from None
         except OSError as error:
             raise disk_error(error, path) from error
-        if digest_of(data) != digest:
+        if digest_of(data) != path.stem:
             raise set_aside(path, "its bytes have changed", self.damaged)
         with suppress(OSError):
             os.utime(path)
@@ -217,10 +218,10 @@ class BlobFolder:
         """Say whether the folder holds no file of ours."""
         return not self.folder.is_dir() or not any(_DIGEST.fullmatch(path.name) for path in self.folder.iterdir())
 
-    def _path(self, digest: str) -> Path:
-        if _DIGEST.fullmatch(digest) is None:
-            raise StoreError(f"{digest[:80]!r} is no SHA-256, and names no file in {self.folder}")
-        return self.folder / digest
+    def _path(self, name: str) -> Path:
+        if _DIGEST.fullmatch(name.partition(".")[0]) is None or "/" in name:
+            raise StoreError(f"{name[:80]!r} is no SHA-256, and names no file in {self.folder}")
+        return self.folder / name
 
 
 class Database:
@@ -349,12 +350,13 @@ class FileLock:
     """Held by one process until it is closed, or the process ends however it ends. Raises StoreError when it is held.
 
     An SQLite file serves as the lock, because its locks are the same on every platform. ``refused`` is the message when
-    another holds it.
+    another holds it. A ``temporary`` file goes with the lock; the folder of another is made for its owner alone.
     """
 
-    def __init__(self, path: Path, refused: str) -> None:
+    def __init__(self, path: Path, refused: str, *, temporary: bool = False) -> None:
+        self._goes = path if temporary else None
         try:
-            make_folder(path.parent, private=True)
+            make_folder(path.parent, private=not temporary)
             self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
             raise StoreError(f"{path}: {error}") from error
@@ -373,7 +375,11 @@ class FileLock:
         self.close()
 
     def close(self) -> None:
-        """Let another process have the lock."""
+        """Let another process have the lock. May be called twice."""
+        if self._goes is not None:
+            with suppress(OSError):
+                self._goes.unlink()
+            self._goes = None
         self._db.close()
 
 

@@ -81,17 +81,17 @@ PAGES: Mapping[str, Names] = {
                 "voicelab.experiments.knobs.",
                 "voicelab.client.",
                 "voicelab.engine.",
-                "voicelab.experiments.recording.",
+                "voicelab.experiments.runs.backends.",
             ),
         ),
         "sweeps": Names(
             "Sweeps", "A grid of requests. [How to sweep](../../how-to/sweep.md).", ("voicelab.experiments.sweeps.",)
         ),
         "runs": Names(
-            "Takes, caches and manifests",
+            "Takes, caches and runs",
             "What is kept of a run. [How to reproduce a study](../../how-to/reproduce-a-study.md).",
-            ("voicelab.clip.", "voicelab.experiments.cache.", "voicelab.experiments.manifest."),
-            ("voicelab.experiments.replay",),
+            ("voicelab.clip.", "voicelab.experiments.runs.cache.", "voicelab.experiments.runs.run."),
+            ("voicelab.experiments.runs.replay",),
         ),
         "metrics": Names(
             "Metrics",

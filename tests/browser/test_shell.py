@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SETUP = """\
 import voicelab as vl
-from voicelab.experiments.cache import Cache
+from voicelab.experiments.runs.cache import Cache
 lab = vl.connect(seed=7)
 clip = lab.speak("The birch canoe slid on the smooth planks.")
 other = lab.speak("The birch canoe slid on the smooth planks.", voice="marlow", temperature=1)"""

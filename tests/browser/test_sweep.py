@@ -18,7 +18,7 @@ SETUP = """\
 import os
 import time
 from tests.tones import ToneBackend
-from voicelab.experiments.cache import Cache
+from voicelab.experiments.runs.cache import Cache
 from voicelab.lab import Lab
 """
 GRID = ".voicelab-takes"
@@ -411,7 +411,7 @@ def test_a_take_is_opened_with_its_words(scratch: Scratch) -> None:
 
 VOICE = """\
 import voicelab as vl
-from voicelab.experiments.cache import Cache
+from voicelab.experiments.runs.cache import Cache
 lab = vl.connect()
 panel = lab.sweep("The birch canoe slid on the smooth planks.", temperature=[0.4, 1],
                   voice=["clara", "marlow", "juno"], cache=Cache("cache-voice")).panel()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,9 @@ from tests.tones import ToneBackend
 from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.errors import EngineError
-from voicelab.experiments.manifest import Journal, load
+from voicelab.experiments.runs.backends import RecordingBackend, ReplayBackend
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.run import Journal, load
 from voicelab.schema import TTSRequest
 
 VOICELAB = str(Path(sys.executable).with_name("voicelab"))
@@ -44,7 +47,7 @@ def test_a_folder_with_everything(run: Any, service: str, spec: str, tones: Tone
     assert done.exit_code == 0, done.stderr
     assert "12 requests, 72 characters" in done.stdout
     assert "study: 12 of 12 takes, done" in done.stdout
-    assert len(load("study/manifest.jsonl")) == 12
+    assert len(load("study")) == 12
     table = pd.read_csv("study/takes.csv")
     assert len(table) == 12
     assert all(Clip.load(Path("study") / name).duration > 0.2 for name in table["file"])
@@ -60,7 +63,7 @@ def test_own_knobs_are_fields_and_axes_of_a_file(run: Any, tmp_path: Path) -> No
     (tmp_path / "own.toml").write_text(spec)
     done = run("sweep", "own.toml")
     assert done.exit_code == 0, done.stderr
-    knobs = {take.call.knobs for take in load("own/manifest.jsonl").takes}
+    knobs = {take.call.knobs for take in load("own").takes}
     # noise_scale of 0.5 is the voice's own default.
     assert knobs == {(("noise_w", 0.0),), *((("noise_scale", value), ("noise_w", 0.0)) for value in (0.0, 1.0))}
     (tmp_path / "own.toml").write_text(spec.replace("noise_scale", "temperature"))
@@ -94,7 +97,7 @@ def test_a_failure_is_told_and_is_no_success(run: Any, service: str, spec: str, 
     assert done.exit_code == 1
     assert "2 failed" in done.stdout
     assert done.stderr.count("broke off after") == 2
-    assert len(load("study/manifest.jsonl").failures) == 2
+    assert len(load("study").failures) == 2
 
 
 def test_no_scheduler(run: Any, service: str, spec: str) -> None:
@@ -109,15 +112,15 @@ def test_an_interrupt_keeps_what_is_made_and_the_same_command_goes_on(
     tones.step = lambda _: time.sleep(0.03)
     command = [VOICELAB, "sweep", str(tmp_path / spec), "--base-url", service]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    manifest = tmp_path / "study" / "manifest.jsonl"
+    lines = tmp_path / "study" / "run.jsonl"
     deadline = time.monotonic() + 60
-    while (not manifest.exists() or manifest.read_text().count("\n") < 3) and time.monotonic() < deadline:
+    while (not lines.exists() or lines.read_text().count("\n") < 3) and time.monotonic() < deadline:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     told, errors = process.communicate(timeout=30)
     assert process.returncode == 1, errors
     assert "cancelled" in told
-    kept = len(load(manifest))
+    kept = len(load(lines))
     assert 0 < kept < 12
     tones.step = lambda _: None
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
@@ -126,9 +129,9 @@ def test_an_interrupt_keeps_what_is_made_and_the_same_command_goes_on(
 
 
 @pytest.fixture
-def manifest(run: Any, tones: ToneBackend) -> Path:
+def kept(run: Any, tones: ToneBackend) -> Path:
     """A run of two takes that the tones have made, one of a text that looks like markup and holds a key's place."""
-    path = Path("run.jsonl")
+    path = Path("run")
     with Journal(path, [tones.capabilities]) as journal:
         for text in ("The birch canoe", "slid [bold]on[/] the smooth planks, and further on than a column is wide"):
             journal.add(tones.synthesize(Call(TTSRequest(text=text, format="wav", sample_rate=8000), seed=3)).take())
@@ -142,11 +145,11 @@ def _add_another(path: Path, tones: ToneBackend) -> None:
         journal.add(replace(take, sound=bytes(len(take.audio)), digest=""))
 
 
-def test_a_run_that_repeats_ends_with_0(run: Any, manifest: Path, service: str, tones: ToneBackend) -> None:
-    done = run("replay", str(manifest), "--base-url", service)
+def test_a_run_that_repeats_ends_with_0(run: Any, kept: Path, service: str, tones: ToneBackend) -> None:
+    done = run("replay", str(kept), "--base-url", service)
     assert done.exit_code == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0] == "run.jsonl: 2 takes, again by tones on remote"
+    assert lines[0] == "run: 2 takes, again by tones on remote"
     assert lines[-1] == "2 takes: 2 identical"
     assert done.stdout.count("identical") == 3
     assert "[bold]" in done.stdout
@@ -154,40 +157,47 @@ def test_a_run_that_repeats_ends_with_0(run: Any, manifest: Path, service: str, 
 
 
 def test_a_take_that_differs_ends_with_1_and_says_by_how_much(
-    run: Any, manifest: Path, service: str, tones: ToneBackend
+    run: Any, kept: Path, service: str, tones: ToneBackend
 ) -> None:
-    _add_another(manifest, tones)
-    done = run("replay", str(manifest), "--base-url", service)
+    _add_another(kept, tones)
+    done = run("replay", str(kept), "--base-url", service)
     assert done.exit_code == 1, done.stderr
     assert "2 identical, 1 different" in done.stdout.splitlines()[-1]
     assert "+0.000" in done.stdout
     assert "note: tones declares exact seeds, and 1 takes of its own did not come out the same." in done.stderr
 
 
-def test_seeds_are_checked_when_asked(run: Any, manifest: Path, service: str) -> None:
-    done = run("replay", str(manifest), "--base-url", service, "--check-seeds")
+def test_seeds_are_checked_when_asked(run: Any, kept: Path, service: str) -> None:
+    done = run("replay", str(kept), "--base-url", service, "--check-seeds")
     assert done.exit_code == 0, done.stderr
     assert "seeds: declared exact, observed exact" in done.stdout
 
 
-def test_what_cannot_be_replayed_ends_with_2(run: Any, manifest: Path, service: str) -> None:
-    for path in ("nowhere.jsonl", "run.takes"):
+def test_what_cannot_be_replayed_ends_with_2(run: Any, kept: Path, service: str) -> None:
+    for path in ("nowhere", "run/takes"):
         done = run("replay", path, "--base-url", service)
         assert (done.exit_code, done.stdout) == (2, "")
         assert path in done.stderr
-    manifest.write_bytes(manifest.read_bytes().replace(b'{"manifest": 1', b'{"manifest": 9', 1))
-    done = run("replay", str(manifest), "--base-url", service)
+    lines = kept / "run.jsonl"
+    lines.write_bytes(lines.read_bytes().replace(b'{"run": 1', b'{"run": 9', 1))
+    done = run("replay", str(kept), "--base-url", service)
     assert done.exit_code == 2
     assert "newer voicelab" in done.stderr
 
 
-def test_takes_may_be_elsewhere(run: Any, manifest: Path, service: str, tones: ToneBackend) -> None:
-    _add_another(manifest, tones)
-    Path("run.takes").rename("elsewhere")
-    done = run("replay", str(manifest), "--base-url", service)
+def test_takes_without_their_sound_are_a_problem(run: Any, kept: Path, service: str) -> None:
+    shutil.rmtree(kept / "takes")
+    done = run("replay", str(kept), "--base-url", service)
     assert done.exit_code == 2
     assert "no original" in done.stdout
     assert "problem: Take" in done.stderr
-    done = run("replay", str(manifest), "--base-url", service, "--takes", "elsewhere")
-    assert done.exit_code == 1
-    assert "no original" not in done.stdout
+
+
+def test_a_recording_and_a_cache_are_runs_too(run: Any, service: str, tones: ToneBackend) -> None:
+    call = Call(TTSRequest(text="Hello", format="wav", sample_rate=8000), seed=3)
+    RecordingBackend(tones, "recorded").synthesize(call).take()
+    Cache("cached").get_or_render(tones, call)
+    for folder in ("recorded", "cached"):
+        done = run("replay", folder, "--base-url", service)
+        assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "1 takes: 1 identical"), done.stderr
+        assert ReplayBackend(folder, "at once").synthesize(call).clip() == tones.synthesize(call).clip()

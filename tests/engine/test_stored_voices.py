@@ -18,8 +18,8 @@ from voicelab.clip import Clip
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer import checkpoint
 from voicelab.errors import NotFound, RequestInvalid, StoreError
-from voicelab.experiments.cache import Cache, CachedBackend
-from voicelab.experiments.recording import RecordingBackend
+from voicelab.experiments.runs.backends import CachedBackend, RecordingBackend
+from voicelab.experiments.runs.cache import Cache
 from voicelab.lab import Lab
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceCreate
 from voicelab.voices.store import VoiceStore

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.tones import ToneBackend
-from voicelab.experiments.cache import Cache
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.folder import RunFolder
 from voicelab.schema import TTSRequest
 
 
@@ -22,3 +23,13 @@ def cache(tmp_path: Path) -> Cache:
 
 def ask(text: str = "Hello", **fields: Any) -> TTSRequest:
     return TTSRequest.build(**{"format": "pcm", "sample_rate": 8000, **fields, "text": text})
+
+
+def spoil(run: RunFolder, key: str) -> None:
+    """Change a bit of the kept audio of a take."""
+    record = run.record(key)
+    assert record is not None
+    path = run.takes.folder / record["sound"]
+    data = bytearray(path.read_bytes())
+    data[-10] ^= 4
+    path.write_bytes(data)

@@ -11,9 +11,9 @@ import pytest
 from tests.tones import ToneBackend
 from voicelab.call import Call
 from voicelab.errors import AuthenticationError, RequestInvalid, ServiceUnavailable, StoreError
-from voicelab.experiments.cache import Cache
-from voicelab.experiments.manifest import Journal, load
-from voicelab.experiments.recording import RecordingBackend, ReplayBackend
+from voicelab.experiments.runs.backends import RecordingBackend, ReplayBackend
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.run import Journal, load
 from voicelab.lab import Lab, connect
 from voicelab.schema import TTSRequest
 from voicelab.service.keys import KeyStore
@@ -44,7 +44,7 @@ def test_a_recording_is_one_argument_and_so_is_its_replay(service: tuple[str, st
             lab.speak("Hello?", seed=3)
 
 
-def test_no_key_enters_a_recording_a_cache_or_a_manifest(
+def test_no_key_enters_a_recording_a_cache_or_a_sweep(
     service: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, secret = service
@@ -53,7 +53,7 @@ def test_no_key_enters_a_recording_a_cache_or_a_manifest(
         monkeypatch.setenv("VOICELAB_API_KEY", key)
         for given in (key, None):
             with connect(url, api_key=given, record=tmp_path / "take", cache=tmp_path / "cache") as lab:
-                with Journal(tmp_path / "run.jsonl", [lab.capabilities]) as journal:
+                with Journal(tmp_path / "run", [lab.capabilities]) as journal:
                     try:
                         journal.add(
                             Cache(tmp_path / "other").get_or_render(lab.backend, Call(lab.request("Hello"), seed=3))
@@ -64,7 +64,7 @@ def test_no_key_enters_a_recording_a_cache_or_a_manifest(
                 with pytest.raises((RequestInvalid, AuthenticationError)):
                     lab.speak("Hello", voice="nobody")
                 assert key not in repr(lab) + repr(lab.backend)
-    assert len(load(tmp_path / "run.jsonl")) == 1
+    assert len(load(tmp_path / "run")) == 1
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) > 5
     for path in files:

@@ -17,8 +17,8 @@ from ipywidgets.widgets import widget as registry
 from tests.tones import DECLARED, ToneBackend
 from voicelab.capabilities import Price
 from voicelab.errors import ArgumentError, StoreError
-from voicelab.experiments.cache import Cache
 from voicelab.experiments.listening.results import analyse
+from voicelab.experiments.runs.cache import Cache
 from voicelab.lab import Lab
 from voicelab.views.sweep_panel import ResultPanel, SweepPanel
 

@@ -12,7 +12,7 @@ import pytest
 from tests.tones import DECLARED, ToneBackend
 from voicelab.capabilities import Price
 from voicelab.clip import Clip
-from voicelab.experiments.cache import Cache
+from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.lab import Lab
 from voicelab.views.bundles import BUDGET, embedded_audios

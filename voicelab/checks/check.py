@@ -11,7 +11,7 @@ from voicelab.checks.compare import Masks, OutputComparison, processor
 from voicelab.checks.execute import Execution, execute, read
 from voicelab.checks.lint import Finding, code_cells, invisible, lint, outputs_of, requests, source_digest
 from voicelab.errors import RequestInvalid
-from voicelab.experiments.replay import Tolerance
+from voicelab.experiments.runs.replay import Tolerance
 from voicelab.storage import write_atomic
 
 __all__ = ["NotebookLimits", "NotebookReport", "check", "update"]

@@ -28,7 +28,7 @@ import numpy as np
 from voicelab.audio.analysis import Digest
 from voicelab.checks.lint import WIDGET, mime_texts
 from voicelab.errors import RequestInvalid
-from voicelab.experiments.replay import Tolerance
+from voicelab.experiments.runs.replay import Tolerance
 
 __all__ = [
     "FIGURES",

@@ -12,8 +12,8 @@ import typer
 from voicelab.cli.console import EXIT_INVALID, say_line
 from voicelab.cli.options import BackendAddress, Device
 from voicelab.errors import MissingExtra, RequestInvalid
-from voicelab.experiments.cache import Cache
-from voicelab.experiments.sweeps.run import Run
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.sweeps.run import SweepRun
 from voicelab.experiments.sweeps.spec import read_spec
 from voicelab.lab import connect
 
@@ -27,7 +27,7 @@ Folder = Annotated[
         "-o",
         "--output",
         metavar="FOLDER",
-        help="Where manifest.jsonl, takes.csv and audio/ go; the file's name without .toml when not given. "
+        help="Where the run, takes.csv and audio/ go; the file's name without .toml when not given. "
         "With what is there already the sweep goes on.",
         show_default=False,
     ),
@@ -55,20 +55,17 @@ def sweep(
         raise RequestInvalid.of(
             "output", f"{spec} has no suffix to leave out; name a folder with --output", in_="query"
         )
-    manifest = folder / "manifest.jsonl"
-    takes = Cache(manifest.with_name("manifest.takes"), max_bytes=None)
     with ExitStack() as opened:
         lab = opened.enter_context(connect(spec_file.backend or backend or None, device=device))
         labs = {name: opened.enter_context(connect(address)) for name, address in spec_file.backends.items()}
-        work = lab.sweep(spec_file.text, cache=takes, lab=labs, **spec_file.asked)
-        needed = work.estimate()
+        work = lab.sweep(spec_file.text, lab=labs, **spec_file.asked)
+        needed = work.estimate(Cache(folder, max_bytes=None))
         say_line(str(needed))
         if estimate:
             return
         spec_file.budget.check(needed)
-        folder.mkdir(parents=True, exist_ok=True)
         with _cluster(dask) as executor:
-            run = work.start(manifest=manifest, executor=executor, budget=spec_file.budget, **spec_file.run)
+            run = work.start(folder, executor=executor, budget=spec_file.budget, **spec_file.run)
             _watch(run)
         result = work.result(run)
         result.export(folder)
@@ -98,7 +95,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
         yield client
 
 
-def _watch(run: Run) -> None:
+def _watch(run: SweepRun) -> None:
     """Show how far it is on stderr until it is over; a keyboard interrupt stops it, and keeps what is made."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -119,17 +116,15 @@ def _watch(run: Run) -> None:
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from voicelab.experiments.replay import ReplayReport, TakeComparison
+    from voicelab.experiments.runs.replay import ReplayReport, TakeComparison
 
 
 _LONGEST_TEXT = 40
 # In a file or a log no line needs to be broken.
 _FILE_COLUMNS = 240
 
-ManifestFile = Annotated[Path, typer.Argument(metavar="MANIFEST", help="What the run wrote.", show_default=False)]
-Takes = Annotated[
-    Path | None,
-    typer.Option(metavar="FOLDER", help="Where the takes' audio is, if no longer beside the run.", show_default=False),
+RunFolder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="What a sweep, a recording or a cache wrote.", show_default=False)
 ]
 Threads = Annotated[int, typer.Option(metavar="INTEGER", min=1, help="Takes asked for at once.")]
 CheckSeeds = Annotated[
@@ -138,29 +133,28 @@ CheckSeeds = Annotated[
 
 
 def replay(
-    manifest: ManifestFile,
+    folder: RunFolder,
     *,
     backend: BackendAddress = None,
     device: Device = None,
-    takes: Takes = None,
     threads: Threads = 4,
     check_seeds: CheckSeeds = False,
 ) -> None:
-    """Do the run of MANIFEST again; say of each take whether it is identical, within tolerance or different.
+    """Do the run of FOLDER again; say of each take whether it is identical, within tolerance or different.
 
     The exit status is 0 when every take is identical or within tolerance, 1 when one is not, 2 when the
-    run cannot be done again, or its file is no full record of it: damaged lines, missing takes, sounds that are
+    run cannot be done again, or its folder is no full record of it: damaged lines, missing takes, sounds that are
     gone or changed, labels that are not true.
     """
     from rich.console import Console
 
-    from voicelab.experiments.manifest import load
-    from voicelab.experiments.replay import check_seed_claim
-    from voicelab.experiments.replay import replay as again
+    from voicelab.experiments.runs.replay import check_seed_claim
+    from voicelab.experiments.runs.replay import replay as again
+    from voicelab.experiments.runs.run import load
 
-    run = load(manifest, folder=takes)
+    run = load(folder)
     with connect(backend or None, device=device) as lab:
-        say_line(f"{manifest}: {len(run)} takes, again by {lab.capabilities.name} on {lab.capabilities.device}")
+        say_line(f"{folder}: {len(run)} takes, again by {lab.capabilities.name} on {lab.capabilities.device}")
         report = again(run, lab.backend, threads=threads)
         honest = True
         if check_seeds:

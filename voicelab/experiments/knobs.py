@@ -17,8 +17,8 @@ from voicelab.capabilities import Capabilities, field_value
 from voicelab.clip import Take, take_key
 from voicelab.display import Shown
 from voicelab.errors import ArgumentError, Cancelled, RequestInvalid, VoicelabError
-from voicelab.experiments.cache import CachedBackend
 from voicelab.experiments.metrics import measure
+from voicelab.experiments.runs.backends import CachedBackend
 from voicelab.experiments.statistics import effects, holm
 from voicelab.experiments.sweeps.workers import under_way
 

@@ -15,10 +15,10 @@ import numpy as np
 from voicelab.clip import Clip
 from voicelab.display import Shown
 from voicelab.errors import ArgumentError
-from voicelab.experiments.cache import Cache
 from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.listening.design import Kind, ListeningTest, match_loudness
 from voicelab.experiments.metrics import Metric, measure
+from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.statistics import Effects, crossed_mean, effects
 from voicelab.experiments.statistics.estimate import Estimate, between, holm
 from voicelab.experiments.sweeps.result import SweepResult

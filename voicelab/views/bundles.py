@@ -27,7 +27,7 @@ from voicelab.clip import Clip, Take
 from voicelab.distribution import install_command
 from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError
 from voicelab.experiments.knobs import KnobCheck
-from voicelab.experiments.records import error_message
+from voicelab.experiments.runs.failures import error_message
 from voicelab.experiments.statistics.effects import Effects
 from voicelab.experiments.systems import SystemComparison
 from voicelab.schema import VoiceModel

@@ -20,7 +20,7 @@ from voicelab.experiments.metrics import Metric
 from voicelab.experiments.statistics.effects import effects
 from voicelab.experiments.sweeps.axes import Grid
 from voicelab.experiments.sweeps.result import RowState, SweepResult, place, row_of, waiting_rows
-from voicelab.experiments.sweeps.run import Budget, Outcome, Run
+from voicelab.experiments.sweeps.run import Budget, Outcome, SweepRun
 from voicelab.experiments.sweeps.spec import CAPS, axes_for, budget_of, retyped, texts_of, typed_axes
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.views.background import Debouncer, Task
@@ -456,7 +456,7 @@ class SweepPanel(SavedOutput, Panel):
     about = "a panel to type the axes of a sweep, see what it needs, run it and hear its takes"
 
     def __init__(self, sweep: Sweep, *, metrics: Iterable[str | Metric] = SHOWN) -> None:
-        self._run: Run | None = None
+        self._run: SweepRun | None = None
         self._follower: Task | None = None
         self.run_button = button("Run", self.run, "run", button_style="primary", icon="play", disabled=True)
         self.pause_button = button("Pause", self.pause, "pause", icon="pause", disabled=True)
@@ -493,7 +493,7 @@ class SweepPanel(SavedOutput, Panel):
         """The votes of the blind test that was begun last."""
         return self.takes.ballot
 
-    def run(self) -> Run | None:
+    def run(self) -> SweepRun | None:
         """Do what the Run button does; returns the work, or None when the form has an error."""
         sweep = self.sweep
         if self._run is not None and self._run.state in {"running", "paused"}:
@@ -564,7 +564,7 @@ class SweepPanel(SavedOutput, Panel):
             if getattr(control, trait) != value:
                 setattr(control, trait, value)
 
-    def _follow(self, run: Run, sweep: Sweep) -> None:
+    def _follow(self, run: SweepRun, sweep: Sweep) -> None:
         """Show how far a run is, until it is over; in a thread of its own."""
         over, begun = False, set[int]()
         while not over:
@@ -583,7 +583,7 @@ class SweepPanel(SavedOutput, Panel):
         self.progress.show(style="danger" if run.progress.failed else styles.get(run.state, "danger"))
         self.update_saved_output()
 
-    def _mark_running(self, run: Run, grid: Grid, before: set[int]) -> set[int]:
+    def _mark_running(self, run: SweepRun, grid: Grid, before: set[int]) -> set[int]:
         """Let the takes that are being made say so, and those wait again that were broken off."""
         work = self.takes.grid.work
         now = {place(grid, job.cell.index, job.repeat) for job in run.running}

@@ -10,8 +10,8 @@ import ipywidgets as w
 
 from voicelab.call import parse_value
 from voicelab.errors import ArgumentError, VoicelabError
-from voicelab.experiments.cache import Cache
 from voicelab.experiments.metrics import Metric
+from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.run import Budget
 from voicelab.experiments.sweeps.spec import lines_of, texts_in

@@ -26,7 +26,7 @@ from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.experiments.comparison import with_words
 from voicelab.experiments.metrics import Metric, measure_rows
 from voicelab.experiments.metrics.measure import resolve
-from voicelab.experiments.records import error_message
+from voicelab.experiments.runs.failures import error_message
 from voicelab.experiments.sweeps.axes import Grid
 from voicelab.experiments.sweeps.result import Row, RowState, comparison_of, matching, odd_one_out, ordered
 from voicelab.views.background import Task

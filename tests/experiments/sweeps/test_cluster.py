@@ -14,7 +14,7 @@ import pytest
 
 from tests.experiments.sweeps.test_sweep import sweep
 from tests.tones import ToneBackend
-from voicelab.experiments.cache import Cache
+from voicelab.experiments.runs.cache import Cache
 
 
 class SlowTones(ToneBackend):

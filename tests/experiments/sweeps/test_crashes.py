@@ -18,8 +18,8 @@ from voicelab.backend import SpeechStream
 from voicelab.call import Call
 from voicelab.clip import take_key
 from voicelab.errors import RequestInvalid
-from voicelab.experiments.cache import Cache
-from voicelab.experiments.manifest import Manifest, load
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.run import Run, load
 from voicelab.schema import TTSRequest
 
 # In an interpreter of its own, which has no threads yet when it forks; a fork is quicker than an interpreter.
@@ -55,7 +55,7 @@ def run_until_killed(cache: Cache, diary: Path, random: Random) -> bool:
     if child == 0:
         status = 1
         try:
-            sweep(DiaryBackend(cache, diary), repeats=3, cache=cache).run(concurrency=2)
+            sweep(DiaryBackend(cache, diary), repeats=3).run(cache.folder, concurrency=2)
             status = 0
         finally:
             os._exit(status)
@@ -84,6 +84,7 @@ def killed_and_resumed(folder: Path, random: Random) -> int:
         assert kept <= now, "a take that was kept is gone"
         kept = now
     kept = {take.key for take in cache}
+    assert {take.key for take in load(cache.folder)} == kept
     work = sweep(ToneBackend(), repeats=3)
     assert {work.key(job) for job in work.jobs()} == kept
     begun_takes = diary.read_text().splitlines()
@@ -115,24 +116,24 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     _in_another_process(tmp_path, 1, 100)
 
 
-def lines(manifest: Manifest) -> set[tuple[object, ...]]:
-    return {(take.key, take.digest, *labels.items()) for take, labels in zip(manifest, manifest.labels, strict=True)}
+def lines(run: Run) -> set[tuple[object, ...]]:
+    return {(take.key, take.digest, *labels.items()) for take, labels in zip(run, run.labels, strict=True)}
 
 
-def test_the_manifest_of_a_sweep_that_was_cut_off_equals_that_of_one_that_was_not(tmp_path: Path) -> None:
+def test_the_run_of_a_sweep_that_was_cut_off_equals_that_of_one_that_was_not(tmp_path: Path) -> None:
     backend = ToneBackend(slowly(0.02))
-    work = sweep(backend, repeats=3).start(manifest=tmp_path / "cut.jsonl", concurrency=2)
+    work = sweep(backend, repeats=3).start(tmp_path / "cut", concurrency=2)
     while work.progress.rendered < 3:
         time.sleep(0.01)
     work.cancel()
     assert work.wait(5)
-    kept = load(tmp_path / "cut.jsonl")
+    kept = load(tmp_path / "cut")
     assert 3 <= len(kept) < 18
     rest = ToneBackend()
-    assert sweep(rest, repeats=3).run(manifest=tmp_path / "cut.jsonl").state == "done"
+    assert sweep(rest, repeats=3).run(tmp_path / "cut").state == "done"
     assert len(rest.asked) == 18 - len(kept)
-    sweep(ToneBackend(), repeats=3).run(manifest=tmp_path / "whole.jsonl")
-    cut, whole = load(tmp_path / "cut.jsonl"), load(tmp_path / "whole.jsonl")
+    sweep(ToneBackend(), repeats=3).run(tmp_path / "whole")
+    cut, whole = load(tmp_path / "cut"), load(tmp_path / "whole")
     assert lines(cut) == lines(whole)
     assert len(cut) == 18
     assert set(whole.frame()["temperature"]) == {0.0, 0.5, 1.0}
@@ -145,12 +146,12 @@ def test_failures_are_written_down_and_tried_again(tmp_path: Path) -> None:
             raise RequestInvalid.of("text", "five notes are too many")
 
     axes: dict[str, object] = {"text": ["Oh.", "Hello."]}
-    sweep(ToneBackend(fail), axes).run(manifest=tmp_path / "m.jsonl")
-    (failed,) = load(tmp_path / "m.jsonl").failures
+    sweep(ToneBackend(fail), axes).run(tmp_path / "m")
+    (failed,) = load(tmp_path / "m").failures
     assert failed.call.request.text == "Hello."
     assert failed.failure.fields[0].field == "text"
-    made = sweep(ToneBackend(), axes).run(manifest=tmp_path / "m.jsonl")
-    assert (made.failures, load(tmp_path / "m.jsonl").failures) == ((), ())
+    made = sweep(ToneBackend(), axes).run(tmp_path / "m")
+    assert (made.failures, load(tmp_path / "m").failures) == ((), ())
 
 
 def test_a_full_disk_keeps_what_is_made(tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ import resource, signal, sys
 from pathlib import Path
 from tests.experiments.sweeps.test_sweep import sweep
 from tests.tones import ToneBackend
-from voicelab.experiments.cache import Cache
+from voicelab.experiments.runs.cache import Cache
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 cache = Cache(sys.argv[1])
 sweep(ToneBackend(), {"text": ["Oh."]}, cache=cache).run()
@@ -175,7 +176,7 @@ print(made.state, len(made.takes), [len(take.audio) for take in made.takes], mad
     assert len(Cache(tmp_path)) == 1
 
 
-def test_a_manifest_on_a_full_disk_keeps_what_is_written_and_goes_on(tmp_path: Path) -> None:
+def test_a_run_on_a_full_disk_keeps_what_is_written_and_goes_on(tmp_path: Path) -> None:
     program = """
 import resource, signal, sys
 from pathlib import Path
@@ -185,10 +186,10 @@ from voicelab.call import Call
 from voicelab.errors import StoreError
 from voicelab.schema import TTSRequest
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-# Each take fits, the manifest of all of them does not.
+# Each take fits, the lines of all of them do not.
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
 short = Call(TTSRequest(text="Oh.", format="wav"))
-work = sweep(ToneBackend(), repeats=8, base=short).start(manifest=Path(sys.argv[1]) / "run.jsonl")
+work = sweep(ToneBackend(), repeats=8, base=short).start(Path(sys.argv[1]) / "run")
 try:
     work.wait()
 except StoreError as error:
@@ -199,21 +200,21 @@ except StoreError as error:
     )
     assert done.stdout.startswith("failed ")
     assert "no room left on the disk" in done.stdout
-    kept = load(tmp_path / "run.jsonl")
+    kept = load(tmp_path / "run")
     assert 5 < len(kept) < 48
     assert kept.notes == ()
     rest = ToneBackend()
     again = sweep(rest, repeats=8, base=Call(TTSRequest(text="Oh.", format="wav")))
-    assert again.run(manifest=tmp_path / "run.jsonl").state == "done"
+    assert again.run(tmp_path / "run").state == "done"
     # A take or two more may have been kept than were written down.
     assert 48 - len(kept) - 8 <= len(rest.asked) <= 48 - len(kept)
-    assert len(load(tmp_path / "run.jsonl")) == 48
+    assert len(load(tmp_path / "run")) == 48
 
 
 _FORKED = """
 import os, signal, sys, time
 from tests.tones import ToneBackend
-from voicelab.experiments.manifest import Journal
+from voicelab.experiments.runs.run import Journal
 tones = ToneBackend()
 journal = Journal(sys.argv[1], [tones.capabilities])
 worker = os.fork()
@@ -231,4 +232,4 @@ finally:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_pool_that_was_forked_meanwhile_does_not_keep_the_lock(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", _FORKED, str(tmp_path / "run.jsonl")], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", _FORKED, str(tmp_path / "run")], check=True, timeout=120)

@@ -14,12 +14,12 @@ from tests.tones import DECLARED, ToneBackend
 from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid
-from voicelab.experiments.cache import Cache
 from voicelab.experiments.listening.design import REFERENCE, Trial
 from voicelab.experiments.listening.results import analyse
 from voicelab.experiments.listening.votes import Ballot
-from voicelab.experiments.manifest import load
 from voicelab.experiments.metrics import BASIC, METRICS, measure, measure_rows
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.run import load
 from voicelab.experiments.sweeps.result import (
     Row,
     SweepResult,
@@ -58,19 +58,19 @@ def test_metrics_are_named_and_measured_take_by_take(made: SweepResult) -> None:
         made.frame("loud")
 
 
-def test_the_table_of_a_manifest_is_in_the_order_of_the_grid(tmp_path: Path) -> None:
+def test_the_table_of_a_run_is_in_the_order_of_the_grid(tmp_path: Path) -> None:
     def late(_: int) -> None:
         # The first take of the grid ends last.
         if not others.is_set() and threading.current_thread().name.endswith("_0"):
             others.wait(20)
 
     others = threading.Event()
-    path = tmp_path / "run.jsonl"
+    path = tmp_path / "run"
     work = sweep(ToneBackend(late), repeats=2).start(
-        manifest=path, concurrency=2, listener=lambda _: others.set() if len(work.outcomes) >= 5 else None
+        path, concurrency=2, listener=lambda _: others.set() if len(work.outcomes) >= 5 else None
     )
     assert work.wait(30)
-    lines = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    lines = [json.loads(line) for line in (path / "run.jsonl").read_text().splitlines()[1:]]
     written = [(line["labels"]["cell"], line["take"]["repeat"]) for line in lines]
     assert written != sorted(written)
     run = load(path)
@@ -90,9 +90,9 @@ def test_the_table_of_a_manifest_is_in_the_order_of_the_grid(tmp_path: Path) -> 
 def test_a_cell_of_a_sweep_that_was_changed_has_a_number_of_its_own(
     then: list[float], repeats: int, tmp_path: Path
 ) -> None:
-    path = tmp_path / "run.jsonl"
-    sweep(ToneBackend(), {"temperature": [0.5, 1]}, repeats=2).run(manifest=path)
-    sweep(ToneBackend(), {"temperature": then}, repeats=repeats).run(manifest=path)
+    path = tmp_path / "run"
+    sweep(ToneBackend(), {"temperature": [0.5, 1]}, repeats=2).run(path)
+    sweep(ToneBackend(), {"temperature": then}, repeats=repeats).run(path)
     run = load(path)
     table = run.frame()
     assert len(table) == sum(max(2 * (value in (0.5, 1)), repeats * (value in then)) for value in {0.5, 1, *then})
@@ -102,9 +102,9 @@ def test_a_cell_of_a_sweep_that_was_changed_has_a_number_of_its_own(
     assert [labels["cell"] for labels in run.labels] == table.cell.tolist()
     if then == [0.5, 0.9, 1]:  # grown: the numbers and the order are those of the last sweep
         assert table.temperature.drop_duplicates().tolist() == then
-    written = path.read_bytes()
-    sweep(ToneBackend(), {"temperature": then}, repeats=repeats).run(manifest=path)
-    assert path.read_bytes() == written
+    written = (path / "run.jsonl").read_bytes()
+    sweep(ToneBackend(), {"temperature": then}, repeats=repeats).run(path)
+    assert (path / "run.jsonl").read_bytes() == written
     pd.testing.assert_frame_equal(load(path).frame(), table)
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.tones import ToneBackend
 from voicelab.call import Call
 from voicelab.errors import RequestInvalid, StoreError
-from voicelab.experiments.cache import Cache
+from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.sweeps.run import Budget
 from voicelab.experiments.sweeps.spec import read_spec, retyped, texts_of
 from voicelab.experiments.sweeps.sweep import Sweep

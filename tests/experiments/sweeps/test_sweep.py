@@ -16,8 +16,8 @@ from tests.tones import ToneBackend
 from voicelab.backend import SpeechStream
 from voicelab.call import Call
 from voicelab.errors import AudioError, NotFound, RequestInvalid
-from voicelab.experiments.cache import Cache
-from voicelab.experiments.manifest import load
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.run import load
 from voicelab.experiments.sweeps.axes import Axis, Job
 from voicelab.experiments.sweeps.run import Budget, Outcome
 from voicelab.experiments.sweeps.sweep import Sweep
@@ -101,12 +101,12 @@ def test_a_take_that_is_no_audio_does_not_end_the_grid(cache: Cache) -> None:
 
 def test_cells_that_share_a_take_are_all_written_down(cache: Cache, tmp_path: Path) -> None:
     # Two names of one backend, and a rate that is the format's own.
-    one, path = ToneBackend(), tmp_path / "run.jsonl"
+    one, path = ToneBackend(), tmp_path / "run"
     axes = tuple(
         Axis.of(name, values) for name, values in {"backend": ["a", "b"], "sample_rate": [None, 44100]}.items()
     )
     grid = Sweep(BASE, axes, {"a": one, "b": one}, cache=cache)
-    made = grid.run(manifest=path)
+    made = grid.run(path)
     assert len(cache) == 1
     written = load(path)
     assert [(labels["cell"], labels["backend"]) for labels in written.labels] == [
@@ -116,9 +116,9 @@ def test_cells_that_share_a_take_are_all_written_down(cache: Cache, tmp_path: Pa
         (3, "b"),
     ]
     assert [take.key for take in written] == [take.key for take in made.takes]
-    before = path.read_bytes()
-    grid.run(manifest=path)
-    assert path.read_bytes() == before
+    before = (path / "run.jsonl").read_bytes()
+    grid.run(path)
+    assert (path / "run.jsonl").read_bytes() == before
 
 
 def test_the_order_of_work_is_the_cheap_one(cache: Cache) -> None:
@@ -316,7 +316,7 @@ def test_clips_by_their_place(cache: Cache) -> None:
 
 def test_a_damaged_take_is_made_anew(cache: Cache) -> None:
     first = sweep(ToneBackend(), cache=cache).run()
-    file = min(cache.folder.rglob("*.entry"))
+    file = min((cache.folder / "takes").iterdir())
     data = bytearray(file.read_bytes())
     data[-100] ^= 1
     file.write_bytes(data)

@@ -18,7 +18,8 @@ from voicelab.errors import NotFound, RequestInvalid, StoreError, suggestion
 from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.listening.design import Kind, ListeningTest
 from voicelab.experiments.metrics import BASIC, Metric, measure_rows
-from voicelab.experiments.records import error_message
+from voicelab.experiments.runs.failures import error_message
+from voicelab.experiments.runs.folder import suffix_of
 from voicelab.experiments.sweeps.axes import Grid, Job
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
 from voicelab.storage import make_folder, open_atomic, write_atomic
@@ -429,7 +430,7 @@ def _row(outcome: Outcome) -> dict[str, Any]:
 
 
 def _file_name(outcome: Outcome, cells: int) -> str:
-    suffix = {"opus": "ogg"}.get(outcome.job.cell.call.request.format, outcome.job.cell.call.request.format)
+    suffix = suffix_of(outcome.job.cell.call.request.format)
     return f"audio/{outcome.job.cell.index:0{len(str(cells))}d}-{outcome.job.repeat}.{suffix}"
 
 

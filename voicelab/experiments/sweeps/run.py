@@ -1,4 +1,4 @@
-"""Run: a sweep at work. It hands out takes, keeps what comes back, and stops at the limits of a Budget."""
+"""SweepRun: a sweep at work. It hands out takes, keeps what comes back, and stops at the limits of a Budget."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from typing import Final, Literal
 from voicelab.audio.formats import header_bytes
 from voicelab.capabilities import Capabilities, speech_cost
 from voicelab.clip import Take, take_key
-from voicelab.errors import Cancelled, FieldError, RequestInvalid, VoicelabError
-from voicelab.experiments.cache import Cache
-from voicelab.experiments.entries import EntryFile
-from voicelab.experiments.manifest import Failed, Journal
-from voicelab.experiments.records import Failure, redact
+from voicelab.errors import Cancelled, FieldError, RequestInvalid
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.failures import Failed
+from voicelab.experiments.runs.run import Journal
 from voicelab.experiments.sweeps.axes import Job
 from voicelab.experiments.sweeps.workers import RateLimiter, Workers
 
-__all__ = ["Budget", "Outcome", "Progress", "Run", "State", "SweepEstimate", "estimate", "seconds_of"]
+__all__ = ["Budget", "Outcome", "Progress", "State", "SweepEstimate", "SweepRun", "estimate", "seconds_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,22 +199,23 @@ class _Spent:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What a run works with."""
+    """What a run works with: takes are looked for in ``caches``, and kept in ``cache`` and written to ``journal``."""
 
     workers: Workers
-    cache: Cache
+    caches: Sequence[Cache]
     capabilities: Mapping[str, Capabilities]
-    budget: Budget = field(default_factory=Budget)
+    cache: Cache | None = None
     journal: Journal | None = None
+    budget: Budget = field(default_factory=Budget)
     limiter: RateLimiter = field(default_factory=RateLimiter)
 
 
-class Run:
+class SweepRun:
     """A sweep at work, in a thread of its own.
 
     ``listener`` is called with each outcome, from that thread, one after another. Every outcome is in the
-    cache and the journal before the listener hears of it, so that a run that is cut off at any point goes
-    on where it was: what is in the cache is not made again.
+    caches and the journal before the listener hears of it, so that a run that is cut off at any point goes
+    on where it was: what was kept is not made again.
     """
 
     def __init__(
@@ -367,10 +367,15 @@ class Run:
     def _cached(self, job: Job) -> bool:
         cell = job.cell
         key = take_key(job.call, self._context.capabilities[cell.backend].fingerprint, job.repeat)
-        take, self._remarks[cell.index, job.repeat] = self._context.cache.look(key)
-        if take is not None:
-            self._over(Outcome(job, self._light(take), cached=True))
-        return take is not None
+        remarks: list[str] = []
+        for cache in self._context.caches:
+            take, notes = cache.look(key)
+            if take is not None:
+                self._over(Outcome(job, cache.run.light(take), cached=True))
+                return True
+            remarks += notes
+        self._remarks[cell.index, job.repeat] = tuple(remarks)
+        return False
 
     def _may_begin(self) -> bool:
         """Wait for a free place, and while paused; returns whether to go on."""
@@ -412,31 +417,23 @@ class Run:
             return
         self._spent.audio_s += seconds
         self._spent.compute_s += take.timing.total_s
-        kept = self._context.cache.keep(take, *self._remarks.pop((job.cell.index, job.repeat), ()))
-        self._over(Outcome(job, self._light(kept)))
-
-    def _light(self, take: Take) -> Take:
-        """Leave the audio on disk: a sweep may be larger than the memory."""
-        key, cache = take.key, self._context.cache
-        return replace(take, sound=EntryFile(cache.folder, key, take.digest)) if key in cache else take
+        take = take.noted(*self._remarks.pop((job.cell.index, job.repeat), ()))
+        if self._context.cache is not None:
+            take = self._context.cache.keep(take, backend=self._context.capabilities[job.cell.backend])
+            # A sweep may be larger than the memory.
+            take = self._context.cache.run.light(take)
+        self._over(Outcome(job, take))
 
     def _over(self, outcome: Outcome) -> None:
-        journal, cell = self._context.journal, outcome.job.cell
+        journal, job = self._context.journal, outcome.job
         if journal is not None and outcome.take is not None:
-            journal.add(outcome.take, cell=cell.index, **cell.plain)
+            outcome = replace(outcome, take=journal.add(outcome.take, cell=job.cell.index, **job.cell.plain))
         elif journal is not None and outcome.error is not None:
-            journal.fail(self._failed(outcome.job, outcome.error))
-        self._outcomes[cell.index, outcome.job.repeat] = outcome
+            backend = self._context.capabilities[job.cell.backend]
+            journal.fail(Failed.of(job.call, backend, outcome.error, repeat=job.repeat))
+        self._outcomes[job.cell.index, job.repeat] = outcome
         if self._listener is not None:
             self._listener(outcome)
-
-    def _failed(self, job: Job, error: Exception) -> Failed:
-        cell = job.cell
-        fingerprint = self._context.capabilities[cell.backend].fingerprint
-        failure = (
-            Failure.of(error) if isinstance(error, VoicelabError) else Failure(type(error).__name__, redact(str(error)))
-        )
-        return Failed(job.call, cell.backend, fingerprint, job.repeat, failure)
 
 
 def seconds_of(take: Take) -> float:

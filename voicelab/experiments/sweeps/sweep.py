@@ -17,11 +17,11 @@ from voicelab.call import Call, Knob, is_field, short_name
 from voicelab.clip import take_key
 from voicelab.display import Shown, view
 from voicelab.errors import FieldError, NotFound, RequestInvalid, VoicelabError, suggestion
-from voicelab.experiments.cache import Cache
-from voicelab.experiments.manifest import Journal
+from voicelab.experiments.runs.cache import Cache
+from voicelab.experiments.runs.run import Journal
 from voicelab.experiments.sweeps.axes import Axis, Grid, Job, varied
 from voicelab.experiments.sweeps.result import SweepResult
-from voicelab.experiments.sweeps.run import Budget, Outcome, Run, RunContext, SweepEstimate, estimate, seconds_of
+from voicelab.experiments.sweeps.run import Budget, Outcome, RunContext, SweepEstimate, SweepRun, estimate, seconds_of
 from voicelab.experiments.sweeps.workers import Factory, RateLimiter, workers_for
 from voicelab.session import Session
 
@@ -130,36 +130,37 @@ class Sweep(Shown):
         """Return what names a job's take in a cache."""
         return take_key(job.call, self.backends[job.cell.backend].capabilities.fingerprint, job.repeat)
 
-    def estimate(self, cache: Cache | None = None) -> SweepEstimate:
-        """Return what the takes that the cache has not got will need.
+    def estimate(self, *caches: Cache) -> SweepEstimate:
+        """Return what the takes will need that are in none of ``caches``; in the sweep's own when none is given.
 
-        Those it has tell how much audio their texts made and how fast the backend is.
+        Those that are there tell how much audio their texts made and how fast the backend is.
         """
-        cache = cache or self.cache or Cache()
+        caches = caches or (self.cache or Cache(),)
         jobs = self.jobs()
         keys = [self.key(job) for job in jobs]
-        present = [key for key in keys if key in cache]
-        missing = [job for job, key in zip(jobs, keys, strict=True) if key not in cache]
+        present = {key: cache for cache in reversed(caches) for key in keys if key in cache}
+        missing = [job for job, key in zip(jobs, keys, strict=True) if key not in present]
         # A few tell it; that they are whole is looked at when they are used.
-        learned = [pace for key in present[:: max(len(present) // _ASKED, 1)] if (pace := _pace(cache, key))]
+        asked = list(present)[:: max(len(present) // _ASKED, 1)]
+        learned = [pace for key in asked if (pace := _pace(present[key], key))]
         rate, rtf = (statistics.median(values) for values in zip(*learned, strict=True)) if learned else (1.0, None)
-        return estimate(missing, self._capabilities(), cached=len(present), rate=rate, rtf=rtf)
+        return estimate(missing, self._capabilities(), cached=len(jobs) - len(missing), rate=rate, rtf=rtf)
 
     def start(
         self,
+        folder: str | Path | None = None,
         *,
-        manifest: str | Path | None = None,
         executor: Any = None,
         concurrency: int | None = None,
         budget: Budget | None = None,
         requests_per_minute: float | None = None,
         listener: Callable[[Outcome], object] | None = None,
-    ) -> Run:
-        """Begin, or go on: what the cache has is not made again.
+    ) -> SweepRun:
+        """Begin, or go on: what was kept is not made again.
 
         Args:
-            manifest: a file that is written as the sweep goes on, or gone on with; the takes are then kept
-                beside it, unless the sweep has a cache of its own.
+            folder: of the run that is written as the sweep goes on, or gone on with: ``vl.load(folder)`` reads it. Without
+                one the sweep's cache alone keeps takes; with both, what the cache has is copied into the folder.
             executor: None for threads (the local engine speaks them as one batch), any
                 ``concurrent.futures`` executor, or a ``dask.distributed.Client``.
             concurrency: takes under way; see ``workers_for`` for how many when not given.
@@ -167,31 +168,34 @@ class Sweep(Shown):
             requests_per_minute: to each backend, at most.
             listener: hears each outcome, in the run's own thread.
 
-        Raises RequestInvalid before anything runs, StoreError when the manifest cannot be written.
+        Raises RequestInvalid before anything runs, StoreError when the folder cannot be written.
         """
         if budget is not None and not isinstance(budget, Budget):
             raise RequestInvalid.of("budget", f"give a Budget, not a {type(budget).__name__}")
         workers = workers_for(executor, self.backends, self.factories, concurrency)
         capabilities = self._capabilities()
-        journal = None
+        cache, journal = self.cache, None
         try:
             limiter = RateLimiter(requests_per_minute)
-            if manifest is not None:
-                journal = Journal(manifest, capabilities.values(), about=self._about(), cache=self.cache)
-            cache = journal.cache if journal is not None else self.cache or Cache()
+            if folder is not None:
+                journal = Journal(folder, capabilities.values(), about=self._about())
+            elif cache is None:
+                cache = Cache()
+            written = () if folder is None else (Cache(folder, max_bytes=None),)
+            caches = written if cache is None else (*written, cache)
             if budget is not None:
-                budget.check(self.estimate(cache))
+                budget.check(self.estimate(*caches))
         except BaseException:
             workers.close()
             if journal is not None:
                 journal.close()
             raise
-        context = RunContext(workers, cache, capabilities, budget or Budget(), journal, limiter)
-        return Run(self.jobs(), context, listener)
+        context = RunContext(workers, caches, capabilities, cache, journal, budget or Budget(), limiter)
+        return SweepRun(self.jobs(), context, listener)
 
-    def run(self, **options: Any) -> SweepResult:
-        """``start()`` and wait. A keyboard interrupt cancels; what is made stays in the cache."""
-        work = self.start(**options)
+    def run(self, folder: str | Path | None = None, **options: Any) -> SweepResult:
+        """``start()`` and wait. A keyboard interrupt cancels; what is made is kept."""
+        work = self.start(folder, **options)
         try:
             while not work.wait(0.2):
                 pass
@@ -208,7 +212,7 @@ class Sweep(Shown):
         axes = {axis.name: list(axis.labels) for axis in self.axes}
         return {"sweep": {"axes": axes, "repeats": self.repeats, "seed": self.seed}}
 
-    def result(self, work: Run) -> SweepResult:
+    def result(self, work: SweepRun) -> SweepResult:
         """Return what a run has brought so far."""
         return SweepResult(self.grid, work.outcomes, work.state)
 
