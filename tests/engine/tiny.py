@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from voicelab.engine.core.scheduler import HANGS_S, Scheduler
-from voicelab.engine.core.sequence import Frame, Group, Sequence
-from voicelab.engine.family import Settings
+from voicelab.engine.core.sequence import Frame, Group, Sequence, Settings
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.config import CodecConfig, LMConfig, StackConfig
 from voicelab.engine.pointer.lm import LM, STATISTICS

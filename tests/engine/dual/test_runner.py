@@ -18,8 +18,8 @@ from torch import Tensor
 
 from tests.engine.dual.tiny import CODEBOOKS, ENTRIES, SPEECH, config_of, model_of, tensors_of, twin_of, write_model
 from voicelab.engine.core import sequence as sequence_module
-from voicelab.engine.core.scheduler import Scheduler
-from voicelab.engine.core.sequence import Sequence
+from voicelab.engine.core.scheduler import RowStep, Scheduler
+from voicelab.engine.core.sequence import Sequence, Settings
 from voicelab.engine.dual import runner as runner_module
 from voicelab.engine.dual.choose import uniform
 from voicelab.engine.dual.config import DualConfig
@@ -29,7 +29,6 @@ from voicelab.engine.dual.runner import DualRunner, DualVoice, Turn
 from voicelab.engine.dual.step import DualStep
 from voicelab.engine.dual.tokens import load_tokenizer
 from voicelab.engine.dual.voices import voice_of
-from voicelab.engine.family import RowStep, Settings
 from voicelab.errors import Cancelled, EngineError, EngineUnavailable
 from voicelab.schema import Model
 

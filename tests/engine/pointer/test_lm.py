@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.engine.tiny import LANGUAGE, begun, phonemes, speaker, stepped
-from voicelab.engine.family import Settings
+from voicelab.engine.core.sequence import Settings
 from voicelab.engine.pointer.lm import DWELL_STEPS, LM, speaker_statistics
 from voicelab.engine.pointer.runner import PointerRunner
 

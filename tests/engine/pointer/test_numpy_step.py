@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.tiny import LIVELY, begun, phonemes, sampler_of, stepped
-from voicelab.engine.family import Settings
+from voicelab.engine.core.sequence import Settings
 from voicelab.engine.pointer.lm import GRAIN, LM
 from voicelab.engine.pointer.numpy_step import Choice, NumpyStep, _pasts, attend, penalize, pick
 from voicelab.engine.pointer.runner import PointerRunner

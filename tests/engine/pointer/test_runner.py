@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.engine.tiny import LANGUAGE, LIVELY, begun, make_lm, phonemes, stepped, voice
-from voicelab.engine.family import Settings
+from voicelab.engine.core.sequence import Settings
 from voicelab.engine.pointer.lm import LM, KVCache
 from voicelab.engine.pointer.numpy_step import NumpyStep
 from voicelab.engine.pointer.runner import KEPT_PHONES, PointerRunner

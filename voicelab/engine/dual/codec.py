@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from voicelab.engine.core.threads import Piece, Samples
 from voicelab.engine.dual.codec_layers import (
     Carry,
     Chain,
@@ -33,7 +34,6 @@ from voicelab.engine.dual.codec_layers import (
     residual_unit,
 )
 from voicelab.engine.dual.files import TensorFiles
-from voicelab.engine.family import Piece, Samples
 from voicelab.errors import WeightsError
 
 SAMPLE_RATE = 44_100
@@ -274,7 +274,7 @@ class _Stream:
 
 
 class DualDecoding:
-    """The codec's decoder, as `family.Decoding` says: pieces of one length are one batch, on a CUDA stream of its own."""
+    """The codec's decoder, as `Decoding` says: pieces of one length are one batch, on a CUDA stream of its own."""
 
     def __init__(self, codec: DualCodec, together: int) -> None:
         self._codec, self.together = codec, together
@@ -282,11 +282,11 @@ class DualDecoding:
         self._stream = side_stream(codec.device)
 
     def open(self, voice: Any) -> _Stream:  # noqa: ARG002 - its codes say all
-        """See family.Decoding."""
+        """See Decoding."""
         return _Stream()
 
     def feed(self, pieces: Sequence[Piece]) -> list[Samples]:
-        """See family.Decoding."""
+        """See Decoding."""
         samples: dict[int, Samples] = {}
         for length in {len(piece.codes) for piece in pieces}:
             places = [place for place, piece in enumerate(pieces) if len(piece.codes) == length]
@@ -306,7 +306,7 @@ class DualDecoding:
         return list(samples)
 
     def close(self, stream: _Stream) -> None:
-        """See family.Decoding."""
+        """See Decoding."""
         stream.state = None
 
 

@@ -22,8 +22,7 @@ from voicelab.engine.dual.prompt import FIRST_SPEAKER, SPEAKER_TAG, ChatPrompts,
 from voicelab.engine.dual.runner import DualRunner, DualVoice, Turn
 from voicelab.engine.dual.terms import require_accepted
 from voicelab.engine.dual.tokens import HUB, SPECIAL, TABLE, load_tokenizer, speech_ids
-from voicelab.engine.family import SpeechPlan
-from voicelab.engine.speech import EngineParts
+from voicelab.engine.family import EngineParts, SpeechPlan
 from voicelab.engine.text.clean import FREQUENT, is_han
 from voicelab.engine.text.normalize import normalize
 from voicelab.engine.text.segments import segment

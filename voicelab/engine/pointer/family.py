@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from voicelab.backend import SeedSupport
-from voicelab.engine.family import SpeechPlan
+from voicelab.engine.family import EngineParts, SpeechPlan
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import PointerDecoding
 from voicelab.engine.pointer.english import Lexicon, load_guess
@@ -21,7 +21,6 @@ from voicelab.engine.pointer.lm import LM, speaker_statistics
 from voicelab.engine.pointer.phones import Phonemes
 from voicelab.engine.pointer.runner import PointerRunner
 from voicelab.engine.pointer.speakers import References, SpeakerFit, SpeakerFitter, SpeakerProfile, similarity
-from voicelab.engine.speech import EngineParts
 from voicelab.engine.text.clean import HAN
 from voicelab.engine.text.normalize import as_written, normalize, speakable
 from voicelab.engine.text.segments import segment

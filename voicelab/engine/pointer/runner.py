@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from voicelab.engine.family import RowStep, Settings
+from voicelab.engine.core.scheduler import RowStep
+from voicelab.engine.core.sequence import Settings
 from voicelab.engine.pointer.lm import LM, KVCache
 from voicelab.engine.pointer.numpy_step import NumpyStep
 from voicelab.engine.pointer.phones import Phonemes
@@ -19,7 +20,7 @@ KEPT_PHONES = 40
 
 
 class PointerRunner:
-    """The model and its cache, as `family.Runner` says.
+    """The model and its cache, as `core.scheduler.Runner` says.
 
     Args:
         model: it must not change from now on.
@@ -37,14 +38,14 @@ class PointerRunner:
 
     @torch.inference_mode()
     def admit(self, row: int, voice: SpeakerFit, settings: Settings, seed: int) -> None:
-        """See family.Runner."""
+        """See Runner."""
         self.slow.reset(row)
         speaker = self.model.encode_speaker(voice.conditioning.to(self.device)[None])[0]
         self.rows[row] = PointerRow(row, settings, torch.Generator().manual_seed(seed), speaker)
 
     @torch.inference_mode()
     def more(self, row: int, segment: Phonemes) -> None:
-        """See family.Runner. The pointer is put before the segment.
+        """See Runner. The pointer is put before the segment.
 
         The text encoder also sees how the segment begins once more after its end: in training, speech nearly always
         went on after a pause. The pointer never gets there.
@@ -61,7 +62,7 @@ class PointerRunner:
 
     @torch.inference_mode()
     def step(self, rows: Sequence[int]) -> list[RowStep]:
-        """See family.Runner. A segment ends when the pointer leaves it."""
+        """See Runner. A segment ends when the pointer leaves it."""
         states = [self.rows[row] for row in rows]
         before = [self.slow.position(row) for row in rows]
         try:
@@ -74,14 +75,14 @@ class PointerRunner:
 
     @torch.inference_mode()
     def park(self, row: int) -> PointerRow:
-        """See family.Runner."""
+        """See Runner."""
         state = self.rows.pop(row)
         state.held = self.slow.take(row)
         return state
 
     @torch.inference_mode()
     def resume(self, row: int, parked: PointerRow) -> None:
-        """See family.Runner."""
+        """See Runner."""
         if parked.held is not None:
             self.slow.put(row, parked.held)
         parked.row, parked.held = row, None
@@ -89,11 +90,11 @@ class PointerRunner:
 
     @torch.inference_mode()
     def discard(self, row: int) -> None:
-        """See family.Runner."""
+        """See Runner."""
         self.slow.reset(row)
 
     def free_memory(self) -> None:
-        """See family.Runner. On the CPU torch keeps nothing."""
+        """See Runner. On the CPU torch keeps nothing."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 

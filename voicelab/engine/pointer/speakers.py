@@ -23,8 +23,8 @@ from voicelab.audio.samples import resample
 from voicelab.audio.sandbox import decode_apart
 from voicelab.engine.core.scheduler import Scheduler
 from voicelab.engine.core.sequence import Sequence as SpokenSequence
-from voicelab.engine.core.threads import DecodingThread, Memo
-from voicelab.engine.family import Samples, Settings
+from voicelab.engine.core.sequence import Settings
+from voicelab.engine.core.threads import DecodingThread, Memo, Samples
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.lm import STATISTICS, speaker_statistics
 from voicelab.engine.pointer.phones import Phonemes
