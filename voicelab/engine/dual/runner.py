@@ -12,21 +12,12 @@ from torch import Tensor
 from voicelab.engine.core.scheduler import RowStep
 from voicelab.engine.core.sequence import Settings
 from voicelab.engine.dual.model import DualLM
-from voicelab.engine.dual.prompt import FIRST_SPEAKER, SPEAKER_TAG, Prompts, Reference
+from voicelab.engine.dual.prompt import FIRST_SPEAKER, SPEAKER_TAG, DualVoice, Prompts, Reference
 from voicelab.engine.dual.step import DualStep, RowFrame, RowInput, RowState
 from voicelab.errors import EngineError, EngineUnavailable
 
 PREFILL = 512
 """Positions of prompts that are read in a step at most; the frames of the other rows come in the same step."""
-
-
-@dataclass(frozen=True)
-class DualVoice:
-    """Who is to speak: recordings of one voice, or none for whatever voice the model takes."""
-
-    references: tuple[Reference, ...]
-    key: str
-    """Equal for equal references."""
 
 
 @dataclass(frozen=True)
