@@ -22,9 +22,8 @@ from training import codes as codes_module
 from training import common
 from training.codes import Encoded
 from training.crops import CONFIG
-from voicelab.engine.pointer.config import LMConfig, StackConfig
+from voicelab.engine.pointer.config import ALL_PHONES, LMConfig, StackConfig
 from voicelab.engine.pointer.lm import LM, STATISTICS
-from voicelab.engine.pointer.phones import ALL_PHONES
 
 SIZES: dict[str, dict[str, Any]] = {
     "s1": {

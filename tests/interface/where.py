@@ -8,7 +8,7 @@ SERVED = "service/speech.py"
 MODELS = "service/models.py"
 STORE, INTAKE = "voices/store.py", "voices/intake.py"
 CLIENT = "client/wire.py"
-NORMALIZE = "engine/text/normalize.py"
+NORMALIZE = "engine/text/__init__.py"
 SEGMENTS = "engine/text/segments.py"
 
 WHERE: dict[str, tuple[str, ...]] = {

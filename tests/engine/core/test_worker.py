@@ -17,9 +17,9 @@ from tests.engine.tiny import phonemes, sequence, spoken
 from tests.engine.tiny import scheduler as scheduler_of
 from voicelab.engine.core.scheduler import RowStep, Scheduler
 from voicelab.engine.core.sequence import UNREAD, Group, Sequence
+from voicelab.engine.pointer.family import PointerRunner
 from voicelab.engine.pointer.lm import LM, KVCache
 from voicelab.engine.pointer.numpy_step import NumpyStep
-from voicelab.engine.pointer.runner import PointerRunner
 from voicelab.engine.pointer.step import PointerRow, Step
 from voicelab.errors import EngineError, EngineUnavailable
 

@@ -7,8 +7,8 @@ import torch
 
 from tests.engine.tiny import LANGUAGE, begun, phonemes, speaker, stepped
 from voicelab.engine.core.sequence import Settings
+from voicelab.engine.pointer.family import PointerRunner
 from voicelab.engine.pointer.lm import DWELL_STEPS, LM, speaker_statistics
-from voicelab.engine.pointer.runner import PointerRunner
 
 GREEDY = Settings(temperature=0.0, repetition_penalty=1.0)
 

@@ -23,9 +23,10 @@ from voicelab.engine.pointer.speakers import (
     SpeakerFitter,
     SpeakerProfile,
     TelephoneBand,
+    gain_of,
     limit_band,
+    mean_power,
 )
-from voicelab.engine.pointer.timbre import gain_of, mean_power
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import ReferenceAudio, TTSRequest
 

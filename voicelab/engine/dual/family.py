@@ -33,8 +33,8 @@ from voicelab.engine.dual.prompt import (
 )
 from voicelab.engine.dual.runner import DualRunner, Turn
 from voicelab.engine.family import EngineParts, SpeechPlan
+from voicelab.engine.text import normalize
 from voicelab.engine.text.clean import FREQUENT, is_han
-from voicelab.engine.text.normalize import normalize
 from voicelab.engine.text.segments import segment
 from voicelab.errors import AudioError, RequestInvalid, WeightsError
 from voicelab.schema import Model, ReferenceAudio, TTSRequest

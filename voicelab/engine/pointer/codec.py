@@ -330,7 +330,7 @@ class Filters:
     voicing: Tensor
     """(batch, steps, bands) logits of the pulse train's share of the power."""
     gain: Tensor | None = None
-    """(bands,) log gains of both sources that a speaker adds: see `timbre`."""
+    """(bands,) log gains of both sources that a speaker adds: see `speakers`."""
 
     @property
     def harmonic(self) -> Tensor:
