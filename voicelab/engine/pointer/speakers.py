@@ -8,7 +8,7 @@ model's sentences are encoded once as they are and once over the same band, and 
 
 The long-term spectrum of speech gives a clone the filter of its speaker. Codes keep a timbre as far as the codebooks know
 others like it, and the language model follows it as far as its training went. Part of what both lose is the same in every
-sentence, so it is a filter, which the vocoder adds to its own. What codes lose is told from the recording and its own copy, in
+sentence, so it is a filter, which the vocoder adds to its own. What codes lose is told from a recording and its own copy, in
 the same words; what the language model loses, from that copy and what the model says, in others, so that only a part of the
 difference is the speaker's (docs/decisions/09-cloned-and-kept-voices.md).
 """
