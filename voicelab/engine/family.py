@@ -42,45 +42,22 @@ class SpeechPlan:
 class Family(Protocol):
     """The models of one checkpoint: text, language models, codec and voices."""
 
-    @property
-    def presets(self) -> tuple[VoicePreset, ...]:
-        """Its voices; the first is the default speaker."""
-        ...
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """The languages that it speaks."""
-        ...
-
-    @property
-    def seeds(self) -> SeedSupport:
-        """Whether the same seed on the same device gives the same samples, whatever else is spoken."""
-        ...
-
-    @property
-    def models(self) -> tuple[Model, ...]:
-        """The models that have weights of their own; the first speaks for all others."""
-        ...
-
-    @property
-    def license(self) -> str:
-        """What binds who uses its speech, and when that was accepted; "" where nothing does."""
-        ...
-
-    @property
-    def notice(self) -> str:
-        """What has to be shown where it serves others."""
-        ...
-
-    @property
-    def digests(self) -> tuple[str, ...]:
-        """Digests of everything that the samples depend on."""
-        ...
-
-    @property
-    def voice_digest(self) -> str:
-        """Digest of everything that a packed speaker depends on."""
-        ...
+    presets: tuple[VoicePreset, ...]
+    """Its voices; the first is the default speaker."""
+    languages: tuple[str, ...]
+    """The languages that it speaks."""
+    seeds: SeedSupport
+    """Whether the same seed on the same device gives the same samples, whatever else is spoken."""
+    models: tuple[Model, ...]
+    """The models that have weights of their own; the first speaks for all others."""
+    license: str
+    """What binds who uses its speech, and when that was accepted; "" where nothing does."""
+    notice: str
+    """What has to be shown where it serves others."""
+    digests: tuple[str, ...]
+    """Digests of everything that the samples depend on."""
+    voice_digest: str
+    """Digest of everything that a packed speaker depends on."""
 
     @property
     def decoding(self) -> Decoding:

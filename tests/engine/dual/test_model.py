@@ -27,7 +27,7 @@ from tests.engine.dual.tiny import (
 from tests.engine.dual.twin import draw
 from voicelab.engine.dual.config import DualConfig
 from voicelab.engine.dual.model import WINDOW, DualLM, choose, choose_main, common_name, shapes_of, uniform
-from voicelab.engine.dual.tower import Slots, rotary_table, rotate
+from voicelab.engine.dual.tower import Slots, rotary, rotate
 from voicelab.errors import WeightsError
 from voicelab.schema import Model
 
@@ -232,7 +232,7 @@ def _fast_logits(config: DualConfig, tensors: dict[str, Tensor], given: Tensor) 
 def test_a_rotation_in_bf16_is_computed_in_float32() -> None:
     config = config_of("s2-pro").slow
     x = torch.randn(1, 50, 4, config.head_width, generator=torch.Generator().manual_seed(0)).bfloat16()
-    turn = rotary_table(config, 50, CPU)[None, :, None]
+    turn = rotary(torch.arange(50), config.head_width, config.rope_base)[None, :, None]
     assert torch.equal(rotate(x, turn.float()), rotate(x.float(), turn.float()).bfloat16())
     cos, sin = turn.unbind(-1)
     a, b = x.unflatten(-1, (-1, 2)).unbind(-1)

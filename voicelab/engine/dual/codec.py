@@ -26,6 +26,7 @@ from torch.nn import functional as F
 
 from voicelab.engine.core.threads import Piece, Samples
 from voicelab.engine.dual.files import TensorFiles
+from voicelab.engine.dual.tower import rotary, rotate
 from voicelab.errors import WeightsError
 
 _ROTARY_BASE = 10_000.0
@@ -173,7 +174,7 @@ class Transformer(nn.Module):
         step, key = torch.arange(steps, device=x.device), torch.arange(past + steps, device=x.device)
         in_window = (key >= step[:, None]) & (key <= step[:, None] + past)
         mask = in_window & (start + key >= past)[:, None]  # keys before the stream's start are zeros, not keys
-        turn = _turn(start + step, self._head_width)
+        turn = rotary(start + step, self._head_width, _ROTARY_BASE).float()[:, None]
         x = x.transpose(1, 2)
         for layer in self.layers:
             x = layer(x, turn, mask[:, None], carry)
@@ -201,7 +202,7 @@ class _Layer(nn.Module):
         """(batch, time, width) → the same shape."""
         qkv = self.attention["wqkv"](self.attention_norm(x)).unflatten(-1, (3, -1, self._head_width))
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (batch, heads, time, head width)
-        q, k = _rotated(q, turn), carry.join(_rotated(k, turn), self._past, dim=2)
+        q, k = rotate(q, turn), carry.join(rotate(k, turn), self._past, dim=2)
         y = F.scaled_dot_product_attention(q, k, carry.join(v, self._past, dim=2), attn_mask=mask)
         x = x + self.attention_layer_scale.gamma * self.attention["wo"](y.transpose(1, 2).flatten(2))
         y, mlp = self.ffn_norm(x), self.feed_forward
@@ -213,19 +214,6 @@ class _Gamma(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.gamma = nn.Parameter(torch.ones(width))
-
-
-def _turn(positions: Tensor, head_width: int) -> Tensor:
-    """(batch, time) → (2, batch, 1, time, head width / 2) cosines and sines, rounded to bfloat16 as in training."""
-    powers = torch.arange(0, head_width, 2, device=positions.device).float() / head_width
-    angles = positions[..., None].float() * (1.0 / _ROTARY_BASE**powers)
-    return torch.stack([angles.cos(), angles.sin()]).bfloat16().float()[:, :, None]
-
-
-def _rotated(x: Tensor, turn: Tensor) -> Tensor:
-    a, b = x.unflatten(-1, (-1, 2)).unbind(-1)  # adjacent pairs
-    cos, sin = turn
-    return torch.stack([a * cos - b * sin, b * cos + a * sin], dim=-1).flatten(-2).to(x.dtype)
 
 
 SAMPLE_RATE = 44_100

@@ -127,7 +127,7 @@ class DualFamily:
     """
 
     seeds: SeedSupport = "best-effort"  # a batch of another size sums in another order
-    languages = ("en", "zh")  # those whose numbers are written out; the models speak more
+    languages: tuple[str, ...] = ("en", "zh")  # those whose numbers are written out; the models speak more
 
     def __init__(self, weights: Path, device: torch.device, rows: int, *, int8_depth: bool = False) -> None:
         self._folders, self._device = {one.config.model: one for one in model_folders(weights)}, device
@@ -155,7 +155,7 @@ class DualFamily:
         room = min(one.positions for one in folders) // 2
         self._voices = VoiceEncoder(codec.encode, self.decoding.sample_rate, room)
         title = "whoever the model makes up; another with every seed"
-        self.presets = (VoicePreset("default", "No reference", title),)
+        self.presets: tuple[VoicePreset, ...] = (VoicePreset("default", "No reference", title),)
 
     def runners(self, model: Model, rows: int) -> Callable[[], DualRunner]:
         """See engine.family.Family. Raises EngineError: the model does not fit into the memory that is left."""

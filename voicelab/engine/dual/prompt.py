@@ -11,6 +11,7 @@ import base64
 import hashlib
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -198,90 +199,71 @@ class DualVoice:
             return None
 
 
-class Prompts(Protocol):
+class Prompts(ABC):
     """How one of the models is spoken to; columns (n, 1 + codebooks) int64."""
 
     tagged: bool
     """Whether a turn's text says who speaks it."""
 
-    def start(self, references: Sequence[Reference]) -> Tensor:
-        """What stands before the first turn."""
-        ...
-
-    def turn(self, text: str) -> Tensor:
-        """A text to be said; the model goes on with speech."""
-        ...
-
-    def end(self) -> Tensor:
-        """What follows the speech of a turn when another turn comes."""
-        ...
-
-
-class _Columns:
-    """Builds columns from text and codes."""
-
     def __init__(self, tokenizer: Tokenizer, begin: int, codebooks: int) -> None:
         self._tokenizer, self._begin, self._codebooks = tokenizer, begin, codebooks
 
-    def text(self, *parts: str) -> Tensor:
+    @abstractmethod
+    def start(self, references: Sequence[Reference]) -> Tensor:
+        """What stands before the first turn."""
+
+    @abstractmethod
+    def turn(self, text: str) -> Tensor:
+        """A text to be said; the model goes on with speech."""
+
+    def end(self) -> Tensor:
+        """What follows the speech of a turn when another turn comes."""
+        return self._text("<|im_end|>" + ("\n" if self.tagged else ""))
+
+    def _text(self, *parts: str) -> Tensor:
         ids = [number for part in parts for number in self._tokenizer.encode(part)]
         columns = torch.zeros(len(ids), 1 + self._codebooks, dtype=torch.int64)
         columns[:, 0] = torch.tensor(ids, dtype=torch.int64)
         return columns
 
-    def codes(self, codes: Tensor) -> Tensor:
-        return torch.cat((codes[:, :1] + self._begin, codes), 1)
+    def _speech(self, reference: Reference) -> Tensor:
+        return torch.cat((reference.codes[:, :1] + self._begin, reference.codes), 1)
 
 
-class ChatPrompts:
+class ChatPrompts(Prompts):
     """S2-Pro's: a system message with the references, then turns of a user and an assistant."""
 
     tagged = True
 
-    def __init__(self, tokenizer: Tokenizer, begin: int, codebooks: int) -> None:
-        self._columns = _Columns(tokenizer, begin, codebooks)
-
     def start(self, references: Sequence[Reference]) -> Tensor:
         """See Prompts. A reference's text without a tag is said to be by the speaker of its number."""
-        columns = self._columns
         if not references:
-            return columns.text("<|im_start|>system\n", "convert the provided text to speech", "<|im_end|>\n")
+            return self._text("<|im_start|>system\n", "convert the provided text to speech", "<|im_end|>\n")
         texts = [
             one.text if SPEAKER_TAG.search(one.text) else f"<|speaker:{i}|>{one.text}"
             for i, one in enumerate(references)
         ]
         task = "convert the provided text to speech reference to the following:\n\nText:\n"
-        before = columns.text("<|im_start|>system\n", task, "\n".join(texts), "\n\nSpeech:\n")
-        return torch.cat((before, *(columns.codes(one.codes) for one in references), self.end()))
+        before = self._text("<|im_start|>system\n", task, "\n".join(texts), "\n\nSpeech:\n")
+        return torch.cat((before, *map(self._speech, references), self.end()))
 
     def turn(self, text: str) -> Tensor:
         """See Prompts."""
-        return self._columns.text("<|im_start|>user\n", text, "<|im_end|>\n", "<|im_start|>assistant\n<|voice|>")
-
-    def end(self) -> Tensor:
-        """See Prompts."""
-        return self._columns.text("<|im_end|>\n")
+        return self._text("<|im_start|>user\n", text, "<|im_end|>\n", "<|im_start|>assistant\n<|voice|>")
 
 
-class InterleavedPrompts:
+class InterleavedPrompts(Prompts):
     """S1-mini's: text and speech in turn. What was said before is one more reference."""
 
     tagged = False
 
-    def __init__(self, tokenizer: Tokenizer, begin: int, codebooks: int) -> None:
-        self._columns = _Columns(tokenizer, begin, codebooks)
-
     def start(self, references: Sequence[Reference]) -> Tensor:
         """See Prompts."""
-        columns = [self._columns.text("<|interleave|>")]
+        columns = [self._text("<|interleave|>")]
         for one in references:
-            columns += [self.turn(one.text), self._columns.codes(one.codes), self.end()]
+            columns += [self.turn(one.text), self._speech(one), self.end()]
         return torch.cat(columns)
 
     def turn(self, text: str) -> Tensor:
         """See Prompts."""
-        return self._columns.text(FIRST_SPEAKER, text)
-
-    def end(self) -> Tensor:
-        """See Prompts."""
-        return self._columns.text("<|im_end|>")
+        return self._text(FIRST_SPEAKER, text)

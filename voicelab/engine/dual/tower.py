@@ -113,7 +113,9 @@ class Tower:
         self, config: TowerConfig, blocks: list[TowerLayer], norm: Tensor, positions: int | None = None
     ) -> None:
         self.config, self.blocks, self.norm_weight = config, blocks, norm
-        self.rotary = rotary_table(config, positions or config.positions, norm.device)
+        self.rotary = rotary(torch.arange(positions or config.positions), config.head_width, config.rope_base).to(
+            norm.device
+        )
 
     def __call__(self, x: Tensor, slots: Slots, rows: slice, positions: Tensor, length: int) -> Tensor:
         """States (rows, n, width) before the last norm; the keys and values of the positions are put into the slots.
@@ -175,18 +177,18 @@ class Tower:
         return seen.permute(0, 3, 1, 2, 4).reshape(rows, n, -1)
 
 
-def rotary_table(config: TowerConfig, positions: int, device: torch.device) -> Tensor:
-    """(positions, head_width / 2, 2) cosines and sines, rounded to bf16 as in the model's training.
+def rotary(positions: Tensor, head_width: int, base: float) -> Tensor:
+    """(…,) positions → (…, head_width / 2, 2) cosines and sines, rounded to bf16 as in the models' training.
 
     With a table in float32 S2-Pro's speech falls apart after a while.
     """
-    steps = torch.arange(0, config.head_width, 2, dtype=torch.float32) / config.head_width
-    angles = torch.outer(torch.arange(positions, dtype=torch.float32), 1.0 / config.rope_base**steps)
-    return torch.stack((angles.cos(), angles.sin()), -1).to(torch.bfloat16).to(device)
+    steps = torch.arange(0, head_width, 2, dtype=torch.float32, device=positions.device) / head_width
+    angles = positions[..., None].float() * (1.0 / base**steps)
+    return torch.stack((angles.cos(), angles.sin()), -1).to(torch.bfloat16)
 
 
 def rotate(x: Tensor, turn: Tensor) -> Tensor:
-    """Turns adjacent pairs of x (rows, n, heads, width) by the table's rows (rows, n, 1, width / 2, 2), in float32."""
+    """Turns adjacent pairs of x (…, width) by what `rotary` says of their positions (…, width / 2, 2), in float32."""
     a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)
     cos, sin = turn.unbind(-1)
     return torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2).to(x.dtype)
