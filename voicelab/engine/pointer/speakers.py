@@ -3,8 +3,8 @@
 A speaker is statistics of the codec's latents over a recording: see `lm.speaker_statistics`. The model learned from some
 hundreds of speakers; given one that it never heard, it may be off by a semitone or two, and always in the same way. So it
 says a few sentences, these are measured by the same statistics as the reference, and part of the difference is given back
-(docs/decisions/09-cloned-and-kept-voices.md). Of a reference over a telephone, what the telephone did is taken away first: the
-model's sentences are encoded once as they are and once over the same band, and the difference is the telephone's.
+(docs/decisions/09-cloned-and-kept-voices.md). Of a reference over a telephone, what the telephone did is taken away first:
+the model's sentences are encoded once as they are and once over the same band, and the difference is the telephone's.
 
 The long-term spectrum of speech gives a clone the filter of its speaker. Codes keep a timbre as far as the codebooks know
 others like it, and the language model follows it as far as its training went. Part of what both lose is the same in every
