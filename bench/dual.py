@@ -21,9 +21,9 @@ from machine import machine, report
 from torch import Tensor
 
 from voicelab.engine.dual.config import DualConfig
-from voicelab.engine.dual.int8 import Int8Matrix
 from voicelab.engine.dual.model import DualLM, shapes_of
 from voicelab.engine.dual.step import DualStep, RowInput, RowState
+from voicelab.engine.dual.tower import Int8Matrix
 
 FRAME_S = 2048 / 44_100
 _PLAIN = {"rope_base": 1e6, "norm_eps": 1e-6, "attention_qkv_bias": False, "attention_o_bias": False, "dropout": 0.0}

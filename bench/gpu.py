@@ -37,15 +37,13 @@ from machine import machine, report
 from torch import Tensor
 
 from voicelab.engine.core.scheduler import Scheduler
-from voicelab.engine.core.sequence import Sequence
-from voicelab.engine.core.threads import DecodingThread
+from voicelab.engine.core.sequence import Sequence, Settings
+from voicelab.engine.core.threads import DecodingThread, Piece
 from voicelab.engine.dual.codec import CodecSizes, DualCodec, load_codec
 from voicelab.engine.dual.model import DualLM
-from voicelab.engine.dual.prompt import ChatPrompts, Reference
+from voicelab.engine.dual.prompt import ChatPrompts, DualVoice, Reference
 from voicelab.engine.dual.runner import DualRunner, Turn
 from voicelab.engine.dual.step import DualStep
-from voicelab.engine.dual.voices import voice_of
-from voicelab.engine.family import Piece, Settings
 
 LIMIT_S = 560.0
 _INAUDIBLE_DB = -60.0
@@ -165,7 +163,7 @@ def first_audio(plan: Plan, model: DualLM, codec: DualCodec) -> dict[str, Any]:
                 if kind == "fresh":
                     codes = decoding.do(lambda noise=noise: codec.encode(noise), 10_000)  # type: ignore[misc]
                     codes = codes.clamp_max(model.config.entries - 1)
-                    voice = voice_of((Reference(TEXT, codes),))
+                    voice = DualVoice((Reference(TEXT, codes),))
                 sequence = Sequence(voice, Settings(0.8, 0.8), repeat, 8)
                 sequence.add(Turn(TEXT, "<|speaker:0|>"))
                 sequence.finish()

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from voicelab.engine.pointer.mandarin import Syllable, read
 from voicelab.engine.pointer.speakers import LEVEL
-from voicelab.engine.text.normalize import normalize
+from voicelab.engine.text import normalize
 from voicelab.experiments.metrics.models import Dnsmos, Resemblyzer
 
 __all__ = ["Verdict", "Verdicts", "embedding", "errors", "hear", "judge", "levelled", "recognise", "sounding", "units"]

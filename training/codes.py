@@ -19,9 +19,9 @@ from training import common, plan
 from training.crops import CONFIG, RATE, Speech, load_speech, shards
 from training.spoil import spoil
 from voicelab.engine.pointer.codec import Codec
+from voicelab.engine.pointer.config import ALL_PHONES
 from voicelab.engine.pointer.front import flags_of
 from voicelab.engine.pointer.lm import speaker_statistics
-from voicelab.engine.pointer.phones import ALL_PHONES
 
 PEOPLE = tuple(name for part in plan.PARTS for name, _ in plan.speakers(part.name))
 """Every speaker of the plan, in its order."""

@@ -23,8 +23,7 @@ from training.kokoro import Phone
 from training.render import Rendering, load_shard
 from training.spoil import spoil
 from voicelab.engine.pointer.codec import SILENCE, STEP, EncoderSpectrum
-from voicelab.engine.pointer.config import CodecConfig
-from voicelab.engine.pointer.phones import ALL_PHONES
+from voicelab.engine.pointer.config import ALL_PHONES, CodecConfig
 
 CONFIG = CodecConfig(phones=len(ALL_PHONES))
 RATE = CONFIG.sample_rate

@@ -18,9 +18,8 @@ from training.lm import unscaled
 from voicelab.backend import VoicePreset
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import Codec
-from voicelab.engine.pointer.config import LMConfig
+from voicelab.engine.pointer.config import PHONES, LMConfig
 from voicelab.engine.pointer.lm import LM, speaker_statistics
-from voicelab.engine.pointer.phones import PHONES
 
 OUT = Path(__file__).parent.parent / "voicelab" / "engine" / "weights"
 """The package's weights."""

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from training import common
+from voicelab.engine.pointer.config import PHONES
 from voicelab.engine.pointer.english import LETTER_IDS, PER_LETTER, Guesser, load_lexicon
-from voicelab.engine.pointer.phones import PHONES
 
 HELD = 2000
 """Words kept for the measurement."""

@@ -16,8 +16,8 @@ from typing import Any
 from training.ipa import arpabet
 from training.kokoro import PAUSES, timed_phones
 from training.render import plan
-from voicelab.engine.pointer.phones import PHONES
-from voicelab.engine.text.rules import rows
+from voicelab.engine.pointer.config import PHONES
+from voicelab.engine.text.clean import rows
 
 HOMOGRAPHS = frozenset(word for word, *_ in rows("english/homographs")) | {"read"}
 """What the lexicon says of them counts where their neighbours tell nothing: it stays."""

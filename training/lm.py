@@ -22,9 +22,8 @@ from training import codes as codes_module
 from training import common
 from training.codes import Encoded
 from training.crops import CONFIG
-from voicelab.engine.pointer.config import LMConfig, StackConfig
+from voicelab.engine.pointer.config import ALL_PHONES, LMConfig, StackConfig
 from voicelab.engine.pointer.lm import LM, STATISTICS
-from voicelab.engine.pointer.phones import ALL_PHONES
 
 SIZES: dict[str, dict[str, Any]] = {
     "s1": {
@@ -224,9 +223,17 @@ def _first(
     return hidden, F.cross_entropy(model.first_logits(hidden).flatten(2).flatten(0, 1), symbols.flatten())
 
 
+def depth_logits(model: LM, hidden: Tensor, codes: Tensor) -> list[Tensor]:
+    """Logits (n, entries) for each codebook but the first, of hidden states (n, slow width) and true codes (n, codebooks)."""
+    x = torch.stack([table(codes[:, i]) for i, table in enumerate(model.codes)], dim=1)
+    x = torch.cat([x[:, :1] + model.enter_depth(hidden)[:, None], x[:, 1:]], dim=1)
+    y = model.depth(x)
+    return [head(y[:, i]) for i, head in enumerate(model.others)]
+
+
 def _others(model: LM, hidden: Tensor, codes: Tensor) -> Tensor:
     """(codebooks - 1,) the loss of each codebook but the first."""
-    logits = model.depth_logits(hidden, codes)
+    logits = depth_logits(model, hidden, codes)
     return torch.stack([F.cross_entropy(y, codes[:, i + 1]) for i, y in enumerate(logits)])
 
 

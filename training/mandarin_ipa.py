@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from voicelab.engine.pointer.config import FINALS
 from voicelab.engine.pointer.mandarin import Syllable, read
-from voicelab.engine.pointer.phones import FINALS
-from voicelab.engine.text.normalize import normalize
+from voicelab.engine.text import normalize
 
 _INITIALS = dict(
     pair.split()

@@ -26,7 +26,7 @@ from voicelab.engine import local
 from voicelab.engine.core.scheduler import Scheduler
 from voicelab.engine.local import LocalBackend, _fingerprint
 from voicelab.engine.pointer import checkpoint
-from voicelab.engine.pointer.phones import ALL_PHONES
+from voicelab.engine.pointer.config import ALL_PHONES
 from voicelab.engine.speech import BATCH
 from voicelab.errors import Cancelled, EngineError, MissingExtra, RequestInvalid, WeightsError
 from voicelab.schema import ReferenceAudio, TTSRequest

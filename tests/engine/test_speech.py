@@ -10,8 +10,7 @@ from torch import Tensor
 
 from tests.engine.tiny import make_codec, make_lm, speaker, voice
 from voicelab.backend import VoicePreset
-from voicelab.engine.core.sequence import Frame, Sequence
-from voicelab.engine.family import Settings
+from voicelab.engine.core.sequence import Frame, Sequence, Settings
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import LAG, DecoderStream

@@ -8,13 +8,11 @@ import torch
 from torch import Tensor
 
 from voicelab.engine.core.scheduler import HANGS_S, Scheduler
-from voicelab.engine.core.sequence import Frame, Group, Sequence
-from voicelab.engine.family import Settings
+from voicelab.engine.core.sequence import Frame, Group, Sequence, Settings
 from voicelab.engine.pointer.codec import Codec
-from voicelab.engine.pointer.config import CodecConfig, LMConfig, StackConfig
+from voicelab.engine.pointer.config import PHONES, CodecConfig, LMConfig, Phonemes, StackConfig
+from voicelab.engine.pointer.family import PointerRunner
 from voicelab.engine.pointer.lm import LM, STATISTICS
-from voicelab.engine.pointer.phones import PHONES, Phonemes
-from voicelab.engine.pointer.runner import PointerRunner
 from voicelab.engine.pointer.speakers import SpeakerFit
 from voicelab.engine.pointer.step import PointerRow, Sampler, sampling
 

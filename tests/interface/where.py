@@ -8,17 +8,17 @@ SERVED = "service/speech.py"
 MODELS = "service/models.py"
 STORE, INTAKE = "voices/store.py", "voices/intake.py"
 CLIENT = "client/wire.py"
-NORMALIZE = "engine/text/normalize.py"
+NORMALIZE = "engine/text/__init__.py"
 SEGMENTS = "engine/text/segments.py"
 
 WHERE: dict[str, tuple[str, ...]] = {
     "1-1": ("backend.py", "engine/local.py"),
     "1-2": (SERVED, "service/concurrency.py", "audio/encoders.py"),
     "1-3": ("audio/formats.py",),
-    "1-4": ("engine/stored_voices.py", STORE),
+    "1-4": ("engine/local.py", STORE),
     "1-5": ("service/requests.py", "engine/pointer/speakers.py"),
     "1-6": (MODELS, INTAKE),
-    "1-7": ("engine/stored_voices.py",),
+    "1-7": ("engine/local.py",),
     "1-8": (MODELS, STORE),
     "1-9": ("service/app.py", "client/caller.py"),
     "2.1": (SPEECH,),
@@ -29,7 +29,7 @@ WHERE: dict[str, tuple[str, ...]] = {
     "2.1/references:msgpack": (SPEECH, "service/requests.py", CLIENT),
     "2.1/references:ignored": (SPEECH, "engine/local.py"),
     "2.1/reference_id:shared": ("engine/local.py",),
-    "2.1/reference_id:own": ("engine/stored_voices.py", STORE),
+    "2.1/reference_id:own": ("engine/local.py", STORE),
     "2.1/prosody:meaning": ("audio/prosody.py",),
     "2.1/chunk_length:meaning": (SEGMENTS,),
     "2.1/normalize:": (NORMALIZE,),
@@ -55,7 +55,7 @@ WHERE: dict[str, tuple[str, ...]] = {
     "2.4": (VOICES, STORE),
     "2.4-": (STORE, MODELS),
     "3-1": (VOICES, "voices/store.py"),
-    "3-2": ("engine/stored_voices.py",),
+    "3-2": ("engine/local.py",),
     "4.1-1": (SERVED,),
     "4.1-2": ("service/requests.py", CLIENT),
     "4.1-3": ("service/requests.py", CLIENT),

@@ -11,8 +11,7 @@ from training import codec, common, crops
 from training.codec import WARM, Training, train
 from training.crops import CONFIG
 from voicelab.engine.pointer.codec import Codec
-from voicelab.engine.pointer.config import CodecConfig
-from voicelab.engine.pointer.phones import PHONES
+from voicelab.engine.pointer.config import PHONES, CodecConfig
 
 
 def test_codebooks_begin_at_the_data_and_the_residual_shrinks_with_each() -> None:

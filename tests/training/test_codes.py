@@ -12,8 +12,8 @@ from training import codes
 from training.crops import CONFIG
 from training.lm import Streams, Work, losses
 from voicelab.engine.pointer.codec import Codec
+from voicelab.engine.pointer.config import PHONES
 from voicelab.engine.pointer.lm import LM
-from voicelab.engine.pointer.phones import PHONES
 
 
 def test_codes_are_what_the_language_model_trains_on(tmp_path: Path) -> None:

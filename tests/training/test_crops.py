@@ -9,7 +9,7 @@ import torch
 from tests.training.corpus_folder import corpus, measured, rendering
 from training import world
 from training.crops import CONFIG, FRAMES, STEPS, Crops, Targets, heard, speech_of
-from voicelab.engine.pointer.phones import PHONES
+from voicelab.engine.pointer.config import PHONES
 
 
 def test_filters_are_those_of_the_window_and_f0_that_of_the_steps_end() -> None:

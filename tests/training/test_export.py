@@ -13,8 +13,8 @@ from training import codec, codes, common, export, plan
 from training.crops import CONFIG
 from training.export import PRESETS
 from voicelab.engine.pointer import checkpoint
+from voicelab.engine.pointer.config import ALL_PHONES
 from voicelab.engine.pointer.lm import LM
-from voicelab.engine.pointer.phones import ALL_PHONES
 
 
 def test_each_preset_is_another_speaker_of_the_plan() -> None:

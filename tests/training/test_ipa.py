@@ -6,7 +6,7 @@ import pytest
 
 from training import ipa
 from training.kokoro import Phone
-from voicelab.engine.pointer.phones import PHONES
+from voicelab.engine.pointer.config import PHONES
 
 
 def phones(symbols: str) -> list[Phone]:

@@ -10,8 +10,8 @@ from training import mandarin_ipa
 from training.ipa import arpabet, initials_and_finals
 from training.kokoro import Phone, timed_phones
 from training.mandarin_ipa import phonemes, syllables, written
+from voicelab.engine.pointer.config import ALL_PHONES, MANDARIN_PHONES
 from voicelab.engine.pointer.mandarin import Syllable, read
-from voicelab.engine.pointer.phones import ALL_PHONES, MANDARIN_PHONES
 
 
 def _ids(symbols: str) -> list[str]:

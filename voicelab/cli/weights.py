@@ -23,7 +23,7 @@ Folder = Annotated[
 def check(path: Folder) -> None:
     """Compare sizes, digests and tensors with those published; what could not be verified is said. Status 1: a problem."""
     try:
-        from voicelab.engine.dual.published import check_weights
+        from voicelab.engine.dual.folder import check_weights
     except ModuleNotFoundError as error:
         raise MissingExtra.of("local", "reading weights") from error
     reports = []
@@ -43,8 +43,7 @@ def accept(
 ) -> None:
     """Show the terms that the weights are under, and write down that they are accepted."""
     try:
-        from voicelab.engine.dual.family import model_folders
-        from voicelab.engine.dual.terms import LICENSES
+        from voicelab.engine.dual.folder import LICENSES, model_folders
     except ModuleNotFoundError as error:
         raise MissingExtra.of("local", "reading weights") from error
     for folder in model_folders(path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
@@ -13,10 +12,9 @@ import torch
 from torch import Tensor
 
 from voicelab.clip import WordTime
-from voicelab.engine.core.scheduler import Scheduler
-from voicelab.engine.core.sequence import Frame, Group, Sequence
-from voicelab.engine.core.threads import DecodingThread
-from voicelab.engine.family import Family, Piece, Samples, Segment, Settings
+from voicelab.engine.core.sequence import Frame, Group, Sequence, Settings
+from voicelab.engine.core.threads import Piece, Samples
+from voicelab.engine.family import EngineParts, Segment
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import Latency, TTSRequest
 
@@ -31,15 +29,6 @@ _QUIET = 2e-2
 """Peak of the codec's output below which a segment is no speech: the codec speaks at peaks of 0.2 and more."""
 _FADE_S = 0.008
 """Over which speech that is cut in the middle of a sound goes to zero, so that it ends without a click."""
-
-
-@dataclass(frozen=True)
-class EngineParts:
-    """What the requests of one model share."""
-
-    family: Family
-    scheduler: Scheduler
-    decoding: DecodingThread
 
 
 class Speech:

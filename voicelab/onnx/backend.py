@@ -23,7 +23,7 @@ from voicelab.backend import SpeechStream, StreamSummary, check_call, check_text
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, FieldSupport
 from voicelab.clip import WordTime
-from voicelab.engine.text.normalize import as_written, normalize
+from voicelab.engine.text import as_written, normalize
 from voicelab.engine.text.segments import segment
 from voicelab.errors import Cancelled, EngineError, MissingExtra, NotFound, RequestInvalid, WeightsError
 from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel

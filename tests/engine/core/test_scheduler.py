@@ -16,12 +16,11 @@ import torch
 
 from tests.engine.tiny import CODEBOOKS, LANGUAGE, LIVELY, make_lm, phonemes, sequence, spoken, voice
 from tests.engine.tiny import scheduler as scheduler_of
-from voicelab.engine.core.scheduler import Scheduler
-from voicelab.engine.core.sequence import Frame, Group, Sequence
-from voicelab.engine.family import RowStep, Settings
+from voicelab.engine.core.scheduler import RowStep, Scheduler
+from voicelab.engine.core.sequence import Frame, Group, Sequence, Settings
+from voicelab.engine.pointer.family import PointerRunner
 from voicelab.engine.pointer.lm import LM
 from voicelab.engine.pointer.numpy_step import NumpyStep
-from voicelab.engine.pointer.runner import PointerRunner
 from voicelab.engine.pointer.speakers import SpeakerFit
 from voicelab.engine.pointer.step import TorchStep
 from voicelab.errors import Cancelled, EngineError

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from voicelab.engine.core.threads import DecodingThread, work_alone
-from voicelab.engine.family import Piece, Samples
+from voicelab.engine.core.threads import DecodingThread, Piece, Samples, work_alone
 from voicelab.errors import EngineError
 
 

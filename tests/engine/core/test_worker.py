@@ -15,12 +15,11 @@ import torch
 from tests.engine.core.test_scheduler import Reading
 from tests.engine.tiny import phonemes, sequence, spoken
 from tests.engine.tiny import scheduler as scheduler_of
-from voicelab.engine.core.scheduler import Scheduler
+from voicelab.engine.core.scheduler import RowStep, Scheduler
 from voicelab.engine.core.sequence import UNREAD, Group, Sequence
-from voicelab.engine.family import RowStep
+from voicelab.engine.pointer.family import PointerRunner
 from voicelab.engine.pointer.lm import LM, KVCache
 from voicelab.engine.pointer.numpy_step import NumpyStep
-from voicelab.engine.pointer.runner import PointerRunner
 from voicelab.engine.pointer.step import PointerRow, Step
 from voicelab.errors import EngineError, EngineUnavailable
 

@@ -17,9 +17,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.engine.dual.tiny_codec import TINY, has_weight_norm, save_codec, tiny_tensors, twin
-from voicelab.engine.dual.codec import CodecSizes, DualCodec, load_codec
-from voicelab.engine.dual.codec_layers import Carry
-from voicelab.engine.family import Piece
+from voicelab.engine.core.threads import Piece
+from voicelab.engine.dual.codec import Carry, CodecSizes, DualCodec, load_codec
 from voicelab.errors import WeightsError
 
 CPU = torch.device("cpu")

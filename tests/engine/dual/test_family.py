@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -19,11 +20,9 @@ from tests.engine.dual.tiny_codec import save_codec, tiny_tensors
 from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.engine import speech
-from voicelab.engine.dual import family as family_module
-from voicelab.engine.dual import voices
-from voicelab.engine.dual.family import DualFamily, model_folders
-from voicelab.engine.dual.memory import MemoryPlan, free_memory
-from voicelab.engine.dual.prompt import Reference
+from voicelab.engine.dual.family import DualFamily
+from voicelab.engine.dual.folder import POSITIONS, MemoryPlan, free_memory, model_folders
+from voicelab.engine.dual.prompt import DualVoice, Reference
 from voicelab.engine.local import LocalBackend
 from voicelab.errors import EngineError, RequestInvalid, WeightsError
 from voicelab.lab import Lab
@@ -169,16 +168,16 @@ def test_a_stored_voice_is_kept_as_codes(backend: LocalBackend, monkeypatch: pyt
 
 
 def test_voices_are_packed_and_unpacked() -> None:
-    voice = voices.voice_of(
+    voice = DualVoice(
         (Reference("One.", torch.tensor([[3, 1, 2], [4095, 0, 5]])), Reference("", torch.zeros(0, 3).long()))
     )
-    back = voices.unpack(voices.pack(voice), 3)
+    back = DualVoice.from_bytes(voice.to_bytes(), 3)
     assert back is not None
     assert back.key == voice.key
     assert [one.codes.tolist() for one in back.references] == [[[3, 1, 2], [4095, 0, 5]], []]
-    for bad in (b"", b"\xc1", b"\x91\xa5other", voices.pack(voice)[:-1]):
-        assert voices.unpack(bad, 3) is None
-    assert voices.unpack(voices.pack(voice), 4) is None
+    for bad in (b"", b"\xc1", b"\x91\xa5other", voice.to_bytes()[:-1]):
+        assert DualVoice.from_bytes(bad, 3) is None
+    assert DualVoice.from_bytes(voice.to_bytes(), 4) is None
 
 
 @pytest.mark.parametrize(
@@ -341,13 +340,13 @@ def test_a_codec_of_both_in_the_folder_above(both: Path, tmp_path: Path) -> None
 
 def test_what_does_not_fit_is_refused_in_words(both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = model_folders(both)[0]
-    plan = MemoryPlan.of(one.folder, one.config, 16, one.positions, one.codec)
+    plan = MemoryPlan.of(one, 16, with_codec=True)
     tensors = sum(path.stat().st_size for path in one.folder.glob("*.safetensors"))
     assert 0 < tensors - plan.weights < 20_000  # their headers
     assert (
         plan.slots == 17 * 2 * 2 * 2 * 16 * 512 * 4
     )  # rows and what is kept of references, both, layers, heads, width, positions, bytes
-    monkeypatch.setattr("voicelab.engine.dual.memory.free_memory", lambda _: plan.total - 1)
+    monkeypatch.setattr("voicelab.engine.dual.folder.free_memory", lambda _: plan.total - 1)
     with pytest.raises(EngineError, match=r"s2-pro needs 0\.\d\d GB: weights .* and cpu has .* GB left; fewer rows"):
         LocalBackend("cpu", weights=both, rows=16)
     free = free_memory(CPU)
@@ -366,7 +365,7 @@ def test_a_plan_reads_no_tensor(both: Path, tmp_path: Path, monkeypatch: pytest.
             apart[name.replace("wqkv", f"w{letter}")] = part.clone()
     torch.save(apart, tmp_path / "model.pth")
     monkeypatch.setattr(torch, "cat", None)
-    plans = [MemoryPlan.of(folder, one.config, 2, one.positions, None) for folder in (one.folder, tmp_path)]
+    plans = [MemoryPlan.of(replace(one, folder=folder), 2) for folder in (one.folder, tmp_path)]
     assert plans[0] == plans[1]
     weights = sum(tensor.nbytes for name, tensor in tensors.items() if "audio_" not in name)
     assert plans[0].weights == weights
@@ -390,9 +389,9 @@ def test_the_published_model_fits_into_24_gb(both: Path) -> None:
     """16 rows of 4,096 positions of S2-Pro: 147,456 bytes a position in bf16."""
     one = model_folders(both)[0]
     large = one.config.slow.__class__(36, 2560, 32, 8, 128, 9728, True, 32_768, 1e6, 1e-6)
-    assert family_module.POSITIONS * 147_456 == 603_979_776
-    from voicelab.engine.dual.slots import bytes_of
+    assert POSITIONS * 147_456 == 603_979_776
+    from voicelab.engine.dual.tower import bytes_of
 
-    slots = 17 * bytes_of(large, family_module.POSITIONS, 2)
+    slots = 17 * bytes_of(large, POSITIONS, 2)
     assert slots == 17 * 603_979_776
     assert 9_123_704_832 + 1_871_099_728 + slots + 32 * 512 * 4096 * 14 < 24e9

@@ -12,12 +12,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.engine.dual.twin import Twin
-from voicelab.engine.dual.choose import WINDOW, choose
 from voicelab.engine.dual.config import DualConfig
 from voicelab.engine.dual.files import TensorFiles
-from voicelab.engine.dual.model import DualLM, common_name, model_file, shapes_of
+from voicelab.engine.dual.model import WINDOW, DualLM, choose, common_name, model_file, shapes_of
 from voicelab.engine.dual.prompt import ChatPrompts, InterleavedPrompts, Reference
-from voicelab.engine.dual.slots import Slots
+from voicelab.engine.dual.tower import Slots
 
 VARIABLE = "VOICELAB_OPEN_WEIGHTS_GOLDEN"
 FOLDER = Path(os.environ.get(VARIABLE, "."))

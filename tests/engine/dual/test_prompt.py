@@ -11,8 +11,14 @@ import torch
 from torch import Tensor
 
 from tests.engine.dual.tiny import CODEBOOKS, ENTRIES, IDS, SPEECH, config_of, write_model, write_table
-from voicelab.engine.dual.prompt import ChatPrompts, InterleavedPrompts, Reference
-from voicelab.engine.dual.tokens import TableTokenizer, load_tokenizer, speech_ids
+from voicelab.engine.dual.prompt import (
+    ChatPrompts,
+    InterleavedPrompts,
+    Reference,
+    TableTokenizer,
+    load_tokenizer,
+    speech_ids,
+)
 from voicelab.errors import MissingExtra, WeightsError
 
 CODES = torch.tensor([[3, 1, 2], [4, 5, 6]])

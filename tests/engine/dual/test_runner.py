@@ -18,23 +18,19 @@ from torch import Tensor
 
 from tests.engine.dual.tiny import CODEBOOKS, ENTRIES, SPEECH, config_of, model_of, tensors_of, twin_of, write_model
 from voicelab.engine.core import sequence as sequence_module
-from voicelab.engine.core.scheduler import Scheduler
-from voicelab.engine.core.sequence import Sequence
+from voicelab.engine.core.scheduler import RowStep, Scheduler
+from voicelab.engine.core.sequence import Sequence, Settings
 from voicelab.engine.dual import runner as runner_module
-from voicelab.engine.dual.choose import uniform
 from voicelab.engine.dual.config import DualConfig
-from voicelab.engine.dual.model import DualLM
-from voicelab.engine.dual.prompt import ChatPrompts, InterleavedPrompts, Prompts, Reference
-from voicelab.engine.dual.runner import DualRunner, DualVoice, Turn
+from voicelab.engine.dual.model import DualLM, uniform
+from voicelab.engine.dual.prompt import ChatPrompts, DualVoice, InterleavedPrompts, Prompts, Reference, load_tokenizer
+from voicelab.engine.dual.runner import DualRunner, Turn
 from voicelab.engine.dual.step import DualStep
-from voicelab.engine.dual.tokens import load_tokenizer
-from voicelab.engine.dual.voices import voice_of
-from voicelab.engine.family import RowStep, Settings
 from voicelab.errors import Cancelled, EngineError, EngineUnavailable
 from voicelab.schema import Model
 
 SETTINGS = Settings(temperature=0.8, top_p=0.9, repetition_penalty=1.2)
-NOBODY = voice_of(())
+NOBODY = DualVoice()
 FRAMES = 16
 
 
@@ -90,7 +86,7 @@ def running(parts: Parts) -> Iterator[Callable[..., Scheduler]]:
 def reference(seed: int = 0, frames: int = 5) -> DualVoice:
     generator = torch.Generator().manual_seed(seed)
     codes = torch.randint(0, ENTRIES, (frames, CODEBOOKS), generator=generator)
-    return voice_of((Reference("Ada says so.", codes),))
+    return DualVoice((Reference("Ada says so.", codes),))
 
 
 def sequence(
@@ -261,7 +257,7 @@ def test_references_of_one_voice_are_of_one_speaker(parts: Parts) -> None:
     codes = reference().references[0].codes
     texts = ["One.", "Two.", "<|speaker:1|>Another speaks."]
     runner = parts.runner(1)
-    runner.admit(0, voice_of(tuple(Reference(text, codes) for text in texts)), SETTINGS, 0)
+    runner.admit(0, DualVoice(tuple(Reference(text, codes) for text in texts)), SETTINGS, 0)
     tag = "<|speaker:0|>" if parts.prompts.tagged else ""
     tagged = [Reference(tag + text, codes) for text in texts[:2]] + [Reference(texts[2], codes)]
     assert torch.equal(runner.rows[0].start, parts.prompts.start(tagged))

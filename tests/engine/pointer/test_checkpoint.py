@@ -17,7 +17,7 @@ import voicelab
 from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker
 from voicelab.backend import VoicePreset
 from voicelab.engine.pointer import checkpoint
-from voicelab.engine.pointer.phones import ALL_PHONES
+from voicelab.engine.pointer.config import ALL_PHONES
 from voicelab.errors import WeightsError
 
 ADA, BEN = VoicePreset("ada", "Ada", "calm"), VoicePreset("ben", "Ben")

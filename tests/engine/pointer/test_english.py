@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from voicelab.engine.pointer.config import PAUSES, PHONES
 from voicelab.engine.pointer.english import (
     _HOMOGRAPHS,
     LETTERS,
@@ -21,7 +22,6 @@ from voicelab.engine.pointer.english import (
     plural,
 )
 from voicelab.engine.pointer.front import FrontEnd
-from voicelab.engine.pointer.phones import PAUSES, PHONES
 from voicelab.errors import WeightsError
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from voicelab.engine.pointer.config import ALL_PHONES, PAUSES, Phonemes
 from voicelab.engine.pointer.english import Lexicon
 from voicelab.engine.pointer.front import FrontEnd, flags_of
-from voicelab.engine.pointer.phones import ALL_PHONES, PAUSES, Phonemes
-from voicelab.engine.text.normalize import as_written, normalize
+from voicelab.engine.text import as_written, normalize
 from voicelab.errors import MissingExtra
 
 

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from tests.engine.tiny import LANGUAGE, begun, phonemes, speaker, stepped
-from voicelab.engine.family import Settings
+from training.lm import depth_logits
+from voicelab.engine.core.sequence import Settings
+from voicelab.engine.pointer.family import PointerRunner
 from voicelab.engine.pointer.lm import DWELL_STEPS, LM, speaker_statistics
-from voicelab.engine.pointer.runner import PointerRunner
 
 GREEDY = Settings(temperature=0.0, repetition_penalty=1.0)
 
@@ -40,20 +41,20 @@ def test_spoken_step_by_step_is_what_training_sees_at_once(lm: LM) -> None:
             allowed[0] = -torch.inf
         best = int(allowed.argmax())
         assert (best // LANGUAGE.codebooks[0], best % LANGUAGE.codebooks[0]) == (moved, int(said[t, 0]))
-    for i, others in enumerate(lm.depth_logits(hidden[0], said)):
+    for i, others in enumerate(depth_logits(lm, hidden[0], said)):
         assert torch.equal(others.argmax(-1), said[:, i + 1])
 
 
 def test_a_codebooks_logits_do_not_know_its_own_code_nor_later_ones(lm: LM) -> None:
     hidden = torch.randn(4, LANGUAGE.slow.width)
     codes = torch.zeros(4, 3, dtype=torch.int64)
-    second, third = lm.depth_logits(hidden, codes)
+    second, third = depth_logits(lm, hidden, codes)
     codes[:, 1:] = 5
-    assert torch.equal(lm.depth_logits(hidden, codes)[0], second)
+    assert torch.equal(depth_logits(lm, hidden, codes)[0], second)
     codes[:, 1], codes[:, 2] = 0, 7
-    assert torch.equal(lm.depth_logits(hidden, codes)[1], third)
+    assert torch.equal(depth_logits(lm, hidden, codes)[1], third)
     codes[:, 0] = 3
-    assert not torch.allclose(lm.depth_logits(hidden, codes)[0], second)
+    assert not torch.allclose(depth_logits(lm, hidden, codes)[0], second)
 
 
 def test_shapes(lm: LM) -> None:

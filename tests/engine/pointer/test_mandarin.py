@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from voicelab.engine.pointer.config import MANDARIN_PHONES, PHONES
 from voicelab.engine.pointer.mandarin import Syllable, read
-from voicelab.engine.pointer.phones import MANDARIN_PHONES, PHONES
-from voicelab.engine.text.normalize import normalize
+from voicelab.engine.text import normalize
 
 
 def _said(text: str) -> str:

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.tiny import LIVELY, begun, phonemes, sampler_of, stepped
-from voicelab.engine.family import Settings
+from voicelab.engine.core.sequence import Settings
+from voicelab.engine.pointer.family import PointerRunner
 from voicelab.engine.pointer.lm import GRAIN, LM
 from voicelab.engine.pointer.numpy_step import Choice, NumpyStep, _pasts, attend, penalize, pick
-from voicelab.engine.pointer.runner import PointerRunner
 from voicelab.engine.pointer.step import TorchStep
 from voicelab.errors import EngineError
 

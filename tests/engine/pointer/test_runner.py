@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from tests.engine.tiny import LANGUAGE, LIVELY, begun, make_lm, phonemes, stepped, voice
-from voicelab.engine.family import Settings
+from voicelab.engine.core.sequence import Settings
+from voicelab.engine.pointer.family import KEPT_PHONES, PointerRunner
 from voicelab.engine.pointer.lm import LM, KVCache
 from voicelab.engine.pointer.numpy_step import NumpyStep
-from voicelab.engine.pointer.runner import KEPT_PHONES, PointerRunner
 from voicelab.engine.pointer.step import REPEAT_WINDOW, Step, TorchStep
 from voicelab.errors import EngineError
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tests.engine.tiny import sampler_of
-from voicelab.engine.family import Settings
+from voicelab.engine.core.sequence import Settings
 from voicelab.engine.pointer.step import REPEAT_WINDOW
 
 CPU = torch.device("cpu")

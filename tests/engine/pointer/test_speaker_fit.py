@@ -13,6 +13,7 @@ from torch import Tensor
 from voicelab.audio.samples import resample
 from voicelab.call import Call
 from voicelab.engine.core.sequence import Sequence
+from voicelab.engine.family import EngineParts
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer import speakers
 from voicelab.engine.pointer.family import PointerFamily
@@ -22,10 +23,10 @@ from voicelab.engine.pointer.speakers import (
     SpeakerFitter,
     SpeakerProfile,
     TelephoneBand,
+    gain_of,
     limit_band,
+    mean_power,
 )
-from voicelab.engine.pointer.timbre import gain_of, mean_power
-from voicelab.engine.speech import EngineParts
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import ReferenceAudio, TTSRequest
 

@@ -9,8 +9,15 @@ from torch import Tensor
 
 from tests.engine.tiny import CODEC, make_codec
 from voicelab.engine.pointer.codec import SILENCE, Filters, Vocoder
-from voicelab.engine.pointer.speakers import TelephoneBand, limit_band
-from voicelab.engine.pointer.timbre import HIGHEST_HZ, LONGEST_S, gain_of, mean_power, powers
+from voicelab.engine.pointer.speakers import (
+    HIGHEST_HZ,
+    LONGEST_S,
+    TelephoneBand,
+    gain_of,
+    limit_band,
+    mean_power,
+    powers,
+)
 
 RATE, BANDS = 44_100, 60
 HZ = 700 * (10 ** (np.linspace(0, 2595 * np.log10(1 + RATE / 2 / 700), BANDS) / 2595) - 1)

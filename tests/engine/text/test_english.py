@@ -7,7 +7,7 @@ import re
 import pytest
 
 from voicelab.engine.pointer.english import Lexicon
-from voicelab.engine.text.normalize import as_written, normalize
+from voicelab.engine.text import as_written, normalize
 
 TABLE = {
     "money": {

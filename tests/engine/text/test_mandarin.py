@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from voicelab.engine.text import as_written, normalize, speakable
 from voicelab.engine.text.clean import HAN
 from voicelab.engine.text.mandarin import cardinal
-from voicelab.engine.text.normalize import as_written, normalize, speakable
 from voicelab.errors import RequestInvalid
 
 BOTH = ("en", "zh")

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicelab.engine import text
+from voicelab.engine.text import as_written, normalize, speakable
+from voicelab.engine.text.clean import Rule, Rules
 from voicelab.engine.text.english import LAYOUT
 from voicelab.engine.text.english import RULES as ENGLISH
 from voicelab.engine.text.mandarin import LINES
 from voicelab.engine.text.mandarin import RULES as MANDARIN
-from voicelab.engine.text.normalize import as_written, normalize, speakable
-from voicelab.engine.text.rules import Rule, Rules
 from voicelab.errors import RequestInvalid
 
 ALPHABET = re.compile(r"[A-Za-z ,.?!;:—'-]*\Z")

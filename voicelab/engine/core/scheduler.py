@@ -11,10 +11,13 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from voicelab.engine.core.sequence import Ending, Frame, Sequence
+from torch import Tensor
+
+from voicelab.engine.core.sequence import Ending, Frame, Sequence, Settings
 from voicelab.engine.core.threads import work_alone
-from voicelab.engine.family import Runner
 from voicelab.errors import EngineError, EngineUnavailable
 
 ROWS = 16
@@ -23,6 +26,59 @@ HANGS_S = 120.0
 """Seconds after which a step is taken to hang; on a busy machine it may well take one."""
 _CLOSE_S = 10.0
 _LOG = logging.getLogger("voicelab.engine")
+
+
+@dataclass(frozen=True)
+class RowStep:
+    """What one row did in a step."""
+
+    codes: Tensor | None
+    """(codebooks,) int64 on the CPU; None where there is no frame: the model said that speech is over, or, unless `ended`, is
+    still reading what it was given."""
+    position: int = -1
+    """Place in the segment that the frame speaks, in units of the segment's `words`; -1 where the family does not know."""
+    ended: bool = False
+    """Whether the segment's speech is over, with this frame if there is one."""
+
+
+class Runner(Protocol):
+    """The language model at work: it holds a state for each row that was admitted, and makes a frame for each in a step.
+
+    Called by one thread only.
+    """
+
+    def admit(self, row: int, voice: Any, settings: Settings, seed: int) -> None:
+        """Gives an empty row to a new sequence: who speaks, how it is sampled, and the seed of its randomness."""
+        ...
+
+    def more(self, row: int, segment: Any) -> None:
+        """Puts the next segment of text before the row; speech goes on after what the row has said already."""
+        ...
+
+    def step(self, rows: list[int]) -> list[RowStep]:
+        """One frame of each row; every row has a segment that has not ended. The rows do not influence each other.
+
+        Raises:
+            EngineError: the model's numbers are not finite. After any error the rows are as they were before, so that the
+                step can be tried again, or with fewer of them.
+        """
+        ...
+
+    def park(self, row: int) -> Any:
+        """Takes out all that a row holds, so that another sequence can have it; `resume` puts it back into any row."""
+        ...
+
+    def resume(self, row: int, parked: Any) -> None:
+        """Gives a row what `park` took out of this or another row."""
+        ...
+
+    def discard(self, row: int) -> None:
+        """The row's step failed: removes what it left behind, which could spoil a later sequence even unseen."""
+        ...
+
+    def free_memory(self) -> None:
+        """Gives back memory that is kept for later."""
+        ...
 
 
 class Worker:

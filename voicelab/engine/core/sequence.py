@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from voicelab.engine.family import Settings
 from voicelab.errors import Cancelled
 
 UNREAD = 430
@@ -21,6 +20,16 @@ Ending = Literal["text", "max_new_tokens", "early_stop"]
 
 
 @dataclass(frozen=True)
+class Settings:
+    """How one sequence is sampled; the fields are the interface's."""
+
+    temperature: float = 0.7
+    """0 takes the likeliest symbol."""
+    top_p: float = 0.7
+    repetition_penalty: float = 1.2
+
+
+@dataclass(frozen=True)
 class Frame:
     """One frame of codes, or the end of a segment."""
 
@@ -28,7 +37,7 @@ class Frame:
     codes: Tensor | None
     """(codebooks,) int64 on the CPU; None at the end of the segment."""
     position: int = -1
-    """Place in the segment that the frame speaks, see `family.RowStep`."""
+    """Place in the segment that the frame speaks, see `scheduler.RowStep`."""
     ending: Ending | None = None
 
 
@@ -80,7 +89,7 @@ class Sequence:
     """Frames of this segment so far."""
     cancelled: bool = False
     parked: Any = None
-    """What the row held, while another sequence has it: see `family.Runner.park`."""
+    """What the row held, while another sequence has it: see `scheduler.Runner.park`."""
     following: Any = None
     """The next segment, out of the queue and not yet given to the runner."""
     on_room: Callable[[], None] | None = None

@@ -6,17 +6,57 @@ import heapq
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from voicelab.engine.family import Decoding, Piece, Samples
 from voicelab.errors import EngineError
 
 Result = TypeVar("Result")
+Samples = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Codes of one stream to be decoded."""
+
+    stream: Any
+    """What `Decoding.open` returned."""
+    codes: Tensor
+    """(frames, codebooks) int64 on the CPU; may be empty in the last piece."""
+    last: bool
+    """Whether the stream ends with it."""
+
+
+class Decoding(Protocol):
+    """Codes become audio, piece by piece; the pieces of a stream together give what the whole would give."""
+
+    sample_rate: int
+    """Hz."""
+    hop: int
+    """Samples of a frame."""
+    codebooks: int
+    """Codes of a frame."""
+    together: int
+    """Most streams that `feed` takes at once."""
+
+    def open(self, voice: Any) -> Any:
+        """A new stream of speech by `voice`, as `Family.voice` returned it."""
+        ...
+
+    def feed(self, pieces: Sequence[Piece]) -> list[Samples]:
+        """The samples that each piece completes; the pieces are of different streams."""
+        ...
+
+    def close(self, stream: Any) -> None:
+        """Frees what a stream holds; it may have ended or not."""
+        ...
 
 
 @dataclass(order=True)

@@ -2,37 +2,105 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from voicelab.audio.samples import resample
+from voicelab.audio.sandbox import decode_apart
 from voicelab.backend import SeedSupport, VoicePreset
-from voicelab.engine.dual import voices
+from voicelab.engine.core.threads import Memo
 from voicelab.engine.dual.codec import load_codec
-from voicelab.engine.dual.config import CONFIG, DualConfig
-from voicelab.engine.dual.files import digests, shards_of
-from voicelab.engine.dual.memory import MemoryPlan
-from voicelab.engine.dual.model import DualLM, model_file
-from voicelab.engine.dual.prompt import FIRST_SPEAKER, SPEAKER_TAG, ChatPrompts, InterleavedPrompts, Prompts
-from voicelab.engine.dual.runner import DualRunner, DualVoice, Turn
-from voicelab.engine.dual.terms import require_accepted
-from voicelab.engine.dual.tokens import HUB, SPECIAL, TABLE, load_tokenizer, speech_ids
-from voicelab.engine.family import SpeechPlan
-from voicelab.engine.speech import EngineParts
+from voicelab.engine.dual.files import digests
+from voicelab.engine.dual.folder import CODEC, MemoryPlan, model_folders, require_accepted
+from voicelab.engine.dual.model import DualLM
+from voicelab.engine.dual.prompt import (
+    FIRST_SPEAKER,
+    SPEAKER_TAG,
+    ChatPrompts,
+    DualVoice,
+    InterleavedPrompts,
+    Prompts,
+    Reference,
+    load_tokenizer,
+    speech_ids,
+)
+from voicelab.engine.dual.runner import DualRunner, Turn
+from voicelab.engine.family import EngineParts, SpeechPlan
+from voicelab.engine.text import normalize
 from voicelab.engine.text.clean import FREQUENT, is_han
-from voicelab.engine.text.normalize import normalize
 from voicelab.engine.text.segments import segment
-from voicelab.errors import WeightsError
+from voicelab.errors import AudioError, RequestInvalid, WeightsError
 from voicelab.schema import Model, ReferenceAudio, TTSRequest
 
-CODEC = "codec.pth"
-POSITIONS = 4096
-"""Of a row, at most: 3 minutes of references, text and speech."""
+ADVISED_S = (10.0, 30.0)
+"""Length of a reference that the models' makers advise."""
+_SILENT = 1e-3
+_REMEMBERED = 32
+
+
+class VoiceEncoder:
+    """Makes voices of references, and keeps the latest: one used again costs no encoding.
+
+    Args:
+        encode: the codec's: mono samples at its rate → (frames, codebooks).
+        rate: Hz.
+        room: most positions of a model that a voice may take.
+    """
+
+    def __init__(self, encode: Callable[[Tensor], Tensor], rate: int, room: int) -> None:
+        self._encode, self._rate, self._room = encode, rate, room
+        self._codes: Memo[tuple[Tensor, float]] = Memo(_REMEMBERED)
+
+    def voice(self, references: Sequence[ReferenceAudio]) -> DualVoice:
+        """The voice of all references together, in their order.
+
+        Raises:
+            RequestInvalid: a reference is no audio, or silent, or they are too long for the models; the field is named.
+        """
+        read = tuple(Reference(one.text, self._read(i, one)[0]) for i, one in enumerate(references))
+        needed = sum(len(one.codes) + len(one.text.encode()) for one in read)  # a token is a byte or more
+        if needed > self._room:
+            seconds = sum(self._read(i, one)[1] for i, one in enumerate(references))
+            raise RequestInvalid.of(
+                "references",
+                f"{seconds:.0f} s of recordings and their texts leave the model no room to speak; "
+                f"{ADVISED_S[0]:.0f} to {ADVISED_S[1]:.0f} s are advised",
+            )
+        return DualVoice(read)
+
+    def doubts(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
+        """What a listener should know of the references, in sentences. Raises as `voice`."""
+        sentences = []
+        for i, one in enumerate(references):
+            seconds = self._read(i, one)[1]
+            if not ADVISED_S[0] <= seconds <= ADVISED_S[1]:
+                sentences.append(f"reference {i + 1}: it lasts {seconds:.1f} s; 10 to 30 s are advised")
+            if not one.text.strip():
+                sentences.append(f"reference {i + 1}: without its text the voice is followed less well")
+        return tuple(sentences)
+
+    def _read(self, number: int, reference: ReferenceAudio) -> tuple[Tensor, float]:
+        """Its codes, and its length in seconds."""
+        key = hashlib.sha256(reference.audio).hexdigest()
+        try:
+            return self._codes.get(key, partial(self._encoded, reference.audio))
+        except AudioError as error:
+            raise RequestInvalid.of(f"references.{number}.audio", str(error)) from error
+
+    def _encoded(self, audio: bytes) -> tuple[Tensor, float]:
+        samples = resample(*decode_apart(audio), self._rate)  # the bytes may come from anybody
+        if float(np.abs(samples).max(initial=0.0)) < _SILENT:
+            raise AudioError("the reference is silent")
+        return self._encode(torch.from_numpy(samples)), samples.size / self._rate
+
+
 TOGETHER = 16
 """Streams that the codec decodes in one batch."""
 _DEFAULT_PENALTY = 1.2
@@ -40,49 +108,6 @@ _INLINE = re.compile(r"(<\|[^|>]*\|>|\[[^\]]*\]|\([^)\d]*\))")
 """Tags of speakers and of styles, which the models read themselves."""
 _TO_WRITE_OUT = re.compile(r"[\d$£€¥₹¢%&@#=+<>°×÷±≤≥²³]")
 _WORD = re.compile(r"[^\W\d_]+")
-
-
-@dataclass(frozen=True)
-class ModelFolder:
-    """A model on disk."""
-
-    folder: Path
-    config: DualConfig
-    codec: Path
-
-    @property
-    def files(self) -> list[Path]:
-        """All that the model's codes depend on."""
-        folder = self.folder
-        beside = [folder / name for name in (CONFIG, HUB, TABLE, SPECIAL) if (folder / name).exists()]
-        weights = model_file(folder)
-        return [*beside, weights, *(folder / name for name in shards_of(weights))]
-
-    @property
-    def positions(self) -> int:
-        """Of a row."""
-        return min(POSITIONS, self.config.slow.positions)
-
-
-def model_folders(path: Path) -> list[ModelFolder]:
-    """The models of a folder: its own, or those of the folders in it; S2-Pro first.
-
-    Raises:
-        WeightsError: there is none, or one twice, or a codec is missing.
-    """
-    places = [path] if (path / CONFIG).exists() else sorted(one.parent for one in path.glob(f"*/{CONFIG}"))
-    models: dict[Model, ModelFolder] = {}
-    for folder in places:
-        config = DualConfig.read(folder)
-        codec = next((one / CODEC for one in (folder, path) if (one / CODEC).exists()), None)
-        if codec is None:
-            raise WeightsError(f"the weights {folder.name}: there is no {CODEC}")
-        if config.model in models:
-            raise WeightsError(f"{models[config.model].folder.name} and {folder.name} are both {config.model}")
-        models[config.model] = ModelFolder(folder, config, codec)
-    if not models:
-        raise WeightsError(f"there is no model in the folder {path}: neither a {CONFIG} nor a folder with one")
-    return [models[name] for name in sorted(models, reverse=True)]
 
 
 class DualFamily:
@@ -102,7 +127,7 @@ class DualFamily:
     """
 
     seeds: SeedSupport = "best-effort"  # a batch of another size sums in another order
-    languages = ("en", "zh")  # those whose numbers are written out; the models speak more
+    languages: tuple[str, ...] = ("en", "zh")  # those whose numbers are written out; the models speak more
 
     def __init__(self, weights: Path, device: torch.device, rows: int, *, int8_depth: bool = False) -> None:
         self._folders, self._device = {one.config.model: one for one in model_folders(weights)}, device
@@ -110,7 +135,7 @@ class DualFamily:
         self.models: tuple[Model, ...] = tuple(self._folders)
         self.license, self.notice = require_accepted(self.models, weights)
         self._tokenizers = {one.config.model: load_tokenizer(one.folder) for one in folders}
-        self._plan(folders[0], rows, folders[0].codec).check(device)
+        MemoryPlan.of(folders[0], rows, with_codec=True).check(device)
         codecs = sorted({one.codec for one in folders})
         *of_codecs, self.voice_digest = digests(codecs)
         if of_codecs and of_codecs[0] != self.voice_digest:
@@ -128,14 +153,14 @@ class DualFamily:
                     f"{one.folder.name} has {one.config.codebooks} codebooks, {CODEC} {self.decoding.codebooks}"
                 )
         room = min(one.positions for one in folders) // 2
-        self._voices = voices.VoiceEncoder(codec.encode, self.decoding.sample_rate, room)
+        self._voices = VoiceEncoder(codec.encode, self.decoding.sample_rate, room)
         title = "whoever the model makes up; another with every seed"
-        self.presets = (VoicePreset("default", "No reference", title),)
+        self.presets: tuple[VoicePreset, ...] = (VoicePreset("default", "No reference", title),)
 
     def runners(self, model: Model, rows: int) -> Callable[[], DualRunner]:
         """See engine.family.Family. Raises EngineError: the model does not fit into the memory that is left."""
         one = self._folders[model]
-        self._plan(one, rows, None).check(self._device)
+        MemoryPlan.of(one, rows).check(self._device)
         tokenizer = self._tokenizers[model]
         speech = speech_ids(one.config, tokenizer)
         lm = DualLM.load(one.folder, one.config, speech, self._device, one.positions)
@@ -169,7 +194,7 @@ class DualFamily:
 
     def preset(self, id: str) -> DualVoice:  # noqa: ARG002 - there is one
         """See engine.family.Family."""
-        return voices.voice_of(())
+        return DualVoice()
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> DualVoice:
         """See engine.family.Family."""
@@ -177,11 +202,11 @@ class DualFamily:
 
     def pack(self, speaker: DualVoice) -> bytes:
         """See engine.family.Family."""
-        return voices.pack(speaker)
+        return speaker.to_bytes()
 
     def unpack(self, packed: bytes) -> DualVoice | None:
         """See engine.family.Family."""
-        return voices.unpack(packed, self.decoding.codebooks)
+        return DualVoice.from_bytes(packed, self.decoding.codebooks)
 
     def voice(self, speaker: DualVoice, parts: EngineParts) -> DualVoice:  # noqa: ARG002 - nothing is spoken to find out
         """See engine.family.Family."""
@@ -194,9 +219,6 @@ class DualFamily:
     def doubts(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
         """See engine.family.Family."""
         return self._voices.doubts(references)
-
-    def _plan(self, one: ModelFolder, rows: int, codec: Path | None) -> MemoryPlan:
-        return MemoryPlan.of(one.folder, one.config, rows, one.positions, codec)
 
 
 def _writes_out(text: str) -> bool:

@@ -9,23 +9,15 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from voicelab.engine.core.scheduler import RowStep
+from voicelab.engine.core.sequence import Settings
 from voicelab.engine.dual.model import DualLM
-from voicelab.engine.dual.prompt import FIRST_SPEAKER, SPEAKER_TAG, Prompts, Reference
+from voicelab.engine.dual.prompt import FIRST_SPEAKER, SPEAKER_TAG, DualVoice, Prompts, Reference
 from voicelab.engine.dual.step import DualStep, RowFrame, RowInput, RowState
-from voicelab.engine.family import RowStep, Settings
 from voicelab.errors import EngineError, EngineUnavailable
 
 PREFILL = 512
 """Positions of prompts that are read in a step at most; the frames of the other rows come in the same step."""
-
-
-@dataclass(frozen=True)
-class DualVoice:
-    """Who is to speak: recordings of one voice, or none for whatever voice the model takes."""
-
-    references: tuple[Reference, ...]
-    key: str
-    """Equal for equal references."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +63,7 @@ class DualRow:
 
 
 class DualRunner:
-    """A language model and its slots, as `family.Runner` says.
+    """A language model and its slots, as `core.scheduler.Runner` says.
 
     Args:
         model: it must not change from now on.
@@ -98,7 +90,7 @@ class DualRunner:
 
     @torch.inference_mode()
     def admit(self, row: int, voice: DualVoice, settings: Settings, seed: int) -> None:
-        """See family.Runner. Nothing is read yet. All references are of one speaker, unless their text has a tag."""
+        """See Runner. Nothing is read yet. All references are of one speaker, unless their text has a tag."""
         self._step.forget(row)
         start = self._prompts.start([self._tagged(one) for one in voice.references])
         self.rows[row] = DualRow(voice, settings, seed, start, start[:0])
@@ -106,7 +98,7 @@ class DualRunner:
 
     @torch.inference_mode()
     def more(self, row: int, segment: Turn) -> None:
-        """See family.Runner. The turns before stay in the slot while there is room; then all but the last are forgotten.
+        """See Runner. The turns before stay in the slot while there is room; then all but the last are forgotten.
 
         Raises:
             EngineError: references and text leave no room for speech.
@@ -134,7 +126,7 @@ class DualRunner:
 
     @torch.inference_mode()
     def step(self, rows: Sequence[int]) -> list[RowStep]:
-        """See family.Runner. A row whose prompt is still being read, or whose frame is still being made, returns none."""
+        """See Runner. A row whose prompt is still being read, or whose frame is still being made, returns none."""
         states = [self.rows[row] for row in rows]
         if not any(state.failed for state in states):  # a row that failed does so again when it is stepped alone
             self._read(rows)
@@ -155,7 +147,7 @@ class DualRunner:
 
     @torch.inference_mode()
     def park(self, row: int) -> DualRow:
-        """See family.Runner. What the slot held goes to the host's memory."""
+        """See Runner. What the slot held goes to the host's memory."""
         self._collect(0)
         state = self.rows.pop(row)
         state.held = self.slots.take(row, state.latest.position).cpu()
@@ -163,7 +155,7 @@ class DualRunner:
 
     @torch.inference_mode()
     def resume(self, row: int, parked: DualRow) -> None:
-        """See family.Runner."""
+        """See Runner."""
         self._step.forget(row)
         if parked.held is not None:
             self.slots.put(row, parked.held)
@@ -172,12 +164,12 @@ class DualRunner:
 
     @torch.inference_mode()
     def discard(self, row: int) -> None:
-        """See family.Runner."""
+        """See Runner."""
         self._step.forget(row)
         self.slots.clear(row)
 
     def free_memory(self) -> None:
-        """See family.Runner."""
+        """See Runner."""
         self._prefixes.clear()
         if (kind := self.model.device.type) != "cpu":
             getattr(torch, kind).empty_cache()

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from voicelab.engine.core.graphs import FrameGraphs, power_of_two
-from voicelab.engine.dual.choose import WINDOW, uniform
-from voicelab.engine.dual.model import DualLM
-from voicelab.engine.dual.slots import Slots
+from voicelab.engine.dual.model import WINDOW, DualLM, uniform
+from voicelab.engine.dual.tower import Slots
 
 _SHORTEST = 256
 """Positions that a graph looks at at least."""

@@ -1,6 +1,8 @@
 """The family's transformer: grouped heads, norm of queries and keys, rotary positions, keys and values in slots.
 
-Both of its transformers are this one. Nothing here reads a number back from the device, so that a CUDA graph can hold it.
+Both of its transformers are this one. Nothing here reads a number back from the device, and the slots are memory that never
+moves, so that a CUDA graph can hold it. Its matrices may be of 8 bits with a scale for each output: half the bytes of bf16,
+where a frame waits for bytes.
 """
 
 from __future__ import annotations
@@ -13,8 +15,67 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from voicelab.engine.dual.config import TowerConfig
-from voicelab.engine.dual.int8 import Int8Matrix, Matrix, linear
-from voicelab.engine.dual.slots import Slots
+
+_LARGEST = 127
+
+
+@dataclass(frozen=True)
+class Int8Matrix:
+    """A matrix (out, in), rounded to nearest by rows."""
+
+    weight: Tensor
+    """(out, in) int8."""
+    scale: Tensor
+    """(out,) what 1 stands for, of the type of the inputs."""
+
+    @classmethod
+    def of(cls, weight: Matrix) -> Int8Matrix:
+        """The nearest to a matrix; itself if it is one."""
+        if isinstance(weight, Int8Matrix):
+            return weight
+        scale = weight.float().abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / _LARGEST
+        return cls((weight.float() / scale[:, None]).round().to(torch.int8), scale.to(weight.dtype))
+
+
+Matrix = Tensor | Int8Matrix
+
+
+def linear(x: Tensor, weight: Matrix) -> Tensor:
+    """(…, in) → (…, out)."""
+    if isinstance(weight, Tensor):
+        return F.linear(x, weight)
+    out: Tensor = torch.ops.aten._weight_int8pack_mm(x.reshape(-1, x.shape[-1]), weight.weight, weight.scale)  # noqa: SLF001
+    return out.view(*x.shape[:-1], -1)
+
+
+class Slots:
+    """Room for the keys and values of `rows` rows of `positions` positions each.
+
+    Both tensors are (layers, rows, kv_heads, positions, head_width); what lies behind a row's position is never looked at.
+    """
+
+    def __init__(self, config: TowerConfig, rows: int, positions: int, like: Tensor) -> None:
+        shape = (config.layers, rows, config.kv_heads, positions, config.head_width)
+        self.keys, self.values = like.new_zeros(shape), like.new_zeros(shape)
+        self.positions = positions
+
+    def take(self, slot: int, length: int) -> Tensor:
+        """A copy (2, layers, kv_heads, length, head_width) of what a slot holds of its first positions."""
+        return torch.stack((self.keys[:, slot, :, :length], self.values[:, slot, :, :length]))
+
+    def put(self, slot: int, held: Tensor) -> None:
+        """Puts back what `take` copied, from wherever it was kept."""
+        length = held.shape[3]
+        self.keys[:, slot, :, :length], self.values[:, slot, :, :length] = held
+
+    def clear(self, slot: int) -> None:
+        """Forgets a slot: a number that is not finite would spoil the next sequence there, even masked."""
+        self.keys[:, slot], self.values[:, slot] = 0, 0
+
+
+def bytes_of(config: TowerConfig, positions: int, width: int) -> int:
+    """Memory of so many positions, with numbers of so many bytes."""
+    return 2 * config.layers * config.kv_heads * config.head_width * positions * width
 
 
 @dataclass(frozen=True)
@@ -52,7 +113,9 @@ class Tower:
         self, config: TowerConfig, blocks: list[TowerLayer], norm: Tensor, positions: int | None = None
     ) -> None:
         self.config, self.blocks, self.norm_weight = config, blocks, norm
-        self.rotary = rotary_table(config, positions or config.positions, norm.device)
+        self.rotary = rotary(torch.arange(positions or config.positions), config.head_width, config.rope_base).to(
+            norm.device
+        )
 
     def __call__(self, x: Tensor, slots: Slots, rows: slice, positions: Tensor, length: int) -> Tensor:
         """States (rows, n, width) before the last norm; the keys and values of the positions are put into the slots.
@@ -114,18 +177,18 @@ class Tower:
         return seen.permute(0, 3, 1, 2, 4).reshape(rows, n, -1)
 
 
-def rotary_table(config: TowerConfig, positions: int, device: torch.device) -> Tensor:
-    """(positions, head_width / 2, 2) cosines and sines, rounded to bf16 as in the model's training.
+def rotary(positions: Tensor, head_width: int, base: float) -> Tensor:
+    """(…,) positions → (…, head_width / 2, 2) cosines and sines, rounded to bf16 as in the models' training.
 
     With a table in float32 S2-Pro's speech falls apart after a while.
     """
-    steps = torch.arange(0, config.head_width, 2, dtype=torch.float32) / config.head_width
-    angles = torch.outer(torch.arange(positions, dtype=torch.float32), 1.0 / config.rope_base**steps)
-    return torch.stack((angles.cos(), angles.sin()), -1).to(torch.bfloat16).to(device)
+    steps = torch.arange(0, head_width, 2, dtype=torch.float32, device=positions.device) / head_width
+    angles = positions[..., None].float() * (1.0 / base**steps)
+    return torch.stack((angles.cos(), angles.sin()), -1).to(torch.bfloat16)
 
 
 def rotate(x: Tensor, turn: Tensor) -> Tensor:
-    """Turns adjacent pairs of x (rows, n, heads, width) by the table's rows (rows, n, 1, width / 2, 2), in float32."""
+    """Turns adjacent pairs of x (…, width) by what `rotary` says of their positions (…, width / 2, 2), in float32."""
     a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)
     cos, sin = turn.unbind(-1)
     return torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2).to(x.dtype)

@@ -22,9 +22,8 @@ from torch import Tensor, nn
 
 from voicelab.backend import VoicePreset
 from voicelab.engine.pointer.codec import Codec
-from voicelab.engine.pointer.config import CodecConfig, LMConfig
+from voicelab.engine.pointer.config import ALL_PHONES, LANGUAGES, PHONES, CodecConfig, LMConfig
 from voicelab.engine.pointer.lm import LM, STATISTICS
-from voicelab.engine.pointer.phones import ALL_PHONES, LANGUAGES, PHONES
 from voicelab.errors import WeightsError
 
 EMBEDDED = "voice.safetensors"

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voicelab.engine.family import Piece, Samples
+from voicelab.engine.core.threads import Piece, Samples
 from voicelab.engine.pointer.config import CodecConfig
 
 STEP = 256
@@ -330,7 +330,7 @@ class Filters:
     voicing: Tensor
     """(batch, steps, bands) logits of the pulse train's share of the power."""
     gain: Tensor | None = None
-    """(bands,) log gains of both sources that a speaker adds: see `timbre`."""
+    """(bands,) log gains of both sources that a speaker adds: see `speakers`."""
 
     @property
     def harmonic(self) -> Tensor:
@@ -470,7 +470,7 @@ class DecoderStream:
 
 
 class PointerDecoding:
-    """The codec's decoder, as `family.Decoding` says: each stream by itself."""
+    """The codec's decoder, as `core.threads.Decoding` says: each stream by itself."""
 
     together = 1
 
@@ -480,12 +480,12 @@ class PointerDecoding:
         self.codebooks = len(codec.config.codebooks)
 
     def open(self, voice: Any) -> DecoderStream:
-        """See family.Decoding: of a `speakers.SpeakerFit`, its gain."""
+        """See Decoding: of a `speakers.SpeakerFit`, its gain."""
         gain = voice.gain
         return DecoderStream(self._codec, None if gain is None else gain.to(self._codec.decoder.leave.weight.device))
 
     def feed(self, pieces: Sequence[Piece]) -> list[Samples]:
-        """See family.Decoding."""
+        """See Decoding."""
         device = self._codec.decoder.leave.weight.device
         return [
             cast("DecoderStream", piece.stream).feed(piece.codes[None].to(device), piece.last)[0].cpu().numpy()
@@ -493,7 +493,7 @@ class PointerDecoding:
         ]
 
     def close(self, stream: DecoderStream) -> None:
-        """See family.Decoding: a stream holds nothing but its own state."""
+        """See Decoding: a stream holds nothing but its own state."""
 
 
 def mel_triangles(rate: int, window: int, bands: int, top: float) -> Tensor:

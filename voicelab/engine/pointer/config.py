@@ -1,14 +1,15 @@
-"""What the engine's models are made of: sizes as values, read from a checkpoint, never guessed.
+"""What the embedded family's models are made of: sizes, read from a checkpoint and never guessed, and phones.
 
-One architecture family, many checkpoints: the embedded voice is a small member. A field that a checkpoint names and this
-version does not know is refused, since ignoring it would change what the voice says.
+One architecture family, many checkpoints: the embedded voice is a small member. A field that a
+checkpoint names and this version does not know is refused, since ignoring it would change what the voice says. The phones are
+American English as flite writes it, vowels with stress; Mandarin, finals with tone; pauses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from voicelab.errors import WeightsError
 
@@ -106,3 +107,44 @@ class LMConfig(_Config):
         """See the base; the three stacks are configurations themselves."""
         stacks = {k: StackConfig.of(values[k]) for k in ("text", "slow", "depth") if isinstance(values.get(k), Mapping)}
         return super().of({**values, **stacks})
+
+
+_VOWELS = ("aa", "ae", "ah", "ao", "aw", "ax", "ay", "eh", "er", "ey", "ih", "iy", "ow", "oy", "uh", "uw")
+_CONSONANTS = tuple("b ch d dh f g hh jh k l m n ng p r s sh t th v w y z zh".split())
+
+PAUSES = ("^", ",", ".", "?", "!")
+"""The silence before speech, and those that punctuation asks for."""
+
+LANGUAGES: tuple[str, ...] = ("en", "zh")
+"""The languages that the front end reads; the sounds of Mandarin are `MANDARIN_PHONES`."""
+
+PHONES: tuple[str, ...] = ("", *PAUSES, *_CONSONANTS, *(v + s for v in _VOWELS for s in "01"))
+"""Position is id; id 0 is padding. ``ae1`` is a stressed vowel, ``ae0`` an unstressed one."""
+
+_INITIALS: Final = tuple("b p m f d t n l g k h j q x zh ch sh r z c s".split())
+FINALS: Final = tuple(
+    (
+        "a o e ai ei ao ou an en ang eng er i ir iz ia ie iao iou ian in iang ing iong u ua uo uai uei uan uen uang ueng "
+        "ong v ve van vn ng"
+    ).split()
+)
+"""In pinyin's full spelling; ``ir`` is the vowel of zhi, ``iz`` that of zi, ``v`` is ü."""
+
+MANDARIN_PHONES: Final = tuple(
+    [f"zh_{name}" for name in _INITIALS] + [f"zh_{name}{tone}" for name in FINALS for tone in "12345"] + ["zh_rr"]
+)
+"""Follow `PHONES` in the inventory of a voice that speaks Mandarin, so that the ids of the English ones stay. Finals carry
+the tone, 5 the neutral one; ``zh_rr`` is the r of erhua."""
+
+ALL_PHONES: Final = PHONES + MANDARIN_PHONES
+"""The inventory of a voice that speaks both; position is id."""
+
+
+@dataclass(frozen=True)
+class Phonemes:
+    """A segment as the language model reads it."""
+
+    phones: tuple[int, ...]
+    flags: tuple[int, ...]
+    words: tuple[tuple[str, int, int], ...]
+    """(word as written, its first phone, the phone after its last)."""

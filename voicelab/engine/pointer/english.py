@@ -23,10 +23,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from voicelab.engine.pointer.config import StackConfig
+from voicelab.engine.pointer.config import PHONES, StackConfig
 from voicelab.engine.pointer.lm import Stack
-from voicelab.engine.pointer.phones import PHONES
-from voicelab.engine.text.rules import pairs, rows, word_lists
+from voicelab.engine.text.clean import pairs, rows, word_lists
 from voicelab.errors import WeightsError
 
 Guess = Callable[[str], tuple[str, ...]]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from voicelab.engine.pointer.config import ALL_PHONES, PAUSES, Phonemes
 from voicelab.engine.pointer.english import Lexicon, homograph
 from voicelab.engine.pointer.mandarin import Syllable, check, read
-from voicelab.engine.pointer.phones import ALL_PHONES, PAUSES, Phonemes
 
 _TOKEN = re.compile(r"'?[A-Za-z]+(?:'[A-Za-z]+)*'?|[.?!]+|[,;:]|—|(?<=\s)-(?=\s)|-{2,}")
 _IDS = {name: i for i, name in enumerate(ALL_PHONES)}
@@ -17,7 +17,7 @@ class FrontEnd:
 
     Args:
         lexicon: says how a word is pronounced.
-        languages: those that the voice has learned, of `phones.LANGUAGES`; text is normalized for them.
+        languages: those that the voice has learned, of `config.LANGUAGES`; text is normalized for them.
     """
 
     def __init__(self, lexicon: Lexicon, languages: tuple[str, ...] = ("en",)) -> None:

@@ -260,21 +260,6 @@ class LM(nn.Module):
         out: Tensor = self.first(hidden)
         return out.reshape(*out.shape[:-1], self.config.advances, self.config.codebooks[0])
 
-    def depth_logits(self, hidden: Tensor, codes: Tensor) -> list[Tensor]:
-        """Training's view of the depth transformer.
-
-        Args:
-            hidden: (n, slow width), one a frame.
-            codes: (n, codebooks) the true codes.
-
-        Returns:
-            logits (n, entries) for each codebook but the first.
-        """
-        x = torch.stack([table(codes[:, i]) for i, table in enumerate(self.codes)], dim=1)
-        x = torch.cat([x[:, :1] + self.enter_depth(hidden)[:, None], x[:, 1:]], dim=1)
-        y = self.depth(x)
-        return [head(y[:, i]) for i, head in enumerate(self.others)]
-
 
 def speaker_statistics(latents: Tensor) -> Tensor:
     """What a reference says about its speaker, independent of its words.

@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from voicelab.engine.pointer.phones import ALL_PHONES, FINALS
-from voicelab.engine.text.clean import HAN
-from voicelab.engine.text.rules import rows
+from voicelab.engine.pointer.config import ALL_PHONES, FINALS
+from voicelab.engine.text.clean import HAN, rows
 from voicelab.errors import MissingExtra
 
 __all__ = ["Syllable", "check", "read"]

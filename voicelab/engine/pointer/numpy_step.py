@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from voicelab.engine.family import Settings
+from voicelab.engine.core.sequence import Settings
 from voicelab.engine.pointer.lm import DWELL_STEPS, GRAIN, LM, Block, KVCache, Stack
 from voicelab.engine.pointer.step import PointerRow
 from voicelab.errors import EngineError

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from voicelab.engine.core.graphs import FrameGraphs, power_of_two
-from voicelab.engine.family import Settings
+from voicelab.engine.core.sequence import Settings
+from voicelab.engine.pointer.config import Phonemes
 from voicelab.engine.pointer.lm import LM, KVCache, Parked
-from voicelab.engine.pointer.phones import Phonemes
 from voicelab.errors import EngineError
 
 REPEAT_WINDOW = 4

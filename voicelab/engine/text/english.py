@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from voicelab.engine.text.clean import FREQUENT, tidy
+from voicelab.engine.text.clean import FREQUENT, Functions, Match, Rules, any_of, rows, tidy
 from voicelab.engine.text.english_numbers import (
     cardinal,
     decimal,
@@ -22,7 +22,6 @@ from voicelab.engine.text.english_numbers import (
     roman,
     year,
 )
-from voicelab.engine.text.rules import Functions, Match, Rules, any_of, rows
 from voicelab.engine.text.segments import (
     ABBREVIATIONS,
     BEFORE_NUMBER,

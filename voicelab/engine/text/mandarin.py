@@ -13,9 +13,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from voicelab.engine.text.clean import FREQUENT, HAN, tidy
+from voicelab.engine.text.clean import FREQUENT, HAN, Functions, Match, Rules, any_of, rows, tidy
 from voicelab.engine.text.english import ADDRESS, LAYOUT, address, english, english_plain
-from voicelab.engine.text.rules import Functions, Match, Rules, any_of, rows
 
 __all__ = ["LINES", "RULES", "cardinal", "mandarin", "mandarin_plain"]
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from voicelab.engine.text.clean import HAN
-from voicelab.engine.text.rules import rows, word_lists
+from voicelab.engine.text.clean import HAN, rows, word_lists
 
 __all__ = [
     "ABBREVIATIONS",

@@ -9,9 +9,8 @@ import torch
 
 from tests.engine.dual.tiny import SPEECH, config_of, tensors_of, write_model
 from tests.engine.dual.tiny_codec import REAL_TIME, save_codec, tiny_tensors
-from voicelab.engine.dual.int8 import Int8Matrix, linear
 from voicelab.engine.dual.model import DualLM
-from voicelab.engine.dual.slots import Slots
+from voicelab.engine.dual.tower import Int8Matrix, Slots, linear
 from voicelab.engine.local import LocalBackend
 from voicelab.errors import EngineError
 from voicelab.lab import Lab

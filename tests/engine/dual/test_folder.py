@@ -1,10 +1,11 @@
-"""Files held to what was published: what fits, what does not, and what nobody can say."""
+"""A folder of open weights: files held to what was published, and terms that are accepted before a word is spoken."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,16 @@ from safetensors.torch import load_file, save_file
 
 from tests.engine.dual.tiny import write_model
 from tests.engine.dual.tiny_codec import save_codec, tiny_tensors
-from voicelab.engine.dual import published
-from voicelab.engine.dual.published import PublishedFile, check_weights
-from voicelab.errors import WeightsError
+from voicelab.engine.dual.folder import (
+    ACCEPT_VARIABLE,
+    LICENSES,
+    PUBLISHED,
+    PublishedFile,
+    check_weights,
+    require_accepted,
+)
+from voicelab.errors import LicenseRequired, WeightsError
+from voicelab.schema import Model
 
 PARTS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 
@@ -32,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _list(model: Path, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     files = {name: (model / name).read_bytes() for name in names}
     listed = {name: PublishedFile(len(data), hashlib.sha256(data).hexdigest()[:8]) for name, data in files.items()}
-    monkeypatch.setitem(published.PUBLISHED, "s2-pro", listed)
+    monkeypatch.setitem(PUBLISHED, "s2-pro", listed)
 
 
 def _problems(path: Path) -> dict[str, str]:
@@ -66,7 +74,7 @@ def test_a_changed_file_is_named(folder: Path, harm: Callable[[bytes], bytes], e
 
 def test_a_digest_in_which_the_lists_differ_is_no_problem(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = (folder / "codec.pth").stat().st_size
-    monkeypatch.setitem(published.PUBLISHED["s2-pro"], "codec.pth", PublishedFile(size, "00000000", disputed=True))
+    monkeypatch.setitem(PUBLISHED["s2-pro"], "codec.pth", PublishedFile(size, "00000000", disputed=True))
     (report,) = [one for one in check_weights(folder) if one.path.name == "codec.pth"]
     assert not report.problem
     assert report.unverified[0].endswith("in which the lists differ")
@@ -92,7 +100,7 @@ def test_an_older_file_with_queries_keys_and_values_apart(tmp_path: Path) -> Non
 
 
 def test_the_published_sizes_leave_room_for_nothing_but_headers() -> None:
-    files = published.PUBLISHED["s2-pro"]
+    files = PUBLISHED["s2-pro"]
     weights = sum(files[name].bytes or 0 for name in PARTS)
     assert weights - 2 * 4_561_852_416 == 44_256
 
@@ -100,3 +108,63 @@ def test_the_published_sizes_leave_room_for_nothing_but_headers() -> None:
 def test_a_folder_without_a_model_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="there is no model"):
         list(check_weights(tmp_path))
+
+
+FOLDER = Path("weights")
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICELAB_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv(ACCEPT_VARIABLE, raising=False)
+
+
+def test_who_has_not_accepted_reads_the_terms_and_how_to() -> None:
+    with pytest.raises(LicenseRequired) as raised:
+        require_accepted(["s2-pro", "s1"], FOLDER)
+    for part in (
+        "research and non-commercial",
+        "Built with Fish Audio",
+        "CC BY-NC-SA 4.0",
+        "voicelab weights accept weights",
+    ):
+        assert part in str(raised.value)
+    assert str(raised.value).endswith(f"{ACCEPT_VARIABLE}=fish-audio-research,cc-by-nc-sa-4.0")
+
+
+def test_no_speech_of_these_models_gets_into_training() -> None:
+    """The embedded voice is made of recordings and of other voices: its training opens no backend at all."""
+    for path in (Path(__file__).parents[3] / "training").glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"engine\.(dual|local|speech)|LocalBackend|open_backend|\bconnect\(", text), path.name
+
+
+def test_what_was_accepted_stays_so(tmp_path: Path) -> None:
+    LICENSES["s2-pro"].accept()
+    accepted, notice = require_accepted(["s2-pro"], FOLDER)
+    assert accepted == f"Fish Audio Research License of 2026-03-07 (accepted {datetime.now(UTC).date()})"
+    assert notice.startswith(
+        "Built with Fish Audio. This model is licensed under the Fish Audio Research License, Copyright ©"
+    )
+    with pytest.raises(LicenseRequired, match=r"^S1-mini is under"):
+        require_accepted(["s2-pro", "s1"], FOLDER)
+    (tmp_path / "home" / "licenses.json").write_text("{")
+    with pytest.raises(LicenseRequired):
+        require_accepted(["s2-pro"], FOLDER)
+
+
+@pytest.mark.parametrize(
+    ("value", "models"),
+    [
+        ("fish-audio-research", ["s2-pro"]),
+        ("cc-by-nc-sa-4.0", ["s1"]),
+        ("fish-audio-research, cc-by-nc-sa-4.0", ["s2-pro", "s1"]),
+        ("1", ["s2-pro", "s1"]),
+        ("0", []),
+    ],
+)
+def test_a_script_accepts_by_a_variable(monkeypatch: pytest.MonkeyPatch, value: str, models: list[Model]) -> None:
+    monkeypatch.setenv(ACCEPT_VARIABLE, value)
+    assert [model for model in LICENSES if LICENSES[model].accepted] == models
+    accepted, _ = require_accepted(models, FOLDER)
+    assert accepted.count(f"(accepted by {ACCEPT_VARIABLE})") == len(models)
