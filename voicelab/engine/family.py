@@ -8,16 +8,24 @@ without looking at them.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Generic, Protocol
 
 from torch import Tensor
 
+from voicelab.audio.samples import resample
+from voicelab.audio.sandbox import decode_apart
 from voicelab.backend import SeedSupport, VoicePreset
 from voicelab.engine.core.scheduler import Runner, Scheduler
-from voicelab.engine.core.threads import Decoding, DecodingThread
+from voicelab.engine.core.threads import Decoding, DecodingThread, Memo, Result, Samples
+from voicelab.errors import AudioError, RequestInvalid
 from voicelab.schema import Model, ReferenceAudio, TTSRequest
+
+REMEMBERED = 32
+"""Recordings of callers, or what came of them, that are kept."""
 
 
 class Segment(Protocol):
@@ -127,3 +135,34 @@ class EngineParts:
     family: Family
     scheduler: Scheduler
     decoding: DecodingThread
+
+
+class EncodedReferences(Generic[Result]):
+    """Recordings that callers give, each decoded and encoded once: the latest are kept.
+
+    Args:
+        encode: makes of mono samples what the family keeps of a recording; AudioError where there is no speech in them.
+        rate: Hz of these samples.
+    """
+
+    def __init__(self, encode: Callable[[Samples], Result], rate: int) -> None:
+        self._encode, self._rate = encode, rate
+        self._kept: Memo[Result] = Memo(REMEMBERED)
+
+    def __call__(self, references: Sequence[ReferenceAudio]) -> list[Result]:
+        """What each is encoded as.
+
+        Raises:
+            RequestInvalid: one is no audio, or holds no speech; the field is named with its position.
+        """
+        encoded = []
+        for i, reference in enumerate(references):
+            key = hashlib.sha256(reference.audio).hexdigest()
+            try:
+                encoded.append(self._kept.get(key, partial(self._read, reference.audio)))
+            except AudioError as error:
+                raise RequestInvalid.of(f"references.{i}.audio", str(error)) from error
+        return encoded
+
+    def _read(self, audio: bytes) -> Result:
+        return self._encode(resample(*decode_apart(audio), self._rate))  # the bytes may come from anybody

@@ -28,8 +28,6 @@ from voicelab.engine.text.segments import segment
 from voicelab.errors import Cancelled, EngineError, MissingExtra, NotFound, RequestInvalid, WeightsError
 from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
 
-__all__ = ["GraphSession", "OnnxBackend", "Utterance", "digest", "ignored_fields", "reading"]
-
 _CLAUSE: Final = 80
 """Characters within which the first segment of latency "low" ends at a clause, if one ends there."""
 _OPENING: Final = 15

@@ -32,8 +32,6 @@ from voicelab.onnx.backend import GraphSession, OnnxBackend, Utterance, digest, 
 from voicelab.onnx.phonemes import ReadToken, pieces, reader_version
 from voicelab.schema import TTSRequest
 
-__all__ = ["KokoroBackend", "blend_parts", "open_kokoro"]
-
 REVISION: Final = 1
 """To be raised whenever the same request and graph give other samples than before."""
 RATE: Final = 24_000

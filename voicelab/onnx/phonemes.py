@@ -18,8 +18,6 @@ from typing import Any, Final
 from voicelab.engine.text.clean import HAN
 from voicelab.errors import MissingExtra
 
-__all__ = ["ReadToken", "espeak_ipa", "pieces", "reader_version"]
-
 _CHINESE: Final = re.compile(f"[{HAN}]+")
 _MARK_BELOW: Final = "\u032f"
 """Misaki's reading of Mandarin writes it, and Kokoro has no token for it."""

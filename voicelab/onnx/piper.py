@@ -27,8 +27,6 @@ from voicelab.onnx.backend import GraphSession, OnnxBackend, Utterance, digest, 
 from voicelab.onnx.phonemes import espeak_ipa, reader_version
 from voicelab.schema import TTSRequest
 
-__all__ = ["PiperBackend", "open_piper"]
-
 REVISION: Final = 1
 """To be raised whenever the same request and graph give another speech than before."""
 PAD, BEGIN, END = "_", "^", "$"

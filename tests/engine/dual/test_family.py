@@ -142,8 +142,8 @@ def test_segments_follow_each_other_or_run_side_by_side(backend: LocalBackend) -
 def test_a_reference_is_followed_and_encoded_once(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     family = backend._family
     assert isinstance(family, DualFamily)
-    encode = Mock(side_effect=family._voices._encode)
-    monkeypatch.setattr(family._voices, "_encode", encode)
+    encode = Mock(side_effect=family._encode)
+    monkeypatch.setattr(family, "_encode", encode)
     given: dict[str, Any] = {"references": [ReferenceAudio(audio=recording(1), text="One.")]}
     first, again = samples(backend, **given), samples(backend, **given)
     assert [len(given.args[0]) for given in encode.call_args_list] == [round(44_100 * 0.05)]
@@ -159,9 +159,9 @@ def test_a_stored_voice_is_kept_as_codes(backend: LocalBackend, monkeypatch: pyt
     request = VoiceCreate.build(
         title="Ada", voices=(recording(5, 1.0),), texts=("One.",), visibility="private", enhance_audio_quality=False
     )
-    monkeypatch.setattr(backend._family._voices, "_room", 10_000)  # type: ignore[attr-defined]
+    monkeypatch.setattr(backend._family, "_room", 10_000)
     voice = backend.create_voice(request)
-    monkeypatch.setattr(backend._family._voices, "_encode", None)  # type: ignore[attr-defined]
+    monkeypatch.setattr(backend._family, "_encode", None)
     speaker = backend._voices.speaker(voice.id, "local")
     assert speaker is not None
     assert len(speaker.references[0].codes) == -(-44_100 // 24)

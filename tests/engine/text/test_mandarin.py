@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voicelab.engine.text import as_written, normalize, speakable
-from voicelab.engine.text.clean import HAN
+from voicelab.engine.text import as_written, normalize
+from voicelab.engine.text.clean import HAN, speakable
 from voicelab.engine.text.mandarin import cardinal
 from voicelab.errors import RequestInvalid
 

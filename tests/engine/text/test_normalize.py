@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicelab.engine import text
-from voicelab.engine.text import as_written, normalize, speakable
-from voicelab.engine.text.clean import Rule, Rules
+from voicelab.engine.text import as_written, normalize
+from voicelab.engine.text.clean import Rule, Rules, speakable
 from voicelab.engine.text.english import LAYOUT
 from voicelab.engine.text.english import RULES as ENGLISH
 from voicelab.engine.text.mandarin import LINES

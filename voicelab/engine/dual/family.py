@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -12,10 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voicelab.audio.samples import resample
-from voicelab.audio.sandbox import decode_apart
 from voicelab.backend import SeedSupport, VoicePreset
-from voicelab.engine.core.threads import Memo
+from voicelab.engine.core.threads import Samples
 from voicelab.engine.dual.codec import load_codec
 from voicelab.engine.dual.files import digests
 from voicelab.engine.dual.folder import CODEC, MemoryPlan, model_folders, require_accepted
@@ -32,7 +29,7 @@ from voicelab.engine.dual.prompt import (
     speech_ids,
 )
 from voicelab.engine.dual.runner import DualRunner, Turn
-from voicelab.engine.family import EngineParts, SpeechPlan
+from voicelab.engine.family import EncodedReferences, EngineParts, SpeechPlan
 from voicelab.engine.text import normalize
 from voicelab.engine.text.clean import FREQUENT, is_han
 from voicelab.engine.text.segments import segment
@@ -42,65 +39,6 @@ from voicelab.schema import Model, ReferenceAudio, TTSRequest
 ADVISED_S = (10.0, 30.0)
 """Length of a reference that the models' makers advise."""
 _SILENT = 1e-3
-_REMEMBERED = 32
-
-
-class VoiceEncoder:
-    """Makes voices of references, and keeps the latest: one used again costs no encoding.
-
-    Args:
-        encode: the codec's: mono samples at its rate → (frames, codebooks).
-        rate: Hz.
-        room: most positions of a model that a voice may take.
-    """
-
-    def __init__(self, encode: Callable[[Tensor], Tensor], rate: int, room: int) -> None:
-        self._encode, self._rate, self._room = encode, rate, room
-        self._codes: Memo[tuple[Tensor, float]] = Memo(_REMEMBERED)
-
-    def voice(self, references: Sequence[ReferenceAudio]) -> DualVoice:
-        """The voice of all references together, in their order.
-
-        Raises:
-            RequestInvalid: a reference is no audio, or silent, or they are too long for the models; the field is named.
-        """
-        read = tuple(Reference(one.text, self._read(i, one)[0]) for i, one in enumerate(references))
-        needed = sum(len(one.codes) + len(one.text.encode()) for one in read)  # a token is a byte or more
-        if needed > self._room:
-            seconds = sum(self._read(i, one)[1] for i, one in enumerate(references))
-            raise RequestInvalid.of(
-                "references",
-                f"{seconds:.0f} s of recordings and their texts leave the model no room to speak; "
-                f"{ADVISED_S[0]:.0f} to {ADVISED_S[1]:.0f} s are advised",
-            )
-        return DualVoice(read)
-
-    def doubts(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
-        """What a listener should know of the references, in sentences. Raises as `voice`."""
-        sentences = []
-        for i, one in enumerate(references):
-            seconds = self._read(i, one)[1]
-            if not ADVISED_S[0] <= seconds <= ADVISED_S[1]:
-                sentences.append(f"reference {i + 1}: it lasts {seconds:.1f} s; 10 to 30 s are advised")
-            if not one.text.strip():
-                sentences.append(f"reference {i + 1}: without its text the voice is followed less well")
-        return tuple(sentences)
-
-    def _read(self, number: int, reference: ReferenceAudio) -> tuple[Tensor, float]:
-        """Its codes, and its length in seconds."""
-        key = hashlib.sha256(reference.audio).hexdigest()
-        try:
-            return self._codes.get(key, partial(self._encoded, reference.audio))
-        except AudioError as error:
-            raise RequestInvalid.of(f"references.{number}.audio", str(error)) from error
-
-    def _encoded(self, audio: bytes) -> tuple[Tensor, float]:
-        samples = resample(*decode_apart(audio), self._rate)  # the bytes may come from anybody
-        if float(np.abs(samples).max(initial=0.0)) < _SILENT:
-            raise AudioError("the reference is silent")
-        return self._encode(torch.from_numpy(samples)), samples.size / self._rate
-
-
 TOGETHER = 16
 """Streams that the codec decodes in one batch."""
 _DEFAULT_PENALTY = 1.2
@@ -152,8 +90,8 @@ class DualFamily:
                 raise WeightsError(
                     f"{one.folder.name} has {one.config.codebooks} codebooks, {CODEC} {self.decoding.codebooks}"
                 )
-        room = min(one.positions for one in folders) // 2
-        self._voices = VoiceEncoder(codec.encode, self.decoding.sample_rate, room)
+        self._room, self._encode = min(one.positions for one in folders) // 2, codec.encode
+        self._encoded = EncodedReferences(self._codes, self.decoding.sample_rate)
         title = "whoever the model makes up; another with every seed"
         self.presets: tuple[VoicePreset, ...] = (VoicePreset("default", "No reference", title),)
 
@@ -197,8 +135,23 @@ class DualFamily:
         return DualVoice()
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> DualVoice:
-        """See engine.family.Family."""
-        return self._voices.voice(references)
+        """See engine.family.Family: in their order. RequestInvalid also where they are too long for the models."""
+        encoded = self._encoded(references)
+        read = tuple(Reference(one.text, codes) for one, (codes, _) in zip(references, encoded, strict=True))
+        needed = sum(len(one.codes) + len(one.text.encode()) for one in read)  # a token is a byte or more
+        if needed > self._room:
+            raise RequestInvalid.of(
+                "references",
+                f"{sum(seconds for _, seconds in encoded):.0f} s of recordings and their texts leave the model no room to "
+                f"speak; {ADVISED_S[0]:.0f} to {ADVISED_S[1]:.0f} s are advised",
+            )
+        return DualVoice(read)
+
+    def _codes(self, samples: Samples) -> tuple[Tensor, float]:
+        """Codes of a recording, and its seconds."""
+        if float(np.abs(samples).max(initial=0.0)) < _SILENT:
+            raise AudioError("the reference is silent")
+        return self._encode(torch.from_numpy(samples)), samples.size / self.decoding.sample_rate
 
     def pack(self, speaker: DualVoice) -> bytes:
         """See engine.family.Family."""
@@ -218,7 +171,13 @@ class DualFamily:
 
     def doubts(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
         """See engine.family.Family."""
-        return self._voices.doubts(references)
+        sentences = []
+        for i, (one, (_, seconds)) in enumerate(zip(references, self._encoded(references), strict=True), 1):
+            if not ADVISED_S[0] <= seconds <= ADVISED_S[1]:
+                sentences.append(f"reference {i}: it lasts {seconds:.1f} s; 10 to 30 s are advised")
+            if not one.text.strip():
+                sentences.append(f"reference {i}: without its text the voice is followed less well")
+        return tuple(sentences)
 
 
 def _writes_out(text: str) -> bool:

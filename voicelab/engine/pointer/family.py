@@ -24,8 +24,8 @@ from voicelab.engine.pointer.lm import LM, KVCache, speaker_statistics
 from voicelab.engine.pointer.numpy_step import NumpyStep
 from voicelab.engine.pointer.speakers import References, SpeakerFit, SpeakerFitter, SpeakerProfile, similarity
 from voicelab.engine.pointer.step import PointerRow, Step, TorchStep
-from voicelab.engine.text import as_written, normalize, speakable
-from voicelab.engine.text.clean import HAN
+from voicelab.engine.text import as_written, normalize
+from voicelab.engine.text.clean import HAN, speakable
 from voicelab.engine.text.segments import segment
 from voicelab.schema import Model, ReferenceAudio, TTSRequest
 

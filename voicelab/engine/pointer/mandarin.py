@@ -20,8 +20,6 @@ from voicelab.engine.pointer.config import ALL_PHONES, FINALS
 from voicelab.engine.text.clean import HAN, rows
 from voicelab.errors import MissingExtra
 
-__all__ = ["Syllable", "check", "read"]
-
 _RUN = re.compile(f"[{HAN}]+")
 _DIGIT: Final = "零一二三四五六七八九十两幺"
 _NUMERAL: Final = f"{_DIGIT}百千万亿"

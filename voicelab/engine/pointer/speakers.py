@@ -26,16 +26,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from voicelab.audio.samples import resample
-from voicelab.audio.sandbox import decode_apart
 from voicelab.engine.core.scheduler import Scheduler
 from voicelab.engine.core.sequence import Sequence as SpokenSequence
 from voicelab.engine.core.sequence import Settings
 from voicelab.engine.core.threads import DecodingThread, Memo, Samples
+from voicelab.engine.family import REMEMBERED, EncodedReferences
 from voicelab.engine.pointer.codec import LAG, STEP, WINDOW, Codec, Vocoder, mel_of
 from voicelab.engine.pointer.config import Phonemes
 from voicelab.engine.pointer.lm import STATISTICS, speaker_statistics
-from voicelab.errors import AudioError, RequestInvalid
+from voicelab.errors import AudioError
 from voicelab.schema import ReferenceAudio
 
 LOWEST_HZ, HIGHEST_HZ = 90.0, 11_000.0
@@ -127,7 +126,6 @@ SHARE = 0.6
 _SILENT = 0.01
 _MARGIN_S = 0.15
 _SHORT_S = 3.0
-_REMEMBERED = 32
 _LONGEST = 160
 """Frames of a sentence (7 s): twice what it needs."""
 _TELEPHONE_HZ = 4000.0
@@ -171,7 +169,7 @@ class SpeakerProfile:
     statistics: Tensor
     """(STATISTICS * latent,), on the CPU: see lm.speaker_statistics."""
     powers: Tensor | None
-    """(2, bands) of the recordings and their copies, see `timbre.powers`, on the CPU; None for a speaker of the training."""
+    """(2, bands) of the recordings and their copies, see `powers`, on the CPU; None for a speaker of the training."""
     band: TelephoneBand | None = None
     """What was left of the speech, where all of it came over a telephone."""
 
@@ -198,7 +196,7 @@ class _Encoded:
     latents: Tensor
     """(n, latent), quantized."""
     powers: Tensor
-    """(2, bands): see `timbre.powers`."""
+    """(2, bands): see `powers`."""
     band: TelephoneBand | None
     doubts: tuple[str, ...]
 
@@ -208,7 +206,7 @@ class References:
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
-        self._encoded: Memo[_Encoded] = Memo(_REMEMBERED)
+        self._all = EncodedReferences(self._encode, codec.config.sample_rate)
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> SpeakerProfile:
         """The speaker of all references together, in whatever order.
@@ -231,19 +229,9 @@ class References:
             f"reference {i + 1}: {doubt}" for i, encoded in enumerate(self._all(references)) for doubt in encoded.doubts
         )
 
-    def _all(self, references: Sequence[ReferenceAudio]) -> list[_Encoded]:
-        encoded = []
-        for i, reference in enumerate(references):
-            key = hashlib.sha256(reference.audio).hexdigest()
-            try:
-                encoded.append(self._encoded.get(key, partial(self._encode, reference.audio)))
-            except AudioError as error:
-                raise RequestInvalid.of(f"references.{i}.audio", str(error)) from error
-        return encoded
-
-    def _encode(self, audio: bytes) -> _Encoded:
+    def _encode(self, samples: Samples) -> _Encoded:
         rate = self._codec.config.sample_rate
-        samples = level(resample(*decode_apart(audio), rate), rate)  # the bytes may come from anybody
+        samples = level(samples, rate)
         latents, quantized = encode_speech(self._codec, samples)
         heard = powers(self._codec, torch.from_numpy(samples), quantized)
         band = telephone_band(samples, rate)
@@ -354,7 +342,7 @@ class SpeakerFitter:
 
     def __init__(self, codec: Codec, read: Callable[[str], Phonemes]) -> None:
         self._codec, self._read = codec, read
-        self._fits: Memo[SpeakerFit] = Memo(_REMEMBERED)
+        self._fits: Memo[SpeakerFit] = Memo(REMEMBERED)
 
     def fit(self, speaker: SpeakerProfile, scheduler: Scheduler, decoding: DecodingThread) -> SpeakerFit:
         """The fit to the model behind the scheduler; the same for the same weights.

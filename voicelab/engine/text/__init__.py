@@ -24,11 +24,9 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-from voicelab.engine.text.clean import HAN, LANGUAGES, Normalized, clean, speakable
+from voicelab.engine.text.clean import HAN, Normalized, clean
 from voicelab.engine.text.english import english, english_plain
 from voicelab.engine.text.mandarin import mandarin, mandarin_plain
-
-__all__ = ["LANGUAGES", "Normalized", "as_written", "clean", "normalize", "speakable"]
 
 _HAN = re.compile(f"[{HAN}]")
 _UNREAD: Final = re.compile(r"[^\w\s,.?!;:—'\"()\[\]-]|_")
@@ -37,7 +35,7 @@ _UNREAD: Final = re.compile(r"[^\w\s,.?!;:—'\"()\[\]-]|_")
 def normalize(text: str, languages: Collection[str] = ("en",)) -> Normalized:
     """`text` in words, with notes on what was left out.
 
-    The text is "" when nothing in it can be said; `speakable` tells beforehand, with the reason. One line of
+    The text is "" when nothing in it can be said; `clean.speakable` tells beforehand, with the reason. One line of
     output: paragraphs end with a period.
     """
     cleaned = clean(text, chinese="zh" in languages)

@@ -35,8 +35,6 @@ from voicelab.engine.text.segments import (
     fits_case,
 )
 
-__all__ = ["ADDRESS", "IN_ADDRESS", "LAYOUT", "RULES", "address", "english", "english_plain"]
-
 _SAYS: Final = Functions()
 
 

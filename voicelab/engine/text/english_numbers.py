@@ -6,8 +6,6 @@ on the reference machine, more than the whole budget for the first audio; num2wo
 
 from __future__ import annotations
 
-__all__ = ["cardinal", "decimal", "digits", "ordinal", "ordinal_plural", "paired", "plural", "roman", "year"]
-
 _UP_TO_NINETEEN = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
     "seventeen eighteen nineteen"

@@ -16,8 +16,6 @@ from typing import Final
 from voicelab.engine.text.clean import FREQUENT, HAN, Functions, Match, Rules, any_of, rows, tidy
 from voicelab.engine.text.english import ADDRESS, LAYOUT, address, english, english_plain
 
-__all__ = ["LINES", "RULES", "cardinal", "mandarin", "mandarin_plain"]
-
 _SAYS: Final = Functions()
 
 

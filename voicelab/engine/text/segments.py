@@ -13,21 +13,6 @@ from typing import Final, Literal, TypeAlias
 
 from voicelab.engine.text.clean import HAN, rows, word_lists
 
-__all__ = [
-    "ABBREVIATIONS",
-    "BEFORE_NUMBER",
-    "INITIALISM",
-    "LISTS",
-    "MONTHS",
-    "TITLES",
-    "WEEKDAYS",
-    "WRITTEN_SHORT",
-    "TextSegment",
-    "ends_sentence",
-    "fits_case",
-    "segment",
-]
-
 
 def _abbreviations() -> dict[str, dict[str, str]]:
     kinds: dict[str, dict[str, str]] = {}
