@@ -5,7 +5,7 @@ from __future__ import annotations
 SPEECH, VOICES = "schema.py", "schema.py"
 PIPELINE = "engine/speech.py"
 SERVED = "service/speech.py"
-MODELS = "service/models.py"
+MODELS = "service/app.py"
 STORE, INTAKE = "voices/store.py", "voices/intake.py"
 CLIENT = "client/wire.py"
 NORMALIZE = "engine/text/normalize.py"
@@ -87,7 +87,7 @@ WHERE: dict[str, tuple[str, ...]] = {
     "D-12": ("service/requests.py",),
     "D-13": ("service/requests.py",),
     "D-14": (VOICES,),
-    "D-15": (MODELS, "voices/cover.py"),
+    "D-15": (MODELS, "voices/intake.py"),
     "D-16": (STORE,),
     "D-17": (VOICES, STORE),
     "D-18": ("service/requests.py", INTAKE),
