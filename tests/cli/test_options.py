@@ -6,8 +6,7 @@ import pytest
 import typer.main
 
 from voicelab.cli import app
-from voicelab.schema import ProsodyControl, TTSRequest
-from voicelab.schema.base import WireModel
+from voicelab.schema import ProsodyControl, TTSRequest, WireModel
 
 GROUP: Any = typer.main.get_command(app)
 SAY = {name: option for option in GROUP.commands["say"].params for name in (*option.opts, *option.secondary_opts)}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-SPEECH, VOICES = "schema/speech.py", "schema/voices.py"
+SPEECH, VOICES = "schema.py", "schema.py"
 PIPELINE = "engine/speech.py"
 SERVED = "service/speech.py"
-MODELS = "service/models.py"
+MODELS = "service/app.py"
 STORE, INTAKE = "voices/store.py", "voices/intake.py"
 CLIENT = "client/wire.py"
 NORMALIZE = "engine/text/__init__.py"
@@ -77,7 +77,7 @@ WHERE: dict[str, tuple[str, ...]] = {
     "7.1": ("service/responses.py", CLIENT),
     "7.1/401:meaning": ("service/requests.py",),
     "7.1/402:meaning": ("service/speech.py",),
-    "7.1/422:meaning": ("schema/base.py", "errors.py"),
+    "7.1/422:meaning": ("schema.py", "errors.py"),
     "8": (SPEECH,),
     "9": ("service/openapi.py", CLIENT),
     "9-4": (SPEECH, "service/app.py"),
@@ -87,7 +87,7 @@ WHERE: dict[str, tuple[str, ...]] = {
     "D-12": ("service/requests.py",),
     "D-13": ("service/requests.py",),
     "D-14": (VOICES,),
-    "D-15": (MODELS, "voices/cover.py"),
+    "D-15": (MODELS, "voices/intake.py"),
     "D-16": (STORE,),
     "D-17": (VOICES, STORE),
     "D-18": ("service/requests.py", INTAKE),
@@ -96,7 +96,7 @@ WHERE: dict[str, tuple[str, ...]] = {
     "D-20": ("service/app.py", "backend.py"),
     "D-3": (SPEECH,),
     "D-4": ("service/app.py",),
-    "D-5": ("schema/base.py",),
+    "D-5": ("schema.py",),
     "D-6": (SPEECH,),
     "D-7": (STORE, "engine/local.py"),
     "D-8": (SPEECH, "backend.py"),

@@ -27,8 +27,8 @@ from voicelab.call import Call
 from voicelab.client import ServiceBackend
 from voicelab.errors import NotFound, RequestInvalid
 from voicelab.schema import TTSRequest, VoiceCreate
+from voicelab.service.app import owner_of
 from voicelab.service.keys import KeyStore
-from voicelab.service.models import owner_of
 from voicelab.voices.store import VoiceStore
 
 WAV = speech_file(2)

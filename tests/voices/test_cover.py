@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from voicelab.errors import RequestInvalid
-from voicelab.voices.cover import MAX_COVER_BYTES, check_cover, image_kind
+from voicelab.voices.intake import MAX_COVER_BYTES, check_cover, image_kind
 
 KINDS = ("png", "jpeg", "webp")
 

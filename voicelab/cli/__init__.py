@@ -14,9 +14,8 @@ from voicelab.cli.doctor import doctor
 from voicelab.cli.lab import lab
 from voicelab.cli.say import say
 from voicelab.cli.serve import keys, serve
-from voicelab.cli.stored_voices import voices
+from voicelab.cli.stored import voices, weights
 from voicelab.cli.study import knobs, replay, sweep
-from voicelab.cli.weights import weights
 
 __all__ = ["app"]
 

@@ -1,18 +1,43 @@
-"""What all commands share: where lines go, and how an error ends a command."""
+"""What all commands share: where lines go, how an error ends a command, and the options of requests.
+
+These are derived from the schema: a decorator gives a command one option for every field of a request that is no argument
+of its own. The command receives them as ``fields``, holding only what was given, converted but not judged: bounds are
+the schema's to check, so that the command line, Python and the wire say the same about a bad value.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import sys
-from typing import Annotated, Any
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import typer
+from pydantic.fields import FieldInfo
 from typer.core import TyperGroup
 
+from voicelab.call import parse_value
 from voicelab.distribution import __version__
-from voicelab.errors import VoicelabError
+from voicelab.errors import RequestInvalid, VoicelabError
+from voicelab.schema import ProsodyControl, TTSRequest, VoiceCreate
 
-__all__ = ["EXIT_INVALID", "HouseGroup", "complain", "say_line", "show_version", "write_bytes"]
+__all__ = [
+    "EXIT_INVALID",
+    "BackendAddress",
+    "Device",
+    "HouseGroup",
+    "complain",
+    "request_options",
+    "say_line",
+    "show_version",
+    "voice_options",
+    "whole_number",
+    "write_bytes",
+]
 
 EXIT_INVALID = 2
 EXIT_INTERRUPTED = 130
@@ -68,3 +93,129 @@ def show_version(
     ] = False,
 ) -> None:
     """A laboratory for synthetic voices, with a small neural voice of its own inside."""
+
+
+BackendAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--backend",
+        "--base-url",
+        metavar="NAME:ADDRESS|URL",
+        envvar="VOICELAB_BASE_URL",
+        help="Who speaks: a service's URL, with its key in the environment, or a backend that voicelab doctor lists. "
+        "Without it the embedded voice.",
+        show_default=False,
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Where a backend of this machine runs: cpu, cuda, cuda:1 …", show_default=False),
+]
+
+# Fields that are no plain value, and what stands for them on the command line.
+_ELSEWHERE = frozenset({"text", "references", "prosody"})
+_PROSODY = tuple(ProsodyControl.model_fields)
+# Of a voice: arguments of the command, and fields with one value only.
+_GIVEN = frozenset({"title", "voices", "type", "train_mode"})
+# A short name besides the field's own; what may be given several times is named in the singular.
+_ALSO = {
+    "reference_id": ("--voice",),
+    "texts": ("--text",),
+    "tags": ("--tag",),
+    "cover_image": ("--cover",),
+    "enhance_audio_quality": ("--enhance/--no-enhance",),
+}
+# A Lab's defaults where they are not the interface's.
+_DEFAULTS = {"visibility": "private"}
+
+
+def request_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a speech request; it must take ``fields`` as a keyword.
+
+    An option that cannot be converted raises RequestInvalid, which names the field.
+    """
+    plain = {name: field for name, field in TTSRequest.model_fields.items() if name not in _ELSEWHERE}
+    return _with_options(command, plain | ProsodyControl.model_fields, {})
+
+
+def voice_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a voice to be made; it must take ``fields`` as a keyword.
+
+    A file that cannot be read raises OSError.
+    """
+    plain = {name: field for name, field in VoiceCreate.model_fields.items() if name not in _GIVEN}
+    return _with_options(command, plain, _DEFAULTS)
+
+
+def _with_options(
+    command: Callable[..., None], schema_fields: Mapping[str, FieldInfo], defaults: Mapping[str, str]
+) -> Callable[..., None]:
+    own = [item for item in inspect.signature(command, eval_str=True).parameters.values() if item.name != "fields"]
+    options = [_option(name, field, defaults.get(name, field.default)) for name, field in schema_fields.items()]
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        raw = {name: values.pop(name) for name in schema_fields}
+        command(**values, fields=_convert(raw, schema_fields))
+
+    # typer reads the signature; wraps() would lead it past this one, back to the command's own.
+    signature = inspect.Signature([*own, *options])
+    del run.__wrapped__
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__annotations__ = {item.name: item.annotation for item in signature.parameters.values()}
+    return run
+
+
+def whole_number(name: str, text: str | None, *, place: str = "body") -> int | None:
+    """Read an option that is a whole number; None stays None. Raises RequestInvalid, which names it."""
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        message = f"should be a whole number, not {text!r}"
+        raise RequestInvalid.of(name, message, type="int_parsing", in_=place) from None
+
+
+def _option(name: str, field: FieldInfo, default: Any) -> inspect.Parameter:
+    flag = "--" + name.replace("_", "-")
+    description = field.description or ""
+    if default is not None and default != ():
+        shown = str(default).lower() if isinstance(default, bool) else default
+        description = f"{description} (default: {shown})"
+    kind = _kind(field.annotation)
+    several = get_origin(kind) is tuple
+    option: Any
+    if kind is bool:
+        names = (*_ALSO.get(name, ()), f"{flag}/--no-{flag[2:]}")
+        option = typer.Option(*names, help=description, show_default=False)
+    else:
+        shown_types: dict[Any, str] = {int: "INTEGER", float: "NUMBER", str: "TEXT", bytes: "FILE"}
+        shown_type = "TEXT" if several else shown_types.get(kind) or "|".join(map(str, get_args(kind)))
+        option = typer.Option(*_ALSO.get(name, ()), flag, metavar=shown_type, help=description, show_default=False)
+    value_type: Any = bool | None if kind is bool else list[str] | None if several else str | None
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[value_type, option]
+    )
+
+
+def _kind(annotation: Any) -> Any:
+    """Return what is under Annotated and ``| None``: bool, int, float, str, bytes, a Literal or a tuple of them."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _kind(get_args(annotation)[0])
+    if origin in {Union, types.UnionType}:
+        return _kind(next(item for item in get_args(annotation) if item is not type(None)))
+    return annotation
+
+
+def _convert(raw: Mapping[str, Any], schema_fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    given = {name: _value(name, text, schema_fields[name]) for name, text in raw.items() if text is not None}
+    prosody = {name: given.pop(name) for name in _PROSODY if name in given}
+    return {**given, "prosody": prosody} if prosody else given
+
+
+def _value(name: str, text: Any, field: FieldInfo) -> Any:
+    if _kind(field.annotation) is bytes:
+        return Path(text).read_bytes()
+    return parse_value(name, text) if isinstance(text, str) else text

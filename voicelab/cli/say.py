@@ -18,8 +18,7 @@ import typer
 from voicelab.audio.formats import StreamDecoder
 from voicelab.backend import SpeechStream
 from voicelab.call import Call, Knob, parse_value
-from voicelab.cli.console import say_line, write_bytes
-from voicelab.cli.options import BackendAddress, Device, request_options
+from voicelab.cli.console import BackendAddress, Device, request_options, say_line, write_bytes
 from voicelab.errors import RequestInvalid
 from voicelab.lab import connect
 from voicelab.schema import AudioFormat, ReferenceAudio, TTSRequest

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from voicelab.cli.console import say_line
-from voicelab.cli.options import Device, whole_number
+from voicelab.cli.console import Device, say_line, whole_number
 from voicelab.errors import RequestInvalid
 from voicelab.registry import open_backend, split_address
 from voicelab.service.keys import ApiKey, KeyStore, lifetime

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from voicelab.cli.console import EXIT_INVALID, say_line
-from voicelab.cli.options import BackendAddress, Device
+from voicelab.cli.console import EXIT_INVALID, BackendAddress, Device, say_line
 from voicelab.errors import MissingExtra, RequestInvalid
 from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.sweeps.run import SweepRun

@@ -6,8 +6,7 @@ tried again; ``transport`` carries it, in a thread that blocks or on an event lo
 
 from __future__ import annotations
 
-from voicelab.client.backend import AsyncServiceBackend, ServiceBackend, open_service
+from voicelab.client.backend import AsyncServiceBackend, AsyncSpeechStream, ServiceBackend, open_service
 from voicelab.client.caller import RetryPolicy, Timeouts
-from voicelab.client.streams import AsyncSpeechStream
 
 __all__ = ["AsyncServiceBackend", "AsyncSpeechStream", "RetryPolicy", "ServiceBackend", "Timeouts", "open_service"]

@@ -1,8 +1,9 @@
-"""The service: the interface's endpoints, answered by any backend, ``GET /health`` and ``GET /openapi.json``."""
+"""The service: the interface's endpoints, answered by any backend, those of OpenAI's, ``/health`` and ``/openapi.json``."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import re
 import secrets
@@ -16,18 +17,18 @@ from typing import ParamSpec, TypeVar
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from voicelab.backend import Backend, Capabilities, check_call, check_text_length
+from voicelab.backend import Backend, Capabilities, VoiceHost, check_call, check_text_length
 from voicelab.call import MAX_SEED, Call
-from voicelab.errors import FieldError, PaymentRequired, RequestInvalid, ServiceUnavailable
-from voicelab.schema import Model, TTSRequest, check_model
+from voicelab.errors import FieldError, NotFound, PaymentRequired, RequestInvalid, ServiceUnavailable
+from voicelab.schema import MEDIA_TYPES, Model, TTSRequest, VoiceCreate, VoiceModel, check_model
 from voicelab.service.concurrency import FairQueue, run_in_executor
 from voicelab.service.keys import ApiKey, KeyStore
-from voicelab.service.models import Models, caller_of
 from voicelab.service.openai import (
     MODELS,
     SPEECH,
@@ -39,11 +40,22 @@ from voicelab.service.openai import (
     voices_answer,
 )
 from voicelab.service.openapi import OPERATIONS, SEED_HEADER, document
-from voicelab.service.requests import BodyKind, Limits, bearer_secret, body_kind, decode_body, read_body
-from voicelab.service.responses import HANDLERS, REQUEST_ID, json_response, refusal
+from voicelab.service.requests import (
+    BodyKind,
+    Limits,
+    bearer_secret,
+    body_kind,
+    decode_body,
+    form_fields,
+    media_type,
+    read_body,
+    read_form,
+)
+from voicelab.service.responses import HANDLERS, REQUEST_ID, BackendFailure, json_response, refusal
 from voicelab.service.speech import SpeechResponse, SpeechServices, cost, delivered_cost
+from voicelab.voices.intake import image_kind
 
-__all__ = ["SEED_HEADER", "Limits", "ServiceMiddleware", "create_app"]
+__all__ = ["SEED_HEADER", "Limits", "ServiceMiddleware", "caller_of", "create_app", "owner_of"]
 
 _LOG = logging.getLogger("voicelab.service")
 
@@ -65,17 +77,7 @@ def create_app(
     is heard through OpenAI's speech API too.
     """
     service = _Service(backend, keys, limits or Limits())
-    models = service.models
-    handlers = {
-        "speech": service.speech,
-        "create": models.create,
-        "get": models.get,
-        "cover": models.cover,
-        "sample": models.sample,
-        "health": service.health,
-        "describe": service.describe,
-    }
-    routes = [Route(one.path, handlers[one.name], methods=[one.method.upper()]) for one in OPERATIONS]
+    routes = [Route(one.path, getattr(service, one.name), methods=[one.method.upper()]) for one in OPERATIONS]
     if openai:
         routes += [
             Route(SPEECH, service.openai_speech, methods=["POST"]),
@@ -95,6 +97,8 @@ def create_app(
 
 
 class _Service:
+    """The endpoints, by the names of their operations."""
+
     def __init__(self, backend: Backend, keys: KeyStore, limits: Limits) -> None:
         self._backend = backend
         self._keys = keys
@@ -104,7 +108,7 @@ class _Service:
         self._helpers = ThreadPoolExecutor(4, "voicelab-helper")
         # Taking in recordings is heavy work, which must not take all the threads that speak.
         self._intake = ThreadPoolExecutor(2, "voicelab-intake")
-        self.models = Models(backend, self._authenticate, limits, workers=self._intake, helpers=self._helpers)
+        self._uploads = 0
         self._speech = SpeechServices(
             queue=FairQueue(limits.active, limits.waiting, limits.waiting_seconds),
             voices=ThreadPoolExecutor(limits.active, "voicelab-voice"),
@@ -151,6 +155,38 @@ class _Service:
         """List the backend's voices and the caller's."""
         caller = caller_of(self._backend, await self._authenticate(request))
         return await run_in_executor(self._helpers, voices_answer, caller)
+
+    async def create(self, request: Request) -> Response:
+        """Answer ``POST /model``: 201 and the record."""
+        key = await self._authenticate(request)
+        kind = media_type(request)
+        if kind not in {"multipart/form-data", "application/msgpack"}:
+            raise HTTPException(415, "The content type must be multipart/form-data or application/msgpack")
+        if not isinstance(self._backend, VoiceHost):
+            raise HTTPException(501, "The voice behind this service keeps no voice models")
+        if self._uploads >= self._limits.uploads:
+            raise HTTPException(503, _BUSY, {"retry-after": "5"})
+        self._uploads += 1
+        try:
+            return await self._create(request, key, form=kind == "multipart/form-data")
+        finally:
+            self._uploads -= 1
+
+    async def get(self, request: Request) -> Response:
+        """Answer ``GET /model/{id}``."""
+        return json_response(_wire(await self._read(request, self._record), request))
+
+    async def cover(self, request: Request) -> Response:
+        """Answer ``GET /model/{id}/cover`` with the picture, to a caller who may see the record."""
+        data = await self._read(request, self._cover)
+        return Response(data, 200, _FILE, media_type=f"image/{image_kind(data)}")
+
+    async def sample(self, request: Request) -> Response:
+        """Answer ``GET /model/{id}/samples/{number}`` with the recording, to a caller who may see the record."""
+        number = request.path_params["number"]
+        index = int(number) if _NUMBER.fullmatch(number) else -1
+        data = await self._read(request, partial(self._sample, number=index))
+        return Response(data, 200, _FILE, media_type=MEDIA_TYPES["wav"])
 
     async def _speak(
         self, request: Request, read: Callable[[Request, object, BodyKind, tuple[FieldError, ...]], Call]
@@ -230,6 +266,50 @@ class _Service:
             except ServiceUnavailable:
                 if not tries_left:
                     _LOG.exception("the key %s was not given back %d characters", key.prefix, owed)
+
+    async def _read(self, request: Request, read: Callable[[ApiKey, str], _T]) -> _T:
+        key = await self._authenticate(request)
+        try:
+            return await run_in_executor(self._helpers, read, key, request.path_params["id"])
+        except NotFound:
+            raise
+        except Exception as error:
+            raise BackendFailure from error
+
+    async def _create(self, request: Request, key: ApiKey, *, form: bool) -> Response:
+        limits = self._limits
+        # Nothing is kept before the last byte is there: an upload that is cut off leaves no trace.
+        if form:
+            wire: object = form_fields(await read_form(request, limits.upload, limits.file, limits.upload_seconds))
+        else:
+            body = await read_body(request, limits.upload, limits.upload_seconds)
+            wire = await decode_body(self._intake, body, "msgpack")
+            _check_files(wire, limits.file)
+        creating = VoiceCreate.from_wire(wire, form=form)
+        try:
+            record = await run_in_executor(self._intake, caller_of(self._backend, key).create_voice, creating)
+        except Exception as error:
+            raise BackendFailure from error
+        return json_response(_wire(record, request), 201, {"location": f"/model/{record.id}"})
+
+    def _record(self, key: ApiKey, id: str) -> VoiceModel:
+        record = caller_of(self._backend, key).get_voice(id)
+        if record.visibility == "private" and not isinstance(self._backend, VoiceHost):
+            # It is private to our own key there, and which of our callers it was made for is not recorded.
+            raise NotFound(f"there is no voice model {id}", status=404)
+        return record
+
+    def _cover(self, key: ApiKey, id: str) -> bytes:
+        caller = caller_of(self._backend, key)
+        if not isinstance(caller, VoiceHost):
+            raise NotFound("this voice model has no cover image", status=404)
+        return caller.cover_image(id)
+
+    def _sample(self, key: ApiKey, id: str, number: int) -> bytes:
+        caller = caller_of(self._backend, key)
+        if not isinstance(caller, VoiceHost):
+            raise NotFound("this voice model has no such sample", status=404)
+        return caller.sample_audio(id, number)
 
 
 class ServiceMiddleware:
@@ -325,3 +405,40 @@ def _seed(request: Request, capabilities: Capabilities) -> int | None:
         message = f"Input should be a whole number from 0 to {MAX_SEED}"
         raise RequestInvalid.of(SEED_HEADER, message, type="int_parsing", in_="header")
     return int(values[0])
+
+
+# A browser that guessed another type might run what it believes to be in it.
+_FILE = {"x-content-type-options": "nosniff", "cache-control": "private"}
+_NUMBER = re.compile("0|[1-9][0-9]{0,5}", re.ASCII)
+_BUSY = "Too many voice models are being made; try again in a moment"
+
+
+def owner_of(key: ApiKey) -> str:
+    """Return the name under which a key's voice models are kept: the same for ever, and no part of the key."""
+    # A new key store counts from 1 again: by the number alone, its keys would own the private voices of earlier ones.
+    identity = f"{key.id} {key.prefix} {int(key.created_at.timestamp())}"
+    return hashlib.sha256(identity.encode()).hexdigest()[:24]
+
+
+def caller_of(backend: Backend, key: ApiKey) -> Backend:
+    """Return the backend as the holder of a key has it. One that hosts no voices is the same for all."""
+    return backend.acting_for(owner_of(key)) if isinstance(backend, VoiceHost) else backend
+
+
+def _wire(record: VoiceModel, request: Request) -> dict[str, object]:
+    """The record with whole addresses of what this service keeps."""
+    wire = record.to_wire()
+    here = str(request.base_url).rstrip("/")
+    for holder, name in [(wire, "cover_image"), *((sample, "audio") for sample in wire["samples"])]:
+        if holder[name].startswith("/"):
+            holder[name] = here + holder[name]
+    return wire
+
+
+def _check_files(wire: object, limit: int) -> None:
+    if not isinstance(wire, dict):
+        return
+    voices = wire.get("voices")
+    files = [*(voices if isinstance(voices, list) else [voices]), wire.get("cover_image")]
+    if any(isinstance(data, bytes) and len(data) > limit for data in files):
+        raise HTTPException(413, f"A file is larger than {limit} bytes")

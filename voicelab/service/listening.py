@@ -23,8 +23,7 @@ from starlette.routing import Route
 from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError
 from voicelab.experiments.listening.votes import Ballot, BlindBallot
 from voicelab.service.responses import json_response
-from voicelab.service.run import LOOPBACK, in_thread, listen
-from voicelab.service.server import ReadyServer
+from voicelab.service.run import LOOPBACK, ReadyServer, in_thread, listen
 
 __all__ = ["listening_app", "serving"]
 

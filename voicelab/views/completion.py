@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, get_args
 
-from voicelab.schema import TTSRequest
-from voicelab.schema.speech import Model
+from voicelab.schema import Model, TTSRequest
 from voicelab.session import Session
 
 __all__ = ["complete_value", "install"]

@@ -21,8 +21,7 @@ from voicelab.call import Knob, field_name, parse_value, short_name
 from voicelab.capabilities import Capabilities
 from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid, suggestion
-from voicelab.schema import ProsodyControl, TTSRequest
-from voicelab.schema.speech import Model
+from voicelab.schema import Model, ProsodyControl, TTSRequest
 from voicelab.session import Session
 from voicelab.views.completion import install
 

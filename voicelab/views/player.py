@@ -22,7 +22,7 @@ from voicelab.audio.samples import Samples, as_samples, check_rate, to_int16
 from voicelab.audio.words import textgrid
 from voicelab.clip import Clip, Words, WordTime
 from voicelab.errors import ArgumentError, AudioError, VoicelabError
-from voicelab.schema.speech import MEDIA_TYPES
+from voicelab.schema import MEDIA_TYPES
 from voicelab.views.background import Arrival, Task
 from voicelab.views.bundles import clip_bundle
 from voicelab.views.panel import SavedOutput

@@ -14,7 +14,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 _REFUSED = "notebooks are checked offline: no connection to {}"
-# Where voicelab.checks.execute sends what heeds a proxy.
+# Where voicelab.checks.check sends what heeds a proxy.
 _NOWHERE = ("127.0.0.1", 9)
 
 
