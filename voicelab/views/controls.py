@@ -20,14 +20,13 @@ from voicelab.capabilities import Capabilities, FieldSupport
 from voicelab.errors import RequestInvalid
 from voicelab.schema import ProsodyControl, TTSRequest
 from voicelab.session import Session
-from voicelab.views.player import STATIC, inlined
+from voicelab.views.panel import inlined, styled
 
 __all__ = [
     "FIELDS",
     "MAIN",
     "CallCode",
     "Controls",
-    "Message",
     "field_help",
     "field_label",
     "seed_reason",
@@ -118,17 +117,9 @@ class CallCode(anywidget.AnyWidget):
     """The foot of a panel: the Python that does what the panel does, with a button that copies it."""
 
     _esm = inlined("code.js")
-    _css = STATIC / "controls.css"
+    _css = styled("controls.css")
 
     code = traitlets.Unicode("").tag(sync=True)
-
-
-class Message(anywidget.AnyWidget):
-    """The line in which a panel speaks to its user, as HTML; the notebook's keys do not act in the panel around it."""
-
-    _esm = inlined("message.js")
-
-    value = traitlets.Unicode("").tag(sync=True)
 
 
 class Controls(anywidget.AnyWidget):
@@ -141,7 +132,7 @@ class Controls(anywidget.AnyWidget):
     """
 
     _esm = inlined("controls.js")
-    _css = STATIC / "controls.css"
+    _css = styled("controls.css")
 
     values = traitlets.Dict().tag(sync=True)
     fields: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True)

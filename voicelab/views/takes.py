@@ -30,10 +30,10 @@ from voicelab.experiments.runs.failures import error_message
 from voicelab.experiments.sweeps.axes import Grid
 from voicelab.experiments.sweeps.result import Row, RowState, comparison_of, matching, odd_one_out, ordered
 from voicelab.views.background import Task
-from voicelab.views.bundles import format_figure, metric_label
+from voicelab.views.bundles import error_html, format_figure, metric_label
 from voicelab.views.comparison_panel import ComparePanel
-from voicelab.views.panel import Panel, button, close_children, line
-from voicelab.views.player import STATIC, Player, inlined, pcm_bytes, playable
+from voicelab.views.panel import Panel, button, classed, close_children, control, fold, inlined, line, styled
+from voicelab.views.player import Player, pcm_bytes, playable
 from voicelab.views.sweep_tables import SHOWN
 
 __all__ = ["COLUMNS", "Send", "TakeGrid", "TakeRows", "TakesView", "outline"]
@@ -372,7 +372,7 @@ class TakeGrid(anywidget.AnyWidget):
     """
 
     _esm = inlined("takes.js")
-    _css = STATIC / "takes.css"
+    _css = styled("takes.css")
 
     label = traitlets.Unicode("Takes").tag(sync=True)
     columns = traitlets.Int(1).tag(sync=True)
@@ -462,36 +462,34 @@ class TakesView(Panel):
         self._axes = tuple(axes)
         self._grid: Grid | None = None
         self._filled = ""
-        self.where = _labelled(w.Text, "Filter", "240px", placeholder="temperature>=0.5, voice=ada")
-        self.sort = _labelled(w.Dropdown, "Sort by", "200px")
-        self.descending = w.ToggleButton(description="↓", tooltip="The largest first", layout=w.Layout(width="34px"))
-        self.measured = _labelled(w.Text, "Metrics", "300px", continuous_update=False)
-        self.find = button("Find outlier", self.find_outlier, "outlier", tooltip="The take farthest from the median")
-        self.metric = _labelled(w.Dropdown, "by", "180px")
-        self.metric.add_class("voicelab-outlier-metric")
-        self.compare_button = button("Compare", self.compare, "compare-selected", icon="headphones")
+        example = "temperature>=0.5, voice=ada"
+        self.where = control(w.Text, "Filter", "filter", placeholder=example, width="260px")
+        self.sort = control(w.Dropdown, "Sort by", width="200px")
+        self.descending = classed(w.ToggleButton(description="↓", tooltip="The largest first"), "icon")
+        self.measured = control(w.Text, "Metrics", width="320px", continuous_update=False)
+        self.find = button("Find outlier", self.find_outlier, "outlier", help="The take farthest from the median")
+        self.metric = control(w.Dropdown, "by", "outlier-metric", width="160px")
+        self.compare_button = button("Compare", self.compare, "compare-selected")
         self.select_button = button("Select all shown", self.select_shown, "select-shown")
         self.clear_button = button("Select none", self.select_none, "select-none")
-        self.counted = w.Label()
-        self.counted.add_class("voicelab-selected")
-        self.tools = line()
-        self.view = _labelled(w.Dropdown, "View", "160px", options=[("Facets", "facets"), ("List", "list")])
-        self.colour = _labelled(w.Dropdown, "Colour", "200px")
+        self.counted = classed(w.Label(), "selected")
+        self.tools = line(name="buttons")
+        self.view = control(w.Dropdown, "View", width="130px", options=[("Facets", "facets"), ("List", "list")])
+        self.colour = control(w.Dropdown, "Colour", width="190px")
         self.player = w.VBox()
-        measuring = w.Accordion(
-            [line(self.measured, self.find, self.metric)], titles=("Measurements and outliers",), selected_index=None
-        )
-        self._by_list, self._by_facets = line(self.sort, self.descending), line(self.colour)
-        arranging = line(self.view, self.where, self._by_list, self._by_facets, self.select_button, self.clear_button)
-        acting = line(self.compare_button, self.counted, self.tools)
+        finding = line(self.find, self.metric, name="buttons")
+        measuring = fold("Measurements and outliers", line(self.measured, finding))
+        self._by_list, self._by_facets = line(self.sort, self.descending, name="buttons"), self.colour
+        arranging = line(self.view, self._by_list, self._by_facets, self.where)
+        selecting = line(self.select_button, self.clear_button, name="buttons")
+        acting = line(selecting, line(self.compare_button, self.counted, name="buttons"), self.tools)
         self._places: dict[str, w.VBox] = {"Listen": w.VBox([arranging, self.grid, self.player, acting, measuring])}
-        self.tabs = w.Tab()
-        self.tabs.add_class("voicelab-tabs")
+        self.tabs = classed(w.Tab(), "tabs")
         self._offer()
         super().__init__("takes-view", [self.message, self.tabs])
         self.add_tab("Compare")
-        for control in (self.where, self.sort, self.descending):
-            control.observe(self._arrange, names="value")
+        for one in (self.where, self.sort, self.descending):
+            one.observe(self._arrange, names="value")
         self.measured.observe(self._measure, names="value")
         self.view.observe(self._show_view, names="value")
         self.colour.observe(self._facet, names="value")
@@ -596,6 +594,15 @@ class TakesView(Panel):
         self._filled = ""
         self.grid.show_tab()
 
+    def in_tab(self, tab: str, work: Callable[[], object], words: str) -> Task:
+        """Do what fills a tab in a thread; until then it says what is being done, or what went wrong."""
+
+        def failed(error: Exception) -> None:
+            self.put(tab, w.HTML(error_html(error)))
+
+        self.put(tab, w.HTML(f'<div class="voicelab-soft" role="status">{escape(words)}</div>'))
+        return self.in_background(work, "tab", failed)
+
     def _opened(self, tab: str) -> None:
         """Make what a tab shows, when it was opened by hand."""
         if tab == self._filled:
@@ -644,7 +651,3 @@ class TakesView(Panel):
         self.counted.value = f"{count} selected" if count else "nothing selected"
         self.compare_button.disabled = not 2 <= count <= 8
         self.compare_button.tooltip = "Compare the selected takes, 2 to 8 of them"
-
-
-def _labelled(kind: type[w.DOMWidget], label: str, width: str, **options: Any) -> Any:
-    return kind(description=label, layout=w.Layout(width=width), style={"description_width": "62px"}, **options)
