@@ -248,13 +248,13 @@ class Controls(anywidget.AnyWidget):
 
     def show_error(self, error: Exception | None) -> None:
         """Say what is wrong, at its field; None takes away what was said."""
+        problems = {} if error is None else {"": str(error)}
         if isinstance(error, RequestInvalid):
             there = {"text", *(field["name"] for field in self.fields)}
             named = [(field_name(item.field), item.msg) for item in error.errors]
-            self.problems = {name if name in there else "": msg for name, msg in named}
-        else:
-            self.problems = {} if error is None else {"": str(error)}
-        self.ready = not isinstance(error, RequestInvalid)
+            problems = {name if name in there else "": msg for name, msg in named}
+        with self.hold_sync():  # a page that has the one has the other
+            self.problems, self.ready = problems, not isinstance(error, RequestInvalid)
 
     def _values(self, call: Call) -> dict[str, Any]:
         knobs = self._lab.capabilities.knob_values(call)

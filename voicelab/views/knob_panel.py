@@ -83,8 +83,8 @@ class KnobPanel(SavedOutput, Panel):
     def _choice(self, name: str, chosen: bool) -> w.Checkbox:
         ignored = self._lab.capabilities.ignored(name)
         label = field_label(name) + (" (declared: does nothing)" if ignored else "")
-        help = f"{short_name(name)}: {ignored or 'declared to act'}"
-        return cast("w.Checkbox", control(w.Checkbox, label, value=chosen, indent=False, help=help))
+        what = f"{short_name(name)}: {ignored or 'declared to act'}"
+        return cast("w.Checkbox", control(w.Checkbox, label, value=chosen, indent=False, help=what))
 
     def _choose_all(self, on: bool) -> None:
         for choice in self.choices.values():

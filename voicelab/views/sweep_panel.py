@@ -108,7 +108,7 @@ class TextsForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
             w.Textarea, "Texts, one a line", "sweep-texts", value=texts, rows=3, help=field_help("text")
         )
         self.texts_problem = classed(w.HTML(), "problem")
-        self.repeats = control(w.BoundedIntText, "Takes of each", value=repeats, min=1, max=10_000, width="160px")
+        self.repeats = control(w.BoundedIntText, "Takes of each", value=repeats, min=1, max=10_000, width="220px")
         seeds = "What the seeds of the takes are drawn from, the same in every cell"
         self.seed = control(w.Text, "Seed", value=str(seed), width="160px", help=seeds)
         self.estimate, self.problem = classed(w.HTML(), "estimate"), classed(w.HTML(), "sweep-problem")
@@ -116,6 +116,7 @@ class TextsForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         super().__init__(
             [self.texts, self.texts_problem, *parts, numbers, more, self.estimate, self.problem],
         )
+        classed(self, "form")
         for one in (self.texts, self.repeats, self.seed):
             one.observe(self.changed, names="value")
 
@@ -272,7 +273,7 @@ class ResultPanel(SavedOutput, TakesView):
         self.add_tab("Blind test", line(self.kind, self.over, self.test_button))
         self.add_tab("Table")
         self.add_tab("Export", line(self.folder, self.export_button))
-        self.fill(result)
+        self.show_result(result)
 
     @property
     def result(self) -> SweepResult:
@@ -290,7 +291,7 @@ class ResultPanel(SavedOutput, TakesView):
         """Use ``live``, which returns what has come so far, as the result."""
         self._live = live
 
-    def fill(self, result: SweepResult) -> None:
+    def show_result(self, result: SweepResult) -> None:
         """Show a result; takes that are not there yet wait."""
         self.fill_from(lambda: result)
         axes = result.grid.axes
@@ -372,7 +373,7 @@ class ResultPanel(SavedOutput, TakesView):
         note = f'<p class="voicelab-soft">{len(frame)} rows{part}; <code>panel.frame()</code> is the DataFrame.</p>'
         rows = frame.head(_ROWS).astype(object).itertuples(index=False)
         html = table([short_name(name) for name in frame.columns], ([_plain(value) for value in row] for row in rows))
-        self.put("Table", classed(w.HTML(f'{note}<div class="voicelab-scroll" tabindex="0">{html}</div>'), "table"))
+        self.fill("Table", classed(w.HTML(f'{note}<div class="voicelab-scroll" tabindex="0">{html}</div>'), "table"))
 
     def show_effects(self) -> Task:
         """Work out what each axis does to each measurement, in a thread, and show it; ``vl.effects`` has all of it."""
@@ -380,12 +381,12 @@ class ResultPanel(SavedOutput, TakesView):
         frame = self.frame().rename(columns=short_name)
         metrics = [metric.name for metric in self.grid.work.metrics]
 
-        def work() -> None:
+        def make() -> w.HTML:
             blocks = [name for name in names if name == "text"]
             result = effects(frame, [name for name in names if name not in blocks], metrics, blocks=blocks)
-            self.put("Effects", w.HTML(effects_bundle(result)["text/html"]))
+            return w.HTML(effects_bundle(result)["text/html"])
 
-        return self.in_tab("Effects", work, f"Working out what {' and '.join(names)} do to {', '.join(metrics)}…")
+        return self.fill_later("Effects", make, f"Working out what {' and '.join(names)} do to {', '.join(metrics)}…")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.result!r})"
@@ -452,7 +453,7 @@ class SweepPanel(SavedOutput, Panel):
             return None
         grid, work = sweep.grid, self.takes.grid.work
         self.show_error(None)
-        self.takes.fill(SweepResult(grid, (), "running"))
+        self.takes.show_result(SweepResult(grid, (), "running"))
         try:
             run = sweep.start(budget=self.form.budget, listener=lambda one: work.put([row_of(one, grid)]))
         except VoicelabError as error:

@@ -124,8 +124,8 @@ class _SystemsResult(ResultPanel):
         if tab != _TAB:
             super().fill_tab(tab)
             return
-        work = "Measuring at one loudness…"
-        self.in_tab(_TAB, lambda: self.put(_TAB, w.HTML(systems_bundle(self.comparison)["text/html"])), work)
+        make = lambda: w.HTML(systems_bundle(self.comparison)["text/html"])  # noqa: E731
+        self.fill_later(_TAB, make, "Measuring all takes at one loudness…")
 
     def saved_output(self) -> Mapping[str, str]:
         """Return the table of systems, once all have said everything."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from html import escape
@@ -82,6 +82,7 @@ class TakeRows:
         self._last = 0.0
         self._outlines: dict[int, bytes] = {}
         self._seconds: dict[int, float] = {}
+        self._sounds: dict[int, str] = {}
         self._colour, self._cells, self._repeats = "", 0, 1
         self._summed = -_ORDER_S
         self._unsummed = False
@@ -127,6 +128,7 @@ class TakeRows:
             for row in rows:
                 self._rows[row.id] = row
                 self._outlines.pop(row.id, None)
+                self._sounds.pop(row.id, None)
                 self._failed.discard(row.id)
                 if row.hear is not None:
                     self._unmeasured.append(row.id)
@@ -145,7 +147,15 @@ class TakeRows:
     def clear(self) -> None:
         """Forget all rows."""
         with self._change():
-            for held in (self._rows, self._outlines, self._seconds, self._unmeasured, self._failed, self._sent):
+            for held in (
+                self._rows,
+                self._outlines,
+                self._seconds,
+                self._sounds,
+                self._unmeasured,
+                self._failed,
+                self._sent,
+            ):
                 held.clear()
 
     def arrange(self, where: str = "", by: str = "", *, descending: bool = False) -> None:
@@ -227,13 +237,14 @@ class TakeRows:
                 self._prepare(row)
 
     def _next(self) -> Row | None:
-        """Return what is to be measured or drawn next: first what the page shows."""
-        for key in self._shown:
-            row = self._rows.get(key)
-            if row is None or row.hear is None or key in self._failed:
-                continue
-            if key not in self._outlines or not row.figures:
-                return row
+        """Return what is to be drawn or measured next: first what the page shows, and pictures before figures."""
+        shown = [row for key in self._shown if (row := self._rows.get(key)) is not None and row.hear is not None]
+        shown = [row for row in shown if row.id not in self._failed]
+        for row in (
+            *(one for one in shown if one.id not in self._outlines),
+            *(one for one in shown if not one.figures),
+        ):
+            return row
         while self._unmeasured:
             row = self._rows.get(self._unmeasured.popleft())
             if row is not None and row.hear is not None and not row.figures and row.id not in self._failed:
@@ -243,12 +254,11 @@ class TakeRows:
     def _prepare(self, row: Row) -> None:
         try:
             clip = row.clip()
-            drawn = outline(clip)
-            figures: Mapping[str, float] = row.figures
-            if not figures:
+            drawn, done = outline(clip), row
+            # What is in sight is drawn first: the figures take longer.
+            if not row.figures and (row.id in self._outlines or row.id not in self._shown):
                 (measured,) = measure_rows((clip,), self.metrics)
-                figures = {metric.name: measured[metric.name] for metric in self.metrics}
-            done = replace(row, figures=figures)
+                done = replace(row, figures={metric.name: measured[metric.name] for metric in self.metrics})
         except Exception as error:  # noqa: BLE001 (audio that is gone, a user's own metric: the others go on)
             drawn, done = b"", replace(row, error=error_message(error))
         with self._changed:
@@ -257,6 +267,7 @@ class TakeRows:
             self._rows[row.id] = done
             if drawn:
                 self._outlines[row.id], self._seconds[row.id] = drawn, clip.duration
+                self._sounds[row.id] = clip.sha256
             else:
                 self._failed.add(row.id)
             self._stale = self._stale or bool(self._look[0] or self._look[1])
@@ -311,7 +322,7 @@ class TakeRows:
         return message, buffers
 
     def _sums(self) -> tuple[dict[str, Any], list[bytes]] | None:
-        """Return the mean, the standard deviation and the number of takes of each cell; holds the lock."""
+        """Return the mean, the standard deviation, the number of takes and the twin of each cell; holds the lock."""
         now = time.monotonic()
         if not (self._unsummed and self._cells) or now < self._summed + _ORDER_S:
             return None
@@ -338,7 +349,18 @@ class TakeRows:
             "high": float(np.nanmax(mean)) if there.any() else None,
             "longest": max(self._seconds.values(), default=0.0),
         }
-        return message, [np.stack((mean, sd, number), axis=1).astype("<f4").tobytes()]
+        return message, [np.stack((mean, sd, number, self._twins()), axis=1).astype("<f4").tobytes()]
+
+    def _twins(self) -> list[int]:
+        """Return for each cell the first one whose takes are the same sample by sample, -1 where that is itself."""
+        first: dict[tuple[str, ...], int] = {}
+        twins = []
+        for cell in range(self._cells):
+            keys = range(cell * self._repeats, (cell + 1) * self._repeats)
+            sounds = tuple(self._sounds[key] for key in keys if key in self._sounds)
+            twin = first.setdefault(sounds, cell) if len(sounds) == self._repeats else cell
+            twins.append(twin if twin < cell else -1)
+        return twins
 
     def _card(self, row: Row, *, drawn: bool) -> dict[str, Any]:
         figures = [
@@ -583,25 +605,28 @@ class TakesView(Panel):
         """Select nothing."""
         self.grid.selected = []
 
-    def put(self, tab: str, widget: w.Widget) -> None:
-        """Show a widget in a tab, in place of the one before, which is closed, and open the tab."""
+    def fill(self, tab: str, widget: w.Widget) -> None:
+        """Show a widget in a tab, in place of the one before, which is closed."""
         place = self._places[tab].children[-1]
         close_children(place)
         place.children = (widget,)
-        index = list(self._places).index(tab)
+
+    def put(self, tab: str, widget: w.Widget) -> None:
+        """Show a widget in a tab, and open the tab."""
+        self.fill(tab, widget)
         self._filled = tab  # it need not be made again because it is opened
-        self.tabs.selected_index = index
+        self.tabs.selected_index = list(self._places).index(tab)
         self._filled = ""
         self.grid.show_tab()
 
-    def in_tab(self, tab: str, work: Callable[[], object], words: str) -> Task:
-        """Do what fills a tab in a thread; until then it says what is being done, or what went wrong."""
+    def fill_later(self, tab: str, make: Callable[[], w.Widget], words: str) -> Task:
+        """Fill a tab from a thread; until then it says what is being done, and what went wrong in place of it."""
 
         def failed(error: Exception) -> None:
-            self.put(tab, w.HTML(error_html(error)))
+            self.fill(tab, w.HTML(error_html(error)))
 
-        self.put(tab, w.HTML(f'<div class="voicelab-soft" role="status">{escape(words)}</div>'))
-        return self.in_background(work, "tab", failed)
+        self.fill(tab, w.HTML(f'<div class="voicelab-soft" role="status">{escape(words)}</div>'))
+        return self.in_background(lambda: self.fill(tab, make()), "tab", failed)
 
     def _opened(self, tab: str) -> None:
         """Make what a tab shows, when it was opened by hand."""
@@ -611,7 +636,7 @@ class TakesView(Panel):
             if 2 <= len(self.selected) <= 8:
                 self.compare()
             elif not self.content(tab):
-                self.put(tab, w.Label("Select 2 to 8 takes in Listen: they play here side by side."))
+                self.fill(tab, w.Label("Select 2 to 8 takes in Listen: they play here side by side."))
         elif tab != "Listen":
             self.fill_tab(tab)
         self.grid.show_tab()

@@ -291,6 +291,7 @@ class VoicePanel(SavedOutput, Panel):
                 self.trial,
             ],
         )
+        classed(self, "form")
         self.refresh()
         if self._stored:
             self.choose(next(iter(self._stored)))
@@ -301,7 +302,12 @@ class VoicePanel(SavedOutput, Panel):
     def _build(self) -> None:
         self.recorder = Recorder(self.draft.add, self.draft.refuse)
         self.name = control(
-            w.Combobox, "Or a clip", "clip-name", width="340px", placeholder="name of a variable", options=list(_clips())
+            w.Combobox,
+            "Or a clip",
+            "clip-name",
+            width="340px",
+            placeholder="name of a variable",
+            options=list(_clips()),
         )
         self.add_button = button("Add", self._add_named, "add-clip")
         self.list = w.VBox()
