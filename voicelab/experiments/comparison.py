@@ -186,7 +186,7 @@ def compare(*clips: Clip | Mapping[str, Clip], **named: Clip) -> Comparison:
         pairs += several.items() if isinstance(several, Mapping) else ()
     together = dict(pairs)
     if len(together) != len(pairs):
-        raise ArgumentError.of("clips", "two clips have one name")
+        raise ArgumentError.of("clips", "a clip by keyword, or in a mapping, has the name of another")
     for name, clip in together.items():
         if not isinstance(clip, Clip):
             raise ArgumentError.of(str(name), f"a comparison is of Clips, not of {type(clip).__name__}")
