@@ -111,7 +111,9 @@ def test_the_first_click_after_an_error_speaks(scratch: Scratch) -> None:
     box = button.bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    page.wait_for_function("() => document.querySelector('.voicelab-status').innerText.startsWith('0.2 s')", timeout=LONG)
+    page.wait_for_function(
+        "() => document.querySelector('.voicelab-status').innerText.startsWith('0.2 s')", timeout=LONG
+    )
     assert page.locator(".voicelab-code code").inner_text().startswith("lab.speak('Four'")
     # Nothing to say is judged at once.
     text.fill(" ")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import ipywidgets as w
@@ -46,7 +47,7 @@ from voicelab.views.takes import TakesView
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ResultPanel", "SweepPanel", "TextsForm"]
+__all__ = ["ResultPanel", "SweepPanel", "Tabs", "TextsForm"]
 
 _TICK_S: Final = 0.25
 _ROWS: Final = 200
@@ -59,6 +60,10 @@ _LIMITS: Final = {
     "compute_s": "Compute, s",
     "cost": "Cost",
 }
+
+
+Tabs = Mapping[str, tuple[str, Callable[[SweepResult], Mapping[str, str]]]]
+"""Further tabs of a result: what is said while one is being made, and what makes its output."""
 
 
 class _AxisRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
@@ -259,9 +264,11 @@ class ResultPanel(SavedOutput, TakesView):
         *,
         metrics: Iterable[str | Metric] = SHOWN,
         gone: Callable[[], object] = lambda: None,
+        tabs: Tabs = MappingProxyType({}),
     ) -> None:
         super().__init__(metrics=metrics, gone=gone)
         self.ballot: Ballot | None = None
+        self._more = tabs
         kinds = [kind for kind in KINDS if kind != "MUSHRA"]
         self.kind = control(w.Dropdown, "Kind", options=kinds, width="140px")
         self.over = control(w.Dropdown, "of the values of", width="300px")
@@ -273,6 +280,8 @@ class ResultPanel(SavedOutput, TakesView):
         self.add_tab("Blind test", line(self.kind, self.over, self.test_button))
         self.add_tab("Table")
         self.add_tab("Export", line(self.folder, self.export_button))
+        for name in tabs:
+            self.add_tab(name)
         self.show_result(result)
 
     @property
@@ -358,16 +367,23 @@ class ResultPanel(SavedOutput, TakesView):
         return frame
 
     def fill_tab(self, tab: str) -> None:
-        """Make the table, or the effects of the axes, when their tab is opened."""
+        """Make what a tab shows when it is opened."""
         if tab == "Table":
             self.attempt(self.show_table)
         elif tab == "Effects":
             self.show_effects()
+        elif tab in self._more:
+            words, make = self._more[tab]
+            self.fill_later(tab, lambda: w.HTML(make(self.result)["text/html"]), words)
 
     def show_table(self) -> None:
         """Show the table: axes and measurements first; ``frame()`` returns it."""
         frame = self.frame().drop(columns=["key", "digest"])
-        first = [*(axis.name for axis in self.result.grid.axes), "take", *(one.name for one in self.grid.work.metrics)]
+        first = [
+            *(axis.name for axis in self.result.grid.axes),
+            "repeat",
+            *(one.name for one in self.grid.work.metrics),
+        ]
         frame = frame[[*(name for name in first if name in frame), *(name for name in frame if name not in first)]]
         part = f", the first {_ROWS} are here" if len(frame) > _ROWS else ""
         note = f'<p class="voicelab-soft">{len(frame)} rows{part}; <code>panel.frame()</code> is the DataFrame.</p>'
@@ -377,14 +393,13 @@ class ResultPanel(SavedOutput, TakesView):
 
     def show_effects(self) -> Task:
         """Work out what each axis does to each measurement, in a thread, and show it; ``vl.effects`` has all of it."""
-        names = [short_name(axis.name) for axis in self.result.grid.axes]
+        varied = [short_name(axis.name) for axis in self.result.grid.axes]
+        names, blocks = [name for name in varied if name != "text"], [name for name in varied if name == "text"]
         frame = self.frame().rename(columns=short_name)
         metrics = [metric.name for metric in self.grid.work.metrics]
 
         def make() -> w.HTML:
-            blocks = [name for name in names if name == "text"]
-            result = effects(frame, [name for name in names if name not in blocks], metrics, blocks=blocks)
-            return w.HTML(effects_bundle(result)["text/html"])
+            return w.HTML(effects_bundle(effects(frame, names, metrics, blocks=blocks))["text/html"])
 
         return self.fill_later("Effects", make, f"Working out what {' and '.join(names)} do to {', '.join(metrics)}…")
 
@@ -406,14 +421,17 @@ class SweepPanel(SavedOutput, Panel):
 
     about = "a panel to type the axes of a sweep, see what it needs, run it and hear its takes"
 
-    def __init__(self, sweep: Sweep, *, metrics: Iterable[str | Metric] = SHOWN) -> None:
+    def __init__(
+        self, sweep: Sweep, *, metrics: Iterable[str | Metric] = SHOWN, tabs: Tabs = MappingProxyType({})
+    ) -> None:
         self._run: SweepRun | None = None
         self._follower: Task | None = None
         self.run_button = button("Run", self.run, "run", button_style="primary", disabled=True)
         self.pause_button = button("Pause", self.pause, "pause", disabled=True)
         self.cancel_button = button("Cancel", self.cancel, "cancel-sweep", disabled=True)
         self.progress = ProgressLine()
-        self.takes = self.new_result(SweepResult(sweep.grid, (), "cancelled"), metrics)
+        nothing = SweepResult(sweep.grid, (), "cancelled")
+        self.takes = ResultPanel(nothing, metrics=metrics, gone=self.cancel, tabs=tabs)
         self.takes.layout.display = "none"
         self.form = self.new_form(sweep)
         buttons = line(self.run_button, self.pause_button, self.cancel_button, name="buttons")
@@ -424,10 +442,6 @@ class SweepPanel(SavedOutput, Panel):
     def new_form(self, sweep: Sweep) -> TextsForm:
         """Return what says which sweep is to be run, and calls ``_form_changed``."""
         return _SweepForm(sweep, self._form_changed)
-
-    def new_result(self, result: SweepResult, metrics: Iterable[str | Metric]) -> ResultPanel:
-        """Return what shows the takes."""
-        return ResultPanel(result, metrics=metrics, gone=self.cancel)
 
     @property
     def sweep(self) -> Sweep | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import ipywidgets as w
 
@@ -11,7 +11,6 @@ from voicelab.call import parse_value
 from voicelab.errors import ArgumentError
 from voicelab.experiments.metrics import Metric
 from voicelab.experiments.runs.cache import Cache
-from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.run import Budget
 from voicelab.experiments.sweeps.spec import lines_of, texts_in
 from voicelab.experiments.sweeps.sweep import Sweep, sweep_of
@@ -22,11 +21,9 @@ from voicelab.views.background import Task
 from voicelab.views.bundles import systems_bundle
 from voicelab.views.controls import seed_reason
 from voicelab.views.panel import button, control, disable, line
-from voicelab.views.sweep_panel import ResultPanel, SweepPanel, TextsForm
+from voicelab.views.sweep_panel import SweepPanel, TextsForm
 
 __all__ = ["SystemsPanel"]
-
-_TAB: Final = "Systems"
 
 
 class _SystemsForm(TextsForm):
@@ -106,33 +103,6 @@ class _SystemsForm(TextsForm):
         return sweep, Budget(), f"{len(labs)} systems"
 
 
-class _SystemsResult(ResultPanel):
-    """What the systems said, with the table that compares them at one loudness."""
-
-    def __init__(self, result: SweepResult, *, metrics: Iterable[str | Metric], gone: Callable[[], object]) -> None:
-        self._measures = tuple(metrics)
-        super().__init__(result, gone=gone)
-        self.add_tab(_TAB)
-
-    @property
-    def comparison(self) -> SystemComparison:
-        """What has come so far, as ``vl.compare_systems`` returns it."""
-        return SystemComparison(self.result, self._measures)
-
-    def fill_tab(self, tab: str) -> None:
-        """Make the table of systems when its tab is opened, in a thread."""
-        if tab != _TAB:
-            super().fill_tab(tab)
-            return
-        make = lambda: w.HTML(systems_bundle(self.comparison)["text/html"])  # noqa: E731
-        self.fill_later(_TAB, make, "Measuring all takes at one loudness…")
-
-    def saved_output(self) -> Mapping[str, str]:
-        """Return the table of systems, once all have said everything."""
-        result = self.result
-        return systems_bundle(self.comparison) if result.outcomes and not result.failures else {}
-
-
 class SystemsPanel(SweepPanel):
     """Choose systems and texts, run, and hear all takes: the panel of a sweep over systems.
 
@@ -152,21 +122,22 @@ class SystemsPanel(SweepPanel):
         cache: Cache | None = None,
     ) -> None:
         self._asked: dict[str, Any] = {"repeats": repeats, "seed": seed, "cache": cache}
-        self._labs = labs
-        lab = next(iter(labs.values()))
-        super().__init__(sweep_of(lab, texts, labs=labs, fields={}, **self._asked), metrics=metrics)
+        self._labs, self._measures = labs, tuple(metrics)
+        tab = ("Measuring all takes at one loudness…", lambda _: systems_bundle(self.comparison))
+        sweep = sweep_of(next(iter(labs.values())), texts, labs=labs, fields={}, **self._asked)
+        super().__init__(sweep, tabs={"Systems": tab})
 
     def new_form(self, sweep: Sweep) -> TextsForm:
         """Return the form of systems, begun with a sweep."""
         texts = next(axis.values for axis in sweep.axes if axis.name == "text")
         return _SystemsForm(self._labs, texts, self._form_changed, **self._asked)
 
-    def new_result(self, result: SweepResult, metrics: Iterable[str | Metric]) -> ResultPanel:
-        """Return what shows the takes, with the table of systems."""
-        return _SystemsResult(result, metrics=metrics, gone=self.cancel)
-
     @property
     def comparison(self) -> SystemComparison:
         """What has come so far, as ``vl.compare_systems`` returns it."""
-        takes = self.takes
-        return takes.comparison if isinstance(takes, _SystemsResult) else SystemComparison(takes.result, ())
+        return SystemComparison(self.result, self._measures)
+
+    def saved_output(self) -> Mapping[str, str]:
+        """Return the table of systems, once all have said everything."""
+        result = self.result
+        return systems_bundle(self.comparison) if result.outcomes and not result.failures else {}

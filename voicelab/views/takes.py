@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import anywidget
 import ipywidgets as w
@@ -61,6 +61,14 @@ def outline(clip: Clip) -> bytes:
     return bytes(np.clip(columns, -127, 127).astype(np.int8))
 
 
+class _Drawn(NamedTuple):
+    """What the page draws of a take, and what tells its samples from others."""
+
+    outline: bytes
+    seconds: float
+    sha256: str
+
+
 class TakeRows:
     """Rows, the order in which they are shown, and a thread that is there only while there is something to do.
 
@@ -80,9 +88,7 @@ class TakeRows:
         self._stale = True
         self._sorted = 0.0
         self._last = 0.0
-        self._outlines: dict[int, bytes] = {}
-        self._seconds: dict[int, float] = {}
-        self._sounds: dict[int, str] = {}
+        self._drawn: dict[int, _Drawn] = {}
         self._colour, self._cells, self._repeats = "", 0, 1
         self._summed = -_ORDER_S
         self._unsummed = False
@@ -127,8 +133,7 @@ class TakeRows:
         with self._change():
             for row in rows:
                 self._rows[row.id] = row
-                self._outlines.pop(row.id, None)
-                self._sounds.pop(row.id, None)
+                self._drawn.pop(row.id, None)
                 self._failed.discard(row.id)
                 if row.hear is not None:
                     self._unmeasured.append(row.id)
@@ -147,15 +152,7 @@ class TakeRows:
     def clear(self) -> None:
         """Forget all rows."""
         with self._change():
-            for held in (
-                self._rows,
-                self._outlines,
-                self._seconds,
-                self._sounds,
-                self._unmeasured,
-                self._failed,
-                self._sent,
-            ):
+            for held in (self._rows, self._drawn, self._unmeasured, self._failed, self._sent):
                 held.clear()
 
     def arrange(self, where: str = "", by: str = "", *, descending: bool = False) -> None:
@@ -240,10 +237,7 @@ class TakeRows:
         """Return what is to be drawn or measured next: first what the page shows, and pictures before figures."""
         shown = [row for key in self._shown if (row := self._rows.get(key)) is not None and row.hear is not None]
         shown = [row for row in shown if row.id not in self._failed]
-        for row in (
-            *(one for one in shown if one.id not in self._outlines),
-            *(one for one in shown if not one.figures),
-        ):
+        for row in [row for row in shown if row.id not in self._drawn] or [row for row in shown if not row.figures]:
             return row
         while self._unmeasured:
             row = self._rows.get(self._unmeasured.popleft())
@@ -254,20 +248,19 @@ class TakeRows:
     def _prepare(self, row: Row) -> None:
         try:
             clip = row.clip()
-            drawn, done = outline(clip), row
+            drawn, done = self._drawn.get(row.id) or _Drawn(outline(clip), clip.duration, clip.sha256), row
             # What is in sight is drawn first: the figures take longer.
-            if not row.figures and (row.id in self._outlines or row.id not in self._shown):
+            if not row.figures and (row.id in self._drawn or row.id not in self._shown):
                 (measured,) = measure_rows((clip,), self.metrics)
                 done = replace(row, figures={metric.name: measured[metric.name] for metric in self.metrics})
         except Exception as error:  # noqa: BLE001 (audio that is gone, a user's own metric: the others go on)
-            drawn, done = b"", replace(row, error=error_message(error))
+            drawn, done = None, replace(row, error=error_message(error))
         with self._changed:
             if self._rows.get(row.id) is not row:
                 return  # another take has its place
             self._rows[row.id] = done
             if drawn:
-                self._outlines[row.id], self._seconds[row.id] = drawn, clip.duration
-                self._sounds[row.id] = clip.sha256
+                self._drawn[row.id] = drawn
             else:
                 self._failed.add(row.id)
             self._stale = self._stale or bool(self._look[0] or self._look[1])
@@ -303,13 +296,13 @@ class TakeRows:
             row = self._rows.get(key)
             if row is None:
                 continue
-            outlined = key in self._outlines
+            outlined = key in self._drawn
             if self._sent.get(key) == (row, outlined):
                 continue
             self._sent[key] = (row, outlined)
             cards.append(self._card(row, drawn=outlined))
             if outlined:
-                drawn.append(self._outlines[key])
+                drawn.append(self._drawn[key].outline)
         counts = (len(self._rows), len(self._order))
         if not (cards or changed or counts != self._counts):
             return None
@@ -347,7 +340,7 @@ class TakeRows:
             "unit": metric.unit,
             "low": float(np.nanmin(mean)) if there.any() else None,
             "high": float(np.nanmax(mean)) if there.any() else None,
-            "longest": max(self._seconds.values(), default=0.0),
+            "longest": max((one.seconds for one in self._drawn.values()), default=0.0),
         }
         return message, [np.stack((mean, sd, number, self._twins()), axis=1).astype("<f4").tobytes()]
 
@@ -357,7 +350,7 @@ class TakeRows:
         twins = []
         for cell in range(self._cells):
             keys = range(cell * self._repeats, (cell + 1) * self._repeats)
-            sounds = tuple(self._sounds[key] for key in keys if key in self._sounds)
+            sounds = tuple(self._drawn[key].sha256 for key in keys if key in self._drawn)
             twin = first.setdefault(sounds, cell) if len(sounds) == self._repeats else cell
             twins.append(twin if twin < cell else -1)
         return twins
@@ -379,7 +372,7 @@ class TakeRows:
             "notes": list(row.notes),
             "figures": figures,
             "hear": row.hear is not None,
-            "seconds": self._seconds.get(row.id, 0.0),
+            "seconds": self._drawn[row.id].seconds if drawn else 0.0,
             "drawn": drawn,
         }
 
