@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from voicelab.clip import Clip
-from voicelab.views.player import Scale, inlined, spectrum_bytes
+from voicelab.views.panel import inlined
+from voicelab.views.player import Scale, spectrum_bytes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

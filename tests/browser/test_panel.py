@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.browser.conftest import Scratch
+from tests.browser.conftest import LONG, Scratch
 from tests.tones import NOTE, ToneBackend
 from voicelab.clip import Clip
 from voicelab.lab import Lab
@@ -96,6 +96,31 @@ def test_a_wrong_field_is_named_and_speak_is_disabled(scratch: Scratch) -> None:
     seed.blur()
     page.wait_for_function("() => document.querySelector('.voicelab-code').innerText.includes('seed=7')")
     assert page.locator("button.voicelab-speak").is_enabled()
+
+
+def test_the_first_click_after_an_error_speaks(scratch: Scratch) -> None:
+    page = scratch.run(SETUP)
+    text, button = page.locator(".voicelab-panel textarea"), page.locator("button.voicelab-speak")
+    text.fill("")
+    text.blur()
+    page.wait_for_selector(".voicelab-controls .voicelab-problem:not(:empty)")
+    assert button.is_disabled()
+    text.focus()
+    page.keyboard.type("Four")
+    assert button.is_enabled(), "what is typed counts before its field is left"
+    box = button.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_function(
+        "() => document.querySelector('.voicelab-status').innerText.startsWith('0.2 s')", timeout=LONG
+    )
+    assert page.locator(".voicelab-code code").inner_text().startswith("lab.speak('Four'")
+    # Nothing to say is judged at once.
+    text.fill(" ")
+    text.blur()
+    page.wait_for_selector(".voicelab-controls .voicelab-problem:not(:empty)")
+    text.press_sequentially("  ")
+    assert button.is_disabled()
 
 
 def test_a_view_that_opens_later_gets_what_came_before(scratch: Scratch) -> None:

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.conftest import LONG, Scratch, shoot, themed
+from tests.browser.conftest import LONG, Scratch, in_kernel, shoot, themed
 from tests.browser.figures import figure
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 SETUP = """\
-import os
-import time
 from tests.tones import ToneBackend
 from voicelab.experiments.runs.cache import Cache
 from voicelab.lab import Lab
@@ -66,7 +64,7 @@ def test_typed_run_stopped_and_heard(scratch: Scratch) -> None:
     page = scratch.run(
         SETUP
         # Slow until the test says so.
-        + "lab = Lab(ToneBackend(lambda _: time.sleep(0 if os.path.exists('go') else 0.3)))\n"
+        + "import threading\ngo = threading.Event()\nlab = Lab(ToneBackend(lambda _: go.wait(0.3)))\n"
         'panel = lab.sweep("Eight notes, then some more.", temperature=[0.5], cache=Cache("cache-typed")).panel()\npanel'
     )
     axis = page.locator(".voicelab-axis input")
@@ -74,18 +72,15 @@ def test_typed_run_stopped_and_heard(scratch: Scratch) -> None:
     says(page, "less than or equal to 1")
     run = page.locator("button.voicelab-run")
     assert run.is_disabled()
-    # In red: the words, and a border round what is wrong.
+    # In red: the words, and the border of what is wrong.
     alert = page.locator(f"{PANEL} [role=alert]")
     assert alert.inner_text() == "temperature: Input should be less than or equal to 1"
-    red, green, blue = json.loads(
-        alert.evaluate("(node) => '[' + getComputedStyle(node).color.match(/[0-9.]+/g).slice(0, 3) + ']'")
-    )
-    assert red > 150 > green + blue
-    edge = "(node) => getComputedStyle(node.closest('.voicelab-axis')).borderTopWidth"
-    assert axis.evaluate(edge) == "2px"
+    colour = "([node, name]) => '[' + getComputedStyle(node)[name].match(/[0-9.]+/g).slice(0, 3) + ']'"
+    for place, name in ((alert, "color"), (axis, "borderTopColor")):
+        red, green, blue = json.loads(page.evaluate(colour, [place.element_handle(), name]))
+        assert red > 150 > green + blue
     axis.fill("0..1 step 0.05")
     page.wait_for_selector("button.voicelab-run:enabled", timeout=LONG)
-    assert axis.evaluate(edge) == "0px"
     says(page, "21 requests, 588 characters")
 
     run.click()
@@ -97,7 +92,7 @@ def test_typed_run_stopped_and_heard(scratch: Scratch) -> None:
     pause.click()
     page.locator("button.voicelab-cancel-sweep").click()
     says(page, "of 21 takes, cancelled")
-    (scratch.folder / "go").touch()
+    in_kernel(page, "go.set()")
     page.wait_for_selector("button.voicelab-run:enabled", timeout=LONG)
     assert run.inner_text().strip() == "Resume"
     run.click()
@@ -392,6 +387,31 @@ def test_facets_have_a_cell_for_each_combination_coloured_by_its_mean(scratch: S
     page.wait_for_selector(".voicelab-compare[data-current]", timeout=LONG)
     # The tab that was opened has the focus, and is in sight.
     page.wait_for_function("() => document.activeElement.querySelector('.voicelab-compare') !== null", timeout=LONG)
+
+
+SAME = (
+    SETUP
+    + """\
+class Deaf(ToneBackend):
+    \"\"\"What it says does not depend on the latency.\"\"\"
+    def _notes(self, call):
+        return super()._notes(call.replace(latency="normal"))
+lab = Lab(Deaf())
+panel = lab.sweep("Eight notes.", temperature=[0, 1], latency=["low", "normal"], cache=Cache("cache-same")).run().panel()
+panel"""
+)
+
+
+def test_a_cell_that_cannot_differ_says_so_and_nothing_is_coloured_over_nothing(scratch: Scratch) -> None:
+    page = scratch.run(SAME)
+    page.wait_for_function("() => [...document.querySelectorAll('.voicelab-facet')].every((one) => one.dataset.mean)")
+    page.wait_for_function("() => document.querySelector('.voicelab-legend').innerText.includes('every cell')")
+    figures = page.locator(".voicelab-facet-figure")
+    assert figures.all_inner_texts() == ["0.60 s", "equal to the sample"] * 2
+    twin = "every sample equals that of temperature 0, latency low: 0.60 s"
+    assert figures.nth(1).get_attribute("title") == twin
+    assert "Duration the same in every cell: 0.60 s" in page.locator(".voicelab-legend").inner_text()
+    assert page.locator(".voicelab-facet").evaluate_all("(all) => all.map((one) => one.style.background)") == [""] * 4
 
 
 def test_a_take_is_opened_with_its_words(scratch: Scratch) -> None:

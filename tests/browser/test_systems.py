@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from tests.browser.conftest import LONG, Scratch
+from tests.browser.conftest import LONG, Scratch, in_kernel
 from tests.browser.test_sweep import SETUP, says, tab
 
 
 def test_knobs_are_chosen_run_and_read(scratch: Scratch) -> None:
     page = scratch.run(
         SETUP
+        + "import threading\n"
         + "from voicelab.capabilities import FieldSupport\n"
         + 'fields = (FieldSupport("top_p", ignored="tones are not sampled"),)\n'
-        + "lab = Lab(ToneBackend(lambda _: time.sleep(0 if os.path.exists('go') else 0.03), fields=fields))\n"
+        # Until the test says so, no take ends.
+        + "go = threading.Event()\n"
+        + "lab = Lab(ToneBackend(lambda _: go.wait(60), fields=fields))\n"
         + 'lab.knob_panel("speed", repeats=2)'
     )
     panel = ".voicelab-knob-panel"
@@ -20,8 +23,8 @@ def test_knobs_are_chosen_run_and_read(scratch: Scratch) -> None:
     assert speed.is_checked()
     page.locator("button.voicelab-run-knobs").click()
     page.locator("button.voicelab-cancel-knobs:enabled").click(timeout=LONG)
+    in_kernel(page, "go.set()")  # after what Cancel sent
     says(page, "cancelled", panel)
-    (scratch.folder / "go").touch()
     page.get_by_label("Top-p (declared: does nothing)").check()
     page.locator("button.voicelab-run-knobs:enabled").click()
     says(page, "2 checked; contradicts what is declared: top_p", panel)

@@ -60,6 +60,24 @@ def test_a_click_plays_from_a_word_and_a_double_click_repeats_it(scratch: Scratc
     until(page, ".voicelab-player", "Math.abs(+d.position - 1.3 * 24000) < 10")
 
 
+def test_a_word_too_narrow_for_its_letters_shows_them_when_it_has_the_focus(scratch: Scratch) -> None:
+    page = scratch.run(SETUP, "Player(Clip(spoken(1).samples, 24_000, Words([WordTime('a', 0.0, 0.5),"
+                       " WordTime('tremendously', 0.5, 0.52), WordTime('good', 0.6, 1.2)])))")  # fmt: skip
+    words = page.locator(".voicelab-player .voicelab-words button")
+    narrow = page.locator(".voicelab-words button.voicelab-narrow")
+    narrow.wait_for(timeout=LONG)
+    letters = "(node) => [getComputedStyle(node).color, node.scrollWidth <= node.clientWidth]"
+    assert narrow.evaluate(letters) == ["rgba(0, 0, 0, 0)", False]
+    # One word is reached by Tab, the others by the arrows.
+    assert words.evaluate_all("(all) => all.map((one) => one.tabIndex)") == [0, -1, -1]
+    words.first.focus()
+    page.keyboard.press("ArrowRight")
+    assert narrow.evaluate("(node) => node === document.activeElement")
+    assert narrow.evaluate(letters) == [words.last.evaluate("(node) => getComputedStyle(node).color"), True]
+    page.keyboard.press("Enter")
+    until(page, ".voicelab-player", "d.state === 'playing' && +d.position >= 0.5 * 24000")
+
+
 def test_in_a_comparison_the_word_is_lit_in_every_row(scratch: Scratch) -> None:
     page = scratch.run(SETUP, "vl.compare(fast=spoken(1), slow=spoken(2)).panel()")
     rows = page.locator(".voicelab-compare-row")

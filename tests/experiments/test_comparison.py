@@ -87,6 +87,11 @@ def test_what_cannot_be_compared(lab: Lab) -> None:
             compare(*clips)
     with pytest.raises(ArgumentError, match="has the name"):
         compare(clip, clip, A=clip)
+    with pytest.raises(ArgumentError, match="has the name"):
+        compare({"A": clip}, clip)
+    with pytest.raises(ArgumentError, match="not of int"):
+        compare({"one": clip, "two": 2})  # type: ignore[dict-item]
+    assert compare({"take 1": clip, "take 2": clip}).names == ("take 1", "take 2")
     with pytest.raises(ArgumentError, match="not of str"):
         compare(clip, b="text")  # type: ignore[arg-type]
     assert compare(clip, clip).differences().empty

@@ -47,7 +47,7 @@ def test_it_offers_what_there_is_and_shows_what_was_measured(panels: Callable[..
         "prosody.speed": "acts",
         "pep": "contradicts",
     }
-    assert panel.progress.status.value == "3 checked; contradicts what is declared: top_p, pep"
+    assert panel.progress.status == "3 checked; contradicts what is declared: top_p, pep"
     assert "tones are not sampled" in panel.table.value
     assert panel.saved_output()["text/html"] == panel.table.value
     assert (panel.run_button.disabled, panel.cancel_button.disabled) == (False, True)
@@ -66,7 +66,7 @@ def test_it_is_cancelled_before_the_next_take_and_goes_on_after_an_error(panels:
     panel.cancel()
     going.set()
     assert panel.wait(30)
-    assert panel.progress.status.value == "cancelled"
+    assert panel.progress.status == "cancelled"
     assert panel.check is None
     broken.set()
     panel.run()

@@ -13,7 +13,8 @@ from voicelab.audio.words import Words, WordTime
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, AudioError
 from voicelab.lab import Lab
-from voicelab.views.player import Player, Scale, clip_arrivals, inlined, pcm_bytes, spectrum_bytes
+from voicelab.views.panel import inlined
+from voicelab.views.player import Player, Scale, clip_arrivals, pcm_bytes, spectrum_bytes
 
 
 class Heard(Player):

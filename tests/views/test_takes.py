@@ -217,7 +217,7 @@ def test_each_cell_has_the_mean_and_the_spread_of_its_takes(page: Page, make: Ca
     assert work.settled(10)
     (message, (sums,)), *_ = [(one, held) for _, one, held in reversed(page.messages) if one["kind"] == "cells"]
     # Of 0.5 s and 10 ms more for each: three, three and one, which has no spread.
-    means, deviations, numbers = np.frombuffer(sums, np.float32).reshape(3, 3).T
+    means, deviations, numbers, _ = np.frombuffer(sums, np.float32).reshape(3, 4).T
     assert means == pytest.approx([0.51, 0.54, 0.56])
     assert deviations[:2] == pytest.approx([0.01, 0.01])
     assert numbers.tolist() == [3, 3, 1]
@@ -226,4 +226,32 @@ def test_each_cell_has_the_mean_and_the_spread_of_its_takes(page: Page, make: Ca
     work.arrange("n<1")
     assert work.settled(10)
     *_, (_, _, (sums,)) = [one for one in page.messages if one[1]["kind"] == "cells"]
-    assert np.frombuffer(sums, np.float32).reshape(3, 3)[:, 2].tolist() == [1, 0, 0], "of those that are shown"
+    assert np.frombuffer(sums, np.float32).reshape(3, 4)[:, 2].tolist() == [1, 0, 0], "of those that are shown"
+
+
+def test_a_cell_whose_takes_are_those_of_an_earlier_one_says_so(page: Page, make: Callable[..., TakeRows]) -> None:
+    work = make()
+    lengths = (0.5, 0.6, 0.5, 0.6, 0.5, 0.7)
+    work.put(
+        Row(key, {}, {}, "done", hear=lambda seconds=seconds: tone(seconds))  # type: ignore[misc]
+        for key, seconds in enumerate(lengths)
+    )
+    work.facet(3, 2, "duration")
+    assert work.settled(10)
+    *_, (_, _, (sums,)) = [one for one in page.messages if one[1]["kind"] == "cells"]
+    assert np.frombuffer(sums, np.float32).reshape(3, 4)[:, 3].tolist() == [-1, 0, -1]
+
+
+def test_what_is_in_sight_is_drawn_before_anything_is_measured(page: Page, make: Callable[..., TakeRows]) -> None:
+    measured: list[int] = []
+
+    def slow(subject: Any) -> float:
+        measured.append(sum(card["drawn"] for card in page.cards.values()))
+        time.sleep(0.15)
+        return 1.0
+
+    work = make(0, (Metric("slow", "s", slow),))
+    work.show(range(4))
+    work.put(rows(4))
+    assert work.settled(10)
+    assert measured[1:] == [4, 4, 4], "the page has all pictures while the first take is measured"

@@ -173,17 +173,23 @@ def with_words(clip: Clip, text: str = "") -> Clip:
         return clip
 
 
-def compare(*clips: Clip, **named: Clip) -> Comparison:
+def compare(*clips: Clip | Mapping[str, Clip], **named: Clip) -> Comparison:
     """Compare clips: ``vl.compare(a, b)`` calls them A and B, ``vl.compare(cold=a, hot=b)`` by their names.
+
+    ``vl.compare({"take 1": a, "take 2": b})`` gives names that no keyword can have.
 
     Raises ArgumentError for fewer than 2 or more than 8 clips, or for what is no Clip.
     """
-    together = {**dict(zip(string.ascii_uppercase, clips, strict=False)), **named}
-    if len(together) != len(clips) + len(named):
-        raise ArgumentError.of("clips", "a clip by keyword has the name of one without")
+    plain = [clip for clip in clips if not isinstance(clip, Mapping)]
+    pairs = [*zip(string.ascii_uppercase, plain, strict=False), *named.items()]
+    for several in clips:
+        pairs += several.items() if isinstance(several, Mapping) else ()
+    together = dict(pairs)
+    if len(together) != len(pairs):
+        raise ArgumentError.of("clips", "a clip by keyword, or in a mapping, has the name of another")
     for name, clip in together.items():
         if not isinstance(clip, Clip):
-            raise ArgumentError.of(name, f"a comparison is of Clips, not of {type(clip).__name__}")
+            raise ArgumentError.of(str(name), f"a comparison is of Clips, not of {type(clip).__name__}")
     return Comparison(together)
 
 

@@ -37,11 +37,12 @@ _PAGE: Final = """<!doctype html>
 <meta name="viewport" content="width=device-width">
 <title>Listening test</title>
 <link rel="icon" href="data:,">
+<link rel="stylesheet" href="look.css">
 <link rel="stylesheet" href="listening.css">
 <style>:root { color-scheme: light dark; }</style>
 </head>
 <body>
-<main id="test"></main>
+<main id="test" class="voicelab-look"></main>
 <script type="module">
 import { open, overHttp } from "./listening.js";
 open(document.getElementById("test"), overHttp());
@@ -51,7 +52,7 @@ open(document.getElementById("test"), overHttp());
 """
 _FILES: Final = {
     **dict.fromkeys(("listening.js", "listening-scale.js", "switcher.js", "dom.js"), "text/javascript"),
-    "listening.css": "text/css",
+    **dict.fromkeys(("look.css", "listening.css"), "text/css"),
 }
 
 

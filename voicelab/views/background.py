@@ -89,19 +89,20 @@ class Debouncer:
         self._work = work
         self._delay = delay
         self._changed = threading.Condition()
+        self._one_at_a_time = threading.Lock()
         self._asked = self._done = self._dropped = 0
-        self._task: Task | None = None
+        self._timer = threading.Timer(0, lambda: None)
         self._closed = False
 
     def ask(self) -> None:
         """Ask for the work; of several calls in a short time the last one counts."""
         with self._changed:
+            self._timer.cancel()
             self._asked += 1
-            if self._closed:
-                return
-            if self._task is None:
-                self._task = Task(self._run, name="debouncer").start()
-            self._changed.notify_all()
+            if not self._closed:
+                self._timer = threading.Timer(self._delay, self._run, (self._asked,))
+                self._timer.name, self._timer.daemon = "voicelab-debouncer", True
+                self._timer.start()
 
     def cancel(self) -> None:
         """Drop what was asked for so far."""
@@ -115,36 +116,22 @@ class Debouncer:
 
     def close(self) -> None:
         """Do no more."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self._closed = True
+        self._timer.cancel()
 
-    def _run(self) -> None:
-        while (number := self._calm()) is not None:
-            over = True
+    def _run(self, number: int) -> None:
+        def wanted() -> bool:
+            return self._dropped < number == self._asked and not self._closed
+
+        with self._one_at_a_time:
             try:
-                if self._dropped < number:
-                    self._work(lambda: self._dropped < number == self._asked and not self._closed)
-                over = False
+                # It may have waited for the one before, and been asked for again meanwhile.
+                if wanted():
+                    self._work(wanted)
             finally:
                 with self._changed:
                     self._done = number
                     self._changed.notify_all()
-                    over = over or self._asked == number
-                    if over:
-                        self._task = None
-            if over:
-                return
-
-    def _calm(self) -> int | None:
-        """Wait until nothing was asked for ``delay`` seconds; return the number of the last call, None when closed."""
-        with self._changed:
-            number = self._asked
-            while self._changed.wait_for(lambda: self._closed or self._asked != number, self._delay):  # noqa: B023
-                if self._closed:
-                    return None
-                number = self._asked
-            return number
 
 
 class SpeechTask(Task):

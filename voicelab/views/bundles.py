@@ -27,6 +27,7 @@ from voicelab.clip import Clip, Take
 from voicelab.distribution import install_command
 from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError
 from voicelab.experiments.knobs import KnobCheck
+from voicelab.experiments.metrics import METRICS
 from voicelab.experiments.runs.failures import error_message
 from voicelab.experiments.statistics.effects import Effects
 from voicelab.experiments.systems import SystemComparison
@@ -72,6 +73,8 @@ _SAMPLE_BYTES: Final = 20_000
 _SIZE: Final = (6.4, 2.6)
 _LEFT, _WIDTH = 0.09, 0.90
 _PALETTE: Final = 128
+# Means of equal figures differ by less; what is measured differs by more.
+_ROUNDING: Final = 1e-9
 # What a caption says in another way, or not at all.
 _CAPTIONED: Final = frozenset({"temperature", "reference_id", "seed"})
 # Pitch takes a second for half a minute of sound: of long clips the beginning is measured.
@@ -461,7 +464,7 @@ def error_bundle(error: VoicelabError) -> dict[str, str]:
 
 
 def effects_bundle(effects: Effects) -> dict[str, str]:
-    """Return the effects of axes: the forest plot above its sentences."""
+    """Return the effects of axes: the forest plot above its table and notes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -476,12 +479,60 @@ def effects_bundle(effects: Effects) -> dict[str, str]:
         figure.supxlabel("\n".join(lines), fontsize=8, color=INK)
         axes.set_xlabel("")
         figure.savefig(data, format="png", metadata={"Software": None})
-    picture, text = base64.b64encode(data.getvalue()).decode("ascii"), str(effects)
+    picture = base64.b64encode(data.getvalue()).decode("ascii")
     html = (
-        f'<img alt="Each difference with its interval; the sentences below say the same" style="max-width:100%" '
-        f'src="data:image/png;base64,{picture}"><pre style="white-space:pre-wrap">{escape(text)}</pre>'
+        '<img alt="Each difference with its interval; the table below says the same" style="max-width:100%" '
+        f'src="data:image/png;base64,{picture}">'
+        f'<div style="overflow-x:auto;white-space:nowrap" tabindex="0">{_effects_table(effects)}</div>'
+        + "".join(f'<p role="note">{escape(note)}</p>' for note in effects.notes)
     )
-    return {"text/html": small_print(html), "image/png": picture, "text/plain": text}
+    return {"text/html": small_print(html), "image/png": picture, "text/plain": str(effects)}
+
+
+def _effects_table(effects: Effects) -> str:
+    """Return a row for each metric and axis, what is said of both in it, and below one for each level compared."""
+    texts = "p_texts" in effects.frame
+    noise = effects.variance[effects.variance.source.isin(["sampling", "residual"])].set_index("metric")["sd"]
+    contrasts = effects.contrasts.to_dict("records")
+    rows: list[tuple[object, ...]] = []
+    for row in effects.frame.to_dict("records"):
+        name, axis = row["metric"], row["axis"]
+        label = metric_label(name, METRICS[name].unit if name in METRICS else "")
+        tests = ("p_texts", "p_texts_holm", "p") if texts else ("p", "p_holm")
+        share = f"{max(row['omega_sq'], 0.0):.0%}" if math.isfinite(row["omega_sq"]) else "–"
+        rows.append((TableCell(f"<b>{escape(label)}</b>"), TableCell(f"<b>{escape(axis)}</b>"), "", "", "", ""))
+        rows[-1] += (*(_p_value(row[test]) for test in tests), share, _difference(noise.get(name, math.nan), sign=""))
+        for item in contrasts:
+            if (item["metric"], item["axis"]) != (name, axis):
+                continue
+            here = (_difference(item["estimate"]), _interval(item["low"], item["high"]))
+            there = here
+            if texts and math.isfinite(item["low_texts"]):
+                there = (_difference(item["estimate_texts"]), _interval(item["low_texts"], item["high_texts"]))
+            alone = (_p_value(item.get("p_texts", math.nan)), "", here[1]) if texts else (_p_value(item["p"]), "")
+            size = _difference(item["in_sd"])
+            rows.append(("", "", f"{item['baseline']} → {item['level']}", *there, size, *alone, "", ""))
+    interval = f"{effects.confidence:.0%} interval"
+    heads = ["metric", "axis", "change", "difference", interval, "in sd of takes", "p", "corrected"]
+    heads += [*(["these texts alone"] if texts else []), "of the variance", "sd of takes"]
+    said = f"p by Welch's test, corrected by Holm over {len(effects.frame)} tests"
+    said += "; differences in texts like these" if texts else ""
+    return table(heads, rows, caption=said)
+
+
+def _difference(value: float, sign: str = "+") -> str:
+    """Return a difference in few characters; one that is nothing but rounding is 0."""
+    if not math.isfinite(value):
+        return "–"
+    return "0" if abs(value) < _ROUNDING else f"{value:{sign}.3g}"
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{_difference(low)} to {_difference(high)}" if math.isfinite(low + high) else "too few takes"
+
+
+def _p_value(value: float) -> str:
+    return "–" if not math.isfinite(value) else "< 0.0001" if value < 0.0001 else f"{value:.4f}"
 
 
 def error_html(error: Exception) -> str:

@@ -32,8 +32,7 @@ from voicelab.views.bundles import (
     small_print,
     table,
 )
-from voicelab.views.panel import SavedOutput
-from voicelab.views.player import inlined, styled
+from voicelab.views.panel import SavedOutput, inlined, styled
 from voicelab.views.plots import COLOURS, INK, STYLES, plot_clips, plot_style
 
 __all__ = ["ComparePanel", "comparison_bundle"]

@@ -20,14 +20,13 @@ from voicelab.capabilities import Capabilities, FieldSupport
 from voicelab.errors import RequestInvalid
 from voicelab.schema import ProsodyControl, TTSRequest
 from voicelab.session import Session
-from voicelab.views.player import STATIC, inlined
+from voicelab.views.panel import inlined, styled
 
 __all__ = [
     "FIELDS",
     "MAIN",
     "CallCode",
     "Controls",
-    "Message",
     "field_help",
     "field_label",
     "seed_reason",
@@ -118,17 +117,9 @@ class CallCode(anywidget.AnyWidget):
     """The foot of a panel: the Python that does what the panel does, with a button that copies it."""
 
     _esm = inlined("code.js")
-    _css = STATIC / "controls.css"
+    _css = styled("controls.css")
 
     code = traitlets.Unicode("").tag(sync=True)
-
-
-class Message(anywidget.AnyWidget):
-    """The line in which a panel speaks to its user, as HTML; the notebook's keys do not act in the panel around it."""
-
-    _esm = inlined("message.js")
-
-    value = traitlets.Unicode("").tag(sync=True)
 
 
 class Controls(anywidget.AnyWidget):
@@ -141,7 +132,7 @@ class Controls(anywidget.AnyWidget):
     """
 
     _esm = inlined("controls.js")
-    _css = STATIC / "controls.css"
+    _css = styled("controls.css")
 
     values = traitlets.Dict().tag(sync=True)
     fields: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True)
@@ -257,13 +248,13 @@ class Controls(anywidget.AnyWidget):
 
     def show_error(self, error: Exception | None) -> None:
         """Say what is wrong, at its field; None takes away what was said."""
+        problems = {} if error is None else {"": str(error)}
         if isinstance(error, RequestInvalid):
             there = {"text", *(field["name"] for field in self.fields)}
             named = [(field_name(item.field), item.msg) for item in error.errors]
-            self.problems = {name if name in there else "": msg for name, msg in named}
-        else:
-            self.problems = {} if error is None else {"": str(error)}
-        self.ready = not isinstance(error, RequestInvalid)
+            problems = {name if name in there else "": msg for name, msg in named}
+        with self.hold_sync():  # a page that has the one has the other
+            self.problems, self.ready = problems, not isinstance(error, RequestInvalid)
 
     def _values(self, call: Call) -> dict[str, Any]:
         knobs = self._lab.capabilities.knob_values(call)

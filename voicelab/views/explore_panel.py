@@ -65,7 +65,7 @@ class ExplorePanel(SavedOutput, Panel):
 
     def _takes_view(self) -> TakesView:
         view = TakesView(axes=("text", "reference_id", *FIELDS), gone=self.cancel)
-        view.tools.children = (button("Back to the selected take", self.recall, "recall", icon="undo"),)
+        view.tools.children = (button("Back to the selected take", self.recall, "recall"),)
         return view
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import cast
 
 import ipywidgets as w
 
@@ -15,7 +16,7 @@ from voicelab.session import Session
 from voicelab.views.background import Task
 from voicelab.views.bundles import knob_check_bundle
 from voicelab.views.controls import field_label
-from voicelab.views.panel import Panel, ProgressLine, SavedOutput, button, line
+from voicelab.views.panel import Panel, ProgressLine, SavedOutput, button, classed, control, line
 
 __all__ = ["KnobPanel"]
 
@@ -36,27 +37,20 @@ class KnobPanel(SavedOutput, Panel):
         capabilities = lab.capabilities
         chosen = checked_names(capabilities, self._base, names or None)
         self.choices = {name: self._choice(name, name in chosen) for name in checked_names(capabilities, self._base)}
-        self.repeats = w.BoundedIntText(
-            value=repeats,
-            min=2,
-            max=1000,
-            description="Takes of each text at each value",
-            layout=w.Layout(width="270px"),
-            style={"description_width": "initial"},
-        )
-        self.run_button = button("Run", self.run, "run-knobs", button_style="primary", icon="play")
-        self.cancel_button = button("Cancel", self.cancel, "cancel-knobs", icon="stop", disabled=True)
+        each = "Takes of each text at each value"
+        self.repeats = control(w.BoundedIntText, each, value=repeats, min=2, max=1000, width="280px")
+        self.run_button = button("Run", self.run, "run-knobs", button_style="primary")
+        self.cancel_button = button("Cancel", self.cancel, "cancel-knobs", disabled=True)
         self.progress = ProgressLine()
-        self.table = w.HTML()
-        self.table.add_class("voicelab-knob-table")
+        self.table = classed(w.HTML(), "knob-table", "scroll")
         every = [
             button(label, partial(self._choose_all, on), f"knobs-{label.lower()}")
             for label, on in (("All", True), ("None", False))
         ]
-        controls = line(self.run_button, self.cancel_button, self.repeats, *every)
-        super().__init__(
-            "knob-panel", [line(*self.choices.values()), controls, self.progress, self.message, self.table]
-        )
+        buttons = line(self.run_button, self.cancel_button, name="buttons")
+        controls = line(buttons, self.repeats, line(*every, name="buttons"))
+        choices = line(*self.choices.values(), name="choices")
+        super().__init__("knob-panel", [choices, controls, self.progress, self.message, self.table])
 
     def run(self) -> Task | None:
         """Do what the Run button does; returns the work, or None where it cannot begin."""
@@ -88,14 +82,9 @@ class KnobPanel(SavedOutput, Panel):
 
     def _choice(self, name: str, chosen: bool) -> w.Checkbox:
         ignored = self._lab.capabilities.ignored(name)
-        box = w.Checkbox(
-            value=chosen,
-            description=field_label(name) + (" (declared: does nothing)" if ignored else ""),
-            indent=False,
-            layout=w.Layout(width="270px"),
-        )
-        box.tooltip = f"{short_name(name)}: {ignored or 'declared to act'}"
-        return box
+        label = field_label(name) + (" (declared: does nothing)" if ignored else "")
+        what = f"{short_name(name)}: {ignored or 'declared to act'}"
+        return cast("w.Checkbox", control(w.Checkbox, label, value=chosen, indent=False, help=what))
 
     def _choose_all(self, on: bool) -> None:
         for choice in self.choices.values():
@@ -105,9 +94,9 @@ class KnobPanel(SavedOutput, Panel):
         def progress(done: int, total: int) -> None:
             if stop.is_set():
                 raise Cancelled("the check was cancelled")
-            self.progress.show(f"{done} of {total} takes", done / total, "info")
+            self.progress.report(f"{done} of {total} takes", done / total, "info")
 
-        self.progress.show("waiting for the first take…", 0.0, "info")
+        self.progress.report("waiting for the first take…", 0.0, "info")
         check = check_knobs(
             self._lab.backend, self._base, names, repeats=self.repeats.value, seed=self._seed, progress=progress
         )
@@ -127,8 +116,8 @@ class KnobPanel(SavedOutput, Panel):
             self._over("failed", "danger")
             self.show_error(error)
 
-    def _over(self, status: str, style: str) -> None:
-        self.progress.show(status, style=style)
+    def _over(self, status: str, tone: str) -> None:
+        self.progress.report(status, tone=tone)
         self.run_button.disabled, self.cancel_button.disabled = False, True
 
     def __repr__(self) -> str:

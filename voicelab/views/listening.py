@@ -12,8 +12,7 @@ from voicelab.errors import VoicelabError
 from voicelab.experiments.listening.votes import Ballot, BlindBallot
 from voicelab.service.listening import serving
 from voicelab.service.run import LOOPBACK
-from voicelab.views.panel import SavedOutput
-from voicelab.views.player import STATIC, inlined
+from voicelab.views.panel import STATIC, SavedOutput, inlined, styled
 
 __all__ = ["ListeningWidget", "listen", "listening_page"]
 
@@ -26,7 +25,7 @@ class ListeningWidget(SavedOutput, anywidget.AnyWidget):
 
     about = "a listening test, whose votes are in its file"
     _esm = inlined("listening.js")
-    _css = STATIC / "listening.css"
+    _css = styled("listening.css")
 
     def __init__(self, ballot: Ballot) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""The shell of all panels: buttons and lines, tasks whose errors appear in the panel, and what a saved notebook keeps.
+"""The shell of all panels: its controls and its look, tasks whose errors appear in it, and what a saved notebook keeps.
+
+ipywidgets composes and anywidget draws; static/look.css makes the controls of both look alike.
 
 JupyterLab shows a widget that it trusts, and where the widget's kernel has gone an error: it does not go on to what
 else the output holds. So a panel that ends a cell shows a second output, which holds what can be heard and seen of it
@@ -8,24 +10,44 @@ trusted, nbconvert, plain text) both outputs are read, one below the other.
 
 from __future__ import annotations
 
+import functools
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from pathlib import Path
+from typing import Any, ClassVar, Final, cast
 
+import anywidget
 import ipywidgets as w
+import traitlets
 
 from voicelab.errors import VoicelabError
 from voicelab.views.background import Debouncer, Task
 from voicelab.views.bundles import error_html
 
-if TYPE_CHECKING:
-    from voicelab.views.controls import Message
+__all__ = [
+    "STATIC",
+    "Message",
+    "Panel",
+    "ProgressLine",
+    "SavedOutput",
+    "button",
+    "classed",
+    "close_children",
+    "control",
+    "disable",
+    "fold",
+    "inlined",
+    "line",
+    "mark_wrong",
+    "styled",
+]
 
-__all__ = ["WIDE", "Panel", "ProgressLine", "SavedOutput", "button", "close_children", "disable", "line", "mark_wrong"]
+STATIC: Final = Path(__file__).parent / "static"
 
-WIDE: Final = {"width": "calc(100% - 4px)"}
-"""Layout of what takes the panel's whole width."""
+_IMPORT: Final = re.compile(r'^import \{[^}]*\} from "\./([a-z-]+\.js)";\n', re.MULTILINE)
+_EXPORT: Final = re.compile(r"^export (?=class |function |const |async )", re.MULTILINE)
 
 # What is drawn for the notebook must not hold up the next take, nor what the page asks for of this one.
 _SETTLE_S: Final = 1.0
@@ -42,17 +64,99 @@ _STYLE: Final = """<style>
 </style>"""
 
 
+def styled(*names: str) -> str:
+    """Return the look of all panels, and style sheets of static/ after it, as one text."""
+    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in ("look.css", *names))
+
+
+def inlined(name: str) -> str:
+    """Return a module of static/ with the modules that it imports written before it, each once.
+
+    A notebook's widget is given as one text; a served page loads the same files by themselves. Modules in
+    static/ import by name only, and export no default but the last one's.
+    """
+    parts: list[str] = []
+    seen: set[str] = set()
+
+    def add(file: str, *, last: bool) -> None:
+        if file in seen:
+            return
+        seen.add(file)
+        source = (STATIC / file).read_text(encoding="utf-8")
+        for imported in _IMPORT.findall(source):
+            add(imported, last=False)
+        source = _IMPORT.sub("", source)
+        parts.append(source if last else _EXPORT.sub("", source))
+
+    add(name, last=True)
+    return "\n".join(parts)
+
+
+class Message(anywidget.AnyWidget):
+    """The line in which a panel speaks to its user, as HTML; it brings the look of the panel around it."""
+
+    _esm = inlined("message.js")
+    _css = styled()
+
+    value = traitlets.Unicode("").tag(sync=True)
+
+    def show(self, html: str) -> None:
+        """Show something else, where it is something else."""
+        if self.value != html:
+            self.value = html
+
+
+class ProgressLine(Message):
+    """A bar and a few words beside it: ``status``. ``share`` is how far the work is, 0 to 1; ``tone`` how it went."""
+
+    status, share, tone = "", 0.0, ""
+
+    def report(self, status: str | None = None, share: float | None = None, tone: str | None = None) -> None:
+        """Show what is given and has changed; ``tone`` is one of "info", "success", "warning", "danger"."""
+        self.status = self.status if status is None else status
+        self.share = self.share if share is None else share
+        self.tone = tone or self.tone
+        bar = f'<progress max="1" value="{self.share:.3f}" aria-label="How far it is"></progress>'
+        self.show(
+            f'<div class="voicelab-progress" data-tone="{self.tone}">{bar if self.tone == "info" else ""}'
+            f'<span class="voicelab-status" role="status">{escape(self.status)}</span></div>'
+        )
+
+
+def classed(widget: Any, *names: str) -> Any:
+    """Return a widget, of the classes ``voicelab-<name>`` from now on."""
+    for name in names:
+        widget.add_class(f"voicelab-{name}")
+    return widget
+
+
+def control(
+    kind: Callable[..., Any], label: str = "", name: str = "", *, help: str = "", width: str = "", **options: Any
+) -> Any:
+    """Return a control with its label, of the class ``voicelab-<name>``; ``help`` is its tooltip."""
+    widget = kind(description=label, **options)
+    if width:
+        widget.layout.width = width
+    if help:
+        widget.tooltip = help
+    return classed(widget, name) if name else widget
+
+
 def button(text: str, action: Callable[[], object], name: str, **options: Any) -> w.Button:
     """Return a button as wide as its text, of the class ``voicelab-<name>``, that calls ``action``."""
-    widget = w.Button(description=text, layout=w.Layout(width="auto"), **options)
-    widget.add_class(f"voicelab-{name}")
+    widget = control(w.Button, text, name, **options)
     widget.on_click(lambda _: action())
     return widget
 
 
-def line(*children: w.Widget) -> w.HBox:
-    """Return widgets side by side, on as many lines as they need."""
-    return w.HBox(list(children), layout=w.Layout(flex_flow="row wrap", align_items="center"))
+def line(*children: w.Widget, name: str = "line") -> w.HBox:
+    """Return widgets side by side, on as many lines as they need; of the name "buttons", always on one."""
+    return classed(w.HBox(list(children)), *dict.fromkeys(("line", name)))
+
+
+def fold(title: str, *children: w.Widget, shown: bool = False) -> w.Accordion:
+    """Return widgets below a title that a click folds away."""
+    return w.Accordion([w.VBox(list(children))], titles=(title,), selected_index=0 if shown else None)
 
 
 def close_children(box: w.Box) -> None:
@@ -68,7 +172,7 @@ def close_children(box: w.Box) -> None:
 
 def mark_wrong(control: w.DOMWidget, wrong: object) -> None:
     """Put a red border round a control, or take it away."""
-    control.layout.border = "2px solid var(--jp-error-color1, #c62828)" if wrong else None
+    (control.add_class if wrong else control.remove_class)("voicelab-wrong")
 
 
 def disable(control: w.DOMWidget, reason: str) -> None:
@@ -140,29 +244,22 @@ class SavedOutput:
 class Panel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     """A box of widgets that says in ``message`` what goes wrong, the field named; ``name`` is its class on the page."""
 
-    def __init__(self, name: str, children: list[w.Widget]) -> None:
-        super().__init__(children)
-        self.add_class(f"voicelab-{name}").add_class("voicelab-shell")
-
-    @property
+    @functools.cached_property
     def message(self) -> Message:
         """Where the panel speaks to its user."""
-        if not hasattr(self, "_message"):
-            from voicelab.views.controls import Message  # which are drawn by what draws players, and these are panels
+        return cast("Message", classed(Message(), "message"))
 
-            self._message = Message()
-            self._message.add_class("voicelab-message")
-        return self._message
+    def __init__(self, name: str, children: list[w.Widget]) -> None:
+        super().__init__(children)
+        classed(self, name, "shell")
 
     def say(self, text: str) -> None:
         """Say something to the user, and to a screen reader."""
-        self.message.value = f'<div role="status">{escape(text)}</div>'
+        self.message.show(f'<div role="status">{escape(text)}</div>')
 
     def show_error(self, error: Exception | None) -> None:
         """Say what went wrong; None takes away what was said."""
-        html = "" if error is None else error_html(error)
-        if self.message.value != html:
-            self.message.value = html
+        self.message.show("" if error is None else error_html(error))
 
     def attempt(self, action: Callable[[], object]) -> bool:
         """Call ``action``, say what went wrong, and return whether nothing did."""
@@ -193,23 +290,3 @@ class Panel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         if self.has_trait("children"):
             close_children(self)
         super().close()
-
-
-class ProgressLine(w.HBox):  # type: ignore[misc]  # ipywidgets publishes no types
-    """A bar and a few words beside it, in ``status``. ``share`` is how far the work is, 0 to 1."""
-
-    def __init__(self) -> None:
-        self.bar = w.FloatProgress(min=0.0, max=1.0, layout=w.Layout(width="160px"))
-        self.status = w.Label()
-        self.status.add_class("voicelab-status")
-        super().__init__([self.bar, self.status])
-
-    def show(self, status: str | None = None, share: float | None = None, style: str | None = None) -> None:
-        """Show what is given and has changed; ``style`` is one of "info", "success", "warning", "danger"."""
-        with self.bar.hold_sync():
-            if share is not None and self.bar.value != share:
-                self.bar.value = share
-            if style is not None and self.bar.bar_style != style:
-                self.bar.bar_style = style
-        if status is not None and self.status.value != status:
-            self.status.value = status

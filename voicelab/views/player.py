@@ -1,4 +1,4 @@
-"""Player: a widget that plays speech while it arrives, and shows it; and the JavaScript modules of all widgets.
+"""Player: a widget that plays speech while it arrives, and shows it.
 
 The sound goes to the browser as 16-bit PCM in binary messages and out through Web Audio
 (static/player.js), because an ``<audio>`` element plays a stream of unknown length only at its end.
@@ -6,10 +6,8 @@ The sound goes to the browser as 16-bit PCM in binary messages and out through W
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import anywidget
@@ -25,16 +23,11 @@ from voicelab.errors import ArgumentError, AudioError, VoicelabError
 from voicelab.schema import MEDIA_TYPES
 from voicelab.views.background import Arrival, Task
 from voicelab.views.bundles import clip_bundle
-from voicelab.views.panel import SavedOutput
+from voicelab.views.panel import SavedOutput, inlined, styled
 
-__all__ = ["STATIC", "Player", "Scale", "clip_arrivals", "inlined", "pcm_bytes", "playable", "spectrum_bytes", "styled"]
-
-STATIC: Final = Path(__file__).parent / "static"
+__all__ = ["Player", "Scale", "clip_arrivals", "pcm_bytes", "playable", "spectrum_bytes"]
 
 Scale = Literal["mel", "linear"]
-
-_IMPORT: Final = re.compile(r'^import \{[^}]*\} from "\./([a-z-]+\.js)";\n', re.MULTILINE)
-_EXPORT: Final = re.compile(r"^export (?=class |function |const |async )", re.MULTILINE)
 
 # Audio contexts of browsers must take 8 to 96 kHz (Web Audio specification, section 1.2).
 _LOWEST_RATE, _HIGHEST_RATE = 8_000, 96_000
@@ -50,34 +43,6 @@ _MEL_BANDS: Final = 96
 _MOST_LINES: Final = 256
 _FLOOR_DB: Final = -120.0
 _MEL_TICKS: Final = (200, 500, 1000, 2000, 5000, 10_000)
-
-
-def styled(*names: str) -> str:
-    """Return style sheets of static/ as one text: what a module and those that it imports look like."""
-    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in names)
-
-
-def inlined(name: str) -> str:
-    """Return a module of static/ with the modules that it imports written before it, each once.
-
-    A notebook's widget is given as one text; a served page loads the same files by themselves. Modules in
-    static/ import by name only, and export no default but the last one's.
-    """
-    parts: list[str] = []
-    seen: set[str] = set()
-
-    def add(file: str, *, last: bool) -> None:
-        if file in seen:
-            return
-        seen.add(file)
-        source = (STATIC / file).read_text(encoding="utf-8")
-        for imported in _IMPORT.findall(source):
-            add(imported, last=False)
-        source = _IMPORT.sub("", source)
-        parts.append(source if last else _EXPORT.sub("", source))
-
-    add(name, last=True)
-    return "\n".join(parts)
 
 
 def pcm_bytes(samples: Samples) -> bytes:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 import ipywidgets as w
 
@@ -28,13 +29,15 @@ from voicelab.views.bundles import effects_bundle, error_html, table
 from voicelab.views.controls import field_help, field_label, seed_reason
 from voicelab.views.listening import ListeningWidget
 from voicelab.views.panel import (
-    WIDE,
     Panel,
     ProgressLine,
     SavedOutput,
     button,
+    classed,
     close_children,
+    control,
     disable,
+    fold,
     line,
     mark_wrong,
 )
@@ -44,7 +47,7 @@ from voicelab.views.takes import TakesView
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ResultPanel", "SweepPanel"]
+__all__ = ["ResultPanel", "SweepPanel", "Tabs", "TextsForm"]
 
 _TICK_S: Final = 0.25
 _ROWS: Final = 200
@@ -59,34 +62,27 @@ _LIMITS: Final = {
 }
 
 
+Tabs = Mapping[str, tuple[str, Callable[[SweepResult], Mapping[str, str]]]]
+"""Further tabs of a result: what is said while one is being made, and what makes its output."""
+
+
 class _AxisRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     """One axis: which field, its values, and below what is wrong with them."""
 
     def __init__(self, form: _SweepForm, name: str, typed: str) -> None:
         self._voices = form.voices
-        self.field = w.Dropdown(
-            options=[(field_label(axis), axis) for axis in form.offered],
-            value=name,
-            description="Vary",
-            layout=w.Layout(width="230px"),
-            style={"description_width": "40px"},
-        )
-        self.field.tooltip = "The field that is varied"
-        self.values = w.Text(
-            value=typed,
-            placeholder="0.2..1.0 step 0.2, or values with commas between",
-            description="over",
-            layout=w.Layout(flex="1 1 280px", max_width="460px"),
-            style={"description_width": "35px"},
-        )
-        self.values.add_class("voicelab-axis")
-        self.remove = button("", lambda: form.remove(self), "remove-axis", icon="times", tooltip="Remove this axis")
-        self.problem = w.HTML()
-        super().__init__([line(self.field, self.values, self.remove), self.problem])
+        fields = [(field_label(axis), axis) for axis in form.offered]
+        self.field = control(w.Dropdown, "Vary", options=fields, value=name, help="The field that is varied")
+        example = "0.2..1.0 step 0.2, or values with commas between"
+        self.values = control(w.Text, "over", "axis", value=typed, placeholder=example)
+        self.remove = button("×", lambda: form.remove(self), "remove-axis", help="Remove this axis")
+        self.problem = classed(w.HTML(), "problem")
+        row = classed(w.HBox([self.field, self.values, classed(self.remove, "icon")]), "axis-row")
+        super().__init__([row, self.problem])
         self.field.observe(self._named, names="value")
         self._named()
-        for control in (self.field, self.values):
-            control.observe(form.changed, names="value")
+        for one in (self.field, self.values):
+            one.observe(form.changed, names="value")
 
     def _named(self, _: object = None) -> None:
         name = self.field.value
@@ -99,21 +95,75 @@ class _AxisRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         return self.field.value, self.values.value
 
 
-class CheckedForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
-    """A form that is read some moments after its last change: ``sweep`` is what it says, None while that is not known.
+class TextsForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
+    """What a sweep over texts is typed into, read some moments after its last change.
 
-    ``changed`` is called, from a thread too, whenever that may have changed.
+    ``sweep`` and ``budget`` are what it says; ``sweep`` is None while that is not known, or something is wrong: it
+    stands in red at its field. ``changed`` is called, from a thread too, whenever they may have changed.
     """
 
-    def __init__(self, children: Sequence[w.Widget], changed: Callable[[], object]) -> None:
+    def __init__(
+        self, texts: str, repeats: int, seed: int, changed: Callable[[], object], *parts: w.Widget, more: w.Widget
+    ) -> None:
         self.sweep: Sweep | None = None
+        self.budget = Budget()
         self._changed = changed
         self._debouncer = Debouncer(self.check)
-        super().__init__(children)
+        self.texts = control(
+            w.Textarea, "Texts, one a line", "sweep-texts", value=texts, rows=3, help=field_help("text")
+        )
+        self.texts_problem = classed(w.HTML(), "problem")
+        self.repeats = control(w.BoundedIntText, "Takes of each", value=repeats, min=1, max=10_000, width="220px")
+        seeds = "What the seeds of the takes are drawn from, the same in every cell"
+        self.seed = control(w.Text, "Seed", value=str(seed), width="160px", help=seeds)
+        self.estimate, self.problem = classed(w.HTML(), "estimate"), classed(w.HTML(), "sweep-problem")
+        numbers = line(self.repeats, self.seed)
+        super().__init__(
+            [self.texts, self.texts_problem, *parts, numbers, more, self.estimate, self.problem],
+        )
+        classed(self, "form")
+        for one in (self.texts, self.repeats, self.seed):
+            one.observe(self.changed, names="value")
+
+    def typed(self) -> tuple[Sweep, Budget, str]:
+        """Return what the form says, and in words what it is a sweep of. Raises VoicelabError."""
+        raise NotImplementedError
+
+    def places(self) -> Iterator[tuple[str, w.DOMWidget, w.HTML | None]]:
+        """Yield the fields that may be wrong: name, control, and where that is said, if not below all."""
+        yield "text", self.texts, self.texts_problem
+        yield "seed", self.seed, None
 
     def check(self, wanted: Callable[[], bool]) -> None:
         """Read everything, in a thread; nothing may be shown any more when it is not ``wanted``."""
-        raise NotImplementedError
+        problem: Exception | None = None
+        needs = ""
+        try:
+            sweep, budget, what = self.typed()
+            estimate = sweep.estimate()
+            needs = f"{what}, {len(sweep)} takes: {estimate}."
+            budget.check(estimate)
+        except VoicelabError as error:
+            problem = error
+        if not wanted():
+            return
+        self.show(problem, needs)
+        if problem is None:
+            self.sweep, self.budget = sweep, budget
+        self._changed()
+
+    def show(self, problem: Exception | None, needs: str = "") -> None:
+        """Put what is wrong to its field, the rest below."""
+        left = list(problem.errors) if isinstance(problem, RequestInvalid) else []
+        for name, widget, where in self.places():
+            mine = [item for item in left if item.field == name]
+            mark_wrong(widget, mine)
+            if where is not None:
+                left = [item for item in left if item not in mine]
+                where.value = error_html(RequestInvalid(mine)) if mine else ""
+        rest = RequestInvalid(left) if left else None if isinstance(problem, RequestInvalid) else problem
+        self.problem.value = error_html(rest) if rest is not None else ""
+        self.estimate.value = f'<div role="status">{escape(needs)}</div>' if needs else ""
 
     def changed(self, _: object = None) -> None:
         """Take note that something was said: until it is checked, nothing can run."""
@@ -137,69 +187,27 @@ class CheckedForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no type
         super().close()
 
 
-class _SweepForm(CheckedForm):
-    """What to sweep. ``sweep`` and ``budget`` are what is typed; ``sweep`` is None while something is wrong with it.
-
-    Everything is checked by the schema before anything runs; what is wrong stands in red at its field.
-    """
+class _SweepForm(TextsForm):
+    """What to sweep: texts, axes, and limits. Everything is checked by the schema before anything runs."""
 
     def __init__(self, sweep: Sweep, changed: Callable[[], object]) -> None:
         self._given = sweep
         several = (voice.id for backend in sweep.backends.values() for voice in backend.capabilities.voices)
         self.voices = tuple(dict.fromkeys(several))
         self.offered = axes_for(sweep)
-        self.budget = Budget()
-        self.texts = w.Textarea(
-            value=texts_of(sweep),
-            rows=2,
-            description="Texts, one a line",
-            layout=WIDE,
-            style={"description_width": "110px"},
-        )
-        self.texts.tooltip = field_help("text")
-        self.texts.add_class("voicelab-sweep-texts")
-        self.texts_problem = w.HTML()
         self.axes = w.VBox()
-        self.add = button("Add an axis", self.add_axis, "add-axis", icon="plus")
-        number = {"width": "150px"}
-        self.repeats = w.BoundedIntText(
-            value=sweep.repeats,
-            min=1,
-            max=10_000,
-            description="Takes of each",
-            layout=number,
-            style={"description_width": "initial"},
-        )
-        self.seed = w.Text(
-            value=str(sweep.seed), description="Seed", layout=number, style={"description_width": "40px"}
-        )
-        self.seed.tooltip = "What the seeds of the takes are drawn from, the same in every cell"
+        self.add = button("Add an axis", self.add_axis, "add-axis")
         self.limits = {name: _limit(name) for name in CAPS}
+        limits = fold("Limits: stop before exceeding them", line(*self.limits.values()))
+        super().__init__(
+            texts_of(sweep), sweep.repeats, sweep.seed, changed, self.axes, line(self.add, name="buttons"), more=limits
+        )
         declared = [backend.capabilities for backend in sweep.backends.values()]
         disable(self.seed, seed_reason(declared))
         disable(self.limits["cost"], "" if any(one.prices for one in declared) else "nothing here has a price")
-        self.estimate = w.HTML()
-        self.estimate.add_class("voicelab-estimate")
-        self.problem = w.HTML()
-        self.problem.add_class("voicelab-sweep-problem")
-        limits = w.Accordion(
-            [line(*self.limits.values())], titles=("Limits: stop before exceeding them",), selected_index=None
-        )
-        super().__init__(
-            [
-                self.texts,
-                self.texts_problem,
-                self.axes,
-                line(self.add, self.repeats, self.seed),
-                limits,
-                self.estimate,
-                self.problem,
-            ],
-            changed,
-        )
         self.axes.children = tuple(_AxisRow(self, name, typed) for name, typed in typed_axes(sweep))
-        for control in (self.texts, self.repeats, self.seed, *self.limits.values()):
-            control.observe(self.changed, names="value")
+        for one in self.limits.values():
+            one.observe(self.changed, names="value")
         self.changed()
 
     def add_axis(self) -> None:
@@ -218,70 +226,26 @@ class _SweepForm(CheckedForm):
         row.layout.close()
         self.changed()
 
-    def check(self, wanted: Callable[[], bool]) -> None:
-        """See CheckedForm."""
-        sweep: Sweep | None = None
-        problem: Exception | None = None
-        needs = ""
-        try:
-            budget = budget_of({name: control.value for name, control in self.limits.items()})
-            sweep = retyped(
-                self._given,
-                self.texts.value,
-                [row.typed for row in self.axes.children],
-                repeats=self.repeats.value,
-                seed=parse_value("seed", self.seed.value),
-            )
-            estimate = sweep.estimate()
-            needs = f"{len(sweep.grid.cells)} cells, {len(sweep)} takes: {estimate}."
-            budget.check(estimate)
-        except VoicelabError as error:
-            problem = error
-        if not wanted():
-            return
-        self._show(problem, needs)
-        if problem is None:
-            self.sweep, self.budget = sweep, budget
-        self._changed()
+    def typed(self) -> tuple[Sweep, Budget, str]:
+        """See TextsForm."""
+        budget = budget_of({name: limit.value for name, limit in self.limits.items()})
+        axes = [row.typed for row in self.axes.children]
+        seed = parse_value("seed", self.seed.value)
+        sweep = retyped(self._given, self.texts.value, axes, repeats=self.repeats.value, seed=seed)
+        return sweep, budget, f"{len(sweep.grid.cells)} cells"
 
-    def _show(self, problem: Exception | None, needs: str) -> None:
-        """Put what is wrong to its field, the rest below."""
-        left = list(problem.errors) if isinstance(problem, RequestInvalid) else []
-
-        def mark(control: w.DOMWidget, name: str, where: w.HTML | None = None) -> None:
-            mine = [item for item in left if item.field == name]
-            mark_wrong(control, mine)
-            if where is not None:
-                left[:] = [item for item in left if item not in mine]
-                _set(where, error_html(RequestInvalid(mine)) if mine else "")
-
+    def places(self) -> Iterator[tuple[str, w.DOMWidget, w.HTML | None]]:
+        """See TextsForm."""
         # Of two axes of one name the later one is too many.
-        for row in reversed(self.axes.children):
-            mark(row.values, row.field.value, row.problem)
-        mark(self.texts, "text", self.texts_problem)
-        for name, control in self.limits.items():
-            mark(control, f"budget.{name}")
-        mark(self.seed, "seed")
-        rest = RequestInvalid(left) if left else None if isinstance(problem, RequestInvalid) else problem
-        _set(self.problem, error_html(rest) if rest is not None else "")
-        _set(self.estimate, f'<div role="status">{escape(needs)}</div>' if needs else "")
-
-
-def _set(place: w.HTML, html: str) -> None:
-    if place.value != html:
-        place.value = html
+        yield from ((row.field.value, row.values, row.problem) for row in reversed(self.axes.children))
+        yield from super().places()
+        yield from ((f"budget.{name}", limit, None) for name, limit in self.limits.items())
 
 
 def _limit(name: str) -> w.Text:
-    control = w.Text(
-        value=f"{_MOST}" if name == "requests" else "",
-        placeholder="no limit",
-        description=_LIMITS[name],
-        layout=w.Layout(width="210px"),
-        style={"description_width": "90px"},
-    )
-    control.add_class(f"voicelab-limit-{name}")
-    return control
+    value = f"{_MOST}" if name == "requests" else ""
+    label = _LIMITS[name]
+    return control(w.Text, label, f"limit-{name}", value=value, placeholder="no limit", width="200px")
 
 
 class ResultPanel(SavedOutput, TakesView):
@@ -300,29 +264,25 @@ class ResultPanel(SavedOutput, TakesView):
         *,
         metrics: Iterable[str | Metric] = SHOWN,
         gone: Callable[[], object] = lambda: None,
+        tabs: Tabs = MappingProxyType({}),
     ) -> None:
         super().__init__(metrics=metrics, gone=gone)
         self.ballot: Ballot | None = None
-        self.kind = w.Dropdown(
-            options=[kind for kind in KINDS if kind != "MUSHRA"],
-            description="Kind",
-            layout=w.Layout(width="160px"),
-            style={"description_width": "40px"},
-        )
-        self.over = w.Dropdown(
-            description="of the values of", layout=w.Layout(width="300px"), style={"description_width": "110px"}
-        )
-        self.test_button = button("Begin", self.listening_test, "blind-test", icon="eye-slash")
-        self.folder = w.Text(
-            value="sweep", description="Folder", layout=w.Layout(width="280px"), style={"description_width": "50px"}
-        )
-        self.export_button = button("Export", self.export, "export", icon="save")
-        self.export_button.tooltip = "Write the takes as they came, takes.csv and takes.html"
+        self._more = tabs
+        kinds = [kind for kind in KINDS if kind != "MUSHRA"]
+        self.kind = control(w.Dropdown, "Kind", options=kinds, width="140px")
+        self.over = control(w.Dropdown, "of the values of", width="300px")
+        self.test_button = button("Begin", self.listening_test, "blind-test")
+        self.folder = control(w.Text, "Folder", "folder", value="sweep", width="300px")
+        written = "Write the takes as they came, takes.csv and takes.html"
+        self.export_button = button("Export", self.export, "export", help=written)
         self.add_tab("Effects", place=1)
         self.add_tab("Blind test", line(self.kind, self.over, self.test_button))
         self.add_tab("Table")
         self.add_tab("Export", line(self.folder, self.export_button))
-        self.fill(result)
+        for name in tabs:
+            self.add_tab(name)
+        self.show_result(result)
 
     @property
     def result(self) -> SweepResult:
@@ -340,7 +300,7 @@ class ResultPanel(SavedOutput, TakesView):
         """Use ``live``, which returns what has come so far, as the result."""
         self._live = live
 
-    def fill(self, result: SweepResult) -> None:
+    def show_result(self, result: SweepResult) -> None:
         """Show a result; takes that are not there yet wait."""
         self.fill_from(lambda: result)
         axes = result.grid.axes
@@ -407,35 +367,41 @@ class ResultPanel(SavedOutput, TakesView):
         return frame
 
     def fill_tab(self, tab: str) -> None:
-        """Make the table, or the effects of the axes, when their tab is opened."""
+        """Make what a tab shows when it is opened."""
         if tab == "Table":
             self.attempt(self.show_table)
         elif tab == "Effects":
             self.show_effects()
+        elif tab in self._more:
+            words, make = self._more[tab]
+            self.fill_later(tab, lambda: w.HTML(make(self.result)["text/html"]), words)
 
     def show_table(self) -> None:
-        """Show the table; ``frame()`` returns it."""
+        """Show the table: axes and measurements first; ``frame()`` returns it."""
         frame = self.frame().drop(columns=["key", "digest"])
+        first = [
+            *(axis.name for axis in self.result.grid.axes),
+            "repeat",
+            *(one.name for one in self.grid.work.metrics),
+        ]
+        frame = frame[[*(name for name in first if name in frame), *(name for name in frame if name not in first)]]
         part = f", the first {_ROWS} are here" if len(frame) > _ROWS else ""
-        note = f"<p>{len(frame)} rows{part}; <code>panel.frame()</code> is the DataFrame.</p>"
+        note = f'<p class="voicelab-soft">{len(frame)} rows{part}; <code>panel.frame()</code> is the DataFrame.</p>'
         rows = frame.head(_ROWS).astype(object).itertuples(index=False)
         html = table([short_name(name) for name in frame.columns], ([_plain(value) for value in row] for row in rows))
-        box = w.HTML(f'<div style="overflow:auto;max-height:420px" tabindex="0">{note}{html}</div>')
-        box.add_class("voicelab-table")
-        self.put("Table", box)
+        self.fill("Table", classed(w.HTML(f'{note}<div class="voicelab-scroll" tabindex="0">{html}</div>'), "table"))
 
     def show_effects(self) -> Task:
         """Work out what each axis does to each measurement, in a thread, and show it; ``vl.effects`` has all of it."""
-        names = [short_name(axis.name) for axis in self.result.grid.axes]
+        varied = [short_name(axis.name) for axis in self.result.grid.axes]
+        names, blocks = [name for name in varied if name != "text"], [name for name in varied if name == "text"]
         frame = self.frame().rename(columns=short_name)
         metrics = [metric.name for metric in self.grid.work.metrics]
 
-        def work() -> None:
-            blocks = [name for name in names if name == "text"]
-            result = effects(frame, [name for name in names if name not in blocks], metrics, blocks=blocks)
-            self.put("Effects", w.HTML(effects_bundle(result)["text/html"]))
+        def make() -> w.HTML:
+            return w.HTML(effects_bundle(effects(frame, names, metrics, blocks=blocks))["text/html"])
 
-        return self.in_background(work, "effects")
+        return self.fill_later("Effects", make, f"Working out what {' and '.join(names)} do to {', '.join(metrics)}…")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.result!r})"
@@ -455,33 +421,32 @@ class SweepPanel(SavedOutput, Panel):
 
     about = "a panel to type the axes of a sweep, see what it needs, run it and hear its takes"
 
-    def __init__(self, sweep: Sweep, *, metrics: Iterable[str | Metric] = SHOWN) -> None:
+    def __init__(
+        self, sweep: Sweep, *, metrics: Iterable[str | Metric] = SHOWN, tabs: Tabs = MappingProxyType({})
+    ) -> None:
         self._run: SweepRun | None = None
         self._follower: Task | None = None
-        self.run_button = button("Run", self.run, "run", button_style="primary", icon="play", disabled=True)
-        self.pause_button = button("Pause", self.pause, "pause", icon="pause", disabled=True)
-        self.cancel_button = button("Cancel", self.cancel, "cancel-sweep", icon="stop", disabled=True)
+        self.run_button = button("Run", self.run, "run", button_style="primary", disabled=True)
+        self.pause_button = button("Pause", self.pause, "pause", disabled=True)
+        self.cancel_button = button("Cancel", self.cancel, "cancel-sweep", disabled=True)
         self.progress = ProgressLine()
-        self.takes = self.new_result(SweepResult(sweep.grid, (), "cancelled"), metrics)
+        nothing = SweepResult(sweep.grid, (), "cancelled")
+        self.takes = ResultPanel(nothing, metrics=metrics, gone=self.cancel, tabs=tabs)
         self.takes.layout.display = "none"
         self.form = self.new_form(sweep)
-        controls = line(self.run_button, self.pause_button, self.cancel_button, self.progress)
-        self.design = w.Accordion([self.form], titles=("Design",), selected_index=0)
+        buttons = line(self.run_button, self.pause_button, self.cancel_button, name="buttons")
+        controls = line(buttons, self.progress)
+        self.design = fold("Design", self.form, shown=True)
         super().__init__("sweep-panel", [self.design, controls, self.message, self.takes])
 
-    def new_form(self, sweep: Sweep) -> Any:
-        """Return what says which sweep is to be run (``sweep``, ``budget``, ``check_again``) and calls ``_form_changed``."""
+    def new_form(self, sweep: Sweep) -> TextsForm:
+        """Return what says which sweep is to be run, and calls ``_form_changed``."""
         return _SweepForm(sweep, self._form_changed)
-
-    def new_result(self, result: SweepResult, metrics: Iterable[str | Metric]) -> ResultPanel:
-        """Return what shows the takes."""
-        return ResultPanel(result, metrics=metrics, gone=self.cancel)
 
     @property
     def sweep(self) -> Sweep | None:
         """The sweep that is typed; None while something is wrong with it."""
-        sweep: Sweep | None = self.form.sweep
-        return sweep
+        return self.form.sweep
 
     @property
     def result(self) -> SweepResult:
@@ -502,7 +467,7 @@ class SweepPanel(SavedOutput, Panel):
             return None
         grid, work = sweep.grid, self.takes.grid.work
         self.show_error(None)
-        self.takes.fill(SweepResult(grid, (), "running"))
+        self.takes.show_result(SweepResult(grid, (), "running"))
         try:
             run = sweep.start(budget=self.form.budget, listener=lambda one: work.put([row_of(one, grid)]))
         except VoicelabError as error:
@@ -560,9 +525,9 @@ class SweepPanel(SavedOutput, Panel):
             (self.pause_button, "description"): "Continue" if state == "paused" else "Pause",
             (self.cancel_button, "disabled"): not active,
         }
-        for (control, trait), value in wanted.items():
-            if getattr(control, trait) != value:
-                setattr(control, trait, value)
+        for (one, trait), value in wanted.items():
+            if getattr(one, trait) != value:
+                setattr(one, trait, value)
 
     def _follow(self, run: SweepRun, sweep: Sweep) -> None:
         """Show how far a run is, until it is over; in a thread of its own."""
@@ -577,10 +542,10 @@ class SweepPanel(SavedOutput, Panel):
             self._update_buttons()
             progress = run.progress
             left = f", about {progress.remaining_s:.0f} s left" if progress.remaining_s else ""
-            self.progress.show(f"{progress}{left}", progress.done / max(len(sweep), 1), "info")
+            self.progress.report(f"{progress}{left}", progress.done / max(len(sweep), 1), "info")
         styles = {"done": "success", "cancelled": "warning", "over budget": "warning"}
         self.form.check_again()
-        self.progress.show(style="danger" if run.progress.failed else styles.get(run.state, "danger"))
+        self.progress.report(tone="danger" if run.progress.failed else styles.get(run.state, "danger"))
         self.update_saved_output()
 
     def _mark_running(self, run: SweepRun, grid: Grid, before: set[int]) -> set[int]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from html import escape
-from typing import Any, Final
+from typing import Any
 
 import ipywidgets as w
 
 from voicelab.call import parse_value
-from voicelab.errors import ArgumentError, VoicelabError
+from voicelab.errors import ArgumentError
 from voicelab.experiments.metrics import Metric
 from voicelab.experiments.runs.cache import Cache
-from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.run import Budget
 from voicelab.experiments.sweeps.spec import lines_of, texts_in
 from voicelab.experiments.sweeps.sweep import Sweep, sweep_of
@@ -20,18 +18,16 @@ from voicelab.experiments.systems import SystemComparison
 from voicelab.registry import backends, split_address
 from voicelab.session import Session
 from voicelab.views.background import Task
-from voicelab.views.bundles import error_html, systems_bundle
+from voicelab.views.bundles import systems_bundle
 from voicelab.views.controls import seed_reason
-from voicelab.views.panel import WIDE, button, disable, line
-from voicelab.views.sweep_panel import CheckedForm, ResultPanel, SweepPanel
+from voicelab.views.panel import button, control, disable, line
+from voicelab.views.sweep_panel import SweepPanel, TextsForm
 
 __all__ = ["SystemsPanel"]
 
-_TAB: Final = "Systems"
 
-
-class _SystemsForm(CheckedForm):
-    """Which systems say which texts: what a sweep's form is to its panel. The first that is chosen is compared with."""
+class _SystemsForm(TextsForm):
+    """Which systems say which texts. The first that is chosen is compared with."""
 
     def __init__(
         self,
@@ -45,46 +41,21 @@ class _SystemsForm(CheckedForm):
     ) -> None:
         self._labs = dict(labs)
         self._cache = cache
-        self.budget = Budget()
-        self._opening: Task | None = None
         self.systems = w.VBox()
         usable = [one for one in backends() if not one.install]
-        self.address = w.Combobox(
+        self.address = control(
+            w.Combobox,
+            "Add",
             placeholder=", ".join(one.form.partition(" or ")[0] for one in usable),
             options=[f"{one.name}:" for one in usable],
-            description="Add",
-            layout=w.Layout(flex="1 1 280px", max_width="460px"),
-            style={"description_width": "35px"},
+            help="A backend's name and address, as vl.connect takes it",
         )
-        self.address.tooltip = "A backend's name and address, as vl.connect takes it"
-        self.add_button = button("Add a system", self.add, "add-system", icon="plus")
-        narrow = w.Layout(width="150px")
-        initial = {"description_width": "initial"}
-        self.texts = w.Textarea(
-            value=lines_of(texts), rows=3, description="Texts, one a line", layout=WIDE, style=initial
-        )
-        self.texts.add_class("voicelab-systems-texts")
-        self.repeats = w.BoundedIntText(
-            value=repeats, min=1, max=10_000, description="Takes of each", layout=narrow, style=initial
-        )
-        self.seed = w.Text(value=str(seed), description="Seed", layout=narrow, style={"description_width": "40px"})
-        self.estimate, self.problem = w.HTML(), w.HTML()
-        self.problem.add_class("voicelab-systems-problem")
-        super().__init__(
-            [
-                self.systems,
-                line(self.address, self.add_button),
-                self.texts,
-                line(self.repeats, self.seed),
-                self.estimate,
-                self.problem,
-            ],
-            changed,
-        )
+        self.address.layout.flex = "1 1 280px"
+        self.add_button = button("Add a system", self.add, "add-system")
+        more = line(self.address, self.add_button)
+        super().__init__(lines_of(texts), repeats, seed, changed, self.systems, more=more)
         for name in self._labs:
             self._offer(name)
-        for control in (self.texts, self.repeats, self.seed):
-            control.observe(self.changed, names="value")
         self.changed()
 
     @property
@@ -112,78 +83,24 @@ class _SystemsForm(CheckedForm):
             finally:
                 self.add_button.disabled = False
 
-        self._opening = Task(work, name="open", failed=lambda error: self._show(error, "")).start()
-        return self._opening
+        return Task(work, name="open", failed=self.show).start()
 
     def _offer(self, name: str) -> None:
-        capabilities = self._labs[name].capabilities
-        box = w.Checkbox(
-            value=True,
-            description=f"{name}: {capabilities.name} on {capabilities.device}, {len(capabilities.voices)} voices",
-            indent=False,
-            layout=WIDE,
-        )
-        box.add_class("voicelab-system")
+        backend = self._labs[name].capabilities
+        label = f"{name}: {backend.name} on {backend.device}, {len(backend.voices)} voices"
+        box = control(w.Checkbox, label, "system", value=True, indent=False)
         box.observe(self.changed, names="value")
         self.systems.children = (*self.systems.children, box)
 
-    def check(self, wanted: Callable[[], bool]) -> None:
-        """See CheckedForm."""
-        sweep: Sweep | None = None
-        problem: Exception | None = None
-        needs = ""
-        try:
-            labs = self.labs
-            if len(labs) < 2:
-                raise ArgumentError.of("labs", "choose at least two systems")
-            disable(self.seed, seed_reason(one.capabilities for one in labs.values()))
-            seed = parse_value("seed", self.seed.value)
-            sweep = sweep_of(
-                next(iter(labs.values())),
-                texts_in(self.texts.value),
-                repeats=self.repeats.value,
-                seed=seed,
-                labs=labs,
-                cache=self._cache,
-                fields={},
-            )
-            needs = f"{len(labs)} systems, {len(sweep)} takes: {sweep.estimate()}."
-        except VoicelabError as error:
-            problem = error
-        if wanted():
-            self._show(problem, needs)
-            self.sweep = sweep if problem is None else None
-            self._changed()
-
-    def _show(self, problem: Exception | None, needs: str) -> None:
-        self.problem.value = "" if problem is None else error_html(problem)
-        self.estimate.value = f'<div role="status">{escape(needs)}</div>' if needs else ""
-
-
-class _SystemsResult(ResultPanel):
-    """What the systems said, with the table that compares them at one loudness."""
-
-    def __init__(self, result: SweepResult, *, metrics: Iterable[str | Metric], gone: Callable[[], object]) -> None:
-        self._measures = tuple(metrics)
-        super().__init__(result, gone=gone)
-        self.add_tab(_TAB)
-
-    @property
-    def comparison(self) -> SystemComparison:
-        """What has come so far, as ``vl.compare_systems`` returns it."""
-        return SystemComparison(self.result, self._measures)
-
-    def fill_tab(self, tab: str) -> None:
-        """Make the table of systems when its tab is opened, in a thread."""
-        if tab != _TAB:
-            super().fill_tab(tab)
-            return
-        self.in_background(lambda: self.put(_TAB, w.HTML(systems_bundle(self.comparison)["text/html"])), "systems")
-
-    def saved_output(self) -> Mapping[str, str]:
-        """Return the table of systems, once all have said everything."""
-        result = self.result
-        return systems_bundle(self.comparison) if result.outcomes and not result.failures else {}
+    def typed(self) -> tuple[Sweep, Budget, str]:
+        """See TextsForm."""
+        labs = self.labs
+        if len(labs) < 2:
+            raise ArgumentError.of("labs", "choose at least two systems")
+        disable(self.seed, seed_reason(one.capabilities for one in labs.values()))
+        asked = {"repeats": self.repeats.value, "seed": parse_value("seed", self.seed.value), "cache": self._cache}
+        sweep = sweep_of(next(iter(labs.values())), texts_in(self.texts.value), labs=labs, fields={}, **asked)
+        return sweep, Budget(), f"{len(labs)} systems"
 
 
 class SystemsPanel(SweepPanel):
@@ -205,21 +122,22 @@ class SystemsPanel(SweepPanel):
         cache: Cache | None = None,
     ) -> None:
         self._asked: dict[str, Any] = {"repeats": repeats, "seed": seed, "cache": cache}
-        self._labs = labs
-        lab = next(iter(labs.values()))
-        super().__init__(sweep_of(lab, texts, labs=labs, fields={}, **self._asked), metrics=metrics)
+        self._labs, self._measures = labs, tuple(metrics)
+        tab = ("Measuring all takes at one loudness…", lambda _: systems_bundle(self.comparison))
+        sweep = sweep_of(next(iter(labs.values())), texts, labs=labs, fields={}, **self._asked)
+        super().__init__(sweep, tabs={"Systems": tab})
 
-    def new_form(self, sweep: Sweep) -> Any:
+    def new_form(self, sweep: Sweep) -> TextsForm:
         """Return the form of systems, begun with a sweep."""
         texts = next(axis.values for axis in sweep.axes if axis.name == "text")
         return _SystemsForm(self._labs, texts, self._form_changed, **self._asked)
 
-    def new_result(self, result: SweepResult, metrics: Iterable[str | Metric]) -> ResultPanel:
-        """Return what shows the takes, with the table of systems."""
-        return _SystemsResult(result, metrics=metrics, gone=self.cancel)
-
     @property
     def comparison(self) -> SystemComparison:
         """What has come so far, as ``vl.compare_systems`` returns it."""
-        takes = self.takes
-        return takes.comparison if isinstance(takes, _SystemsResult) else SystemComparison(takes.result, ())
+        return SystemComparison(self.result, self._measures)
+
+    def saved_output(self) -> Mapping[str, str]:
+        """Return the table of systems, once all have said everything."""
+        result = self.result
+        return systems_bundle(self.comparison) if result.outcomes and not result.failures else {}

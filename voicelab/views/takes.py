@@ -9,11 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import anywidget
 import ipywidgets as w
@@ -30,10 +30,10 @@ from voicelab.experiments.runs.failures import error_message
 from voicelab.experiments.sweeps.axes import Grid
 from voicelab.experiments.sweeps.result import Row, RowState, comparison_of, matching, odd_one_out, ordered
 from voicelab.views.background import Task
-from voicelab.views.bundles import format_figure, metric_label
+from voicelab.views.bundles import error_html, format_figure, metric_label
 from voicelab.views.comparison_panel import ComparePanel
-from voicelab.views.panel import Panel, button, close_children, line
-from voicelab.views.player import STATIC, Player, inlined, pcm_bytes, playable
+from voicelab.views.panel import Panel, button, classed, close_children, control, fold, inlined, line, styled
+from voicelab.views.player import Player, pcm_bytes, playable
 from voicelab.views.sweep_tables import SHOWN
 
 __all__ = ["COLUMNS", "Send", "TakeGrid", "TakeRows", "TakesView", "outline"]
@@ -61,6 +61,14 @@ def outline(clip: Clip) -> bytes:
     return bytes(np.clip(columns, -127, 127).astype(np.int8))
 
 
+class _Drawn(NamedTuple):
+    """What the page draws of a take, and what tells its samples from others."""
+
+    outline: bytes
+    seconds: float
+    sha256: str
+
+
 class TakeRows:
     """Rows, the order in which they are shown, and a thread that is there only while there is something to do.
 
@@ -80,8 +88,7 @@ class TakeRows:
         self._stale = True
         self._sorted = 0.0
         self._last = 0.0
-        self._outlines: dict[int, bytes] = {}
-        self._seconds: dict[int, float] = {}
+        self._drawn: dict[int, _Drawn] = {}
         self._colour, self._cells, self._repeats = "", 0, 1
         self._summed = -_ORDER_S
         self._unsummed = False
@@ -126,7 +133,7 @@ class TakeRows:
         with self._change():
             for row in rows:
                 self._rows[row.id] = row
-                self._outlines.pop(row.id, None)
+                self._drawn.pop(row.id, None)
                 self._failed.discard(row.id)
                 if row.hear is not None:
                     self._unmeasured.append(row.id)
@@ -145,7 +152,7 @@ class TakeRows:
     def clear(self) -> None:
         """Forget all rows."""
         with self._change():
-            for held in (self._rows, self._outlines, self._seconds, self._unmeasured, self._failed, self._sent):
+            for held in (self._rows, self._drawn, self._unmeasured, self._failed, self._sent):
                 held.clear()
 
     def arrange(self, where: str = "", by: str = "", *, descending: bool = False) -> None:
@@ -227,13 +234,11 @@ class TakeRows:
                 self._prepare(row)
 
     def _next(self) -> Row | None:
-        """Return what is to be measured or drawn next: first what the page shows."""
-        for key in self._shown:
-            row = self._rows.get(key)
-            if row is None or row.hear is None or key in self._failed:
-                continue
-            if key not in self._outlines or not row.figures:
-                return row
+        """Return what is to be drawn or measured next: first what the page shows, and pictures before figures."""
+        shown = [row for key in self._shown if (row := self._rows.get(key)) is not None and row.hear is not None]
+        shown = [row for row in shown if row.id not in self._failed]
+        for row in [row for row in shown if row.id not in self._drawn] or [row for row in shown if not row.figures]:
+            return row
         while self._unmeasured:
             row = self._rows.get(self._unmeasured.popleft())
             if row is not None and row.hear is not None and not row.figures and row.id not in self._failed:
@@ -243,20 +248,19 @@ class TakeRows:
     def _prepare(self, row: Row) -> None:
         try:
             clip = row.clip()
-            drawn = outline(clip)
-            figures: Mapping[str, float] = row.figures
-            if not figures:
+            drawn, done = self._drawn.get(row.id) or _Drawn(outline(clip), clip.duration, clip.sha256), row
+            # What is in sight is drawn first: the figures take longer.
+            if not row.figures and (row.id in self._drawn or row.id not in self._shown):
                 (measured,) = measure_rows((clip,), self.metrics)
-                figures = {metric.name: measured[metric.name] for metric in self.metrics}
-            done = replace(row, figures=figures)
+                done = replace(row, figures={metric.name: measured[metric.name] for metric in self.metrics})
         except Exception as error:  # noqa: BLE001 (audio that is gone, a user's own metric: the others go on)
-            drawn, done = b"", replace(row, error=error_message(error))
+            drawn, done = None, replace(row, error=error_message(error))
         with self._changed:
             if self._rows.get(row.id) is not row:
                 return  # another take has its place
             self._rows[row.id] = done
             if drawn:
-                self._outlines[row.id], self._seconds[row.id] = drawn, clip.duration
+                self._drawn[row.id] = drawn
             else:
                 self._failed.add(row.id)
             self._stale = self._stale or bool(self._look[0] or self._look[1])
@@ -292,13 +296,13 @@ class TakeRows:
             row = self._rows.get(key)
             if row is None:
                 continue
-            outlined = key in self._outlines
+            outlined = key in self._drawn
             if self._sent.get(key) == (row, outlined):
                 continue
             self._sent[key] = (row, outlined)
             cards.append(self._card(row, drawn=outlined))
             if outlined:
-                drawn.append(self._outlines[key])
+                drawn.append(self._drawn[key].outline)
         counts = (len(self._rows), len(self._order))
         if not (cards or changed or counts != self._counts):
             return None
@@ -311,7 +315,7 @@ class TakeRows:
         return message, buffers
 
     def _sums(self) -> tuple[dict[str, Any], list[bytes]] | None:
-        """Return the mean, the standard deviation and the number of takes of each cell; holds the lock."""
+        """Return the mean, the standard deviation, the number of takes and the twin of each cell; holds the lock."""
         now = time.monotonic()
         if not (self._unsummed and self._cells) or now < self._summed + _ORDER_S:
             return None
@@ -336,9 +340,20 @@ class TakeRows:
             "unit": metric.unit,
             "low": float(np.nanmin(mean)) if there.any() else None,
             "high": float(np.nanmax(mean)) if there.any() else None,
-            "longest": max(self._seconds.values(), default=0.0),
+            "longest": max((one.seconds for one in self._drawn.values()), default=0.0),
         }
-        return message, [np.stack((mean, sd, number), axis=1).astype("<f4").tobytes()]
+        return message, [np.stack((mean, sd, number, self._twins()), axis=1).astype("<f4").tobytes()]
+
+    def _twins(self) -> list[int]:
+        """Return for each cell the first one whose takes are the same sample by sample, -1 where that is itself."""
+        first: dict[tuple[str, ...], int] = {}
+        twins = []
+        for cell in range(self._cells):
+            keys = range(cell * self._repeats, (cell + 1) * self._repeats)
+            sounds = tuple(self._drawn[key].sha256 for key in keys if key in self._drawn)
+            twin = first.setdefault(sounds, cell) if len(sounds) == self._repeats else cell
+            twins.append(twin if twin < cell else -1)
+        return twins
 
     def _card(self, row: Row, *, drawn: bool) -> dict[str, Any]:
         figures = [
@@ -357,7 +372,7 @@ class TakeRows:
             "notes": list(row.notes),
             "figures": figures,
             "hear": row.hear is not None,
-            "seconds": self._seconds.get(row.id, 0.0),
+            "seconds": self._drawn[row.id].seconds if drawn else 0.0,
             "drawn": drawn,
         }
 
@@ -372,7 +387,7 @@ class TakeGrid(anywidget.AnyWidget):
     """
 
     _esm = inlined("takes.js")
-    _css = STATIC / "takes.css"
+    _css = styled("takes.css")
 
     label = traitlets.Unicode("Takes").tag(sync=True)
     columns = traitlets.Int(1).tag(sync=True)
@@ -462,36 +477,34 @@ class TakesView(Panel):
         self._axes = tuple(axes)
         self._grid: Grid | None = None
         self._filled = ""
-        self.where = _labelled(w.Text, "Filter", "240px", placeholder="temperature>=0.5, voice=ada")
-        self.sort = _labelled(w.Dropdown, "Sort by", "200px")
-        self.descending = w.ToggleButton(description="↓", tooltip="The largest first", layout=w.Layout(width="34px"))
-        self.measured = _labelled(w.Text, "Metrics", "300px", continuous_update=False)
-        self.find = button("Find outlier", self.find_outlier, "outlier", tooltip="The take farthest from the median")
-        self.metric = _labelled(w.Dropdown, "by", "180px")
-        self.metric.add_class("voicelab-outlier-metric")
-        self.compare_button = button("Compare", self.compare, "compare-selected", icon="headphones")
+        example = "temperature>=0.5, voice=ada"
+        self.where = control(w.Text, "Filter", "filter", placeholder=example, width="260px")
+        self.sort = control(w.Dropdown, "Sort by", width="200px")
+        self.descending = classed(w.ToggleButton(description="↓", tooltip="The largest first"), "icon")
+        self.measured = control(w.Text, "Metrics", width="320px", continuous_update=False)
+        self.find = button("Find outlier", self.find_outlier, "outlier", help="The take farthest from the median")
+        self.metric = control(w.Dropdown, "by", "outlier-metric", width="160px")
+        self.compare_button = button("Compare", self.compare, "compare-selected")
         self.select_button = button("Select all shown", self.select_shown, "select-shown")
         self.clear_button = button("Select none", self.select_none, "select-none")
-        self.counted = w.Label()
-        self.counted.add_class("voicelab-selected")
-        self.tools = line()
-        self.view = _labelled(w.Dropdown, "View", "160px", options=[("Facets", "facets"), ("List", "list")])
-        self.colour = _labelled(w.Dropdown, "Colour", "200px")
+        self.counted = classed(w.Label(), "selected")
+        self.tools = line(name="buttons")
+        self.view = control(w.Dropdown, "View", width="130px", options=[("Facets", "facets"), ("List", "list")])
+        self.colour = control(w.Dropdown, "Colour", width="190px")
         self.player = w.VBox()
-        measuring = w.Accordion(
-            [line(self.measured, self.find, self.metric)], titles=("Measurements and outliers",), selected_index=None
-        )
-        self._by_list, self._by_facets = line(self.sort, self.descending), line(self.colour)
-        arranging = line(self.view, self.where, self._by_list, self._by_facets, self.select_button, self.clear_button)
-        acting = line(self.compare_button, self.counted, self.tools)
+        finding = line(self.find, self.metric, name="buttons")
+        measuring = fold("Measurements and outliers", line(self.measured, finding))
+        self._by_list, self._by_facets = line(self.sort, self.descending, name="buttons"), self.colour
+        arranging = line(self.view, self._by_list, self._by_facets, self.where)
+        selecting = line(self.select_button, self.clear_button, name="buttons")
+        acting = line(selecting, line(self.compare_button, self.counted, name="buttons"), self.tools)
         self._places: dict[str, w.VBox] = {"Listen": w.VBox([arranging, self.grid, self.player, acting, measuring])}
-        self.tabs = w.Tab()
-        self.tabs.add_class("voicelab-tabs")
+        self.tabs = classed(w.Tab(), "tabs")
         self._offer()
         super().__init__("takes-view", [self.message, self.tabs])
         self.add_tab("Compare")
-        for control in (self.where, self.sort, self.descending):
-            control.observe(self._arrange, names="value")
+        for one in (self.where, self.sort, self.descending):
+            one.observe(self._arrange, names="value")
         self.measured.observe(self._measure, names="value")
         self.view.observe(self._show_view, names="value")
         self.colour.observe(self._facet, names="value")
@@ -585,16 +598,28 @@ class TakesView(Panel):
         """Select nothing."""
         self.grid.selected = []
 
-    def put(self, tab: str, widget: w.Widget) -> None:
-        """Show a widget in a tab, in place of the one before, which is closed, and open the tab."""
+    def fill(self, tab: str, widget: w.Widget) -> None:
+        """Show a widget in a tab, in place of the one before, which is closed."""
         place = self._places[tab].children[-1]
         close_children(place)
         place.children = (widget,)
-        index = list(self._places).index(tab)
+
+    def put(self, tab: str, widget: w.Widget) -> None:
+        """Show a widget in a tab, and open the tab."""
+        self.fill(tab, widget)
         self._filled = tab  # it need not be made again because it is opened
-        self.tabs.selected_index = index
+        self.tabs.selected_index = list(self._places).index(tab)
         self._filled = ""
         self.grid.show_tab()
+
+    def fill_later(self, tab: str, make: Callable[[], w.Widget], words: str) -> Task:
+        """Fill a tab from a thread; until then it says what is being done, and what went wrong in place of it."""
+
+        def failed(error: Exception) -> None:
+            self.fill(tab, w.HTML(error_html(error)))
+
+        self.fill(tab, w.HTML(f'<div class="voicelab-soft" role="status">{escape(words)}</div>'))
+        return self.in_background(lambda: self.fill(tab, make()), "tab", failed)
 
     def _opened(self, tab: str) -> None:
         """Make what a tab shows, when it was opened by hand."""
@@ -604,7 +629,7 @@ class TakesView(Panel):
             if 2 <= len(self.selected) <= 8:
                 self.compare()
             elif not self.content(tab):
-                self.put(tab, w.Label("Select 2 to 8 takes in Listen: they play here side by side."))
+                self.fill(tab, w.Label("Select 2 to 8 takes in Listen: they play here side by side."))
         elif tab != "Listen":
             self.fill_tab(tab)
         self.grid.show_tab()
@@ -644,7 +669,3 @@ class TakesView(Panel):
         self.counted.value = f"{count} selected" if count else "nothing selected"
         self.compare_button.disabled = not 2 <= count <= 8
         self.compare_button.tooltip = "Compare the selected takes, 2 to 8 of them"
-
-
-def _labelled(kind: type[w.DOMWidget], label: str, width: str, **options: Any) -> Any:
-    return kind(description=label, layout=w.Layout(width=width), style={"description_width": "62px"}, **options)

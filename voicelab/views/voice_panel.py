@@ -23,15 +23,26 @@ from voicelab.views.background import Task
 from voicelab.views.bundles import clip_bundle, error_html, voice_bundle, voices_table
 from voicelab.views.controls import voice_choices
 from voicelab.views.explore_panel import TEXT, ExplorePanel
-from voicelab.views.panel import Panel, SavedOutput, button, close_children, line, mark_wrong
-from voicelab.views.player import STATIC, Player, inlined
+from voicelab.views.panel import (
+    Panel,
+    SavedOutput,
+    button,
+    classed,
+    close_children,
+    control,
+    inlined,
+    line,
+    mark_wrong,
+    styled,
+)
+from voicelab.views.player import Player
 from voicelab.voices.intake import MAX_FILES, prepare_samples
 from voicelab.voices.transcripts import Recognizer, default_recognizer
 
 __all__ = ["Recorder", "Recording", "VoiceDraft", "VoicePanel"]
 
 _TITLE: Final = "My voice"
-_HEAD: Final = '<b style="font-size:var(--jp-ui-font-size2, 15px)">{}</b>'
+_HEAD: Final = '<div class="voicelab-heading">{}</div>'
 _BEFORE: Final = "Voice file 1: "
 # Files on their way at the same time; a page that was closed in the middle never sends the rest of its own.
 _MOST_UPLOADS: Final = 32
@@ -45,7 +56,7 @@ class Recorder(anywidget.AnyWidget):
     """
 
     _esm = inlined("recorder.js")
-    _css = STATIC / "recorder.css"
+    _css = styled("recorder.css")
 
     def __init__(self, received: Callable[[str, bytes], object], refused: Callable[[str, str], object]) -> None:
         self._received = received
@@ -280,6 +291,7 @@ class VoicePanel(SavedOutput, Panel):
                 self.trial,
             ],
         )
+        classed(self, "form")
         self.refresh()
         if self._stored:
             self.choose(next(iter(self._stored)))
@@ -289,25 +301,21 @@ class VoicePanel(SavedOutput, Panel):
 
     def _build(self) -> None:
         self.recorder = Recorder(self.draft.add, self.draft.refuse)
-        self.name = w.Combobox(
-            description="Or a clip",
+        self.name = control(
+            w.Combobox,
+            "Or a clip",
+            "clip-name",
+            width="340px",
             placeholder="name of a variable",
             options=list(_clips()),
-            layout=w.Layout(width="300px"),
         )
-        self.name.add_class("voicelab-clip-name")
         self.add_button = button("Add", self._add_named, "add-clip")
         self.list = w.VBox()
-        self.title = w.Text(value=_TITLE, description="Title", layout=w.Layout(width="300px"))
-        self.title.add_class("voicelab-title")
-        self.enhance = w.Checkbox(
-            description="Reduce noise", indent=False, layout=w.Layout(width="auto", margin="0 12px")
-        )
-        self.make_button = button("Create voice", self.make, "make-voice", button_style="primary", icon="user-plus")
-        self.status = w.Label()
-        self.status.add_class("voicelab-making")
-        self.record = w.HTML()
-        self.record.add_class("voicelab-record-of-voice")
+        self.title = control(w.Text, "Title", "title", value=_TITLE, width="340px")
+        self.enhance = control(w.Checkbox, "Reduce noise", indent=False)
+        self.make_button = button("Create voice", self.make, "make-voice", button_style="primary")
+        self.status = classed(w.Label(), "making")
+        self.record = classed(w.HTML(), "record-of-voice")
         self.trial = _Trial(self._lab, self._can_speak, self.update_saved_output)
         self.trial.controls.observe(lambda _: self._chosen(), names="values")
         self.title.observe(lambda _: self._check(), names="value")
@@ -474,24 +482,19 @@ class _RecordingRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
     def __init__(self, draft: VoiceDraft, one: Recording) -> None:
         self._clip: Clip | None = None
         self.player: Player | None = None
-        self.name = w.HTML(layout=w.Layout(min_width="180px"))
-        self.sound = w.HBox(layout=w.Layout(flex="1 1 200px", min_width="0"))
-        self.remove = button("", lambda: draft.drop(one.id), "remove", icon="times", tooltip=f"Remove {one.name}")
-        self.notes = w.HTML()
-        self.notes.add_class("voicelab-intake")
-        self.text = w.Textarea(
-            rows=2,
-            description="Transcript",
-            continuous_update=False,
-            layout=w.Layout(width="auto"),
-        )
-        self.text.placeholder = "what is said in it; empty, it is recognised again"
-        self.text.tooltip = f"What is said in {one.name}"
-        self.text.add_class("voicelab-transcript")
+        self.name = classed(w.HTML(), "recording-name")
+        self.sound = classed(w.HBox(), "recording-sound")
+        self.remove = button("×", lambda: draft.drop(one.id), "remove", help=f"Remove {one.name}")
+        self.notes = classed(w.HTML(), "intake")
+        said = {
+            "placeholder": "what is said in it; empty, it is recognised again",
+            "help": f"What is said in {one.name}",
+        }
+        self.text = control(w.Textarea, "Transcript", "transcript", rows=2, continuous_update=False, **said)
         self.text.observe(lambda change: draft.write(one.id, change["new"]), names="value")
-        head = w.HBox([self.name, self.sound, self.remove], layout=w.Layout(align_items="center"))
+        head = line(self.name, self.sound, classed(self.remove, "icon"), name="buttons")
         super().__init__([head, self.notes, self.text])
-        self.add_class("voicelab-recording")
+        classed(self, "recording")
 
     def show(self, one: Recording) -> None:
         """Show its state."""
@@ -501,7 +504,6 @@ class _RecordingRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
             self._clip = one.clip
             if self.player is None:
                 self.player = Player(one.clip, label=one.name, name=Path(one.name).stem, compact=True)
-                self.player.layout.flex = "1 1 auto"
                 self.sound.children = (self.player,)
             else:
                 self.player.show(one.clip)
@@ -511,7 +513,7 @@ class _RecordingRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
             self.notes.value = '<div role="status">analysing…</div>'
         else:
             notes = "".join(f'<div role="note">⚠ {escape(note)}</div>' for note in one.notes)
-            self.notes.value = f'<div style="line-height:1.5">{notes}</div>'
+            self.notes.value = notes
         # What is being compared with the sound can be corrected further.
         self.text.disabled = one.state != "ready" and not one.written
         self.text.layout.display = "none" if one.state == "refused" else None
@@ -529,7 +531,7 @@ def _record_html(voice: VoiceModel) -> str:
     count = len(voice.samples)
     line = f"{voice.title}: {voice.state}, {voice.visibility}, {count} recording{'' if count == 1 else 's'}"
     record = voice_bundle(voice)["text/html"]
-    return f'<details style="line-height:1.5"><summary>{escape(line)}</summary>{record}</details>'
+    return f"<details><summary>{escape(line)}</summary>{record}</details>"
 
 
 def _clips() -> dict[str, Clip]:

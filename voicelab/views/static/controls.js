@@ -157,19 +157,36 @@ class Panel {
     this.cancel = button("Cancel", "cancel", () => this.press("cancel"));
     this.onChange = element("input", { type: "checkbox" });
     this.onChange.onchange = () => this.set("speak_on_change", this.onChange.checked);
-    const automatic = element("label", { className: "voicelab-automatic" }, {}, this.onChange, " Speak on change");
+    const automatic = element("label", { className: "voicelab-pair" }, {}, this.onChange, " Speak on change");
     this.bar = element("progress", { max: 1 }, { "aria-label": "How far the take is" });
     this.status = element("span", { className: "voicelab-status" }, { role: "status" });
     this.message = element("div", { className: "voicelab-message" }, { role: "alert" });
     this.notes = element("div", { className: "voicelab-notes" });
-    const head = element("div", { className: "voicelab-head" }, {}, this.voice.root, this.speak, this.cancel, automatic);
+    const head = element("div", { className: "voicelab-head" }, {}, this.voice.root);
+    head.append(element("div", { className: "voicelab-pair" }, {}, this.speak, this.cancel), automatic);
     const grid = (front) =>
       element("div", { className: "voicelab-grid" }, {}, ...this.fields.filter(({ about }) => about.front === front).map(({ root }) => root));
     const more = element("details", {}, {}, element("summary", {}, {}, "More fields"), grid(false));
     const line = element("div", { className: "voicelab-progress" }, {}, this.bar, this.status);
     this.root = element("div", { className: "voicelab-controls" }, { role: "group", "aria-label": "What to speak" });
     this.root.append(this.text, this.textProblem, head, grid(true), more, line, this.message, this.notes);
+    // What is being typed in place of something wrong is judged where Speak is pressed, not only once its field is left.
+    this.root.oninput = () => {
+      this.unjudged = true;
+      this.ready();
+    };
     el.append(this.root);
+    this.show();
+  }
+
+  ready() {
+    const { model } = this;
+    const mended = this.unjudged && Object.keys(model.get("problems")).length > 0 && this.text.value.trim();
+    this.speak.disabled = Boolean(this.gone) || !(model.get("ready") || mended);
+  }
+
+  judged() {
+    this.unjudged = false;
     this.show();
   }
 
@@ -190,6 +207,7 @@ class Panel {
   press(kind) {
     // What is being typed counts, also where a browser leaves the focus in it.
     if (this.values.text !== this.text.value) this.change("text", this.text.value);
+    this.unjudged = false;
     this.model.send({ kind });
   }
 
@@ -207,7 +225,7 @@ class Panel {
       field.blame(problems[field.about.name] ?? "");
     }
     const busy = model.get("busy") && !this.gone;
-    this.speak.disabled = !model.get("ready") || this.gone;
+    this.ready();
     this.cancel.disabled = !busy;
     this.onChange.checked = model.get("speak_on_change");
     this.bar.value = model.get("share");
@@ -240,8 +258,10 @@ export default {
     const show = () => panel.show();
     const voices = () => panel.voices();
     const lost = () => panel.lost();
-    const shown = ["values", "problems", "notes", "status", "share", "tone", "busy", "ready", "held", "speak_on_change"];
+    const judged = () => panel.judged();
+    const shown = ["values", "notes", "status", "share", "tone", "busy", "held", "speak_on_change"];
     for (const name of shown) model.on(`change:${name}`, show);
+    model.on("change:problems change:ready", judged);
     model.on("change:fields", voices);
     model.on("comm_live_update", lost);
     const done = hideSaved(el);
@@ -249,6 +269,7 @@ export default {
     return () => {
       done();
       for (const name of shown) model.off(`change:${name}`, show);
+      model.off("change:problems change:ready", judged);
       model.off("change:fields", voices);
       model.off("comm_live_update", lost);
     };

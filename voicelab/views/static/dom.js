@@ -69,8 +69,12 @@ function onDark(node) {
   return light(getComputedStyle(document.body).color) === true;
 }
 
-/** Give a widget the colours that fit the page around it, where that is not JupyterLab or Notebook, which have them. */
+/**
+ * Give a widget the look of all panels, and the colours that fit the page around it, where that is not JupyterLab or
+ * Notebook, which have them.
+ */
 export function followTheme(el) {
+  el.classList.add("voicelab-look");
   const follow = () => {
     if (document.body.dataset.jpThemeLight) return;
     const dark = onDark(el);

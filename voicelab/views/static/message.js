@@ -1,4 +1,4 @@
-// The line of a panel that says what goes on, and what is wrong.
+// The line of a panel that says what goes on, and what is wrong; it also gives the boxes around it their theme and keys.
 
 import { followTheme, guard } from "./dom.js";
 
@@ -9,6 +9,20 @@ export default {
     model.on("change:value", show);
     show();
     guard(el);
+    requestAnimationFrame(() => {
+      const shell = el.closest(".voicelab-shell");
+      if (!shell) return;
+      followTheme(shell);
+      // What ipywidgets folds away by a click only is folded away by the keys too.
+      for (const head of shell.querySelectorAll(".jupyter-widget-Collapse-header")) {
+        Object.assign(head, { tabIndex: 0, role: "button" });
+        head.onkeydown = (event) => {
+          if (event.key !== "Enter" && event.key !== " ") return;
+          event.preventDefault();
+          head.click();
+        };
+      }
+    });
     return () => model.off("change:value", show);
   },
 };

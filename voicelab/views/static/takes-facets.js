@@ -1,18 +1,20 @@
 // Takes as facets: the first axis down, the second across, the others as tabs; a cell for each combination.
 //
-// The kernel sends {kind: "cells", metric, unit, low, high, longest} with float32 mean, standard deviation and number
-// of takes of every cell, in the order of the grid: the last axis runs fastest, a cell's takes follow each other.
+// The kernel sends {kind: "cells", metric, unit, low, high, longest} with float32 mean, standard deviation, number of
+// takes and twin of every cell, in the order of the grid: the last axis runs fastest, a cell's takes follow each other.
+// A twin is the number of an earlier cell whose takes are the same sample by sample, or -1.
 
 import { colour } from "./cividis.js";
 import { element } from "./dom.js";
 import { drawWave } from "./takes-card.js";
 
-const HEAD = 132; // pixels of the names of the rows, at most
-const NARROWEST = 104; // pixels of a cell
+const HEAD = 160; // pixels of the names of the rows, at most
+const NARROWEST = 128; // pixels of a cell
 const STEP = 26; // pixels from one play button to the next
 const REST = 72; // pixels of a cell besides its play buttons
 const NAMES = 34; // pixels of the names of the columns
 const SHORTEST = 1e-3; // seconds
+const pen = document.createElement("canvas").getContext("2d");
 
 export class Facets {
   constructor(view) {
@@ -56,8 +58,18 @@ export class Facets {
     this.tabs.hidden = axes.length < 3;
     const columns = (axes[1]?.[1] ?? [""]).map((label) => element("div", { textContent: label, title: label }, { role: "columnheader" }));
     const corner = element("div", {}, { role: "columnheader" });
-    if (axes.length) corner.append(element("i", {}, {}, axes[1] ? `${axes[0][0]} ↓  ${axes[1][0]} →` : `${axes[0][0]} ↓`));
+    const ways = axes.slice(0, 2).map(([name], place) => element("i", {}, {}, `${name}\u00a0${"↓→"[place]}`));
+    corner.append(...ways);
     this.names.replaceChildren(corner, ...columns);
+    this.named = ways.map((way) => way.textContent);
+  }
+
+  /** How wide the names of the axes are: a word of them is not broken. */
+  wide() {
+    pen.font = getComputedStyle(this.names).font;
+    const words = [...this.named, ...(this.axes[0]?.[1] ?? []).flatMap((label) => label.split(/\s/))];
+    const widths = words.map((word) => pen.measureText(word).width + 12);
+    return Math.min(HEAD, Math.ceil(Math.max(0, ...widths)));
   }
 
   turn(place, value) {
@@ -72,6 +84,12 @@ export class Facets {
       const value = place === 0 ? row : place === 1 ? column : this.fixed[place - 2];
       return cell * labels.length + value;
     }, 0);
+  }
+
+  /** What a cell is called: the values of its axes. */
+  name(cell) {
+    const { row, column, fixed } = this.spot(cell * this.repeats);
+    return this.axes.map(([name, labels], place) => `${name} ${labels[[row, column, ...fixed][place]]}`).join(", ");
   }
 
   /** Where a take stands: its row, its column, and what is fixed of the other axes. */
@@ -91,7 +109,7 @@ export class Facets {
     this.set(this.axes);
     this.columns = this.axes[1]?.[1].length ?? 1;
     this.count = this.axes[0]?.[1].length ?? 1;
-    this.head = Math.round(Math.max(HEAD / 2, Math.min(HEAD, width / 5)));
+    this.head = Math.max(this.wide(), Math.round(Math.min(HEAD, width / 5)));
     this.width = Math.max(NARROWEST, Math.floor((width - this.head) / this.columns));
     const lines = Math.ceil(this.repeats / Math.max(1, Math.floor((this.width - 34) / STEP)));
     this.height = REST + STEP * Math.min(lines, 4); // more of them scroll within the cell
@@ -155,14 +173,15 @@ export class Facets {
     const { metric, unit, low, high, longest } = cells;
     const bar = element("span", { className: "voicelab-legend-bar" }, { "aria-hidden": "true" });
     bar.style.background = `linear-gradient(to right, ${Array.from({ length: 9 }, (_, n) => rgb(colour((255 * n) / 8))).join()})`;
-    const scale = low === null ? [] : [figure(low), bar, `${figure(high)} ${unit}`.trim()];
-    this.legend.replaceChildren(element("b", {}, {}, metric), " mean ± sd ", ...scale, ` · pictures span ${longest.toFixed(2)} s`);
+    const ends = low === high ? ["the same in every cell: "] : ["mean ± sd ", figure(low), bar];
+    const scale = low === null ? ["not measured yet"] : [...ends, `${figure(high)} ${unit}`.trim()];
+    this.legend.replaceChildren(element("b", {}, {}, metric), " ", ...scale, ` · pictures span ${longest.toFixed(2)} s`);
   }
 
-  /** The mean of a cell, its standard deviation and its takes, NaN where there are none. */
+  /** The mean of a cell, its standard deviation and its takes, NaN where there are none, and its twin. */
   figures(cell) {
     const values = this.view.takes.cells?.values;
-    return values ? [...values.subarray(3 * cell, 3 * cell + 3)] : [NaN, NaN, 0];
+    return values ? [...values.subarray(4 * cell, 4 * cell + 4)] : [NaN, NaN, 0, -1];
   }
 
   /** Which take is `step` further, in reading order or by rows. */
@@ -272,19 +291,19 @@ class Cell {
     if (takes.current !== null && Math.floor(takes.current / this.facets.repeats) === cell) this.facets.heard.set(cell, takes.current);
     const cards = this.buttons.map((_, repeat) => takes.cards.get(this.id(repeat)));
     const here = takes.current === this.shown;
-    const [mean, sd, number] = this.facets.figures(cell);
+    const [mean, sd, number, twin] = this.facets.figures(cell);
     const selected = takes.selected;
     const states = cards.map((card, repeat) => {
       const id = this.id(repeat);
       const marks = [takes.places.has(id), selected.has(id), takes.current === id && takes.transport.playing, view.odd === id];
       return [card?.state, ...marks, view.active === id].join(" ");
     });
-    const seen = [cell, mean, sd, number, this.shown, this.facets.width, view.ink.wave, takes.cells?.longest, ...states].join();
+    const seen = [cell, mean, sd, number, twin, this.shown, this.facets.width, view.ink.wave, takes.cells?.longest, ...states].join();
     if (seen === this.seen && !here && cards.every((card, n) => card === this.cards[n])) return;
     Object.assign(this, { seen, cards });
     for (const repeat of this.buttons.keys()) this.mark(repeat, cards[repeat]);
     this.all.checked = this.ids.length > 0 && this.ids.every((id) => selected.has(id));
-    this.paint(mean, sd, number);
+    this.paint(mean, sd, number, twin);
     this.draw(here ? takes.share : null);
   }
 
@@ -310,28 +329,31 @@ class Cell {
   }
 
   /** The colour of the mean, with black or white on it, whichever stands out: 4.5 to 1 at least. */
-  paint(mean, sd, number) {
+  paint(mean, sd, number, twin) {
     const { cells } = this.facets.view.takes;
     const known = Number.isFinite(mean) && cells.low !== null;
     const span = known ? cells.high - cells.low : 0;
     // The mean has fewer digits than the ends.
-    const fill = known ? colour(span > 0 ? Math.max(0, Math.min((255 * (mean - cells.low)) / span, 255)) : 128) : null;
+    const fill = span > 0 ? colour(Math.max(0, Math.min((255 * (mean - cells.low)) / span, 255))) : null;
     const dark = fill && luminance(fill) > 0.179; // black and white stand out equally from this one
     this.root.style.background = fill ? rgb(fill) : "";
     this.ink = fill ? (dark ? "#000" : "#fff") : "";
     this.root.style.color = this.ink;
     this.root.dataset.mean = known ? mean.toFixed(4) : "";
     const failed = this.cards.filter((card) => card?.state === "failed").length;
-    const text = known ? `${figure(mean)}${number > 1 ? ` ± ${figure(sd)}` : ""} ${cells.unit}`.trim() : failed ? "" : "…";
+    const measured = known ? `${figure(mean)}${number > 1 ? ` ± ${figure(sd)}` : ""} ${cells.unit}`.trim() : "";
+    const pending = failed ? "" : this.cards.some((card) => card?.hear) ? "measuring…" : "waiting";
+    const text = twin >= 0 ? "equal to the sample" : measured || pending;
+    const why = twin >= 0 ? `every sample equals that of ${this.facets.name(twin)}: ${measured}` : "";
     this.figure.textContent = [text, failed && `${failed} failed`].filter(Boolean).join(", ");
-    this.figure.title = this.cards.map((card) => card?.error).filter(Boolean)[0] ?? this.figure.textContent;
+    this.figure.title = this.cards.map((card) => card?.error).filter(Boolean)[0] ?? (why || this.figure.textContent);
   }
 
   draw(position) {
     const card = this.facets.view.takes.cards.get(this.shown);
     const longest = this.facets.view.takes.cells?.longest ?? 0;
     this.share = longest ? Math.max(card?.seconds ?? 0, SHORTEST) / longest : 1;
-    const ink = this.ink || getComputedStyle(this.root).color;
+    const ink = this.ink || this.facets.view.ink.wave;
     const drawn = [card?.id, card?.drawn, this.share, position, ink, this.wave.clientWidth].join();
     if (drawn === this.drawn) return;
     this.drawn = drawn;

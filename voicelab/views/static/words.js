@@ -11,6 +11,20 @@ export class WordLane {
   constructor(hear, repeat) {
     Object.assign(this, { hear, repeat, words: null, items: [] });
     this.root = element("div", { className: "voicelab-words" }, { role: "group", "aria-label": "Words" });
+    this.root.onkeydown = (event) => this.key(event);
+  }
+
+  /** The arrows go from word to word; one of them is reached by Tab. */
+  key(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const at = this.items.findIndex(({ item }) => item === event.target);
+    const next = this.items[at + step]?.item;
+    if (!step || at < 0 || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+    event.preventDefault();
+    event.stopPropagation(); // the player would take them to move in time
+    if (!next) return;
+    for (const { item } of this.items) item.tabIndex = item === next ? 0 : -1;
+    next.focus({ preventScroll: true });
   }
 
   /** Show other words: [text, start, end], in seconds. */
@@ -18,9 +32,9 @@ export class WordLane {
     if (this.words === words) return;
     Object.assign(this, { words, drawn: null, lit: null });
     ruler.font = WORD_FONT;
-    this.items = words.map(([text, start, end]) => {
+    this.items = words.map(([text, start, end], n) => {
       const title = `${text}, ${start.toFixed(2)} to ${end.toFixed(2)} s: click plays from here, double click repeats it`;
-      const item = element("button", { type: "button", tabIndex: -1, title, textContent: text });
+      const item = element("button", { type: "button", tabIndex: n ? -1 : 0, title, textContent: text });
       item.onclick = () => this.hear(start);
       item.ondblclick = () => this.repeat([start, end]);
       return { item, wide: ruler.measureText(text).width + WORD_ROOM };
