@@ -23,8 +23,8 @@ import metrics as of_clips
 import systems
 from machine import machine, report
 
-from voicelab.backend import Capabilities
 from voicelab.call import Call
+from voicelab.capabilities import Capabilities
 from voicelab.clip import Clip, Take, Timing
 from voicelab.experiments.metrics import BASIC, measure
 from voicelab.experiments.runs.cache import Cache

@@ -19,7 +19,7 @@ import numpy as np
 import systems
 from machine import machine, report
 
-from voicelab.audio.formats import StreamDecoder
+from voicelab.audio.decoders import StreamDecoder
 from voicelab.clip import Clip
 from voicelab.experiments.metrics import BASIC, measure
 

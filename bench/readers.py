@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from machine import machine, report
 
-from voicelab.audio.formats import StreamDecoder, encode
+from voicelab.audio.decoders import StreamDecoder
+from voicelab.audio.formats import encode
 from voicelab.audio.samples import Samples
 from voicelab.errors import AudioError
 from voicelab.schema import AudioFormat

@@ -25,8 +25,9 @@ from typing import Any
 
 from machine import machine, report
 
-from voicelab.backend import Capabilities, SpeechStream
+from voicelab.backend import SpeechStream
 from voicelab.call import Call
+from voicelab.capabilities import Capabilities
 from voicelab.errors import NotFound
 from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
 from voicelab.service.keys import KeyStore

@@ -25,8 +25,9 @@ import numpy as np
 from machine import machine, report
 
 import voicelab as vl
-from voicelab.backend import Capabilities, SpeechStream
+from voicelab.backend import SpeechStream
 from voicelab.call import Call
+from voicelab.capabilities import Capabilities
 from voicelab.errors import NotFound
 from voicelab.experiments.runs.cache import Cache
 from voicelab.lab import Lab

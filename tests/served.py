@@ -18,7 +18,8 @@ import httpx
 
 from tests.engine.tiny import make_codec, make_lm, speaker
 from tests.tones import ToneBackend
-from voicelab.backend import Backend, VoicePreset
+from voicelab.backend import Backend
+from voicelab.call import VoicePreset
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer.checkpoint import save
 from voicelab.service.keys import KeyStore

@@ -11,17 +11,10 @@ import pytest
 from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.formats import encode
 from voicelab.audio.samples import Samples
-from voicelab.backend import (
-    DEFAULT_MAX_TEXT,
-    Backend,
-    Capabilities,
-    SpeechStream,
-    StreamSummary,
-    check_seed_support,
-    check_text_length,
-)
+from voicelab.audio.words import WordTime
+from voicelab.backend import DEFAULT_MAX_TEXT, Backend, SpeechStream, StreamSummary
 from voicelab.call import Call
-from voicelab.clip import WordTime
+from voicelab.capabilities import Capabilities, check_seed_support, check_text_length
 from voicelab.errors import AudioError, Cancelled, EngineError, NotFound, RequestInvalid
 from voicelab.schema import FORMATS, AudioFormat, TTSRequest, VoiceCreate, VoiceModel
 

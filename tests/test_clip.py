@@ -18,8 +18,9 @@ import pytest
 import soundfile  # type: ignore[import-untyped]
 
 from tests.audio.conftest import make_babble
+from voicelab.audio.words import Words, WordTime
 from voicelab.call import Call
-from voicelab.clip import Clip, Take, Timing, Words, WordTime
+from voicelab.clip import Clip, Take, Timing
 from voicelab.errors import AudioError
 from voicelab.schema import TTSRequest
 from voicelab.views import bundles, plots

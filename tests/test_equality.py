@@ -22,8 +22,8 @@ from tests.engine.tiny import make_codec, make_lm, speaker
 from tests.onnx.test_piper import TWO
 from tests.onnx.test_piper import voice as piper_voice
 from tests.tones import ToneBackend
-from voicelab.backend import Backend, SpeechStream, VoicePreset
-from voicelab.call import Call
+from voicelab.backend import Backend, SpeechStream
+from voicelab.call import Call, VoicePreset
 from voicelab.client import ServiceBackend
 from voicelab.engine.pointer.checkpoint import save
 from voicelab.errors import RequestInvalid

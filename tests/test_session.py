@@ -11,7 +11,7 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 
 from tests.tones import ToneBackend
-from voicelab.backend import VoicePreset
+from voicelab.call import VoicePreset
 from voicelab.client import ServiceBackend
 from voicelab.clip import Clip
 from voicelab.distribution import install_command

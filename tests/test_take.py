@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from tests.experiments.conftest import ask
 from tests.tones import ToneBackend
+from voicelab.audio.words import WordTime
 from voicelab.backend import SpeechStream, StreamSummary
 from voicelab.call import Call
-from voicelab.clip import Take, WordTime, take_key
+from voicelab.clip import Take, take_key
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.schema import FORMATS, ProsodyControl, ReferenceAudio, TTSRequest
 

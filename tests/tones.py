@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from voicelab.audio.formats import StreamEncoder
-from voicelab.backend import Capabilities, SpeechStream, check_seed_support, check_text_length
+from voicelab.audio.encoders import StreamEncoder
+from voicelab.backend import SpeechStream
 from voicelab.call import Call, VoicePreset
+from voicelab.capabilities import Capabilities, check_seed_support, check_text_length
 from voicelab.errors import NotFound, RequestInvalid
 from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
 

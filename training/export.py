@@ -15,7 +15,7 @@ from torch import Tensor
 
 from training import codes, common, listen, polish
 from training.lm import unscaled
-from voicelab.backend import VoicePreset
+from voicelab.call import VoicePreset
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.config import PHONES, LMConfig

@@ -18,11 +18,12 @@ from voicelab.display import register
 from voicelab.distribution import __version__
 
 if TYPE_CHECKING:
+    from voicelab.audio.words import Words, WordTime
     from voicelab.backend import Backend, SpeechStream
     from voicelab.call import Call, Knob, VoicePreset
     from voicelab.capabilities import Capabilities, FieldSupport, Price
     from voicelab.client import AsyncServiceBackend, AsyncSpeechStream, ServiceBackend
-    from voicelab.clip import Clip, Take, Timing, Words, WordTime
+    from voicelab.clip import Clip, Take, Timing
     from voicelab.engine.local import LocalBackend
     from voicelab.errors import (
         ArgumentError,

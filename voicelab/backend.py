@@ -12,39 +12,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Final, Protocol, Self, runtime_checkable
+from typing import Final, Generic, Protocol, Self, TypeVar, runtime_checkable
 
-from voicelab.audio.formats import StreamDecoder, header_bytes
-from voicelab.call import Call, VoicePreset
-from voicelab.capabilities import (
-    Capabilities,
-    SeedSupport,
-    check_call,
-    check_seed_support,
-    check_text_length,
-    ignored_notes,
-)
-from voicelab.clip import Clip, Samples, Take, Timing, WordTime
+from voicelab.audio.decoders import StreamDecoder
+from voicelab.audio.encoders import header_bytes
+from voicelab.audio.samples import Samples
+from voicelab.audio.words import WordTime
+from voicelab.call import Call
+from voicelab.capabilities import Capabilities, ignored_notes
+from voicelab.clip import Clip, Take, Timing
 from voicelab.errors import AudioError, Cancelled, RequestInvalid, VoicelabError
 from voicelab.schema import RATES, TTSRequest, VoiceCreate, VoiceModel
 
-__all__ = [
-    "DEFAULT_MAX_TEXT",
-    "Backend",
-    "Capabilities",
-    "SeedSupport",
-    "SpeechStream",
-    "StreamBase",
-    "StreamSummary",
-    "VoiceHost",
-    "VoicePreset",
-    "VoiceStoreBackend",
-    "check_call",
-    "check_seed_support",
-    "check_text_length",
-    "delete_voice",
-    "list_voices",
-]
+_Chunks = TypeVar("_Chunks")
 
 DEFAULT_MAX_TEXT = 20_000
 """Characters of text that a backend of ours takes in one request, unless it is configured otherwise."""
@@ -127,7 +107,7 @@ def delete_voice(backend: Backend, id: str) -> None:
     backend.delete_voice(id)
 
 
-class StreamBase:
+class StreamBase(Generic[_Chunks]):
     """Speech of which the audio is on its way: what was asked for, and what has come when.
 
     SpeechStream and its asynchronous twin differ in how the next chunk is waited for, and share this.
@@ -135,6 +115,7 @@ class StreamBase:
 
     def __init__(
         self,
+        chunks: _Chunks,
         *,
         call: Call,
         backend: Capabilities,
@@ -142,6 +123,7 @@ class StreamBase:
         summary: Callable[[], StreamSummary] | None = None,
         started: float | None = None,
     ) -> None:
+        self._chunks = chunks
         self.call = call
         self.backend = backend
         self.seed = call.seed if seed is None else seed
@@ -265,7 +247,7 @@ Finished = Callable[["SpeechStream", bytes], tuple[str, ...]]
 Failed = Callable[["SpeechStream", bytes, VoicelabError], object]
 
 
-class SpeechStream(StreamBase):
+class SpeechStream(StreamBase[Iterator[bytes]]):
     """Encoded audio as it arrives. Iterate once for the bytes, or call ``take()``, ``clip()`` or ``pcm()`` instead.
 
     Args:
@@ -292,8 +274,7 @@ class SpeechStream(StreamBase):
         summary: Callable[[], StreamSummary] | None = None,
         started: float | None = None,
     ) -> None:
-        super().__init__(call=call, backend=backend, seed=seed, summary=summary, started=started)
-        self._chunks = chunks
+        super().__init__(chunks, call=call, backend=backend, seed=seed, summary=summary, started=started)
         self._on_close = on_close
         self._lock = threading.Lock()
         self._keepers: list[tuple[Finished, Failed | None]] = []

@@ -20,31 +20,6 @@ from voicelab.errors import ArgumentError, RequestInvalid, suggestion
 from voicelab.schema import DEFAULT_MODEL, ProsodyControl, ReferenceAudio, TTSRequest, VoiceModel
 from voicelab.storage import digest_of
 
-__all__ = [
-    "MAX_SEED",
-    "Call",
-    "Knob",
-    "KnobValue",
-    "Voice",
-    "VoicePreset",
-    "Voices",
-    "call_knobs",
-    "call_of",
-    "call_record",
-    "check_seed",
-    "completed",
-    "field_name",
-    "is_field",
-    "knob_pairs",
-    "merged_defaults",
-    "parse_value",
-    "request_of",
-    "request_record",
-    "short_name",
-    "value_kind",
-    "voice_id",
-]
-
 MAX_SEED: Final = 2**63 - 1
 """The largest seed; the smallest is 0."""
 

@@ -11,19 +11,6 @@ from voicelab.display import Shown
 from voicelab.errors import ArgumentError, FieldError, RequestInvalid, StoreError
 from voicelab.schema import DEFAULT_MODEL, MODELS, Model, ProsodyControl, TTSRequest
 
-__all__ = [
-    "Capabilities",
-    "FieldSupport",
-    "Price",
-    "SeedSupport",
-    "check_call",
-    "check_seed_support",
-    "check_text_length",
-    "field_value",
-    "ignored_notes",
-    "speech_cost",
-]
-
 SeedSupport = Literal["exact", "best-effort", "none", "unknown"]
 PriceUnit = Literal["bytes", "characters", "seconds", "requests"]
 

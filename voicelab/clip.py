@@ -14,7 +14,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from voicelab.audio.formats import StreamDecoder, encode, read
+from voicelab.audio.decoders import StreamDecoder
+from voicelab.audio.formats import encode, read
 from voicelab.audio.samples import SILENT, Samples, as_samples, check_rate, dbfs, resample
 from voicelab.audio.words import Words, WordTime
 from voicelab.call import Call, call_knobs, call_of, call_record

@@ -24,17 +24,6 @@ from voicelab.backend import Backend
 from voicelab.distribution import DISTRIBUTION, install_command
 from voicelab.errors import EngineError, MissingExtra, RequestInvalid, VoicelabError, suggestion
 
-__all__ = [
-    "GROUP",
-    "OWN",
-    "InstalledBackend",
-    "backends",
-    "installed_version",
-    "open_backend",
-    "requirements",
-    "split_address",
-]
-
 GROUP: Final = "voicelab.backends"
 
 _CALLS: Final = ("capabilities", "synthesize", "create_voice", "get_voice", "close")

@@ -29,42 +29,6 @@ from pydantic_core import PydanticCustomError
 from voicelab.display import Shown
 from voicelab.errors import FieldError, RequestInvalid, ServiceError, suggestion
 
-__all__ = [
-    "DEFAULT_MODEL",
-    "DEFAULT_RATES",
-    "FORMATS",
-    "LATENCIES",
-    "MEDIA_TYPES",
-    "MODELS",
-    "MP3_BITRATES",
-    "OPUS_BITRATES",
-    "RATES",
-    "AudioFormat",
-    "Author",
-    "Latency",
-    "Model",
-    "Mp3Bitrate",
-    "Number",
-    "OpusBitrate",
-    "ProsodyControl",
-    "ReferenceAudio",
-    "SampleEntity",
-    "TTSRequest",
-    "Text",
-    "Visibility",
-    "VoiceCreate",
-    "VoiceModel",
-    "VoiceState",
-    "Whole",
-    "Wire",
-    "WireModel",
-    "check_model",
-    "drop_unknown",
-    "field_errors",
-    "strictly_whole",
-]
-
-
 Wire = Mapping[str, Any]
 """A decoded JSON object or MessagePack map."""
 

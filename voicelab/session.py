@@ -10,8 +10,9 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
-from voicelab.backend import Backend, Capabilities, SpeechStream, check_call, delete_voice, list_voices
+from voicelab.backend import Backend, SpeechStream, delete_voice, list_voices
 from voicelab.call import Call, Knob, Voice, Voices, completed, is_field, merged_defaults, short_name, voice_id
+from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import Clip
 from voicelab.errors import FieldError, RequestInvalid, suggestion
 from voicelab.registry import open_backend, split_address

@@ -24,22 +24,6 @@ import platformdirs
 
 from voicelab.errors import StoreError
 
-__all__ = [
-    "UNFINISHED",
-    "BlobFolder",
-    "DamagedFile",
-    "Database",
-    "FileLock",
-    "data_home",
-    "digest_of",
-    "disk_error",
-    "make_folder",
-    "open_atomic",
-    "set_aside",
-    "sync_folder",
-    "write_atomic",
-]
-
 UNFINISHED: Final = "unfinished-"
 """How the name of a file begins that is being written, or whose writer was killed; 16 hexadecimal digits follow."""
 

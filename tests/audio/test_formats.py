@@ -13,7 +13,9 @@ import soundfile  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voicelab.audio.formats import StreamDecoder, StreamEncoder, decode, encode, sniff
+from voicelab.audio.decoders import StreamDecoder
+from voicelab.audio.encoders import StreamEncoder
+from voicelab.audio.formats import decode, encode, sniff
 from voicelab.audio.samples import SILENT, Samples, resample
 from voicelab.errors import AudioError
 from voicelab.schema import FORMATS, AudioFormat

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from voicelab.audio.prosody import CEILING_DBFS, Limiter, ProsodyProcessor, stretch_words
 from voicelab.audio.samples import SILENT, Samples
-from voicelab.clip import WordTime
+from voicelab.audio.words import WordTime
 from voicelab.errors import AudioError, RequestInvalid
 from voicelab.schema import ProsodyControl, TTSRequest
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from voicelab.audio.words import textgrid
-from voicelab.clip import Clip, Words, WordTime
+from voicelab.audio.words import Words, WordTime, textgrid
+from voicelab.clip import Clip
 from voicelab.errors import AudioError
 
 WORDS = Words(

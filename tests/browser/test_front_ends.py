@@ -17,7 +17,8 @@ import pytest
 
 from tests.browser.conftest import LONG
 from tests.tones import ToneBackend
-from voicelab.clip import Clip, Words, WordTime
+from voicelab.audio.words import Words, WordTime
+from voicelab.clip import Clip
 from voicelab.lab import Lab
 from voicelab.views.controls import Controls
 from voicelab.views.player import Player

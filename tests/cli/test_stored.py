@@ -11,7 +11,7 @@ import typer.main
 from tests.engine.tiny import make_codec, make_lm, speaker
 from tests.speechlike import speech_file
 from tests.voices.test_cover import picture
-from voicelab.backend import VoicePreset
+from voicelab.call import VoicePreset
 from voicelab.cli import app
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer.checkpoint import save

@@ -13,8 +13,8 @@ from typing import Any, Self
 import pytest
 
 from tests.service.conftest import closers, start  # noqa: F401 - fixtures of ours too
-from voicelab.backend import Capabilities
 from voicelab.call import Call
+from voicelab.capabilities import Capabilities
 from voicelab.client import AsyncServiceBackend, AsyncSpeechStream, RetryPolicy, ServiceBackend
 from voicelab.schema import TTSRequest, VoiceCreate
 

@@ -17,8 +17,9 @@ from tests.served import on_loop, until_async
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
 from voicelab.audio.formats import encode
-from voicelab.backend import Capabilities, StreamSummary
+from voicelab.backend import StreamSummary
 from voicelab.call import Call
+from voicelab.capabilities import Capabilities
 from voicelab.client import AsyncServiceBackend, AsyncSpeechStream
 from voicelab.errors import AudioError, Cancelled, EngineError, RequestInvalid, ServiceTimeout
 from voicelab.schema import FORMATS, AudioFormat, TTSRequest

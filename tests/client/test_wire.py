@@ -6,9 +6,8 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
 import pytest
 
-from voicelab.backend import Capabilities, VoicePreset
-from voicelab.call import Call
-from voicelab.capabilities import Price
+from voicelab.call import Call, VoicePreset
+from voicelab.capabilities import Capabilities, Price
 from voicelab.client import wire
 from voicelab.client.wire import Answer
 from voicelab.errors import (

@@ -19,8 +19,8 @@ import pytest
 import torch
 
 from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker
-from voicelab.backend import Backend, SpeechStream, VoicePreset
-from voicelab.call import Call
+from voicelab.backend import Backend, SpeechStream
+from voicelab.call import Call, VoicePreset
 from voicelab.clip import Clip
 from voicelab.engine import local
 from voicelab.engine.core.scheduler import Scheduler

@@ -9,7 +9,7 @@ import pytest
 from torch import Tensor
 
 from tests.engine.tiny import make_codec, make_lm, speaker, voice
-from voicelab.backend import VoicePreset
+from voicelab.call import VoicePreset
 from voicelab.engine.core.sequence import Frame, Sequence, Settings
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer import checkpoint

@@ -12,8 +12,8 @@ import pytest
 from tests.engine.tiny import make_codec, make_lm, speaker
 from tests.speechlike import RATE, speech_file, speechlike
 from tests.voices.test_cover import picture
-from voicelab.backend import Backend, VoiceHost, VoicePreset
-from voicelab.call import Call
+from voicelab.backend import Backend, VoiceHost
+from voicelab.call import Call, VoicePreset
 from voicelab.clip import Clip
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer import checkpoint

@@ -10,8 +10,8 @@ import pytest
 
 from tests.engine.tiny import LANGUAGE, make_codec, make_lm, speaker
 from tests.speechlike import speech_file
-from voicelab.backend import SpeechStream, VoicePreset
-from voicelab.call import Call
+from voicelab.backend import SpeechStream
+from voicelab.call import Call, VoicePreset
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer import checkpoint
 from voicelab.errors import EngineError

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from tests.speechlike import RATE, speechlike
+from voicelab.audio.words import Words, WordTime
 from voicelab.call import Call
-from voicelab.clip import Clip, Take, Words, WordTime
+from voicelab.clip import Clip, Take
 from voicelab.errors import ArgumentError
 from voicelab.experiments.comparison import Comparison, align, compare
 from voicelab.experiments.metrics import measure

@@ -15,9 +15,8 @@ import pytest
 from PIL import Image
 
 from tests.tones import ToneBackend
-from voicelab.backend import Capabilities, VoicePreset
-from voicelab.call import Knob
-from voicelab.capabilities import FieldSupport, Price
+from voicelab.call import Knob, VoicePreset
+from voicelab.capabilities import Capabilities, FieldSupport, Price
 from voicelab.clip import Clip
 from voicelab.distribution import install_command
 from voicelab.errors import (

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from voicelab.audio.analysis import Contour
-from voicelab.clip import Clip, Words, WordTime
+from voicelab.audio.words import Words, WordTime
+from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid
 from voicelab.views import plots
 from voicelab.views.plots import INK, plot_clips, save_figure

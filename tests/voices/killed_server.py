@@ -14,7 +14,7 @@ import httpx
 
 from tests.engine.tiny import make_codec, make_lm, speaker
 from tests.speechlike import speech_file
-from voicelab.backend import VoicePreset
+from voicelab.call import VoicePreset
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer.checkpoint import save
 from voicelab.service.keys import KeyStore

@@ -12,7 +12,7 @@ import pytest
 from tests.noises import noisy
 from tests.speechlike import RATE, speechlike
 from tests.voices.conftest import SENTENCES, Spoken
-from voicelab.clip import Words
+from voicelab.audio.words import Words
 from voicelab.errors import ArgumentError
 from voicelab.lab import connect
 from voicelab.voices.transcripts import (

@@ -16,8 +16,6 @@ import numpy.typing as npt
 from voicelab.audio.samples import Sound
 from voicelab.errors import ArgumentError
 
-__all__ = ["Contour", "Digest", "Spectrum", "digest", "energy", "f0", "mel", "spectrogram"]
-
 _FLOOR_DB = -120.0
 # Pitch is looked for in audio of this rate: enough for 600 Hz to the cent, and quick.
 _F0_RATE = 16_000

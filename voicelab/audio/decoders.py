@@ -17,8 +17,6 @@ from voicelab.audio.samples import SILENT, Resampler, Samples, check_rate, from_
 from voicelab.errors import AudioError
 from voicelab.schema import DEFAULT_RATES, FORMATS, AudioFormat
 
-__all__ = ["UNKNOWN_FROM", "OggPage", "OggReader", "StreamDecoder", "mono"]
-
 UNKNOWN_FROM: Final = 0x7FFFF000
 """A size at or above this in a WAV header was written before the length was known."""
 _OPUS_RATE = 48_000

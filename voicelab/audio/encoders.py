@@ -29,8 +29,6 @@ from voicelab.schema import (
     TTSRequest,
 )
 
-__all__ = ["StreamEncoder", "header_bytes", "wav_header"]
-
 _WAV_HEADER_BYTES = 44
 
 UNKNOWN_SIZE = 0xFFFFFFFF

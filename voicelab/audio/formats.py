@@ -14,25 +14,11 @@ import av
 import numpy as np
 
 from voicelab.audio.decoders import UNKNOWN_FROM, StreamDecoder, mono
-from voicelab.audio.encoders import StreamEncoder, header_bytes, wav_header
+from voicelab.audio.encoders import StreamEncoder, wav_header
 from voicelab.audio.mp3 import with_exact_info
 from voicelab.audio.samples import Samples, as_samples, check_rate, resample, to_int16
 from voicelab.errors import AudioError
 from voicelab.schema import DEFAULT_RATES, AudioFormat
-
-__all__ = [
-    "MAX_BYTES",
-    "MAX_SAMPLES_PER_SECOND",
-    "MAX_SECONDS",
-    "Container",
-    "StreamDecoder",
-    "StreamEncoder",
-    "decode",
-    "encode",
-    "header_bytes",
-    "read",
-    "sniff",
-]
 
 Container = Literal["wav", "mp3", "flac", "ogg"]
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-__all__ = ["MP3_DELAY", "MP3_FRAME", "Mp3Info", "frame_length", "info_frame", "read_info", "with_exact_info"]
-
 MP3_FRAME = 1152
 """Samples in a frame of MPEG-1 layer III."""
 MP3_DELAY = 1105

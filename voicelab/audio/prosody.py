@@ -16,8 +16,6 @@ from voicelab.audio.words import WordTime
 from voicelab.errors import AudioError
 from voicelab.schema import ProsodyControl, TTSRequest
 
-__all__ = ["CEILING_DBFS", "Limiter", "ProsodyProcessor", "stretch_words"]
-
 CEILING_DBFS = -0.1
 """Peak level in dBFS that limited audio does not exceed."""
 

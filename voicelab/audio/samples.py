@@ -14,19 +14,6 @@ import soxr
 
 from voicelab.errors import AudioError
 
-__all__ = [
-    "SILENT",
-    "Resampler",
-    "Samples",
-    "Sound",
-    "as_samples",
-    "check_rate",
-    "dbfs",
-    "from_int16",
-    "resample",
-    "to_int16",
-]
-
 Samples = npt.NDArray[np.float32]
 """float32, shape (samples,), nominally in [-1, 1]."""
 

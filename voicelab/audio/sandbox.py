@@ -33,8 +33,6 @@ from voicelab.audio.formats import MAX_BYTES, MAX_SAMPLES_PER_SECOND, MAX_SECOND
 from voicelab.audio.samples import Samples, as_samples, check_rate
 from voicelab.errors import AudioError, VoicelabError
 
-__all__ = ["Sandbox", "decode_apart"]
-
 _CALL = struct.Struct("<QI")
 """How a call begins: bytes of data, then bytes of the options in JSON. The options follow, then the data."""
 _ANSWER = struct.Struct("<BQ")

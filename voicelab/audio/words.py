@@ -13,8 +13,6 @@ from voicelab.display import Shown
 from voicelab.errors import AudioError
 from voicelab.storage import open_atomic
 
-__all__ = ["WordTime", "Words", "textgrid"]
-
 _NUMBER: Final = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 _TOKENS: Final = re.compile(rf'"((?:[^"]|"")*)"|({_NUMBER})')
 _MARK: Final = r"(?:(\d+):)?(\d+):(\d+)[.,](\d{3})"

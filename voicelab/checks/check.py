@@ -23,8 +23,6 @@ from voicelab.errors import MissingExtra, RequestInvalid
 from voicelab.experiments.runs.replay import Tolerance
 from voicelab.storage import write_atomic
 
-__all__ = ["Execution", "MemoryPeak", "NotebookLimits", "NotebookReport", "check", "execute", "read", "update"]
-
 _ELSEWHERE = "its figures are from another kind of processor ({}; here {}), so they and its pictures are not compared"
 
 

@@ -30,22 +30,6 @@ from voicelab.checks.lint import WIDGET, mime_texts
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.runs.replay import Tolerance
 
-__all__ = [
-    "FIGURES",
-    "MASKS",
-    "Masks",
-    "Move",
-    "OutputComparison",
-    "OutputDifference",
-    "digests_in",
-    "moved",
-    "moved_picture",
-    "processor",
-    "without_digests",
-    "without_figures",
-]
-
-
 _NUMBER: Final = r"-?(?:\d+(?:\.\d+)?|inf)"
 _CLIP: Final = re.compile(
     rf"Clip\((?P<duration>{_NUMBER}) s, \d+ Hz, (?P<level>{_NUMBER}) dBFS, "

@@ -13,24 +13,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = [
-    "WIDGET",
-    "Finding",
-    "Hits",
-    "code_cells",
-    "empty",
-    "invisible",
-    "lint",
-    "mime_texts",
-    "outputs_of",
-    "paths",
-    "requests",
-    "secrets",
-    "source_digest",
-    "visible",
-]
-
-
 _COMMENTS: Final = {
     "NBVAL_IGNORE_OUTPUT": "nbval-ignore-output",
     "NBVAL_SKIP": "nbval-skip",

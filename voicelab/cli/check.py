@@ -18,8 +18,6 @@ from voicelab.checks import update as renew
 from voicelab.cli.console import say_line
 from voicelab.errors import RequestInvalid
 
-__all__ = ["check"]
-
 _MIB = 2**20
 
 Notebooks = Annotated[

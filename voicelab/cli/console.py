@@ -25,20 +25,6 @@ from voicelab.distribution import __version__
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.schema import ProsodyControl, TTSRequest, VoiceCreate
 
-__all__ = [
-    "EXIT_INVALID",
-    "BackendAddress",
-    "Device",
-    "HouseGroup",
-    "complain",
-    "request_options",
-    "say_line",
-    "show_version",
-    "voice_options",
-    "whole_number",
-    "write_bytes",
-]
-
 EXIT_INVALID = 2
 EXIT_INTERRUPTED = 130
 

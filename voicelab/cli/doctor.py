@@ -25,9 +25,6 @@ from voicelab.errors import ArgumentError, AuthenticationError, MissingExtra, Se
 from voicelab.registry import backends, installed_version, open_backend, requirements
 from voicelab.schema import FORMATS
 
-__all__ = ["CHECKS", "Diagnosis", "doctor", "wal_reset_risk"]
-
-
 # Extras that whoever uses voicelab can want; the others are for those who work on it.
 _EXTRAS = (
     "local",

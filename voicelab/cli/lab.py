@@ -19,8 +19,6 @@ import typer
 from voicelab.cli.console import say_line
 from voicelab.errors import EngineError, MissingExtra, RequestInvalid
 
-__all__ = ["SENTENCE", "is_interactive", "lab"]
-
 SENTENCE = "The birch canoe slid on the smooth planks."
 _QUICKSTART = Path("notebooks/01_quickstart.ipynb")
 # A notebook that runs for longer than this has hung.

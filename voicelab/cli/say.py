@@ -15,7 +15,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from voicelab.audio.formats import StreamDecoder
+from voicelab.audio.decoders import StreamDecoder
 from voicelab.backend import SpeechStream
 from voicelab.call import Call, Knob, parse_value
 from voicelab.cli.console import BackendAddress, Device, request_options, say_line, write_bytes
@@ -23,9 +23,6 @@ from voicelab.errors import RequestInvalid
 from voicelab.lab import connect
 from voicelab.schema import AudioFormat, ReferenceAudio, TTSRequest
 from voicelab.storage import open_atomic
-
-__all__ = ["Advance", "SpokenFile", "complete_wav", "say", "speak_to_file", "speak_to_stdout"]
-
 
 _SUFFIXES: dict[str, AudioFormat] = {
     ".wav": "wav",

@@ -16,8 +16,6 @@ from voicelab.service.run import LOOPBACK, PORT
 from voicelab.service.run import serve as run
 from voicelab.voices.store import VoiceStore
 
-__all__ = ["keys", "serve"]
-
 
 def serve(
     *,

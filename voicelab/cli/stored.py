@@ -14,8 +14,6 @@ from voicelab.lab import connect
 from voicelab.schema import VoiceCreate
 from voicelab.voices.store import LOCAL_OWNER, VoiceStore
 
-__all__ = ["voices", "weights"]
-
 voices = typer.Typer(
     help="Make voices from recordings, show and delete them.", no_args_is_help=True, rich_markup_mode=None
 )

@@ -16,9 +16,6 @@ from voicelab.experiments.sweeps.run import SweepRun
 from voicelab.experiments.sweeps.spec import read_spec
 from voicelab.lab import connect
 
-__all__ = ["knobs", "replay", "sweep"]
-
-
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file: text, [fields], [axes], [budget].")]
 Folder = Annotated[
     Path | None,

@@ -7,24 +7,24 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from types import TracebackType
 from typing import Final, Self
 
 import httpx
 
-from voicelab.audio.formats import StreamDecoder
-from voicelab.backend import Capabilities, SpeechStream, StreamBase, StreamSummary, check_call
+from voicelab.audio.decoders import StreamDecoder
+from voicelab.audio.samples import Samples
+from voicelab.backend import SpeechStream, StreamBase, StreamSummary
 from voicelab.call import Call
+from voicelab.capabilities import Capabilities, check_call
 from voicelab.client import wire
 from voicelab.client.caller import Audio, Caller, RetryPolicy, Timeouts, open_client
 from voicelab.client.transport import AsyncTransport, BlockingTransport, Cancellation, run_blocking
 from voicelab.client.wire import Upload
-from voicelab.clip import Clip, Samples, Take
+from voicelab.clip import Clip, Take
 from voicelab.errors import Cancelled
 from voicelab.schema import VoiceCreate, VoiceModel
-
-__all__ = ["API_KEY_VARIABLE", "AsyncServiceBackend", "AsyncSpeechStream", "ServiceBackend", "open_service"]
 
 API_KEY_VARIABLE: Final = "VOICELAB_API_KEY"
 
@@ -37,7 +37,35 @@ def open_service(base_url: str, *, api_key: str | None = None) -> ServiceBackend
     return ServiceBackend(base_url, api_key or os.environ.get(API_KEY_VARIABLE) or None)
 
 
-class ServiceBackend:
+class _Service:
+    """What the two have in common: whom they call, and how."""
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        *,
+        timeout: Timeouts | float | None = None,
+        retry: RetryPolicy | None = None,
+        upload: Upload = "msgpack",
+    ) -> None:
+        self._caller = Caller(base_url, api_key, timeout, retry, upload)
+        self._open()
+
+    def _open(self) -> None:
+        """Make the client, which sends nothing yet."""
+        raise NotImplementedError
+
+    @property
+    def base_url(self) -> str:
+        """The service's address."""
+        return self._caller.base_url
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.base_url!r})"
+
+
+class ServiceBackend(_Service):
     """Speaks through a service at ``base_url``, such as ``https://voice.example``.
 
     ``api_key`` is sent as the bearer credential and shown nowhere; without one the service decides.
@@ -51,29 +79,12 @@ class ServiceBackend:
     certificates of the environment (``HTTPS_PROXY``, ``SSL_CERT_FILE`` …) that cannot be used.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        api_key: str | None = None,
-        *,
-        timeout: Timeouts | float | None = None,
-        retry: RetryPolicy | None = None,
-        upload: Upload = "msgpack",
-    ) -> None:
-        self._caller = Caller(base_url, api_key, timeout, retry, upload)
+    def _open(self) -> None:
         self._probing = threading.Lock()
         self._calls: weakref.WeakSet[Cancellation] = weakref.WeakSet()
         self._calls_lock = threading.Lock()
         self._shut = threading.Event()
         self._client = open_client(httpx.Client, self._caller.http)
-
-    @property
-    def base_url(self) -> str:
-        """The service's address."""
-        return self._caller.base_url
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.base_url!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -161,7 +172,7 @@ class ServiceBackend:
             run_blocking(audio.close())
 
 
-class AsyncServiceBackend:
+class AsyncServiceBackend(_Service):
     """ServiceBackend for an asyncio event loop: the same calls, waits, tries and errors, to be awaited.
 
         async with AsyncServiceBackend("https://voice.example", key) as service:
@@ -173,28 +184,11 @@ class AsyncServiceBackend:
     waits for an answer or for audio closes its connection at once.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        api_key: str | None = None,
-        *,
-        timeout: Timeouts | float | None = None,
-        retry: RetryPolicy | None = None,
-        upload: Upload = "msgpack",
-    ) -> None:
-        self._caller = Caller(base_url, api_key, timeout, retry, upload)
+    def _open(self) -> None:
         self._probing = asyncio.Lock()
         self._streams: weakref.WeakSet[AsyncSpeechStream] = weakref.WeakSet()
         self._client = open_client(httpx.AsyncClient, self._caller.http)
         self._transport = AsyncTransport(self._client)
-
-    @property
-    def base_url(self) -> str:
-        """The service's address."""
-        return self._caller.base_url
-
-    def __repr__(self) -> str:
-        return f"AsyncServiceBackend({self.base_url!r})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -255,7 +249,7 @@ class _Speech:
     """A call for speech, and what its answer says besides audio."""
 
     # Weak, so that a stream that nobody holds any more ends at once.
-    stream: weakref.ref[StreamBase]
+    stream: weakref.ref[SpeechStream | AsyncSpeechStream]
 
     def __init__(self, call: wire.HttpCall) -> None:
         self.call = call
@@ -280,36 +274,17 @@ class _Speech:
         return StreamSummary(notes=self._notes)
 
 
-class AsyncSpeechStream(StreamBase):
+class AsyncSpeechStream(StreamBase[AsyncIterator[bytes]]):
     """SpeechStream for ``async for``: iterate once for the bytes, or call ``take()``, ``clip()`` or ``pcm()``.
 
-    Args:
-        chunks: the encoded audio; an asynchronous generator is closed when the stream is.
-        call: what was asked for; ``call.request.format`` and ``call.request.rate`` describe the bytes.
-        backend: what the backend says about itself.
-        seed: the seed in use, where the backend drew one; that of the call when not given.
-        summary: asked once, after the last chunk, for the words and notes.
-        started: ``time.perf_counter()`` at the call, when that was before this construction.
-
-    Errors of ``chunks`` pass through unchanged; a rate that was not asked for is an AudioError. Cancelling the task that
-    waits for a chunk ends the work at once, and so does ``aclose()``, also from another task: the reader then gets
-    Cancelled. Leaving the ``async with`` block closes. A stream belongs to the event loop that it was made on.
+    Takes and raises what SpeechStream does, but for ``on_close``; an asynchronous generator is closed when the stream is.
+    Cancelling the task that waits for a chunk ends the work at once, and so does ``aclose()``, also from another task:
+    the reader then gets Cancelled. Leaving the ``async with`` block closes. A stream belongs to the event loop that it
+    was made on.
     """
 
-    def __init__(
-        self,
-        chunks: AsyncIterator[bytes],
-        *,
-        call: Call,
-        backend: Capabilities,
-        seed: int | None = None,
-        summary: Callable[[], StreamSummary] | None = None,
-        started: float | None = None,
-    ) -> None:
-        super().__init__(call=call, backend=backend, seed=seed, summary=summary, started=started)
-        self._chunks = chunks
-        # What the reader waits in; another task ends it by letting its time run out.
-        self._waiting: asyncio.Timeout | None = None
+    # What the reader waits in; another task ends it by letting its time run out.
+    _waiting: asyncio.Timeout | None = None
 
     def __aiter__(self) -> Self:
         return self
@@ -351,11 +326,7 @@ class AsyncSpeechStream(StreamBase):
             self._waiting.reschedule(asyncio.get_running_loop().time())
 
     async def take(self, repeat: int = 0) -> Take:
-        """Wait for all audio and return it with what was asked, its timing, words and notes.
-
-        ``repeat`` counts the takes of one call. Raises AudioError when the stream was read from before, Cancelled when
-        it was closed, and whatever the backend raises.
-        """
+        """Wait for all audio and return it as ``SpeechStream.take`` does."""
         self._check_unread()
         async with self:
             audio = b"".join([chunk async for chunk in self])
@@ -366,10 +337,7 @@ class AsyncSpeechStream(StreamBase):
         return (await self.take()).clip()
 
     def pcm(self) -> AsyncIterator[Samples]:
-        """Iterate over the decoded audio as it arrives: float32 arrays of shape (samples,) at ``rate``.
-
-        Raises like ``clip()``. Closing the iterator early closes the stream.
-        """
+        """Iterate over the decoded audio as ``SpeechStream.pcm`` does. Closing the iterator early closes the stream."""
         return self._decoded(self._decoder())
 
     async def _decoded(self, decoder: StreamDecoder) -> AsyncIterator[Samples]:

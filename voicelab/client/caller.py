@@ -19,7 +19,7 @@ from typing import Any, TypeVar, get_args
 
 import httpx
 
-from voicelab.backend import Capabilities
+from voicelab.capabilities import Capabilities
 from voicelab.client import wire
 from voicelab.client.transport import Reply, Transport
 from voicelab.errors import (
@@ -31,8 +31,6 @@ from voicelab.errors import (
     VoicelabError,
 )
 from voicelab.schema import VoiceCreate, VoiceModel
-
-__all__ = ["Audio", "Caller", "RetryPolicy", "Timeouts", "open_client"]
 
 _T = TypeVar("_T")
 _Client = TypeVar("_Client", httpx.Client, httpx.AsyncClient)

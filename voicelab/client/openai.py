@@ -10,8 +10,8 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Any, Final, Literal, get_args
 
+from voicelab.audio.decoders import StreamDecoder
 from voicelab.audio.encoders import StreamEncoder
-from voicelab.audio.formats import StreamDecoder
 from voicelab.audio.prosody import ProsodyProcessor
 from voicelab.call import Call, Knob, VoicePreset
 from voicelab.capabilities import Capabilities, FieldSupport
@@ -21,8 +21,6 @@ from voicelab.client.caller import RetryPolicy, Timeouts
 from voicelab.client.transport import run_blocking
 from voicelab.errors import NotFound, RequestInvalid, ServiceError, StreamTruncated, VoicelabError
 from voicelab.schema import VoiceCreate, VoiceModel
-
-__all__ = ["API_KEY_VARIABLE", "OpenAIBackend", "open_openai"]
 
 API_KEY_VARIABLE: Final = "OPENAI_API_KEY"
 """As the official package has it."""

@@ -21,8 +21,6 @@ import httpx
 
 from voicelab.errors import Cancelled, VoicelabError
 
-__all__ = ["AsyncTransport", "BlockingTransport", "Cancellation", "Reply", "Transport", "run_blocking"]
-
 _T = TypeVar("_T")
 
 _CLOSED = "the stream was closed before all audio had arrived"

@@ -29,26 +29,6 @@ from voicelab.errors import (
 )
 from voicelab.schema import MODELS, VoiceCreate, VoiceModel
 
-__all__ = [
-    "EVENT_STREAM",
-    "HEALTH",
-    "Answer",
-    "HttpCall",
-    "Upload",
-    "capabilities_of",
-    "create_call",
-    "failure",
-    "get_call",
-    "is_audio",
-    "is_framed",
-    "json_call",
-    "no_audio",
-    "seed_of",
-    "speech_call",
-    "undeclared",
-    "voice_of",
-]
-
 Repeat = Literal["undelivered", "unsent"]
 """When a call may be made again: while nothing of the answer was delivered, or only if it never got out."""
 

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from voicelab.audio.samples import resample
 from voicelab.audio.sandbox import decode_apart
-from voicelab.backend import SeedSupport, VoicePreset
+from voicelab.call import VoicePreset
+from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.scheduler import Runner, Scheduler
 from voicelab.engine.core.threads import Decoding, DecodingThread, Memo, Result, Samples
 from voicelab.errors import AudioError, RequestInvalid

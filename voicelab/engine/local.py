@@ -18,14 +18,9 @@ import torch
 
 from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.prosody import ProsodyProcessor, stretch_words
-from voicelab.backend import (
-    DEFAULT_MAX_TEXT,
-    Capabilities,
-    SpeechStream,
-    StreamSummary,
-    check_text_length,
-)
+from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary
 from voicelab.call import Call
+from voicelab.capabilities import Capabilities, check_text_length
 from voicelab.engine.core.scheduler import ROWS, Scheduler
 from voicelab.engine.core.threads import DecodingThread
 from voicelab.engine.family import EngineParts, Family

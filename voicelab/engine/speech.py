@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voicelab.clip import WordTime
+from voicelab.audio.words import WordTime
 from voicelab.engine.core.sequence import Frame, Group, Sequence, Settings
 from voicelab.engine.core.threads import Piece, Samples
 from voicelab.engine.family import EngineParts, Segment

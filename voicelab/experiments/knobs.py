@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from voicelab.backend import Backend, check_call
+from voicelab.backend import Backend
 from voicelab.call import Call, Knob, KnobValue, field_name
-from voicelab.capabilities import Capabilities, field_value
+from voicelab.capabilities import Capabilities, check_call, field_value
 from voicelab.clip import Take, take_key
 from voicelab.display import Shown
 from voicelab.errors import ArgumentError, Cancelled, RequestInvalid, VoicelabError

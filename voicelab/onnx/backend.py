@@ -19,10 +19,10 @@ import numpy as np
 from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.prosody import ProsodyProcessor
 from voicelab.audio.samples import Samples
-from voicelab.backend import SpeechStream, StreamSummary, check_call, check_text_length
+from voicelab.audio.words import WordTime
+from voicelab.backend import SpeechStream, StreamSummary
 from voicelab.call import Call
-from voicelab.capabilities import Capabilities, FieldSupport
-from voicelab.clip import WordTime
+from voicelab.capabilities import Capabilities, FieldSupport, check_call, check_text_length
 from voicelab.engine.text import as_written, normalize
 from voicelab.engine.text.segments import segment
 from voicelab.errors import Cancelled, EngineError, MissingExtra, NotFound, RequestInvalid, WeightsError

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voicelab.audio.samples import Samples
-from voicelab.backend import DEFAULT_MAX_TEXT, VoicePreset
-from voicelab.call import Call, Knob
+from voicelab.audio.words import WordTime
+from voicelab.backend import DEFAULT_MAX_TEXT
+from voicelab.call import Call, Knob, VoicePreset
 from voicelab.capabilities import Capabilities
-from voicelab.clip import WordTime
 from voicelab.errors import EngineError, MissingExtra, RequestInvalid, WeightsError
 from voicelab.onnx.backend import GraphSession, OnnxBackend, Utterance, digest, ignored_fields
 from voicelab.onnx.phonemes import ReadToken, pieces, reader_version

@@ -18,10 +18,10 @@ from typing import Any, Final
 import numpy as np
 
 from voicelab.audio.samples import Samples
-from voicelab.backend import DEFAULT_MAX_TEXT, VoicePreset
-from voicelab.call import Call, Knob
+from voicelab.audio.words import WordTime
+from voicelab.backend import DEFAULT_MAX_TEXT
+from voicelab.call import Call, Knob, VoicePreset
 from voicelab.capabilities import Capabilities
-from voicelab.clip import WordTime
 from voicelab.errors import ArgumentError, EngineError, RequestInvalid, WeightsError
 from voicelab.onnx.backend import GraphSession, OnnxBackend, Utterance, digest, ignored_fields
 from voicelab.onnx.phonemes import espeak_ipa, reader_version

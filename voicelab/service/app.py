@@ -23,8 +23,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from voicelab.backend import Backend, Capabilities, VoiceHost, check_call, check_text_length
+from voicelab.backend import Backend, VoiceHost
 from voicelab.call import MAX_SEED, Call
+from voicelab.capabilities import Capabilities, check_call, check_text_length
 from voicelab.errors import FieldError, NotFound, PaymentRequired, RequestInvalid, ServiceUnavailable
 from voicelab.schema import MEDIA_TYPES, Model, TTSRequest, VoiceCreate, VoiceModel, check_model
 from voicelab.service.concurrency import FairQueue, run_in_executor
@@ -54,8 +55,6 @@ from voicelab.service.requests import (
 from voicelab.service.responses import HANDLERS, REQUEST_ID, BackendFailure, json_response, refusal
 from voicelab.service.speech import SpeechResponse, SpeechServices, cost, delivered_cost
 from voicelab.voices.intake import image_kind
-
-__all__ = ["SEED_HEADER", "Limits", "ServiceMiddleware", "caller_of", "create_app", "owner_of"]
 
 _LOG = logging.getLogger("voicelab.service")
 

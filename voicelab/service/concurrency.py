@@ -13,8 +13,6 @@ from typing import ParamSpec, TypeVar
 
 from voicelab.backend import SpeechStream
 
-__all__ = ["FairQueue", "QueueFull", "ThreadBridge", "run_in_executor"]
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 

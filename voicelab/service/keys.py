@@ -31,8 +31,6 @@ from voicelab.errors import (
 )
 from voicelab.storage import Database, data_home
 
-__all__ = ["ApiKey", "KeyStore", "NewKey", "lifetime", "well_formed"]
-
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _MARK = "vl_"
 _RANDOM_BYTES = 32

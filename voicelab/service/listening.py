@@ -25,8 +25,6 @@ from voicelab.experiments.listening.votes import Ballot, BlindBallot
 from voicelab.service.responses import json_response
 from voicelab.service.run import LOOPBACK, ReadyServer, in_thread, listen
 
-__all__ = ["listening_app", "serving"]
-
 _LARGEST_VOTE: Final = 64 * 1024
 # For answers that are on their way when the page is closed; a browser that is gone takes for ever.
 _GRACE_SECONDS: Final = 3

@@ -23,18 +23,6 @@ from voicelab.errors import FieldError, NotFound, RequestInvalid
 from voicelab.schema import FORMATS
 from voicelab.service.responses import json_response
 
-__all__ = [
-    "MODELS",
-    "SPEECH",
-    "VOICES",
-    "OpenAIErrors",
-    "SpeechEvents",
-    "models_answer",
-    "openai_call",
-    "speech_events",
-    "voices_answer",
-]
-
 SPEECH: Final = "/v1/audio/speech"
 MODELS: Final = "/v1/models"
 VOICES: Final = "/v1/audio/voices"

@@ -13,12 +13,10 @@ from typing import Any, Final, Literal
 from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from voicelab.backend import Capabilities
 from voicelab.call import MAX_SEED
+from voicelab.capabilities import Capabilities
 from voicelab.schema import DEFAULT_MODEL, MEDIA_TYPES, TTSRequest, VoiceCreate, VoiceModel
 from voicelab.service.responses import Problem, Refusal
-
-__all__ = ["OPERATIONS", "SEED_HEADER", "Health", "Operation", "document"]
 
 SEED_HEADER: Final = "x-voicelab-seed"
 """Request header with the seed, 0 to 2**63 - 1; the answer names in it the seed in use, where there is one."""

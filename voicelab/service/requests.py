@@ -27,21 +27,6 @@ from voicelab.errors import AuthenticationError, FieldError, RequestInvalid
 from voicelab.schema import VoiceCreate
 from voicelab.service.concurrency import run_in_executor
 
-__all__ = [
-    "MAX_PARTS",
-    "BodyKind",
-    "Limits",
-    "Part",
-    "bearer_secret",
-    "body_kind",
-    "decode",
-    "decode_body",
-    "form_fields",
-    "media_type",
-    "read_body",
-    "read_form",
-]
-
 BodyKind = Literal["json", "msgpack"]
 
 _KINDS: dict[str, BodyKind] = {"application/json": "json", "application/msgpack": "msgpack"}

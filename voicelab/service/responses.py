@@ -25,17 +25,6 @@ from voicelab.errors import (
     StoreError,
 )
 
-__all__ = [
-    "HANDLERS",
-    "REQUEST_ID",
-    "BackendFailure",
-    "Problem",
-    "Refusal",
-    "backend_failure",
-    "json_response",
-    "refusal",
-]
-
 _LOG = logging.getLogger("voicelab.service")
 
 REQUEST_ID: ContextVar[str] = ContextVar("REQUEST_ID", default="-")

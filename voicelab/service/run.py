@@ -36,8 +36,6 @@ from voicelab.service.app import ServiceMiddleware, create_app
 from voicelab.service.keys import KeyStore
 from voicelab.service.requests import Limits
 
-__all__ = ["LOOPBACK", "PORT", "ReadyServer", "ServiceServer", "in_thread", "listen", "running", "serve"]
-
 LOOPBACK = "127.0.0.1"
 """Where the service listens by default: only this machine can call it."""
 PORT = 8707

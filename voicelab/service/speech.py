@@ -19,8 +19,6 @@ from voicelab.service.concurrency import FairQueue, QueueFull, ThreadBridge
 from voicelab.service.openai import SpeechEvents
 from voicelab.service.responses import backend_failure, refusal
 
-__all__ = ["SpeechResponse", "SpeechServices", "cost", "delivered_cost", "played_seconds"]
-
 # Encoded speech does not say which character it has come to. Unhurried English has 12 to 15 characters
 # a second; taking the low end, a caller whose speech was cut short never pays for more than it heard.
 _CHARACTERS_PER_SECOND = 12.0

@@ -12,7 +12,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from voicelab.audio.formats import StreamDecoder
+from voicelab.audio.decoders import StreamDecoder
 from voicelab.audio.samples import SILENT, Samples
 from voicelab.audio.words import Words
 from voicelab.backend import SpeechStream

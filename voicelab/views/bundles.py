@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from voicelab.audio.analysis import digest
 from voicelab.audio.words import Words
-from voicelab.backend import Capabilities
 from voicelab.call import Call, Knob, Voices, short_name
+from voicelab.capabilities import Capabilities
 from voicelab.clip import Clip, Take
 from voicelab.distribution import install_command
 from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError

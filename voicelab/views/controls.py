@@ -14,9 +14,8 @@ import anywidget
 import traitlets
 from pydantic.fields import FieldInfo
 
-from voicelab.backend import check_call
 from voicelab.call import Call, Knob, field_name, parse_value, short_name
-from voicelab.capabilities import Capabilities, FieldSupport
+from voicelab.capabilities import Capabilities, FieldSupport, check_call
 from voicelab.errors import RequestInvalid
 from voicelab.schema import ProsodyControl, TTSRequest
 from voicelab.session import Session

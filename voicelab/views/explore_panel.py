@@ -9,9 +9,10 @@ from html import escape
 from typing import Any, Final
 
 from voicelab.audio.samples import Samples
+from voicelab.audio.words import WordTime
 from voicelab.backend import Backend
 from voicelab.call import Call, short_name
-from voicelab.clip import Clip, WordTime
+from voicelab.clip import Clip
 from voicelab.errors import Cancelled, RequestInvalid
 from voicelab.experiments.comparison import with_words
 from voicelab.experiments.sweeps.result import Row

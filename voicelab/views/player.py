@@ -15,10 +15,10 @@ import numpy as np
 import traitlets
 
 from voicelab.audio.analysis import Spectrum, f0, mel, spectrogram
-from voicelab.audio.formats import header_bytes
+from voicelab.audio.encoders import header_bytes
 from voicelab.audio.samples import Samples, as_samples, check_rate, to_int16
-from voicelab.audio.words import textgrid
-from voicelab.clip import Clip, Words, WordTime
+from voicelab.audio.words import Words, WordTime, textgrid
+from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, AudioError, VoicelabError
 from voicelab.schema import MEDIA_TYPES
 from voicelab.views.background import Arrival, Task

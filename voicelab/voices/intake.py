@@ -23,18 +23,6 @@ from voicelab.voices.recordings import Survey, enhance, survey
 from voicelab.voices.store import Sample
 from voicelab.voices.transcripts import MATCHING, Aligner, Recognizer, default_aligner
 
-__all__ = [
-    "MAX_COVER_BYTES",
-    "MAX_COVER_SIDE",
-    "MAX_FILES",
-    "MAX_TAGS",
-    "RATE",
-    "ImageKind",
-    "check_cover",
-    "image_kind",
-    "prepare_samples",
-]
-
 MAX_FILES = 20
 """Voice files in one voice model."""
 MAX_TAGS = 64

@@ -21,8 +21,6 @@ import numpy.typing as npt
 
 from voicelab.audio.samples import Samples, resample
 
-__all__ = ["Survey", "enhance", "survey"]
-
 _Floats = npt.NDArray[np.float64]
 
 # Frames and thresholds of survey.

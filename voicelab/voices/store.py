@@ -25,8 +25,6 @@ from voicelab.errors import NotFound, StoreError
 from voicelab.schema import Author, SampleEntity, VoiceCreate, VoiceModel
 from voicelab.storage import BlobFolder, Database, FileLock, data_home
 
-__all__ = ["LOCAL_OWNER", "Sample", "VoiceStore"]
-
 LOCAL_OWNER: Final = "local"
 """Owner of the voices that are created on this machine without a service."""
 

@@ -35,17 +35,6 @@ from voicelab.distribution import install_command
 from voicelab.errors import ArgumentError, MissingExtra
 from voicelab.voices.recordings import enhance
 
-__all__ = [
-    "MATCHING",
-    "Aligner",
-    "PocketRecognizer",
-    "Recognizer",
-    "WhisperRecognizer",
-    "align_words",
-    "default_aligner",
-    "default_recognizer",
-]
-
 _RATE: Final = 16_000
 """Sample rate in Hz that recognizers listen at."""
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import voicelab
 from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker
-from voicelab.backend import VoicePreset
+from voicelab.call import VoicePreset
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.config import ALL_PHONES
 from voicelab.errors import WeightsError

@@ -13,7 +13,8 @@ from pocketsphinx import get_model_path
 
 import voicelab as vl
 from voicelab.audio.samples import Samples
-from voicelab.clip import Clip, Words, WordTime
+from voicelab.audio.words import Words, WordTime
+from voicelab.clip import Clip
 from voicelab.experiments.metrics import Tools, measure
 from voicelab.experiments.metrics.words import _syllables, split_words
 from voicelab.voices.transcripts import PocketRecognizer

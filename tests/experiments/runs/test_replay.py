@@ -11,8 +11,8 @@ import pytest
 from tests.experiments.conftest import ask, spoil
 from tests.tones import ToneBackend
 from voicelab.audio.analysis import digest
-from voicelab.backend import SeedSupport
 from voicelab.call import Call
+from voicelab.capabilities import SeedSupport
 from voicelab.engine.local import LocalBackend
 from voicelab.errors import EngineError, RequestInvalid, StoreError
 from voicelab.experiments.runs.backends import CachedBackend, RecordingBackend, ReplayBackend

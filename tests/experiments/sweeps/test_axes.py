@@ -6,9 +6,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from voicelab.backend import Capabilities, VoicePreset
-from voicelab.call import Call
-from voicelab.capabilities import Price
+from voicelab.call import Call, VoicePreset
+from voicelab.capabilities import Capabilities, Price
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.sweeps.axes import MAX_VALUES, Axis, Grid, parse_values, varied, written
 from voicelab.experiments.sweeps.run import Budget, SweepEstimate, estimate

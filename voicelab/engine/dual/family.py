@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voicelab.backend import SeedSupport, VoicePreset
+from voicelab.call import VoicePreset
+from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.threads import Samples
 from voicelab.engine.dual.codec import load_codec
 from voicelab.engine.dual.files import digests

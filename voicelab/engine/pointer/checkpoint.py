@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from voicelab.backend import VoicePreset
+from voicelab.call import VoicePreset
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.config import ALL_PHONES, LANGUAGES, PHONES, CodecConfig, LMConfig
 from voicelab.engine.pointer.lm import LM, STATISTICS

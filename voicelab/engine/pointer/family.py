@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from voicelab.backend import SeedSupport
+from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.scheduler import RowStep
 from voicelab.engine.core.sequence import Settings
 from voicelab.engine.family import EngineParts, SpeechPlan

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from voicelab.audio.formats import header_bytes
+from voicelab.audio.encoders import header_bytes
 from voicelab.clip import Take
 from voicelab.errors import ArgumentError
 from voicelab.experiments.metrics.metric import Metric, Subject, Undefined

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from voicelab.backend import Backend, check_call
+from voicelab.backend import Backend
 from voicelab.call import Call
-from voicelab.capabilities import Capabilities
+from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import Take, take_key
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.runs.folder import RUN_FILE, RunFolder

@@ -88,7 +88,7 @@ class Failed:
         cls, call: Call, backend: Capabilities, error: Exception, *, repeat: int = 0, started: float | None = None
     ) -> Self:
         """Return what is kept of a call that a backend refused; ``started`` is the ``time.perf_counter()`` of the call."""
-        return cls(StreamBase(call=call, backend=backend, started=started).take_of(b"", repeat), Failure.of(error))
+        return cls(StreamBase((), call=call, backend=backend, started=started).take_of(b"", repeat), Failure.of(error))
 
     @property
     def call(self) -> Call:

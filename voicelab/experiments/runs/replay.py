@@ -14,8 +14,9 @@ from typing import Final, Literal, get_args
 import numpy as np
 
 from voicelab.audio.analysis import Digest, digest, mel
-from voicelab.backend import Backend, SeedSupport
+from voicelab.backend import Backend
 from voicelab.call import MAX_SEED, Call
+from voicelab.capabilities import SeedSupport
 from voicelab.clip import Clip, Take
 from voicelab.errors import AudioError, RequestInvalid, StoreError, VoicelabError
 from voicelab.experiments.runs.backends import CachedBackend

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, fields, replace
 from typing import Final, Literal
 
-from voicelab.audio.formats import header_bytes
+from voicelab.audio.encoders import header_bytes
 from voicelab.capabilities import Capabilities, speech_cost
 from voicelab.clip import Take, take_key
 from voicelab.errors import Cancelled, FieldError, RequestInvalid

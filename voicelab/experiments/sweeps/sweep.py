@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from voicelab.backend import Backend, Capabilities, check_call
+from voicelab.backend import Backend
 from voicelab.call import Call, Knob, is_field, short_name
+from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import take_key
 from voicelab.display import Shown, view
 from voicelab.errors import FieldError, NotFound, RequestInvalid, VoicelabError, suggestion
