@@ -73,7 +73,7 @@ def test_it_hosts_voices(start: Open) -> None:
 def test_a_stored_voice_speaks_as_its_recordings_do_inline(start: Open) -> None:
     backend = start()
     voice = _create(backend, voices=(speech_file(2), speech_file(3, 220)), texts=("one", "two"))
-    kept = backend._voices.store.samples(voice, "local")
+    kept = backend._store.samples(voice, "local")
     inline = _said(backend, references=tuple(ReferenceAudio(audio=one.audio, text=one.text) for one in kept))
     assert _said(backend, reference_id=voice) == inline
     assert inline != _said(backend)
@@ -102,11 +102,11 @@ def test_it_is_kept_that_it_came_over_a_telephone(start: Open, home: Path) -> No
     narrow = Clip(Clip(speechlike(2), RATE).resample(8_000).samples, 8_000).to_bytes("wav", sample_rate=8_000)
     first = start()
     voice = _create(first, voices=(narrow,))
-    (kept,) = first._voices.store.samples(voice, "local")
+    (kept,) = first._store.samples(voice, "local")
     band = first._family.speaker([ReferenceAudio(audio=kept.audio, text=kept.text)]).band
     assert band is not None
     shutil.rmtree(home / "voices" / "files")
-    again = start()._voices.speaker(voice, "local")
+    again = start()._stored(voice)
     assert again is not None
     assert again.band == band
 
@@ -190,7 +190,7 @@ def test_what_the_engine_cannot_make_is_left_failed(start: Open, monkeypatch: py
     with pytest.raises(RequestInvalid) as caught:
         _create(backend)
     assert caught.value.errors[0].loc == ("body", "voices")
-    with backend._voices.store._database.reading() as db:
+    with backend._store._database.reading() as db:
         assert db.execute("SELECT state FROM voices").fetchall() == [("failed",)]
 
 

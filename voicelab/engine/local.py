@@ -1,4 +1,4 @@
-"""LocalBackend: the engine behind the same three calls as any service, and the speakers of the voices that it keeps."""
+"""LocalBackend: the engine behind the same three calls as any service, and the voices that it keeps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, check_text_length
 from voicelab.engine.core.scheduler import ROWS, Scheduler
-from voicelab.engine.core.threads import DecodingThread
+from voicelab.engine.core.threads import DecodingThread, Memo
 from voicelab.engine.family import EngineParts, Family
 from voicelab.engine.pointer.checkpoint import EMBEDDED
 from voicelab.engine.pointer.family import PointerFamily
@@ -34,74 +34,6 @@ from voicelab.voices.store import LOCAL_OWNER, Sample, VoiceStore
 from voicelab.voices.transcripts import Recognizer, default_recognizer
 
 _LOG = logging.getLogger("voicelab.engine")
-
-
-class StoredVoices:
-    """Voices of a store, as speakers of one family. A voice made with other weights is encoded again from its recordings."""
-
-    def __init__(self, store: VoiceStore, family: Family) -> None:
-        self.store = store
-        self._family = family
-        self._recognizer: Recognizer | None = None
-        self._lock = threading.Lock()
-
-    def create(self, request: VoiceCreate, owner: str) -> VoiceModel:
-        """Makes a voice and keeps it.
-
-        Raises:
-            RequestInvalid: what is given is no speech, or no picture.
-            StoreError: it cannot be kept.
-        """
-        samples = prepare_samples(request, self._listener)
-        voice = self.store.begin(request, samples, owner, self._family.languages)
-        self.store.train(voice)
-        try:
-            speaker = self._encode(samples)
-        except BaseException:
-            with suppress(StoreError):
-                self.store.fail(voice)
-            raise
-        return self.store.finish(voice, self._family.voice_digest, self._family.pack(speaker))
-
-    def speaker(self, voice: str, owner: str) -> Any:
-        """The speaker of a voice, see `Family.speaker`; None when there is none that `owner` may use.
-
-        Raises:
-            StoreError: it is kept, and cannot be read.
-        """
-        family = self._family
-        try:
-            packed = self.store.embedding(voice, owner, family.voice_digest)
-            speaker = None if packed is None else family.unpack(packed)
-            if speaker is not None:
-                return speaker
-            speaker = self._encode(self.store.samples(voice, owner))
-        except NotFound:
-            return None
-        self.store.keep_embedding(voice, family.voice_digest, family.pack(speaker))
-        return speaker
-
-    def count(self, voice: str) -> None:
-        """Counts a synthesis. A store that fails now must not cost the caller the speech that is there already."""
-        try:
-            self.store.count(voice)
-        except StoreError as error:
-            _LOG.warning("a synthesis was not counted: %s", error)
-
-    def _encode(self, samples: Iterable[Sample]) -> Any:
-        references = [ReferenceAudio(audio=sample.audio, text=sample.text) for sample in samples]
-        try:
-            return self._family.speaker(references)
-        except RequestInvalid as error:
-            raise RequestInvalid.of("voices", error.errors[0].msg) from error
-
-    def _listener(self) -> Recognizer | None:
-        with self._lock:
-            if self._recognizer is None:
-                self._recognizer = default_recognizer()
-            return self._recognizer
-
-
 REVISION = 12
 """To be raised whenever the same weights, request and seed give other samples than before: caches then ask anew."""
 _ONE_VOICE = "model {}: this voice is one model, which speaks the same as s1 and as s2-pro"
@@ -150,7 +82,8 @@ class LocalBackend:
         self._family = _family(weights, self._device, rows, int8_depth=int8_depth)
         self._models = _Models(self._family, rows)
         self._own_store = voices is None
-        self._voices = StoredVoices(VoiceStore() if voices is None else voices, self._family)
+        self._store = VoiceStore() if voices is None else voices
+        self._recognizer: Memo[Recognizer | None] = Memo(1)
         self._owner = LOCAL_OWNER
         self._capabilities = Capabilities(
             name="embedded" if weights is None else weights.stem,
@@ -214,7 +147,16 @@ class LocalBackend:
         """
         if license := self._family.license:  # noqa: A001 - what it is
             request = request.model_copy(update={"tags": (*request.tags, *license.split("; "))})
-        return self._voices.create(request, self._owner)
+        samples = prepare_samples(request, partial(self._recognizer.get, "", default_recognizer))
+        voice = self._store.begin(request, samples, self._owner, self._family.languages)
+        self._store.train(voice)
+        try:
+            speaker = self._encode(samples)
+        except BaseException:
+            with suppress(StoreError):
+                self._store.fail(voice)
+            raise
+        return self._store.finish(voice, self._family.voice_digest, self._family.pack(speaker))
 
     def get_voice(self, id: str) -> VoiceModel:
         """The record of a stored voice.
@@ -223,7 +165,7 @@ class LocalBackend:
             NotFound: there is none of this id, or it is private to another caller.
             StoreError: it is kept, and cannot be read.
         """
-        return self._voices.store.get(id, self._owner)
+        return self._store.get(id, self._owner)
 
     def list_voices(self) -> tuple[VoiceModel, ...]:
         """The records of the caller's stored voices, the newest first.
@@ -231,7 +173,7 @@ class LocalBackend:
         Raises:
             StoreError: they are kept, and cannot be read.
         """
-        return self._voices.store.listed(self._owner)
+        return self._store.listed(self._owner)
 
     def delete_voice(self, id: str) -> None:
         """Forgets a stored voice of the caller's, and its recordings.
@@ -240,7 +182,7 @@ class LocalBackend:
             NotFound: the caller has made none of this id.
             StoreError: it cannot be removed.
         """
-        self._voices.store.remove(id, self._owner)
+        self._store.remove(id, self._owner)
 
     def acting_for(self, owner: str) -> Self:
         """The same backend for another caller, whose private voices are its own. Closing either closes both."""
@@ -255,7 +197,7 @@ class LocalBackend:
             NotFound: there is no such voice or image, or the voice is private to another caller.
             StoreError: it is kept, and cannot be read.
         """
-        return self._voices.store.cover(id, self._owner)
+        return self._store.cover(id, self._owner)
 
     def sample_audio(self, id: str, number: int) -> bytes:
         """A sample of a stored voice, as a WAV file; they count from 0.
@@ -264,7 +206,7 @@ class LocalBackend:
             NotFound: there is no such voice or sample, or the voice is private to another caller.
             StoreError: it is kept, and cannot be read.
         """
-        return self._voices.store.sample(id, self._owner, number)
+        return self._store.sample(id, self._owner, number)
 
     def __enter__(self) -> Self:
         return self
@@ -276,7 +218,7 @@ class LocalBackend:
         """Ends the engine's threads; what still speaks fails. May be called twice. A store that was given stays open."""
         self._models.close()
         if self._own_store:
-            self._voices.store.close()
+            self._store.close()
 
     def _summary(
         self, call: Call, speech: Speech, prosody: ProsodyProcessor, voice: Callable[[], Any]
@@ -284,7 +226,10 @@ class LocalBackend:
         request, family = call.request, self._family
         name = request.reference_id
         if name is not None and not self._is_preset(name):
-            self._voices.count(name)
+            try:
+                self._store.count(name)
+            except StoreError as error:  # it must not cost the caller the speech that is there already
+                _LOG.warning("a synthesis was not counted: %s", error)
         one_voice = (_ONE_VOICE.format(call.model),) if call.model not in family.models else ()
         notes = (*speech.notes, *prosody.notes, *one_voice)
         cloned = not self._is_preset(name) if name is not None else bool(request.references)
@@ -300,7 +245,7 @@ class LocalBackend:
         """The family's speaker of a request."""
         name, presets = request.reference_id, self._family.presets
         if name is not None and not self._is_preset(name):
-            stored = self._voices.speaker(name, self._owner)
+            stored = self._stored(name)
             if stored is None:
                 names = ", ".join(preset.id for preset in presets)
                 raise RequestInvalid.of("reference_id", f"there is no voice {name!r}; the voices here are {names}")
@@ -308,6 +253,29 @@ class LocalBackend:
         if name is None and request.references:
             return self._family.speaker(request.references)
         return self._family.preset(presets[0].id if name is None else name)
+
+    def _stored(self, voice: str) -> Any:
+        """The speaker of a stored voice, None when there is none that the caller may use.
+
+        One that was made with other weights is encoded again from its recordings.
+        """
+        family = self._family
+        try:
+            packed = self._store.embedding(voice, self._owner, family.voice_digest)
+            speaker = None if packed is None else family.unpack(packed)
+            if speaker is not None:
+                return speaker
+            speaker = self._encode(self._store.samples(voice, self._owner))
+        except NotFound:
+            return None
+        self._store.keep_embedding(voice, family.voice_digest, family.pack(speaker))
+        return speaker
+
+    def _encode(self, samples: Iterable[Sample]) -> Any:
+        try:
+            return self._family.speaker([ReferenceAudio(audio=sample.audio, text=sample.text) for sample in samples])
+        except RequestInvalid as error:
+            raise RequestInvalid.of("voices", error.errors[0].msg) from error
 
 
 class _Models:

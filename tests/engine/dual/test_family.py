@@ -162,7 +162,7 @@ def test_a_stored_voice_is_kept_as_codes(backend: LocalBackend, monkeypatch: pyt
     monkeypatch.setattr(backend._family, "_room", 10_000)
     voice = backend.create_voice(request)
     monkeypatch.setattr(backend._family, "_encode", None)
-    speaker = backend._voices.speaker(voice.id, "local")
+    speaker = backend._stored(voice.id)
     assert speaker is not None
     assert len(speaker.references[0].codes) == -(-44_100 // 24)
 

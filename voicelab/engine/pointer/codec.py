@@ -73,14 +73,13 @@ class ConvBlock(nn.Module):
     Shapes: (batch, channels, time) → the same. ``causal=False`` pads both sides (the encoder).
     """
 
-    def __init__(self, channels: int, expansion: int = 3, kernel: int = 7, causal: bool = True) -> None:
+    def __init__(self, channels: int, causal: bool = True) -> None:
         super().__init__()
         self.causal = causal
-        self.kernel = kernel
-        self.depthwise = CausalConv(channels, channels, kernel, groups=channels)
+        self.depthwise = CausalConv(channels, channels, 7, groups=channels)
         self.norm = nn.LayerNorm(channels)
-        self.widen = nn.Linear(channels, expansion * channels)
-        self.narrow = nn.Linear(expansion * channels, channels)
+        self.widen = nn.Linear(channels, 3 * channels)
+        self.narrow = nn.Linear(3 * channels, channels)
         self.scale = nn.Parameter(torch.full((channels,), 0.1))
 
     def forward(self, x: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -88,7 +87,7 @@ class ConvBlock(nn.Module):
         if self.causal:
             y, past = self.depthwise(x, past)
         else:
-            half = self.kernel // 2
+            half = self.depthwise.left // 2
             y = self.depthwise.conv(F.pad(x, (half, half)))
             past = x
         y = self.narrow(F.gelu(self.widen(self.norm(y.transpose(1, 2)))))

@@ -57,12 +57,10 @@ class Lexicon:
 
     Args:
         guess: called for words that are neither known, nor letters to be spelled, nor a known word with an ending.
-        lexicon: word → phones; by default those inside the package.
     """
 
-    def __init__(self, guess: Guess, lexicon: Mapping[str, str] | None = None) -> None:
-        self._guess = guess
-        self._lexicon = load_lexicon() if lexicon is None else lexicon
+    def __init__(self, guess: Guess) -> None:
+        self._guess, self._lexicon = guess, load_lexicon()
 
     def pronounce(self, word: str, after: str = "") -> tuple[str, ...]:
         """Phones of `word`, a token of letters and apostrophes as written.
