@@ -24,8 +24,6 @@ from voicelab.errors import AudioError, RequestInvalid, StoreError
 from voicelab.schema import RATES, AudioFormat, TTSRequest
 from voicelab.storage import digest_of, open_atomic
 
-__all__ = ["Clip", "NoRecord", "Samples", "Take", "Timing", "WordTime", "Words", "take_key"]
-
 _FORMAT_OF_SUFFIX: dict[str, AudioFormat] = {
     ".wav": "wav",
     ".pcm": "pcm",

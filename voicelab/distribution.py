@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-__all__ = ["DISTRIBUTION", "install_command"]
-
 DISTRIBUTION: Final = "jupyter-voicelab"
 """The name that pip knows; ``voicelab`` on PyPI is another project (acoustic analysis)."""
 

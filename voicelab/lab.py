@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from voicelab.views.systems_panel import SystemsPanel
     from voicelab.views.voice_panel import VoicePanel
 
-__all__ = ["Lab", "connect", "systems_panel"]
-
 
 def connect(
     backend: str | None = None,

@@ -18,8 +18,6 @@ from voicelab.errors import FieldError, RequestInvalid, suggestion
 from voicelab.registry import open_backend, split_address
 from voicelab.schema import MODELS, TTSRequest, VoiceCreate, VoiceModel
 
-__all__ = ["BackendFactory", "Session", "Voice"]
-
 BASE_URL_VARIABLE: Final = "VOICELAB_BASE_URL"
 # More voices than this are a table without samples: to make them would take too long.
 _SAMPLED: Final = 16

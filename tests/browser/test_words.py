@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 SETUP = """\
 import numpy as np
 import voicelab as vl
-from voicelab.clip import Clip, Words, WordTime
+from voicelab.clip import Clip
+from voicelab.audio.words import Words, WordTime
 from voicelab.views.player import Player
 def spoken(pace):
     samples = (0.5 * np.sin(np.arange(int(24_000 * 2 * pace)) / 20)).astype(np.float32)
@@ -143,7 +144,7 @@ def test_what_stays_of_a_comparison_switches_at_the_same_word_without_a_kernel(p
 REMOTE = """\
 import voicelab as vl
 from tests.tones import RATE, ToneBackend
-from voicelab.audio.formats import StreamEncoder
+from voicelab.audio.encoders import StreamEncoder
 from voicelab.lab import Lab
 voice = vl.connect()
 class Remote(ToneBackend):

@@ -28,17 +28,6 @@ if TYPE_CHECKING:
 
     from voicelab.experiments.listening.design import Kind, ListeningTest
 
-__all__ = [
-    "MOST",
-    "Alignment",
-    "Comparison",
-    "ContourDifference",
-    "align",
-    "compare",
-    "contour_difference",
-    "with_words",
-]
-
 _Floats = npt.NDArray[np.float64]
 
 _KNOT_S: Final = 0.05

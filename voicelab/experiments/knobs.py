@@ -25,8 +25,6 @@ from voicelab.experiments.sweeps.workers import under_way
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["KnobCheck", "KnobFinding", "Verdict", "check_knobs", "checked_names"]
-
 Verdict = Literal["acts", "ignored", "no effect found", "contradicts", "not tried"]
 """``ignored``: it does nothing, as declared. ``contradicts``: what was heard is not what is declared."""
 

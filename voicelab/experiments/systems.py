@@ -28,8 +28,6 @@ from voicelab.session import Session
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SYSTEM_METRICS", "SystemComparison", "check_systems", "compare_systems", "system_scores"]
-
 SYSTEM_METRICS: Final = ("duration", "word_rate", "f0_median", "f0_sd", "snr", "first_audio_s", "rtf")
 """What systems are compared in when nothing else is said."""
 

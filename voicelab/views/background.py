@@ -19,8 +19,6 @@ from voicelab.backend import SpeechStream
 from voicelab.clip import Clip
 from voicelab.errors import Cancelled
 
-__all__ = ["Arrival", "Debouncer", "SpeechTask", "Task"]
-
 Arrival = tuple[float, int]
 """When a chunk came, in seconds since the call, and how many samples it brought."""
 

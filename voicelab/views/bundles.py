@@ -34,33 +34,6 @@ from voicelab.experiments.systems import SystemComparison
 from voicelab.schema import VoiceModel
 from voicelab.views.plots import INK, STYLES, plot_clips, plot_style
 
-__all__ = [
-    "BUDGET",
-    "TableCell",
-    "audio_element",
-    "capabilities_bundle",
-    "caption",
-    "clip_audio",
-    "clip_bundle",
-    "clip_picture",
-    "clip_text",
-    "effects_bundle",
-    "embedded_audio",
-    "embedded_audios",
-    "error_bundle",
-    "error_html",
-    "format_figure",
-    "metric_label",
-    "presets_bundle",
-    "small_print",
-    "table",
-    "table_row",
-    "take_bundle",
-    "voice_bundle",
-    "voices_table",
-    "words_bundle",
-]
-
 BUDGET: Final = 1024 * 1024
 """Bytes of base64 that the audio of one output may take."""
 

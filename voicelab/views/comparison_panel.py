@@ -35,8 +35,6 @@ from voicelab.views.bundles import (
 from voicelab.views.panel import SavedOutput, inlined, styled
 from voicelab.views.plots import COLOURS, INK, STYLES, plot_clips, plot_style
 
-__all__ = ["ComparePanel", "comparison_bundle"]
-
 _RATE: Final = 44_100
 _BANDS: Final = 64
 _RANGE_DB: Final = 80.0

@@ -12,8 +12,6 @@ from typing import Any, Final, get_args
 from voicelab.schema import Model, TTSRequest
 from voicelab.session import Session
 
-__all__ = ["complete_value", "install"]
-
 # A string that was begun and not ended: the value of a keyword, alone or in a list; a voice; or anywhere in a call.
 _KEYWORD: Final = re.compile(r"""(\w+)\s*=\s*[\[(]?\s*(?:(?:"[^"]*"|'[^']*')\s*,\s*)*["']([^"']*)$""")
 _KEY: Final = re.compile(r"""\.voices(?:\[["']|\.)([^"']*)$""")

@@ -21,17 +21,6 @@ from voicelab.schema import ProsodyControl, TTSRequest
 from voicelab.session import Session
 from voicelab.views.panel import inlined, styled
 
-__all__ = [
-    "FIELDS",
-    "MAIN",
-    "CallCode",
-    "Controls",
-    "field_help",
-    "field_label",
-    "seed_reason",
-    "voice_choices",
-]
-
 MAIN: Final = ("latency", "temperature", "top_p", "seed")
 """What a compact panel shows at first, beside text and voice."""
 FIELDS: Final = (

@@ -24,8 +24,6 @@ from voicelab.views.panel import Panel, SavedOutput, button
 from voicelab.views.player import Player
 from voicelab.views.takes import TakesView
 
-__all__ = ["TEXT", "ExplorePanel"]
-
 TEXT: Final = "The birch canoe slid on the smooth planks."
 """What a panel says at first."""
 

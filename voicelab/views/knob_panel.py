@@ -18,8 +18,6 @@ from voicelab.views.bundles import knob_check_bundle
 from voicelab.views.controls import field_label
 from voicelab.views.panel import Panel, ProgressLine, SavedOutput, button, classed, control, line
 
-__all__ = ["KnobPanel"]
-
 
 class KnobPanel(SavedOutput, Panel):
     """Choose fields and knobs, run, read the table. ``check`` is the KnobCheck of the last run that was finished.

@@ -14,8 +14,6 @@ from voicelab.service.listening import serving
 from voicelab.service.run import LOOPBACK
 from voicelab.views.panel import STATIC, SavedOutput, inlined, styled
 
-__all__ = ["ListeningWidget", "listen", "listening_page"]
-
 
 class ListeningWidget(SavedOutput, anywidget.AnyWidget):
     """The test of ``ballot`` for the reader of the notebook; several listeners one after another.

@@ -25,8 +25,6 @@ from voicelab.schema import Model, ProsodyControl, TTSRequest
 from voicelab.session import Session
 from voicelab.views.completion import install
 
-__all__ = ["OPTIONS", "SpeakMagics", "complete", "parse", "progress", "register"]
-
 _Item = TypeVar("_Item")
 
 # Ten a second look alive; more would only queue up on their way to the page.

@@ -26,24 +26,6 @@ from voicelab.errors import VoicelabError
 from voicelab.views.background import Debouncer, Task
 from voicelab.views.bundles import error_html
 
-__all__ = [
-    "STATIC",
-    "Message",
-    "Panel",
-    "ProgressLine",
-    "SavedOutput",
-    "button",
-    "classed",
-    "close_children",
-    "control",
-    "disable",
-    "fold",
-    "inlined",
-    "line",
-    "mark_wrong",
-    "styled",
-]
-
 STATIC: Final = Path(__file__).parent / "static"
 
 _IMPORT: Final = re.compile(r'^import \{[^}]*\} from "\./([a-z-]+\.js)";\n', re.MULTILINE)

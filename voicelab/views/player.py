@@ -25,8 +25,6 @@ from voicelab.views.background import Arrival, Task
 from voicelab.views.bundles import clip_bundle
 from voicelab.views.panel import SavedOutput, inlined, styled
 
-__all__ = ["Player", "Scale", "clip_arrivals", "pcm_bytes", "playable", "spectrum_bytes"]
-
 Scale = Literal["mel", "linear"]
 
 # Audio contexts of browsers must take 8 to 96 kHz (Web Audio specification, section 1.2).

@@ -23,8 +23,6 @@ from voicelab.storage import write_atomic
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["COLOURS", "INK", "MAP", "STYLES", "Kind", "plot_clips", "plot_style", "save_figure"]
-
 Kind = Literal["waveform", "spectrogram", "mel", "f0", "energy"]
 
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000")

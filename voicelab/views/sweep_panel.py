@@ -47,8 +47,6 @@ from voicelab.views.takes import TakesView
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ResultPanel", "SweepPanel", "Tabs", "TextsForm"]
-
 _TICK_S: Final = 0.25
 _ROWS: Final = 200
 _MOST: Final = 1000

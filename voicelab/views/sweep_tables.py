@@ -33,8 +33,6 @@ from voicelab.views.bundles import (
     table_row,
 )
 
-__all__ = ["SHOWN", "result_bundle", "sweep_bundle", "write_page"]
-
 SHOWN: Final = ("duration", "loudness", "word_rate")
 """Metrics under each take, when none are named."""
 

@@ -23,8 +23,6 @@ from voicelab.views.controls import seed_reason
 from voicelab.views.panel import button, control, disable, line
 from voicelab.views.sweep_panel import SweepPanel, TextsForm
 
-__all__ = ["SystemsPanel"]
-
 
 class _SystemsForm(TextsForm):
     """Which systems say which texts. The first that is chosen is compared with."""

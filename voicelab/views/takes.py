@@ -36,8 +36,6 @@ from voicelab.views.panel import Panel, button, classed, close_children, control
 from voicelab.views.player import Player, pcm_bytes, playable
 from voicelab.views.sweep_tables import SHOWN
 
-__all__ = ["COLUMNS", "Send", "TakeGrid", "TakeRows", "TakesView", "outline"]
-
 COLUMNS: Final = 160
 """Columns of the small waveform of a take."""
 

@@ -39,8 +39,6 @@ from voicelab.views.player import Player
 from voicelab.voices.intake import MAX_FILES, prepare_samples
 from voicelab.voices.transcripts import Recognizer, default_recognizer
 
-__all__ = ["Recorder", "Recording", "VoiceDraft", "VoicePanel"]
-
 _TITLE: Final = "My voice"
 _HEAD: Final = '<div class="voicelab-heading">{}</div>'
 _BEFORE: Final = "Voice file 1: "

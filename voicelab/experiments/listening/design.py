@@ -21,23 +21,6 @@ from voicelab.experiments.listening.plan import Claim, Plan, register
 from voicelab.experiments.metrics.level import loudness, true_peak
 from voicelab.experiments.metrics.metric import Subject, Undefined
 
-__all__ = [
-    "ANCHORS",
-    "KINDS",
-    "REFERENCE",
-    "SCALES",
-    "SPOILED",
-    "TARGET_LUFS",
-    "Kind",
-    "ListeningTest",
-    "MatchedClips",
-    "Stimulus",
-    "Trial",
-    "anchor",
-    "blind_wav",
-    "match_loudness",
-]
-
 Kind = Literal["AB", "ABX", "MOS", "CMOS", "MUSHRA"]
 KINDS: Final[tuple[Kind, ...]] = ("AB", "ABX", "MOS", "CMOS", "MUSHRA")
 REFERENCE: Final = "reference"

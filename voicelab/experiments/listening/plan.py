@@ -15,8 +15,6 @@ from voicelab.errors import ArgumentError, StoreError
 from voicelab.experiments.statistics import CrossedTest, Test
 from voicelab.storage import write_atomic
 
-__all__ = ["Claim", "Plan", "PlannedOutcome", "outcome", "register"]
-
 Claim = Literal["better", "different", "not worse", "equivalent"]
 
 _BEFORE: Final[Mapping[Claim, str]] = {"better": "than", "different": "from", "not worse": "than", "equivalent": "to"}

@@ -28,8 +28,6 @@ from voicelab.storage import write_atomic
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ListeningReport", "report_of"]
-
 _STANDARDS: Final = {
     "MOS": "absolute category rating (Recommendation ITU-T P.800 annex B; in listeners' own browsers, P.808)",
     "CMOS": "comparison category rating (Recommendation ITU-T P.800 annex E)",

@@ -45,8 +45,6 @@ from voicelab.experiments.statistics.estimate import mean_delta, odds
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ListeningResult", "analyse"]
-
 FAILED_CHECKS: Final = 0.25
 _ALPHA: Final = 0.05
 

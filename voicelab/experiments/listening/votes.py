@@ -19,8 +19,6 @@ from voicelab.storage import Database
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Ballot", "BlindBallot", "Vote"]
-
 _TABLES: Final = """
 CREATE TABLE test (record TEXT NOT NULL);
 CREATE TABLE listener (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, since TEXT NOT NULL);

@@ -30,8 +30,6 @@ from voicelab.experiments.listening.design import ANCHORS, REFERENCE, Kind, List
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["export_webmushra", "import_webmushra", "read_results"]
-
 _TYPES: Final[Mapping[Kind, str]] = {
     "MUSHRA": "mushra",
     "ABX": "paired_comparison",

@@ -15,8 +15,6 @@ from voicelab.experiments.metrics.metric import Subject, Undefined
 from voicelab.experiments.metrics.pitch import contour
 from voicelab.experiments.metrics.words import other_words
 
-__all__ = ["cepstrum", "dtw_distance", "log_f0_rmse", "mfcc_distance", "pesq", "stoi", "warped_frames"]
-
 _Floats = npt.NDArray[np.float64]
 
 _RATE = 16_000

@@ -13,8 +13,6 @@ from voicelab.clip import Take
 from voicelab.errors import ArgumentError
 from voicelab.experiments.metrics.metric import Metric, Subject, Undefined
 
-__all__ = ["buffer_needed", "first_audio", "rtf", "stalled", "underruns", "underruns_at"]
-
 _Floats = npt.NDArray[np.float64]
 _BUFFER_S = 0.2
 

@@ -11,20 +11,6 @@ import numpy.typing as npt
 
 from voicelab.experiments.metrics.metric import Subject, Undefined
 
-__all__ = [
-    "HOP_S",
-    "Activity",
-    "activity",
-    "duration",
-    "frame_powers",
-    "level",
-    "loudness",
-    "peak",
-    "smoothed",
-    "snr",
-    "true_peak",
-]
-
 _Bools = npt.NDArray[np.bool_]
 _Floats = npt.NDArray[np.float64]
 

@@ -20,8 +20,6 @@ from voicelab.experiments.metrics.metric import Metric, Need, Subject, Tools, Un
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["BASIC", "GROUP", "METRICS", "Audible", "available", "measure", "measure_rows", "resolve"]
-
 GROUP = "voicelab.metrics"
 """Entry points of this group add metrics: each names a Metric, or several in a list or tuple."""
 

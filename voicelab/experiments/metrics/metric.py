@@ -17,8 +17,6 @@ from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, MissingExtra, VoicelabError
 from voicelab.voices.transcripts import Recognizer
 
-__all__ = ["Metric", "MosPredictor", "Need", "SpeakerEncoder", "Subject", "Tools", "Undefined"]
-
 Need = Literal["text", "reference", "recognizer", "encoder", "predictor"]
 _Result = TypeVar("_Result")
 

@@ -22,18 +22,6 @@ from voicelab.distribution import install_command
 from voicelab.errors import ArgumentError, MissingExtra
 from voicelab.experiments.metrics.metric import MosPredictor, SpeakerEncoder, Subject, Tools, Undefined
 
-__all__ = [
-    "DistillMos",
-    "Dnsmos",
-    "Resemblyzer",
-    "distillmos",
-    "encoder_of",
-    "predicted_mos",
-    "predictor_of",
-    "speaker_similarity",
-    "spectral_similarity",
-]
-
 ENCODERS, PREDICTORS = "voicelab.speaker_encoders", "voicelab.mos_predictors"
 _LOUD_DB = 30.0
 _SHORTEST_S = 0.5

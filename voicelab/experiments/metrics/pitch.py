@@ -11,18 +11,6 @@ from voicelab.audio.analysis import Contour, f0
 from voicelab.experiments.metrics.level import HOP_S, activity
 from voicelab.experiments.metrics.metric import Subject, Undefined
 
-__all__ = [
-    "f0_geometric_mean",
-    "f0_median",
-    "f0_range",
-    "f0_sd",
-    "jitter",
-    "shimmer_local",
-    "shimmer_rms",
-    "spectral_tilt",
-    "voiced_share",
-]
-
 _Floats = npt.NDArray[np.float64]
 
 _LOWEST_HZ, _HIGHEST_HZ = 60.0, 600.0

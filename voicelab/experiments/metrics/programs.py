@@ -16,8 +16,6 @@ from voicelab.experiments.metrics.distances import dtw_distance
 from voicelab.experiments.metrics.level import activity
 from voicelab.experiments.metrics.metric import Subject, Undefined
 
-__all__ = ["mcd", "mel_cepstrum", "praat_cpps", "praat_hnr", "praat_jitter_local", "praat_shimmer_local", "pyworld"]
-
 _Floats = npt.NDArray[np.float64]
 
 # What Praat's own windows propose: pitch floor and ceiling in Hz; the shortest and longest period in s, the largest factors

@@ -13,23 +13,6 @@ from voicelab.experiments.metrics.level import activity
 from voicelab.experiments.metrics.metric import Subject, Tools, Undefined
 from voicelab.voices.transcripts import PocketRecognizer, Recognizer, default_recognizer
 
-__all__ = [
-    "cer",
-    "longest_pause",
-    "other_words",
-    "pause_time",
-    "pauses",
-    "recognised_words",
-    "recognizer_name",
-    "recognizer_of",
-    "speech_time",
-    "split_words",
-    "syllable_rate",
-    "wer",
-    "word_rate",
-    "words",
-]
-
 # Letters of a text that an error repeats.
 _SHOWN = 40
 _HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")

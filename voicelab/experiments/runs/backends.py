@@ -29,8 +29,6 @@ from voicelab.experiments.runs.folder import RUN_FILE, RunFolder, check_older
 from voicelab.schema import VoiceCreate, VoiceModel
 from voicelab.storage import digest_of
 
-__all__ = ["CachedBackend", "RecordingBackend", "ReplayBackend", "ReplayTiming"]
-
 ReplayTiming = Literal["original", "at once"]
 """Whether recorded chunks come when they came then, or as fast as they are read."""
 VoiceCall = Literal["create_voice", "get_voice"]

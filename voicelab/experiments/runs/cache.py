@@ -16,8 +16,6 @@ from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.runs.folder import RUN_FILE, RunFolder
 from voicelab.storage import DamagedFile, data_home
 
-__all__ = ["DEFAULT_MAX_BYTES", "Cache", "CacheStats"]
-
 DEFAULT_MAX_BYTES = 4 * 1024**3
 """Bytes that a cache takes up at most, unless given another bound: some ten thousand sentences as wav."""
 

@@ -15,8 +15,6 @@ from voicelab.capabilities import Capabilities
 from voicelab.clip import NoRecord, Take
 from voicelab.errors import FieldError, RequestInvalid, ServiceError, VoicelabError
 
-__all__ = ["Failed", "Failure", "error_message", "redact"]
-
 _KINDS: Final = {
     name: kind
     for name, kind in vars(errors).items()

@@ -34,18 +34,6 @@ from voicelab.distribution import __version__
 from voicelab.errors import StoreError
 from voicelab.storage import UNFINISHED, BlobFolder, DamagedFile, digest_of, disk_error, make_folder, open_atomic
 
-__all__ = [
-    "RUN_FILE",
-    "File",
-    "Line",
-    "RunFolder",
-    "check_older",
-    "header_of",
-    "latest_backends",
-    "suffix_of",
-    "unseal",
-]
-
 RUN_FILE: Final = "run.jsonl"
 _VERSION: Final = 1
 # How every run begins.

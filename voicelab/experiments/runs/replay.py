@@ -23,17 +23,6 @@ from voicelab.experiments.runs.backends import CachedBackend
 from voicelab.experiments.runs.run import Run, load
 from voicelab.schema import TTSRequest
 
-__all__ = [
-    "ReplayReport",
-    "SeedCheck",
-    "TakeComparison",
-    "Tolerance",
-    "Verdict",
-    "check_seed_claim",
-    "compare",
-    "replay",
-]
-
 Verdict = Literal["identical", "within tolerance", "different", "failed", "no original"]
 """``failed``: the backend raised an error. ``no original``: the archived sound is gone or changed."""
 

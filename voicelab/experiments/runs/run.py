@@ -23,8 +23,6 @@ from voicelab.storage import FileLock
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Journal", "Run", "load", "take_row", "takes_frame"]
-
 Labels = Mapping[str, Any]
 _NOTHING: Final[Labels] = MappingProxyType({})
 

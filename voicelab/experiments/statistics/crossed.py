@@ -23,8 +23,6 @@ from voicelab.experiments.statistics.reml import (
     pseudo_likelihood,
 )
 
-__all__ = ["ComparedPairs", "CrossedTest", "complete_tables", "crossed_mean", "crossed_share"]
-
 Labels = Sequence[object] | npt.NDArray[Any]
 
 # What brings the logistic distribution nearest to the normal one.

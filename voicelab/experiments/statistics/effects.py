@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["Effects", "effects"]
-
 # A sweep's table has them of every take, and each test more makes the correction of the others stricter.
 _ALWAYS_THERE = ("first_audio_s", "rtf")
 

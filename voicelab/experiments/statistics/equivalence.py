@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["Equivalence", "equivalence"]
-
 _SHOWN, _OPEN, _BAND = "tab:blue", "0.45", "0.9"
 
 

@@ -11,24 +11,6 @@ import numpy.typing as npt
 
 from voicelab.errors import ArgumentError
 
-__all__ = [
-    "Estimate",
-    "Test",
-    "benjamini_hochberg",
-    "between",
-    "cliff_delta",
-    "holm",
-    "interval",
-    "mean_delta",
-    "numbers",
-    "odds",
-    "one_of",
-    "percent",
-    "standardised_difference",
-    "superiority",
-    "whole",
-]
-
 _Floats = npt.NDArray[np.float64]
 
 

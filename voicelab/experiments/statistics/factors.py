@@ -16,21 +16,6 @@ from voicelab.errors import ArgumentError, suggestion
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Contrasts",
-    "Design",
-    "Noise",
-    "OverTexts",
-    "build",
-    "columns_of",
-    "noise_of",
-    "over_texts",
-    "p_beyond",
-    "permutation_p",
-    "welch_contrasts",
-    "without_rounding",
-]
-
 _Codes = npt.NDArray[np.intp]
 _Floats = npt.NDArray[np.float64]
 

@@ -16,20 +16,6 @@ from voicelab.experiments.statistics.estimate import Estimate, Test, between, ho
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "BradleyTerry",
-    "Friedman",
-    "Screening",
-    "binomial",
-    "bradley_terry",
-    "friedman",
-    "intraclass_correlation",
-    "krippendorff_alpha",
-    "mean_opinion_score",
-    "screen_mushra",
-    "wilcoxon",
-]
-
 _Floats = npt.NDArray[np.float64]
 _Alternative = Literal["two-sided", "greater", "less"]
 _ALTERNATIVES = ("two-sided", "greater", "less")

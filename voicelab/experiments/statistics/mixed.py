@@ -24,8 +24,6 @@ from voicelab.experiments.statistics.reml import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MixedModel", "mixed_model"]
-
 
 @dataclass(frozen=True, eq=False)
 class MixedModel:

@@ -15,8 +15,6 @@ from voicelab.experiments.statistics.reml import Codes, Floats, codes_of, count_
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CumulativeLink", "OrdinalModel", "ordinal_model"]
-
 _MOST_CATEGORIES = 20
 _STEPS = 100
 

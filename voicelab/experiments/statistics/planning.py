@@ -14,8 +14,6 @@ import numpy.typing as npt
 from voicelab.errors import ArgumentError
 from voicelab.experiments.statistics.estimate import between, numbers, whole
 
-__all__ = ["BettingTest", "Sprt", "choice_power", "rating_power", "ratings_needed", "trials_needed"]
-
 _MOST = 1_000_000
 _SLACK = 0.02
 _STAKES = np.linspace(0.05, 0.95, 19)

@@ -15,18 +15,6 @@ from voicelab.errors import ArgumentError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "AT_BOUND",
-    "Codes",
-    "Fit",
-    "Floats",
-    "RestrictedLikelihood",
-    "codes_of",
-    "count_of",
-    "indicators",
-    "pseudo_likelihood",
-]
-
 Codes = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
 

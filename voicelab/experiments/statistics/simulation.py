@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["PowerPlan", "plan_sweep", "plan_test"]
-
 _WILCOXON = 200
 _HELD = 2_000_000
 _Spread = tuple[float, float, float]

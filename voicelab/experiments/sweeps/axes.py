@@ -19,18 +19,6 @@ from voicelab.call import Call, Knob, VoicePreset, check_seed, field_name, parse
 from voicelab.errors import FieldError, RequestInvalid
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceModel
 
-__all__ = [
-    "MAX_TAKES",
-    "MAX_VALUES",
-    "Axis",
-    "Cell",
-    "Grid",
-    "Job",
-    "parse_values",
-    "varied",
-    "written",
-]
-
 MAX_VALUES: Final = 10_000
 """Values of one axis; more is a slip of the step."""
 

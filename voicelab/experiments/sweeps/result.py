@@ -27,19 +27,6 @@ from voicelab.storage import make_folder, open_atomic, write_atomic
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Measures",
-    "Row",
-    "RowState",
-    "SweepResult",
-    "comparison_of",
-    "matching",
-    "odd_one_out",
-    "ordered",
-    "row_of",
-    "waiting_rows",
-]
-
 RowState = Literal["waiting", "running", "done", "failed"]
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {

@@ -20,8 +20,6 @@ from voicelab.experiments.runs.run import Journal
 from voicelab.experiments.sweeps.axes import Job
 from voicelab.experiments.sweeps.workers import RateLimiter, Workers
 
-__all__ = ["Budget", "Outcome", "Progress", "State", "SweepEstimate", "SweepRun", "estimate", "seconds_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class SweepEstimate:

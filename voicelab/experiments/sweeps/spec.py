@@ -17,20 +17,6 @@ from voicelab.experiments.sweeps.run import Budget
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.schema import ReferenceAudio, TTSRequest
 
-__all__ = [
-    "AXES",
-    "CAPS",
-    "SweepSpec",
-    "axes_for",
-    "budget_of",
-    "lines_of",
-    "read_spec",
-    "retyped",
-    "texts_in",
-    "texts_of",
-    "typed_axes",
-]
-
 _RUN: Final = ("concurrency", "requests_per_minute")
 _TOP: Final = ("text", "backend", "repeats", "seed", "model", *_RUN, "fields", "axes", "budget")
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})

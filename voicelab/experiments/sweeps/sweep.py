@@ -26,8 +26,6 @@ from voicelab.experiments.sweeps.run import Budget, Outcome, RunContext, SweepEs
 from voicelab.experiments.sweeps.workers import Factory, RateLimiter, workers_for
 from voicelab.session import Session
 
-__all__ = ["ONLY", "Sweep", "knobs_of", "sweep_of"]
-
 ONLY: Final = "lab"
 """Name of the backend of a sweep over one."""
 

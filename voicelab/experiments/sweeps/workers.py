@@ -15,17 +15,6 @@ from voicelab.clip import Take
 from voicelab.errors import Cancelled, RequestInvalid
 from voicelab.experiments.sweeps.axes import Job
 
-__all__ = [
-    "CONCURRENCY",
-    "Factory",
-    "RateLimiter",
-    "RemoteWorkers",
-    "ThreadWorkers",
-    "Workers",
-    "under_way",
-    "workers_for",
-]
-
 CONCURRENCY: Final = 8
 """Takes under way when nothing else is said, and a backend does not say how many it speaks at once."""
 
