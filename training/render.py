@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.kokoro import LONGEST, RATE, Kokoro, Phone, end_in_sound, phonemes, timed_phones
-from training.plan import PARTS, Request, requests, texts
+from training.plan import PARTS, Request, mixed, requests, texts
 
 PER_SHARD = 100
 _VOICES_VERSION = "1.2.1"
@@ -139,8 +139,8 @@ def load_shard(path: Path) -> list[Rendering]:
 
 
 def _request(told: dict[str, Any]) -> Request:
-    recipe = tuple((str(name), float(weight)) for name, weight in told["recipe"])
-    return Request(**{**told, "recipe": recipe})
+    recipes = {key: tuple((str(name), float(weight)) for name, weight in told[key]) for key in ("recipe", "prosody")}
+    return Request(**{**told, **recipes})
 
 
 # ---- the plan
@@ -151,9 +151,7 @@ def plan(folder: Path, chinese: Callable[[], Path], scale: float = 1.0) -> list[
     path = folder / "plan.jsonl"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        made: list[Request] = []
-        for part in PARTS:
-            made += requests(part, texts(part, chinese), len(made), scale)
+        made = mixed([list(requests(part, texts(part, chinese), 0, scale)) for part in PARTS])
         waiting = path.with_suffix(".part")
         waiting.write_text("".join(json.dumps(asdict(r), ensure_ascii=False) + "\n" for r in made), encoding="utf-8")
         waiting.rename(path)
@@ -198,7 +196,7 @@ def render_one(teacher: Kokoro, request: Request) -> Rendering | str:
         return f"no token for {''.join(sorted(unknown))}"
     if not 0 < len(symbols) <= LONGEST:
         return f"{len(symbols)} tokens"
-    spoken = teacher.speak(symbols, request.recipe, request.speed, request.offset)
+    spoken = teacher.speak(symbols, request.recipe, request.speed, request.offset, request.prosody)
     if not np.isfinite(spoken.audio).all() or np.sqrt(np.mean(np.square(spoken.audio))) < _SILENT:
         return "silent"
     gain = min(1.0, _PEAK / float(np.abs(spoken.audio).max()))
@@ -214,7 +212,6 @@ def _render_shard(path: Path, voices: Path, work: Sequence[Request]) -> dict[str
     left_out = {r.number: why for r, why in zip(work, said, strict=True) if isinstance(why, str)}
     return {
         "shard": path.stem,
-        "part": work[0].part,
         "utterances": len(made),
         "seconds": round(sum(r.seconds for r in made), 2),
         "cpu_s": round(time.process_time() - began, 1),
@@ -226,7 +223,7 @@ def _indexed(path: Path) -> dict[str, Any]:
     """The line of a shard that was written just before a run was cut off."""
     made = load_shard(path)
     seconds = round(sum(r.seconds for r in made), 2)
-    return {"shard": path.stem, "part": made[0].request.part, "utterances": len(made), "seconds": seconds}
+    return {"shard": path.stem, "utterances": len(made), "seconds": seconds}
 
 
 def _missing(folder: Path, requests_: Sequence[Request]) -> Iterator[tuple[Path, Sequence[Request]]]:
