@@ -26,6 +26,7 @@ from training import (
     ears,
     export,
     guess,
+    kept,
     lexicon,
     listen,
     lm,
@@ -42,7 +43,7 @@ from voicelab.engine.pointer.lm import LM
 
 BENCH = Path(__file__).parent.parent / "bench"
 STAGES = (
-    *("render", "understood", "world", "lexicon", "guess", "codec", "codes"),
+    *("render", "understood", "keep", "world", "lexicon", "guess", "codec", "codes"),
     *("s2-pro", "s1", "listen", "polish", "export", "evaluate"),
 )
 
@@ -122,6 +123,7 @@ def _asked() -> argparse.Namespace:
     )
     parser.add_argument("--scale", type=float, default=1.0, help="share of the corpus (1 is 24 hours); read once")
     parser.add_argument("--shards", type=int, help="of 100 utterances each, at most so many now")
+    parser.add_argument("--corpus", type=Path, default=kept.FOLDER, help="where what took hours is kept")
     parser.add_argument("--judges", type=Path, help="the interpreter of the judges' environment: see training/ears.py")
     parser.add_argument("--guess-steps", type=int, default=1000, help="of the letter-to-sound model")
     parser.add_argument("--codec-steps", type=int, default=4000, help="of the codec")
@@ -140,21 +142,32 @@ def _asked() -> argparse.Namespace:
 Stage = Callable[[str, Callable[[], object]], None]
 
 
-def _speech(stage: Stage, options: argparse.Namespace) -> None:
+def _speech(stage: Stage, options: argparse.Namespace, start: Start) -> None:
     """The corpus: what the teacher says, what of it is understood, and what is measured of it; the lexicon."""
     folder, most, jobs = options.folder, options.shards, options.jobs
+
+    def chinese() -> Path:
+        return mandarin_text.unpack(folder)
+
     stage(
         "render",
         lambda: render.render(
             folder,
             render.fetch_voices(folder),
-            lambda: mandarin_text.unpack(folder),
+            chinese,
             jobs=jobs,
             scale=options.scale,
             most=most,
+            done_before=frozenset(path.stem for path in kept.files(options.corpus)),
         ),
     )
     stage("understood", lambda: understood.listen(folder, options.judges, most))
+    if start.codec is not None:
+        frozen = start.codec
+        stage(
+            "keep",
+            lambda: kept.keep_all(folder, frozen, render.plan(folder, chinese), render.PER_SHARD, options.corpus),
+        )
     stage("world", lambda: world.measure_all(folder, jobs, most))
     stage("lexicon", lambda: lexicon.write(lexicon.build(folder, load_lexicon()), folder))
 
@@ -198,7 +211,7 @@ def main() -> None:
             file.write(json.dumps({**line, "result": str(result)}) + "\n")
 
     start = Start.of(None if options.start == "nothing" else Path(options.start))
-    _speech(stage, options)
+    _speech(stage, options, start)
     _models(stage, options, start)
     stage("export", lambda: export.export(folder, options.out))
     stage("evaluate", lambda: evaluate(options))

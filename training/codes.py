@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from training import common, plan
-from training.crops import CONFIG, RATE, Speech, load_speech, shards
+from training.crops import CONFIG, RATE, Said, Speech, load_speech, shards
 from training.spoil import spoil
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.front import flags_of
@@ -53,7 +53,7 @@ def codes_of(codec: Codec, samples: NDArray[np.float32]) -> NDArray[np.int16]:
     return codec.encode(torch.from_numpy(samples).to(device)[None])[0].cpu().numpy().astype(np.int16)
 
 
-def encode(codec: Codec, speech: Speech, spoiled: bool, warp: int = 0) -> Encoded:
+def encode(codec: Codec, speech: Said | Speech, speaker: str, spoiled: bool, warp: int = 0) -> Encoded:
     """One utterance, as it was said or by a warp (from 1 on); `spoiled`: its speaker is told as by a spoiled recording."""
     audio = speech.samples.astype(np.float32) / np.float32(32768)
     longer = 1.0 if warp == 0 else WARPS[warp - 1]
@@ -66,7 +66,7 @@ def encode(codec: Codec, speech: Speech, spoiled: bool, warp: int = 0) -> Encode
     names = [p.name for p in speech.phones]
     middles = (np.arange(said.shape[0]) + 0.5) * CONFIG.hop / RATE
     return Encoded(
-        PEOPLE.index(speech.measured.meta["speaker"]) + warp * len(PEOPLE),
+        PEOPLE.index(speaker) + warp * len(PEOPLE),
         np.array([ALL_PHONES.index(name) for name in names], dtype=np.int16),
         np.array(flags_of(names, [p.first for p in speech.phones]), dtype=np.int16),
         said,
@@ -91,7 +91,11 @@ def encode_all(folder: Path, codec: Codec) -> str:
         path = folder / "codes" / name
         if not path.exists():
             said = list(enumerate(load_speech(folder, name)))
-            rows = [encode(codec, s, i % SPOILED_EVERY == 0, w) for w in range(len(WARPS) + 1) for i, s in said]
+            rows = [
+                encode(codec, s, s.measured.meta["speaker"], i % SPOILED_EVERY == 0, w)
+                for w in range(len(WARPS) + 1)
+                for i, s in said
+            ]
             save(path, rows)
             print(path.stem, sum(r.at.size for r in rows), "frames", flush=True)
         with np.load(path) as z:

@@ -58,13 +58,27 @@ class Speech:
         return self.samples.size // CONFIG.hop
 
 
+@dataclass(frozen=True)
+class Said:
+    """One utterance, trimmed and at one level, not measured."""
+
+    samples: NDArray[np.int16]
+    phones: list[Phone]
+
+
 def speech_of(rendering: Rendering, measured: world.Measured) -> Speech:
     """An utterance with its measures."""
+    said = said_by(rendering)
+    return Speech(said.samples, measured, said.phones)
+
+
+def said_by(rendering: Rendering) -> Said:
+    """An utterance as the codec and the language models know it."""
     audio, phones = world.trimmed(rendering)
     samples = np.clip(np.round(soxr.resample(audio, TEACHERS_RATE, RATE) * 32768), -32768, 32767).astype(np.int16)
     samples = np.pad(samples, (0, -samples.size % CONFIG.hop))
     sounds = initials_and_finals(phones) if rendering.request.language == "zh" else phones
-    return Speech(samples, measured, arpabet(sounds))
+    return Said(samples, arpabet(sounds))
 
 
 def load_speech(folder: Path, name: str) -> list[Speech]:

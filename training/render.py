@@ -241,6 +241,7 @@ def render(
     jobs: int = 1,
     scale: float = 1.0,
     most: int | None = None,
+    done_before: frozenset[str] = frozenset(),
 ) -> str:
     """Renders the plan in its order; shards that are there are kept.
 
@@ -251,6 +252,7 @@ def render(
         jobs: processes, of one thread each.
         scale: of the plan's minutes, for trials; asked only when the plan is drawn.
         most: shards to render now, at most.
+        done_before: names of shards that are not rendered again.
     """
     asked = plan(folder, chinese, scale)
     shards = folder / "speech"
@@ -265,7 +267,7 @@ def render(
     for path in sorted(shards.glob("?????.npz")):
         if path.stem not in known:
             note(_indexed(path))
-    work = list(_missing(folder, asked))[:most]
+    work = [(path, part) for path, part in _missing(folder, asked) if path.stem not in done_before][:most]
     if jobs == 1:
         for path, part in work:
             note(_render_shard(path, voices, part))
