@@ -1,9 +1,9 @@
 """What took hours is kept in the repository: of every rendered shard what the language models learn from, and no more.
 
-A shard is one safetensors file in `FOLDER`, some .8 MB an hour of speech and a third of that again for warped copies: codes
-in nine bits, phones with their places, how many frames each lasts. The codec is frozen: its digest is in every file, and
-statistics of speakers are computed from the codes when a file is read. Some utterances of every speaker have a few
-seconds of their audio beside them, in Opus, for the encoder that hears through telephones and rooms (`listen`).
+A shard is one safetensors file in `FOLDER`: codes in nine bits; phones, their places in words and how many frames each
+lasts, deflated. The codec is frozen: a digest of its codebooks, which are what codes mean, is in every file, and speakers'
+statistics are computed from the codes when a file is read. Some utterances of every speaker have a few seconds of their
+audio beside them, in Opus, for the encoder that learns to hear through telephones and rooms (`listen`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,23 +20,25 @@ from typing import Any
 
 import av
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from training import codes, crops
+from training.codes import PEOPLE, WARPS, Encoded, encode, said_by, statistics_of
 from training.kokoro import RATE
 from training.plan import Request
+from training.trim import trimmed
 from training.understood import understood
-from training.world import trimmed
 from voicelab.engine.pointer.codec import Codec
 
 FOLDER = Path(__file__).parent / "corpus"
 BITS = 9
 """Of a code: its books have 512 entries."""
-WARPED_EVERY = 3
-"""One utterance in so many is there warped too: all of them would be five times as large."""
+WARPED_EVERY = 4
+"""One utterance in so many is there warped too, by one of `WARPS`: it cannot be done later, since the audio goes, and all
+utterances by all warps would have five times the bytes."""
+SPOILED_EVERY = 8
+"""One utterance in so many tells its speaker as a spoiled reference would."""
 CLIPS = {"blend": 1, "stock": 8, "mandarin": 8}
 """How many of a speaker's first utterances keep some audio, by the plan's part."""
 CLIP_S, CLIP_BITS = 3.5, 16_000
@@ -43,7 +46,7 @@ CLIP_S, CLIP_BITS = 3.5, 16_000
 
 
 class DamagedShard(ValueError):
-    """A kept file that cannot be read, or was made by another codec; the message names it."""
+    """A kept file that cannot be read, or was made by another codec or from another plan; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -52,25 +55,26 @@ class Utterance:
 
     number: int
     """Of the plan."""
-    encoded: codes.Encoded
-    spoiled: bool
+    encoded: Encoded
+    spoiled: bool = False
     """Whether its statistics are those of a spoiled copy, which the codes do not tell."""
     clip: bytes = b""
     """Ogg Opus of its first seconds; empty for most."""
 
 
 def digest_of(codec: Codec) -> str:
-    """SHA-256 of what makes and reads codes: encoder and codebooks, in half precision as they are stored."""
+    """SHA-256 of what codes mean: the codebooks, in half precision as they are stored.
+
+    Encoder and decoder may learn to hear and to speak better; codes stay what they are.
+    """
     digest = hashlib.sha256()
-    for part in (codec.encoder, codec.quantizer):
-        for name, tensor in sorted(part.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().half().numpy().tobytes())
+    for table in codec.quantizer.tables:
+        digest.update(table.detach().cpu().half().numpy().tobytes())
     return digest.hexdigest()
 
 
 def packed(values: NDArray[np.int16]) -> NDArray[np.uint8]:
-    """Numbers below 2**`BITS`, of any shape, one behind the other."""
+    """Numbers below 2**`BITS`, of any shape, one behind the other: (values * BITS / 8,) bytes."""
     wide = values.astype(">u2").ravel()[:, None].view(np.uint8)
     return np.packbits(np.unpackbits(wide, axis=1)[:, -BITS:])
 
@@ -82,16 +86,26 @@ def unpacked(data: NDArray[np.uint8], count: int) -> NDArray[np.int16]:
     return values
 
 
-def to_opus(samples: NDArray[np.float32], rate: int) -> bytes:
-    """Mono speech in [-1, 1] as Ogg Opus of `CLIP_BITS`."""
+def deflated(parts: Iterable[NDArray[Any]]) -> NDArray[np.uint8]:
+    """Numbers below 65,536 behind one another, in as few bytes as zlib takes."""
+    return np.frombuffer(zlib.compress(np.concatenate(list(parts)).astype("<u2").tobytes(), 9), np.uint8)
+
+
+def inflated(data: NDArray[np.uint8]) -> NDArray[np.int16]:
+    """The numbers that `deflated` wrote."""
+    return np.frombuffer(zlib.decompress(data.tobytes()), "<u2").astype(np.int16)
+
+
+def to_opus(samples: NDArray[np.float64]) -> bytes:
+    """Mono speech (samples,) in [-1, 1] at 24 kHz as Ogg Opus of `CLIP_BITS`."""
     out = io.BytesIO()
     with av.open(out, "w", format="ogg") as file:
-        stream = file.add_stream("libopus", rate=rate, layout="mono", options={"application": "voip"})
+        stream = file.add_stream("libopus", rate=RATE, layout="mono", options={"application": "voip"})
         stream.bit_rate = CLIP_BITS
         frame = av.AudioFrame.from_ndarray(
-            np.round(samples[None] * 32767).astype(np.int16), format="s16", layout="mono"
+            np.round(np.clip(samples, -1, 1)[None] * 32767).astype(np.int16), format="s16", layout="mono"
         )
-        frame.sample_rate = rate
+        frame.sample_rate = RATE
         for packet in (*stream.encode(frame), *stream.encode(None)):
             file.mux(packet)
     return out.getvalue()
@@ -100,85 +114,80 @@ def to_opus(samples: NDArray[np.float32], rate: int) -> bytes:
 # ---- files
 
 
-def _lasting(encoded: codes.Encoded) -> NDArray[np.uint16]:
-    """(phones,) frames of each phone."""
-    return np.bincount(encoded.at, minlength=encoded.phones.size).astype(np.uint16)
-
-
 def save(path: Path, rows: Sequence[Utterance], codec: str, plan: str) -> None:
     """Writes a shard whole or not at all; `codec` and `plan` are digests of what made it."""
-    speakers = sorted({codes.PEOPLE[r.encoded.speaker % len(codes.PEOPLE)] for r in rows})
-    ids = [r.encoded.speaker for r in rows]
-    names = [codes.PEOPLE[i % len(codes.PEOPLE)] for i in ids]
+    encoded = [row.encoded for row in rows]
+    names = [PEOPLE[e.speaker % len(PEOPLE)] for e in encoded]
+    speakers = sorted(set(names))
+    spoiled = [row.encoded.statistics for row in rows if row.spoiled]
     arrays: dict[str, NDArray[Any]] = {
-        "number": np.array([r.number for r in rows], np.int32),
+        "number": np.array([row.number for row in rows], np.int32),
         "speaker": np.array([speakers.index(name) for name in names], np.uint16),
-        "warp": np.array([i // len(codes.PEOPLE) for i in ids], np.uint8),
-        "spoiled": np.array([r.spoiled for r in rows], np.uint8),
-        "phone_counts": np.array([r.encoded.phones.size for r in rows], np.uint16),
-        "phones": np.concatenate([packed(r.encoded.phones) for r in rows]),
-        "flags": np.concatenate([r.encoded.flags for r in rows]).astype(np.uint8),
-        "frames": np.concatenate([np.bincount(r.encoded.at, minlength=r.encoded.phones.size) for r in rows]).astype(
-            np.uint16
-        ),
-        "codes": np.concatenate([packed(r.encoded.codes) for r in rows]),
-        "statistics": np.stack([r.encoded.statistics for r in rows if r.spoiled]).astype(np.float16)
-        if any(r.spoiled for r in rows)
-        else np.zeros((0, 0), np.float16),
-        "clip_sizes": np.array([len(r.clip) for r in rows], np.uint32),
-        "clips": np.frombuffer(b"".join(r.clip for r in rows), np.uint8),
+        "warp": np.array([e.speaker // len(PEOPLE) for e in encoded], np.uint8),
+        "spoiled": np.array([row.spoiled for row in rows], np.uint8),
+        "phone_counts": np.array([e.phones.size for e in encoded], np.uint16),
+        "phones": deflated(e.phones for e in encoded),
+        "flags": deflated(e.flags for e in encoded),
+        "frames": deflated(np.bincount(e.at, minlength=e.phones.size) for e in encoded),
+        "codes": packed(np.concatenate([e.codes for e in encoded])),
+        "statistics": np.array(spoiled, np.float16),
+        "clip_sizes": np.array([len(row.clip) for row in rows], np.uint32),
+        "clips": np.frombuffer(b"".join(row.clip for row in rows), np.uint8),
     }
-    about = {"codec": codec, "plan": plan, "books": rows[0].encoded.codes.shape[1], "speakers": speakers}
+    about = {"codec": codec, "plan": plan, "books": encoded[0].codes.shape[1], "speakers": speakers}
     part = path.with_suffix(".part")
     save_file(arrays, part, metadata={"voicelab": json.dumps(about)})
     part.rename(path)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def _read(path: Path, *names: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """A file's metadata, and its tensors of these `names`."""
     try:
         with safe_open(path, "np") as file:
             about: dict[str, Any] = json.loads(file.metadata()["voicelab"])
-            return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+            return about, {name: file.get_tensor(name) for name in names}
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise DamagedShard(f"{path}: it cannot be read: {error}") from error
 
 
-def load(path: Path, codec: Codec) -> list[codes.Encoded]:
-    """What the language models learn from in a file. Raises DamagedShard where another codec made it."""
-    about, z = _read(path)
+def load(path: Path, codec: Codec) -> list[Encoded]:
+    """What the language models learn from in a file.
+
+    Raises:
+        DamagedShard: it cannot be read, or another codec made it.
+    """
+    rows = ("speaker", "warp", "spoiled", "phone_counts", "phones", "flags", "frames", "codes", "statistics")
+    about, z = _read(path, *rows)
     if about["codec"] != digest_of(codec):
         raise DamagedShard(f"{path}: another codec made it; the codec of kept shards is frozen")
-    rows, phone_at, code_at, flag_at, spoiled = [], 0, 0, 0, iter(z["statistics"].astype(np.float32))
-    for which, count in enumerate(z["phone_counts"].tolist()):
-        size = -(-count * BITS // 8)
-        phones = unpacked(z["phones"][phone_at : phone_at + size], count)
-        lasting = z["frames"][flag_at : flag_at + count].astype(np.int64)
-        total = int(lasting.sum()) * about["books"]
-        length = -(-total * BITS // 8)
-        said = unpacked(z["codes"][code_at : code_at + length], total).reshape(-1, about["books"])
-        statistics = next(spoiled) if z["spoiled"][which] else codes.statistics_of(codec, said)
-        speaker = codes.PEOPLE.index(about["speakers"][int(z["speaker"][which])])
-        rows.append(
-            codes.Encoded(
-                speaker + int(z["warp"][which]) * len(codes.PEOPLE),
-                phones,
-                z["flags"][flag_at : flag_at + count].astype(np.int16),
-                said,
-                np.repeat(np.arange(count), lasting).astype(np.int16),
-                statistics,
-            )
+    ends = np.cumsum(z["phone_counts"].astype(np.int64))[:-1]
+    phones, flags, frames = (np.split(inflated(z[name]), ends) for name in ("phones", "flags", "frames"))
+    lengths = np.array([lasting.sum() for lasting in frames], np.int64)
+    books = about["books"]
+    codes = np.split(unpacked(z["codes"], int(lengths.sum()) * books).reshape(-1, books), np.cumsum(lengths)[:-1])
+    spoiled = iter(z["statistics"].astype(np.float32))
+    return [
+        Encoded(
+            PEOPLE.index(about["speakers"][z["speaker"][i]]) + int(z["warp"][i]) * len(PEOPLE),
+            phones[i],
+            flags[i],
+            codes[i],
+            np.repeat(np.arange(frames[i].size, dtype=np.int16), frames[i]),
+            next(spoiled) if z["spoiled"][i] else statistics_of(codec, codes[i]),
         )
-        phone_at, code_at, flag_at = phone_at + size, code_at + length, flag_at + count
-    return rows
+        for i in range(lengths.size)
+    ]
 
 
 def clips(path: Path) -> list[tuple[str, bytes]]:
     """(speaker, Ogg Opus) of a file's utterances that have some audio."""
-    about, z = _read(path)
-    ends = np.cumsum(z["clip_sizes"].astype(np.int64))
-    pairs = zip(z["speaker"].tolist(), ends.tolist(), z["clip_sizes"].tolist(), strict=True)
-    data = z["clips"].tobytes()
-    return [(about["speakers"][who], data[end - size : end]) for who, end, size in pairs if size]
+    about, z = _read(path, "speaker", "clip_sizes", "clips")
+    data, ends = z["clips"].tobytes(), np.cumsum(z["clip_sizes"].astype(np.int64))
+    return [
+        (about["speakers"][who], data[end - size : end])
+        for who, end, size in zip(z["speaker"].tolist(), ends.tolist(), z["clip_sizes"].tolist(), strict=True)
+        if size
+    ]
 
 
 def files(folder: Path = FOLDER) -> list[Path]:
@@ -186,21 +195,54 @@ def files(folder: Path = FOLDER) -> list[Path]:
     return sorted(folder.glob("?????.safetensors"))
 
 
+def _files(folder: Path) -> list[Path]:
+    """The kept files, of which there has to be one."""
+    if not files(folder):
+        raise SystemExit(f"nothing is kept in {folder}: the stages render, understood and keep make it")
+    return files(folder)
+
+
+def everything(folder: Path, codec: Codec) -> list[Encoded]:
+    """What the language models learn from in all files of a folder, as `load` says; without any it ends with a message."""
+    return [encoded for path in _files(folder) for encoded in load(path, codec)]
+
+
+def all_clips(folder: Path) -> list[tuple[str, bytes]]:
+    """The `clips` of all files of a folder."""
+    return [clip for path in _files(folder) for clip in clips(path)]
+
+
 # ---- making them
 
 
 def digest_of_plan(requests: Iterable[Request]) -> str:
-    """SHA-256 of what was asked."""
-    return hashlib.sha256("\n".join(map(repr, requests)).encode()).hexdigest()
+    """SHA-256 of who is asked to say what, and how."""
+    lines = ([r.number, r.speaker, r.recipe, r.prosody, r.text, r.speed, r.offset] for r in requests)
+    return hashlib.sha256(json.dumps(list(lines), ensure_ascii=False).encode()).hexdigest()
 
 
-def first_utterances(requests: Sequence[Request]) -> set[int]:
+def check_plan(requests: Sequence[Request], per_shard: int, folder: Path) -> None:
+    """Sees that what is kept was asked by this plan, so that nothing is said twice and nothing left out.
+
+    Raises:
+        DamagedShard: a file is of another plan; other packages draw another one.
+    """
+    for path in files(folder):
+        at = int(path.stem) * per_shard
+        if _read(path)[0]["plan"] != digest_of_plan(requests[at : at + per_shard]):
+            raise DamagedShard(
+                f"{path}: it was made from another plan than this machine's packages draw (the versions of WordNet, of the "
+                "Chinese texts or of `plan.py` differ); keep other shards in another folder (--corpus)"
+            )
+
+
+def first_utterances(requests: Iterable[Request]) -> set[int]:
     """Numbers of the utterances that keep some audio."""
     counts: Counter[str] = Counter()
     chosen = set()
     for request in requests:
-        if counts[request.speaker] < CLIPS[request.part]:
-            counts[request.speaker] += 1
+        counts[request.speaker] += 1
+        if counts[request.speaker] <= CLIPS[request.part]:
             chosen.add(request.number)
     return chosen
 
@@ -209,16 +251,15 @@ def keep_shard(shard: Path, path: Path, codec: Codec, requests: Sequence[Request
     """Keeps what was understood of a rendered shard; `heard` are the numbers that keep some audio."""
     rows = []
     for rendering in understood(shard):
-        request, speech = rendering.request, crops.said_by(rendering)
-        spoiled = request.number % codes.SPOILED_EVERY == 0
-        clip = b""
-        if request.number in heard:
-            audio, _ = trimmed(rendering)
-            clip = to_opus(np.clip(audio[: round(CLIP_S * RATE)], -1, 1).astype(np.float32), RATE)
-        rows.append(Utterance(request.number, codes.encode(codec, speech, request.speaker, spoiled), spoiled, clip))
+        request, said = rendering.request, said_by(rendering, codec)
+        spoiled = request.number % SPOILED_EVERY == 0
+        clip = to_opus(trimmed(rendering)[0][: round(CLIP_S * RATE)]) if request.number in heard else b""
+        rows.append(Utterance(request.number, encode(codec, said, request.speaker, spoiled), spoiled, clip))
         if request.number % WARPED_EVERY == 0:
-            warp = 1 + request.number // WARPED_EVERY % len(codes.WARPS)
-            rows.append(Utterance(request.number, codes.encode(codec, speech, request.speaker, False, warp), False))
+            warp = 1 + request.number // WARPED_EVERY % len(WARPS)
+            rows.append(Utterance(request.number, encode(codec, said, request.speaker, False, warp)))
+    if not rows:
+        raise SystemExit(f"nothing of {shard} was understood: the teacher or the judge does not work here")
     save(path, rows, digest_of(codec), digest_of_plan(requests))
     return f"{path.name}: {len(rows)} rows, {path.stat().st_size} bytes"
 
@@ -227,13 +268,11 @@ def keep_all(folder: Path, codec: Codec, requests: Sequence[Request], per_shard:
     """Keeps every shard of ``folder/speech`` that was listened to; what is there stays."""
     kept.mkdir(parents=True, exist_ok=True)
     heard = first_utterances(requests)
-    torch.set_grad_enabled(False)
     for verdicts in sorted((folder / "speech").glob("?????.heard.jsonl")):
         name = verdicts.name.split(".")[0]
-        path = kept / f"{name}.safetensors"
-        if not path.exists():
+        path, shard = kept / f"{name}.safetensors", verdicts.with_name(f"{name}.npz")
+        if not path.exists() and shard.exists():
             at = int(name) * per_shard
-            shard = verdicts.with_name(f"{name}.npz")
             print(keep_shard(shard, path, codec, requests[at : at + per_shard], heard), flush=True)
     total = files(kept)
     return f"{len(total)} shards, {sum(p.stat().st_size for p in total)} bytes"

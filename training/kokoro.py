@@ -167,6 +167,14 @@ def style_row(tokens: int, offset: int, lowest: int = 15) -> int:
     return int(np.clip(own + offset, min(own, lowest), ROWS - 1))
 
 
+def style_of(
+    voices: Voices, row: int, recipe: Sequence[tuple[str, float]], prosody: Sequence[tuple[str, float]] = ()
+) -> NDArray[np.float32]:
+    """(256,) a row of a mixture of voices; where there is a `prosody`, its half of the style is that mixture's."""
+    style: NDArray[np.float32] = blend(voices, recipe)[row]
+    return np.concatenate([style[:TIMBRE], blend(voices, prosody)[row, TIMBRE:]]) if prosody else style
+
+
 # ---- the packages
 
 
@@ -261,10 +269,7 @@ class Kokoro:
         tokens = [self._vocabulary[s] for s in symbols]
         if not 0 < len(tokens) <= LONGEST:
             raise ValueError(f"{len(tokens)} tokens: 1 to {LONGEST} can be said")
-        row = style_row(len(tokens), offset)
-        style = blend(self.voices, recipe)[row]
-        if prosody:
-            style = np.concatenate([style[:TIMBRE], blend(self.voices, prosody)[row, TIMBRE:]])
+        style = style_of(self.voices, style_row(len(tokens), offset), recipe, prosody)
         main = self._session.get_outputs()[0].name
         audio, durations, f0, energy = self._session.run(
             [main, _DURATIONS, _F0, _ENERGY],

@@ -5,7 +5,7 @@ A folder holds ``plan.jsonl`` (a line for each utterance, written once and then 
 ``speech/index.jsonl``. Audio is lossless (FLAC, 16 bits, 24 kHz), exactly what the teacher said, pads included.
 
     pip install --no-deps --require-hashes -r training/teachers/kokoro.txt
-    python -m training --folder build/voice --stages render --jobs 1
+    python -m training --folder build/voice --stages render,understood,keep --jobs 1
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import subprocess
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
@@ -226,38 +226,29 @@ def _indexed(path: Path) -> dict[str, Any]:
     return {"shard": path.stem, "utterances": len(made), "seconds": seconds}
 
 
-def _missing(folder: Path, requests_: Sequence[Request]) -> Iterator[tuple[Path, Sequence[Request]]]:
-    for at in range(0, len(requests_), PER_SHARD):
-        path = folder / "speech" / f"{at // PER_SHARD:05d}.npz"
-        if not path.exists():
-            yield path, requests_[at : at + PER_SHARD]
+Work = list[tuple[Path, Sequence[Request]]]
+"""Shards to be, with what is asked in each."""
 
 
-def render(
-    folder: Path,
-    voices: Path,
-    chinese: Callable[[], Path],
-    *,
-    jobs: int = 1,
-    scale: float = 1.0,
-    most: int | None = None,
-    done_before: frozenset[str] = frozenset(),
-) -> str:
-    """Renders the plan in its order; shards that are there are kept.
+def missing(folder: Path, asked: Sequence[Request], kept: frozenset[str]) -> Work:
+    """The shards of a plan that are neither in ``folder/speech`` nor among the names that are `kept`."""
+    parts = [asked[at : at + PER_SHARD] for at in range(0, len(asked), PER_SHARD)]
+    work = [(folder / "speech" / f"{number:05d}.npz", part) for number, part in enumerate(parts)]
+    return [(path, part) for path, part in work if path.stem not in kept and not path.exists()]
+
+
+def render(folder: Path, voices: Path, work: Work, jobs: int = 1) -> str:
+    """Renders shards, in their order.
 
     Args:
-        folder: where the plan and the shards are.
+        folder: where ``speech`` is.
         voices: kokoro-js 1.2.1, unpacked.
-        chinese: gives Debian's Chinese texts (`mandarin_text.unpack`); asked only when the plan is drawn.
+        work: what is `missing`, or some of it.
         jobs: processes, of one thread each.
-        scale: of the plan's minutes, for trials; asked only when the plan is drawn.
-        most: shards to render now, at most.
-        done_before: names of shards that are not rendered again.
     """
-    asked = plan(folder, chinese, scale)
     shards = folder / "speech"
     shards.mkdir(exist_ok=True)
-    known = index(folder)
+    listed = index(folder)
 
     def note(line: dict[str, Any]) -> None:
         with (shards / "index.jsonl").open("a", encoding="utf-8") as file:
@@ -265,9 +256,8 @@ def render(
         print(json.dumps(line), flush=True)
 
     for path in sorted(shards.glob("?????.npz")):
-        if path.stem not in known:
+        if path.stem not in listed:
             note(_indexed(path))
-    work = [(path, part) for path, part in _missing(folder, asked) if path.stem not in done_before][:most]
     if jobs == 1:
         for path, part in work:
             note(_render_shard(path, voices, part))
