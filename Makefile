@@ -11,7 +11,7 @@
 #   make notebooks-record  record anew what 03, 09 and 10 play back, then notebooks-update: for a new voice, on a quiet machine
 #   make performance    measure every figure in turn, make all samples, write them into the documents (hours: its judges are slow)
 #   make docs           build the site of docs/ into build/site, every warning an error
-#   make train-voice    train the embedded voice further, or from nothing (see training/README.md)
+#   make train-voice    train the embedded voice further (see training/README.md)
 #   make format         put the code into the house's format
 #   make constraints    write the versions of the environment to constraints.txt
 #   make clean          remove what the commands above made, the environment too

@@ -5,7 +5,6 @@ codec, codec:VOICE     the teacher of the default preset, or another of its voic
 voice, voice:PRESET    the embedded voice's default preset, or another
 s1, s1:PRESET         the same by the small model
 old:SYSTEM             any of these three by the weights that --against names, such as old:voice:clara
-copy:ROW:VOICE         what a stage of a codec in training leaves of the teacher: see copies.py
 flite:VOICE            a voice of the program `flite` (Debian's flite): rms, awb, kal16, slt
 lab:ADDRESS            the default voice of a backend, by the string that voicelab opens it with, such as lab:kokoro:
 """
@@ -23,7 +22,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import copies
 import numpy as np
 import soxr
 import teaching
@@ -35,7 +33,7 @@ __all__ = ["NAMES", "sentences", "speak", "taught_by"]
 
 NAMES = (
     *("kokoro:VOICE", "codec", "codec:VOICE", "voice", "voice:PRESET", "s1", "s1:PRESET"),
-    *("old:SYSTEM", "copy:ROW:VOICE", "flite:VOICE", "lab:ADDRESS"),
+    *("old:SYSTEM", "flite:VOICE", "lab:ADDRESS"),
 )
 WEIGHTS, OLD = "VOICELAB_BENCH_WEIGHTS", "VOICELAB_BENCH_OLD_WEIGHTS"
 _HELD_OUT = {"en": "heldout.txt", "zh": "heldout_zh.txt"}
@@ -72,7 +70,7 @@ def taught_by(name: str) -> str | None:
         return teaching.teachers()[which or next(iter(teaching.teachers()))]
     if kind == "codec" and not which:
         return next(iter(teaching.teachers().values()))
-    return which.rpartition(":")[2] if kind in ("kokoro", "codec", "copy") else None
+    return which if kind in ("kokoro", "codec") else None
 
 
 # ---- ours
@@ -159,7 +157,4 @@ def speak(name: str, text: str) -> teaching.Sound:
     if kind == "lab" and which:
         clip = _opened(which).speak(text[0].upper() + text[1:])
         return clip.samples, clip.rate
-    if kind == "copy" and which:
-        row, _, voice = which.partition(":")
-        return copies.copy(row, voice, text)
     raise SystemExit(f"unknown system {name!r}; the systems are {', '.join(NAMES)}")

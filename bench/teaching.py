@@ -75,5 +75,5 @@ def rendered(recipe: tuple[tuple[str, float], ...], text: str) -> Any:
 
 def blend(recipe: tuple[tuple[str, float], ...], text: str) -> Sound:
     """Speak as a blend of the teacher's voices: trimmed, without rumble, at one level."""
-    audio, _ = training("world").trimmed(rendered(recipe, text))
+    audio, _ = training("trim").trimmed(rendered(recipe, text))
     return audio.astype(np.float32), training("kokoro").RATE

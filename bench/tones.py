@@ -130,7 +130,7 @@ def texts() -> Iterator[tuple[str, str, tuple[int, ...]]]:
 def teacher(text: str, speaker: str) -> tuple[Clip, Spans]:
     """The teacher as one of its voices, told our own reading, and when it says the last syllable of each sentence."""
     kokoro, ipa = teaching.training("kokoro"), teaching.training("mandarin_ipa")
-    audio, phones = teaching.training("world").trimmed(teaching.rendered(((speaker, 1.0),), text))
+    audio, phones = teaching.training("trim").trimmed(teaching.rendered(((speaker, 1.0),), text))
     spans = []
     for mark, run in groupby(phones, lambda phone: phone.name in kokoro.MARKS):
         said = [phone for phone in run if phone.name != kokoro.PAUSE]

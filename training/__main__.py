@@ -16,53 +16,39 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 
 import torch
 
-from training import (
-    codec,
-    codes,
-    ears,
-    export,
-    guess,
-    lexicon,
-    listen,
-    lm,
-    mandarin_text,
-    polish,
-    render,
-    understood,
-    world,
-)
+from training import ears, export, guess, kept, lexicon, listen, lm, mandarin_text, render, understood
+from training.codes import Encoded
+from training.plan import Request
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.english import load_lexicon
 from voicelab.engine.pointer.lm import LM
 
 BENCH = Path(__file__).parent.parent / "bench"
-STAGES = (
-    *("render", "understood", "world", "lexicon", "guess", "codec", "codes"),
-    *("s2-pro", "s1", "listen", "polish", "export", "evaluate"),
-)
+STAGES = ("render", "understood", "keep", "lexicon", "guess", "s2-pro", "s1", "listen", "export", "evaluate")
 
 
 @dataclass(frozen=True)
 class Start:
-    """The weights that training goes on from; all None where it begins from nothing."""
+    """The weights that training goes on from: the frozen codec, and what there is besides."""
 
-    codec: Codec | None = None
+    codec: Codec
     large: LM | None = None
     small: LM | None = None
     guess: Path | None = None
 
     @classmethod
-    def of(cls, folder: Path | None) -> Start:
-        """Of a folder of weights."""
-        if folder is None:
-            return cls()
-        found = checkpoint.load(folder)
-        return cls(found.codec, found.lm, checkpoint.load_small(found), folder)
+    def of(cls, said: str) -> Start:
+        """Of a folder of weights; of "nothing" there is the package's codec."""
+        if said == "nothing":
+            return cls(checkpoint.load(export.OUT).codec)
+        weights = checkpoint.load(Path(said))
+        return cls(weights.codec, weights.lm, checkpoint.load_small(weights), Path(said))
 
 
 def evaluate(options: argparse.Namespace) -> str:
@@ -118,14 +104,17 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--folder", type=Path, default=Path("build/voice"), help="where data and checkpoints go")
     parser.add_argument("--out", type=Path, default=export.OUT, help="where the weights go; default: into the package")
     parser.add_argument(
-        "--start", default=str(export.OUT), help="the weights to go on from, or 'nothing'; default: the package's"
+        "--start",
+        default=str(export.OUT),
+        help="the weights to go on from, or 'nothing': the codec alone; default: the package's",
     )
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the corpus (1 is 24 hours); read once")
-    parser.add_argument("--shards", type=int, help="of 100 utterances each, at most so many now")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the plan (1 is 12 hours); read once")
+    parser.add_argument("--shards", type=int, help="of 100 utterances each: render so many now, at most")
+    parser.add_argument(
+        "--corpus", type=Path, default=kept.FOLDER, help="where shards are kept; default: in the repository"
+    )
     parser.add_argument("--judges", type=Path, help="the interpreter of the judges' environment: see training/ears.py")
     parser.add_argument("--guess-steps", type=int, default=1000, help="of the letter-to-sound model")
-    parser.add_argument("--codec-steps", type=int, default=4000, help="of the codec")
-    parser.add_argument("--polish-steps", type=int, default=3000, help="of the decoder against its discriminator")
     parser.add_argument("--listen-steps", type=int, default=1000, help="of the encoder over telephones")
     parser.add_argument("--s1-steps", type=int, default=3000, help="of the small language model")
     parser.add_argument("--s2-steps", type=int, default=3000, help="of the large one")
@@ -140,37 +129,49 @@ def _asked() -> argparse.Namespace:
 Stage = Callable[[str, Callable[[], object]], None]
 
 
-def _speech(stage: Stage, options: argparse.Namespace) -> None:
-    """The corpus: what the teacher says, what of it is understood, and what is measured of it; the lexicon."""
-    folder, most, jobs = options.folder, options.shards, options.jobs
-    stage(
-        "render",
-        lambda: render.render(
-            folder,
-            render.fetch_voices(folder),
-            lambda: mandarin_text.unpack(folder),
-            jobs=jobs,
-            scale=options.scale,
-            most=most,
-        ),
-    )
-    stage("understood", lambda: understood.listen(folder, options.judges, most))
-    stage("world", lambda: world.measure_all(folder, jobs, most))
-    stage("lexicon", lambda: lexicon.write(lexicon.build(folder, load_lexicon()), folder))
+def _speech(stage: Stage, options: argparse.Namespace, codec: Codec) -> None:
+    """The corpus, a few shards at a time: what the teacher says, what is understood of it and what kept; the lexicon."""
+    folder, corpus, jobs = options.folder, options.corpus, options.jobs
+
+    @cache
+    def asked() -> list[Request]:
+        plan = render.plan(folder, lambda: mandarin_text.unpack(folder), options.scale)
+        kept.check_plan(plan, render.PER_SHARD, corpus)
+        return plan
+
+    rounds: list[render.Work] = [[]]
+    if not options.stages or "render" in options.stages:
+        names = frozenset(path.stem for path in kept.files(corpus))
+        left = render.missing(folder, asked(), names)[: options.shards]
+        rounds = [left[at : at + jobs] for at in range(0, len(left), jobs)] or rounds
+    for work in rounds:
+        stage("render", partial(_render, folder, work, jobs))
+        stage("understood", lambda: understood.listen(folder, options.judges))
+        stage("keep", lambda: kept.keep_all(folder, codec, asked(), render.PER_SHARD, corpus))
+    stage("lexicon", lambda: lexicon.write(lexicon.build(asked(), load_lexicon()), folder))
+
+
+def _render(folder: Path, work: render.Work, jobs: int) -> str:
+    return render.render(folder, render.fetch_voices(folder), work, jobs) if work else "nothing is left"
 
 
 def _models(stage: Stage, options: argparse.Namespace, start: Start) -> None:
-    """All that trains: language models in two processes where there are two."""
-    folder, minutes = options.folder, options.minutes
-    trained = folder / "codec-run.safetensors"
+    """All that trains, from what is kept alone: language models in two processes where there are two."""
+    folder, corpus, minutes, codec = options.folder, options.corpus, options.minutes, start.codec
+
+    @cache
+    def said() -> list[Encoded]:
+        return kept.everything(corpus, codec)
+
+    def language_model(name: str, model: LM | None, steps: int) -> None:
+        stage(name, lambda: lm.train(folder, said(), codec.config, model, name, steps, minutes))
+
     stage("guess", lambda: guess.train(folder, start.guess, options.guess_steps))
-    stage("codec", lambda: codec.train(folder, start.codec, options.codec_steps, minutes))
-    stage("codes", lambda: codes.encode_all(folder, codec.load(trained)))
-    with beside(folder, ("s1", "listen", "polish")) if options.jobs > 1 and not options.stages else nullcontext():
-        stage("s2-pro", lambda: lm.train(folder, start.large, "s2-pro", options.s2_steps, minutes))
-    stage("s1", lambda: lm.train(folder, start.small, "s1", options.s1_steps, minutes))
-    stage("listen", lambda: listen.train(folder, options.listen_steps, minutes))
-    stage("polish", lambda: polish.train(folder, codec.load(trained), options.polish_steps, minutes))
+    with beside(folder, ("s1", "listen")) if options.jobs > 1 and not options.stages else nullcontext():
+        language_model("s2-pro", start.large, options.s2_steps)
+    language_model("s1", start.small, options.s1_steps)
+    stage("listen", lambda: listen.train(folder, corpus, codec, options.listen_steps, minutes))
+    stage("export", lambda: export.export(folder, said(), codec, options.out))
 
 
 def main() -> None:
@@ -197,10 +198,9 @@ def main() -> None:
         with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**line, "result": str(result)}) + "\n")
 
-    start = Start.of(None if options.start == "nothing" else Path(options.start))
-    _speech(stage, options)
+    start = Start.of(options.start)
+    _speech(stage, options, start.codec)
     _models(stage, options, start)
-    stage("export", lambda: export.export(folder, options.out))
     stage("evaluate", lambda: evaluate(options))
 
 

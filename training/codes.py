@@ -1,23 +1,25 @@
-"""Codes for everything that was rendered: what the language model is trained on, a few megabytes an hour.
+"""Codes and phones of one utterance: what the language models learn from.
 
-An utterance's speaker is its place in `PEOPLE`. Each utterance is there as it was said, and once for every one of `WARPS`,
-played slower or faster with its pitch and formants: other speakers, who cost no rendering. The folder's shards make a file
-each, written whole or not at all; empty ``codes`` for a new codec.
+An utterance's speaker is its place in `PEOPLE`. It can be encoded as it was said, or by one of `WARPS`, played slower or
+faster with its pitch and formants: another speaker, who costs no rendering.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import soxr
 import torch
 from numpy.typing import NDArray
 
-from training import common, plan
-from training.crops import CONFIG, RATE, Speech, load_speech, shards
+from training import plan
+from training.ipa import arpabet, initials_and_finals
+from training.kokoro import RATE as TEACHERS_RATE
+from training.kokoro import Phone
+from training.render import Rendering
 from training.spoil import spoil
+from training.trim import trimmed
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.config import ALL_PHONES
 from voicelab.engine.pointer.front import flags_of
@@ -27,8 +29,16 @@ PEOPLE = tuple(name for part in plan.PARTS for name, _ in plan.speakers(part.nam
 """Every speaker of the plan, in its order."""
 WARPS = (0.92, 0.96, 1.04, 1.08)
 """How much longer warped speech is; the speaker's number goes up by as many as there are `PEOPLE` for each."""
-SPOILED_EVERY = 8
-"""One utterance in so many tells its speaker as a spoiled reference would."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """One utterance, trimmed and at one level."""
+
+    samples: NDArray[np.int16]
+    """(frames * hop,) at the codec's rate, silence at the end."""
+    phones: list[Phone]
+    """By the inventory's names."""
 
 
 @dataclass(frozen=True)
@@ -47,29 +57,38 @@ class Encoded:
     """(STATISTICS * latent,) what the engine would make of it as a reference; for some, of a spoiled copy."""
 
 
+def said_by(rendering: Rendering, codec: Codec) -> Said:
+    """An utterance as the codec and the language models hear and read it."""
+    audio, phones = trimmed(rendering)
+    rate, hop = codec.config.sample_rate, codec.config.hop
+    samples = np.clip(np.round(soxr.resample(audio, TEACHERS_RATE, rate) * 32768), -32768, 32767).astype(np.int16)
+    sounds = initials_and_finals(phones) if rendering.request.language == "zh" else phones
+    return Said(np.pad(samples, (0, -samples.size % hop)), arpabet(sounds))
+
+
 def codes_of(codec: Codec, samples: NDArray[np.float32]) -> NDArray[np.int16]:
-    """(frames, codebooks) of audio at the codec's rate."""
-    device = codec.decoder.leave.weight.device
-    return codec.encode(torch.from_numpy(samples).to(device)[None])[0].cpu().numpy().astype(np.int16)
+    """(frames, codebooks) of audio (samples,) at the codec's rate."""
+    return codec.encode(torch.from_numpy(samples)[None])[0].numpy().astype(np.int16)
 
 
-def encode(codec: Codec, speech: Speech, spoiled: bool, warp: int = 0) -> Encoded:
+def encode(codec: Codec, said: Said, speaker: str, spoiled: bool, warp: int = 0) -> Encoded:
     """One utterance, as it was said or by a warp (from 1 on); `spoiled`: its speaker is told as by a spoiled recording."""
-    audio = speech.samples.astype(np.float32) / np.float32(32768)
+    rate, hop = codec.config.sample_rate, codec.config.hop
+    audio = said.samples.astype(np.float32) / np.float32(32768)
     longer = 1.0 if warp == 0 else WARPS[warp - 1]
     if warp:
-        audio = soxr.resample(audio, RATE, RATE * longer)
-        audio = np.pad(audio, (0, -audio.size % CONFIG.hop))
-    said = codes_of(codec, audio)
-    reference = codes_of(codec, spoil(audio, RATE, seed=audio.size)) if spoiled else said
-    ends = np.array([p.end for p in speech.phones]) * longer
-    names = [p.name for p in speech.phones]
-    middles = (np.arange(said.shape[0]) + 0.5) * CONFIG.hop / RATE
+        audio = soxr.resample(audio, rate, rate * longer)
+        audio = np.pad(audio, (0, -audio.size % hop))
+    codes = codes_of(codec, audio)
+    reference = codes_of(codec, spoil(audio, rate, seed=audio.size)) if spoiled else codes
+    ends = np.array([p.end for p in said.phones]) * longer
+    names = [p.name for p in said.phones]
+    middles = (np.arange(codes.shape[0]) + 0.5) * hop / rate
     return Encoded(
-        PEOPLE.index(speech.measured.meta["speaker"]) + warp * len(PEOPLE),
+        PEOPLE.index(speaker) + warp * len(PEOPLE),
         np.array([ALL_PHONES.index(name) for name in names], dtype=np.int16),
-        np.array(flags_of(names, [p.first for p in speech.phones]), dtype=np.int16),
-        said,
+        np.array(flags_of(names, [p.first for p in said.phones]), dtype=np.int16),
+        codes,
         np.minimum(np.searchsorted(ends, middles), len(names) - 1).astype(np.int16),
         statistics_of(codec, reference),
     )
@@ -77,54 +96,6 @@ def encode(codec: Codec, speech: Speech, spoiled: bool, warp: int = 0) -> Encode
 
 def statistics_of(codec: Codec, codes: NDArray[np.int16]) -> NDArray[np.float32]:
     """(STATISTICS * latent,) what `codes` (frames, codebooks) tell of their speaker."""
-    ids = torch.from_numpy(codes.astype(np.int64)).to(codec.decoder.leave.weight.device)
-    found: NDArray[np.float32] = speaker_statistics(codec.quantizer.decode(ids)).cpu().numpy()
-    return found
-
-
-def encode_all(folder: Path, codec: Codec) -> str:
-    """Writes ``folder/codes`` of every shard that was measured; what is there is kept."""
-    (folder / "codes").mkdir(exist_ok=True)
-    codec = codec.to(common.DEVICE)
-    frames = 0
-    for name in shards(folder):
-        path = folder / "codes" / name
-        if not path.exists():
-            said = list(enumerate(load_speech(folder, name)))
-            rows = [encode(codec, s, i % SPOILED_EVERY == 0, w) for w in range(len(WARPS) + 1) for i, s in said]
-            save(path, rows)
-            print(path.stem, sum(r.at.size for r in rows), "frames", flush=True)
-        with np.load(path) as z:
-            frames += int(z["frame_ends"][-1])
-    return f"{frames * CONFIG.hop / RATE / 3600:.2f} hours"
-
-
-def save(path: Path, encoded: list[Encoded]) -> None:
-    """One file: everything joined, with where each utterance ends."""
-    part = path.with_suffix(".part.npz")
-    np.savez_compressed(
-        part,
-        speaker=np.array([e.speaker for e in encoded]),
-        phones=np.concatenate([e.phones for e in encoded]),
-        flags=np.concatenate([e.flags for e in encoded]),
-        phone_ends=np.cumsum([e.phones.size for e in encoded]),
-        codes=np.concatenate([e.codes for e in encoded]),
-        at=np.concatenate([e.at for e in encoded]),
-        statistics=np.stack([e.statistics for e in encoded]).astype(np.float16),
-        frame_ends=np.cumsum([e.at.size for e in encoded]),
-    )
-    part.rename(path)
-
-
-def files(folder: Path) -> list[Path]:
-    """What was encoded in a folder, in order."""
-    return sorted(p for p in (folder / "codes").glob("*.npz") if ".part" not in p.name)
-
-
-def load(path: Path) -> list[Encoded]:
-    """What `save` wrote."""
-    with np.load(path) as z:
-        per_phone = [np.split(z[k], z["phone_ends"][:-1]) for k in ("phones", "flags")]
-        per_frame = [np.split(z[k], z["frame_ends"][:-1]) for k in ("codes", "at")]
-        rows = zip(z["speaker"], *per_phone, *per_frame, z["statistics"].astype(np.float32), strict=True)
-        return [Encoded(int(s), *rest) for s, *rest in rows]
+    latents = codec.quantizer.decode(torch.from_numpy(codes.astype(np.int64)))
+    statistics: NDArray[np.float32] = speaker_statistics(latents).numpy()
+    return statistics

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from training import codes, common, listen, polish
+from training import common, kept, listen
+from training.codes import PEOPLE, Encoded
 from training.lm import unscaled
 from voicelab.call import VoicePreset
 from voicelab.engine.pointer import checkpoint
@@ -52,24 +54,18 @@ PRESETS = (
 Statistics of many utterances, whose moods are drawn, make the middle one; other moods come with references."""
 
 
-def preset_statistics(folder: Path, codec: Codec, utterances: int = 24) -> dict[VoicePreset, Tensor]:
-    """Speaker statistics of the presets who have said anything, from that many utterances each."""
-    spoken: dict[int, list[codes.Encoded]] = {}
-    for path in codes.files(folder):
-        for encoded in codes.load(path):
-            spoken.setdefault(encoded.speaker, []).append(encoded)
-    found = {}
+def preset_statistics(said: Sequence[Encoded], codec: Codec, utterances: int = 24) -> dict[VoicePreset, Tensor]:
+    """(STATISTICS * latent,) of each preset that has said anything, from that many utterances."""
+    spoken: dict[int, list[Encoded]] = {}
+    for encoded in said:
+        spoken.setdefault(encoded.speaker, []).append(encoded)
+    voices = {}
     for preset in PRESETS:
-        if said := spoken.get(codes.PEOPLE.index(preset.teacher)):
-            ids = torch.from_numpy(np.concatenate([e.codes for e in said[:utterances]]).astype(np.int64))
+        if own := spoken.get(PEOPLE.index(preset.teacher)):
+            ids = torch.from_numpy(np.concatenate([e.codes for e in own[:utterances]]).astype(np.int64))
             statistics = speaker_statistics(codec.quantizer.decode(ids))
-            found[VoicePreset(preset.id, preset.id.capitalize(), preset.description)] = statistics
-    return found
-
-
-def trained_codec(folder: Path) -> Codec:
-    """The codec of the runs in `folder` as it is shipped."""
-    return polish.polished(folder, listen.codec_of(folder)).eval()
+            voices[VoicePreset(preset.id, preset.id.capitalize(), preset.description)] = statistics
+    return voices
 
 
 def load_lm(path: Path) -> LM:
@@ -83,25 +79,26 @@ def _about(run: Path) -> dict[str, object]:
     return {k: v for k, v in common.read_meta(run).items() if k != "config"}
 
 
-def export(folder: Path, out: Path = OUT) -> Path:
-    """Writes what was made in `folder`: ``out/voice.safetensors`` (s2-pro), ``s1.safetensors``, lexicon, guess, digests."""
+def export(folder: Path, said: Sequence[Encoded], codec: Codec, out: Path = OUT) -> Path:
+    """Writes what was made in `folder`: ``out/voice.safetensors`` (s2-pro), ``s1.safetensors``, lexicon, guess, digests.
+
+    `said` is the corpus, from which presets are, and `codec` the frozen one; its encoder may have listened since.
+    """
     out.mkdir(parents=True, exist_ok=True)
-    codec_run, large, small = (folder / f"{name}-run.safetensors" for name in ("codec", "s2-pro", "s1"))
-    codec = trained_codec(folder)
-    about = {"codec": _about(codec_run), "torch": torch.__version__, "machine": platform.machine()}
+    large, small = (folder / f"{name}-run.safetensors" for name in ("s2-pro", "s1"))
+    about = {"codec": {"books": kept.digest_of(codec)}, "torch": torch.__version__, "machine": platform.machine()}
     path = out / checkpoint.EMBEDDED
     main = large if large.exists() else small
-    lm = load_lm(main)
-    said = (encoded.phones.max() for path in codes.files(folder) for encoded in codes.load(path))
-    languages = ("en", "zh") if any(phone >= len(PHONES) for phone in said) else ("en",)
-    checkpoint.save(path, codec, lm, preset_statistics(folder, codec), {**about, "lm": _about(main)}, languages)
+    languages = ("en", "zh") if any(encoded.phones.max() >= len(PHONES) for encoded in said) else ("en",)
+    presets = preset_statistics(said, codec)
+    listening = listen.with_encoder(folder, codec).eval()
+    checkpoint.save(path, listening, load_lm(main), presets, {**about, "lm": _about(main)}, languages)
     if large.exists() and small.exists():
-        checkpoint.save_small(
-            out / checkpoint.SMALL, load_lm(small), checkpoint.load(path), {**about, "lm": _about(small)}
-        )
-    for made in (folder / "lexicon.txt.gz", folder / "guess.safetensors"):
-        if made.exists():
-            shutil.copy(made, out)
+        beside = checkpoint.load(path)
+        checkpoint.save_small(out / checkpoint.SMALL, load_lm(small), beside, {**about, "lm": _about(small)})
+    for written in (folder / "lexicon.txt.gz", folder / "guess.safetensors"):
+        if written.exists():
+            shutil.copy(written, out)
     sums = [f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.name}\n" for p in sorted(out.glob("*.*"))]
     (out / "SHA256SUMS").write_text("".join(sums), encoding="ascii")
     return path

@@ -27,7 +27,8 @@ LATE = 2
 """Frames that the predicted boundaries lag behind the sounds: measured by sibilants' onsets and vowels' levels."""
 LONGEST = 400
 """Tokens of an utterance at most; the graph takes 510, and is at its best well below."""
-ROWS, STYLE = 510, 256
+ROWS, STYLE, TIMBRE = 510, 256, 128
+"""Rows of a table of styles, its width, and how much of it is timbre; the rest makes durations, F0 and energy."""
 GRAPH_SHA256 = "6e742170d309016e5891a994e1ce1559c702a2ccd0075e67ef7157974f6406cb"
 _DURATIONS = "/encoder/Clip_output_0"
 _F0 = "/encoder/F0_proj/Conv_output_0"
@@ -166,6 +167,14 @@ def style_row(tokens: int, offset: int, lowest: int = 15) -> int:
     return int(np.clip(own + offset, min(own, lowest), ROWS - 1))
 
 
+def style_of(
+    voices: Voices, row: int, recipe: Sequence[tuple[str, float]], prosody: Sequence[tuple[str, float]] = ()
+) -> NDArray[np.float32]:
+    """(256,) a row of a mixture of voices; where there is a `prosody`, its half of the style is that mixture's."""
+    style: NDArray[np.float32] = blend(voices, recipe)[row]
+    return np.concatenate([style[:TIMBRE], blend(voices, prosody)[row, TIMBRE:]]) if prosody else style
+
+
 # ---- the packages
 
 
@@ -245,12 +254,22 @@ class Kokoro:
         """Symbols that the teacher has no token for."""
         return set(symbols) - set(self._vocabulary)
 
-    def speak(self, symbols: str, recipe: Sequence[tuple[str, float]], speed: float = 1.0, offset: int = 0) -> Spoken:
-        """Renders one utterance: the same arguments give the same samples, bit for bit."""
+    def speak(
+        self,
+        symbols: str,
+        recipe: Sequence[tuple[str, float]],
+        speed: float = 1.0,
+        offset: int = 0,
+        prosody: Sequence[tuple[str, float]] = (),
+    ) -> Spoken:
+        """Renders one utterance: the same arguments give the same samples, bit for bit.
+
+        `recipe` says whose voices are mixed; where there is a `prosody`, durations, F0 and energy are of that mixture.
+        """
         tokens = [self._vocabulary[s] for s in symbols]
         if not 0 < len(tokens) <= LONGEST:
             raise ValueError(f"{len(tokens)} tokens: 1 to {LONGEST} can be said")
-        style = blend(self.voices, recipe)[style_row(len(tokens), offset)]
+        style = style_of(self.voices, style_row(len(tokens), offset), recipe, prosody)
         main = self._session.get_outputs()[0].name
         audio, durations, f0, energy = self._session.run(
             [main, _DURATIONS, _F0, _ENERGY],

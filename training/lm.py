@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -18,11 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
-from training import codes as codes_module
 from training import common
 from training.codes import Encoded
-from training.crops import CONFIG
-from voicelab.engine.pointer.config import ALL_PHONES, LMConfig, StackConfig
+from voicelab.engine.pointer.config import ALL_PHONES, CodecConfig, LMConfig, StackConfig
 from voicelab.engine.pointer.lm import LM, STATISTICS
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -101,22 +99,16 @@ class Streams:
     One text in HELD is kept for rows of `held` ones, which tell whether the model learns by heart.
     """
 
-    def __init__(self, files: list[Path], config: LMConfig, seed: int, held: bool = False) -> None:
+    def __init__(self, said: Sequence[Encoded], config: LMConfig, seed: int, held: bool = False) -> None:
         self.config = config
         self.rng = np.random.default_rng(seed)
         self.of: dict[int, list[Encoded]] = {}
-        for path in files:
-            for encoded in codes_module.load(path):
-                if held == (zlib.crc32(encoded.phones.tobytes()) % HELD == 0):
-                    self.of.setdefault(encoded.speaker, []).append(encoded)
+        for encoded in said:
+            if held == (zlib.crc32(encoded.phones.tobytes()) % HELD == 0):
+                self.of.setdefault(encoded.speaker, []).append(encoded)
         self.speakers = sorted(self.of)
-        share = np.array([sum(e.at.size for e in self.of[s]) * self._weight(s) for s in self.speakers])
+        share = np.array([sum(e.at.size for e in self.of[s]) for s in self.speakers], float)
         self.share = share / share.sum()
-
-    @staticmethod
-    def _weight(speaker: int) -> float:
-        """Half of what is drawn is as it was said."""
-        return 1.0 if speaker < len(codes_module.PEOPLE) else 1.0 / len(codes_module.WARPS)
 
     def batch(self, size: int) -> Rows:
         """`size` rows."""
@@ -310,6 +302,8 @@ def optimizers_for(model: LM, peak: float) -> list[torch.optim.Optimizer]:
 
 def train(
     folder: Path,
+    said: Sequence[Encoded],
+    codec: CodecConfig,
     start: LM | None,
     name: str,
     steps: int,
@@ -317,26 +311,26 @@ def train(
     batch_size: int = 8,
     seed: int = 0,
 ) -> Path:
-    """Trains the model of that name for `steps`, resuming what is there, for so many `minutes` now; returns the checkpoint.
+    """Trains the model of that name for `steps`, resuming what is in `folder`; returns the checkpoint.
 
-    From `start` on, at half the rate of learning, where there is one.
+    It learns from what was `said`, in codes of the `codec`, for so many `minutes` now; from `start` on, at half the rate of
+    learning, where there is one.
     """
     torch.manual_seed(seed)
-    config = LMConfig(codebooks=CONFIG.codebooks, latent=CONFIG.latent, phones=len(ALL_PHONES), **SIZES[name])
+    config = LMConfig(codebooks=codec.codebooks, latent=codec.latent, phones=len(ALL_PHONES), **SIZES[name])
     model = LM(config)
     if start is not None:
         model.load_state_dict(start.state_dict())
-    found = codes_module.files(folder)
-    bring_to_scale(model, Streams(found[::8], config, seed).statistics(1024), fresh=start is None)
+    bring_to_scale(model, Streams(said, config, seed).statistics(1024), fresh=start is None)
     model.to(common.DEVICE)
     optimizers = optimizers_for(model, _PEAK if start is None else _PEAK / 2)
     about = {"seed": seed, "config": dataclasses.asdict(config)}
     path = folder / f"{name}-run.safetensors"
     run = common.Run(path, steps, model, optimizers, decay=0.998, warm=100, hold=0.45, about=about, minutes=minutes)
-    streams = Streams(found, config, seed + run.step)
+    streams = Streams(said, config, seed + run.step)
     generator = torch.Generator().manual_seed(seed + run.step)
     work = Work.fastest(steps - run.step)
-    held = Streams(found, config, seed, held=True)
+    held = Streams(said, config, seed, held=True)
     kept = held.batch(batch_size).to(common.DEVICE) if held.of else None
     for step in run:
         rows = streams.batch(batch_size).to(common.DEVICE)

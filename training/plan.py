@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,20 +20,21 @@ from training import corpus
 
 Recipe = tuple[tuple[str, float], ...]
 
-STOCK = "am_michael af_alloy bm_fable af_kore am_eric bf_emma am_adam af_sky am_echo af_nova".split()
-"""The ten voices rated best (DistillMOS), five of each sex: they say most and become presets."""
+STOCK = "am_michael af_alloy bm_fable af_kore am_eric bf_emma am_adam af_sky am_echo bm_daniel".split()
+"""The teachers of the ten English presets."""
 HELD_OUT_STOCK = ("af_sarah", "am_liam")
 """Spoken by nobody in training, not even as a part of a blend: for tests of cloning."""
-MORE = "af_aoede af_heart af_jessica af_river am_fenrir am_onyx am_puck bf_lily bm_daniel bm_george bm_lewis".split()
-"""Said less, and blended with the others. Left out are voices rated low (af_bella, bf_alice, bf_isabella), a whisper
-(af_nicole) and am_santa, which nobody tried."""
-MANDARIN = ("zf_xiaoxiao", "zm_yunjian", "zf_xiaobei", "zm_yunxi")
-BLENDS, HELD_OUT_BLENDS = 200, 20
+MORE = "af_aoede af_heart af_jessica af_nova af_river am_fenrir am_onyx am_puck bf_lily bm_george bm_lewis".split()
+"""Blended with the others. Left out are voices rated low (af_bella, bf_alice, bf_isabella), a whisper (af_nicole) and
+am_santa, which nobody tried."""
+MANDARIN = "zf_xiaoxiao zm_yunjian zf_xiaobei zm_yunxi zf_xiaoni zf_xiaoyi zm_yunxia zm_yunyang".split()
+BLENDS, HELD_OUT_BLENDS = 1080, 20
 _PER_SECOND = {"en": 14.5, "zh": 4.3}
 """Characters of text in a second of speech, about: what the plan reckons lengths with."""
 _UTTERANCE_S = 4.0
 """What an utterance lasts, about."""
 LONGEST_TEXT = 300
+HELD_OUT_MANDARIN = corpus.HELDOUT.with_name("heldout_zh.txt")
 _NAMES = (
     "Alice Anna Arthur Ben Carl Clara Daniel Diana Edward Ellen Emma Frank George Grace Hannah Harold Henry Ida Jack James "
     "Jane Julia Kate Laura Leo Linda Louis Lucy Maria Mark Martha Mary Max Michael Nina Nora Oliver Oscar Paul Peter Rachel "
@@ -72,7 +73,7 @@ class Request:
 
     number: int
     part: str
-    """``stock``, ``blend``, ``mandarin`` or ``more``."""
+    """``stock``, ``blend`` or ``mandarin``."""
     speaker: str
     """A stock voice, or ``blend017``."""
     recipe: Recipe
@@ -82,6 +83,8 @@ class Request:
     speed: float
     offset: int
     """Rows of the style table from the text's own: see `kokoro.style_row`."""
+    prosody: Recipe = ()
+    """Whose durations, F0 and energy these are, where they are not the recipe's own."""
 
 
 def normalised(text: str) -> str:
@@ -205,7 +208,7 @@ def speakers(part: str) -> list[tuple[str, Recipe]]:
     """Names and recipes of a part's speakers."""
     if part == "blend":
         return [(f"blend{i:03d}", recipe) for i, recipe in enumerate(blends()[:BLENDS])]
-    names: dict[str, Sequence[str]] = {"stock": STOCK, "mandarin": MANDARIN, "more": MORE}
+    names: dict[str, Sequence[str]] = {"stock": STOCK, "mandarin": MANDARIN}
     return [(name, ((name, 1.0),)) for name in names[part]]
 
 
@@ -218,15 +221,20 @@ class Part:
     """Of each speaker, reckoned by the lengths of texts."""
     language: str
     seed: int
+    speeds: tuple[float, float] = (0.9, 1.1)
+    """Least and greatest pace."""
+    rows: int = 20
+    """From the text's own style, at most, either way."""
+    steady: float = 0.0
+    """How far a speaker keeps to a pace and a style of his own: 0 not at all, 1 altogether."""
 
 
 PARTS = (
-    Part("stock", 45, "en", 41),
-    Part("blend", 2.7, "en", 42),
-    Part("mandarin", 50, "zh", 43),
-    Part("more", 20, "en", 44),
+    Part("stock", 30, "en", 51),
+    Part("blend", 1 / 6, "en", 52, (0.8, 1.25), 40, 0.7),
+    Part("mandarin", 30, "zh", 53),
 )
-"""In the order of rendering: with three hours of the first the codec can begin."""
+"""Twelve hours: five by the presets' teachers, three by blends, four of Mandarin."""
 
 
 def texts(part: Part, chinese: Callable[[], Path]) -> Callable[[], str]:
@@ -236,17 +244,48 @@ def texts(part: Part, chinese: Callable[[], Path]) -> Callable[[], str]:
     from training.mandarin_text import Sentences
 
     drawn = Sentences(chinese(), seed=part.seed)
-    return lambda: drawn.one() + (drawn.one() if drawn.rng.random() < 0.3 else "")
+    held = set(HELD_OUT_MANDARIN.read_text(encoding="utf-8").split())
+
+    def one() -> str:
+        while (text := drawn.one()) in held:
+            pass
+        return text
+
+    first = evenly(one, initial)
+    return lambda: first() + (one() if drawn.rng.random() < 0.3 else "")
+
+
+def initial(text: str) -> str:
+    """The consonant that the first syllable of a Mandarin text begins with, as Pinyin writes it; "" for none."""
+    from pypinyin import Style, lazy_pinyin
+
+    return next(iter(lazy_pinyin(text[:1], style=Style.INITIALS, strict=False)), "")
+
+
+def evenly(draw: Callable[[], str], kind: Callable[[str], str], choices: int = 6) -> Callable[[], str]:
+    """Draws so that kinds come as evenly as they can: of some `choices` each time the one whose kind came least often."""
+    counts: Counter[str] = Counter()
+
+    def one() -> str:
+        text = min((draw() for _ in range(choices)), key=lambda text: counts[kind(text)])
+        counts[kind(text)] += 1
+        return text
+
+    return one
 
 
 def requests(part: Part, draw: Callable[[], str], first: int, scale: float = 1.0) -> Iterator[Request]:
     """The utterances of a part: in every round each speaker who has not said enough says one, in an order of its own.
 
-    Moods (pace within 10 %, up to 20 rows from the text's own style) are drawn, and nothing in the text tells them. Where
-    `scale` leaves less than an utterance for each speaker, the first of them speak alone.
+    Moods (pace, and rows from the text's own style) are drawn within the part's bounds, and nothing in the text tells them.
+    Every other blend has the prosody of another. Where `scale` leaves less than an utterance for each speaker, the first of
+    them speak alone.
     """
     rng = np.random.default_rng(part.seed + 100)
     people = speakers(part.name)
+    own = rng.random((len(people), 2))
+    others = blends(seed=32)
+    prosody = [others[at] if part.name == "blend" and at % 2 else () for at in range(len(people))]
     people = people[: math.ceil(len(people) * min(1.0, part.minutes * 60 * scale / _UTTERANCE_S))]
     left = np.full(len(people), part.minutes * 60 * scale)
     number = first
@@ -255,9 +294,18 @@ def requests(part: Part, draw: Callable[[], str], first: int, scale: float = 1.0
             if left[at] <= 0:
                 continue
             text = draw()
-            speed = round(float(rng.uniform(0.9, 1.1)), 3)
-            offset = int(rng.integers(-20, 21))
+            place = own[at] * part.steady + rng.random(2) * (1 - part.steady)
+            slow, fast = part.speeds
+            speed = round(float(slow * (fast / slow) ** place[0]), 3)
+            offset = round(float(part.rows * (2 * place[1] - 1)))
             left[at] -= len(text) / _PER_SECOND[part.language] / speed
             name, recipe = people[at]
-            yield Request(number, part.name, name, recipe, part.language, text, speed, offset)
+            yield Request(number, part.name, name, recipe, part.language, text, speed, offset, prosody[at])
             number += 1
+
+
+def mixed(parts: Sequence[Sequence[Request]]) -> list[Request]:
+    """All parts together, each spread evenly over the whole, and numbered anew: any beginning of it is balanced."""
+    placed = [((at + 0.5) / len(part), request) for part in parts for at, request in enumerate(part)]
+    placed.sort(key=lambda pair: pair[0])
+    return [replace(request, number=number) for number, (_, request) in enumerate(placed)]

@@ -5,7 +5,7 @@ A folder holds ``plan.jsonl`` (a line for each utterance, written once and then 
 ``speech/index.jsonl``. Audio is lossless (FLAC, 16 bits, 24 kHz), exactly what the teacher said, pads included.
 
     pip install --no-deps --require-hashes -r training/teachers/kokoro.txt
-    python -m training --folder build/voice --stages render --jobs 1
+    python -m training --folder build/voice --stages render,understood,keep --jobs 1
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import subprocess
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.kokoro import LONGEST, RATE, Kokoro, Phone, end_in_sound, phonemes, timed_phones
-from training.plan import PARTS, Request, requests, texts
+from training.plan import PARTS, Request, mixed, requests, texts
 
 PER_SHARD = 100
 _VOICES_VERSION = "1.2.1"
@@ -139,8 +139,8 @@ def load_shard(path: Path) -> list[Rendering]:
 
 
 def _request(told: dict[str, Any]) -> Request:
-    recipe = tuple((str(name), float(weight)) for name, weight in told["recipe"])
-    return Request(**{**told, "recipe": recipe})
+    recipes = {key: tuple((str(name), float(weight)) for name, weight in told[key]) for key in ("recipe", "prosody")}
+    return Request(**{**told, **recipes})
 
 
 # ---- the plan
@@ -151,9 +151,7 @@ def plan(folder: Path, chinese: Callable[[], Path], scale: float = 1.0) -> list[
     path = folder / "plan.jsonl"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        made: list[Request] = []
-        for part in PARTS:
-            made += requests(part, texts(part, chinese), len(made), scale)
+        made = mixed([list(requests(part, texts(part, chinese), 0, scale)) for part in PARTS])
         waiting = path.with_suffix(".part")
         waiting.write_text("".join(json.dumps(asdict(r), ensure_ascii=False) + "\n" for r in made), encoding="utf-8")
         waiting.rename(path)
@@ -198,7 +196,7 @@ def render_one(teacher: Kokoro, request: Request) -> Rendering | str:
         return f"no token for {''.join(sorted(unknown))}"
     if not 0 < len(symbols) <= LONGEST:
         return f"{len(symbols)} tokens"
-    spoken = teacher.speak(symbols, request.recipe, request.speed, request.offset)
+    spoken = teacher.speak(symbols, request.recipe, request.speed, request.offset, request.prosody)
     if not np.isfinite(spoken.audio).all() or np.sqrt(np.mean(np.square(spoken.audio))) < _SILENT:
         return "silent"
     gain = min(1.0, _PEAK / float(np.abs(spoken.audio).max()))
@@ -214,7 +212,6 @@ def _render_shard(path: Path, voices: Path, work: Sequence[Request]) -> dict[str
     left_out = {r.number: why for r, why in zip(work, said, strict=True) if isinstance(why, str)}
     return {
         "shard": path.stem,
-        "part": work[0].part,
         "utterances": len(made),
         "seconds": round(sum(r.seconds for r in made), 2),
         "cpu_s": round(time.process_time() - began, 1),
@@ -226,39 +223,32 @@ def _indexed(path: Path) -> dict[str, Any]:
     """The line of a shard that was written just before a run was cut off."""
     made = load_shard(path)
     seconds = round(sum(r.seconds for r in made), 2)
-    return {"shard": path.stem, "part": made[0].request.part, "utterances": len(made), "seconds": seconds}
+    return {"shard": path.stem, "utterances": len(made), "seconds": seconds}
 
 
-def _missing(folder: Path, requests_: Sequence[Request]) -> Iterator[tuple[Path, Sequence[Request]]]:
-    for at in range(0, len(requests_), PER_SHARD):
-        path = folder / "speech" / f"{at // PER_SHARD:05d}.npz"
-        if not path.exists():
-            yield path, requests_[at : at + PER_SHARD]
+Work = list[tuple[Path, Sequence[Request]]]
+"""Shards to be, with what is asked in each."""
 
 
-def render(
-    folder: Path,
-    voices: Path,
-    chinese: Callable[[], Path],
-    *,
-    jobs: int = 1,
-    scale: float = 1.0,
-    most: int | None = None,
-) -> str:
-    """Renders the plan in its order; shards that are there are kept.
+def missing(folder: Path, asked: Sequence[Request], kept: frozenset[str]) -> Work:
+    """The shards of a plan that are neither in ``folder/speech`` nor among the names that are `kept`."""
+    parts = [asked[at : at + PER_SHARD] for at in range(0, len(asked), PER_SHARD)]
+    work = [(folder / "speech" / f"{number:05d}.npz", part) for number, part in enumerate(parts)]
+    return [(path, part) for path, part in work if path.stem not in kept and not path.exists()]
+
+
+def render(folder: Path, voices: Path, work: Work, jobs: int = 1) -> str:
+    """Renders shards, in their order.
 
     Args:
-        folder: where the plan and the shards are.
+        folder: where ``speech`` is.
         voices: kokoro-js 1.2.1, unpacked.
-        chinese: gives Debian's Chinese texts (`mandarin_text.unpack`); asked only when the plan is drawn.
+        work: what is `missing`, or some of it.
         jobs: processes, of one thread each.
-        scale: of the plan's minutes, for trials; asked only when the plan is drawn.
-        most: shards to render now, at most.
     """
-    asked = plan(folder, chinese, scale)
     shards = folder / "speech"
     shards.mkdir(exist_ok=True)
-    known = index(folder)
+    listed = index(folder)
 
     def note(line: dict[str, Any]) -> None:
         with (shards / "index.jsonl").open("a", encoding="utf-8") as file:
@@ -266,9 +256,8 @@ def render(
         print(json.dumps(line), flush=True)
 
     for path in sorted(shards.glob("?????.npz")):
-        if path.stem not in known:
+        if path.stem not in listed:
             note(_indexed(path))
-    work = list(_missing(folder, asked))[:most]
     if jobs == 1:
         for path, part in work:
             note(_render_shard(path, voices, part))

@@ -6,7 +6,7 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-from training.world import LEVEL
+from training.trim import LEVEL
 
 Samples = NDArray[np.float32]
 

@@ -57,9 +57,9 @@ def understood(shard: Path, limit: float = LIMIT) -> list[Rendering]:
     return [r for r in load_shard(shard) if share[r.request.number] <= limit]
 
 
-def listen(folder: Path, python: Path | None = None, most: int | None = None) -> str:
-    """Writes the verdicts of every shard in ``folder/speech`` that has none; `most` shards now, at most."""
-    left = [p for p in sorted((folder / "speech").glob("?????.npz")) if not verdicts_of(p).exists()][:most]
+def listen(folder: Path, python: Path | None = None) -> str:
+    """Writes the verdicts of every shard in ``folder/speech`` that has none."""
+    left = [p for p in sorted((folder / "speech").glob("?????.npz")) if not verdicts_of(p).exists()]
     if left:
         with Ears(python, QUICK) as ears:
             for shard in left:

@@ -16,7 +16,6 @@ import teaching
         ("voice:clara", "af_kore"),
         ("s1:mei", "zf_xiaoxiao"),
         ("codec:bf_emma", "bf_emma"),
-        ("copy:codes:bf_emma", "bf_emma"),
         ("kokoro:af_heart", "af_heart"),
         ("flite:rms", None),
         ("old:voice:clara", None),

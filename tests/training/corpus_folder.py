@@ -1,17 +1,30 @@
-"""A folder with a corpus of a few seconds: tones for speech, and made-up measures of them."""
+"""A corpus of a few seconds: tones for speech, and a small codec."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from training import world
+from training import kept
 from training.kokoro import FRAME, RATE
 from training.plan import Request
 from training.render import Rendering, save_shard
+from training.understood import verdicts_of
+from voicelab.engine.pointer.codec import Codec
+from voicelab.engine.pointer.config import ALL_PHONES, CodecConfig
 
 SPEAKERS = ("am_michael", "af_sky")
+SMALL = CodecConfig(
+    codebooks=(16, 8, 8), latent=8, width=16, fine_width=8, depth=2, phones=len(ALL_PHONES)
+)  # the sizes of `tests.engine.tiny`
+
+
+def small_codec(seed: int = 0) -> Codec:
+    """One that has learned nothing."""
+    torch.manual_seed(seed)
+    return Codec(SMALL).eval()
 
 
 def rendering(number: int, frames: int = 100) -> Rendering:
@@ -28,25 +41,22 @@ def rendering(number: int, frames: int = 100) -> Rendering:
     return Rendering(asked, "a.", durations, f0, f0, np.round(buzz * 32768).astype(np.int16), 1.0)
 
 
-def measured(said: Rendering) -> world.Measured:
-    """What WORLD might say of it: voiced all through, the envelope drawn."""
-    audio, phones = world.trimmed(said)
-    frames = int(audio.size / RATE / world.STEP) + 1
-    meta = {
-        "number": said.request.number,
-        "speaker": said.request.speaker,
-        "language": said.request.language,
-        "phones": [[p.name, p.start, p.end, p.first] for p in phones],
-    }
-    envelope = np.random.default_rng(said.request.number).integers(120, 180, (frames, world.BANDS), np.uint8)
-    return world.Measured(meta, envelope, np.full((frames, 3), 100, np.uint8), np.full(frames, 150, np.float32))
+def requests(utterances: int = 8) -> list[Request]:
+    """What was asked in `speech`."""
+    return [rendering(n).request for n in range(utterances)]
 
 
-def corpus(folder: Path, utterances: int = 8) -> Path:
-    """Writes a shard and its measures; returns the folder."""
-    (folder / "speech").mkdir()
-    (folder / "world").mkdir()
-    said = [rendering(n, 100 + 5 * n) for n in range(utterances)]
-    save_shard(folder / "speech" / "00000.npz", said)
-    world.save(folder / "world" / "00000.npz", [measured(r) for r in said])
+def speech(folder: Path, utterances: int = 8) -> Path:
+    """Writes a shard, of which all but the second utterance was understood; returns the folder."""
+    shard = folder / "speech" / "00000.npz"
+    shard.parent.mkdir(parents=True)
+    save_shard(shard, [rendering(n) for n in range(utterances)])
+    lines = [f'{{"number": {n}, "heard": "ah", "wrong": {float(n == 1)}}}\n' for n in range(utterances)]
+    verdicts_of(shard).write_text("".join(lines), encoding="utf-8")
     return folder
+
+
+def corpus(folder: Path, codec: Codec, utterances: int = 8) -> Path:
+    """Keeps what `speech` writes; returns the folder of what is kept."""
+    kept.keep_all(speech(folder / "voice", utterances), codec, requests(utterances), 100, folder / "corpus")
+    return folder / "corpus"

@@ -62,6 +62,13 @@ def test_blends_are_made_row_by_row_and_only_inside_the_hull() -> None:
             blend(voices, list(zip("ab", weights, strict=True)))
 
 
+def test_durations_and_melody_can_be_those_of_another_mixture() -> None:
+    voices = {name: np.full((510, 256), value, np.float32) for name, value in (("a", 1), ("b", 3), ("c", 9))}
+    half = [("a", 0.5), ("b", 0.5)]
+    assert kokoro.style_of(voices, 20, half).tolist() == [2] * 256
+    assert kokoro.style_of(voices, 20, half, [("c", 1.0)]).tolist() == [2] * 128 + [9] * 128
+
+
 def test_a_mood_stays_in_the_table_and_out_of_single_words_rows() -> None:
     assert style_row(42, 0) == 41
     assert style_row(42, -20) == 21

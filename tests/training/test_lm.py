@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.tiny import LANGUAGE as TINY
-from training import codes
 from training.codes import Encoded
 from training.lm import FRAMES, Rows, Streams, Work, bring_to_scale, losses, pointer_path, unscaled
 from voicelab.engine.pointer.lm import LM, STATISTICS
@@ -45,9 +42,8 @@ def _encoded(speaker: int) -> Encoded:
     return Encoded(speaker, np.ones(10, np.int16), np.zeros(10, np.int16), said, at, told)
 
 
-def test_a_row_goes_on_with_others_who_have_not_spoken_and_tells_who_does(tmp_path: Path) -> None:
-    codes.save(tmp_path / "00000.npz", [_encoded(speaker) for speaker in range(7)])
-    rows = Streams([tmp_path / "00000.npz"], TINY, seed=0).batch(20)
+def test_a_row_goes_on_with_others_who_have_not_spoken_and_tells_who_does() -> None:
+    rows = Streams([_encoded(speaker) for speaker in range(7)], TINY, seed=0).batch(20)
     assert rows.speaker.shape == (20, FRAMES, STATISTICS * TINY.latent)
     for said, told in zip(rows.codes[..., 0], rows.speaker, strict=True):
         spoke = said[np.flatnonzero(np.diff(said, prepend=-1))].tolist()

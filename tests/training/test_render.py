@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ def wordnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def planned(part: Part, texts: list[str], scale: float = 1.0) -> list[Request]:
-    drawn = iter(texts * 10_000)
+    drawn = cycle(texts)
     return list(plan.requests(part, lambda: next(drawn), 7, scale))
 
 
@@ -67,7 +68,7 @@ def test_a_small_plan_has_fewer_speakers_not_less_than_a_sentence_of_each() -> N
     part, text = Part("blend", 2.7, "en", 5), ["One two three four five six seven eight nine ten."]
     assert len({r.speaker for r in planned(part, text)}) == plan.BLENDS
     small = planned(part, text, 0.004)
-    assert 20 < len({r.speaker for r in small}) == len(small) < 50
+    assert 100 < len({r.speaker for r in small}) == len(small) < 300
 
 
 def test_every_speaker_says_his_minutes_in_moods(wordnet: list[str]) -> None:
@@ -87,6 +88,41 @@ def test_every_speaker_says_his_minutes_in_moods(wordnet: list[str]) -> None:
     assert len({r.speaker for r in asked[:10]}) == 10
 
 
+def test_every_other_blend_has_the_prosody_of_another_and_keeps_to_a_mood_of_its_own() -> None:
+    (part,) = (p for p in PARTS if p.name == "blend")
+    asked = planned(part, ["One two three four five six seven eight nine ten."])
+    for at, (name, recipe) in enumerate(speakers("blend")[:40]):
+        his = [r for r in asked if r.speaker == name]
+        assert {r.recipe for r in his} == {recipe}
+        assert {bool(r.prosody) for r in his} == {at % 2 == 1}
+        assert max(r.speed for r in his) / min(r.speed for r in his) < 1.25**0.6, (
+            "others are as far apart as .8 and 1.25"
+        )
+    assert min(r.speed for r in asked) < 0.85
+    assert max(r.speed for r in asked) > 1.18
+
+
+def test_any_beginning_of_the_plan_has_a_share_of_every_part() -> None:
+    counts = {"stock": 40, "mandarin": 20}
+    parts = [planned(Part(name, 1, "en", 5), ["One two three."])[:count] for name, count in counts.items()]
+    every = plan.mixed(parts)
+    assert [r.number for r in every] == list(range(60))
+    for size in (6, 15, 30):
+        assert sum(r.part == "mandarin" for r in every[:size]) == pytest.approx(size / 3, abs=1)
+
+
+def test_texts_are_drawn_so_that_kinds_come_evenly() -> None:
+    rng = np.random.default_rng(0)
+    drawn = plan.evenly(lambda: "aaaaaaab"[int(rng.integers(8))], lambda text: text)
+    assert 120 < sum(drawn() == "b" for _ in range(300)) < 180
+
+
+@pytest.mark.parametrize(("text", "consonant"), [("中国", "zh"), ("安全", ""), ("我们", "w"), ("去吧", "q")])
+def test_a_mandarin_text_begins_with_an_initial_or_none(text: str, consonant: str) -> None:
+    pytest.importorskip("pypinyin")
+    assert plan.initial(text) == consonant
+
+
 class Toy:
     """A teacher that says noise."""
 
@@ -95,7 +131,7 @@ class Toy:
     def unknown(self, symbols: str) -> set[str]:
         return set(symbols) & {"é"}
 
-    def speak(self, symbols: str, recipe: object, speed: float, offset: int) -> Spoken:
+    def speak(self, symbols: str, recipe: object, speed: float, offset: int, prosody: object) -> Spoken:
         Toy.said += 1
         rng = np.random.default_rng([ord(s) for s in symbols])
         durations = rng.integers(1, 5, len(symbols) + 2).astype(np.uint8)
@@ -153,21 +189,27 @@ def test_a_run_that_was_cut_off_goes_on_where_it_was(folder: Path, toy: type[Toy
     def chinese() -> Path:
         raise AssertionError
 
-    render.render(folder, tmp_path, chinese, most=1)
+    asked = render.plan(folder, chinese)
+    work = render.missing(folder, asked, frozenset())
+    render.render(folder, tmp_path, work[:1])
     assert toy.said == 4
     first = (folder / "speech" / "00000.npz").read_bytes()
-    kept = (folder / "plan.jsonl").read_text(encoding="utf-8")
     # Cut off between the shard and its line, and in the middle of the next shard.
     (folder / "speech" / "index.jsonl").unlink()
     (folder / "speech" / "00001.part.npz").write_bytes(b"half")
-    found = render.render(folder, tmp_path, chinese)
+    assert render.plan(folder, chinese) == asked
+    left = render.missing(folder, asked, frozenset())
+    assert [path.stem for path, _ in left] == ["00001", "00002"]
+    assert render.render(folder, tmp_path, left).endswith("hours in 3 shards")
     assert toy.said == 9
-    assert found.endswith("hours in 3 shards")
     assert (folder / "speech" / "00000.npz").read_bytes() == first
-    assert (folder / "plan.jsonl").read_text(encoding="utf-8") == kept
     lines = (folder / "speech" / "index.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["utterances"] for line in lines] == [4, 4, 1]
     numbers = [r.request.number for p in sorted((folder / "speech").glob("?????.npz")) for r in render.load_shard(p)]
     assert numbers == list(range(9))
-    render.render(folder, tmp_path, chinese)
-    assert toy.said == 9
+    assert not render.missing(folder, asked, frozenset())
+
+
+def test_what_is_kept_is_not_rendered_again(folder: Path, toy: type[Toy]) -> None:
+    asked = render.plan(folder, lambda: folder)
+    assert [path.stem for path, _ in render.missing(folder, asked, frozenset({"00001"}))] == ["00000", "00002"]

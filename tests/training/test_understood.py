@@ -63,7 +63,6 @@ def test_what_is_not_understood_is_left_out_and_shards_are_heard_once(
     for at in range(2):
         said = [rendering(3 * at + i, text) for i, text in enumerate(("fˈox.", "fog", "hare"))]
         render.save_shard(shards / f"{at:05d}.npz", said)
-    assert listen(tmp_path, most=1) == "1 of 3 utterances are left out"
     assert listen(tmp_path) == "2 of 6 utterances are left out"
     assert listen(tmp_path) == "2 of 6 utterances are left out"
     assert Deaf.asked == 6

@@ -39,7 +39,7 @@ _NOISE_STEPS = 344
 _F0_BASE = 120.0
 _FAINTEST, _LOUDEST = -14.0, 4.0
 SILENCE = -7.8
-"""Log gain of a floor that training adds (`training.crops`): what is no louder is not rendered."""
+"""Log gain of a floor that training added: what is no louder is not rendered."""
 _GLOTTAL_DAMPING = 0.6
 """Of the resonance of the glottal flow, which lies at F0."""
 _LONG = 2048
