@@ -164,7 +164,8 @@ def test_the_twins_have_the_same_names(one: type, other: type) -> None:
     def names(of: type) -> set[str]:
         return {renamed.get(name, name) for name in dir(of) if not name.startswith("_")}
 
-    assert names(one) == names(other)
+    # Caches and recordings, which have a copy handed on, stand before backends of threads.
+    assert names(one) - {"keep"} == names(other)
     mine, theirs = (inspect.signature(of).parameters for of in (one, other))
     # Another thread may close a SpeechStream, whose reader has to be woken; a task is woken by its loop.
     assert [name for name in mine if name != "on_close"] == list(theirs)

@@ -7,7 +7,7 @@ import msgpack  # type: ignore[import-untyped]  # it publishes no types
 import pytest
 
 from voicelab.call import Call, VoicePreset
-from voicelab.capabilities import Capabilities, Price
+from voicelab.capabilities import Capabilities, FieldSupport, Price
 from voicelab.client import wire
 from voicelab.client.wire import Answer
 from voicelab.errors import (
@@ -232,7 +232,12 @@ def test_a_service_declares_itself() -> None:
         "languages": ["en"],
         "voices": [{"id": "ada", "title": "Ada"}, {"id": ""}, 3],
         "max_text": 20000,
-        "price_per_million_bytes": 15,
+        "prices": [{"amount": 15, "currency": "", "unit": "bytes", "per": 1000000, "model": ""}],
+        "fields": [
+            {"field": "temperature", "ignored": "", "bounds": [0, 0.5], "values": []},
+            {"field": "no such"},
+            3,
+        ],
         "one_model": False,
         "later": "fields",
     }
@@ -247,6 +252,7 @@ def test_a_service_declares_itself() -> None:
         max_text=20000,
         prices=(Price(15.0),),
         one_model=False,
+        fields=(FieldSupport("temperature", bounds=(0.0, 0.5)),),
     )
 
 
@@ -263,7 +269,8 @@ def test_whatever_health_says_there_are_capabilities(value: object) -> None:
         "languages",
         "voices",
         "max_text",
-        "price_per_million_bytes",
+        "prices",
+        "fields",
         "one_model",
     )
     for body in (value, {"backend": value}, *({"backend": {name: value}} for name in names)):

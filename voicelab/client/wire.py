@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
 import httpx
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
+from pydantic import TypeAdapter, ValidationError
 
 from voicelab.call import Call, VoicePreset
 from voicelab.capabilities import Capabilities, FieldSupport, Price, SeedSupport
 from voicelab.distribution import __version__
 from voicelab.errors import (
-    ArgumentError,
     AuthenticationError,
     FieldError,
     NotFound,
@@ -41,6 +42,8 @@ _REQUEST_IDS = ("x-request-id", "request-id", "x-correlation-id", "x-amzn-reques
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _LONGEST_MESSAGE = 300
 _PLACES = ("path", "query", "header", "cookie", "body")
+_PRICES = TypeAdapter(tuple[Price, ...])
+_SUPPORT = TypeAdapter(FieldSupport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +221,7 @@ def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
         languages=_strings(declared.get("languages")),
         voices=tuple(_presets(declared.get("voices"))),
         max_text=longest if type(longest) is int and longest > 0 else None,
-        prices=_prices(declared),
+        prices=_prices(declared.get("prices")),
         one_model=one if isinstance(one, bool) else None,
         fields=tuple(_supports(declared.get("fields"))),
     )
@@ -313,30 +316,17 @@ def _strings(value: object) -> tuple[str, ...]:
     return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
 
 
-def _prices(declared: Mapping[str, Any]) -> tuple[Price, ...] | None:
-    table, older = declared.get("prices"), declared.get("price_per_million_bytes")
-    if isinstance(older, float) or type(older) is int:
-        return (Price(float(older)),) if older else ()
-    if not isinstance(table, list):
-        return None
+def _prices(value: object) -> tuple[Price, ...] | None:
     try:
-        return tuple(Price(**{**row, "amount": float(row["amount"]), "per": float(row["per"])}) for row in table)
-    except (KeyError, TypeError, ValueError):
+        return _PRICES.validate_python(value)
+    except ValidationError:
         return None  # a table that cannot be read is an unknown price
 
 
 def _supports(value: object) -> Iterable[FieldSupport]:
     for item in value if isinstance(value, list) else ():
-        try:
-            bounds, values = item["bounds"], item["values"]
-            yield FieldSupport(
-                item["field"],
-                _string(item["ignored"]),
-                None if bounds is None else (float(bounds[0]), float(bounds[1])),
-                tuple(values),
-            )
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArgumentError):
-            continue
+        with suppress(ValidationError):
+            yield _SUPPORT.validate_python(item)
 
 
 def _presets(value: object) -> Iterable[VoicePreset]:
