@@ -55,6 +55,9 @@ def test_systems_are_chosen_run_heard_and_compared(scratch: Scratch) -> None:
     table = page.locator(f"{panel} table", has_text="quiet difference")
     table.wait_for(timeout=LONG)
     assert table.get_by_role("cell", name="duration").count() == 1
+    cells = table.locator("td").all_inner_texts()
+    assert "0" in cells, "what is nothing but rounding is 0"
+    assert not [cell for cell in cells if "e-" in cell or "nan" in cell]
     says(page, "at one loudness; differences from plain")
     tab(page, "Blind test")
     page.locator("button.voicelab-blind-test:enabled").click()

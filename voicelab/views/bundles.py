@@ -46,8 +46,8 @@ _SAMPLE_BYTES: Final = 20_000
 _SIZE: Final = (6.4, 2.6)
 _LEFT, _WIDTH = 0.09, 0.90
 _PALETTE: Final = 128
-# Means of equal figures differ by less; what is measured differs by more.
-_ROUNDING: Final = 1e-9
+# Means of equal figures differ by less, what is measured by more.
+_ROUNDING: Final = 1e-6
 # What a caption says in another way, or not at all.
 _CAPTIONED: Final = frozenset({"temperature", "reference_id", "seed"})
 # Pitch takes a second for half a minute of sound: of long clips the beginning is measured.
@@ -355,7 +355,10 @@ def knob_check_bundle(check: KnobCheck) -> dict[str, str]:
 def systems_bundle(systems: SystemComparison) -> dict[str, str]:
     """Return the table of metrics of several systems."""
     figures = systems.table
-    rows = [(name, *(f"{value:.4g}" for value in row)) for name, *row in figures.itertuples()]
+    rows = [
+        (name, *(_p_value(value) if column == "p" else _difference(value, "") for column, value in row.items()))
+        for name, row in figures.iterrows()
+    ]
     said = f"at one loudness; differences from {systems.names[0]} with their intervals"
     if "p" not in figures:
         said = "at one loudness; differences and their intervals need more texts, or repeats"
@@ -474,7 +477,7 @@ def _effects_table(effects: Effects) -> str:
         tests = ("p_texts", "p_texts_holm", "p") if texts else ("p", "p_holm")
         share = f"{max(row['omega_sq'], 0.0):.0%}" if math.isfinite(row["omega_sq"]) else "–"
         rows.append((TableCell(f"<b>{escape(label)}</b>"), TableCell(f"<b>{escape(axis)}</b>"), "", "", "", ""))
-        rows[-1] += (*(_p_value(row[test]) for test in tests), share, _difference(noise.get(name, math.nan), sign=""))
+        rows[-1] += (*(_p_value(row[test]) for test in tests), share, _difference(noise.get(name, math.nan), ""))
         for item in contrasts:
             if (item["metric"], item["axis"]) != (name, axis):
                 continue
@@ -497,7 +500,7 @@ def _difference(value: float, sign: str = "+") -> str:
     """Return a difference in few characters; one that is nothing but rounding is 0."""
     if not math.isfinite(value):
         return "–"
-    return "0" if abs(value) < _ROUNDING else f"{value:{sign}.3g}"
+    return "0" if abs(value) < _ROUNDING else f"{value:{sign}.4g}"
 
 
 def _interval(low: float, high: float) -> str:
