@@ -47,7 +47,7 @@ _SIZE: Final = (6.4, 2.6)
 _LEFT, _WIDTH = 0.09, 0.90
 _PALETTE: Final = 128
 # Means of equal figures differ by less, what is measured by more.
-_ROUNDING: Final = 1e-6
+_ROUNDING: Final = 1e-5
 # What a caption says in another way, or not at all.
 _CAPTIONED: Final = frozenset({"temperature", "reference_id", "seed"})
 # Pitch takes a second for half a minute of sound: of long clips the beginning is measured.

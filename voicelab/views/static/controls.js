@@ -195,6 +195,7 @@ class Panel {
   }
 
   set(name, value) {
+    if (this.gone) return; // a field that is taken away while it has the focus says once more what is in it
     this.model.set(name, value);
     this.model.save_changes();
   }
@@ -267,6 +268,7 @@ export default {
     const done = hideSaved(el);
     followTheme(el);
     return () => {
+      panel.gone = true;
       done();
       for (const name of shown) model.off(`change:${name}`, show);
       model.off("change:problems change:ready", judged);
