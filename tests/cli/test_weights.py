@@ -48,9 +48,9 @@ def test_a_license_is_shown_accepted_once_and_written_into_what_is_made(
         assert lab.capabilities.notice.startswith("Built with Fish Audio")
         voice = lab.create_voice("Ada", [speech_file(1.2)], texts=["Hello."], tags=["mine"])
         assert voice.tags == ("mine", accepted)
-        lab.sweep("Hello.", temperature=[0.7], max_new_tokens=4).run(manifest=tmp_path / "run.jsonl")
-    manifest = vl.load(tmp_path / "run.jsonl")
-    assert [one.license for one in manifest.backends] == [accepted]
+        lab.sweep("Hello.", temperature=[0.7], max_new_tokens=4).run(tmp_path / "run")
+    made = vl.load(tmp_path / "run")
+    assert [one.license for one in made.backends] == [accepted]
 
 
 def test_accepting_needs_no_terminal(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
