@@ -43,7 +43,7 @@ another vocoder, which older weights are heard through too where they stand besi
 Speed of 2026-11-24 and of days before cannot be compared, only what was measured in one run: that machine was 2.4 times
 slower.
 """
-_HELPERS = ("copies", "judges", "machine", "page", "stats", "systems")
+_HELPERS = ("judges", "machine", "page", "stats", "systems")
 _DRAWN = ("inference", "picture", "samples")
 """These write into docs/ by themselves, and their figures are on no page."""
 _APART = ("dual", "gpu", "other_voices", "same_samples")

@@ -5,7 +5,6 @@ codec, codec:VOICE     the teacher of the default preset, or another of its voic
 voice, voice:PRESET    the embedded voice's default preset, or another
 s1, s1:PRESET         the same by the small model
 old:SYSTEM             any of these three by the weights that --against names, such as old:voice:clara
-copy:ROW:VOICE         what a stage of a codec in training leaves of the teacher: see copies.py
 flite:VOICE            a voice of the program `flite` (Debian's flite): rms, awb, kal16, slt
 lab:ADDRESS            the default voice of a backend, by the string that voicelab opens it with, such as lab:kokoro:
 
@@ -41,7 +40,7 @@ __all__ = ["NAMES", "sentences", "speak", "taught_by"]
 
 NAMES = (
     *("kokoro:VOICE", "codec", "codec:VOICE", "voice", "voice:PRESET", "s1", "s1:PRESET"),
-    *("old:SYSTEM", "copy:ROW:VOICE", "flite:VOICE", "lab:ADDRESS"),
+    *("old:SYSTEM", "flite:VOICE", "lab:ADDRESS"),
 )
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTS, OLD = "VOICELAB_BENCH_WEIGHTS", "VOICELAB_BENCH_OLD_WEIGHTS"
@@ -105,7 +104,7 @@ def taught_by(name: str) -> str | None:
         return teachers()[which or next(iter(teachers()))]
     if kind == "codec" and not which:
         return next(iter(teachers().values()))
-    return which.rpartition(":")[2] if kind in ("kokoro", "codec", "copy") else None
+    return which if kind in ("kokoro", "codec") else None
 
 
 @lru_cache(maxsize=1)
@@ -137,7 +136,7 @@ def rendered(recipe: tuple[tuple[str, float], ...], text: str) -> Any:
 
 def blend(recipe: tuple[tuple[str, float], ...], text: str) -> Sound:
     """Speak as a blend of the teacher's voices: trimmed, without rumble, at one level."""
-    audio, _ = training("world").trimmed(rendered(recipe, text))
+    audio, _ = training("trim").trimmed(rendered(recipe, text))
     return audio.astype(np.float32), training("kokoro").RATE
 
 
@@ -225,8 +224,4 @@ def speak(name: str, text: str) -> Sound:
     if kind == "lab" and which:
         clip = _opened(which).speak(text[0].upper() + text[1:])
         return clip.samples, clip.rate
-    if kind == "copy" and which:
-        row, _, voice = which.partition(":")
-        copied: Sound = import_module("copies").copy(row, voice, text)
-        return copied
     raise SystemExit(f"unknown system {name!r}; the systems are {', '.join(NAMES)}")

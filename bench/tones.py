@@ -129,7 +129,7 @@ def texts() -> Iterator[tuple[str, str, tuple[int, ...]]]:
 def teacher(text: str, speaker: str) -> tuple[Clip, Spans]:
     """The teacher as one of its voices, told our own reading, and when it says the last syllable of each sentence."""
     kokoro, ipa = systems.training("kokoro"), systems.training("mandarin_ipa")
-    audio, phones = systems.training("world").trimmed(systems.rendered(((speaker, 1.0),), text))
+    audio, phones = systems.training("trim").trimmed(systems.rendered(((speaker, 1.0),), text))
     spans = []
     for mark, run in groupby(phones, lambda phone: phone.name in kokoro.MARKS):
         said = [phone for phone in run if phone.name != kokoro.PAUSE]

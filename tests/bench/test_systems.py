@@ -15,7 +15,6 @@ import systems
         ("voice:clara", "af_kore"),
         ("s1:mei", "zf_xiaoxiao"),
         ("codec:bf_emma", "bf_emma"),
-        ("copy:codes:bf_emma", "bf_emma"),
         ("kokoro:af_heart", "af_heart"),
         ("flite:rms", None),
         ("old:voice:clara", None),
