@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -234,7 +235,9 @@ PARTS = (
     Part("blend", 1 / 6, "en", 52, (0.8, 1.25), 40, 0.7),
     Part("mandarin", 30, "zh", 53),
 )
-"""Twelve hours: five by the presets' teachers, three by blends, four of Mandarin."""
+"""Five hours by the presets' teachers, three by blends, four of Mandarin; less where texts are said quicker than reckoned."""
+LATER = (Part("stock", 3, "en", 54), Part("mandarin", 7, "zh", 55))
+"""What follows: a tenth and a fifth more, for what silence took away and what was not understood."""
 
 
 def texts(part: Part, chinese: Callable[[], Path]) -> Callable[[], str]:
@@ -274,7 +277,7 @@ def evenly(draw: Callable[[], str], kind: Callable[[str], str], choices: int = 6
     return one
 
 
-def requests(part: Part, draw: Callable[[], str], first: int, scale: float = 1.0) -> Iterator[Request]:
+def requests(part: Part, draw: Callable[[], str], scale: float = 1.0) -> Iterator[Request]:
     """The utterances of a part: in every round each speaker who has not said enough says one, in an order of its own.
 
     Moods (pace, and rows from the text's own style) are drawn within the part's bounds, and nothing in the text tells them.
@@ -288,7 +291,7 @@ def requests(part: Part, draw: Callable[[], str], first: int, scale: float = 1.0
     prosody = [others[at] if part.name == "blend" and at % 2 else () for at in range(len(people))]
     people = people[: math.ceil(len(people) * min(1.0, part.minutes * 60 * scale / _UTTERANCE_S))]
     left = np.full(len(people), part.minutes * 60 * scale)
-    number = first
+    number = 0
     while (left > 0).any():
         for at in rng.permutation(len(people)).tolist():
             if left[at] <= 0:
@@ -305,7 +308,13 @@ def requests(part: Part, draw: Callable[[], str], first: int, scale: float = 1.0
 
 
 def mixed(parts: Sequence[Sequence[Request]]) -> list[Request]:
-    """All parts together, each spread evenly over the whole, and numbered anew: any beginning of it is balanced."""
+    """All parts together, each spread evenly over the whole: any beginning of it is balanced."""
     placed = [((at + 0.5) / len(part), request) for part in parts for at, request in enumerate(part)]
     placed.sort(key=lambda pair: pair[0])
-    return [replace(request, number=number) for number, (_, request) in enumerate(placed)]
+    return [request for _, request in placed]
+
+
+def drawn(chinese: Callable[[], Path], scale: float = 1.0) -> list[Request]:
+    """The whole plan, numbered; `chinese` gives the folder of Debian's Chinese texts, `scale` is of the minutes."""
+    rounds = [mixed([list(requests(part, texts(part, chinese), scale)) for part in parts]) for parts in (PARTS, LATER)]
+    return [replace(request, number=number) for number, request in enumerate(chain.from_iterable(rounds))]

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.kokoro import LONGEST, RATE, Kokoro, Phone, end_in_sound, phonemes, timed_phones
-from training.plan import PARTS, Request, mixed, requests, texts
+from training.plan import Request, drawn
 
 PER_SHARD = 100
 _VOICES_VERSION = "1.2.1"
@@ -151,9 +151,9 @@ def plan(folder: Path, chinese: Callable[[], Path], scale: float = 1.0) -> list[
     path = folder / "plan.jsonl"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        made = mixed([list(requests(part, texts(part, chinese), 0, scale)) for part in PARTS])
+        lines = (json.dumps(asdict(request), ensure_ascii=False) + "\n" for request in drawn(chinese, scale))
         waiting = path.with_suffix(".part")
-        waiting.write_text("".join(json.dumps(asdict(r), ensure_ascii=False) + "\n" for r in made), encoding="utf-8")
+        waiting.write_text("".join(lines), encoding="utf-8")
         waiting.rename(path)
     return [_request(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 

@@ -26,7 +26,7 @@ def wordnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def planned(part: Part, texts: list[str], scale: float = 1.0) -> list[Request]:
     drawn = cycle(texts)
-    return list(plan.requests(part, lambda: next(drawn), 7, scale))
+    return list(plan.requests(part, lambda: next(drawn), scale))
 
 
 def test_held_out_sentences_are_in_no_text(wordnet: list[str]) -> None:
@@ -75,7 +75,7 @@ def test_every_speaker_says_his_minutes_in_moods(wordnet: list[str]) -> None:
     part = Part("stock", 2, "en", 5)
     asked = planned(part, ["One two three four five six seven eight nine ten."])
     assert asked == planned(part, ["One two three four five six seven eight nine ten."])
-    assert [r.number for r in asked] == list(range(7, 7 + len(asked)))
+    assert [r.number for r in asked] == list(range(len(asked)))
     for name, recipe in speakers("stock"):
         his = [r for r in asked if r.speaker == name]
         assert {r.recipe for r in his} == {recipe}
@@ -106,9 +106,19 @@ def test_any_beginning_of_the_plan_has_a_share_of_every_part() -> None:
     counts = {"stock": 40, "mandarin": 20}
     parts = [planned(Part(name, 1, "en", 5), ["One two three."])[:count] for name, count in counts.items()]
     every = plan.mixed(parts)
-    assert [r.number for r in every] == list(range(60))
+    assert len(every) == 60
     for size in (6, 15, 30):
         assert sum(r.part == "mandarin" for r in every[:size]) == pytest.approx(size / 3, abs=1)
+
+
+def test_what_comes_later_changes_nothing_before_it_and_is_said_by_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "texts", lambda part, chinese: lambda: "One two three four five six seven.")
+    every = plan.drawn(Path)
+    monkeypatch.setattr(plan, "LATER", ())
+    before = plan.drawn(Path)
+    assert every[: len(before)] == before
+    assert [r.number for r in every] == list(range(len(every)))
+    assert {r.speaker for r in every} == {r.speaker for r in before}
 
 
 def test_texts_are_drawn_so_that_kinds_come_evenly() -> None:
@@ -156,9 +166,7 @@ def request(number: int, text: str) -> Request:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     asked = [request(i, "abc" * (i + 1)) for i in range(9)]
-    monkeypatch.setattr(render, "PARTS", (Part("stock", 1, "en", 1),))
-    monkeypatch.setattr(render, "texts", lambda part, chinese: lambda: "x")
-    monkeypatch.setattr(render, "requests", lambda part, draw, first, scale: iter(asked))
+    monkeypatch.setattr(render, "drawn", lambda chinese, scale: asked)
     return tmp_path / "voice"
 
 
