@@ -28,6 +28,8 @@ SHELL := /bin/sh
 VENV := .venv
 # Nor is another one that happens to be active: IPython would warn of it.
 unexport VIRTUAL_ENV
+# Compiled modules are kept, whatever containers set: else each program that a test starts compiles all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
 BIN := $(VENV)/bin
 ARGS :=
 # How many processes share the tests: half of the time they wait for servers and programs, so three keep two cores busy;

@@ -92,6 +92,19 @@ def recording(page: Page) -> None:
     page.wait_for_function("() => tape.context")
 
 
+def heard_more(page: Page, seconds: float) -> None:
+    """Wait until so much has been recorded after the last key that went down: however slow the machine is."""
+    page.wait_for_function(
+        """(seconds) => {
+          const { blocks, pressed, context } = tape;
+          const { frame, samples } = blocks.at(-1) ?? { frame: 0, samples: [] };
+          return (frame + samples.length) / context.sampleRate >= (pressed.at(-1) ?? 0) + seconds;
+        }""",
+        arg=seconds,
+        timeout=60_000,
+    )
+
+
 def played(page: Page) -> tuple[np.ndarray[Any, np.dtype[np.float32]], int, list[int]]:
     """Return the samples that reached the output, their rate in Hz, and the places in them where keys went down."""
     told = page.evaluate(_PLAYED)

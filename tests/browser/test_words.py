@@ -51,8 +51,9 @@ def test_a_click_plays_from_a_word_and_a_double_click_repeats_it(scratch: Scratc
     page.wait_for_selector(".voicelab-words button.voicelab-lit:has-text('three')", timeout=LONG)
     words.nth(0).dblclick()
     until(page, ".voicelab-player", "d.region === '2400 12000' && d.state === 'playing'")
-    page.wait_for_timeout(700)  # longer than the word lasts: it goes round
-    until(page, ".voicelab-player", "d.state === 'playing' && +d.position < 12000")
+    # It goes round: the position falls while it plays, and stays inside of the word.
+    until(page, ".voicelab-player", "(window.before ?? 0) > (window.before = +d.position) && window.before < 12000")
+    until(page, ".voicelab-player", "d.state === 'playing'")
     page.locator(".voicelab-wave").focus()
     page.keyboard.press("Escape")
     page.keyboard.press("Space")

@@ -24,16 +24,23 @@ CONFTEST = Path(__file__).parents[2] / "notebooks" / "conftest.py"
     ],
 )
 def test_figures_count_where_they_were_made(tmp_path: Path, elsewhere: bool, verdicts: dict[str, str]) -> None:
-    """``verdicts`` has what is committed, each in a notebook of its own, of a cell that prints "level -24.3 dB"."""
-    for number, shown in enumerate(verdicts):
-        output = new_output("stream", name="stdout", text=f"{shown}\n")
-        cell = new_code_cell('print("level -24.3 dB")', execution_count=1, outputs=[output])
-        made_on = "of another kind" if elsewhere else processor()
-        notebook = new_notebook(cells=[cell], metadata={"voicelab": {"processor": made_on}})
-        nbformat.write(notebook, tmp_path / f"{number}.ipynb")
+    """``verdicts`` has what is committed, each of a cell that prints "level -24.3 dB"."""
+    cells = [
+        new_code_cell(
+            'print("level -24.3 dB")',
+            execution_count=number,
+            outputs=[new_output("stream", name="stdout", text=f"{shown}\n")],
+        )
+        for number, shown in enumerate(verdicts, 1)
+    ]
+    made_on = "of another kind" if elsewhere else processor()
+    notebook = new_notebook(cells=cells, metadata={"voicelab": {"processor": made_on}})
+    nbformat.write(notebook, tmp_path / "levels.ipynb")
     shutil.copy(CONFTEST, tmp_path)
     options = ["--nbval", "-q", "-rA", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
     command = [sys.executable, "-m", "pytest", *options]
     lines = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False).stdout.splitlines()
-    said = sorted(line.split("::")[0] for line in lines if line.startswith(("PASSED", "FAILED")))
-    assert said == sorted(f"{verdict} {number}.ipynb" for number, verdict in enumerate(verdicts.values()))
+    said = [" ".join(line.split()[:3]) for line in lines if line.startswith(("PASSED", "FAILED"))]
+    assert sorted(said) == sorted(
+        f"{verdict} levels.ipynb::Cell {number}" for number, verdict in enumerate(verdicts.values())
+    )

@@ -183,6 +183,10 @@ def test_a_run_of_a_newer_version_says_so(folder: Path, tones: ToneBackend) -> N
 def test_a_folder_without_a_run(folder: Path, tones: ToneBackend) -> None:
     with pytest.raises(StoreError, match=r"no run: there is no run\.jsonl"):
         load(folder)
+    folder.write_text("# A page")
+    with pytest.raises(StoreError, match="is a file: a run is a folder"):
+        load(folder)
+    folder.unlink()
     folder.mkdir()
     (folder / "backend.json").write_bytes(b"{}")
     for use in (load, ReplayBackend, lambda folder: Journal(folder, [tones.capabilities])):

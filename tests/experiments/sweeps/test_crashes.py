@@ -110,10 +110,9 @@ def _in_another_process(folder: Path, seed: int, least: int) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.timeout(900)
-def test_killed_and_resumed(tmp_path: Path) -> None:
-    """A hundred times."""
-    _in_another_process(tmp_path, 1, 100)
+@pytest.mark.parametrize("kills", [12, pytest.param(100, marks=[pytest.mark.thorough, pytest.mark.timeout(900)])])
+def test_killed_and_resumed(tmp_path: Path, kills: int) -> None:
+    _in_another_process(tmp_path, 1, kills)
 
 
 def lines(run: Run) -> set[tuple[object, ...]]:

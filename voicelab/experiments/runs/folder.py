@@ -110,6 +110,8 @@ class RunFolder:
 
     def read(self) -> list[bytes]:
         """Return all lines as they stand, the last one torn perhaps. Raises StoreError where there is no run."""
+        if self.folder.is_file():
+            raise StoreError(f"{self.folder} is a file: a run is a folder with {RUN_FILE} in it")
         with self._reading() as file:
             if file is None:
                 check_older(self.folder)
