@@ -121,7 +121,7 @@ def table(parameter: str, texts: Sequence[str], takes: int) -> pd.DataFrame:
 
 def tested(parameter: str, frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return a row for each figure: its mean at each level, and p."""
-    result = effects(frame, parameter, METRICS, blocks="text", permutations=99).frame.set_index("metric")
+    result = effects(frame, parameter, METRICS, blocks="text").frame.set_index("metric")
     means = frame.groupby(parameter)[list(METRICS)].mean()
     return [
         {

@@ -135,7 +135,7 @@ def sweep(design: Design, rng: np.random.Generator, difference: float) -> Outcom
     if design.items == 1:
         values = np.concatenate((rng.normal(0, design.noise[0], 8), rng.normal(difference, design.noise[1], 3)))
         frame = pd.DataFrame({"level": [0] * 8 + [1] * 3, "f0": values})
-        table = effects(frame, "level", "f0", permutations=99)
+        table = effects(frame, "level", "f0")
         row = table.contrasts.iloc[0]
         return table.frame["p"][0], row["low"], row["high"]
     shape = design.items, 3, design.listeners
@@ -143,7 +143,7 @@ def sweep(design: Design, rng: np.random.Generator, difference: float) -> Outcom
     lead = rng.normal(0, 1, (shape[0], 1, 1)) + rng.normal(0, design.lead, (*shape[:2], 1))
     values = lead + difference * (np.arange(3) == 1)[None, :, None] + rng.normal(0, design.noise[0], shape)
     frame = pd.DataFrame({"level": level, "text": text, "f0": values.ravel()})
-    table = effects(frame, "level", "f0", blocks="text", permutations=99)
+    table = effects(frame, "level", "f0", blocks="text")
     row = table.contrasts.iloc[0]
     return table.frame["p_texts"][0], row["low_texts"], row["high_texts"]
 

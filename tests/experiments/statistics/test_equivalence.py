@@ -30,7 +30,7 @@ def test_two_one_sided_tests_are_those_of_statsmodels() -> None:
     row = equivalence(paired, 0.5).frame.iloc[0]
     assert row.p == pytest.approx(ttost_paired(first, second, -0.5, 0.5)[0])
     frame = pd.DataFrame({"voice": ["a"] * 14 + ["b"] * 14, "level": np.concatenate((first, second))})
-    row = equivalence(effects(frame, "voice", permutations=99), 0.4).frame.iloc[0]
+    row = equivalence(effects(frame, "voice"), 0.4).frame.iloc[0]
     assert row.p == pytest.approx(ttost_ind(second, first, -0.4, 0.4, usevar="unequal")[0])
     # p and the interval at 1 - 2 alpha are one.
     p = equivalence(paired, 0.5).frame.p[0]
@@ -104,14 +104,14 @@ def test_sweeps_speak_of_texts_where_these_are_a_block() -> None:
         for voice in "ab"
         for _ in range(3)
     ]
-    found = effects(pd.DataFrame(rows), "voice", ["wer", "f0"], blocks="text", permutations=99)
+    found = effects(pd.DataFrame(rows), "voice", ["wer", "f0"], blocks="text")
     shown = equivalence(found, {"wer": 0.05, "f0": 5.0}, claim="not worse", lower_is_better=True)
     assert shown.frame.shown.tolist() == [True, False]
     contrast = found.contrasts.iloc[0]
     assert shown.frame.estimate[0] == contrast.estimate_texts
     assert str(shown).startswith("wer at voice b is not worse than at a: ")
     assert shown.notes == ()
-    alone = effects(pd.DataFrame(rows), "voice", "wer", permutations=99)
+    alone = effects(pd.DataFrame(rows), "voice", "wer")
     assert equivalence(alone, 0.05).notes == ("This speaks of these texts alone.",)
 
 

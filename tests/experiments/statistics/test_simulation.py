@@ -86,7 +86,7 @@ def test_a_sweeps_plan_is_its_test_over_texts() -> None:
     row = plan.frame.iloc[-1]
     assert row.power == pytest.approx(rating_power(12, 0.8, (0.36 + 2 / 6) ** 0.5))
     assert plan.frame.power.is_monotonic_increasing
-    pilot = effects(sentences(4, texts=40), "temperature", "f0", blocks=["text", "latency"], permutations=99)
+    pilot = effects(sentences(4, texts=40), "temperature", "f0", blocks=["text", "latency"])
     planned = plan_sweep(0.8, pilot=pilot)
     # Each level has a lean of its own in each text, sd 1, so that their difference has the root of 2; takes have 1.
     assert planned.sd == {"texts": pytest.approx(2**0.5, rel=0.3), "takes": pytest.approx(1.0, rel=0.1)}
@@ -119,7 +119,7 @@ ALONE = pd.DataFrame({"v": [0, 0, 1, 1], "f": [1.0, 2, 3, 5]})
         (lambda: plan_sweep(0.3), "sd"),
         (lambda: plan_sweep(0.3, sd=(1.0, 1.0), texts=(1,)), "texts"),
         (
-            lambda: plan_sweep(0.3, pilot=effects(ALONE, "v", permutations=99)),
+            lambda: plan_sweep(0.3, pilot=effects(ALONE, "v")),
             "pilot",
         ),
     ],

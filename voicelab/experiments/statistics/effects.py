@@ -30,12 +30,14 @@ from voicelab.experiments.statistics.factors import (
     Noise,
     build,
     columns_of,
+    contrasts_of,
     noise_of,
     over_texts,
     permutation_p,
-    welch_contrasts,
+    values_of,
     without_rounding,
 )
+from voicelab.experiments.statistics.planning import t_power
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +46,14 @@ if TYPE_CHECKING:
 # A sweep's table has them of every take, and each test more makes the correction of the others stricter.
 _ALWAYS_THERE = ("first_audio_s", "rtf")
 
+ACTS, NOT_TOLD, TOO_FEW = "acts", "not told from noise", "too few takes to tell"
+NOTHING, CONFOUNDED = "no difference", "not separable"
+VERDICTS = (ACTS, NOT_TOLD, TOO_FEW, CONFOUNDED, NOTHING)
+"""What is said of an axis and a metric, in the order in which tables have it."""
+
+# Where intervals reach this many sd to each side, takes are too few: two single ones would show what is found.
+_FAR = 3.0
+_Floats = npt.NDArray[np.float64]
 _PARTS = ("estimate", "low", "high", "p", "error", "df")
 _NOISE = {"sampling": "repeated takes", "residual": "takes beside what axes and blocks explain"}
 # The band is thin enough to be looked through on light and dark pages.
@@ -54,11 +64,13 @@ _BAND, _EFFECT, _NOTHING = ("0.5", 0.2), "tab:blue", "0.45"
 class Effects(Shown):
     """Effects of axes on metrics: three tidy tables, a text form and a plot.
 
-    ``frame``: a row for each metric and axis. Where texts are a block, ``p_texts`` of the hypothesis that the axis does
-    nothing in texts of which these ``texts`` are a sample, and ``p_texts_holm`` corrected for all rows; ``p`` speaks of
-    these texts alone, and new ones may overturn it: B. L. Welch's test, which takes levels of any number of takes and any
-    spread; ``p_holm`` and ``p_bh`` corrected for all rows. ``p_permutation`` beside it needs no normal noise, but takes
-    levels for equally spread. ``eta_sq`` and ``omega_sq`` the axis' share of the variance, ``levels``, ``takes``.
+    ``frame``: a row for each metric and axis: ``verdict`` in words, at 1 less the confidence after Holm; ``p`` of the
+    hypothesis that the axis does nothing in these texts, by ``test``: "F", with one variance for all levels, where nothing
+    repeats or takes are few, else "Welch", with one for each level; ``p_holm`` and ``p_bh`` corrected for all rows. Where
+    texts are a block, ``p_texts`` of the hypothesis that it does nothing in texts of which these ``texts`` are a sample, and
+    ``p_texts_holm``; new texts may overturn what ``p`` says. p is NaN where nothing varies, or takes are too few.
+    ``p_permutation`` where it was asked for. ``eta_sq`` and ``omega_sq`` the axis' share of the variance, ``levels``,
+    ``takes``.
 
     ``contrasts``: a row for each metric, axis and level but the first: ``estimate`` is the difference from the
     first level (``baseline``) in the metric's unit, with its standard ``error`` and ``df``; ``low`` and ``high`` its
@@ -83,31 +95,58 @@ class Effects(Shown):
     seed: int
     notes: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
-        tests = len(self.frame)
-        lines = [f"{percent(self.confidence)} intervals; p by Welch's test, corrected by Holm over {tests} tests"]
-        contrasts = self.contrasts.to_dict("records")
-        for row in self.frame.to_dict("records"):
-            name, axis = row["metric"], row["axis"]
-            share = f"omega² {row['omega_sq']:.2f}" if math.isfinite(row["omega_sq"]) else "share unknown"
-            here = f"p {_p(row['p'])}, corrected {_p(row['p_holm'])}" if math.isfinite(row["p"]) else "no p"
-            if math.isfinite(row.get("p_texts", math.nan)):
-                there = f"p {_p(row['p_texts'])}, corrected {_p(row['p_texts_holm'])}"
-                lines.append(f"{name} by {axis}: in texts like these {there}; in these alone {here}; {share}")
-            else:
-                lines.append(f"{name} by {axis}: {here}; {share}")
-            lines += [
-                f"    {item['baseline']} → {item['level']}: {_difference(item)}"
-                for item in contrasts
-                if (item["metric"], item["axis"]) == (name, axis)
-            ]
+    @property
+    def sorted(self) -> pd.DataFrame:
+        """``frame`` with what acts first, the smallest p of these first."""
+        corrected = _corrected(self.frame)
+        places = self.frame["verdict"].map(VERDICTS.index)
+        return self.frame.assign(place=places, by=corrected).sort_values(["place", "by"], kind="stable")
+
+    @property
+    def caption(self) -> str:
+        """How it was tested, in a line."""
+        names = {"F": "an F test with one variance for all levels", "Welch": "Welch's test"}
+        by = " or ".join(name for test, name in names.items() if test in set(self.frame["test"])) or "no test"
+        count = int(_corrected(self.frame).notna().sum())
+        corrected = f", after Holm over {count} tests" if count > 1 else ""
+        head = f"{percent(self.confidence)} intervals"
+        if "p_texts" in self.frame:
+            return f"{head} and p in texts like these, by repeated measures, and in these alone by {by}{corrected}"
+        return f"{head}; p by {by}{corrected}"
+
+    @property
+    def noise(self) -> str:
+        """How much each metric's takes differ anyway, in a line; "" where none could tell."""
+        rows = self.variance[self.variance["source"].isin(list(_NOISE)) & (self.variance["sd"] > 0.0)]
+        own = rows.groupby("source", sort=False)
         where = {"sampling": "between takes of one cell", "residual": "beside what axes and blocks explain"}
-        lines += [
-            f"{row['metric']} varies by {row['sd']:.4g} (sd) {where[row['source']]}, {row['eta_sq']:.0%} of its variance"
-            for row in self.variance.to_dict("records")
-            if row["source"] in where and math.isfinite(row["eta_sq"])
+        each = [
+            f"sd {where[str(source)]}: "
+            + ", ".join(
+                f"{metric} {figure(sd, sign='')}" for metric, sd in zip(part["metric"], part["sd"], strict=True)
+            )
+            for source, part in own
         ]
-        return "\n".join([*lines, *self.notes])
+        return "; ".join(each)
+
+    def changes(self, metric: str, axis: str) -> list[tuple[str, str, str]]:
+        """Return of each level but the first: which it is, its difference and its interval, as people write them."""
+        rows = self.contrasts[(self.contrasts["metric"] == metric) & (self.contrasts["axis"] == axis)]
+        return [(f"{row['baseline']} → {row['level']}", *_difference(row)) for row in rows.to_dict("records")]
+
+    def __str__(self) -> str:
+        texts = "p_texts" in self.frame
+        lines = [("metric", "axis", "effect", "", "p", *(["these alone"] if texts else []), "omega²", "")]
+        for row in self.sorted.to_dict("records"):
+            tests = ("p_texts_holm", "p_holm") if texts else ("p_holm",)
+            said = (*(p_value(row[test]) for test in tests), share(row["omega_sq"]), row["verdict"])
+            head: tuple[str, ...] = (row["metric"], row["axis"])
+            for level, difference, within in self.changes(row["metric"], row["axis"]):
+                lines.append((*head, level, f"{difference} {within}".rstrip(), *said))
+                head, said = ("", ""), ("",) * len(said)
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        table = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+        return "\n".join([self.caption, *table, *filter(None, [self.noise]), *self.notes])
 
     __repr__ = __str__
 
@@ -132,7 +171,7 @@ def effects(
     blocks: Sequence[str] | str = (),
     texts: str = "text",
     confidence: float = 0.95,
-    permutations: int = 4999,
+    permutations: int = 0,
     seed: int = 0,
 ) -> Effects:
     """Return whether each axis does anything to each metric, and how much.
@@ -151,16 +190,18 @@ def effects(
         texts: the block, where it is one, whose levels are a sample of all texts: what is found is given for texts like
             these first, then for these alone. "" takes them for all there are.
         confidence: of the intervals.
-        permutations: how many, for ``p_permutation``, a multiple of 1 / (permutations + 1).
+        permutations: how many, 99 or more, for the column ``p_permutation``, a multiple of 1 / (permutations + 1): it needs
+            no normal noise, but takes levels for equally spread; 0 for none.
         seed: of the permutations; each metric and axis draws from its own stream, so that adding another changes
             nothing.
 
     The order of the rows changes nothing, but for words as levels: the first to appear is the baseline. An axis is
     tested by its main effect: one that raises a metric in one cell as much as it lowers it in another
     has none, and shows among the interactions. With no repeats the interactions are taken for noise, and a note
-    says so.
+    says so. Metrics and axes with nothing to compare are left out, with a note.
 
-    Raises ArgumentError for an unknown column, an axis with one level, or fewer than two takes.
+    Raises ArgumentError for an unknown column, and where nothing can be compared: an axis with one level, fewer than two
+    takes.
     """
     names = columns_of(frame, axes, "axes")
     held = columns_of(frame, blocks, "blocks")
@@ -174,14 +215,24 @@ def effects(
     if not measured:
         raise ArgumentError.of("metrics", "there is no column with numbers besides axes and blocks")
     _check_numbers(confidence, permutations, seed)
-    tables = _Tables()
-    for metric in measured:
-        design = build(frame, names, held, metric, texts)
-        missing = len(frame) - design.values.size
-        if missing:
-            tables.notes.append(f"{metric} is undefined for {missing} of {len(frame)} takes, which were left out.")
-        _one_metric(tables, design, metric, names, (confidence, permutations, seed))
-    return tables.finish(confidence, seed)
+    values = values_of(frame, measured)
+    # Metrics that have values in the same takes share all that depends on the design.
+    together: dict[bytes, list[int]] = {}
+    for place, there in enumerate(np.isfinite(values).T):
+        together.setdefault(there.tobytes(), []).append(place)
+    tables = _Tables(confidence, permutations, seed)
+    for places in together.values():
+        there = np.isfinite(values[:, places[0]])
+        own = [measured[place] for place in places]
+        if there.sum() < 2:
+            tables.left_out("metrics", f"{' and '.join(own)}: {there.sum()} values, too few to compare")
+            continue
+        if not there.all():
+            missing = f"undefined for {len(frame) - there.sum()} of {len(frame)} takes, which were left out."
+            tables.notes += [f"{metric} is {missing}" for metric in own]
+        design, order = build(frame[there], names, held, texts)
+        _one_design(tables, design, values[there][:, places][order], own, names)
+    return tables.finish(measured)
 
 
 def _measured_columns(frame: pd.DataFrame, others: set[str]) -> list[str]:
@@ -191,226 +242,292 @@ def _measured_columns(frame: pd.DataFrame, others: set[str]) -> list[str]:
     return [name for name in metrics if name not in _ALWAYS_THERE] or metrics or numeric
 
 
-def _p(value: float) -> str:
-    return f"{value:.4f}" if value >= 0.0001 else "< 0.0001"
+def p_value(value: float) -> str:
+    """Return p as people write it; a dash where there is none."""
+    return "–" if not math.isfinite(value) else f"{value:.4f}" if value >= 0.0001 else "< 0.0001"
 
 
-def _difference(contrast: dict[Any, Any]) -> str:
-    if math.isnan(contrast["estimate"]):
-        return "cannot be estimated"
-    sure = math.isfinite(contrast["low"]) and math.isfinite(contrast["high"])
-    within = f"{contrast['low']:+.4g}, {contrast['high']:+.4g}" if sure else "too few takes for an interval"
-    here = f"{contrast['estimate']:+.4g} [{within}]"
-    if math.isnan(contrast.get("low_texts", math.nan)):
-        return here
-    there = f"{contrast['estimate_texts']:+.4g} [{contrast['low_texts']:+.4g}, {contrast['high_texts']:+.4g}]"
-    return f"{there} in texts like these; {here} in these alone"
+def share(omega_sq: float) -> str:
+    """Return a share of the variance as people write it: none is 0, also where noise makes the estimate negative."""
+    return "–" if not math.isfinite(omega_sq) else f"{omega_sq:.2f}" if omega_sq >= 0.005 else "0"
+
+
+def figure(value: float, scale: float = 0.0, sign: str = "+") -> str:
+    """Return a difference in three digits; 0 is one beside which ``scale`` is a milliard times larger."""
+    return "–" if not math.isfinite(value) else "0" if abs(value) <= 1e-9 * scale else f"{value:{sign}.3g}"
+
+
+def _difference(contrast: dict[Any, Any]) -> tuple[str, str]:
+    ending = "_texts" if math.isfinite(contrast.get("low_texts", math.nan)) else ""
+    value, low, high = (contrast[f"{part}{ending}"] for part in ("estimate", "low", "high"))
+    if math.isnan(value):
+        return "cannot be estimated", ""
+    if not math.isfinite(low + high):
+        return figure(value), "[too few takes]"
+    size = max(abs(low), abs(high))
+    return figure(value, size), f"[{figure(low, size)}, {figure(high, size)}]"
 
 
 def _check_numbers(confidence: float, permutations: int, seed: int) -> None:
     if not 0.5 <= confidence < 1.0:
         raise ArgumentError.of("confidence", "Input should be from 0.5 to below 1")
-    whole(permutations, "permutations", 99)
+    whole(permutations, "permutations", 99 if permutations else 0)
     whole(seed, "seed", 0)
 
 
-class _Tables:
-    """Rows of the three tables, collected metric by metric."""
+def _corrected(frame: pd.DataFrame) -> pd.Series[float]:
+    """Return the p that the verdict goes by: in texts like these where there is one."""
+    return frame["p_texts_holm"].fillna(frame["p_holm"]) if "p_texts_holm" in frame else frame["p_holm"]
 
-    def __init__(self) -> None:
+
+class _Tables:
+    """Rows of the three tables, collected design by design."""
+
+    def __init__(self, confidence: float, permutations: int, seed: int) -> None:
+        self.confidence, self.permutations, self.seed = confidence, permutations, seed
         self.frame: list[dict[str, Any]] = []
         self.contrasts: list[dict[str, Any]] = []
         self.variance: list[dict[str, Any]] = []
         self.notes: list[str] = []
+        self._refused: tuple[str, str] | None = None
 
-    def finish(self, confidence: float, seed: int) -> Effects:
+    def left_out(self, argument: str, reason: str) -> None:
+        """Note what cannot be compared; where nothing else can, it is what is wrong."""
+        self._refused = self._refused or (argument, reason)
+        self.notes.append(f"{reason}.")
+
+    def finish(self, measured: Sequence[str]) -> Effects:
         import pandas as pd
 
-        frame = pd.DataFrame(self.frame)
-        frame.insert(3, "p_holm", holm(frame["p"]))
-        frame.insert(4, "p_bh", benjamini_hochberg(frame["p"]))
-        columns = ["metric", "axis", "baseline", "level", *_PARTS]
-        columns += [f"{name}{end}" for name in ("in_sd", "delta") for end in ("", "_low", "_high")]
-        if "p_texts" in frame:
-            frame["p_texts_holm"] = holm(frame["p_texts"])
-            columns += [f"{part}_texts" for part in _PARTS]
-        contrasts = pd.DataFrame(self.contrasts, columns=columns)
-        notes = tuple(dict.fromkeys(self.notes))
-        return Effects(frame, contrasts, pd.DataFrame(self.variance), confidence, seed, notes)
+        if not self.frame:
+            raise ArgumentError.of(*(self._refused or ("metrics", "there is nothing to compare")))
+        places = {name: place for place, name in enumerate(measured)}
+        for part in (self.frame, self.contrasts, self.variance):
+            part.sort(key=lambda row: places[row["metric"]])
+        rows, contrasts, variance = map(pd.DataFrame, (self.frame, self.contrasts, self.variance))
+        rows.insert(3, "p_holm", holm(rows["p"]))
+        rows.insert(4, "p_bh", benjamini_hochberg(rows["p"]))
+        if "p_texts" in rows:
+            rows["p_texts_holm"] = holm(rows["p_texts"])
+        told_apart = [
+            _verdict(*pair, 1.0 - self.confidence) for pair in zip(rows["why"], _corrected(rows), strict=True)
+        ]
+        rows = rows.drop(columns="why")
+        rows.insert(2, "verdict", told_apart)
+        return Effects(rows, contrasts, variance, self.confidence, self.seed, tuple(dict.fromkeys(self.notes)))
 
 
-def _one_metric(
-    tables: _Tables, design: Design, metric: str, names: Sequence[str], how: tuple[float, int, int]
-) -> None:
-    confidence, permutations, seed = how
-    if design.values.size < 2:
-        raise ArgumentError.of("metrics", f"{metric!r} has {design.values.size} values, too few to compare")
-    noise = noise_of(design)
-    if not noise.repeats:
-        tables.notes.append(
-            "No cell has two takes: interactions cannot be separated from sampling, and count as sampling."
-        )
-    tables.notes += _still(design, metric, names, noise)
-    if float(np.ptp(design.values)) == 0.0:
-        tables.notes.append(f"{metric} is the same in all {design.values.size} takes: there is nothing to compare.")
-    shares = _variance(design, metric, names, noise)
-    tables.variance += shares
+def _verdict(why: str, corrected: float, alpha: float) -> str:
+    """Return what is said of an axis: what p says, or else ``why`` it could not have said more."""
+    return ACTS if corrected <= alpha else why or NOT_TOLD
+
+
+def _one_design(tables: _Tables, design: Design, values: _Floats, metrics: Sequence[str], names: Sequence[str]) -> None:
+    """Add all metrics that have values in the takes of one design."""
+    noise = noise_of(design, values)
+    for place, metric in enumerate(metrics):
+        if not np.ptp(values[:, place]):
+            tables.notes.append(f"{metric} is the same in all {design.takes} takes: there is nothing to compare.")
+    tables.notes += _still(design, metrics, names, noise)
+    shares = _variance(design, values, metrics, names, noise)
+    tables.variance += [row for rows in shares for row in rows]
+    tests: dict[int, str] = {}
     for number, axis in enumerate(names):
         present = np.unique(design.codes[number])
         if present.size < 2:
-            raise ArgumentError.of("axes", f"{axis!r} has one level where {metric!r} has values: nothing to compare")
-        stream = (seed, zlib.crc32(str(metric).encode()), zlib.crc32(str(axis).encode()))
-        contrasts = welch_contrasts(design, number, noise)
-        p = contrasts.p if np.ptp(design.values) else 1.0
-        permuted = permutation_p(design, number, permutations, np.random.default_rng((*stream, 0)))
-        texts = over_texts(design, number)
-        if texts is None and design.texts is not None:
-            tables.notes.append(f"{metric} by {axis}: no two texts have all levels, so it speaks of these texts alone.")
-        tables.frame.append(
-            {
-                "metric": metric,
-                "axis": axis,
-                "p": p,
-                "p_permutation": permuted,
-                "eta_sq": shares[number]["eta_sq"],
-                "omega_sq": shares[number]["omega_sq"],
-                "levels": present.size,
-                "takes": design.values.size,
-                **({"p_texts": texts.contrasts.p, "texts": texts.count} if texts is not None else {}),
-            }
-        )
-        if (p <= 0.05) != (permuted <= 0.05) and math.isfinite(p):
-            tables.notes.append(
-                f"{metric} by {axis}: p is {_p(p)} by Welch's test and {_p(permuted)} by permutation, which takes levels for "
-                f"equally spread{_unequal(design, number, noise)}."
-            )
-        over = {"": contrasts, **({"_texts": texts.contrasts} if texts is not None else {})}
-        _contrast_rows(tables, design, (metric, axis, number), over, noise, confidence)
+            where = " and ".join(metrics)
+            tables.left_out("axes", f"{axis!r} has one level where {where} has values: nothing to compare")
+            continue
+        contrasts = contrasts_of(design, values, number, noise)
+        tests[number] = contrasts.test
+        over = over_texts(design, values, number)
+        if over is None and design.texts is not None:
+            alone = "no two texts have all levels, so it speaks of these texts alone."
+            tables.notes += [f"{metric} by {axis}: {alone}" for metric in metrics]
+        several = {"": contrasts, **({"_texts": over[1]} if over is not None else {})}
+        whys = _contrast_rows(tables, design, values, (metrics, axis, number), several, noise)
+        for place, metric in enumerate(metrics):
+            part = {name: shares[place][number][name] for name in ("eta_sq", "omega_sq")}
+            row = {"metric": metric, "axis": axis, "why": whys[place], "p": contrasts.p[place], "test": contrasts.test}
+            row |= {**part, "levels": present.size, "takes": design.takes}
+            if over is not None:
+                row |= {"p_texts": over[1].p[place], "texts": over[0]}
+            if tables.permutations:
+                stream = (tables.seed, zlib.crc32(str(metric).encode()), zlib.crc32(str(axis).encode()), 0)
+                draw = np.random.default_rng(stream)
+                row["p_permutation"] = permutation_p(design, values[:, place], number, tables.permutations, draw)
+            tables.frame.append(row)
+    tables.notes += _assumed(design, noise, tests, names, texts=any("p_texts" in row for row in tables.frame))
 
 
-def _unequal(design: Design, axis: int, noise: Noise) -> str:
-    """Say how levels differ in their numbers of takes and in their spread, if they do."""
-    _, level, takes = np.unique(design.codes[axis], return_inverse=True, return_counts=True)
-    spread = np.sqrt(np.bincount(level, np.square(noise.residuals)) / takes)
-    if takes.min() == takes.max() or spread.max() < 1.5 * spread.min():
-        return "; with few takes the larger is the safer"
-    return f"; these have {takes.min()} to {takes.max()} takes, and sd from {spread.min():.3g} to {spread.max():.3g}"
+def _assumed(design: Design, noise: Noise, tests: Mapping[int, str], names: Sequence[str], *, texts: bool) -> list[str]:
+    """Say what is assumed of the takes where one variance stands for all, and what more takes would free."""
+    pooled = [number for number, test in tests.items() if test != "Welch"]
+    if not pooled:
+        return []
+    cells = np.unique(design.cells).size
+    levels = {number: np.unique(design.codes[number]).size for number in pooled}
+    own = max(1 + math.ceil(count * (count + 2) / cells) for count in levels.values())
+    if noise.df < 1:
+        notes = ["One take of each level, and nothing else, tells no effect from noise."]
+    elif noise.repeats:
+        which = " and ".join(names[number] for number in pooled)
+        notes = [
+            f"{which}: of so few takes a level, levels are taken for equally spread; repeats={own} would free that."
+        ]
+    else:
+        both = "both" if own == 2 else f"the first, repeats={own} both"
+        assumed = "interactions count as sampling, and levels are taken for equally spread"
+        notes = [f"No cell has two takes: {assumed}; repeats=2 would free {both}."]
+    if not texts:
+        shares = [design.differences(number) for number in pooled]
+        each = [np.square(weights[estimable]).sum(axis=1).max(initial=0.0) for weights, estimable in shares]
+        repeats = _repeats_needed(max(each) * design.takes / cells, cells)
+        notes += [f"A difference of one sd is found in 4 of 5 such sweeps from repeats={repeats} on."]
+    return notes
+
+
+def _repeats_needed(variance: float, cells: int) -> int:
+    """Return how many takes a cell find a difference of one sd with a power of 0.8; with one its variance is ``variance``."""
+    repeats = 2
+    while t_power(math.sqrt(repeats / variance), cells * (repeats - 1)) < 0.8:
+        repeats += 1
+    return repeats
 
 
 def _contrast_rows(
     tables: _Tables,
     design: Design,
-    of: tuple[str, str, int],
+    values: _Floats,
+    of: tuple[Sequence[str], str, int],
     over: Mapping[str, Contrasts],
     noise: Noise,
-    confidence: float,
-) -> None:
-    """Add the contrasts of a metric and an axis, the axis also by its number; ``over`` by what their columns end in."""
-    metric, axis, number = of
+) -> list[str]:
+    """Add the contrasts of an axis, also given by its number, for each metric; ``over`` by what their columns end in.
+
+    Returns of each metric why no more can be said of it, "" where it can.
+    """
+    metrics, axis, number = of
     level, (first, *others) = design.levels[number], np.unique(design.codes[number])
-    constant = float(np.ptp(design.values)) == 0.0
-    parts: dict[str, npt.NDArray[np.float64]] = {}
+    parts: dict[str, _Floats] = {}
     for ending, contrasts in over.items():
-        low, high = contrasts.interval(confidence)
-        values = (contrasts.estimate, low, high, contrasts.p_each, contrasts.error, contrasts.df)
-        parts |= {f"{name}{ending}": value for name, value in zip(_PARTS, values, strict=True)}
+        reach = contrasts.reach(tables.confidence)
+        low, high = contrasts.estimate - reach, contrasts.estimate + reach
+        numbers = (contrasts.estimate, low, high, contrasts.p_each, contrasts.error, contrasts.df)
+        parts |= {f"{name}{ending}": value for name, value in zip(_PARTS, numbers, strict=True)}
     for row, code in enumerate(others):
-        named = {name: float(value[row]) for name, value in parts.items()}
-        if math.isnan(named["estimate"]):
-            tables.notes.append(
-                f"{axis} {level[code]} cannot be compared with {level[first]} in {metric}: "
-                "another axis or the blocks differ with it."
-            )
-        elif constant:  # means of equal numbers differ by their rounding
-            named = {name: float(name.startswith("p")) for name in named}
-        size = standardised_difference(
-            named["estimate"], named["error"], named["df"], noise.sd, n=design.values.size, confidence=confidence
-        )
-        value = named["estimate"] / noise.sd if noise.sd > 0.0 else math.nan
-        delta = _delta(design, number, (int(code), int(first)), confidence)
-        sizes = {"in_sd": value, "in_sd_low": size.low, "in_sd_high": size.high}
-        sizes |= {"delta": delta.value, "delta_low": delta.low, "delta_high": delta.high}
-        names = {"metric": metric, "axis": axis, "baseline": level[first], "level": level[code]}
-        tables.contrasts.append({**names, **named, **sizes})
+        if np.isnan(parts["estimate"][row]).any():
+            pair = f"{axis} {level[code]} cannot be compared with {level[first]}"
+            tables.notes += [f"{pair} in {metric}: another axis or the blocks differ with it." for metric in metrics]
+        deltas = _deltas(design, values, number, (int(code), int(first)), tables.confidence)
+        for place, metric in enumerate(metrics):
+            named = {name: float(value[row, place]) for name, value in parts.items()}
+            sd, spread = float(noise.sd[place]), (named["error"], named["df"])
+            size = standardised_difference(named["estimate"], *spread, sd, n=design.takes, confidence=tables.confidence)
+            value, delta = named["estimate"] / sd if sd > 0.0 else math.nan, deltas[place]
+            sizes = {"in_sd": value, "in_sd_low": size.low, "in_sd_high": size.high}
+            sizes |= {"delta": delta.value, "delta_low": delta.low, "delta_high": delta.high}
+            names = {"metric": metric, "axis": axis, "baseline": level[first], "level": level[code]}
+            tables.contrasts.append({**names, **named, **sizes})
+    ending, contrasts = list(over.items())[-1]
+    # Of texts the spread is that of their differences.
+    unit = contrasts.error * np.sqrt(contrasts.df + 1.0) if ending else noise.sd
+    return [
+        _why(contrasts.estimate[:, place], parts[f"high{ending}"][:, place], unit[..., place])
+        for place in range(len(metrics))
+    ]
 
 
-def _delta(design: Design, axis: int, pair: tuple[int, int], confidence: float) -> Estimate:
-    """Return Cliff's delta of a level over another, of takes that are alike in all else, averaged over texts or strata."""
+def _why(estimate: _Floats, high: _Floats, unit: _Floats) -> str:
+    """Return why no more can be said of an axis than that it is not told from noise, "" where that is all."""
+    if np.isnan(estimate).all():
+        return CONFOUNDED
+    reach = high - estimate
+    if not (estimate.any() or reach.any()):
+        return NOTHING
+    return "" if (reach <= _FAR * unit).any() else TOO_FEW
+
+
+def _deltas(design: Design, values: _Floats, axis: int, pair: tuple[int, int], confidence: float) -> list[Estimate]:
+    """Return each metric's Cliff's delta of a level over another, of takes alike in all else: a mean over texts or strata."""
+    from scipy.stats import rankdata
+
     strata, codes = design.strata(axis), design.codes[axis]
     groups = design.texts if design.texts is not None else strata
-    deltas: dict[int, list[float]] = {}
+    deltas: dict[int, list[_Floats]] = {}
     for stratum in np.unique(strata):
-        ours, theirs = (design.values[(strata == stratum) & (codes == code)] for code in pair)
-        if ours.size and theirs.size:
-            delta = float(np.sign(ours[:, None] - theirs[None]).mean())
+        ours, theirs = (values[(strata == stratum) & (codes == code)] for code in pair)
+        one, two = len(ours), len(theirs)
+        if one and two:
+            # Ties have the mean of their ranks, and count for neither.
+            ranks = rankdata(np.concatenate((ours, theirs)), axis=0)[:one].sum(axis=0)
+            delta = (2.0 * ranks - one * (one + 1)) / (one * two) - 1.0
             deltas.setdefault(int(groups[strata == stratum][0]), []).append(delta)
-    if len(deltas) == 1 and strata.max() == 0 and min(ours.size, theirs.size) > 1:
-        return cliff_delta(ours, theirs, confidence=confidence)
-    return mean_delta([sum(own) / len(own) for own in deltas.values()], confidence)
+    if len(deltas) == 1 and strata.max() == 0 and min(one, two) > 1:
+        return [cliff_delta(*both, confidence=confidence) for both in zip(ours.T, theirs.T, strict=True)]
+    means = np.reshape([np.mean(own, axis=0) for own in deltas.values()], (-1, values.shape[1]))
+    return [mean_delta(list(own), confidence) for own in means.T]
 
 
-def _still(design: Design, metric: str, names: Sequence[str], noise: Noise) -> list[str]:
+def _still(design: Design, metrics: Sequence[str], names: Sequence[str], noise: Noise) -> list[str]:
     """Name the levels at which repeated takes never differ, as at temperature 0, beside others at which they do."""
-    if not (noise.repeats and noise.sum_sq > 0.0):
+    if not noise.repeats:
         return []
-    cells = design.cells
-    several = (np.bincount(cells) > 1)[cells]
+    several = (np.bincount(design.cells) > 1)[design.cells]
     notes = []
     for number, axis in enumerate(names):
         codes = design.codes[number]
         for code in np.unique(codes[several]):
-            if not noise.residuals[several & (codes == code)].any():
-                level = design.levels[number][code]
-                notes.append(
-                    f"At {axis} {level} repeated takes have the same {metric}; that spread of 0 is part of the sd given."
-                )
+            still = ~noise.residuals[several & (codes == code)].any(axis=0) & (noise.sum_sq > 0.0)
+            beginning = f"At {axis} {design.levels[number][code]} repeated takes have the same"
+            notes += [
+                f"{beginning} {metric}; that spread of 0 is part of the sd given."
+                for metric, one in zip(metrics, still, strict=True)
+                if one
+            ]
     return notes
 
 
-def _variance(design: Design, metric: str, names: Sequence[str], noise: Noise) -> list[dict[str, Any]]:
-    """Split the sum of squares: each factor's is what the additive model loses without it (type II)."""
+def _variance(
+    design: Design, values: _Floats, metrics: Sequence[str], names: Sequence[str], noise: Noise
+) -> list[list[dict[str, Any]]]:
+    """Split each metric's sum of squares: each factor's is what the additive model loses without it (type II)."""
     factors = design.factors
-    total = float(np.square(without_rounding(design.values - design.values.mean(), design.values)).sum())
-    left, model_df = _residual(design, factors)
-    mean_noise = noise.sum_sq / noise.df if noise.df > 0 else math.nan
-
-    def row(source: str, df: int, sum_sq: float) -> dict[str, Any]:
-        varies = total > 0.0
-        return {
-            "metric": metric,
-            "source": source,
-            "df": df,
-            "sum_sq": sum_sq,
-            "eta_sq": sum_sq / total if varies else math.nan,
-            "omega_sq": (sum_sq - df * mean_noise) / (total + mean_noise) if varies else math.nan,
-            "sd": math.nan,
-        }
-
-    rows = []
+    total = np.square(without_rounding(values - values.mean(axis=0), values)).sum(axis=0)
+    left, model_df = _residual(design, values, factors)
+    sources: list[tuple[str, int, _Floats]] = []
     for number, axis in enumerate(names):
-        without, df = _residual(design, [other for other in factors if other != number])
-        rows.append(row(axis, model_df - df, without - left))
+        without, df = _residual(design, values, [other for other in factors if other != number])
+        sources.append((axis, model_df - df, without - left))
     if len(factors) > len(names):
-        without, df = _residual(design, range(len(names)))
-        rows.append(row("blocks", model_df - df, without - left))
+        without, df = _residual(design, values, range(len(names)))
+        sources.append(("blocks", model_df - df, without - left))
     if noise.repeats:
-        rows.append(row("interactions", design.values.size - noise.df - model_df, left - noise.sum_sq))
-    sampling = row("sampling" if noise.repeats else "residual", noise.df, noise.sum_sq)
-    # What is left of 1 when the other shares are freed of the noise in them.
-    sampling["omega_sq"] = design.values.size * mean_noise / (total + mean_noise) if total > 0.0 else math.nan
-    sampling["sd"] = noise.sd
-    return [*rows, sampling]
+        sources.append(("interactions", design.takes - noise.df - model_df, left - noise.sum_sq))
+    sources.append(("sampling" if noise.repeats else "residual", noise.df, noise.sum_sq))
+    rows = []
+    for place, metric in enumerate(metrics):
+        whole, mean_noise = total[place] or math.nan, noise.sum_sq[place] / noise.df if noise.df else math.nan
+        own = []
+        for source, df, several in sources:
+            sum_sq = float(several[place]) if abs(several[place]) > 1e-12 * total[place] else 0.0
+            shares = {"eta_sq": sum_sq / whole, "omega_sq": (sum_sq - df * mean_noise) / (whole + mean_noise)}
+            own.append({"metric": metric, "source": source, "df": df, "sum_sq": sum_sq, **shares, "sd": math.nan})
+        # What is left of 1 when the other shares are freed of the noise in them.
+        own[-1] |= {"omega_sq": design.takes * mean_noise / (whole + mean_noise), "sd": float(noise.sd[place])}
+        rows.append(own)
+    return rows
 
 
-def _residual(design: Design, factors: Sequence[int]) -> tuple[float, int]:
+def _residual(design: Design, values: _Floats, factors: Sequence[int]) -> tuple[_Floats, int]:
     model = design.dummies(factors)
-    solution, _, rank, _ = np.linalg.lstsq(model, design.values, rcond=None)
-    return float(np.square(design.values - model @ solution).sum()), int(rank)
+    solution, _, rank, _ = np.linalg.lstsq(model, values, rcond=None)
+    return np.square(values - model @ solution).sum(axis=0), int(rank)
 
 
 def _draw(result: Effects, axes: Axes | None, alpha: float) -> Axes:
     corrected = [name for name in ("p_holm", "p_texts_holm") if name in result.frame]
-    table = result.contrasts.merge(result.frame[["metric", "axis", *corrected]], on=["metric", "axis"], sort=False)
+    table = result.sorted[["metric", "axis", *corrected]].merge(result.contrasts, on=["metric", "axis"], sort=False)
     noise = result.variance[result.variance.source.isin(list(_NOISE))]
     spread = noise.set_index("metric")["sd"]
     noises = " or ".join(_NOISE[source] for source in noise.source.unique())

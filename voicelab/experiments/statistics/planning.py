@@ -106,14 +106,18 @@ def rating_power(listeners: int, difference: float, sd: float, *, paired: bool =
     groups of ``listeners`` each, and ``sd`` is of the listeners' means in each. By the noncentral t distribution (J.
     Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988, chapter 2). Raises ArgumentError.
     """
-    from scipy.stats import nct, t
-
     count = whole(listeners, "listeners", 2)
     if not (math.isfinite(difference) and math.isfinite(sd) and sd > 0.0):
         raise ArgumentError.of("sd", "Input should be a number above 0, and difference a number")
-    df = count - 1 if paired else 2 * (count - 1)
     away = abs(difference) / sd * math.sqrt(count if paired else count / 2.0)
-    limit = float(t.isf(between(alpha, "alpha", 0.0, 1.0) / 2.0, df))
+    return t_power(away, count - 1 if paired else 2 * (count - 1), between(alpha, "alpha", 0.0, 1.0))
+
+
+def t_power(away: float, df: float, alpha: float = 0.05) -> float:
+    """Return the chance that a two-sided t-test finds a difference of ``away``, above 0, standard errors."""
+    from scipy.stats import nct, t
+
+    limit = float(t.isf(alpha / 2.0, df))
     below = float(nct.cdf(-limit, df, away))
     return float(nct.sf(limit, df, away)) + (below if math.isfinite(below) else 0.0)
 
