@@ -171,12 +171,24 @@ def test_each_tab_of_a_result_fits_into_a_narrow_cell(scratch: Scratch, tmp_path
             shoot(page, root, tmp_path, f"result-{tab.partition(' ')[0].lower()}-{width}.png")
             for wrong in (BROKEN, APART):
                 assert page.locator(root).first.evaluate(wrong) == [], f"{tab} at {width} pixels"
-    effects = page.locator(f"{root} table", has_text="by Welch's test")
+    page.locator(".voicelab-tabs .lm-TabBar-tab", has_text="Effects").click()
+    effects = page.locator(f"{root} table", has_text="p in texts like these")
+    effects.wait_for(timeout=LONG)
     heads = effects.locator("thead th").all_inner_texts()
-    assert heads[:5] == ["metric", "axis", "change", "difference", "95% interval"]
+    assert heads == ["metric by axis", "effect", "p", "these alone", "ω²", ""]
     cells = [row.locator("td").all_inner_texts() for row in effects.locator("tbody tr").all()]
-    assert ["Duration, s", "temperature"] in [row[:2] for row in cells]
-    assert ["0.2 → 1.0", "0", "0 to 0"] in [row[2:5] for row in cells], "what is nothing but rounding is 0"
+    assert ["Duration, s\ntemperature", "0.2 → 1.0: 0 [0, 0]"] in [row[:2] for row in cells], "what is nothing is 0"
+    # A click on a row, or a key, sorts and colours the takes by its metric.
+    for metric, act in (("Loudness, LUFS", "click"), ("Duration, s", "Enter")):
+        name = effects.get_by_role("button", name=metric).first
+        name.click() if act == "click" else name.press(act)
+        page.locator(".voicelab-facet").first.wait_for(timeout=LONG)
+        assert (
+            page.locator(f"{root} select:visible", has_text="Word rate").first.input_value() == metric.partition(",")[0]
+        )
+        page.locator(".voicelab-tabs .lm-TabBar-tab", has_text="Effects").click()
+        effects.wait_for(timeout=LONG)
+    page.locator(".voicelab-tabs .lm-TabBar-tab", has_text="Table").click()
     # The figures stand before the seeds, whose 19 digits would push them out of sight.
     heads = page.locator(".voicelab-table thead th").all_text_contents()
     assert heads[:6] == ["text", "temperature", "latency", "repeat", "duration", "loudness"]

@@ -371,8 +371,15 @@ def test_each_tab_makes_what_it_shows_when_it_is_opened(result: ResultPanel) -> 
     assert result.tabs.selected_index == 0
     html = result.content("Effects")[0].value
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in html.split("<tr>")]
-    assert ["<b>Duration, s</b>", "<b>temperature</b>"] in [row[:2] for row in rows]
+    assert '<b data-pick="duration">Duration, s</b><div>temperature</div>' in [row[0] for row in rows if row]
     assert "e-1" not in html.partition("<table>")[2]
+    # A click on a row sorts and colours the takes by its metric, and shows them.
+    table = result.content("Effects")[0]
+    result.tabs.selected_index = 1
+    table._handle_custom_msg({"pick": "loudness"}, [])
+    assert (result.sort.value, result.colour.value, result.tabs.selected_index) == ("loudness", "loudness", 0)
+    table._handle_custom_msg({"pick": "no such"}, [])
+    assert result.colour.value == "loudness"
     result.grid.selected = [0, 1]
     result.tabs.selected_index = 2
     assert result.content("Compare")[0].comparison.names == ("take=1", "take=2")

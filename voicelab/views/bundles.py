@@ -14,7 +14,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from html import escape
 from typing import Any, Final
@@ -29,7 +29,7 @@ from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, Voicelab
 from voicelab.experiments.knobs import KnobCheck
 from voicelab.experiments.metrics import METRICS
 from voicelab.experiments.runs.failures import error_message
-from voicelab.experiments.statistics.effects import Effects
+from voicelab.experiments.statistics.effects import ACTS, NOTHING, Effects, figure, p_value, share
 from voicelab.experiments.systems import SystemComparison
 from voicelab.schema import VoiceModel
 from voicelab.views.plots import INK, STYLES, plot_clips, plot_style
@@ -46,8 +46,8 @@ _SAMPLE_BYTES: Final = 20_000
 _SIZE: Final = (6.4, 2.6)
 _LEFT, _WIDTH = 0.09, 0.90
 _PALETTE: Final = 128
-# Means of equal figures differ by less, what is measured by more.
-_ROUNDING: Final = 1e-5
+# Rows of effects in one picture.
+_DRAWN: Final = 24
 # What a caption says in another way, or not at all.
 _CAPTIONED: Final = frozenset({"temperature", "reference_id", "seed"})
 # Pitch takes a second for half a minute of sound: of long clips the beginning is measured.
@@ -356,7 +356,13 @@ def systems_bundle(systems: SystemComparison) -> dict[str, str]:
     """Return the table of metrics of several systems."""
     figures = systems.table
     rows = [
-        (name, *(_p_value(value) if column == "p" else _difference(value, "") for column, value in row.items()))
+        (
+            name,
+            *(
+                p_value(value) if column == "p" else figure(value, row.abs().max(), ".4g")
+                for column, value in row.items()
+            ),
+        )
         for name, row in figures.iterrows()
     ]
     said = f"at one loudness; differences from {systems.names[0]} with their intervals"
@@ -440,75 +446,60 @@ def error_bundle(error: VoicelabError) -> dict[str, str]:
 
 
 def effects_bundle(effects: Effects) -> dict[str, str]:
-    """Return the effects of axes: the forest plot above its table and notes."""
+    """Return what each axis does to each metric, what acts first: a table, the forest plot beside it, notes below."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    data = io.BytesIO()
-    with plot_style(STYLES["notebook"]):
-        figure = Figure(figsize=(7.0, 1.2 + 0.35 * len(effects.contrasts)), dpi=_DPI, layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots()
-        effects.plot(axes)
-        # Centred below all of it: below the axes alone it would be cut.
-        lines = [textwrap.fill(line, 100) for line in axes.get_xlabel().split("\n")]
-        figure.supxlabel("\n".join(lines), fontsize=8, color=INK)
-        axes.set_xlabel("")
-        figure.savefig(data, format="png", metadata={"Software": None})
-    picture = base64.b64encode(data.getvalue()).decode("ascii")
-    html = (
-        '<img alt="Each difference with its interval; the table below says the same" style="max-width:100%" '
-        f'src="data:image/png;base64,{picture}">'
-        f'<div style="overflow-x:auto;white-space:nowrap" tabindex="0">{_effects_table(effects)}</div>'
-        + "".join(f'<p role="note">{escape(note)}</p>' for note in effects.notes)
-    )
-    return {"text/html": small_print(html), "image/png": picture, "text/plain": str(effects)}
+    shown = effects.sorted[effects.sorted["verdict"] != NOTHING]
+    left = len(shown) - _DRAWN
+    notes = [effects.noise, f"The picture leaves out {left} rows of the table." if left > 0 else "", *effects.notes]
+    said = "".join(f'<p role="note">{escape(note)}</p>' for note in notes if note)
+    outputs = {"text/plain": str(effects)}
+    image = ""
+    if len(shown):
+        data = io.BytesIO()
+        with plot_style(STYLES["notebook"]):
+            drawing = Figure(dpi=_DPI, layout="constrained")
+            FigureCanvasAgg(drawing)
+            axes = drawing.subplots()
+            axes.tick_params(labelsize=8)
+            replace(effects, frame=shown.head(_DRAWN)).plot(axes)
+            drawing.set_size_inches(4.6, 1.3 + 0.3 * len(axes.get_yticks()))
+            # Centred below all of it: below the axes alone it would be cut.
+            lines = [textwrap.fill(line, 72) for line in axes.get_xlabel().split("\n")]
+            drawing.supxlabel("\n".join(lines), fontsize=8, color=INK)
+            axes.set_xlabel("")
+            drawing.savefig(data, format="png", metadata={"Software": None})
+        outputs["image/png"] = picture = base64.b64encode(data.getvalue()).decode("ascii")
+        what = "Each difference with its interval; the table says the same"
+        image = f'<img alt="{what}" style="max-width:100%" src="data:image/png;base64,{picture}">'
+    beside = f'<div style="flex:1 1 400px">{_effects_table(effects)}</div>{image}'
+    html = f'<div style="display:flex;flex-wrap:wrap;gap:12px;align-items:flex-start">{beside}</div>{said}'
+    return {"text/html": small_print(html), **outputs}
 
 
 def _effects_table(effects: Effects) -> str:
-    """Return a row for each metric and axis, what is said of both in it, and below one for each level compared."""
-    texts = "p_texts" in effects.frame
-    noise = effects.variance[effects.variance.source.isin(["sampling", "residual"])].set_index("metric")["sd"]
-    contrasts = effects.contrasts.to_dict("records")
-    rows: list[tuple[object, ...]] = []
-    for row in effects.frame.to_dict("records"):
-        name, axis = row["metric"], row["axis"]
-        label = metric_label(name, METRICS[name].unit if name in METRICS else "")
-        tests = ("p_texts", "p_texts_holm", "p") if texts else ("p", "p_holm")
-        share = f"{max(row['omega_sq'], 0.0):.0%}" if math.isfinite(row["omega_sq"]) else "–"
-        rows.append((TableCell(f"<b>{escape(label)}</b>"), TableCell(f"<b>{escape(axis)}</b>"), "", "", "", ""))
-        rows[-1] += (*(_p_value(row[test]) for test in tests), share, _difference(noise.get(name, math.nan), ""))
-        for item in contrasts:
-            if (item["metric"], item["axis"]) != (name, axis):
-                continue
-            here = (_difference(item["estimate"]), _interval(item["low"], item["high"]))
-            there = here
-            if texts and math.isfinite(item["low_texts"]):
-                there = (_difference(item["estimate_texts"]), _interval(item["low_texts"], item["high_texts"]))
-            alone = (_p_value(item.get("p_texts", math.nan)), "", here[1]) if texts else (_p_value(item["p"]), "")
-            size = _difference(item["in_sd"])
-            rows.append(("", "", f"{item['baseline']} → {item['level']}", *there, size, *alone, "", ""))
-    interval = f"{effects.confidence:.0%} interval"
-    heads = ["metric", "axis", "change", "difference", interval, "in sd of takes", "p", "corrected"]
-    heads += [*(["these texts alone"] if texts else []), "of the variance", "sd of takes"]
-    said = f"p by Welch's test, corrected by Holm over {len(effects.frame)} tests"
-    said += "; differences in texts like these" if texts else ""
-    return table(heads, rows, caption=said)
-
-
-def _difference(value: float, sign: str = "+") -> str:
-    """Return a difference in few characters; one that is nothing but rounding is 0."""
-    if not math.isfinite(value):
-        return "–"
-    return "0" if abs(value) < _ROUNDING else f"{value:{sign}.4g}"
-
-
-def _interval(low: float, high: float) -> str:
-    return f"{_difference(low)} to {_difference(high)}" if math.isfinite(low + high) else "too few takes"
-
-
-def _p_value(value: float) -> str:
-    return "–" if not math.isfinite(value) else "< 0.0001" if value < 0.0001 else f"{value:.4f}"
+    """Return a row for each metric and axis; a panel makes buttons of the names that have ``data-pick``."""
+    tests = {"p_texts_holm": "p", "p_holm": "these alone"} if "p_texts" in effects.frame else {"p_holm": "p"}
+    rows = []
+    for row in effects.sorted.to_dict("records"):
+        name = row["metric"]
+        label = escape(metric_label(name, METRICS[name].unit if name in METRICS else ""))
+        changes = [
+            f"<div>{escape(level)}: <b>{escape(difference)}</b> {escape(within)}</div>"
+            for level, difference, within in effects.changes(name, row["axis"])
+        ]
+        verdict = escape(row["verdict"])
+        rows.append(
+            (
+                TableCell(f'<b data-pick="{escape(name)}">{label}</b><div>{escape(row["axis"])}</div>'),
+                TableCell("".join(changes)),
+                *(TableCell(p_value(row[test]).replace(" ", "\u00a0")) for test in tests),
+                share(row["omega_sq"]),
+                TableCell(f"<b>{verdict}</b>" if row["verdict"] == ACTS else verdict),
+            )
+        )
+    return table(["metric by axis", "effect", *tests.values(), "ω²", ""], rows, caption=effects.caption)
 
 
 def error_html(error: Exception) -> str:

@@ -29,6 +29,7 @@ from voicelab.views.bundles import effects_bundle, error_html, table
 from voicelab.views.controls import field_help, field_label, seed_reason
 from voicelab.views.listening import ListeningWidget
 from voicelab.views.panel import (
+    Message,
     Panel,
     ProgressLine,
     SavedOutput,
@@ -266,6 +267,7 @@ class ResultPanel(SavedOutput, TakesView):
     ) -> None:
         super().__init__(metrics=metrics, gone=gone)
         self.ballot: Ballot | None = None
+        self._tested: pd.DataFrame | None = None
         self._more = tabs
         kinds = [kind for kind in KINDS if kind != "MUSHRA"]
         self.kind = control(w.Dropdown, "Kind", options=kinds, width="140px")
@@ -389,17 +391,28 @@ class ResultPanel(SavedOutput, TakesView):
         html = table([short_name(name) for name in frame.columns], ([_plain(value) for value in row] for row in rows))
         self.fill("Table", classed(w.HTML(f'{note}<div class="voicelab-scroll" tabindex="0">{html}</div>'), "table"))
 
-    def show_effects(self) -> Task:
+    def show_effects(self) -> None:
         """Work out what each axis does to each measurement, in a thread, and show it; ``vl.effects`` has all of it."""
         varied = [short_name(axis.name) for axis in self.result.grid.axes]
         names, blocks = [name for name in varied if name != "text"], [name for name in varied if name == "text"]
         frame = self.frame().rename(columns=short_name)
         metrics = [metric.name for metric in self.grid.work.metrics]
+        if self._tested is not None and self._tested.equals(frame) and self.content("Effects"):
+            return  # it is there
 
-        def make() -> w.HTML:
-            return w.HTML(effects_bundle(effects(frame, names, metrics, blocks=blocks))["text/html"])
+        def make() -> Message:
+            self._tested = frame
+            table = Message(value=effects_bundle(effects(frame, names, metrics, blocks=blocks))["text/html"])
+            table.on_msg(lambda _, message, __: self.order_by(message.get("pick", "")))
+            return table
 
-        return self.fill_later("Effects", make, f"Working out what {' and '.join(names)} do to {', '.join(metrics)}…")
+        self.fill_later("Effects", make, f"Working out what {' and '.join(names)} do to {', '.join(metrics)}…")
+
+    def order_by(self, metric: str) -> None:
+        """Sort and colour the takes by a metric, as a click on its row among the effects does, and show them."""
+        if metric in (one.name for one in self.grid.work.metrics):
+            self.sort.value = self.colour.value = metric
+            self.tabs.selected_index = 0
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.result!r})"

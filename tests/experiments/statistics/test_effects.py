@@ -264,8 +264,7 @@ def test_the_text_form_is_a_table_with_what_acts_first() -> None:
     found = effects(frame, ["latency", "temperature"], "f0", blocks="text")
     lines = str(found).splitlines()
     assert lines[0] == (
-        "95% intervals and p in texts like these, by repeated measures, and in these alone by Welch's test, "
-        "after Holm over 2 tests"
+        "95% intervals and p in texts like these; in these alone p by Welch's test, after Holm over 2 tests"
     )
     assert lines[1].split() == ["metric", "axis", "effect", "p", "these", "alone", "omega²"]
     assert lines[2].startswith("f0      temperature  0.2 → 0.7")

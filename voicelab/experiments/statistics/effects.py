@@ -111,7 +111,7 @@ class Effects(Shown):
         corrected = f", after Holm over {count} tests" if count > 1 else ""
         head = f"{percent(self.confidence)} intervals"
         if "p_texts" in self.frame:
-            return f"{head} and p in texts like these, by repeated measures, and in these alone by {by}{corrected}"
+            return f"{head} and p in texts like these; in these alone p by {by}{corrected}"
         return f"{head}; p by {by}{corrected}"
 
     @property
@@ -123,7 +123,7 @@ class Effects(Shown):
         each = [
             f"sd {where[str(source)]}: "
             + ", ".join(
-                f"{metric} {figure(sd, sign='')}" for metric, sd in zip(part["metric"], part["sd"], strict=True)
+                f"{metric} {figure(sd, form='.3g')}" for metric, sd in zip(part["metric"], part["sd"], strict=True)
             )
             for source, part in own
         ]
@@ -252,9 +252,9 @@ def share(omega_sq: float) -> str:
     return "–" if not math.isfinite(omega_sq) else f"{omega_sq:.2f}" if omega_sq >= 0.005 else "0"
 
 
-def figure(value: float, scale: float = 0.0, sign: str = "+") -> str:
-    """Return a difference in three digits; 0 is one beside which ``scale`` is a milliard times larger."""
-    return "–" if not math.isfinite(value) else "0" if abs(value) <= 1e-9 * scale else f"{value:{sign}.3g}"
+def figure(value: float, scale: float = 0.0, form: str = "+.3g") -> str:
+    """Return a difference as people write it; 0 is one beside which ``scale`` is a billion times larger."""
+    return "–" if not math.isfinite(value) else "0" if abs(value) <= 1e-9 * scale else f"{value:{form}}"
 
 
 def _difference(contrast: dict[Any, Any]) -> tuple[str, str]:
@@ -554,7 +554,7 @@ def _draw(result: Effects, axes: Axes | None, alpha: float) -> Axes:
     names = [
         f"{row['metric']} · {row['axis']} {row['baseline']} → {row['level']}"
         + ("\ncannot be estimated" if np.isnan(row["estimate"]) else "")
-        + ("" if row["unit"] > 0.0 else f"\n{row['estimate']:+.3g}, {noises} never differ")
+        + ("" if row["unit"] > 0.0 else f"\n{figure(row['estimate'])}, {noises} never differ")
         for row in table.to_dict("records")
     ]
     over = ", in texts like these (wide: in these alone)" if "low_texts" in table else ""

@@ -1,11 +1,23 @@
-// The line of a panel that says what goes on, and what is wrong; it also gives the boxes around it their theme and keys.
+// What a panel says: what goes on, what is wrong, a table. It also gives the boxes around it their theme and keys.
 
 import { followTheme, guard } from "./dom.js";
 
 export default {
   render({ model, el }) {
     followTheme(el);
-    const show = () => (el.innerHTML = model.get("value"));
+    const show = () => {
+      el.innerHTML = model.get("value");
+      for (const name of el.querySelectorAll("[data-pick]")) Object.assign(name, { tabIndex: 0, role: "button" });
+    };
+    el.onclick = ({ target }) => {
+      const name = target.closest("tr")?.querySelector("[data-pick]");
+      if (name) model.send({ pick: name.dataset.pick });
+    };
+    el.onkeydown = (event) => {
+      if (!event.target.matches("[data-pick]") || (event.key !== "Enter" && event.key !== " ")) return;
+      event.preventDefault();
+      event.target.click();
+    };
     model.on("change:value", show);
     show();
     guard(el);
