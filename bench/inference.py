@@ -2,19 +2,22 @@
 
     python bench/inference.py                     # 20 designs of 2,000 data sets without a difference, some minutes
     python bench/inference.py --sets 200 --only AB
-    python bench/inference.py --write             # and writes the table into docs/explanation/statistics.md
+    python bench/inference.py --only grid         # sweeps of 2 to 6 levels, one to three axes, 1 to 4 takes a cell
+    python bench/inference.py --write             # and writes the tables into docs/explanation/statistics.md
 
 Listeners and items are random in each: a listener leans to a system by an sd of `own`, an item by `lead`, and one answer
 differs by `noise`. Ratings are rounded to their scale. `type1` is the share of data sets without a difference in which p
 is at most 0.05; `coverage` of how many data sets with a difference the 95 % interval contains it, and `power` in how many p
 is at most 0.05. Each analysis is the one that `analyse()`, `mixed_model()`, `equivalence()` and `effects()` print first.
+Of grids there are five times as many data sets, all at once; noise is normal or lognormal (sigma 0.5), equally spread
+or by 1 : 3 from the first to the last level of the first axis.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,6 +29,7 @@ import pandas as pd
 from machine import machine, report
 
 from voicelab.experiments.statistics import crossed_mean, crossed_share, effects, mixed_model
+from voicelab.experiments.statistics.factors import build, contrasts_of, noise_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "explanation" / "statistics.md"
 Outcome = tuple[float, float, float]
@@ -76,6 +80,15 @@ DESIGNS = (
     Design("sweep: takes 8 : 3, sd 1 : 4", 11, 1, difference=4.0, noise=(1.0, 4.0)),
     Design("sweep: 8 texts, 3 levels", 4, 8, difference=0.8, own=0.0),
 )
+GRIDS = ((2,), (4,), (6,), (2, 2), (3, 2), (5, 2), (3, 3), (6, 4), (2, 2, 2), (4, 3, 2), (6, 2, 2))
+TAKES = (1, 2, 3, 4)
+NOISES = {
+    "normal": ("normal", 1.0),
+    "lognormal": ("lognormal", 1.0),
+    "normal, 1 : 3": ("normal", 3.0),
+    "lognormal, 1 : 3": ("lognormal", 3.0),
+}
+SIGMA = 0.5
 
 
 def ratings(design: Design, rng: np.random.Generator, difference: float, count: int = 2) -> np.ndarray[Any, Any]:
@@ -177,6 +190,40 @@ def measure(design: Design, sets: int, seed: int) -> dict[str, Any]:
     }
 
 
+def grid(levels: tuple[int, ...], takes: int, sets: int, rng: np.random.Generator) -> dict[str, Any]:
+    """Return the errors of a grid in each kind of noise: least and largest over its axes and levels."""
+    axes = [f"axis {place}" for place in range(len(levels))]
+    cells = itertools.product(*map(range, levels), range(takes))
+    frame = pd.DataFrame(cells, columns=[*axes, "take"])
+    design, order = build(frame, axes, [])
+    row: dict[str, Any] = {"grid": " × ".join(map(str, levels)), "takes": takes}
+    for name, (kind, spread) in NOISES.items():
+        noise = rng.standard_normal((len(frame), sets))
+        if kind == "lognormal":
+            noise = (np.exp(SIGMA * noise) - math.exp(SIGMA**2 / 2)) / math.sqrt(
+                math.exp(SIGMA**2) * math.expm1(SIGMA**2)
+            )
+        values = (noise * spread ** (frame[axes[0]].to_numpy() / (levels[0] - 1))[:, None])[order]
+        left = noise_of(design, values)
+        tests = [contrasts_of(design, values, number, left) for number in range(len(levels))]
+        type1 = [float(np.mean(test.p <= 0.05)) for test in tests]
+        covered = np.concatenate([(np.abs(test.estimate) <= test.reach(0.95)).mean(axis=1) for test in tests])
+        row["test"] = "/".join(dict.fromkeys(test.test for test in tests))
+        ends = {"type1": (min(type1), max(type1)), "coverage": (covered.min(), covered.max())}
+        row[name] = {what: [round(float(end), 4) for end in both] for what, both in ends.items()}
+    return row
+
+
+def grids(sets: int, only: str = "") -> list[dict[str, Any]]:
+    """Measure all grids; one take of each level alone has no p, and is left out."""
+    rng, rows = np.random.default_rng(39), []
+    for levels, takes in itertools.product(GRIDS, TAKES):
+        if len(levels) * takes > 1 and "grid".startswith(only):
+            rows.append(grid(levels, takes, sets, rng))
+            print(rows[-1], flush=True)
+    return rows
+
+
 def whole(sets: int) -> float:
     """Return the seconds that the analysis of 30 listeners × 24 items × 4 systems takes, the slowest of `sets`."""
     design, rng = Design("four systems", 30, 24, systems=4), np.random.default_rng(0)
@@ -201,11 +248,25 @@ def write(result: Mapping[str, Any]) -> None:
         f"{result['machine']['cpu']}, one core of {result['machine']['cores']}, load {result['machine']['load']}."
     ]
     lines += [f"30 listeners × 24 items × 4 systems are analysed in {result['four_systems_s']} s."]
-    table = "\n".join(["<!-- inference -->", *lines, "<!-- / -->"])
+    noises = list(NOISES)
+    more = [f"| grid, takes a cell | test | {' | '.join(noises)} |", "|---|---|" + "---|" * len(noises)]
+    for measured in result["grids"]:
+        cells = (" · ".join(map(_range, measured[name].values())) for name in noises)
+        more.append(f"| {measured['grid']}, {measured['takes']} | {measured['test']} | {' | '.join(cells)} |")
+    more += [
+        "",
+        f"Type I · coverage, the least and the largest over axes and levels; {5 * result['sets']:,} data sets each.",
+    ]
     text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(
-        re.sub(r"<!-- inference -->.*?<!-- / -->", lambda _: table, text, flags=re.DOTALL), encoding="utf-8"
-    )
+    for name, rows, part in (("inference", result["designs"], lines), ("grids", result["grids"], more)):
+        if rows:
+            before, mark, rest = text.partition(f"<!-- {name} -->\n")
+            text = before + mark + "\n".join(part) + "\n" + rest[rest.index("<!-- / -->") :]
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def _range(ends: list[float]) -> str:
+    return "–".join(dict.fromkeys(f"{end:.3f}" for end in ends))
 
 
 def main() -> None:
@@ -221,6 +282,7 @@ def main() -> None:
             rows.append(measure(design, options.sets, number))
             print("{design}: {type1} {coverage} {power} {ms} ms".format(**rows[-1]), flush=True)
     result = {"machine": machine(), "sets": options.sets, "designs": rows, "four_systems_s": whole(3)}
+    result["grids"] = grids(5 * options.sets, options.only)
     if options.write:
         write(result)
     report(result)

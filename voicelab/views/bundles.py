@@ -464,9 +464,9 @@ def effects_bundle(effects: Effects) -> dict[str, str]:
             axes = drawing.subplots()
             axes.tick_params(labelsize=8)
             replace(effects, frame=shown.head(_DRAWN)).plot(axes)
-            drawing.set_size_inches(4.6, 1.3 + 0.3 * len(axes.get_yticks()))
+            drawing.set_size_inches(4.2, 1.3 + 0.3 * len(axes.get_yticks()))
             # Centred below all of it: below the axes alone it would be cut.
-            lines = [textwrap.fill(line, 72) for line in axes.get_xlabel().split("\n")]
+            lines = [textwrap.fill(line, 68) for line in axes.get_xlabel().split("\n")]
             drawing.supxlabel("\n".join(lines), fontsize=8, color=INK)
             axes.set_xlabel("")
             drawing.savefig(data, format="png", metadata={"Software": None})
@@ -486,7 +486,7 @@ def _effects_table(effects: Effects) -> str:
         name = row["metric"]
         label = escape(metric_label(name, METRICS[name].unit if name in METRICS else ""))
         changes = [
-            f"<div>{escape(level)}: <b>{escape(difference)}</b> {escape(within)}</div>"
+            f"<div>{escape(level)}: <b>{escape(difference)}</b> {escape(within).replace(', ', ',&nbsp;')}</div>"
             for level, difference, within in effects.changes(name, row["axis"])
         ]
         verdict = escape(row["verdict"])

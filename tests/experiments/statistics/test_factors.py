@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,7 +13,143 @@ from statsmodels.formula.api import ols
 from statsmodels.stats.anova import anova_lm
 from statsmodels.stats.oneway import anova_oneway
 
+from voicelab.errors import ArgumentError
 from voicelab.experiments.statistics import cliff_delta, effects
+from voicelab.experiments.statistics.factors import build, contrasts_of, noise_of
+
+
+def table(levels: tuple[int, ...], takes: int, seed: int = 0, metrics: int = 1) -> pd.DataFrame:
+    """Return a grid of axes a, b, c with ``takes`` a cell, and metrics m0, m1, … that are nothing but normal noise."""
+    cells = pd.DataFrame(itertools.product(*map(range, levels), range(takes)), columns=[*"abc"[: len(levels)], "take"])
+    noise = np.random.default_rng((seed, *levels, takes)).standard_normal((len(cells), metrics))
+    return pd.concat([cells, pd.DataFrame(noise, columns=[f"m{place}" for place in range(metrics)])], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("levels", "takes", "lost"),
+    [
+        ((2, 2), 1, 0),
+        ((3, 2), 1, 0),
+        ((5, 2), 1, 1),
+        ((3, 3), 1, 2),
+        ((3, 2), 2, 1),
+        ((2, 2, 2), 1, 0),
+        ((4, 3, 2), 1, 3),
+    ],
+)
+def test_of_few_takes_p_and_intervals_are_the_linear_models(levels: tuple[int, ...], takes: int, lost: int) -> None:
+    frame = table(levels, takes).iloc[lost:]
+    frame["m0"] += 1.5 * frame["a"]
+    axes = list("abc"[: len(levels)])
+    found = effects(frame, axes, "m0")
+    additive = ols(f"m0 ~ {' + '.join(f'C({axis})' for axis in axes)}", frame).fit()
+    # Noise is what cells leave over, where some have two takes.
+    cells = additive if takes == 1 else ols(f"m0 ~ {' * '.join(f'C({axis})' for axis in axes)}", frame).fit()
+    theirs = anova_lm(additive, typ=2)
+    reach = stats.t.ppf(0.975, cells.df_resid)
+    for axis, row in zip(axes, found.frame.to_dict("records"), strict=True):
+        f = theirs.sum_sq[f"C({axis})"] / theirs.df[f"C({axis})"] / cells.mse_resid
+        assert row["test"] == "F"
+        assert row["p"] == pytest.approx(stats.f.sf(f, theirs.df[f"C({axis})"], cells.df_resid), rel=1e-9)
+        if takes == 1:
+            assert row["p"] == pytest.approx(theirs["PR(>F)"][f"C({axis})"], rel=1e-9)
+    for row in found.contrasts.to_dict("records"):
+        name = f"C({row['axis']})[T.{row['level']}]"
+        error = additive.bse[name] * math.sqrt(cells.mse_resid / additive.mse_resid)
+        assert (row["estimate"], row["error"], row["df"]) == pytest.approx(
+            (additive.params[name], error, cells.df_resid)
+        )
+        assert (row["low"], row["high"]) == pytest.approx(
+            (row["estimate"] - reach * error, row["estimate"] + reach * error)
+        )
+
+
+def test_of_few_takes_it_is_what_r_prints() -> None:
+    # d <- expand.grid(a=factor(c(0.2,0.7,1.0)), b=factor(c("low","normal"))); d$x <- c(3.1, 4.7, 5.2, 2.4, 4.9, 6.6)
+    # m <- lm(x ~ a + b, d); anova(m); confint(m)
+    frame = pd.DataFrame({"a": [0.2, 0.7, 1.0] * 2, "b": ["low"] * 3 + ["normal"] * 3})
+    frame["x"] = [3.1, 4.7, 5.2, 2.4, 4.9, 6.6]
+    found = effects(frame, ["a", "b"], "x")
+    assert found.frame.p.to_list() == pytest.approx([0.097941, 0.670707], abs=5e-7)
+    low, high = (
+        [-1.1554040906905, -0.0554040906905, -2.3172014805405],
+        [5.2554040906905, 6.3554040906905, 2.9172014805405],
+    )
+    assert found.contrasts.low.to_list() == pytest.approx(low, abs=1e-12)
+    assert found.contrasts.high.to_list() == pytest.approx(high, abs=1e-12)
+    # With three takes more: drop1(lm(x ~ a + b, e), test="F"), with the mean square that lm(x ~ a * b, e) leaves over.
+    more = pd.DataFrame({"a": [0.2, 0.7, 0.2], "b": ["low", "low", "normal"], "x": [3.6, 4.1, 2.9]})
+    found = effects(pd.concat([frame, more]), ["a", "b"], "x")
+    assert found.frame.p.to_list() == pytest.approx([0.00645242113327841, 0.591886882453855], rel=1e-12)
+    assert found.contrasts.low.to_list() == pytest.approx([0.662027314808501, 1.8565651998105, -0.664691447281236])
+
+
+@pytest.mark.parametrize(
+    ("levels", "takes", "test"),
+    [
+        ((2,), 4, "F"),
+        ((2,), 5, "Welch"),
+        ((2, 2), 1, "F"),
+        ((2, 2), 2, "F"),
+        ((2, 2), 3, "Welch"),
+        ((6,), 8, "F"),
+        ((6,), 9, "Welch"),
+    ],
+)
+def test_which_test_it_is_depends_on_the_design_alone(levels: tuple[int, ...], takes: int, test: str) -> None:
+    frame = table(levels, takes, metrics=3)
+    frame["m1"] *= 1e9 * frame["a"]
+    frame["m2"] = frame["a"]
+    found = effects(frame, list("ab"[: len(levels)]), ["m0", "m1", "m2"])
+    assert set(found.frame.test) == {test}
+    assumed = [note for note in found.notes if "levels are taken for equally spread" in note]
+    assert len(assumed) == (test == "F")
+
+
+@pytest.mark.parametrize("levels", [(2, 2), (3, 2), (5, 2), (3, 3)])
+@pytest.mark.parametrize("takes", [1, 2])
+def test_few_takes_make_no_effects(levels: tuple[int, ...], takes: int) -> None:
+    frame, sets = table(levels, takes), 4000
+    design, _ = build(frame, ["a", "b"], [])
+    values = np.random.default_rng(5).standard_normal((len(frame), sets))
+    for axis in (0, 1):
+        found = contrasts_of(design, values, axis, noise_of(design, values))
+        covered = (np.abs(found.estimate) <= found.reach(0.95)).mean(axis=1)
+        # 0.065 and 0.93 would be four standard errors away.
+        assert 0.03 < np.mean(found.p <= 0.05) < 0.065
+        assert ((covered > 0.93) & (covered < 0.97)).all()
+
+
+def test_what_too_few_takes_leave_open_is_said() -> None:
+    with pytest.raises(ArgumentError, match="too few") as caught:
+        effects(table((2,), 1).head(1), "a", "m0")
+    assert caught.value.argument == "metrics"
+    # One level with one take, among levels with many: it has no spread of its own, and takes that of all.
+    frame = pd.concat([table((2,), 8), pd.DataFrame({"a": [2], "m0": [0.3]})])
+    found = effects(frame, "a", "m0")
+    assert found.frame.test[0] == "F"
+    model = ols("m0 ~ C(a)", frame).fit()
+    assert found.contrasts.error.iloc[1] == pytest.approx(model.bse["C(a)[T.2]"])
+    assert "levels are taken for equally spread" in found.notes[0]
+    # NaN in one cell: its take is left out, and an axis or a metric that nothing is left of, with a note.
+    frame = table((3, 2), 1, metrics=3)
+    frame.loc[0, "m0"], frame.loc[frame["b"] == 1, "m1"], frame["m2"] = np.nan, np.nan, np.nan
+    found = effects(frame, ["a", "b"], ["m0", "m1", "m2"])
+    assert found.frame.query("metric == 'm0'").takes.to_list() == [5, 5]
+    assert found.frame.query("metric == 'm1'").axis.to_list() == ["a"]
+    assert found.frame.query("metric == 'm1'").verdict.item() == "too few takes to tell"
+    assert "m2: 0 values, too few to compare." in found.notes
+    assert "'b' has one level where m1 has values: nothing to compare." in found.notes
+
+
+def test_two_hundred_metrics_take_a_moment() -> None:
+    frame = table((5, 5, 4), 10, metrics=200)
+    began = time.process_time()
+    found = effects(frame, ["a", "b", "c"], [f"m{place}" for place in range(200)])
+    assert time.process_time() - began < 2.0
+    assert len(found.frame) == 600
+    alone = effects(frame, ["a", "b", "c"], "m77")
+    pd.testing.assert_frame_equal(alone.contrasts, found.contrasts.query("metric == 'm77'").reset_index(drop=True))
 
 
 @pytest.mark.parametrize("sizes", [(8, 3), (5, 15), (6, 6, 6), (12, 4, 7)])
@@ -36,12 +173,11 @@ def test_p_and_intervals_are_welchs(sizes: tuple[int, ...]) -> None:
 
 def test_unequal_takes_and_spreads_make_no_effects() -> None:
     # 8 takes with sd 1 and 3 with sd 4: by permutation a quarter of such tables have an effect.
-    rng, few, permuted = np.random.default_rng(0), 0, 0
-    for _ in range(150):
-        values = np.concatenate((rng.normal(0, 1, 8), rng.normal(0, 4, 3)))
-        table = effects(pd.DataFrame({"voice": list("aaaaaaaabbb"), "level": values}), "voice", permutations=99)
-        few += table.frame.p[0] <= 0.05
-        permuted += table.frame.p_permutation[0] <= 0.05
+    rng, names = np.random.default_rng(0), [f"m{place}" for place in range(150)]
+    noise = np.concatenate((rng.normal(0, 1, (8, 150)), rng.normal(0, 4, (3, 150))))
+    found = effects(pd.DataFrame(noise, columns=names).assign(v=[0] * 8 + [1] * 3), "v", names, permutations=99).frame
+    assert set(found.test) == {"Welch"}
+    few, permuted = (found.p <= 0.05).sum(), (found.p_permutation <= 0.05).sum()
     # A test at 0.065 exceeds 19 of 150 once in 300 times.
     assert few <= 19 < permuted
 

@@ -212,7 +212,7 @@ def plan_sweep(
 
     Args:
         difference: in the metric's unit.
-        texts: numbers of texts to try.
+        texts: numbers of texts to try; of one text it is the test of that text alone.
         repeats: numbers of takes of each level on each text to try.
         sd: of how much the difference depends on the text, and of repeated takes.
         pilot: a result of ``effects`` with texts for a block to take ``sd`` from.
@@ -229,9 +229,12 @@ def plan_sweep(
     lead, noise = sd if sd is not None else _of_pilot(pilot, metric)  # type: ignore[arg-type]
     rows = []
     for count, times in itertools.product(texts, repeats):
-        whole(count, "texts", 2)
-        spread = math.sqrt(lead**2 + 2.0 * noise**2 / whole(times, "repeats", 1))
-        power = rating_power(count, difference, spread, alpha=alpha / whole(tests, "tests", 1))
+        level = alpha / whole(tests, "tests", 1)
+        if whole(count, "texts", 1) > 1:
+            spread = math.sqrt(lead**2 + 2.0 * noise**2 / whole(times, "repeats", 1))
+            power = rating_power(count, difference, spread, alpha=level)
+        else:  # one take of each tells nothing
+            power = rating_power(times, difference, noise, paired=False, alpha=level) if times > 1 else 0.0
         numbers = {"texts": count, "repeats": times, "answers": 2 * count * times}
         rows.append({**numbers, "power": power, "low": power, "high": power})
     return PowerPlan(pd.DataFrame(rows), difference, {"texts": lead, "takes": noise}, alpha)
