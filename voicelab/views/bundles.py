@@ -29,7 +29,7 @@ from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, Voicelab
 from voicelab.experiments.knobs import KnobCheck
 from voicelab.experiments.metrics import METRICS
 from voicelab.experiments.runs.failures import error_message
-from voicelab.experiments.statistics.effects import ACTS, NOTHING, Effects, figure, p_value, share
+from voicelab.experiments.statistics.effects import ACTS, NOTHING, Effects, figure, p_value
 from voicelab.experiments.systems import SystemComparison
 from voicelab.schema import VoiceModel
 from voicelab.views.plots import INK, STYLES, plot_clips, plot_style
@@ -480,26 +480,15 @@ def effects_bundle(effects: Effects) -> dict[str, str]:
 
 def _effects_table(effects: Effects) -> str:
     """Return a row for each metric and axis; a panel makes buttons of the names that have ``data-pick``."""
-    tests = {"p_texts_holm": "p", "p_holm": "these alone"} if "p_texts" in effects.frame else {"p_holm": "p"}
-    rows = []
-    for row in effects.sorted.to_dict("records"):
-        name = row["metric"]
+    rows, heads = [], ["metric by axis", "effect"]
+    for name, axis, does, numbers, verdict in effects.rows():
         label = escape(metric_label(name, METRICS[name].unit if name in METRICS else ""))
-        changes = [
-            f"<div>{escape(level)}: <b>{escape(difference)}</b> {escape(within).replace(', ', ',&nbsp;')}</div>"
-            for level, difference, within in effects.changes(name, row["axis"])
-        ]
-        verdict = escape(row["verdict"])
-        rows.append(
-            (
-                TableCell(f'<b data-pick="{escape(name)}">{label}</b><div>{escape(row["axis"])}</div>'),
-                TableCell("".join(changes)),
-                *(TableCell(p_value(row[test]).replace(" ", "\u00a0")) for test in tests),
-                share(row["omega_sq"]),
-                TableCell(f"<b>{verdict}</b>" if row["verdict"] == ACTS else verdict),
-            )
-        )
-    return table(["metric by axis", "effect", *tests.values(), "ω²", ""], rows, caption=effects.caption)
+        changes = (f"<div>{escape(level)}: {escape(change).replace(', ', ',&nbsp;')}</div>" for level, change in does)
+        said = TableCell(f"<b>{escape(verdict)}</b>" if verdict == ACTS else escape(verdict))
+        subject = TableCell(f'<b data-pick="{escape(name)}">{label}</b><div>{escape(axis)}</div>')
+        rows.append((subject, TableCell("".join(changes)), *numbers.values(), said))
+    heads += [head.replace("omega", "ω") for head in numbers]
+    return table([*heads, ""], rows, caption=effects.caption)
 
 
 def error_html(error: Exception) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -98,9 +99,8 @@ class Effects(Shown):
     @property
     def sorted(self) -> pd.DataFrame:
         """``frame`` with what acts first, the smallest p of these first."""
-        corrected = _corrected(self.frame)
         places = self.frame["verdict"].map(VERDICTS.index)
-        return self.frame.assign(place=places, by=corrected).sort_values(["place", "by"], kind="stable")
+        return self.frame.assign(place=places, by=_corrected(self.frame)).sort_values(["place", "by"], kind="stable")
 
     @property
     def caption(self) -> str:
@@ -109,41 +109,40 @@ class Effects(Shown):
         by = " or ".join(name for test, name in names.items() if test in set(self.frame["test"])) or "no test"
         count = int(_corrected(self.frame).notna().sum())
         corrected = f", after Holm over {count} tests" if count > 1 else ""
-        head = f"{percent(self.confidence)} intervals"
-        if "p_texts" in self.frame:
-            return f"{head} and p in texts like these; in these alone p by {by}{corrected}"
-        return f"{head}; p by {by}{corrected}"
+        there = " and p in texts like these; in these alone" if "p_texts" in self.frame else ";"
+        return f"{percent(self.confidence)} intervals{there} p by {by}{corrected}"
 
     @property
     def noise(self) -> str:
-        """How much each metric's takes differ anyway, in a line; "" where none could tell."""
-        rows = self.variance[self.variance["source"].isin(list(_NOISE)) & (self.variance["sd"] > 0.0)]
-        own = rows.groupby("source", sort=False)
-        where = {"sampling": "between takes of one cell", "residual": "beside what axes and blocks explain"}
-        each = [
-            f"sd {where[str(source)]}: "
-            + ", ".join(
-                f"{metric} {figure(sd, form='.3g')}" for metric, sd in zip(part["metric"], part["sd"], strict=True)
-            )
-            for source, part in own
-        ]
-        return "; ".join(each)
+        """How much each metric's takes differ anyway, in a line; "" where none do."""
+        rows = self.variance[self.variance["sd"] > 0.0]
+        each = [f"{metric} {sd:.3g}" for metric, sd in zip(rows["metric"], rows["sd"], strict=True)]
+        repeats = (rows["source"] == "sampling").any()
+        where = "between takes of one cell" if repeats else "beside what axes and blocks explain"
+        return f"sd {where}: {', '.join(each)}" if each else ""
 
-    def changes(self, metric: str, axis: str) -> list[tuple[str, str, str]]:
-        """Return of each level but the first: which it is, its difference and its interval, as people write them."""
-        rows = self.contrasts[(self.contrasts["metric"] == metric) & (self.contrasts["axis"] == axis)]
-        return [(f"{row['baseline']} → {row['level']}", *_difference(row)) for row in rows.to_dict("records")]
+    def rows(self) -> Iterator[tuple[str, str, list[tuple[str, str]], dict[str, str], str]]:
+        """Yield what people read of each metric and axis: both, what each level does, numbers by heading, the verdict."""
+        tests = {"p": "p_texts_holm", "these alone": "p_holm"} if "p_texts" in self.frame else {"p": "p_holm"}
+        contrasts = {key: rows.to_dict("records") for key, rows in self.contrasts.groupby(["metric", "axis"])}
+        for row in self.sorted.to_dict("records"):
+            does = [
+                (f"{item['baseline']} → {item['level']}", _difference(item))
+                for item in contrasts[row["metric"], row["axis"]]
+            ]
+            omega = row["omega_sq"]
+            share = "–" if not math.isfinite(omega) else f"{omega:.2f}" if omega >= 0.005 else "0"
+            numbers = {head: p_value(row[test]) for head, test in tests.items()} | {"omega²": share}
+            yield row["metric"], row["axis"], does, numbers, row["verdict"]
 
     def __str__(self) -> str:
-        texts = "p_texts" in self.frame
-        lines = [("metric", "axis", "effect", "", "p", *(["these alone"] if texts else []), "omega²", "")]
-        for row in self.sorted.to_dict("records"):
-            tests = ("p_texts_holm", "p_holm") if texts else ("p_holm",)
-            said = (*(p_value(row[test]) for test in tests), share(row["omega_sq"]), row["verdict"])
-            head: tuple[str, ...] = (row["metric"], row["axis"])
-            for level, difference, within in self.changes(row["metric"], row["axis"]):
-                lines.append((*head, level, f"{difference} {within}".rstrip(), *said))
-                head, said = ("", ""), ("",) * len(said)
+        lines: list[tuple[str, ...]] = []
+        for metric, axis, does, numbers, verdict in self.rows():
+            lines = lines or [("metric", "axis", "effect", "", *numbers, "")]
+            head, tail = (metric, axis), (*numbers.values(), verdict)
+            for level, difference in does:
+                lines.append((*head, level, difference, *tail))
+                head, tail = ("", ""), ("",) * len(tail)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         table = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
         return "\n".join([self.caption, *table, *filter(None, [self.noise]), *self.notes])
@@ -180,66 +179,72 @@ def effects(
         frame: one row a take.
         axes: columns with what was varied.
         metrics: columns with what was measured. When not given, those that are named as metrics are (see
-            ``voicelab.experiments.metrics``), but ``first_audio_s`` and ``rtf``, which every table of a sweep has, asked
-            for or not, only where there is no other; or, where none is, all numeric columns but axes and blocks. Takes in
+            ``voicelab.experiments.metrics``), but ``first_audio_s`` and ``rtf``, which every table of a sweep has, only
+            where there is no other; or, where none is, all numeric columns but axes and blocks. Takes in
             which a metric is NaN are left out of its tests.
         blocks: columns with what else differs and is held fixed, such as the text. Several make one factor together:
-            a block is the takes of one text and one seed. Where the cells of a grid share
-            their seeds, add the seed, which compares like with like; without it the test is valid, but weaker. With it
-            no cell has two takes, so that noise is then what differs after the block's own effect.
+            a block is the takes of one text and one seed. Where the cells of a grid share their seeds, add the seed, which
+            compares like with like; without it the test is valid, but weaker. With it no cell has two takes, so that noise
+            is then what differs after the block's own effect.
         texts: the block, where it is one, whose levels are a sample of all texts: what is found is given for texts like
             these first, then for these alone. "" takes them for all there are.
         confidence: of the intervals.
-        permutations: how many, 99 or more, for the column ``p_permutation``, a multiple of 1 / (permutations + 1): it needs
-            no normal noise, but takes levels for equally spread; 0 for none.
-        seed: of the permutations; each metric and axis draws from its own stream, so that adding another changes
-            nothing.
+        permutations: how many, 99 or more, for the column ``p_permutation``, which needs no normal noise, but takes levels
+            for equally spread; 0 for none.
+        seed: of the permutations; each metric and axis draws from its own stream.
 
     The order of the rows changes nothing, but for words as levels: the first to appear is the baseline. An axis is
-    tested by its main effect: one that raises a metric in one cell as much as it lowers it in another
-    has none, and shows among the interactions. With no repeats the interactions are taken for noise, and a note
-    says so. Metrics and axes with nothing to compare are left out, with a note.
+    tested by its main effect: one that raises a metric in one cell as much as it lowers it in another has none, and shows
+    among the interactions. Metrics and axes with nothing to compare are left out, with a note.
 
     Raises ArgumentError for an unknown column, and where nothing can be compared: an axis with one level, fewer than two
     takes.
     """
-    names = columns_of(frame, axes, "axes")
-    held = columns_of(frame, blocks, "blocks")
+    names, held, measured = _columns(frame, axes, blocks, metrics)
+    _check_numbers(confidence, permutations, seed)
+    tables = _Tables(confidence, permutations, seed)
+    values = values_of(frame, measured)
+    # Metrics that have values in the same takes share all that depends on the design.
+    there = np.isfinite(values)
+    for places in _alike(there):
+        kept, own = there[:, places[0]], [measured[place] for place in places]
+        if kept.sum() < 2:
+            tables.left_out("metrics", f"{' and '.join(own)}: {kept.sum()} values, too few to compare")
+            continue
+        if not kept.all():
+            missing = f"undefined for {len(frame) - kept.sum()} of {len(frame)} takes, which were left out."
+            tables.notes += [f"{metric} is {missing}" for metric in own]
+        design, order = build(frame[kept], names, held, texts)
+        _one_design(tables, design, values[kept][:, places][order], own, names)
+    return tables.finish(measured)
+
+
+def _alike(there: npt.NDArray[np.bool_]) -> Iterable[list[int]]:
+    """Return the numbers of columns that are alike, together."""
+    together: dict[bytes, list[int]] = {}
+    for place, column in enumerate(there.T):
+        together.setdefault(column.tobytes(), []).append(place)
+    return together.values()
+
+
+def _columns(
+    frame: pd.DataFrame, axes: Sequence[str] | str, blocks: Sequence[str] | str, metrics: Sequence[str] | str | None
+) -> tuple[list[str], list[str], list[str]]:
+    """Return the names of axes, blocks and metrics after checking them."""
+    names, held = columns_of(frame, axes, "axes"), columns_of(frame, blocks, "blocks")
     if not names:
         raise ArgumentError.of("axes", "name at least one")
     if set(names) & set(held):
         raise ArgumentError.of("blocks", "a column is both axis and block")
     if metrics is None:
-        metrics = _measured_columns(frame, {*names, *held})
+        numeric = [str(name) for name in frame.select_dtypes("number") if name not in {*names, *held}]
+        registered = set(available())
+        of_metrics = [name for name in numeric if name in registered]
+        metrics = [name for name in of_metrics if name not in _ALWAYS_THERE] or of_metrics or numeric
     measured = columns_of(frame, metrics, "metrics")
     if not measured:
         raise ArgumentError.of("metrics", "there is no column with numbers besides axes and blocks")
-    _check_numbers(confidence, permutations, seed)
-    values = values_of(frame, measured)
-    # Metrics that have values in the same takes share all that depends on the design.
-    together: dict[bytes, list[int]] = {}
-    for place, there in enumerate(np.isfinite(values).T):
-        together.setdefault(there.tobytes(), []).append(place)
-    tables = _Tables(confidence, permutations, seed)
-    for places in together.values():
-        there = np.isfinite(values[:, places[0]])
-        own = [measured[place] for place in places]
-        if there.sum() < 2:
-            tables.left_out("metrics", f"{' and '.join(own)}: {there.sum()} values, too few to compare")
-            continue
-        if not there.all():
-            missing = f"undefined for {len(frame) - there.sum()} of {len(frame)} takes, which were left out."
-            tables.notes += [f"{metric} is {missing}" for metric in own]
-        design, order = build(frame[there], names, held, texts)
-        _one_design(tables, design, values[there][:, places][order], own, names)
-    return tables.finish(measured)
-
-
-def _measured_columns(frame: pd.DataFrame, others: set[str]) -> list[str]:
-    numeric = [str(name) for name in frame.select_dtypes("number") if name not in others]
-    registered = set(available())
-    metrics = [name for name in numeric if name in registered]
-    return [name for name in metrics if name not in _ALWAYS_THERE] or metrics or numeric
+    return names, held, measured
 
 
 def p_value(value: float) -> str:
@@ -247,25 +252,19 @@ def p_value(value: float) -> str:
     return "–" if not math.isfinite(value) else f"{value:.4f}" if value >= 0.0001 else "< 0.0001"
 
 
-def share(omega_sq: float) -> str:
-    """Return a share of the variance as people write it: none is 0, also where noise makes the estimate negative."""
-    return "–" if not math.isfinite(omega_sq) else f"{omega_sq:.2f}" if omega_sq >= 0.005 else "0"
-
-
 def figure(value: float, scale: float = 0.0, form: str = "+.3g") -> str:
     """Return a difference as people write it; 0 is one beside which ``scale`` is a billion times larger."""
     return "–" if not math.isfinite(value) else "0" if abs(value) <= 1e-9 * scale else f"{value:{form}}"
 
 
-def _difference(contrast: dict[Any, Any]) -> tuple[str, str]:
+def _difference(contrast: dict[Any, Any]) -> str:
     ending = "_texts" if math.isfinite(contrast.get("low_texts", math.nan)) else ""
     value, low, high = (contrast[f"{part}{ending}"] for part in ("estimate", "low", "high"))
     if math.isnan(value):
-        return "cannot be estimated", ""
-    if not math.isfinite(low + high):
-        return figure(value), "[too few takes]"
+        return "cannot be estimated"
     size = max(abs(low), abs(high))
-    return figure(value, size), f"[{figure(low, size)}, {figure(high, size)}]"
+    within = f"{figure(low, size)}, {figure(high, size)}" if math.isfinite(low + high) else "too few takes"
+    return f"{figure(value, size)} [{within}]"
 
 
 def _check_numbers(confidence: float, permutations: int, seed: int) -> None:
@@ -305,21 +304,12 @@ class _Tables:
         for part in (self.frame, self.contrasts, self.variance):
             part.sort(key=lambda row: places[row["metric"]])
         rows, contrasts, variance = map(pd.DataFrame, (self.frame, self.contrasts, self.variance))
-        rows.insert(3, "p_holm", holm(rows["p"]))
-        rows.insert(4, "p_bh", benjamini_hochberg(rows["p"]))
+        rows.insert(4, "p_holm", holm(rows["p"]))
+        rows.insert(5, "p_bh", benjamini_hochberg(rows["p"]))
         if "p_texts" in rows:
             rows["p_texts_holm"] = holm(rows["p_texts"])
-        told_apart = [
-            _verdict(*pair, 1.0 - self.confidence) for pair in zip(rows["why"], _corrected(rows), strict=True)
-        ]
-        rows = rows.drop(columns="why")
-        rows.insert(2, "verdict", told_apart)
+        rows.loc[_corrected(rows) <= 1.0 - self.confidence, "verdict"] = ACTS
         return Effects(rows, contrasts, variance, self.confidence, self.seed, tuple(dict.fromkeys(self.notes)))
-
-
-def _verdict(why: str, corrected: float, alpha: float) -> str:
-    """Return what is said of an axis: what p says, or else ``why`` it could not have said more."""
-    return ACTS if corrected <= alpha else why or NOT_TOLD
 
 
 def _one_design(tables: _Tables, design: Design, values: _Floats, metrics: Sequence[str], names: Sequence[str]) -> None:
@@ -345,11 +335,11 @@ def _one_design(tables: _Tables, design: Design, values: _Floats, metrics: Seque
             alone = "no two texts have all levels, so it speaks of these texts alone."
             tables.notes += [f"{metric} by {axis}: {alone}" for metric in metrics]
         several = {"": contrasts, **({"_texts": over[1]} if over is not None else {})}
-        whys = _contrast_rows(tables, design, values, (metrics, axis, number), several, noise)
+        verdicts = _contrast_rows(tables, design, values, (metrics, axis, number), several, noise)
         for place, metric in enumerate(metrics):
             part = {name: shares[place][number][name] for name in ("eta_sq", "omega_sq")}
-            row = {"metric": metric, "axis": axis, "why": whys[place], "p": contrasts.p[place], "test": contrasts.test}
-            row |= {**part, "levels": present.size, "takes": design.takes}
+            row = {"metric": metric, "axis": axis, "verdict": verdicts[place], "p": contrasts.p[place]}
+            row |= {"test": contrasts.test, **part, "levels": present.size, "takes": design.takes}
             if over is not None:
                 row |= {"p_texts": over[1].p[place], "texts": over[0]}
             if tables.permutations:
@@ -357,10 +347,10 @@ def _one_design(tables: _Tables, design: Design, values: _Floats, metrics: Seque
                 draw = np.random.default_rng(stream)
                 row["p_permutation"] = permutation_p(design, values[:, place], number, tables.permutations, draw)
             tables.frame.append(row)
-    tables.notes += _assumed(design, noise, tests, names, texts=any("p_texts" in row for row in tables.frame))
+    tables.notes += _assumed(design, noise, tests, names)
 
 
-def _assumed(design: Design, noise: Noise, tests: Mapping[int, str], names: Sequence[str], *, texts: bool) -> list[str]:
+def _assumed(design: Design, noise: Noise, tests: Mapping[int, str], names: Sequence[str]) -> list[str]:
     """Say what is assumed of the takes where one variance stands for all, and what more takes would free."""
     pooled = [number for number, test in tests.items() if test != "Welch"]
     if not pooled:
@@ -379,20 +369,15 @@ def _assumed(design: Design, noise: Noise, tests: Mapping[int, str], names: Sequ
         both = "both" if own == 2 else f"the first, repeats={own} both"
         assumed = "interactions count as sampling, and levels are taken for equally spread"
         notes = [f"No cell has two takes: {assumed}; repeats=2 would free {both}."]
-    if not texts:
-        shares = [design.differences(number) for number in pooled]
-        each = [np.square(weights[estimable]).sum(axis=1).max(initial=0.0) for weights, estimable in shares]
-        repeats = _repeats_needed(max(each) * design.takes / cells, cells)
+    shares = [design.differences(number) for number in pooled]
+    # Of texts `plan_sweep` says it; here the variance of a difference is that with one take a cell, in that of a take.
+    each = [np.square(weights[estimable]).sum(axis=1).max(initial=0.0) for weights, estimable in shares]
+    variance = max(each) * design.takes / cells
+    if variance > 0.0 and design.texts is None:
+        power = (t_power(math.sqrt(count / variance), cells * (count - 1)) for count in itertools.count(2))
+        repeats = 2 + next(place for place, one in enumerate(power) if one >= 0.8)
         notes += [f"A difference of one sd is found in 4 of 5 such sweeps from repeats={repeats} on."]
     return notes
-
-
-def _repeats_needed(variance: float, cells: int) -> int:
-    """Return how many takes a cell find a difference of one sd with a power of 0.8; with one its variance is ``variance``."""
-    repeats = 2
-    while t_power(math.sqrt(repeats / variance), cells * (repeats - 1)) < 0.8:
-        repeats += 1
-    return repeats
 
 
 def _contrast_rows(
@@ -405,7 +390,7 @@ def _contrast_rows(
 ) -> list[str]:
     """Add the contrasts of an axis, also given by its number, for each metric; ``over`` by what their columns end in.
 
-    Returns of each metric why no more can be said of it, "" where it can.
+    Returns what is said of each metric where p does not say that the axis acts.
     """
     metrics, axis, number = of
     level, (first, *others) = design.levels[number], np.unique(design.codes[number])
@@ -433,19 +418,19 @@ def _contrast_rows(
     # Of texts the spread is that of their differences.
     unit = contrasts.error * np.sqrt(contrasts.df + 1.0) if ending else noise.sd
     return [
-        _why(contrasts.estimate[:, place], parts[f"high{ending}"][:, place], unit[..., place])
+        _otherwise(contrasts.estimate[:, place], parts[f"high{ending}"][:, place], unit[..., place])
         for place in range(len(metrics))
     ]
 
 
-def _why(estimate: _Floats, high: _Floats, unit: _Floats) -> str:
-    """Return why no more can be said of an axis than that it is not told from noise, "" where that is all."""
+def _otherwise(estimate: _Floats, high: _Floats, unit: _Floats) -> str:
+    """Return what is said of an axis that p does not say acts."""
     if np.isnan(estimate).all():
         return CONFOUNDED
     reach = high - estimate
     if not (estimate.any() or reach.any()):
         return NOTHING
-    return "" if (reach <= _FAR * unit).any() else TOO_FEW
+    return NOT_TOLD if (reach <= _FAR * unit).any() else TOO_FEW
 
 
 def _deltas(design: Design, values: _Floats, axis: int, pair: tuple[int, int], confidence: float) -> list[Estimate]:
