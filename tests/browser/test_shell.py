@@ -171,6 +171,8 @@ def test_each_tab_of_a_result_fits_into_a_narrow_cell(scratch: Scratch, tmp_path
             shoot(page, root, tmp_path, f"result-{tab.partition(' ')[0].lower()}-{width}.png")
             for wrong in (BROKEN, APART):
                 assert page.locator(root).first.evaluate(wrong) == [], f"{tab} at {width} pixels"
+            wide = page.locator(root).first.evaluate("(root) => root.scrollWidth - root.clientWidth")
+            assert wide <= 0, f"{tab} scrolls sideways at {width} pixels"
     page.locator(".voicelab-tabs .lm-TabBar-tab", has_text="Effects").click()
     effects = page.locator(f"{root} table", has_text="p in texts like these")
     effects.wait_for(timeout=LONG)

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -29,9 +30,10 @@ from voicelab.errors import (
     StreamTruncated,
     VoicelabError,
 )
+from voicelab.experiments.statistics import effects
 from voicelab.lab import Lab
 from voicelab.schema import Author, SampleEntity, TTSRequest, VoiceModel
-from voicelab.views.bundles import BUDGET, caption, clip_bundle, clip_picture, clip_text, embedded_audio
+from voicelab.views.bundles import BUDGET, caption, clip_bundle, clip_picture, clip_text, effects_bundle, embedded_audio
 
 RATE = 24_000
 
@@ -293,3 +295,19 @@ def test_showing_an_error_loads_no_view_before_it_is_shown() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["[]", "True"]
+
+
+def test_effects_are_a_table_with_a_picture_of_what_can_be_told() -> None:
+    noise = np.random.default_rng(1).normal(size=(8, 30))
+    names = [f"m{place}" for place in range(30)]
+    frame = pd.DataFrame(noise, columns=names).assign(speed=np.repeat([1, 2], 4), loudness=-23.0, duration=range(8))
+    shown = effects_bundle(effects(frame, "speed", ["loudness", "duration", *names]))
+    rows = shown["text/html"].split("<tr>")[2:]
+    assert len(rows) == 32
+    assert '<b data-pick="duration">Duration, s</b><div>speed</div>' in rows[0], "what acts is first"
+    assert "no difference" in rows[-1]
+    assert '<p role="note">The picture leaves out 7 rows of the table.</p>' in shown["text/html"]
+    assert shown["text/plain"].count("\n") == 32 + 1 + 4
+    still = effects_bundle(effects(frame, "speed", "loudness"))
+    assert "image/png" not in still, "there is nothing to draw"
+    assert "<img" not in still["text/html"]

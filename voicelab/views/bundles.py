@@ -486,7 +486,14 @@ def _effects_table(effects: Effects) -> str:
         changes = (f"<div>{escape(level)}: {escape(change).replace(', ', ',&nbsp;')}</div>" for level, change in does)
         said = TableCell(f"<b>{escape(verdict)}</b>" if verdict == ACTS else escape(verdict))
         subject = TableCell(f'<b data-pick="{escape(name)}">{label}</b><div>{escape(axis)}</div>')
-        rows.append((subject, TableCell("".join(changes)), *numbers.values(), said))
+        rows.append(
+            (
+                subject,
+                TableCell("".join(changes)),
+                *(number.replace(" ", "\u00a0") for number in numbers.values()),
+                said,
+            )
+        )
     heads += [head.replace("omega", "ω") for head in numbers]
     return table([*heads, ""], rows, caption=effects.caption)
 
