@@ -191,22 +191,7 @@ def test_what_make_test_leaves_out_is_a_step_of_its_own_in_ci() -> None:
     assert re.search(r"-m pytest .*tests/browser", _make("-n", "test-browser").stdout)
     assert "--ignore" not in _make("-n", "test", "ARGS=tests/browser/test_lanes.py").stdout
     steps = re.findall(r'^step "[^"]+" (.+)$', CI, re.MULTILINE)
-    assert {"twice env TZ=NPT-5:45 make test", "twice make test-browser", "twice make notebooks-browser"} <= set(steps)
-
-
-@pytest.mark.parametrize(("failures", "code", "runs"), [(0, 0, 1), (1, 0, 2), (2, 1, 2)])
-def test_what_fails_in_ci_is_run_once_more_and_no_oftener(failures: int, code: int, runs: int, tmp_path: Path) -> None:
-    (twice,) = re.findall(r"^twice\(\) \{.*?^\}", CI, re.MULTILINE | re.DOTALL)
-    told = tmp_path / "told"
-    make = _program(tmp_path / "make", f'echo "$*" >> {told}; test $(wc -l < {told}) -gt {failures}')
-    script = f"set -euo pipefail\n{twice}\ntwice {make} test\necho after"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=20)
-    assert done.returncode == code
-    assert done.stdout.endswith("after\n") == (code == 0)
-    first, *again = told.read_text(encoding="utf-8").splitlines()
-    assert first == "test"
-    assert again == ["test ARGS=-n 0 --last-failed --last-failed-no-failures none -v"] * (runs - 1)
-    assert ("failed at first" in done.stdout) == (runs == 2 and code == 0)
+    assert {"env TZ=NPT-5:45 make test", "make test-browser", "make notebooks-browser"} <= set(steps)
 
 
 def test_a_target_fails_with_what_it_runs(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ def test_pace_is_followed_when_the_slow_stay_slow() -> None:
     assert follows([1.6, 1.5, 1.2, 1.0], [2.0, 2.1, 2.9, 3.4]) == -1.0
 
 
+@pytest.mark.thorough
 def test_the_speakers_are_a_hundred_and_none_is_in_training() -> None:
     corpus = teaching.training("plan")
     speakers = clone.held_out(100)

@@ -56,6 +56,7 @@ OTHER = ("flite:slt", "we agreed on a dinner date")
 
 
 @needs_flite
+@pytest.mark.thorough
 def test_pocketsphinx_hears_alike_at_any_level_and_after_any_sentence() -> None:
     text = "the children played in the garden all day"
     samples, rate = systems.speak("flite:rms", text)

@@ -18,6 +18,8 @@ TEXT = (
     "Four hours of steady work faced us that day, so in the end we took the tools, the ladder, two ropes and the old "
     "lamp with us, and went out to the garden behind the mill."
 )
+
+pytestmark = pytest.mark.thorough
 FIELDS = {"chunk_length": 300, "min_chunk_length": 0, "condition_on_previous_chunks": False}
 
 
@@ -25,7 +27,6 @@ def cut(notes: tuple[str, ...]) -> list[int]:
     return [int(note.split()[1]) for note in notes if "was cut off by early_stop_threshold" in note]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("threshold", "stopped"), [(0.0, [2, 3, 4]), (0.5, [3, 4]), (0.75, [4]), (1.0, [])])
 def test_the_rest_is_stopped_once_enough_have_ended(voice: Voice, threshold: float, stopped: list[int]) -> None:
     clip = voice.kept(TEXT, early_stop_threshold=threshold, **FIELDS)

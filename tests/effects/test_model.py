@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.effects.measure import Voice
 from voicelab.audio.analysis import f0
 from voicelab.call import Call
 from voicelab.schema import Model
+
+pytestmark = pytest.mark.thorough
 
 MODELS: tuple[Model, ...] = ("s1", "s2-pro")
 TEXT = "Rice is often served in round bowls."

@@ -13,6 +13,8 @@ from tests.effects.measure import Voice
 from voicelab.engine.pointer.step import REPEAT_WINDOW
 from voicelab.errors import EngineError
 
+pytestmark = pytest.mark.thorough
+
 Codes = npt.NDArray[np.int64]
 TEXT = "We all saw the slow old mule lean on the long stone wall."
 """Long vowels and liquids: sounds that stay the same for a while, so that there is something to repeat."""
@@ -76,7 +78,6 @@ def test_at_its_ends_it_is_speech_or_an_error(voice: Voice, penalty: float) -> N
     assert 0.3 < clip.duration < 8
 
 
-@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_every_step_takes_repeats_away(voice: Voice) -> None:
     """Also the default of 1.2 against none, which few takes do not show."""

@@ -16,6 +16,8 @@ import pytest
 from tests.effects.measure import Voice, comparable, duration_spread, mel_spread, pitch_spread
 from voicelab.clip import Clip
 
+pytestmark = pytest.mark.thorough
+
 QUICK = 24
 MANY = 32
 Spread = Callable[[Sequence[Clip]], float]
@@ -40,7 +42,6 @@ def test_greedy_is_greedy_whichever_way_it_is_asked_for(voice: Voice) -> None:
     assert np.array_equal(cold.samples, narrow.samples)
 
 
-@pytest.mark.thorough
 def test_all_takes_have_all_words(spoken: dict[tuple[float, float], list[Clip]]) -> None:
     """What widens is how it is said; nearly always all of it is said."""
     for takes in spoken.values():
@@ -66,7 +67,6 @@ def test_pitch_and_durations_lie_further_apart_the_hotter(
     assert least < spread(spoken[0.35, 0.7]) < spread(spoken[1.0, 1.0])
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("first", [0, 1000, 2000])
 @pytest.mark.parametrize("name", ["temperature", "top_p"])
 @pytest.mark.parametrize("spread", [pitch_spread, mel_spread, duration_spread])

@@ -17,6 +17,8 @@ from voicelab.engine.pointer.family import PointerFamily
 from voicelab.engine.pointer.speakers import similarity
 from voicelab.schema import ReferenceAudio, TTSRequest
 
+pytestmark = pytest.mark.thorough
+
 TRANSCRIPT = "The smooth planks lay on the shore, and all of us saw the old canoe go by. Nobody said a word."
 DEFAULT, OTHERS = "marlow", ("clara", "felix", "juno")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.training.corpus_folder import SMALL, corpus, small_codec
@@ -19,6 +20,7 @@ def test_clean_and_spoiled_audio_have_the_length_of_a_crop(tmp_path: Path) -> No
     assert not all(unchanged)
 
 
+@pytest.mark.thorough
 def test_the_encoder_learns_alone(tmp_path: Path) -> None:
     codec = small_codec()
     folder = corpus(tmp_path, codec)

@@ -149,6 +149,7 @@ def test_over_a_telephone_the_same_speaker_is_wanted(
     assert left < 0.8 * far
 
 
+@pytest.mark.thorough
 def test_a_clone_has_the_long_term_spectrum_of_its_recording(
     backend: LocalBackend, family: PointerFamily, monkeypatch: pytest.MonkeyPatch
 ) -> None:
