@@ -102,6 +102,27 @@ def test_latency_changes_when_not_what(backend: LocalBackend, latency: str) -> N
     assert np.abs(low - normal).max() < 1e-4
 
 
+@pytest.mark.parametrize("latency", ["low", "balanced", "normal"])
+@pytest.mark.parametrize("frames", [8, 24])
+def test_a_cut_at_the_end_of_a_piece_fades(backend: LocalBackend, latency: str, frames: int) -> None:
+    clip = backend.synthesize(call(seed=3, latency=latency, max_new_tokens=frames)).clip()
+    assert clip.samples.size == frames * 24
+    assert clip.take is not None
+    assert clip.take.notes == (f"segment 1 was cut off by max_new_tokens={frames}",)
+    assert abs(clip.samples[-1]) < 1e-6 < np.abs(clip.samples[:-24]).max()
+
+
+def test_a_model_without_more_positions_cuts_the_speech_off_and_says_so(both: Path, tmp_path: Path) -> None:
+    folder = write_model(tmp_path, "s1", max_seq_len=64)
+    for name in ("codec.pth", "sizes.json"):
+        shutil.copy(both / "openaudio-s1-mini" / name, folder)
+    with LocalBackend("cpu", weights=folder, rows=1) as small:
+        takes = [small.synthesize(call(seed=seed, max_new_tokens=1000)).clip() for seed in range(6)]
+    notes = [one.take.notes[0] if one.take is not None and one.take.notes else "" for one in takes]
+    assert any(note.startswith("segment 1 was cut off: the model has no room for more") for note in notes)
+    assert all(abs(one.samples[-1]) < 1e-6 for one, note in zip(takes, notes, strict=True) if note)
+
+
 @pytest.mark.parametrize(
     "fields",
     [

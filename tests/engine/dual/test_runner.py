@@ -316,7 +316,7 @@ def test_what_was_said_is_forgotten_where_there_is_no_room(parts: Parts) -> None
         runner.more(0, Turn("x" * 300, ""))
 
 
-def test_a_full_slot_ends_the_speech(parts: Parts) -> None:
+def test_a_full_slot_cuts_the_speech_off(parts: Parts) -> None:
     runner = parts.runner(1)
     runner.admit(0, NOBODY, SETTINGS, 2)
     runner.more(0, Turn("Hello.", ""))
@@ -324,7 +324,7 @@ def test_a_full_slot_ends_the_speech(parts: Parts) -> None:
     runner.resume(0, held := runner.park(0))
     held.ready.clear()
     held.state = replace(held.state, position=runner.model.positions - 2)
-    assert [said(runner, 0).ended, said(runner, 0).ended] == [False, True]
+    assert [(one.full, one.ended) for one in (said(runner, 0), said(runner, 0))] == [(False, False), (True, False)]
     runner.more(0, Turn("Go on.", ""))
     assert not said(runner, 0).ended
 
@@ -530,3 +530,19 @@ def test_a_graph_says_what_the_twin_says(tmp_path: Path) -> None:
                 line.extend([] if step.codes is None else [step.codes.tolist()])
         spoken.append([line[:12] for line in lines])
     assert all(one == spoken[0] for one in spoken)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_runners_of_two_threads_are_captured_one_after_the_other(tmp_path: Path) -> None:
+    model, prompts, _ = _parts("s2-pro", tmp_path)
+    tensors = _lasting(model.config)
+    on_device = DualLM(model.config, lambda name: tensors[name].cuda(), SPEECH, model.positions)
+    with ThreadPoolExecutor() as pool:
+        runners = list(pool.map(lambda _: DualRunner(on_device, prompts, 2, graphs=True), range(4)))
+    lines = []
+    for runner in runners:
+        runner.admit(0, NOBODY, SETTINGS, 1)
+        runner.more(0, Turn("Hello.", ""))
+        lines.append([said(runner, 0).codes for _ in range(4)])
+    assert all(str(one) == str(lines[0]) for one in lines)

@@ -219,6 +219,8 @@ class _Gamma(nn.Module):
 SAMPLE_RATE = 44_100
 _DILATIONS = (1, 3, 9)
 _UNTOLD = {"window": "window", "encoder_window": "encoder_window", "head_dim": "head_width"}
+_TF32 = False
+"""Whether CUDA devices round what convolutions multiply to 10 bits: torch's own choice is True, in the whole process."""
 _AT_ONCE = 64
 """Frames (3 s) encoded or decoded at once where all are there: it bounds the memory."""
 
@@ -500,6 +502,8 @@ def load_codec(path: Path, device: torch.device) -> DualCodec:
         WeightsError: the file is none, or a tensor is missing, too many, of the wrong shape or not finite.
     """
     codec, files, normed = _laid_out(path)
+    if device.type == "cuda":
+        torch.backends.cudnn.allow_tf32 = _TF32
 
     def read(name: str) -> Tensor:
         return files.read(name, device, torch.float32)
