@@ -130,7 +130,7 @@ OTHERS = [
         TINY,
         encoder_strides=(5,),
         encoder_width=64,
-        decoder_strides=(2, 2, 5),
+        decoder_strides=(5, 1),
         decoder_width=40,
         layers=3,
         codebook_width=4,

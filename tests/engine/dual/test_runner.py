@@ -16,7 +16,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.engine.dual.tiny import CODEBOOKS, ENTRIES, SPEECH, config_of, model_of, tensors_of, twin_of, write_model
+from tests.engine.dual.tiny import (
+    CODEBOOKS,
+    ENTRIES,
+    SPEECH,
+    VOCABULARY,
+    config_of,
+    model_of,
+    tensors_of,
+    twin_of,
+    write_model,
+)
 from voicelab.engine.core import sequence as sequence_module
 from voicelab.engine.core.scheduler import RowStep, Scheduler
 from voicelab.engine.core.sequence import Sequence, Settings
@@ -54,7 +64,7 @@ def _lasting(config: DualConfig) -> dict[str, Tensor]:
 def _parts(name: Model, folder: Path, ahead: bool = False) -> Parts:
     config = config_of(name)
     tensors = _lasting(config)
-    tokenizer = load_tokenizer(write_model(folder, name))
+    tokenizer = load_tokenizer(write_model(folder, name), VOCABULARY)
     form = ChatPrompts if name == "s2-pro" else InterleavedPrompts
     return Parts(model_of(config, tensors), form(tokenizer, SPEECH[0], CODEBOOKS), ahead)
 

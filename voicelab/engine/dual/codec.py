@@ -12,20 +12,21 @@ Layers are named as in the checkpoint.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count, takewhile
 from math import prod
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voicelab.engine.core.threads import Piece, Samples
-from voicelab.engine.dual.files import TensorFiles
+from voicelab.engine.dual.config import STRICT, Count, HeadWidth, Width
+from voicelab.engine.dual.files import TensorFiles, first_error, naming, read_json
 from voicelab.engine.dual.tower import rotary, rotate
 from voicelab.errors import WeightsError
 
@@ -218,51 +219,84 @@ class _Gamma(nn.Module):
 
 SAMPLE_RATE = 44_100
 _DILATIONS = (1, 3, 9)
-_UNTOLD = {"window": "window", "encoder_window": "encoder_window", "head_dim": "head_width"}
+TOGETHER = 16
+"""Streams that are decoded in one batch."""
+_LONGEST_PIECE = 24
+"""Frames that are decoded at once in a batch."""
+_LARGEST_HOP = 1 << 16
 _TF32 = False
 """Whether CUDA devices round what convolutions multiply to 10 bits: torch's own choice is True, in the whole process."""
 _AT_ONCE = 64
 """Frames (3 s) encoded or decoded at once where all are there: it bounds the memory."""
 
 
-@dataclass(frozen=True)
-class CodecSizes:
-    """Sizes of a codec; the defaults are those of the published one."""
+_Strides = Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1, max_length=8)]
+_Window = Annotated[int, Field(ge=1, le=1 << 13)]
 
-    encoder_width: int = 64
+
+class _Untold(BaseModel):
+    """What no tensor tells, and ``sizes.json`` may."""
+
+    model_config = STRICT
+    window: _Window = 128
+    encoder_window: _Window = 512
+    head_dim: HeadWidth = 64
+
+
+@dataclass(frozen=True, config=STRICT)
+class CodecSizes:
+    """Sizes of a codec, within bounds; the defaults are those of the published one."""
+
+    encoder_width: Width = 64
     """Channels after the first convolution; each block doubles them."""
-    encoder_strides: tuple[int, ...] = (2, 4, 8, 8)
-    encoder_layers: int = 4
-    encoder_mlp: int = 3072
-    encoder_window: int = 512
+    encoder_strides: _Strides = (2, 4, 8, 8)
+    encoder_layers: Count = 4
+    encoder_mlp: Width = 3072
+    encoder_window: _Window = 512
     """Steps that the encoder's transformer sees; no tensor tells it."""
-    latent: int = 1024
-    halvings: int = 2
-    layers: int = 8
+    latent: Width = 1024
+    halvings: Annotated[int, Field(ge=0, le=8)] = 2
+    layers: Count = 8
     """Of the transformer before the quantizer, and of the one after it."""
-    mlp: int = 3072
-    window: int = 128
+    mlp: Width = 3072
+    window: _Window = 128
     """Frames that these two see; no tensor tells it."""
-    head_width: int = 64
+    head_width: HeadWidth = 64
     """Of all transformers; no tensor tells it."""
-    codebooks: tuple[int, ...] = (4096, *[1024] * 9)
+    codebooks: Annotated[tuple[Width, ...], Field(min_length=1, max_length=64)] = (4096, *[1024] * 9)
     """Entries of each."""
-    codebook_width: int = 8
-    decoder_width: int = 1536
+    codebook_width: Width = 8
+    decoder_width: Width = 1536
     """Channels after the first convolution; each block halves them."""
-    decoder_strides: tuple[int, ...] = (8, 8, 4, 2)
+    decoder_strides: _Strides = (8, 8, 4, 2)
 
     @property
     def hop(self) -> int:
         """Samples of a frame."""
         return prod(self.encoder_strides) << self.halvings
 
+    @property
+    def work(self) -> int:
+        """Bytes at work, in float32: what streams carry, and the widest layer at the rate of samples, four times."""
+        top = self.encoder_width << len(self.encoder_strides)
+        carried = self.layers * self.window * self.latent * TOGETHER + self.encoder_layers * self.encoder_window * top
+        channels = max(self.encoder_width, self.decoder_width >> len(self.decoder_strides))
+        return 4 * (2 * carried + 4 * TOGETHER * _LONGEST_PIECE * self.hop * channels)
+
+    def check(self) -> None:
+        """Sees that the sizes fit each other. Raises WeightsError."""
+        widths = self.latent, self.encoder_width << len(self.encoder_strides)
+        if any(width % self.head_width for width in widths) or not self.decoder_width >> len(self.decoder_strides):
+            raise WeightsError("its widths do not fit its heads and strides")
+        if prod(self.encoder_strides) != prod(self.decoder_strides) or self.hop > _LARGEST_HOP:
+            raise WeightsError(f"its strides are {self.encoder_strides} one way, {self.decoder_strides} the other")
+
     @classmethod
     def from_shapes(cls, shapes: Mapping[str, tuple[int, ...]], **untold: int) -> CodecSizes:
         """Those of a checkpoint's tensors, weight norms folded; `untold` are fields that no tensor tells.
 
         Raises:
-            WeightsError: a tensor that tells a size is missing.
+            WeightsError: a tensor that tells a size is missing, or tells an impossible one.
         """
 
         def numbered(name: str, start: int = 0) -> list[tuple[int, ...]]:
@@ -274,7 +308,7 @@ class CodecSizes:
         quantizer = "quantizer.quantizer.quantizers.{}.codebook.weight"
         try:
             semantic = shapes["quantizer.semantic_quantizer.quantizers.0.codebook.weight"]
-            return cls(
+            sizes = cls(
                 encoder_width=shapes["encoder.block.0.conv.weight"][0],
                 encoder_strides=tuple(shape[2] // 2 for shape in encoder),
                 encoder_layers=len(numbered(top + ".{}.feed_forward.w1.weight")),
@@ -291,6 +325,10 @@ class CodecSizes:
             )
         except KeyError as missing:
             raise WeightsError(f"the codec has no tensor {missing.args[0]!r}") from missing
+        except ValidationError as error:
+            raise WeightsError(first_error(error)) from error
+        sizes.check()
+        return sizes
 
 
 def _encoder(sizes: CodecSizes) -> LayerGroup:
@@ -499,7 +537,7 @@ def load_codec(path: Path, device: torch.device) -> DualCodec:
     and ``head_dim``.
 
     Raises:
-        WeightsError: the file is none, or a tensor is missing, too many, of the wrong shape or not finite.
+        WeightsError: the file is none, or a tensor is missing, too many, of the wrong shape or type, or not finite.
     """
     codec, files, normed = _laid_out(path)
     if device.type == "cuda":
@@ -515,20 +553,23 @@ def load_codec(path: Path, device: torch.device) -> DualCodec:
     return codec.requires_grad_(requires_grad=False).eval()
 
 
-def check_codec(path: Path) -> int:
-    """How many tensors a codec's file has, names and shapes checked. Raises WeightsError: they are not those of a codec."""
-    return len(_laid_out(path)[1].entries)
+def check_codec(path: Path) -> tuple[CodecSizes, int]:
+    """A codec's sizes, and how many tensors its file has; as `load_codec` wants them. Raises WeightsError: they are not."""
+    codec, files, _ = _laid_out(path)
+    return codec.sizes, len(files.entries)
 
 
 def _laid_out(path: Path) -> tuple[DualCodec, TensorFiles, set[str]]:
     """A codec without numbers, its file, whose tensors fit, and those of them that are gain and direction."""
     files = TensorFiles.open(path).renamed(_plain_name)
     beside = path.with_name("sizes.json")
-    values = json.loads(beside.read_text()) if beside.exists() else {}
-    untold = {field: int(values[name]) for name, field in _UNTOLD.items() if name in values}
+    untold = read_json(beside, TypeAdapter(_Untold)) if beside.exists() else _Untold()
     shapes = {name.removesuffix("_v"): entry.shape for name, entry in files.entries.items()}
-    with torch.device("meta"):
-        codec = DualCodec(CodecSizes.from_shapes(shapes, **untold))
+    with naming(path), torch.device("meta"):
+        sizes = CodecSizes.from_shapes(
+            shapes, window=untold.window, encoder_window=untold.encoder_window, head_width=untold.head_dim
+        )
+        codec = DualCodec(sizes)
     parameters = {name: tuple(parameter.shape) for name, parameter in codec.named_parameters()}
     normed = {name for name in parameters if name + "_v" in files.entries}
     expected = {name: shape for name, shape in parameters.items() if name not in normed}
