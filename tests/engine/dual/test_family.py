@@ -20,7 +20,7 @@ from tests.engine.dual.tiny_codec import save_codec, tiny_tensors
 from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.engine import speech
-from voicelab.engine.dual.codec import check_codec
+from voicelab.engine.dual.codec import CodecFile
 from voicelab.engine.dual.family import DualFamily
 from voicelab.engine.dual.folder import POSITIONS, MemoryPlan, free_memory, model_folders
 from voicelab.engine.dual.prompt import DualVoice, Reference
@@ -365,7 +365,7 @@ def test_a_codec_of_both_in_the_folder_above(both: Path, tmp_path: Path) -> None
 
 def test_what_does_not_fit_is_refused_in_words(both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = model_folders(both)[0]
-    plan = MemoryPlan.of(one, 16, check_codec(one.codec)[0])
+    plan = MemoryPlan.of(one, 16, CodecFile.open(one.codec).codec.sizes)
     tensors = sum(path.stat().st_size for path in one.folder.glob("*.safetensors"))
     assert 0 < tensors - plan.weights < 20_000  # their headers
     # Rows and what is kept of references, both, layers, heads, width, positions, bytes; a frame in the fast transformer.

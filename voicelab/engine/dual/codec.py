@@ -16,17 +16,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, takewhile
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import torch
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voicelab.engine.core.threads import Piece, Samples
 from voicelab.engine.dual.config import STRICT, Count, HeadWidth, Width
-from voicelab.engine.dual.files import TensorFiles, first_error, naming, read_json
+from voicelab.engine.dual.files import TensorFiles, naming, read_json
 from voicelab.engine.dual.tower import rotary, rotate
 from voicelab.errors import WeightsError
 
@@ -283,17 +283,9 @@ class CodecSizes:
         channels = max(self.encoder_width, self.decoder_width >> len(self.decoder_strides))
         return 4 * (2 * carried + 4 * TOGETHER * _LONGEST_PIECE * self.hop * channels)
 
-    def check(self) -> None:
-        """Sees that the sizes fit each other. Raises WeightsError."""
-        widths = self.latent, self.encoder_width << len(self.encoder_strides)
-        if any(width % self.head_width for width in widths) or not self.decoder_width >> len(self.decoder_strides):
-            raise WeightsError("its widths do not fit its heads and strides")
-        if prod(self.encoder_strides) != prod(self.decoder_strides) or self.hop > _LARGEST_HOP:
-            raise WeightsError(f"its strides are {self.encoder_strides} one way, {self.decoder_strides} the other")
-
     @classmethod
-    def from_shapes(cls, shapes: Mapping[str, tuple[int, ...]], **untold: int) -> CodecSizes:
-        """Those of a checkpoint's tensors, weight norms folded; `untold` are fields that no tensor tells.
+    def from_shapes(cls, shapes: Mapping[str, tuple[int, ...]], untold: _Untold) -> CodecSizes:
+        """Those of a checkpoint's tensors, weight norms folded, and those that no tensor tells.
 
         Raises:
             WeightsError: a tensor that tells a size is missing, or tells an impossible one.
@@ -321,13 +313,17 @@ class CodecSizes:
                 codebook_width=semantic[1],
                 decoder_width=shapes["decoder.model.0.conv.weight"][0],
                 decoder_strides=tuple(s[2] // 2 for s in numbered("decoder.model.{}.block.1.conv.weight", 1)),
-                **untold,
+                window=untold.window,
+                encoder_window=untold.encoder_window,
+                head_width=untold.head_dim,
             )
         except KeyError as missing:
             raise WeightsError(f"the codec has no tensor {missing.args[0]!r}") from missing
-        except ValidationError as error:
-            raise WeightsError(first_error(error)) from error
-        sizes.check()
+        widths = sizes.latent, sizes.encoder_width << len(sizes.encoder_strides)
+        if any(width % sizes.head_width for width in widths) or not sizes.decoder_width >> len(sizes.decoder_strides):
+            raise WeightsError("its widths do not fit its heads and strides")
+        if prod(sizes.encoder_strides) != prod(sizes.decoder_strides) or sizes.hop > _LARGEST_HOP:
+            raise WeightsError(f"its strides are {sizes.encoder_strides} one way, {sizes.decoder_strides} the other")
         return sizes
 
 
@@ -531,53 +527,53 @@ class DualDecoding:
 
 
 def load_codec(path: Path, device: torch.device) -> DualCodec:
-    """Reads `codec.pth`, as the hub has it or plain, with weight norms of either form; float32.
-
-    The sizes are those of its tensors. A `sizes.json` beside it may give what no tensor tells: ``window``, ``encoder_window``
-    and ``head_dim``.
-
-    Raises:
-        WeightsError: the file is none, or a tensor is missing, too many, of the wrong shape or type, or not finite.
-    """
-    codec, files, normed = _laid_out(path)
-    if device.type == "cuda":
-        torch.backends.cudnn.allow_tf32 = _TF32
-
-    def read(name: str) -> Tensor:
-        return files.read(name, device, torch.float32)
-
-    # Weight = g · v / ‖v‖, over all but the first axis.
-    weights = {name: torch._weight_norm(read(name + "_v"), read(name + "_g"), 0) for name in normed}  # noqa: SLF001
-    weights |= {name: read(name) for name in codec.state_dict() if name not in normed}
-    codec.load_state_dict(weights, assign=True)
-    return codec.requires_grad_(requires_grad=False).eval()
+    """`CodecFile.open` and `CodecFile.load`."""
+    return CodecFile.open(path).load(device)
 
 
-def check_codec(path: Path) -> tuple[CodecSizes, int]:
-    """A codec's sizes, and how many tensors its file has; as `load_codec` wants them. Raises WeightsError: they are not."""
-    codec, files, _ = _laid_out(path)
-    return codec.sizes, len(files.entries)
+class CodecFile(NamedTuple):
+    """`codec.pth`, as the hub has it or plain, with weight norms of either form, before its numbers are read."""
 
+    codec: DualCodec
+    """Without numbers."""
+    files: TensorFiles
+    normed: set[str]
+    """Weights that are there as gain and direction."""
 
-def _laid_out(path: Path) -> tuple[DualCodec, TensorFiles, set[str]]:
-    """A codec without numbers, its file, whose tensors fit, and those of them that are gain and direction."""
-    files = TensorFiles.open(path).renamed(_plain_name)
-    beside = path.with_name("sizes.json")
-    untold = read_json(beside, TypeAdapter(_Untold)) if beside.exists() else _Untold()
-    shapes = {name.removesuffix("_v"): entry.shape for name, entry in files.entries.items()}
-    with naming(path), torch.device("meta"):
-        sizes = CodecSizes.from_shapes(
-            shapes, window=untold.window, encoder_window=untold.encoder_window, head_width=untold.head_dim
-        )
-        codec = DualCodec(sizes)
-    parameters = {name: tuple(parameter.shape) for name, parameter in codec.named_parameters()}
-    normed = {name for name in parameters if name + "_v" in files.entries}
-    expected = {name: shape for name, shape in parameters.items() if name not in normed}
-    for name in normed:
-        first, *others = parameters[name]
-        expected |= {name + "_v": (first, *others), name + "_g": (first, *[1] * len(others))}
-    files.check(expected)
-    return codec, files, normed
+    @classmethod
+    def open(cls, path: Path) -> CodecFile:
+        """Of the sizes of its tensors; a `sizes.json` beside it may give what none tells: window, encoder_window, head_dim.
+
+        Raises:
+            WeightsError: the file is none, or a tensor is missing, too many, or of the wrong shape or type.
+        """
+        files, beside = TensorFiles.open(path).renamed(_plain_name), path.with_name("sizes.json")
+        untold = read_json(beside, TypeAdapter(_Untold)) if beside.exists() else _Untold()
+        shapes = {name.removesuffix("_v"): entry.shape for name, entry in files.entries.items()}
+        with naming(path), torch.device("meta"):
+            codec = DualCodec(CodecSizes.from_shapes(shapes, untold))
+        parameters = {name: tuple(parameter.shape) for name, parameter in codec.named_parameters()}
+        normed = {name for name in parameters if name + "_v" in files.entries}
+        expected = {name: shape for name, shape in parameters.items() if name not in normed}
+        for name in normed:
+            first, *others = parameters[name]
+            expected |= {name + "_v": (first, *others), name + "_g": (first, *[1] * len(others))}
+        files.check(expected)
+        return cls(codec, files, normed)
+
+    def load(self, device: torch.device) -> DualCodec:
+        """The codec on a device, in float32. Raises WeightsError: numbers cannot be read, or are not finite."""
+        if device.type == "cuda":
+            torch.backends.cudnn.allow_tf32 = _TF32
+
+        def read(name: str) -> Tensor:
+            return self.files.read(name, device, torch.float32)
+
+        # Weight = g · v / ‖v‖, over all but the first axis.
+        weights = {name: torch._weight_norm(read(name + "_v"), read(name + "_g"), 0) for name in self.normed}  # noqa: SLF001
+        weights |= {name: read(name) for name in self.codec.state_dict() if name not in self.normed}
+        self.codec.load_state_dict(weights, assign=True)
+        return self.codec.requires_grad_(requires_grad=False).eval()
 
 
 def _plain_name(name: str) -> str | None:

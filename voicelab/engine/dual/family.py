@@ -14,7 +14,7 @@ from torch import Tensor
 from voicelab.call import VoicePreset
 from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.threads import Samples
-from voicelab.engine.dual.codec import TOGETHER, check_codec, load_codec
+from voicelab.engine.dual.codec import TOGETHER, CodecFile
 from voicelab.engine.dual.files import digests, naming
 from voicelab.engine.dual.folder import CODEC, MemoryPlan, ModelFolder, model_folders, require_accepted
 from voicelab.engine.dual.model import DualLM, model_tensors
@@ -74,7 +74,8 @@ class DualFamily:
         self.license, self.notice = require_accepted(self.models, weights)
         # All that can be said of the files without reading them whole comes before the first of them is.
         codecs = sorted({one.codec for one in folders})
-        (sizes, *_) = [check_codec(one)[0] for one in codecs]
+        file, *_ = [CodecFile.open(one) for one in codecs]
+        sizes = file.codec.sizes
         self._tokenizers = {one.config.model: load_tokenizer(one.folder, one.config.vocabulary) for one in folders}
         self._speech = {one.config.model: self._checked(one, sizes.codebooks) for one in folders}
         MemoryPlan.of(folders[0], rows, sizes).check(device)
@@ -86,7 +87,7 @@ class DualFamily:
         self.digests = (*digests([path for one in folders for path in one.files]), self.voice_digest)
         if int8_depth:
             self.digests += ("int8 depth",)
-        codec = load_codec(codecs[0], device)
+        codec = file.load(device)
         self.decoding, self._codebooks = codec.decoding(TOGETHER), sizes.codebooks
         self._room, self._encode = min(one.positions for one in folders) // 2, codec.encode
         self._encoded = EncodedReferences(self._codes, self.decoding.sample_rate)

@@ -36,10 +36,14 @@ _HEADER = 8
 """Bytes of a safetensors file that say how long its header is."""
 _LONGEST = 4_000_000
 """Bytes of JSON, and of what an archive holds beside tensors; the published files have a tenth at most."""
+LONGEST = 32_000_000
+"""Bytes of any file but those with tensors: three times as many as of the largest published."""
 _LONGEST_MESSAGE = 400
 _FLOATS = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 _ENTRY, _AFTER_ENTRY, _CONTENTS, _LONG_CONTENTS = b"PK\x03\x04", b"PK\x07\x08", b"PK\x05\x06", b"PK\x06\x06"
 """What stands before and after each file in an archive, and before what says where the list of them is."""
+_FAR = 1 << 28
+"""Bytes from the end of an archive that is cut off, in which the beginning of its last tensor is looked for."""
 
 Rename = Callable[[str], str | None]
 Form = TypeVar("Form")
@@ -195,6 +199,8 @@ def digests(paths: list[Path]) -> tuple[str, ...]:
 
 
 def _digest(path: Path) -> str:
+    if path.suffix not in {".safetensors", ".pth"}:
+        return hashlib.sha256(read_bytes(path, LONGEST)).hexdigest()
     with naming(path), regular(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -217,8 +223,9 @@ def naming(path: Path, tensor: str = "") -> Iterator[None]:
     except BaseException as error:  # libraries raise errors of their own kinds; what panics in Rust is no Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        # Not what torch says of a pickle: how to load it nevertheless.
-        raise WeightsError(f"{what}it is damaged, or of another kind ({type(error).__name__})") from error
+        # Not torch's words of a refused pickle, which end with how to run it nevertheless.
+        more = "holds more than plain tensors" if type(error).__name__ == "UnpicklingError" else "of another kind"
+        raise WeightsError(f"{what}it is damaged, or {more} ({type(error).__name__})") from error
 
 
 def first_error(error: ValidationError) -> str:
@@ -330,7 +337,7 @@ def _check_archive(path: Path) -> None:
 
 
 def _cut_tensor(path: Path) -> str:
-    """The tensor in which a ``.pth`` was cut off: that of the last data which begin in it. "" where nothing tells it.
+    """The tensor in which a ``.pth`` was cut off: that of the last data which begin in it. "" where nothing near tells it.
 
     The pickle, which stands first, is looked at as a list of words, never run.
     """
@@ -338,7 +345,7 @@ def _cut_tensor(path: Path) -> str:
     try:
         with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
             at = len(data)
-            while (at := data.rfind(_ENTRY, 0, at)) >= 0:
+            while (at := data.rfind(_ENTRY, max(0, len(data) - _FAR), at)) >= 0:
                 size = int.from_bytes(data[at + 26 : at + 28], "little")
                 if key := re.fullmatch(rb"[^/]+/data/(\d+)", data[at + 30 : at + 30 + size]):
                     break

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from voicelab.engine.dual.codec import CodecSizes, check_codec
+from voicelab.engine.dual.codec import CodecFile, CodecSizes
 from voicelab.engine.dual.config import CONFIG, DualConfig
 from voicelab.engine.dual.files import digests, shards_of
 from voicelab.engine.dual.model import model_file, model_tensors
@@ -294,12 +294,12 @@ def check_weights(path: Path) -> Iterator[FileReport]:
 def _file(folder: ModelFolder, path: Path) -> FileReport:
     published = PUBLISHED[folder.config.model].get(path.name, PublishedFile(None))
     try:
-        size, digest = path.stat().st_size, digests([path])[0]
-        tensors = list(_tensors(folder, path))
+        size = path.stat().st_size
+        if published.bytes not in {None, size}:
+            return FileReport(path, problem=f"it has {size:,} bytes, {published.bytes:,} were published")
+        tensors, digest = list(_tensors(folder, path)), digests([path])[0]
     except (OSError, WeightsError) as error:
         return FileReport(path, problem=str(error))
-    if published.bytes not in {None, size}:
-        return FileReport(path, problem=f"it has {size:,} bytes, {published.bytes:,} were published")
     verified = [f"{size:,} bytes as published", *tensors] if published.bytes else tensors
     unverified = [] if published.bytes else ["its size, which no list has"]
     if published.sha256 and digest.startswith(published.sha256):
@@ -315,7 +315,7 @@ def _file(folder: ModelFolder, path: Path) -> FileReport:
 def _tensors(folder: ModelFolder, path: Path) -> Iterator[str]:
     """What can be said of a file's tensors. Raises WeightsError, which names the tensor at fault."""
     if path == folder.codec:
-        yield f"{check_codec(path)[1]} tensors of the codec's shapes"
+        yield f"{len(CodecFile.open(path).files.entries)} tensors of the codec's shapes"
     elif path == model_file(folder.folder):
         files = model_tensors(folder.folder, folder.config)
         yield f"{len(files.entries)} tensors of the shapes that config.json gives"

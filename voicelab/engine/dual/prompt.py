@@ -25,12 +25,11 @@ from pydantic import Field, TypeAdapter
 from torch import Tensor
 
 from voicelab.engine.dual.config import DualConfig
-from voicelab.engine.dual.files import naming, read_bytes, read_json
+from voicelab.engine.dual.files import LONGEST, naming, read_bytes, read_json
 from voicelab.errors import MissingExtra, WeightsError
 
 HUB, TABLE, SPECIAL = "tokenizer.json", "tokenizer.tiktoken", "special_tokens.json"
-_LONGEST, _LONGEST_TABLE = 32_000_000, 8_000_000
-"""Bytes of a tokenizer's file, three times as many as the published ones have."""
+_LONGEST_TABLE = 8_000_000
 _IDS = TypeAdapter(
     Annotated[dict[Annotated[str, Field(min_length=1)], Annotated[int, Field(ge=0, strict=True)]], Field(min_length=1)]
 )
@@ -58,7 +57,7 @@ class HubTokenizer:
     """What ``tokenizer.json`` describes."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._tokenizer = path, _library().Tokenizer.from_buffer(read_bytes(path, _LONGEST))
+        self._path, self._tokenizer = path, _library().Tokenizer.from_buffer(read_bytes(path, LONGEST))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         if type(self._tokenizer.normalizer).__name__ not in {"NoneType", "NFC"}:
