@@ -234,10 +234,9 @@ _Strides = Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_l
 _Window = Annotated[int, Field(ge=1, le=1 << 13)]
 
 
-class _Untold(BaseModel):
+class _Untold(BaseModel, strict=True):
     """What no tensor tells, and ``sizes.json`` may."""
 
-    model_config = STRICT
     window: _Window = 128
     encoder_window: _Window = 512
     head_dim: HeadWidth = 64

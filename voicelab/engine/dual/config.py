@@ -157,7 +157,7 @@ def _tower(values: Mapping[str, Any], part: str) -> TowerConfig:
         width=width,
         heads=heads,
         kv_heads=heads if kv_heads == -1 else kv_heads,
-        head_width=values.get("head_dim", width // heads),
+        head_width=values["head_dim"] if "head_dim" in values else width // heads,
         hidden=-(-(2 * 4 * width // 3) // 256) * 256 if hidden is None else hidden,
         qk_norm=values.get("attention_qk_norm", False),
         positions=values["max_seq_len"],

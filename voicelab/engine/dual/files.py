@@ -34,14 +34,11 @@ from voicelab.errors import WeightsError
 INDEX = "model.safetensors.index.json"
 _HEADER = 8
 """Bytes of a safetensors file that say how long its header is."""
-_LONGEST = 4_000_000
-"""Bytes of JSON, and of what an archive holds beside tensors; the published files have a tenth at most."""
-LONGEST = 32_000_000
-"""Bytes of any file but those with tensors: three times as many as of the largest published."""
-_LONGEST_MESSAGE = 400
+LONGEST, _LONGEST, _MOST_BESIDE, _LONGEST_MESSAGE = 32_000_000, 4_000_000, 1_000_000, 400
+"""Bytes of any file without tensors, of JSON, of what is beside tensors in an archive: the published have a third at most."""
 _FLOATS = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
-_ENTRY, _AFTER_ENTRY, _CONTENTS, _LONG_CONTENTS = b"PK\x03\x04", b"PK\x07\x08", b"PK\x05\x06", b"PK\x06\x06"
-"""What stands before and after each file in an archive, and before what says where the list of them is."""
+_ENTRY, _AFTER_ENTRY = b"PK\x03\x04", b"PK\x07\x08"
+"""What stands before and after each file in an archive."""
 _FAR = 1 << 28
 """Bytes from the end of an archive that is cut off, in which the beginning of its last tensor is looked for."""
 
@@ -130,12 +127,10 @@ class TensorFiles:
             names = [stem + part for part in parts]
             pieces = [entries[one] for one in names if one in entries and entries[one].shape]
             if stem != name and len(pieces) == len(parts) and len({(one.shape[1:], one.dtype) for one in pieces}) == 1:
-                shape, size = (
-                    (sum(one.shape[0] for one in pieces), *pieces[0].shape[1:]),
-                    sum(one.bytes for one in pieces),
-                )
-                joined = replace(pieces[0], name=stem + whole, shape=shape, bytes=size, load=partial(_rows, pieces))
-                entries = {one: entry for one, entry in entries.items() if one not in names} | {joined.name: joined}
+                first, rows = pieces[0], sum(entries.pop(one).shape[0] for one in names)
+                size, load = sum(one.bytes for one in pieces), partial(_rows, pieces)
+                whole_shape = (rows, *first.shape[1:])
+                entries[stem + whole] = TensorEntry(first.file, stem + whole, whole_shape, first.dtype, size, load)
         return replace(self, entries=entries)
 
     def check(self, shapes: Mapping[str, tuple[int, ...]], *, one_type: bool = False) -> None:
@@ -151,12 +146,9 @@ class TensorFiles:
                 entry, first = self.entries[name], self.entries[next(iter(shapes))]
                 if entry.shape != shape:
                     raise WeightsError(f"the tensor {name} has the shape {entry.shape}, not {shape}")
-                if entry.dtype not in _FLOATS.values():
-                    raise WeightsError(
-                        f"the tensor {name} is of the type {entry.dtype}, not {', '.join(_FLOATS.values())}"
-                    )
-                if one_type and entry.dtype != first.dtype:
-                    raise WeightsError(f"the tensor {name} is of the type {entry.dtype}, {first.name} of {first.dtype}")
+                types = (first.dtype,) if one_type and first.dtype in _FLOATS.values() else tuple(_FLOATS.values())
+                if entry.dtype not in types:
+                    raise WeightsError(f"the tensor {name} is of the type {entry.dtype}, not {' or '.join(types)}")
             if surplus := sorted(set(self.entries) - set(shapes)):
                 raise WeightsError(f"this version does not know the tensor {surplus[0]}")
 
@@ -212,8 +204,8 @@ def naming(path: Path, tensor: str = "") -> Iterator[None]:
     try:
         yield
     except WeightsError as error:
-        named = str(error).startswith("the weights ")
-        raise error if named else WeightsError(what + str(error)[:_LONGEST_MESSAGE]) from error
+        message = str(error)[:_LONGEST_MESSAGE]
+        raise error if message.startswith("the weights ") else WeightsError(what + message) from error
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise WeightsError(f"{what}there is no memory for it") from error
     except ValidationError as error:
@@ -235,12 +227,7 @@ def first_error(error: ValidationError) -> str:
 
 
 def regular(path: Path) -> Path:
-    """The path, of a regular file or a link to one: no pipe, which would wait, and no device, which would not end.
-
-    Raises:
-        WeightsError: it is of something else.
-        OSError: there is nothing there.
-    """
+    """The path. Raises WeightsError: it is of no regular file, but of a pipe, which waits, or a device, which has no end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise WeightsError("it is no regular file")
     return path
@@ -317,22 +304,12 @@ def _pth(path: Path) -> Iterator[TensorEntry]:
 
 
 def _check_archive(path: Path) -> None:
-    """Sees that unpacking takes no more than the file has: torch.save packs nothing."""
-    size = path.stat().st_size
-    with path.open("rb") as opened:
-        opened.seek(max(0, size - (1 << 17)))
-        end = opened.read()
-    short, long = end.rfind(_CONTENTS), end.rfind(_LONG_CONTENTS)
-    listed = int.from_bytes(end[short + 12 : short + 16] if long < 0 else end[long + 40 : long + 48], "little")
-    if listed > _LONGEST:
-        raise WeightsError(f"the list of its contents has {listed:,} bytes")
+    """Sees that unpacking takes no more than the file has, nearly all of it tensors: torch.save packs nothing."""
     with ZipFile(path) as archive:
-        members = archive.infolist()
-    stored = {
-        kind: sum(one.file_size for one in members if ("/data/" in one.filename) is kind) for kind in (True, False)
-    }
-    packed = any(one.compress_type != ZIP_STORED for one in members)
-    if packed or stored[False] > _LONGEST // 4 or not 0 <= size - sum(stored.values()) <= _LONGEST:
+        members, size = archive.infolist(), path.stat().st_size
+    beside = sum(one.file_size for one in members if "/data/" not in one.filename)
+    spare = size - sum(one.file_size for one in members)
+    if any(one.compress_type != ZIP_STORED for one in members) or beside > _MOST_BESIDE or not 0 <= spare <= _LONGEST:
         raise WeightsError("it is packed in another way than torch.save does")
 
 

@@ -17,7 +17,7 @@ import torch
 
 from voicelab.engine.dual.codec import CodecFile, CodecSizes
 from voicelab.engine.dual.config import CONFIG, DualConfig
-from voicelab.engine.dual.files import digests, shards_of
+from voicelab.engine.dual.files import digests, naming, shards_of
 from voicelab.engine.dual.model import model_file, model_tensors
 from voicelab.engine.dual.prompt import tokenizer_files
 from voicelab.engine.dual.runner import PREFILL
@@ -58,7 +58,8 @@ def model_folders(path: Path) -> list[ModelFolder]:
     Raises:
         WeightsError: there is none, or one twice, or a codec is missing.
     """
-    places = [path] if (path / CONFIG).exists() else sorted(one.parent for one in path.glob(f"*/{CONFIG}"))
+    with naming(path):
+        places = [path] if (path / CONFIG).exists() else sorted(one.parent for one in path.glob(f"*/{CONFIG}"))
     models: dict[Model, ModelFolder] = {}
     for folder in places:
         config = DualConfig.read(folder)

@@ -63,7 +63,8 @@ class HubTokenizer:
         if type(self._tokenizer.normalizer).__name__ not in {"NoneType", "NFC"}:
             raise WeightsError("it changes texts in another way than the published one")
         self.highest = max(self._tokenizer.get_vocab().values(), default=0)
-        self.encode("Is it so?")  # what it cannot do, it says now
+        if not self.encode("Is it so?"):
+            raise WeightsError("it has no ids for a sentence")
 
     def encode(self, text: str) -> list[int]:
         """See Tokenizer."""
