@@ -371,7 +371,7 @@ def test_what_does_not_fit_is_refused_in_words(both: Path, monkeypatch: pytest.M
     # Rows and what is kept of references, both, layers, heads, width, positions, bytes; a frame in the fast transformer.
     assert plan.slots == 17 * 2 * 2 * 2 * 16 * 512 * 4 + 16 * 2 * 2 * 2 * 16 * 3 * 4
     monkeypatch.setattr("voicelab.engine.dual.folder.free_memory", lambda _: plan.total - 1)
-    with pytest.raises(EngineError, match=r"s2-pro needs 0\.\d\d GB: weights .* and cpu has .* GB left; fewer rows"):
+    with pytest.raises(EngineError, match=r"weights s2-pro/config\.json: s2-pro needs 0\.\d\d GB: weights .* and cpu has .* GB left; fewer rows"):
         LocalBackend("cpu", weights=both, rows=16)
     free = free_memory(CPU)
     assert free is None or free > 1e8
