@@ -296,6 +296,17 @@ def test_weights_in_bf16_speak(both: Path, tmp_path: Path) -> None:
         assert np.array_equal(samples(backend, **given), samples(backend, **given))
 
 
+def test_threads_reach_the_language_model(both: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        with LocalBackend("cpu", threads=2, weights=both) as backend, LocalBackend("cpu", threads=2) as embedded:
+            assert backend._models.parts("s2-pro").scheduler._threads == 2
+            assert embedded._models.parts("s2-pro").scheduler._threads == 1  # its samples are the same on any machine
+            assert samples(backend).size
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_one_model_speaks_under_both_names(both: Path) -> None:
     with LocalBackend("cpu", weights=both / "openaudio-s1-mini") as backend:
         assert backend.capabilities.one_model
@@ -371,7 +382,10 @@ def test_what_does_not_fit_is_refused_in_words(both: Path, monkeypatch: pytest.M
     # Rows and what is kept of references, both, layers, heads, width, positions, bytes; a frame in the fast transformer.
     assert plan.slots == 17 * 2 * 2 * 2 * 16 * 512 * 4 + 16 * 2 * 2 * 2 * 16 * 3 * 4
     monkeypatch.setattr("voicelab.engine.dual.folder.free_memory", lambda _: plan.total - 1)
-    with pytest.raises(EngineError, match=r"weights s2-pro/config\.json: s2-pro needs 0\.\d\d GB: weights .* and cpu has .* GB left; fewer rows"):
+    with pytest.raises(
+        EngineError,
+        match=r"weights s2-pro/config\.json: s2-pro needs 0\.\d\d GB: weights .* and cpu has .* GB left; fewer rows",
+    ):
         LocalBackend("cpu", weights=both, rows=16)
     free = free_memory(CPU)
     assert free is None or free > 1e8
