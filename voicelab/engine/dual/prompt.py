@@ -60,8 +60,6 @@ class HubTokenizer:
         self._path, self._tokenizer = path, _library().Tokenizer.from_buffer(read_bytes(path, LONGEST))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        if type(self._tokenizer.normalizer).__name__ not in {"NoneType", "NFC"}:
-            raise WeightsError("it changes texts in another way than the published one")
         self.highest = max(self._tokenizer.get_vocab().values(), default=0)
         if not self.encode("Is it so?"):
             raise WeightsError("it has no ids for a sentence")
