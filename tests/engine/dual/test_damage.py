@@ -230,6 +230,11 @@ FAULTS: dict[str, tuple[str, Spoil, str]] = {
         _pth("model.pth", lambda tensors: tensors.update({"x": Planted()})),
         "more than plain tensors",
     ),
+    "a pickle that fills the memory": (
+        "pth",
+        _pth("model.pth", lambda tensors: tensors.update({"x": bytearray(10)})),
+        r"model\.pth: it holds more than plain tensors \(\S* bytearray\)",
+    ),
     "ids that the model lacks": ("pth", _config(vocab_size=VOCABULARY - 1), "the highest id is .*, the model has"),
     "codes that the model lacks": (
         "shards",

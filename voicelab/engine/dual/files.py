@@ -34,8 +34,10 @@ from voicelab.errors import WeightsError
 INDEX = "model.safetensors.index.json"
 _HEADER = 8
 """Bytes of a safetensors file that say how long its header is."""
-LONGEST, _LONGEST, _MOST_BESIDE, _LONGEST_MESSAGE = 32_000_000, 4_000_000, 1_000_000, 400
-"""Bytes of any file without tensors, of JSON, of what is beside tensors in an archive: the published have a third at most."""
+LONGEST, _LONGEST, _LONGEST_MESSAGE = 32_000_000, 1_000_000, 400
+"""Bytes of any file without tensors; of JSON, and of what is beside tensors in a file. The published have a third at most."""
+_BUILDERS = {"collections", "torch", "torch._utils", "torch.storage"}
+"""Modules that a pickle of plain tensors names."""
 _FLOATS = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 _ENTRY, _AFTER_ENTRY = b"PK\x03\x04", b"PK\x07\x08"
 """What stands before and after each file in an archive."""
@@ -215,9 +217,8 @@ def naming(path: Path, tensor: str = "") -> Iterator[None]:
     except BaseException as error:  # libraries raise errors of their own kinds; what panics in Rust is no Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        # Not torch's words of a refused pickle, which end with how to run it nevertheless.
-        more = "holds more than plain tensors" if type(error).__name__ == "UnpicklingError" else "of another kind"
-        raise WeightsError(f"{what}it is damaged, or {more} ({type(error).__name__})") from error
+        # Not in their words: torch's of a refused pickle end with how to run it nevertheless.
+        raise WeightsError(f"{what}it is damaged, or of another kind ({type(error).__name__})") from error
 
 
 def first_error(error: ValidationError) -> str:
@@ -304,13 +305,19 @@ def _pth(path: Path) -> Iterator[TensorEntry]:
 
 
 def _check_archive(path: Path) -> None:
-    """Sees that unpacking takes no more than the file has, nearly all of it tensors: torch.save packs nothing."""
+    """Sees that unpacking takes no more than the file has, nearly all of it tensors, and that nothing else is built of it."""
     with ZipFile(path) as archive:
         members, size = archive.infolist(), path.stat().st_size
-    beside = sum(one.file_size for one in members if "/data/" not in one.filename)
-    spare = size - sum(one.file_size for one in members)
-    if any(one.compress_type != ZIP_STORED for one in members) or beside > _MOST_BESIDE or not 0 <= spare <= _LONGEST:
-        raise WeightsError("it is packed in another way than torch.save does")
+        beside = sum(one.file_size for one in members if "/data/" not in one.filename)
+        spare = size - sum(one.file_size for one in members)
+        if any(one.compress_type != ZIP_STORED for one in members) or beside > _LONGEST or not 0 <= spare <= _LONGEST:
+            raise WeightsError("it is packed in another way than torch.save does")
+        (words,) = (one for one in members if one.filename.endswith("data.pkl"))
+        for code, argument, _ in pickletools.genops(
+            archive.read(words)
+        ):  # torch lets some through that fill the memory
+            if "GLOBAL" in code.name and str(argument).split(" ")[0] not in _BUILDERS:
+                raise WeightsError(f"it holds more than plain tensors ({argument}); nothing in it was run")
 
 
 def _cut_tensor(path: Path) -> str:
