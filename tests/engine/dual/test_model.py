@@ -279,15 +279,10 @@ def test_a_folder_of_the_hubs_layout_is_the_same_model(name: Model, tmp_path: Pa
     assert torch.equal(logits, slow(model_of(config, tensors_of(config)), columns())[0])
 
 
-def test_an_older_file_with_queries_keys_and_values_apart(tmp_path: Path) -> None:
+def test_a_pth_whose_names_have_a_prefix_is_the_same_model(tmp_path: Path) -> None:
     config = DualConfig.read(write_model(tmp_path, "s1"))
-    tensors, stored = tensors_of(config), dict[str, Tensor]()
-    for name, tensor in tensors.items():
-        tower = config.fast if name.startswith("fast_") else config.slow
-        sizes = [tower.heads * tower.head_width, *[tower.kv_heads * tower.head_width] * 2]
-        parts = zip("qkv", tensor.split(sizes), strict=True) if "wqkv" in name else ()
-        stored |= {f"model.{name.replace('wqkv', 'w' + letter)}": part for letter, part in parts} or {name: tensor}
-    torch.save({"state_dict": stored}, tmp_path / "model.pth")
+    tensors = tensors_of(config)
+    torch.save({"state_dict": {f"model.{name}": tensor for name, tensor in tensors.items()}}, tmp_path / "model.pth")
     logits, _ = slow(DualLM.load(tmp_path, config, SPEECH, CPU, 64), columns())
     assert torch.equal(logits, slow(model_of(config, tensors), columns())[0])
 

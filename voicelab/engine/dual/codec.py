@@ -239,7 +239,7 @@ class _Untold(BaseModel, strict=True):
 
     window: _Window = 128
     encoder_window: _Window = 512
-    head_dim: HeadWidth = 64
+    head_width: HeadWidth = Field(default=64, validation_alias="head_dim")
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -312,9 +312,7 @@ class CodecSizes:
                 codebook_width=semantic[1],
                 decoder_width=shapes["decoder.model.0.conv.weight"][0],
                 decoder_strides=tuple(s[2] // 2 for s in numbered("decoder.model.{}.block.1.conv.weight", 1)),
-                window=untold.window,
-                encoder_window=untold.encoder_window,
-                head_width=untold.head_dim,
+                **untold.model_dump(),
             )
         except KeyError as missing:
             raise WeightsError(f"the codec has no tensor {missing.args[0]!r}") from missing

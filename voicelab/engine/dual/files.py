@@ -14,7 +14,7 @@ import mmap
 import pickletools
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -79,7 +79,7 @@ class TensorEntry:
     bytes: int
     """There, and wherever it is loaded in the type that it has."""
     load: Callable[[], Tensor]
-    """Maps it; nothing is copied, unless it is joined of several."""
+    """Maps it; nothing is copied."""
 
 
 @dataclass(frozen=True)
@@ -121,20 +121,6 @@ class TensorFiles:
                 entries[new] = entry
         return replace(self, entries=entries)
 
-    def joined(self, parts: Sequence[str], whole: str) -> TensorFiles:
-        """The same with tensors whose names end with `parts` as one, with `whole` instead: their rows in that order."""
-        entries = dict(self.entries)
-        for name in self.entries:
-            stem = name.removesuffix(parts[0])
-            names = [stem + part for part in parts]
-            pieces = [entries[one] for one in names if one in entries and entries[one].shape]
-            if stem != name and len(pieces) == len(parts) and len({(one.shape[1:], one.dtype) for one in pieces}) == 1:
-                first, rows = pieces[0], sum(entries.pop(one).shape[0] for one in names)
-                size, load = sum(one.bytes for one in pieces), partial(_rows, pieces)
-                whole_shape = (rows, *first.shape[1:])
-                entries[stem + whole] = TensorEntry(first.file, stem + whole, whole_shape, first.dtype, size, load)
-        return replace(self, entries=entries)
-
     def check(self, shapes: Mapping[str, tuple[int, ...]], *, one_type: bool = False) -> None:
         """Sees to it that there are these tensors, of these shapes, and no others; all of floats, or of one type of them.
 
@@ -171,10 +157,6 @@ class TensorFiles:
             ):
                 raise WeightsError("it holds numbers that are not finite")
         return tensor
-
-
-def _rows(pieces: Sequence[TensorEntry]) -> Tensor:
-    return torch.cat([piece.load() for piece in pieces])
 
 
 def shards_of(path: Path) -> list[str]:

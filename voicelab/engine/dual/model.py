@@ -166,8 +166,7 @@ def model_tensors(folder: Path, config: DualConfig) -> TensorFiles:
     Raises:
         WeightsError: a file is missing or damaged, or holds others; the error names it, and the tensor.
     """
-    parts = [f"attention.{name}.weight" for name in ("wq", "wk", "wv")]  # apart in older checkpoints
-    files = TensorFiles.open(model_file(folder)).renamed(common_name).joined(parts, "attention.wqkv.weight")
+    files = TensorFiles.open(model_file(folder)).renamed(common_name)
     files.check(shapes_of(config), one_type=True)
     return files
 
