@@ -51,7 +51,8 @@ class LocalBackend:
 
     Args:
         device: as torch names it (``"cpu"``, ``"cuda:0"``); by default a CUDA device if there is one, else the CPU.
-        threads: CPU threads for torch, in the whole process; by default torch's own choice.
+        threads: CPU threads for torch, in the whole process; by default torch's own choice. Those who speak work alone,
+            but for the language models of open weights: the embedded family's samples must not depend on it.
         weights: a checkpoint, a file or a folder of two models, or a folder with S2-Pro, S1-mini or both; by default the
             checkpoint inside the package.
         rows: most utterances of a model spoken at once; more wait.
@@ -295,7 +296,8 @@ class _Models:
             if self._closed:
                 raise EngineError("the engine is closed")
             if chosen not in self._parts:
-                scheduler = Scheduler(self._family.runners(chosen, self._rows), self._rows)
+                threads = 1 if self._family.seeds == "exact" else torch.get_num_threads()
+                scheduler = Scheduler(self._family.runners(chosen, self._rows), self._rows, threads=threads)
                 self._parts[chosen] = EngineParts(self._family, scheduler, self._decoding)
             return self._parts[chosen]
 

@@ -90,11 +90,11 @@ class Speech:
         for offset, sequence in self._streams():
             stream, loudest, length, begun = self._codec.open(self._voice), 0.0, 0, len(self._codes)
             waiting: list[Tensor] = []
-            self._cut, sequence.wake_at = False, size
+            sequence.wake_at = size
             try:
                 for frame in self._follow(sequence, offset):
                     waiting.append(frame)
-                    if len(waiting) == size:
+                    if len(waiting) == size and not self._cut:
                         samples = self._decode(stream, waiting)
                         loudest, length = max(loudest, _peak(samples)), length + samples.size
                         yield samples
@@ -140,6 +140,10 @@ class Speech:
                     for position in range(a, b)
                 }
                 self._word = -1
+            # A cut is heard where no other segment goes on from there.
+            self._cut = (frame.cut or frame.ending not in {None, "text"}) and (
+                not self._request.condition_on_previous_chunks or offset + begun + 1 == len(self._segments)
+            )
             if frame.codes is None:
                 ended = frame.segment
                 self._end(frame, offset)
@@ -199,8 +203,12 @@ class Speech:
 
     def _end(self, frame: Frame, offset: int) -> None:
         limits = {"max_new_tokens": self._request.max_new_tokens, "early_stop": self._request.early_stop_threshold}
-        if frame.ending in limits:
-            self._cut = True
+        if frame.ending == "no_room":
+            self._notes.append(
+                f"segment {offset + frame.segment + 1} was cut off: the model has no room for more; a smaller chunk_length, "
+                "or shorter references, leave it some"
+            )
+        elif frame.ending in limits:
             name = "early_stop_threshold" if frame.ending == "early_stop" else frame.ending
             self._notes.append(f"segment {offset + frame.segment + 1} was cut off by {name}={limits[frame.ending]:g}")
 

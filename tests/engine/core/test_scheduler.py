@@ -313,6 +313,27 @@ def test_any_family_is_scheduled() -> None:
     scheduler.close()
 
 
+class Counting(Numbers):
+    """Says how many threads share its work; there is room for three frames."""
+
+    def step(self, rows: Rows[int]) -> list[RowStep]:
+        for row in rows:
+            self.rows[row][1] += 1
+        return [RowStep(torch.tensor([torch.get_num_threads()]), full=self.rows[row][1] == 3) for row in rows]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_step_has_the_threads_that_it_is_given_and_what_finds_no_room_is_cut(threads: int) -> None:
+    scheduler, one = Scheduler(Counting, rows=1, threads=threads), Sequence(0, LIVELY, 0, 50)
+    one.add(1)
+    one.finish()
+    (frames,) = _say(scheduler, one)
+    assert spoken(frames) == [(threads,)] * 3
+    assert [frame.cut for frame in frames] == [False, False, True, False]
+    assert frames[-1].ending == "no_room"
+    scheduler.close()
+
+
 def test_closing_while_speaking_raises_instead_of_hanging(lm: LM) -> None:
     scheduler = scheduler_of(lm, rows=1)
     speaking, waiting = _endless(), _endless()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from voicelab.engine.core.threads import DecodingThread, Piece, Samples, work_alone
+from voicelab.engine.core.threads import DecodingThread, Piece, Samples, use_threads
 from voicelab.errors import EngineError
 
 
@@ -129,7 +129,7 @@ def test_pieces_that_wait_are_decoded_together(together: int, batches: list[list
 def test_closed_it_leaves_no_thread() -> None:
     before = set(threading.enumerate())
     thread = _thread()
-    thread.do(work_alone, 0)
+    thread.do(partial(use_threads, 1), 0)
     (own,) = {t for t in threading.enumerate() if t.name.startswith("voicelab-codec")} - before
     thread.close()
     assert not own.is_alive()

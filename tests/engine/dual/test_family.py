@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -20,6 +19,7 @@ from tests.engine.dual.tiny_codec import save_codec, tiny_tensors
 from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.engine import speech
+from voicelab.engine.dual.codec import CodecFile
 from voicelab.engine.dual.family import DualFamily
 from voicelab.engine.dual.folder import POSITIONS, MemoryPlan, free_memory, model_folders
 from voicelab.engine.dual.prompt import DualVoice, Reference
@@ -102,6 +102,27 @@ def test_latency_changes_when_not_what(backend: LocalBackend, latency: str) -> N
     assert np.abs(low - normal).max() < 1e-4
 
 
+@pytest.mark.parametrize("latency", ["low", "balanced", "normal"])
+@pytest.mark.parametrize("frames", [8, 24])
+def test_a_cut_at_the_end_of_a_piece_fades(backend: LocalBackend, latency: str, frames: int) -> None:
+    clip = backend.synthesize(call(seed=3, latency=latency, max_new_tokens=frames)).clip()
+    assert clip.samples.size == frames * 24
+    assert clip.take is not None
+    assert clip.take.notes == (f"segment 1 was cut off by max_new_tokens={frames}",)
+    assert abs(clip.samples[-1]) < 1e-6 < np.abs(clip.samples[:-24]).max()
+
+
+def test_a_model_without_more_positions_cuts_the_speech_off_and_says_so(both: Path, tmp_path: Path) -> None:
+    folder = write_model(tmp_path, "s1", max_seq_len=64)
+    for name in ("codec.pth", "sizes.json"):
+        shutil.copy(both / "openaudio-s1-mini" / name, folder)
+    with LocalBackend("cpu", weights=folder, rows=1) as small:
+        takes = [small.synthesize(call(seed=seed, max_new_tokens=1000)).clip() for seed in range(6)]
+    notes = [one.take.notes[0] if one.take is not None and one.take.notes else "" for one in takes]
+    assert any(note.startswith("segment 1 was cut off: the model has no room for more") for note in notes)
+    assert all(abs(one.samples[-1]) < 1e-6 for one, note in zip(takes, notes, strict=True) if note)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -171,13 +192,16 @@ def test_voices_are_packed_and_unpacked() -> None:
     voice = DualVoice(
         (Reference("One.", torch.tensor([[3, 1, 2], [4095, 0, 5]])), Reference("", torch.zeros(0, 3).long()))
     )
-    back = DualVoice.from_bytes(voice.to_bytes(), 3)
+    entries = 4096, 3, 6
+    back = DualVoice.from_bytes(voice.to_bytes(), entries)
     assert back is not None
     assert back.key == voice.key
     assert [one.codes.tolist() for one in back.references] == [[[3, 1, 2], [4095, 0, 5]], []]
     for bad in (b"", b"\xc1", b"\x91\xa5other", voice.to_bytes()[:-1]):
-        assert DualVoice.from_bytes(bad, 3) is None
-    assert DualVoice.from_bytes(voice.to_bytes(), 4) is None
+        assert DualVoice.from_bytes(bad, entries) is None
+    assert DualVoice.from_bytes(voice.to_bytes(), (4096,) * 4) is None
+    assert DualVoice.from_bytes(voice.to_bytes(), (4095, 3, 6)) is None  # a code that the codec lacks
+    assert DualVoice.from_bytes(DualVoice((Reference("", torch.tensor([[0, -1, 0]])),)).to_bytes(), entries) is None
 
 
 @pytest.mark.parametrize(
@@ -271,6 +295,16 @@ def test_weights_in_bf16_speak(both: Path, tmp_path: Path) -> None:
         assert np.array_equal(samples(backend, **given), samples(backend, **given))
 
 
+def test_threads_reach_the_language_model(both: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        with LocalBackend("cpu", threads=2, weights=both) as backend:
+            assert backend._models.parts("s2-pro").scheduler._threads == 2
+            assert samples(backend).size
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_one_model_speaks_under_both_names(both: Path) -> None:
     with LocalBackend("cpu", weights=both / "openaudio-s1-mini") as backend:
         assert backend.capabilities.one_model
@@ -340,35 +374,19 @@ def test_a_codec_of_both_in_the_folder_above(both: Path, tmp_path: Path) -> None
 
 def test_what_does_not_fit_is_refused_in_words(both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = model_folders(both)[0]
-    plan = MemoryPlan.of(one, 16, with_codec=True)
+    plan = MemoryPlan.of(one, 16, CodecFile.open(one.codec).codec.sizes)
     tensors = sum(path.stat().st_size for path in one.folder.glob("*.safetensors"))
     assert 0 < tensors - plan.weights < 20_000  # their headers
-    assert (
-        plan.slots == 17 * 2 * 2 * 2 * 16 * 512 * 4
-    )  # rows and what is kept of references, both, layers, heads, width, positions, bytes
+    # Rows and what is kept of references, both, layers, heads, width, positions, bytes; a frame in the fast transformer.
+    assert plan.slots == 17 * 2 * 2 * 2 * 16 * 512 * 4 + 16 * 2 * 2 * 2 * 16 * 3 * 4
     monkeypatch.setattr("voicelab.engine.dual.folder.free_memory", lambda _: plan.total - 1)
-    with pytest.raises(EngineError, match=r"s2-pro needs 0\.\d\d GB: weights .* and cpu has .* GB left; fewer rows"):
+    with pytest.raises(
+        EngineError,
+        match=r"weights s2-pro/config\.json: s2-pro needs 0\.\d\d GB: weights .* and cpu has .* GB left; fewer rows",
+    ):
         LocalBackend("cpu", weights=both, rows=16)
     free = free_memory(CPU)
     assert free is None or free > 1e8
-
-
-def test_a_plan_reads_no_tensor(both: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where queries, keys and values are apart: joined, they are in memory once, each when its turn comes."""
-    one = model_folders(both / "openaudio-s1-mini")[0]
-    tensors = torch.load(one.folder / "model.pth")
-    apart = dict(tensors)
-    for name in [name for name in tensors if "wqkv" in name]:
-        tower = one.config.fast if name.startswith("fast_") else one.config.slow
-        sizes = [tower.heads * tower.head_width, *[tower.kv_heads * tower.head_width] * 2]
-        for letter, part in zip("qkv", apart.pop(name).split(sizes), strict=True):
-            apart[name.replace("wqkv", f"w{letter}")] = part.clone()
-    torch.save(apart, tmp_path / "model.pth")
-    monkeypatch.setattr(torch, "cat", None)
-    plans = [MemoryPlan.of(replace(one, folder=folder), 2) for folder in (one.folder, tmp_path)]
-    assert plans[0] == plans[1]
-    weights = sum(tensor.nbytes for name, tensor in tensors.items() if "audio_" not in name)
-    assert plans[0].weights == weights
 
 
 def test_shards_of_any_name_are_of_the_digest(both: Path, tmp_path: Path) -> None:

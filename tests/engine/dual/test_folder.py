@@ -87,18 +87,6 @@ def test_a_tensor_that_is_missing_or_of_another_shape_is_named(folder: Path) -> 
     assert "wo.weight has the shape (3, 3)" in _problems(folder)["model.safetensors.index.json"]
 
 
-def test_an_older_file_with_queries_keys_and_values_apart(tmp_path: Path) -> None:
-    model = write_model(tmp_path / "s1", "s1")
-    save_codec(model / "codec.pth", tiny_tensors())
-    tensors = torch.load(model / "model.pth")
-    for name in [name for name in tensors if "fast_layers.0.attention.wqkv" in name]:
-        for letter, part in zip("qkv", tensors.pop(name).split([32, 16, 16]), strict=True):
-            tensors[name.replace("wqkv", f"w{letter}")] = part.clone()
-    torch.save(tensors, model / "model.pth")
-    report = next(one for one in check_weights(model) if one.path.name == "model.pth")
-    assert "bytes, 1,735,122,974 were published" in report.problem  # and not that a tensor is missing
-
-
 def test_the_published_sizes_leave_room_for_nothing_but_headers() -> None:
     files = PUBLISHED["s2-pro"]
     weights = sum(files[name].bytes or 0 for name in PARTS)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.engine.dual.tiny import CODEBOOKS, ENTRIES, IDS, SPEECH, config_of, write_model, write_table
+from tests.engine.dual.tiny import CODEBOOKS, ENTRIES, IDS, SPEECH, VOCABULARY, config_of, write_model, write_table
 from voicelab.engine.dual.prompt import (
     ChatPrompts,
     InterleavedPrompts,
@@ -29,12 +29,16 @@ SPEAK = "<|im_end|>\n<|im_start|>assistant\n<|voice|>"
 
 @pytest.fixture(scope="module")
 def chat(tmp_path_factory: pytest.TempPathFactory) -> ChatPrompts:
-    return ChatPrompts(load_tokenizer(write_model(tmp_path_factory.mktemp("s2"), "s2-pro")), SPEECH[0], CODEBOOKS)
+    return ChatPrompts(
+        load_tokenizer(write_model(tmp_path_factory.mktemp("s2"), "s2-pro"), VOCABULARY), SPEECH[0], CODEBOOKS
+    )
 
 
 @pytest.fixture(scope="module")
 def interleaved(tmp_path_factory: pytest.TempPathFactory) -> InterleavedPrompts:
-    return InterleavedPrompts(load_tokenizer(write_model(tmp_path_factory.mktemp("s1"), "s1")), SPEECH[0], CODEBOOKS)
+    return InterleavedPrompts(
+        load_tokenizer(write_model(tmp_path_factory.mktemp("s1"), "s1"), VOCABULARY), SPEECH[0], CODEBOOKS
+    )
 
 
 def shown(columns: Tensor) -> str:
@@ -76,7 +80,7 @@ def test_text_and_speech_in_turn(interleaved: InterleavedPrompts) -> None:
 def test_parts_are_tokenised_by_themselves(tmp_path: Path) -> None:
     """A piece that would span two parts is never made."""
     write_table(tmp_path, (b">H", b"He"))
-    prompts = InterleavedPrompts(load_tokenizer(tmp_path), SPEECH[0] + 2, CODEBOOKS)
+    prompts = InterleavedPrompts(load_tokenizer(tmp_path, VOCABULARY + 2), SPEECH[0] + 2, CODEBOOKS)
     assert prompts.turn("He")[:, 0].tolist()[-2:] == [ord(">"), 257]
 
 
@@ -107,21 +111,32 @@ def test_the_table_of_byte_pairs(text: str, pieces: list[bytes | str], tmp_path:
 
 def test_speech_tokens_are_those_of_the_files(tmp_path: Path) -> None:
     for name in ("s2-pro", "s1"):
-        tokenizer = load_tokenizer(write_model(tmp_path / name, name))
+        tokenizer = load_tokenizer(write_model(tmp_path / name, name), VOCABULARY)
         assert speech_ids(config_of(name), tokenizer) == SPEECH
     with pytest.raises(WeightsError, match="the tokenizer has the speech tokens"):
         speech_ids(config_of("s2-pro", eos_token_id=5), tokenizer)
     (tmp_path / "s1" / "special_tokens.json").write_text(json.dumps({"<|semantic:0|>": 1}))
     with pytest.raises(WeightsError, match=f"no token <.semantic:{ENTRIES - 1}"):
-        speech_ids(config_of("s1"), load_tokenizer(tmp_path / "s1"))
+        speech_ids(config_of("s1"), load_tokenizer(tmp_path / "s1", VOCABULARY))
+
+
+def test_ids_that_do_not_fit_the_model_are_refused(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "s1", "s1")
+    with pytest.raises(
+        WeightsError, match=rf"tokenizer\.tiktoken: the highest id is {VOCABULARY - 1}, the model has 300"
+    ):
+        load_tokenizer(folder, 300)
+    (folder / "special_tokens.json").write_text(json.dumps(IDS | {"<|semantic:0|>": SPEECH[0] + 1}))
+    with pytest.raises(WeightsError, match=f"are not the {ENTRIES} of the first codebook"):
+        speech_ids(config_of("s1"), load_tokenizer(folder, VOCABULARY))
 
 
 def test_a_tokenizer_that_is_missing_or_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(WeightsError, match=r"no tokenizer\.json, nor tokenizer\.tiktoken"):
-        load_tokenizer(tmp_path)
+        load_tokenizer(tmp_path, VOCABULARY)
     (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(WeightsError, match="cannot be read"):
-        load_tokenizer(tmp_path)
+    with pytest.raises(WeightsError, match=r"/tokenizer\.json: it is damaged"):
+        load_tokenizer(tmp_path, VOCABULARY)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(MissingExtra, match="open-weights"):
-        load_tokenizer(tmp_path)
+        load_tokenizer(tmp_path, VOCABULARY)

@@ -16,7 +16,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.engine.dual.tiny import CODEBOOKS, ENTRIES, SPEECH, config_of, model_of, tensors_of, twin_of, write_model
+from tests.engine.dual.tiny import (
+    CODEBOOKS,
+    ENTRIES,
+    SPEECH,
+    VOCABULARY,
+    config_of,
+    model_of,
+    tensors_of,
+    twin_of,
+    write_model,
+)
 from voicelab.engine.core import sequence as sequence_module
 from voicelab.engine.core.scheduler import RowStep, Scheduler
 from voicelab.engine.core.sequence import Sequence, Settings
@@ -54,7 +64,7 @@ def _lasting(config: DualConfig) -> dict[str, Tensor]:
 def _parts(name: Model, folder: Path, ahead: bool = False) -> Parts:
     config = config_of(name)
     tensors = _lasting(config)
-    tokenizer = load_tokenizer(write_model(folder, name))
+    tokenizer = load_tokenizer(write_model(folder, name), VOCABULARY)
     form = ChatPrompts if name == "s2-pro" else InterleavedPrompts
     return Parts(model_of(config, tensors), form(tokenizer, SPEECH[0], CODEBOOKS), ahead)
 
@@ -316,7 +326,7 @@ def test_what_was_said_is_forgotten_where_there_is_no_room(parts: Parts) -> None
         runner.more(0, Turn("x" * 300, ""))
 
 
-def test_a_full_slot_ends_the_speech(parts: Parts) -> None:
+def test_a_full_slot_cuts_the_speech_off(parts: Parts) -> None:
     runner = parts.runner(1)
     runner.admit(0, NOBODY, SETTINGS, 2)
     runner.more(0, Turn("Hello.", ""))
@@ -324,7 +334,7 @@ def test_a_full_slot_ends_the_speech(parts: Parts) -> None:
     runner.resume(0, held := runner.park(0))
     held.ready.clear()
     held.state = replace(held.state, position=runner.model.positions - 2)
-    assert [said(runner, 0).ended, said(runner, 0).ended] == [False, True]
+    assert [(one.full, one.ended) for one in (said(runner, 0), said(runner, 0))] == [(False, False), (True, False)]
     runner.more(0, Turn("Go on.", ""))
     assert not said(runner, 0).ended
 
@@ -530,3 +540,19 @@ def test_a_graph_says_what_the_twin_says(tmp_path: Path) -> None:
                 line.extend([] if step.codes is None else [step.codes.tolist()])
         spoken.append([line[:12] for line in lines])
     assert all(one == spoken[0] for one in spoken)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_runners_of_two_threads_are_captured_one_after_the_other(tmp_path: Path) -> None:
+    model, prompts, _ = _parts("s2-pro", tmp_path)
+    tensors = _lasting(model.config)
+    on_device = DualLM(model.config, lambda name: tensors[name].cuda(), SPEECH, model.positions)
+    with ThreadPoolExecutor() as pool:
+        runners = list(pool.map(lambda _: DualRunner(on_device, prompts, 2, graphs=True), range(4)))
+    lines = []
+    for runner in runners:
+        runner.admit(0, NOBODY, SETTINGS, 1)
+        runner.more(0, Turn("Hello.", ""))
+        lines.append([said(runner, 0).codes for _ in range(4)])
+    assert all(str(one) == str(lines[0]) for one in lines)

@@ -10,7 +10,7 @@ import torch
 from tests.engine.dual.tiny import SPEECH, config_of, tensors_of, write_model
 from tests.engine.dual.tiny_codec import REAL_TIME, save_codec, tiny_tensors
 from voicelab.engine.dual.model import DualLM
-from voicelab.engine.dual.tower import Int8Matrix, Slots, linear
+from voicelab.engine.dual.tower import Int8Matrix, Slots, dequantised, linear
 from voicelab.engine.local import LocalBackend
 from voicelab.errors import EngineError
 from voicelab.lab import Lab
@@ -24,6 +24,7 @@ def test_a_product_is_within_half_a_step_of_every_weight(shape: tuple[int, ...])
     assert near.shape == (*shape[:-1], 48)
     restored = rounded.weight.float() * rounded.scale[:, None]
     torch.testing.assert_close(near, linear(x, restored), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(near, dequantised(x, rounded), atol=1e-5, rtol=1e-5)
     assert bool(((restored - weight).abs() <= 0.5001 * rounded.scale[:, None]).all())
 
 

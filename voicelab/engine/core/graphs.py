@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import torch
+
+_CAPTURING = threading.Lock()
+"""One capture at a time in a process: torch keeps what is being captured in one place for all threads."""
 
 
 class FrameGraphs:
@@ -30,7 +34,7 @@ class FrameGraphs:
     def prepare(self, *sizes: int) -> None:
         """Captures the graph of these arguments, which runs the function a few times."""
         if sizes not in self._graphs:
-            with torch.cuda.device(self._device):
+            with _CAPTURING, torch.cuda.device(self._device):
                 self._graphs[sizes] = self._capture(sizes)
 
     def _capture(self, sizes: tuple[int, ...]) -> torch.cuda.CUDAGraph:
@@ -43,7 +47,8 @@ class FrameGraphs:
         now.wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         # The codec's thread goes on meanwhile, and what it allocates is none of the graph's affair.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        # On a stream of this device: torch's own is one for the process, of the device that was the first to capture.
+        with torch.cuda.graph(graph, pool=self._pool, stream=side, capture_error_mode="thread_local"):
             self._frame(*sizes)
         return graph
 

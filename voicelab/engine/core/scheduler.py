@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from voicelab.engine.core.sequence import Ending, Frame, Sequence, Settings
-from voicelab.engine.core.threads import work_alone
+from voicelab.engine.core.threads import use_threads
 from voicelab.errors import EngineError, EngineUnavailable
 
 ROWS = 16
@@ -39,6 +39,8 @@ class RowStep:
     """Place in the segment that the frame speaks, in units of the segment's `words`; -1 where the family does not know."""
     ended: bool = False
     """Whether the segment's speech is over, with this frame if there is one."""
+    full: bool = False
+    """Whether there is no room for a frame after this one, so that the segment is cut off."""
 
 
 class Runner(Protocol):
@@ -87,9 +89,9 @@ class Worker:
     It never waits for a reader: a sequence whose reader is far behind is passed over, and gives its row to one that waits.
     """
 
-    def __init__(self, runner: Runner, rows: int) -> None:
+    def __init__(self, runner: Runner, rows: int, threads: int = 1) -> None:
         self._runner = runner
-        self._rows = rows
+        self._rows, self._threads = rows, threads
         self._free = list(
             range(rows)
         )  # a heap: the lowest is taken, since a runner may step all rows up to the highest
@@ -145,7 +147,7 @@ class Worker:
         return "".join(traceback.format_stack(frame)) if frame is not None else "nowhere any more"
 
     def _run(self) -> None:
-        work_alone()
+        use_threads(self._threads)
         try:
             while self._over is None:
                 self._wake.clear()  # before looking, so that what comes after the look is not missed
@@ -266,10 +268,12 @@ class Worker:
             self._leave(sequences[0], _failure(error))
             return
         for sequence, step in zip(sequences, steps, strict=True):
+            sequence.spoken += step.codes is not None
+            ending = _ending(sequence, step)
             if step.codes is not None:
-                sequence.spoken += 1
-                sequence.put(Frame(sequence.segment, step.codes, step.position))
-            if ending := _ending(sequence, step.ended):
+                cut = ending not in {None, "text"}
+                sequence.put(Frame(sequence.segment, step.codes, step.position, cut=cut))
+            if ending:
                 sequence.put(Frame(sequence.segment, None, ending=ending))
                 sequence.speaking = False
                 if sequence.group and ending == "text":
@@ -302,10 +306,12 @@ def _out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
 
 
-def _ending(sequence: Sequence, ended: bool) -> Ending | None:
+def _ending(sequence: Sequence, step: RowStep) -> Ending | None:
     """Why the segment is over after this step, if it is."""
-    if ended:
+    if step.ended:
         return "text"
+    if step.full:
+        return "no_room"
     if sequence.spoken >= sequence.max_frames:
         return "max_new_tokens"
     if sequence.group and sequence.group.over:
@@ -324,10 +330,13 @@ class Scheduler:
         runner: makes the runner of a new thread.
         rows: of the runner: most sequences at once.
         hangs_s: seconds after which a step counts as hanging.
+        threads: CPU threads that share the operations of a step.
     """
 
-    def __init__(self, runner: Callable[[], Runner], rows: int = ROWS, hangs_s: float = HANGS_S) -> None:
-        self._make_runner, self.rows, self._hangs_s = runner, rows, hangs_s
+    def __init__(
+        self, runner: Callable[[], Runner], rows: int = ROWS, hangs_s: float = HANGS_S, threads: int = 1
+    ) -> None:
+        self._make_runner, self.rows, self._hangs_s, self._threads = runner, rows, hangs_s, threads
         self._lock = threading.Lock()
         self._closed = False
         self._worker: Worker | None = None
@@ -346,7 +355,7 @@ class Scheduler:
             if self._closed:
                 raise EngineError("the engine is closed")
             if self._worker is None:
-                worker = self._worker = Worker(self._make_runner(), self.rows)
+                worker = self._worker = Worker(self._make_runner(), self.rows, self._threads)
                 # Also when the interpreter goes down: a thread that is still inside torch takes the process with it.
                 self._end = weakref.finalize(self, worker.close, EngineError("the engine was closed"), _CLOSE_S)
             taken = self._worker.submit(sequences)

@@ -15,8 +15,8 @@ UNREAD = 430
 """Frames (20 s) that may lie unread: a stream whose reader is further behind is not worked on until it comes nearer."""
 _LOOK_S = 1.0
 
-Ending = Literal["text", "max_new_tokens", "early_stop"]
-"""Why a segment's speech ended: by itself, or cut by one of the request's fields."""
+Ending = Literal["text", "max_new_tokens", "early_stop", "no_room"]
+"""Why a segment's speech ended: by itself, cut by one of the request's fields, or since the model has no more positions."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class Frame:
     position: int = -1
     """Place in the segment that the frame speaks, see `scheduler.RowStep`."""
     ending: Ending | None = None
+    cut: bool = False
+    """Whether speech is cut off behind this frame; the end of the segment, which says why, follows at once."""
 
 
 class Group:

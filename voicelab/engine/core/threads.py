@@ -1,4 +1,4 @@
-"""The engine's threads: each works alone, and results that several threads want are computed once."""
+"""The engine's threads: as many share the work of each as it says, and results that several want are computed once."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class DecodingThread:
 
     def __init__(self, decoding: Decoding) -> None:
         self.decoding = decoding
-        self._pool = ThreadPoolExecutor(1, "voicelab-codec", initializer=work_alone)
+        self._pool = ThreadPoolExecutor(1, "voicelab-codec", initializer=use_threads, initargs=(1,))
         self._lock = threading.Lock()
         self._waiting: list[_Task] = []
         self._numbers = itertools.count()
@@ -133,13 +133,13 @@ class DecodingThread:
         return [task.work() for task in tasks if not isinstance(task.work, Piece)]
 
 
-def work_alone() -> None:
-    """Lets torch share the operations of this thread with no other; all others, and those to come, go on as they were.
+def use_threads(number: int) -> None:
+    """Lets torch share the operations of this thread among so many; all others, and those to come, go on as they were.
 
     The number of threads is each thread's own, but what was set last is what later ones begin with: so it is set again.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(number)
     again = threading.Thread(target=torch.set_num_threads, args=(before,))
     again.start()
     again.join()

@@ -12,20 +12,21 @@ Layers are named as in the checkpoint.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count, takewhile
 from math import prod
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, NamedTuple, cast
 
 import torch
+from pydantic import BaseModel, Field, TypeAdapter
+from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voicelab.engine.core.threads import Piece, Samples
-from voicelab.engine.dual.files import TensorFiles
+from voicelab.engine.dual.config import STRICT, Count, HeadWidth, Width
+from voicelab.engine.dual.files import TensorFiles, naming, read_json
 from voicelab.engine.dual.tower import rotary, rotate
 from voicelab.errors import WeightsError
 
@@ -218,49 +219,75 @@ class _Gamma(nn.Module):
 
 SAMPLE_RATE = 44_100
 _DILATIONS = (1, 3, 9)
-_UNTOLD = {"window": "window", "encoder_window": "encoder_window", "head_dim": "head_width"}
+TOGETHER = 16
+"""Streams that are decoded in one batch."""
+_LONGEST_PIECE = 24
+"""Frames that are decoded at once in a batch."""
+_LARGEST_HOP = 1 << 16
+_TF32 = False
+"""Whether CUDA devices round what convolutions multiply to 10 bits: torch's own choice is True, in the whole process."""
 _AT_ONCE = 64
 """Frames (3 s) encoded or decoded at once where all are there: it bounds the memory."""
 
 
-@dataclass(frozen=True)
-class CodecSizes:
-    """Sizes of a codec; the defaults are those of the published one."""
+_Strides = Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(min_length=1, max_length=8)]
+_Window = Annotated[int, Field(ge=1, le=1 << 13)]
 
-    encoder_width: int = 64
+
+class _Untold(BaseModel, strict=True):
+    """What no tensor tells, and ``sizes.json`` may."""
+
+    window: _Window = 128
+    encoder_window: _Window = 512
+    head_width: HeadWidth = Field(default=64, validation_alias="head_dim")
+
+
+@dataclass(frozen=True, config=STRICT)
+class CodecSizes:
+    """Sizes of a codec, within bounds; the defaults are those of the published one."""
+
+    encoder_width: Width = 64
     """Channels after the first convolution; each block doubles them."""
-    encoder_strides: tuple[int, ...] = (2, 4, 8, 8)
-    encoder_layers: int = 4
-    encoder_mlp: int = 3072
-    encoder_window: int = 512
+    encoder_strides: _Strides = (2, 4, 8, 8)
+    encoder_layers: Count = 4
+    encoder_mlp: Width = 3072
+    encoder_window: _Window = 512
     """Steps that the encoder's transformer sees; no tensor tells it."""
-    latent: int = 1024
-    halvings: int = 2
-    layers: int = 8
+    latent: Width = 1024
+    halvings: Annotated[int, Field(ge=0, le=8)] = 2
+    layers: Count = 8
     """Of the transformer before the quantizer, and of the one after it."""
-    mlp: int = 3072
-    window: int = 128
+    mlp: Width = 3072
+    window: _Window = 128
     """Frames that these two see; no tensor tells it."""
-    head_width: int = 64
+    head_width: HeadWidth = 64
     """Of all transformers; no tensor tells it."""
-    codebooks: tuple[int, ...] = (4096, *[1024] * 9)
+    codebooks: Annotated[tuple[Width, ...], Field(min_length=1, max_length=64)] = (4096, *[1024] * 9)
     """Entries of each."""
-    codebook_width: int = 8
-    decoder_width: int = 1536
+    codebook_width: Width = 8
+    decoder_width: Width = 1536
     """Channels after the first convolution; each block halves them."""
-    decoder_strides: tuple[int, ...] = (8, 8, 4, 2)
+    decoder_strides: _Strides = (8, 8, 4, 2)
 
     @property
     def hop(self) -> int:
         """Samples of a frame."""
         return prod(self.encoder_strides) << self.halvings
 
+    @property
+    def work(self) -> int:
+        """Bytes at work, in float32: what streams carry, and the widest layer at the rate of samples, four times."""
+        top = self.encoder_width << len(self.encoder_strides)
+        carried = self.layers * self.window * self.latent * TOGETHER + self.encoder_layers * self.encoder_window * top
+        channels = max(self.encoder_width, self.decoder_width >> len(self.decoder_strides))
+        return 4 * (2 * carried + 4 * TOGETHER * _LONGEST_PIECE * self.hop * channels)
+
     @classmethod
-    def from_shapes(cls, shapes: Mapping[str, tuple[int, ...]], **untold: int) -> CodecSizes:
-        """Those of a checkpoint's tensors, weight norms folded; `untold` are fields that no tensor tells.
+    def from_shapes(cls, shapes: Mapping[str, tuple[int, ...]], untold: _Untold) -> CodecSizes:
+        """Those of a checkpoint's tensors, weight norms folded, and those that no tensor tells.
 
         Raises:
-            WeightsError: a tensor that tells a size is missing.
+            WeightsError: a tensor that tells a size is missing, or tells an impossible one.
         """
 
         def numbered(name: str, start: int = 0) -> list[tuple[int, ...]]:
@@ -272,7 +299,7 @@ class CodecSizes:
         quantizer = "quantizer.quantizer.quantizers.{}.codebook.weight"
         try:
             semantic = shapes["quantizer.semantic_quantizer.quantizers.0.codebook.weight"]
-            return cls(
+            sizes = cls(
                 encoder_width=shapes["encoder.block.0.conv.weight"][0],
                 encoder_strides=tuple(shape[2] // 2 for shape in encoder),
                 encoder_layers=len(numbered(top + ".{}.feed_forward.w1.weight")),
@@ -285,10 +312,16 @@ class CodecSizes:
                 codebook_width=semantic[1],
                 decoder_width=shapes["decoder.model.0.conv.weight"][0],
                 decoder_strides=tuple(s[2] // 2 for s in numbered("decoder.model.{}.block.1.conv.weight", 1)),
-                **untold,
+                **untold.model_dump(),
             )
         except KeyError as missing:
             raise WeightsError(f"the codec has no tensor {missing.args[0]!r}") from missing
+        widths = sizes.latent, sizes.encoder_width << len(sizes.encoder_strides)
+        if any(width % sizes.head_width for width in widths) or not sizes.decoder_width >> len(sizes.decoder_strides):
+            raise WeightsError("its widths do not fit its heads and strides")
+        if prod(sizes.encoder_strides) != prod(sizes.decoder_strides) or sizes.hop > _LARGEST_HOP:
+            raise WeightsError(f"its strides are {sizes.encoder_strides} one way, {sizes.decoder_strides} the other")
+        return sizes
 
 
 def _encoder(sizes: CodecSizes) -> LayerGroup:
@@ -491,48 +524,53 @@ class DualDecoding:
 
 
 def load_codec(path: Path, device: torch.device) -> DualCodec:
-    """Reads `codec.pth`, as the hub has it or plain, with weight norms of either form; float32.
-
-    The sizes are those of its tensors. A `sizes.json` beside it may give what no tensor tells: ``window``, ``encoder_window``
-    and ``head_dim``.
-
-    Raises:
-        WeightsError: the file is none, or a tensor is missing, too many, of the wrong shape or not finite.
-    """
-    codec, files, normed = _laid_out(path)
-
-    def read(name: str) -> Tensor:
-        return files.read(name, device, torch.float32)
-
-    # Weight = g · v / ‖v‖, over all but the first axis.
-    weights = {name: torch._weight_norm(read(name + "_v"), read(name + "_g"), 0) for name in normed}  # noqa: SLF001
-    weights |= {name: read(name) for name in codec.state_dict() if name not in normed}
-    codec.load_state_dict(weights, assign=True)
-    return codec.requires_grad_(requires_grad=False).eval()
+    """`CodecFile.open` and `CodecFile.load`."""
+    return CodecFile.open(path).load(device)
 
 
-def check_codec(path: Path) -> int:
-    """How many tensors a codec's file has, names and shapes checked. Raises WeightsError: they are not those of a codec."""
-    return len(_laid_out(path)[1].entries)
+class CodecFile(NamedTuple):
+    """`codec.pth`, as the hub has it or plain, with weight norms of either form, before its numbers are read."""
 
+    codec: DualCodec
+    """Without numbers."""
+    files: TensorFiles
+    normed: set[str]
+    """Weights that are there as gain and direction."""
 
-def _laid_out(path: Path) -> tuple[DualCodec, TensorFiles, set[str]]:
-    """A codec without numbers, its file, whose tensors fit, and those of them that are gain and direction."""
-    files = TensorFiles.open(path).renamed(_plain_name)
-    beside = path.with_name("sizes.json")
-    values = json.loads(beside.read_text()) if beside.exists() else {}
-    untold = {field: int(values[name]) for name, field in _UNTOLD.items() if name in values}
-    shapes = {name.removesuffix("_v"): entry.shape for name, entry in files.entries.items()}
-    with torch.device("meta"):
-        codec = DualCodec(CodecSizes.from_shapes(shapes, **untold))
-    parameters = {name: tuple(parameter.shape) for name, parameter in codec.named_parameters()}
-    normed = {name for name in parameters if name + "_v" in files.entries}
-    expected = {name: shape for name, shape in parameters.items() if name not in normed}
-    for name in normed:
-        first, *others = parameters[name]
-        expected |= {name + "_v": (first, *others), name + "_g": (first, *[1] * len(others))}
-    files.check(expected)
-    return codec, files, normed
+    @classmethod
+    def open(cls, path: Path) -> CodecFile:
+        """Of the sizes of its tensors; a `sizes.json` beside it may give what none tells: window, encoder_window, head_dim.
+
+        Raises:
+            WeightsError: the file is none, or a tensor is missing, too many, or of the wrong shape or type.
+        """
+        files, beside = TensorFiles.open(path).renamed(_plain_name), path.with_name("sizes.json")
+        untold = read_json(beside, TypeAdapter(_Untold)) if beside.exists() else _Untold()
+        shapes = {name.removesuffix("_v"): entry.shape for name, entry in files.entries.items()}
+        with naming(path), torch.device("meta"):
+            codec = DualCodec(CodecSizes.from_shapes(shapes, untold))
+        parameters = {name: tuple(parameter.shape) for name, parameter in codec.named_parameters()}
+        normed = {name for name in parameters if name + "_v" in files.entries}
+        expected = {name: shape for name, shape in parameters.items() if name not in normed}
+        for name in normed:
+            first, *others = parameters[name]
+            expected |= {name + "_v": (first, *others), name + "_g": (first, *[1] * len(others))}
+        files.check(expected)
+        return cls(codec, files, normed)
+
+    def load(self, device: torch.device) -> DualCodec:
+        """The codec on a device, in float32. Raises WeightsError: numbers cannot be read, or are not finite."""
+        if device.type == "cuda":
+            torch.backends.cudnn.allow_tf32 = _TF32
+
+        def read(name: str) -> Tensor:
+            return self.files.read(name, device, torch.float32)
+
+        # Weight = g · v / ‖v‖, over all but the first axis.
+        weights = {name: torch._weight_norm(read(name + "_v"), read(name + "_g"), 0) for name in self.normed}  # noqa: SLF001
+        weights |= {name: read(name) for name in self.codec.state_dict() if name not in self.normed}
+        self.codec.load_state_dict(weights, assign=True)
+        return self.codec.requires_grad_(requires_grad=False).eval()
 
 
 def _plain_name(name: str) -> str | None:

@@ -1,13 +1,15 @@
-"""What a checkpoint of the family is made of: both forms of ``config.json`` become one value."""
+"""What a checkpoint of the family is made of: both forms of ``config.json`` become one value, its sizes within bounds."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from voicelab.engine.dual.files import first_error, naming, read_json
 from voicelab.errors import WeightsError
 from voicelab.schema import Model
 
@@ -16,26 +18,33 @@ REAL_CODES = 1024
 """Entries of the codec's codebooks after the first; the language model's tables are wider, and nothing is trained there."""
 
 
-@dataclass(frozen=True)
+Count = Annotated[int, Field(ge=1, le=1 << 10)]
+Width = Annotated[int, Field(ge=1, le=1 << 18)]
+HeadWidth = Annotated[int, Field(ge=2, le=1 << 10, multiple_of=2)]
+_Id = Annotated[int, Field(ge=0, lt=1 << 22)]
+STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True, config=STRICT)
 class TowerConfig:
     """One causal transformer: pre-norm, grouped heads, rotary positions, gated MLP."""
 
-    layers: int
-    width: int
-    heads: int
-    kv_heads: int
-    head_width: int
-    hidden: int
+    layers: Count
+    width: Width
+    heads: Count
+    kv_heads: Count
+    head_width: HeadWidth
+    hidden: Width
     """Width of the gated MLP."""
     qk_norm: bool
     """Whether queries and keys are normed before they are rotated."""
-    positions: int
-    rope_base: float
-    eps: float
+    positions: Annotated[int, Field(ge=1, le=1 << 24)]
+    rope_base: Annotated[float, Field(ge=1, le=1e12)]
+    eps: Annotated[float, Field(gt=0, le=1)]
     """Of the RMS norms."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class DualConfig:
     """A slow transformer over text and frames, a fast one over the codes of a frame."""
 
@@ -43,17 +52,17 @@ class DualConfig:
     """The interface's name of it."""
     slow: TowerConfig
     fast: TowerConfig
-    vocabulary: int
-    codebooks: int
-    entries: int
-    """Of each codebook's table."""
+    vocabulary: _Id
+    codebooks: Count
+    entries: Annotated[int, Field(ge=1, le=1 << 15)]
+    """Of each codebook's table; a stored voice keeps them in 16 bits."""
     tied: bool
     """Whether the slow head is the embedding."""
     norm_state: bool
     """Whether the fast transformer is given the slow one's state after its last norm."""
     scaled: bool
     """Whether the embedding of a frame is divided by the root of its parts' number."""
-    speech: tuple[int, int, int] | None
+    speech: tuple[_Id, _Id, _Id] | None
     """Ids of the first and the last speech token, and of the end of speech; None: the tokenizer's files say."""
 
     @property
@@ -68,25 +77,25 @@ class DualConfig:
         Raises:
             WeightsError: it is missing, or describes what this version does not know.
         """
-        try:
-            values = json.loads((folder / CONFIG).read_bytes())
-            return cls.of(values)
-        except (OSError, ValueError) as error:
-            raise WeightsError(f"the weights {folder.name}: {CONFIG} cannot be read: {error}") from error
-        except KeyError as error:
-            raise WeightsError(f"the weights {folder.name}: {CONFIG} has no field {error}") from error
-        except (AttributeError, TypeError) as error:
-            raise WeightsError(f"the weights {folder.name}: {CONFIG} describes no model: {error}") from error
+        with naming(folder / CONFIG):
+            return cls.of(read_json(folder / CONFIG, TypeAdapter(dict[str, Any])))
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> DualConfig:
-        """The configuration that the file's values describe. Raises WeightsError; KeyError for a field that is missing."""
-        kind = values["model_type"]
-        if kind == "fish_qwen3_omni":
-            return _two_parts(values)
-        if kind == "dual_ar":
-            return _flat(_given(values))
-        raise WeightsError(f"{CONFIG}: this version does not know the model_type {kind!r}")
+        """The configuration that the file's values describe. Raises WeightsError, which names the field."""
+        try:
+            kind = values["model_type"]
+            if kind == "fish_qwen3_omni":
+                return _two_parts(values)
+            if kind == "dual_ar":
+                return _flat(_given(values))
+        except KeyError as error:
+            raise WeightsError(f"there is no field {error}") from error
+        except ValidationError as error:
+            raise WeightsError(first_error(error)) from error
+        except (ArithmeticError, AttributeError, TypeError) as error:
+            raise WeightsError(f"it describes no model: {error}") from error
+        raise WeightsError(f"this version does not know the model_type {kind!r}")
 
 
 def _two_parts(values: Mapping[str, Any]) -> DualConfig:
@@ -94,7 +103,7 @@ def _two_parts(values: Mapping[str, Any]) -> DualConfig:
     slow = _tower(text, "text_config")
     fast = _tower({**audio, "rope_base": slow.rope_base, "norm_eps": slow.eps}, "audio_decoder_config")
     if audio.get("text_dim", slow.width) != slow.width:
-        raise WeightsError(f"{CONFIG}: audio_decoder_config.text_dim is not text_config.dim")
+        raise WeightsError("audio_decoder_config.text_dim is not text_config.dim")
     return DualConfig(
         model="s2-pro",
         slow=slow,
@@ -110,6 +119,8 @@ def _two_parts(values: Mapping[str, Any]) -> DualConfig:
 
 
 def _flat(values: Mapping[str, Any]) -> DualConfig:
+    if not any(map(values.get, ("attention_qk_norm", "fast_attention_qk_norm", "scale_codebook_embeddings"))):
+        raise WeightsError("it is of fish-speech 1.5 or older, which is not supported; S2-Pro and S1-mini are")
     slow = _tower(values, "")
     # The fast transformer has what it says of itself, and all else of the slow one.
     shared = {"dim": slow.width, "n_head": slow.heads, "n_local_heads": slow.kv_heads, "head_dim": slow.head_width}
@@ -138,7 +149,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 def _tower(values: Mapping[str, Any], part: str) -> TowerConfig:
     for name in ("attention_qkv_bias", "attention_o_bias"):
         if values.get(name, False):
-            raise WeightsError(f"{CONFIG}: {part} has {name}, which this version does not know")
+            raise WeightsError(f"{part} has {name}, which this version does not know")
     width, heads, kv_heads = values["dim"], values["n_head"], values.get("n_local_heads", -1)
     hidden = values.get("intermediate_size")
     tower = TowerConfig(
@@ -146,14 +157,13 @@ def _tower(values: Mapping[str, Any], part: str) -> TowerConfig:
         width=width,
         heads=heads,
         kv_heads=heads if kv_heads == -1 else kv_heads,
-        head_width=values.get("head_dim", width // heads),
+        head_width=values["head_dim"] if "head_dim" in values else width // heads,
         hidden=-(-(2 * 4 * width // 3) // 256) * 256 if hidden is None else hidden,
         qk_norm=values.get("attention_qk_norm", False),
         positions=values["max_seq_len"],
         rope_base=values["rope_base"],
         eps=values["norm_eps"],
     )
-    sizes = (tower.layers, width, heads, tower.kv_heads, tower.head_width, tower.hidden, tower.positions)
-    if min(sizes) < 1 or heads % tower.kv_heads or tower.head_width % 2:
-        raise WeightsError(f"{CONFIG}: {part or 'the model'} is of an impossible size")
+    if heads % tower.kv_heads:
+        raise WeightsError(f"{part or 'the model'} has {heads} heads for {tower.kv_heads} of keys and values")
     return tower

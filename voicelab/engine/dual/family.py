@@ -14,10 +14,10 @@ from torch import Tensor
 from voicelab.call import VoicePreset
 from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.threads import Samples
-from voicelab.engine.dual.codec import load_codec
-from voicelab.engine.dual.files import digests
-from voicelab.engine.dual.folder import CODEC, MemoryPlan, model_folders, require_accepted
-from voicelab.engine.dual.model import DualLM
+from voicelab.engine.dual.codec import TOGETHER, CodecFile
+from voicelab.engine.dual.files import digests, naming
+from voicelab.engine.dual.folder import CODEC, MemoryPlan, ModelFolder, model_folders, require_accepted
+from voicelab.engine.dual.model import DualLM, model_tensors
 from voicelab.engine.dual.prompt import (
     FIRST_SPEAKER,
     SPEAKER_TAG,
@@ -28,6 +28,7 @@ from voicelab.engine.dual.prompt import (
     Reference,
     load_tokenizer,
     speech_ids,
+    tokenizer_files,
 )
 from voicelab.engine.dual.runner import DualRunner, Turn
 from voicelab.engine.family import EncodedReferences, EngineParts, SpeechPlan
@@ -40,8 +41,6 @@ from voicelab.schema import Model, ReferenceAudio, TTSRequest
 ADVISED_S = (10.0, 30.0)
 """Length of a reference that the models' makers advise."""
 _SILENT = 1e-3
-TOGETHER = 16
-"""Streams that the codec decodes in one batch."""
 _DEFAULT_PENALTY = 1.2
 _INLINE = re.compile(r"(<\|[^|>]*\|>|\[[^\]]*\]|\([^)\d]*\))")
 """Tags of speakers and of styles, which the models read themselves."""
@@ -73,9 +72,13 @@ class DualFamily:
         self._int8_depth, folders = int8_depth, list(self._folders.values())
         self.models: tuple[Model, ...] = tuple(self._folders)
         self.license, self.notice = require_accepted(self.models, weights)
-        self._tokenizers = {one.config.model: load_tokenizer(one.folder) for one in folders}
-        MemoryPlan.of(folders[0], rows, with_codec=True).check(device)
+        # All that can be said of the files without reading them whole comes before the first of them is.
         codecs = sorted({one.codec for one in folders})
+        file, *_ = [CodecFile.open(one) for one in codecs]
+        sizes = file.codec.sizes
+        self._tokenizers = {one.config.model: load_tokenizer(one.folder, one.config.vocabulary) for one in folders}
+        self._speech = {one.config.model: self._checked(one, sizes.codebooks) for one in folders}
+        MemoryPlan.of(folders[0], rows, sizes).check(device)
         *of_codecs, self.voice_digest = digests(codecs)
         if of_codecs and of_codecs[0] != self.voice_digest:
             raise WeightsError(
@@ -84,29 +87,33 @@ class DualFamily:
         self.digests = (*digests([path for one in folders for path in one.files]), self.voice_digest)
         if int8_depth:
             self.digests += ("int8 depth",)
-        codec = load_codec(codecs[0], device)
-        self.decoding = codec.decoding(TOGETHER)
-        for one in folders:
-            if one.config.codebooks != self.decoding.codebooks:
-                raise WeightsError(
-                    f"{one.folder.name} has {one.config.codebooks} codebooks, {CODEC} {self.decoding.codebooks}"
-                )
+        codec = file.load(device)
+        self.decoding, self._codebooks = codec.decoding(TOGETHER), sizes.codebooks
         self._room, self._encode = min(one.positions for one in folders) // 2, codec.encode
         self._encoded = EncodedReferences(self._codes, self.decoding.sample_rate)
         title = "whoever the model makes up; another with every seed"
         self.presets: tuple[VoicePreset, ...] = (VoicePreset("default", "No reference", title),)
 
+    def _checked(self, one: ModelFolder, codebooks: Sequence[int]) -> tuple[int, int, int]:
+        """The ids of a model's speech, when it is seen that its files fit each other and the codec."""
+        config = one.config
+        if (config.codebooks, config.entries) != (len(codebooks), codebooks[0]) or max(codebooks) > config.entries:
+            raise WeightsError(
+                f"{one.folder.name} has {config.codebooks} codebooks of {config.entries} codes, {CODEC} {codebooks}"
+            )
+        model_tensors(one.folder, config)
+        with naming(one.folder / tokenizer_files(one.folder)[-1]):
+            return speech_ids(config, self._tokenizers[config.model])
+
     def runners(self, model: Model, rows: int) -> Callable[[], DualRunner]:
         """See engine.family.Family. Raises EngineError: the model does not fit into the memory that is left."""
         one = self._folders[model]
         MemoryPlan.of(one, rows).check(self._device)
-        tokenizer = self._tokenizers[model]
-        speech = speech_ids(one.config, tokenizer)
-        lm = DualLM.load(one.folder, one.config, speech, self._device, one.positions)
+        lm = DualLM.load(one.folder, one.config, self._speech[model], self._device, one.positions)
         if self._int8_depth:
             lm = lm.with_int8_depth()
         form = ChatPrompts if model == "s2-pro" else InterleavedPrompts
-        prompts: Prompts = form(tokenizer, lm.begin, one.config.codebooks)
+        prompts: Prompts = form(self._tokenizers[model], lm.begin, one.config.codebooks)
         return partial(DualRunner, lm, prompts, rows)
 
     def plan(self, request: TTSRequest) -> SpeechPlan:
@@ -160,7 +167,7 @@ class DualFamily:
 
     def unpack(self, packed: bytes) -> DualVoice | None:
         """See engine.family.Family."""
-        return DualVoice.from_bytes(packed, self.decoding.codebooks)
+        return DualVoice.from_bytes(packed, self._codebooks)
 
     def voice(self, speaker: DualVoice, parts: EngineParts) -> DualVoice:  # noqa: ARG002 - nothing is spoken to find out
         """See engine.family.Family."""

@@ -2,25 +2,30 @@
 
 The only module that opens a ``.pth``, and only as plain tensors (``weights_only=True``), mapped rather than read. Every
 tensor goes from the file to its device by itself, so that a checkpoint is never in memory twice.
+
+A file may hold anything: only regular ones are opened, what is read whole has a bound, JSON is held to a form, and every
+error is a WeightsError that names the file.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import mmap
 import pickletools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
-from zipfile import is_zipfile
+from typing import Annotated, TypeVar
+from zipfile import ZIP_STORED, ZipFile, is_zipfile
 
 import torch
+from pydantic import BaseModel, Field, NonNegativeInt, TypeAdapter, ValidationError
+from pydantic_core import from_json
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -29,11 +34,35 @@ from voicelab.errors import WeightsError
 INDEX = "model.safetensors.index.json"
 _HEADER = 8
 """Bytes of a safetensors file that say how long its header is."""
-_LONGEST_HEADER = 100_000_000
+LONGEST, _LONGEST, _LONGEST_MESSAGE = 32_000_000, 1_000_000, 400
+"""Bytes of any file without tensors; of JSON, and of what is beside tensors in a file. The published have a third at most."""
+_BUILDERS = {"collections", "torch", "torch._utils", "torch.storage"}
+"""Modules that a pickle of plain tensors names."""
+_FLOATS = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 _ENTRY, _AFTER_ENTRY = b"PK\x03\x04", b"PK\x07\x08"
 """What stands before and after each file in an archive."""
+_FAR = 1 << 28
+"""Bytes from the end of an archive that is cut off, in which the beginning of its last tensor is looked for."""
 
 Rename = Callable[[str], str | None]
+Form = TypeVar("Form")
+
+
+class _Header(BaseModel):
+    """A tensor, as a safetensors file describes it."""
+
+    dtype: str
+    shape: Annotated[tuple[NonNegativeInt, ...], Field(max_length=8)]
+    data_offsets: tuple[NonNegativeInt, NonNegativeInt]
+
+
+class _Index(BaseModel):
+    """The file of each tensor, beside the index."""
+
+    weight_map: Annotated[dict[str, Annotated[str, Field(pattern=r"^[^/\\]+\.safetensors$")]], Field(min_length=1)]
+
+
+_HEADERS, _INDEX = TypeAdapter(dict[str, _Header]), TypeAdapter(_Index)
 
 
 @dataclass(frozen=True)
@@ -45,10 +74,12 @@ class TensorEntry:
     name: str
     """Its name there."""
     shape: tuple[int, ...]
+    dtype: str
+    """As torch names it, or the file what torch does not."""
     bytes: int
     """There, and wherever it is loaded in the type that it has."""
     load: Callable[[], Tensor]
-    """Maps it; nothing is copied, unless it is joined of several."""
+    """Maps it; nothing is copied."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +100,7 @@ class TensorFiles:
             WeightsError: a file is missing, truncated or of another kind, or the index and the files differ; the error names
                 the tensor where one is at fault.
         """
-        with _reading(path):
+        with naming(path):
             if path.suffix == ".json":
                 return cls(path, dict(_indexed(path)))
             entries = _safetensors(path) if path.suffix == ".safetensors" else _pth(path)
@@ -90,45 +121,33 @@ class TensorFiles:
                 entries[new] = entry
         return replace(self, entries=entries)
 
-    def joined(self, parts: Sequence[str], whole: str) -> TensorFiles:
-        """The same with tensors whose names end with `parts` as one, with `whole` instead: their rows in that order."""
-        entries = dict(self.entries)
-        for name in self.entries:
-            stem = name.removesuffix(parts[0])
-            names = [stem + part for part in parts]
-            if stem != name and all(one in entries for one in names):
-                pieces = [entries.pop(one) for one in names]
-                shape = (sum(piece.shape[0] for piece in pieces), *pieces[0].shape[1:])
-                size = sum(piece.bytes for piece in pieces)
-                entries[stem + whole] = TensorEntry(pieces[0].file, stem + whole, shape, size, partial(_rows, pieces))
-        return replace(self, entries=entries)
-
-    def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """Sees to it that there are these tensors, of these shapes, and no others.
+    def check(self, shapes: Mapping[str, tuple[int, ...]], *, one_type: bool = False) -> None:
+        """Sees to it that there are these tensors, of these shapes, and no others; all of floats, or of one type of them.
 
         Raises:
-            WeightsError: one is missing, is of another shape, or is not among them; the error names it.
+            WeightsError: one is missing, is of another shape or type, or is not among them; the error names it.
         """
-        for name, shape in shapes.items():
-            if name not in self.entries:
-                raise WeightsError(f"the weights {self.path.name}: the tensor {name} is missing")
-            if self.entries[name].shape != shape:
-                raise WeightsError(
-                    f"the weights {self.path.name}: the tensor {name} has the shape {self.entries[name].shape}, not {shape}"
-                )
-        if surplus := sorted(set(self.entries) - set(shapes)):
-            raise WeightsError(f"the weights {self.path.name}: this version does not know the tensor {surplus[0]}")
+        with naming(self.path):
+            for name, shape in shapes.items():
+                if name not in self.entries:
+                    raise WeightsError(f"the tensor {name} is missing")
+                entry, first = self.entries[name], self.entries[next(iter(shapes))]
+                if entry.shape != shape:
+                    raise WeightsError(f"the tensor {name} has the shape {entry.shape}, not {shape}")
+                types = (first.dtype,) if one_type and first.dtype in _FLOATS.values() else tuple(_FLOATS.values())
+                if entry.dtype not in types:
+                    raise WeightsError(f"the tensor {name} is of the type {entry.dtype}, not {' or '.join(types)}")
+            if surplus := sorted(set(self.entries) - set(shapes)):
+                raise WeightsError(f"this version does not know the tensor {surplus[0]}")
 
     def read(self, name: str, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
         """One tensor on its device, by default of the type that it has in the file.
 
         Raises:
-            WeightsError: it is missing, cannot be read, or holds numbers that are not finite; the error names it.
+            WeightsError: it cannot be read, or holds numbers that are not finite; the error names it.
         """
-        if name not in self.entries:
-            raise WeightsError(f"the weights {self.path.name}: the tensor {name} is missing")
         entry = self.entries[name]
-        with _reading(self.path.with_name(entry.file), name):
+        with naming(self.path.with_name(entry.file), name):
             tensor = entry.load().to(device=device, dtype=dtype)
             # Neither needs memory of the tensor's size; both ends are nan where any number is.
             if (
@@ -140,14 +159,9 @@ class TensorFiles:
         return tensor
 
 
-def _rows(pieces: Sequence[TensorEntry]) -> Tensor:
-    return torch.cat([piece.load() for piece in pieces])
-
-
 def shards_of(path: Path) -> list[str]:
     """The names of the files that an index names; none for another file. Raises WeightsError: it is no index."""
-    with _reading(path):
-        return sorted(set(_places(path).values())) if path.suffix == ".json" else []
+    return sorted(set(read_json(path, _INDEX).weight_map.values())) if path.suffix == ".json" else []
 
 
 def digests(paths: list[Path]) -> tuple[str, ...]:
@@ -161,39 +175,68 @@ def digests(paths: list[Path]) -> tuple[str, ...]:
 
 
 def _digest(path: Path) -> str:
-    with _reading(path), path.open("rb") as file:
+    if path.suffix not in {".safetensors", ".pth"}:
+        return hashlib.sha256(read_bytes(path, LONGEST)).hexdigest()
+    with naming(path), regular(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
-def _reading(path: Path, tensor: str = "") -> Iterator[None]:
-    """Every error becomes a WeightsError that names the file, and the tensor if it is of one."""
-    what = f"the weights {path.name}: " + (f"the tensor {tensor}: " if tensor else "")
+def naming(path: Path, tensor: str = "") -> Iterator[None]:
+    """Every error becomes a WeightsError that names the file and its folder, and the tensor if it is of one."""
+    what = f"the weights {path.parent.name}/{path.name}: " + (f"the tensor {tensor}: " if tensor else "")
     try:
         yield
     except WeightsError as error:
-        raise error if str(error).startswith("the weights ") else WeightsError(f"{what}{error}") from error
-    except torch.OutOfMemoryError as error:
+        message = str(error)[:_LONGEST_MESSAGE]
+        raise error if message.startswith("the weights ") else WeightsError(what + message) from error
+    except (MemoryError, torch.OutOfMemoryError) as error:
         raise WeightsError(f"{what}there is no memory for it") from error
+    except ValidationError as error:
+        raise WeightsError(f"{what}{first_error(error)}") from error
     except (OSError, SafetensorError, EOFError) as error:
-        raise WeightsError(f"{what}cannot be read: {error}") from error
-    except Exception as error:  # torch raises errors of its unpickler's own kinds
-        raise WeightsError(f"{what}they are damaged, or of another kind: {error!r}") from error
+        raise WeightsError(f"{what}cannot be read: {error}"[:_LONGEST_MESSAGE]) from error
+    except BaseException as error:  # libraries raise errors of their own kinds; what panics in Rust is no Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        # Not in their words: torch's of a refused pickle end with how to run it nevertheless.
+        raise WeightsError(f"{what}it is damaged, or of another kind ({type(error).__name__})") from error
 
 
-def _places(path: Path) -> Mapping[str, str]:
-    places: Mapping[str, str] = json.loads(path.read_bytes())["weight_map"]
-    for file in places.values():
-        if Path(file).name != file:
-            raise WeightsError(f"the index names {file!r}, which is no file beside it")
-    return places
+def first_error(error: ValidationError) -> str:
+    """Which field is wrong first, and why."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'JSON'}: {first['msg']}"[:_LONGEST_MESSAGE]
+
+
+def regular(path: Path) -> Path:
+    """The path. Raises WeightsError: it is of no regular file, but of a pipe, which waits, or a device, which has no end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise WeightsError("it is no regular file")
+    return path
+
+
+def read_bytes(path: Path, longest: int) -> bytes:
+    """All of a small file. Raises WeightsError: it cannot be read, or has more than `longest` bytes."""
+    with naming(path), regular(path).open("rb") as file:
+        data = file.read(longest + 1)
+        if len(data) > longest:
+            raise WeightsError(f"it has more than {longest:,} bytes")
+        return data
+
+
+def read_json(path: Path, form: TypeAdapter[Form]) -> Form:
+    """What a JSON file says, held to a form. Raises WeightsError: it cannot be read, or has another form."""
+    with naming(path):
+        return form.validate_json(read_bytes(path, _LONGEST))
 
 
 def _indexed(path: Path) -> Iterator[tuple[str, TensorEntry]]:
-    places = _places(path)
+    places = read_json(path, _INDEX).weight_map
     files: dict[str, dict[str, TensorEntry]] = {}
     for file in sorted(set(places.values())):
-        files[file] = {entry.name: entry for entry in _safetensors(path.with_name(file))}
+        with naming(path.with_name(file)):
+            files[file] = {entry.name: entry for entry in _safetensors(path.with_name(file))}
     for name, file in places.items():
         if name not in files[file]:
             raise WeightsError(f"the tensor {name} is missing in {file}, where the index has it")
@@ -205,40 +248,62 @@ def _indexed(path: Path) -> Iterator[tuple[str, TensorEntry]]:
 
 def _safetensors(path: Path) -> Iterator[TensorEntry]:
     """The library says of a truncated file only that it is one; its header says which tensor is cut."""
-    size = path.stat().st_size
+    size = regular(path).stat().st_size
     with path.open("rb") as opened:
         length = int.from_bytes(opened.read(_HEADER), "little")
-        if not 2 <= length <= min(size - _HEADER, _LONGEST_HEADER):
-            raise WeightsError(f"the weights {path.name}: the file is cut off in its header, or is no safetensors file")
-        header: dict[str, Any] = json.loads(opened.read(length))
+        if not 2 <= length <= min(size - _HEADER, _LONGEST):
+            raise WeightsError("the file is cut off in its header, or is no safetensors file")
+        header = from_json(opened.read(length))
     header.pop("__metadata__", None)
-    for name, about in header.items():
-        if _HEADER + length + about["data_offsets"][1] > size:
-            raise WeightsError(f"the weights {path.name}: the tensor {name}: the file is cut off before its end")
+    headers = _HEADERS.validate_python(header)
+    for name, about in headers.items():
+        if _HEADER + length + about.data_offsets[1] > size:
+            raise WeightsError(f"the tensor {name}: the file is cut off before its end")
     file = safe_open(path, framework="pt")
-    for name, about in header.items():
-        begin, end = about["data_offsets"]
-        yield TensorEntry(path.name, name, tuple(about["shape"]), end - begin, partial(file.get_tensor, name))
+    for name, about in headers.items():
+        (begin, end), dtype = about.data_offsets, _FLOATS.get(about.dtype, about.dtype)
+        yield TensorEntry(path.name, name, about.shape, dtype, end - begin, partial(file.get_tensor, name))
 
 
 def _pth(path: Path) -> Iterator[TensorEntry]:
-    with path.open("rb") as opened:
+    with regular(path).open("rb") as opened:
         if not is_zipfile(opened):  # a cut file has lost the list of its contents, which stands at the end
             if name := _cut_tensor(path):
-                raise WeightsError(f"the weights {path.name}: the tensor {name}: the file is cut off before its end")
+                raise WeightsError(f"the tensor {name}: the file is cut off before its end")
             raise WeightsError("the file is cut off, or of another kind than torch.save writes today")
+    _check_archive(path)
     stored = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     tensors = stored.get("state_dict", stored) if isinstance(stored, Mapping) else stored
     if not isinstance(tensors, Mapping):
         raise WeightsError("there are no named tensors in it")
     for name, tensor in tensors.items():
-        if not isinstance(tensor, Tensor):
-            raise WeightsError(f"{name} is no tensor")
-        yield TensorEntry(path.name, name, tuple(tensor.shape), tensor.nbytes, tensor.detach)
+        if not isinstance(name, str) or not isinstance(tensor, Tensor):
+            raise WeightsError(f"{name!r} is no named tensor")
+        plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_nested
+        if not plain or tensor.nbytes > tensor.untyped_storage().nbytes():
+            raise WeightsError(f"the tensor {name} is not there as plain numbers")
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        yield TensorEntry(path.name, name, tuple(tensor.shape), dtype, tensor.nbytes, tensor.detach)
+
+
+def _check_archive(path: Path) -> None:
+    """Sees that unpacking takes no more than the file has, nearly all of it tensors, and that nothing else is built of it."""
+    with ZipFile(path) as archive:
+        members, size = archive.infolist(), path.stat().st_size
+        beside = sum(one.file_size for one in members if "/data/" not in one.filename)
+        spare = size - sum(one.file_size for one in members)
+        if any(one.compress_type != ZIP_STORED for one in members) or beside > _LONGEST or not 0 <= spare <= _LONGEST:
+            raise WeightsError("it is packed in another way than torch.save does")
+        (words,) = (one for one in members if one.filename.endswith("data.pkl"))
+        for code, argument, _ in pickletools.genops(
+            archive.read(words)
+        ):  # torch lets some through that fill the memory
+            if "GLOBAL" in code.name and str(argument).split(" ")[0] not in _BUILDERS:
+                raise WeightsError(f"it holds more than plain tensors ({argument}); nothing in it was run")
 
 
 def _cut_tensor(path: Path) -> str:
-    """The tensor in which a ``.pth`` was cut off: that of the last data which begin in it. "" where nothing tells it.
+    """The tensor in which a ``.pth`` was cut off: that of the last data which begin in it. "" where nothing near tells it.
 
     The pickle, which stands first, is looked at as a list of words, never run.
     """
@@ -246,7 +311,7 @@ def _cut_tensor(path: Path) -> str:
     try:
         with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
             at = len(data)
-            while (at := data.rfind(_ENTRY, 0, at)) >= 0:
+            while (at := data.rfind(_ENTRY, max(0, len(data) - _FAR), at)) >= 0:
                 size = int.from_bytes(data[at + 26 : at + 28], "little")
                 if key := re.fullmatch(rb"[^/]+/data/(\d+)", data[at + 30 : at + 30 + size]):
                     break

@@ -11,16 +11,15 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import prod
 from pathlib import Path
 
 import torch
 
-from voicelab.engine.dual.codec import check_codec
+from voicelab.engine.dual.codec import CodecFile, CodecSizes
 from voicelab.engine.dual.config import CONFIG, DualConfig
-from voicelab.engine.dual.files import digests, shards_of
-from voicelab.engine.dual.model import model_file, model_tensors, shapes_of
-from voicelab.engine.dual.prompt import HUB, SPECIAL, TABLE
+from voicelab.engine.dual.files import digests, naming, shards_of
+from voicelab.engine.dual.model import model_file, model_tensors
+from voicelab.engine.dual.prompt import tokenizer_files
 from voicelab.engine.dual.runner import PREFILL
 from voicelab.engine.dual.tower import bytes_of
 from voicelab.errors import EngineError, LicenseRequired, WeightsError
@@ -44,9 +43,8 @@ class ModelFolder:
     def files(self) -> list[Path]:
         """All that the model's codes depend on."""
         folder = self.folder
-        beside = [folder / name for name in (CONFIG, HUB, TABLE, SPECIAL) if (folder / name).exists()]
         weights = model_file(folder)
-        return [*beside, weights, *(folder / name for name in shards_of(weights))]
+        return [folder / name for name in (CONFIG, *tokenizer_files(folder), weights.name, *shards_of(weights))]
 
     @property
     def positions(self) -> int:
@@ -60,7 +58,8 @@ def model_folders(path: Path) -> list[ModelFolder]:
     Raises:
         WeightsError: there is none, or one twice, or a codec is missing.
     """
-    places = [path] if (path / CONFIG).exists() else sorted(one.parent for one in path.glob(f"*/{CONFIG}"))
+    with naming(path):
+        places = [path] if (path / CONFIG).exists() else sorted(one.parent for one in path.glob(f"*/{CONFIG}"))
     models: dict[Model, ModelFolder] = {}
     for folder in places:
         config = DualConfig.read(folder)
@@ -172,33 +171,36 @@ _AVAILABLE = "MemAvailable:"
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes that a model needs on its device."""
+    """Bytes that a model needs on its device, before any of it is there."""
 
     model: str
+    """Its name, after the file that says its sizes."""
     rows: int
     positions: int
     weights: int
     codec: int
     """0 where it is there already."""
     slots: int
-    """Keys and values of all rows, and of the references that are kept."""
+    """Keys and values of all rows, and of the references that are kept; and those of a frame in the fast transformer."""
     work: int
-    """Attention of the largest piece of a prompt."""
+    """Attention of the largest piece of a prompt, and what it is rotated by; pieces of audio."""
 
     @classmethod
-    def of(cls, folder: ModelFolder, rows: int, *, with_codec: bool = False) -> MemoryPlan:
-        """The plan for a folder's model. Raises WeightsError: its files cannot be read."""
-        config, positions, tensors = folder.config, folder.positions, model_tensors(folder.folder).entries
-        table = tensors["embeddings.weight"]
-        width = table.bytes // prod(table.shape)
+    def of(cls, folder: ModelFolder, rows: int, codec: CodecSizes | None = None) -> MemoryPlan:
+        """The plan for a folder's model, with its codec if that is given. Raises WeightsError: see model_tensors."""
+        config, positions = folder.config, folder.positions
+        tensors = model_tensors(folder.folder, config).entries
+        width = tensors["norm.weight"].bytes // config.slow.width
+        fast = bytes_of(config.fast, config.codebooks, width)
+        attention = config.slow.heads * PREFILL * positions * (3 * 4 + width) + positions * config.slow.head_width * 2
         return cls(
-            model=config.model,
+            model=f"the weights {folder.folder.name}/{CONFIG}: {config.model}",
             rows=rows,
             positions=positions,
             weights=sum(tensor.bytes for tensor in tensors.values()),
-            codec=folder.codec.stat().st_size if with_codec else 0,
-            slots=(rows + 1) * bytes_of(config.slow, positions, width),
-            work=config.slow.heads * PREFILL * positions * (3 * 4 + width),
+            codec=folder.codec.stat().st_size if codec else 0,
+            slots=(rows + 1) * bytes_of(config.slow, positions, width) + rows * fast,
+            work=attention + (codec.work if codec else 0),
         )
 
     @property
@@ -293,12 +295,12 @@ def check_weights(path: Path) -> Iterator[FileReport]:
 def _file(folder: ModelFolder, path: Path) -> FileReport:
     published = PUBLISHED[folder.config.model].get(path.name, PublishedFile(None))
     try:
-        size, digest = path.stat().st_size, digests([path])[0]
-        tensors = list(_tensors(folder, path))
+        size = path.stat().st_size
+        if published.bytes not in {None, size}:
+            return FileReport(path, problem=f"it has {size:,} bytes, {published.bytes:,} were published")
+        tensors, digest = list(_tensors(folder, path)), digests([path])[0]
     except (OSError, WeightsError) as error:
         return FileReport(path, problem=str(error))
-    if published.bytes not in {None, size}:
-        return FileReport(path, problem=f"it has {size:,} bytes, {published.bytes:,} were published")
     verified = [f"{size:,} bytes as published", *tensors] if published.bytes else tensors
     unverified = [] if published.bytes else ["its size, which no list has"]
     if published.sha256 and digest.startswith(published.sha256):
@@ -314,8 +316,7 @@ def _file(folder: ModelFolder, path: Path) -> FileReport:
 def _tensors(folder: ModelFolder, path: Path) -> Iterator[str]:
     """What can be said of a file's tensors. Raises WeightsError, which names the tensor at fault."""
     if path == folder.codec:
-        yield f"{check_codec(path)} tensors of the codec's shapes"
+        yield f"{len(CodecFile.open(path).files.entries)} tensors of the codec's shapes"
     elif path == model_file(folder.folder):
-        files = model_tensors(folder.folder)
-        files.check(shapes_of(folder.config))
+        files = model_tensors(folder.folder, folder.config)
         yield f"{len(files.entries)} tensors of the shapes that config.json gives"

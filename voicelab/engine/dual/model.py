@@ -160,10 +160,15 @@ def model_file(folder: Path) -> Path:
     raise WeightsError(f"the weights {folder.name}: there is no {', '.join(FILES[:-1])} or {FILES[-1]} in the folder")
 
 
-def model_tensors(folder: Path) -> TensorFiles:
-    """The tensors of a folder's language model by their common names. Raises WeightsError: a file is missing or damaged."""
-    parts = [f"attention.{name}.weight" for name in ("wq", "wk", "wv")]  # apart in older checkpoints
-    return TensorFiles.open(model_file(folder)).renamed(common_name).joined(parts, "attention.wqkv.weight")
+def model_tensors(folder: Path, config: DualConfig) -> TensorFiles:
+    """The tensors of a folder's language model by their common names: those of `shapes_of`, all of one type.
+
+    Raises:
+        WeightsError: a file is missing or damaged, or holds others; the error names it, and the tensor.
+    """
+    files = TensorFiles.open(model_file(folder)).renamed(common_name)
+    files.check(shapes_of(config), one_type=True)
+    return files
 
 
 class DualLM:
@@ -172,7 +177,7 @@ class DualLM:
     Args:
         config: its sizes.
         read: gives a tensor by its common name.
-        speech: ids of the first and the last speech token, and of the end of speech.
+        speech: ids of the first and the last speech token, and of the end of speech, as `prompt.speech_ids` gives them.
         positions: most positions of a row.
     """
 
@@ -181,8 +186,6 @@ class DualLM:
     ) -> None:
         self.config, self.positions = config, positions
         self.begin, self.last, self.end = speech
-        if self.last - self.begin + 1 != config.entries or not 0 <= self.end < config.vocabulary:
-            raise WeightsError(f"the speech tokens {speech} are not the {config.entries} of the first codebook")
         self.embeddings = read("embeddings.weight")
         head = self.embeddings if config.tied else read("output.weight")
         # Of all that the head could say only this can be chosen.
@@ -208,10 +211,9 @@ class DualLM:
         """Reads the tensors of a folder, each straight onto the device.
 
         Raises:
-            WeightsError: one is missing, surplus, of another shape, cut off or not finite; the error names it.
+            WeightsError: one is missing, surplus, of another shape or type, cut off or not finite; the error names it.
         """
-        files = model_tensors(folder)
-        files.check(shapes_of(config))
+        files = model_tensors(folder, config)
         return cls(config, lambda name: files.read(name, device), speech, positions)
 
     def with_int8_depth(self) -> DualLM:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,17 +16,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
 import numpy as np
 import torch
+from pydantic import Field, TypeAdapter
 from torch import Tensor
 
 from voicelab.engine.dual.config import DualConfig
+from voicelab.engine.dual.files import LONGEST, naming, read_bytes, read_json
 from voicelab.errors import MissingExtra, WeightsError
 
 HUB, TABLE, SPECIAL = "tokenizer.json", "tokenizer.tiktoken", "special_tokens.json"
+_LONGEST_TABLE = 8_000_000
+_IDS = TypeAdapter(
+    Annotated[dict[Annotated[str, Field(min_length=1)], Annotated[int, Field(ge=0, strict=True)]], Field(min_length=1)]
+)
 EXTRA = "open-weights"
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|\p{P}|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
@@ -52,12 +57,18 @@ class HubTokenizer:
     """What ``tokenizer.json`` describes."""
 
     def __init__(self, path: Path) -> None:
-        self._tokenizer = _library().Tokenizer.from_file(str(path))
+        self._path, self._tokenizer = path, _library().Tokenizer.from_buffer(read_bytes(path, LONGEST))
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self.highest = max(self._tokenizer.get_vocab().values(), default=0)
+        if not self.encode("Is it so?"):
+            raise WeightsError("it has no ids for a sentence")
 
     def encode(self, text: str) -> list[int]:
         """See Tokenizer."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+        with naming(self._path):
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+            return ids
 
     def special(self, token: str) -> int:
         """See Tokenizer."""
@@ -69,12 +80,15 @@ class TableTokenizer:
     """A table of byte strings, one a line as base64 with its rank, and special tokens behind it."""
 
     def __init__(self, table: Path, special: Path) -> None:
-        self._special: dict[str, int] = json.loads(special.read_bytes())
-        lines = (line.split() for line in table.read_bytes().splitlines())
+        self._special = read_json(special, _IDS)
+        lines = (line.split() for line in read_bytes(table, _LONGEST_TABLE).splitlines())
         # The line of padding alone is none of the table's.
         self._ranks = {base64.b64decode(line[0]): int(line[1]) for line in lines if len(line) == 2 and line[0] != b"="}
         library = _library()
         self._words = library.pre_tokenizers.Split(library.Regex(_WORDS), "isolated")
+        if not {bytes([byte]) for byte in range(256)} <= self._ranks.keys() or min(self._ranks.values()) < 0:
+            raise WeightsError("it is no table of all bytes with their ids")
+        self.highest = max(*self._ranks.values(), *self._special.values())
         self._split = re.compile("(" + "|".join(map(re.escape, sorted(self._special, key=len, reverse=True))) + ")")
 
     def encode(self, text: str) -> list[int]:
@@ -106,35 +120,43 @@ class TableTokenizer:
             parts[i : i + 2] = [parts[i] + parts[i + 1]]
 
 
-def load_tokenizer(folder: Path) -> Tokenizer:
+def tokenizer_files(folder: Path) -> tuple[str, ...]:
+    """The names of the files that make a folder's tokenizer."""
+    return (HUB,) if (folder / HUB).exists() else (TABLE, SPECIAL)
+
+
+def load_tokenizer(folder: Path, vocabulary: int) -> Tokenizer:
     """The tokenizer of a model's folder.
 
     Raises:
-        WeightsError: its files are missing or damaged.
+        WeightsError: its files are missing or damaged, or there are ids that a model of this vocabulary does not have.
         MissingExtra: the library is not installed.
     """
-    try:
-        if (folder / HUB).exists():
-            return HubTokenizer(folder / HUB)
-        return TableTokenizer(folder / TABLE, folder / SPECIAL)
-    except (MissingExtra, WeightsError):
-        raise
-    except FileNotFoundError as error:
-        raise WeightsError(f"the weights {folder.name}: there is no {HUB}, nor {TABLE} with {SPECIAL}") from error
-    except Exception as error:  # the library raises plain ones
-        raise WeightsError(f"the weights {folder.name}: the tokenizer cannot be read: {error}") from error
+    names = tokenizer_files(folder)
+    if not all((folder / name).exists() for name in names):
+        raise WeightsError(f"the weights {folder.name}: there is no {HUB}, nor {TABLE} with {SPECIAL}")
+    _library()
+    with naming(folder / names[0]):
+        tokenizer = HubTokenizer(folder / HUB) if names == (HUB,) else TableTokenizer(folder / TABLE, folder / SPECIAL)
+        if tokenizer.highest >= vocabulary:
+            raise WeightsError(f"the highest id is {tokenizer.highest}, the model has {vocabulary}")
+        return tokenizer
 
 
 def speech_ids(config: DualConfig, tokenizer: Tokenizer) -> tuple[int, int, int]:
     """Ids of the first and the last speech token, and of the end of speech.
 
     Raises:
-        WeightsError: the tokenizer and ``config.json`` differ.
+        WeightsError: the tokenizer and ``config.json`` differ, or the ids are not those of one token a code.
     """
     names = ("<|semantic:0|>", f"<|semantic:{config.entries - 1}|>", "<|im_end|>")
     first, last, end = (tokenizer.special(name) for name in names)
     if config.speech not in (None, (first, last, end)):
         raise WeightsError(f"the tokenizer has the speech tokens {(first, last, end)}, config.json {config.speech}")
+    if last - first + 1 != config.entries:
+        raise WeightsError(
+            f"the speech tokens from {first} to {last} are not the {config.entries} of the first codebook"
+        )
     return first, last, end
 
 
@@ -185,13 +207,15 @@ class DualVoice:
         return packed
 
     @classmethod
-    def from_bytes(cls, packed: bytes, codebooks: int) -> DualVoice | None:
-        """The voice of `to_bytes`; None for bytes of another form."""
+    def from_bytes(cls, packed: bytes, codebooks: Sequence[int]) -> DualVoice | None:
+        """The voice of `to_bytes`; None for bytes of another form, and for codes that codebooks of so many entries lack."""
         try:
             form, *items = msgpack.unpackb(packed)
             if form != _FORM:
                 return None
-            codes = [np.frombuffer(raw, "<i2").astype(np.int64).reshape(-1, codebooks) for _, raw in items]
+            codes = [np.frombuffer(raw, "<i2").astype(np.int64).reshape(-1, len(codebooks)) for _, raw in items]
+            if any((one < 0).any() or (one >= codebooks).any() for one in codes):
+                return None
             return cls(
                 tuple(Reference(text, torch.from_numpy(one)) for (text, _), one in zip(items, codes, strict=True))
             )

@@ -254,4 +254,4 @@ class DualRunner:
             return RowStep(None, ended=True)
         state.state = frame.state
         state.turn.append(torch.tensor([frame.state.column]))
-        return RowStep(frame.entries, ended=frame.state.position >= self.model.positions)
+        return RowStep(frame.entries, full=frame.state.position >= self.model.positions)
