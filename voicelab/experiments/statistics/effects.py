@@ -54,6 +54,8 @@ VERDICTS = (ACTS, NOT_TOLD, TOO_FEW, CONFOUNDED, NOTHING)
 
 # Where intervals reach this many sd to each side, takes are too few: two single ones would show what is found.
 _FAR = 3.0
+# Samples are in float32: figures measured from them agree to so much and no more.
+_FLOAT32 = 1e-6
 _Floats = npt.NDArray[np.float64]
 _PARTS = ("estimate", "low", "high", "p", "error", "df")
 _NOISE = {"sampling": "repeated takes", "residual": "takes beside what axes and blocks explain"}
@@ -253,8 +255,8 @@ def p_value(value: float) -> str:
 
 
 def figure(value: float, scale: float = 0.0, form: str = "+.3g") -> str:
-    """Return a difference as people write it; 0 is one beside which ``scale`` is a billion times larger."""
-    return "–" if not math.isfinite(value) else "0" if abs(value) <= 1e-9 * scale else f"{value:{form}}"
+    """Return a difference as people write it; 0 is one beside which ``scale`` is a million times larger."""
+    return "–" if not math.isfinite(value) else "0" if abs(value) <= _FLOAT32 * scale else f"{value:{form}}"
 
 
 def _difference(contrast: dict[Any, Any]) -> str:
