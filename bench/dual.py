@@ -1,5 +1,6 @@
 """How fast the models of the open weights are, with random weights of their full shapes: frames a second for each number of
-rows, the real-time factor of each row, and the share that this is of what the device's measured copy bandwidth would allow.
+rows, the real-time factor of each row, and the share that its reading of weights is
+of the bandwidth that the same process measures by reading.
 
     python bench/dual.py --random s2-pro --device cuda
     python bench/dual.py --random s2-pro --device cpu --layers 2 --rows 1,4 --frames 4
@@ -66,7 +67,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "tiny": _two_parts(_TINY, 2, 256, 64, (128, 191, 100)),
 }
 """What stands in the `config.json` of each, and a tiny one to try this on."""
-_S1_SPEECH = (151_658, 155_753, 151_647)
+S1_SPEECH = (151_658, 155_753, 151_647)
 
 
 def random_model(
@@ -84,7 +85,7 @@ def random_model(
             return torch.ones(shapes[tensor], device=device, dtype=dtype)
         return torch.empty(shapes[tensor], device=device, dtype=dtype).normal_(0, 0.02, generator=generator)
 
-    return DualLM(config, draw, config.speech or _S1_SPEECH, positions)
+    return DualLM(config, draw, config.speech or S1_SPEECH, positions)
 
 
 def synchronize(device: torch.device) -> None:
@@ -108,6 +109,18 @@ def copy_bandwidth(device: torch.device) -> float:
         synchronize(device)
         best = min(best, time.perf_counter() - began)
     return 2 * size / best
+
+
+def read_bandwidth(device: torch.device) -> float:
+    """Bytes a second that a sum of a large tensor reads: the best of ten."""
+    source, best = torch.ones(2**29 if device.type == "cuda" else 2**26, device=device), float("inf")
+    for _ in range(10):
+        synchronize(device)
+        began = time.perf_counter()
+        source.sum()
+        synchronize(device)
+        best = min(best, time.perf_counter() - began)
+    return 4 * source.numel() / best
 
 
 def bytes_of_frame(model: DualLM) -> int:
@@ -162,27 +175,31 @@ def speed(step: DualStep, rows: int, count: int, position: int, bandwidth: float
         "frame_ms": round(1e3 * median, 3),
         "frames_s": round(rows / median, 1),
         "rtf_of_each": round(median / FRAME_S, 4),
+        "read_gb_s": round(bytes_of_frame(step.model) / median / 1e9, 2),
         "share_of_bandwidth": round(bytes_of_frame(step.model) / bandwidth / median, 3),
     }
 
 
-def measure(
-    name: str, device: torch.device, rows: Sequence[int], count: int, position: int, layers: int | None
-) -> dict[str, Any]:
+def measure(given: argparse.Namespace, device: torch.device, rows: Sequence[int]) -> dict[str, Any]:
     """All figures of one model."""
+    name, position, count = given.random, given.position, given.frames
     positions = max(512, position + count + 2)
-    model = random_model(name, device, positions=positions, layers=layers)
-    bandwidth = copy_bandwidth(device)
-    step = DualStep(model, max(rows))
+    dtype = torch.float32 if given.type == "float32" else torch.bfloat16
+    model = random_model(name, device, positions=positions, layers=given.layers, dtype=dtype)
+    if given.type == "int8":
+        model = model.with_int8_depth()
+    bandwidth = read_bandwidth(device)
+    step = DualStep(model, max(rows), compile=given.compile)
     figures = {str(each): speed(step, each, count, position, bandwidth) for each in rows}
     cuda = device.type == "cuda"
     return {
         "model": name,
         "layers": [model.config.slow.layers, model.config.fast.layers],
         "device": torch.cuda.get_device_name(device) if cuda else device.type,
-        "type": "bfloat16",
+        "type": given.type,
+        "threads": torch.get_num_threads(),
         "position": position,
-        "copy_gb_s": round(bandwidth / 1e9, 1),
+        "bandwidth_gb_s": round(bandwidth / 1e9, 1),
         "frame_gb": round(bytes_of_frame(model) / 1e9, 4),
         "rows": figures,
         "peak_gb": round(torch.cuda.max_memory_allocated(device) / 1e9, 3) if cuda else None,
@@ -196,11 +213,18 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--layers", type=int, help="at most so many layers of each transformer")
     parser.add_argument("--rows", default="1,2,4,8,16,32,64", help="numbers of rows, with commas")
+    parser.add_argument(
+        "--type", choices=("bfloat16", "float32", "int8"), default="bfloat16", help="int8: the fast part"
+    )
+    parser.add_argument("--threads", type=int, help="of a CPU")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="by default on a CUDA device")
     parser.add_argument("--frames", type=int, default=40, help="frames that are timed")
     parser.add_argument("--position", type=int, default=500, help="where in their slots the rows are")
     given = parser.parse_args()
     rows = [int(each) for each in given.rows.split(",")]
-    figures = measure(given.random, torch.device(given.device), rows, given.frames, given.position, given.layers)
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    figures = measure(given, torch.device(given.device), rows)
     report({"bench": "dual", **figures, "machine": machine()})
 
 

@@ -1,4 +1,4 @@
-"""``voicelab voices``: make a voice, show, list, delete; ``voicelab weights``: check open weights, accept their license."""
+"""``voicelab voices``: make a voice, show, list, delete; ``voicelab weights``: check, accept, compile."""
 
 from __future__ import annotations
 
@@ -118,3 +118,16 @@ def accept(
             typer.confirm(f"Do you accept the {license.name}?", abort=True)
         license.accept()
         say_line(f"accepted; vl.connect('local:{path}') now speaks with {license.weights}", to_stderr=True)
+
+
+@weights.command("compile")
+def compile_(
+    path: Folder, *, device: Annotated[str | None, typer.Option(help="As torch names it; by default a GPU.")] = None
+) -> None:
+    """Compile the models for a device, so that no sentence waits for it; the code is kept in VOICELAB_HOME."""
+    try:
+        from voicelab.engine.local import compile_weights
+    except ModuleNotFoundError as error:
+        raise MissingExtra.of("local", "compiling weights") from error
+    for model, seconds in compile_weights(path, device):
+        say_line(f"{model}: ready after {seconds:.0f} s")

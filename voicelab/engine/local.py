@@ -58,6 +58,8 @@ class LocalBackend:
         rows: most utterances of a model spoken at once; more wait.
         voices: where voices are kept; by default in VOICELAB_HOME.
         int8_depth: whether the fast transformer of open weights, which is half of what a frame reads, is rounded to 8 bits.
+        compile: whether torch's compiler makes few kernels of a frame of open weights; by default on a CUDA device. The first
+            sentence waits for it, unless ``voicelab weights compile`` was run before. Without a compiler nothing changes.
 
     Raises:
         WeightsError: the checkpoint cannot be read.
@@ -74,13 +76,14 @@ class LocalBackend:
         rows: int = ROWS,
         voices: VoiceStore | None = None,
         int8_depth: bool = False,
+        compile: bool | None = None,
     ) -> None:
         if rows < 1 or (threads is not None and threads < 1):
             raise EngineError(f"rows and threads must be at least 1, not {rows} and {threads}")
         if threads is not None:
             torch.set_num_threads(threads)
         self._device = _device(device)
-        self._family = _family(weights, self._device, rows, int8_depth=int8_depth)
+        self._family = _family(weights, self._device, rows, int8_depth=int8_depth, compile=compile)
         self._models = _Models(self._family, rows)
         self._own_store = voices is None
         self._store = VoiceStore() if voices is None else voices
@@ -320,7 +323,19 @@ def open_local(path: str = "", *, device: str | None = None, voices: VoiceStore 
     return LocalBackend(device, weights=Path(path) if path else None, voices=voices)
 
 
-def _family(weights: Path | None, device: torch.device, rows: int, *, int8_depth: bool) -> Family:
+def compile_weights(weights: Path, device: str | None = None) -> Iterator[tuple[Model, float]]:
+    """Compiles each model of a folder of open weights for a device; gives its name, and the seconds that took.
+
+    Raises like LocalBackend.
+    """
+    family = _family(weights, _device(device), ROWS, int8_depth=False, compile=True)
+    for model in family.models:
+        began = time.perf_counter()
+        family.runners(model, ROWS)()
+        yield model, time.perf_counter() - began
+
+
+def _family(weights: Path | None, device: torch.device, rows: int, *, int8_depth: bool, compile: bool | None) -> Family:
     """A folder without a checkpoint of the embedded family is one of open weights."""
     if weights is None or not weights.is_dir() or (weights / EMBEDDED).exists():
         if int8_depth:
@@ -328,7 +343,7 @@ def _family(weights: Path | None, device: torch.device, rows: int, *, int8_depth
         return PointerFamily(weights, device)
     from voicelab.engine.dual.family import DualFamily
 
-    return DualFamily(weights, device, rows, int8_depth=int8_depth)
+    return DualFamily(weights, device, rows, int8_depth=int8_depth, compile=compile)
 
 
 def _encoded(speech: Speech, prosody: ProsodyProcessor, encoder: StreamEncoder) -> Iterator[bytes]:

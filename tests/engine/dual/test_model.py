@@ -265,7 +265,8 @@ def test_rows_do_not_influence_each_other() -> None:
     both = torch.stack((columns(seed=1), columns(seed=2)))
     at = torch.arange(24).expand(2, -1)
     slots = Slots(config.slow, 2, 64, model.embeddings)
-    slots.keys[:, 1], slots.values[:, 1] = 7.0, -7.0  # what was there before
+    for one in slots.layers:
+        one[:, 1] = 7.0  # what was there before
     together = model.slow(model.embed(both), slots, slice(2), at, 24)
     for row in range(2):
         assert (model.first_logits(together[row])[0] - slow(model, both[row])[0]).abs().max() < CLOSE

@@ -412,7 +412,7 @@ def test_numbers_of_one_that_are_not_finite_fail_it_alone(parts: Parts, running:
         def poisoned(inputs: Any, idle: Any) -> None:
             for row in inputs:
                 if _is_victim(runner.rows[row].voice):
-                    runner.slots.keys[:, row, :, 0] = torch.nan
+                    runner.slots.layers[0][0, row, :, 0] = torch.nan
             launch(inputs, idle)
 
         runner._step.launch = poisoned  # type: ignore[method-assign]
@@ -432,7 +432,7 @@ def test_numbers_that_are_not_finite_are_an_error(parts: Parts) -> None:
         runner.admit(row, NOBODY, SETTINGS, row)
         runner.more(row, Turn("Hello.", ""))
     first = said(runner, 0, 1)
-    runner.slots.values[0, 0, :, 3] = torch.nan
+    runner.slots.layers[0][1, 0, :, 3] = torch.nan
     for others in ((1,), ()):
         with pytest.raises(EngineError, match="not finite"):
             [said(runner, 0, *others) for _ in range(3)]

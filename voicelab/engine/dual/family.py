@@ -56,6 +56,7 @@ class DualFamily:
         device: where its models run, in the type that their files have.
         rows: most sequences of a model at once; they say how much memory is needed.
         int8_depth: whether the fast transformers' matrices are rounded to 8 bits.
+        compile: see DualStep.
 
     Raises:
         WeightsError: what is in the folder cannot be used.
@@ -67,9 +68,11 @@ class DualFamily:
     seeds: SeedSupport = "best-effort"  # a batch of another size sums in another order
     languages: tuple[str, ...] = ("en", "zh")  # those whose numbers are written out; the models speak more
 
-    def __init__(self, weights: Path, device: torch.device, rows: int, *, int8_depth: bool = False) -> None:
+    def __init__(
+        self, weights: Path, device: torch.device, rows: int, *, int8_depth: bool = False, compile: bool | None = None
+    ) -> None:
         self._folders, self._device = {one.config.model: one for one in model_folders(weights)}, device
-        self._int8_depth, folders = int8_depth, list(self._folders.values())
+        self._int8_depth, self._compile, folders = int8_depth, compile, list(self._folders.values())
         self.models: tuple[Model, ...] = tuple(self._folders)
         self.license, self.notice = require_accepted(self.models, weights)
         # All that can be said of the files without reading them whole comes before the first of them is.
@@ -114,7 +117,7 @@ class DualFamily:
             lm = lm.with_int8_depth()
         form = ChatPrompts if model == "s2-pro" else InterleavedPrompts
         prompts: Prompts = form(self._tokenizers[model], lm.begin, one.config.codebooks)
-        return partial(DualRunner, lm, prompts, rows)
+        return partial(DualRunner, lm, prompts, rows, compile=self._compile)
 
     def plan(self, request: TTSRequest) -> SpeechPlan:
         """See engine.family.Family."""

@@ -11,6 +11,7 @@ import copy
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from voicelab.engine.dual.config import DualConfig, TowerConfig
 from voicelab.engine.dual.files import INDEX, TensorFiles
-from voicelab.engine.dual.tower import Slots, Tower, TowerLayer
+from voicelab.engine.dual.tower import Slots, Tower, TowerLayer, packed
 from voicelab.errors import WeightsError
 
 TOP_K = 30
@@ -70,14 +71,32 @@ def choose(logits: Tensor, temperature: Tensor, top_p: Tensor, u: Tensor, top_k:
         u: (rows, n) uniform in (0, 1), one for each entry.
         top_k: most entries that are kept.
     """
-    sorted_logits, order = logits.float().topk(min(top_k, logits.shape[-1]), -1)
-    summed = (sorted_logits - logits.float().logsumexp(-1, keepdim=True)).exp().cumsum(-1)
-    within = (summed <= top_p[:, None]) | (top_p[:, None] >= 1)  # a sum of all may be rounded to more than 1
+    return _draw(_likeliest(logits, top_k), temperature, top_p, u)
+
+
+class _Likeliest(NamedTuple):
+    logits: Tensor
+    """(rows, k), the largest first."""
+    order: Tensor
+    summed: Tensor
+    """Probabilities so far, of all entries."""
+    finite: Tensor
+    """(rows,) whether no logit is infinite, but for those of what cannot be chosen, or none at all."""
+
+
+def _likeliest(logits: Tensor, top_k: int = TOP_K) -> _Likeliest:
+    total = logits.float().logsumexp(-1)
+    largest, order = logits.float().topk(min(top_k, logits.shape[-1]), -1)
+    return _Likeliest(largest, order, (largest - total[:, None]).exp().cumsum(-1), total.isfinite())
+
+
+def _draw(top: _Likeliest, temperature: Tensor, top_p: Tensor, u: Tensor) -> Tensor:
+    within = (top.summed <= top_p[:, None]) | (top_p[:, None] >= 1)  # a sum of all may be rounded to more than 1
     kept = within & (temperature[:, None] > 0)
     kept[:, 0] = True
-    likely = (sorted_logits / temperature.clamp_min(_COLDEST)[:, None]).masked_fill(~kept, -torch.inf).softmax(-1)
-    winner = (likely / -u.gather(-1, order).log()).argmax(-1, keepdim=True)
-    return order.gather(-1, winner)[:, 0]
+    likely = (top.logits / temperature.clamp_min(_COLDEST)[:, None]).masked_fill(~kept, -torch.inf).softmax(-1)
+    winner = (likely / -u.gather(-1, top.order).log()).argmax(-1, keepdim=True)
+    return top.order.gather(-1, winner)[:, 0]
 
 
 def choose_main(
@@ -93,10 +112,22 @@ def choose_main(
         recent: (rows, WINDOW) entries of the frames before; -1 where there was none.
         again: (rows,) bool: whether an entry that is among them is drawn once more.
     """
-    first = choose(logits, temperature, top_p, u[0])
+    return _draw_main(_likeliest(logits), temperature, top_p, u, recent, again, logits.shape[-1] - 1)
+
+
+def _draw_main(
+    top: _Likeliest,
+    temperature: Tensor,
+    top_p: Tensor,
+    u: tuple[Tensor, Tensor],
+    recent: Tensor,
+    again: Tensor,
+    end: int,
+) -> Tensor:
+    first = _draw(top, temperature, top_p, u[0])
     warm = torch.full_like(temperature, AGAIN_TEMPERATURE)
-    second = choose(logits, warm, torch.full_like(top_p, AGAIN_TOP_P), u[1])
-    repeats = (recent == first[:, None]).any(-1) & (first < logits.shape[-1] - 1)
+    second = _draw(top, warm, torch.full_like(top_p, AGAIN_TOP_P), u[1])
+    repeats = (recent == first[:, None]).any(-1) & (first < end)
     return torch.where(repeats & again, second, first)
 
 
@@ -258,7 +289,7 @@ class DualLM:
         x = torch.stack((given, F.embedding(first, self.fast_embeddings)), 1)
         for i in range(1, count):
             at = places[:, :2] if i == 1 else places[:, i : i + 1]
-            state = self.fast(x, slots, slice(rows), at, i + 1)[:, -1]
+            state = self.fast(x, slots, slice(rows), at, i + 1, whole=i > 1)[:, -1]
             logits = F.linear(self.fast.norm(state, self.fast.norm_weight), self.fast_head)
             chosen.append(pick(i, logits))
             x = F.embedding(chosen[-1], self.fast_embeddings)[:, None]
@@ -278,13 +309,15 @@ class DualLM:
         """
         logits, given = self.first_logits(state)
         size, choices = logits.shape[-1], self.config.choices
-        main = choose_main(logits, temperature, top_p, (u[:, :size], u[:, size : 2 * size]), recent, again)
-        finite = [logits.isfinite().all(-1)]
+        top = _likeliest(logits)
+        main = _draw_main(top, temperature, top_p, (u[:, :size], u[:, size : 2 * size]), recent, again, size - 1)
+        finite = [top.finite]
 
         def pick(i: int, of: Tensor) -> Tensor:
-            finite.append(of.isfinite().all(-1))
+            top = _likeliest(of)
+            finite.append(top.finite)
             start = 2 * size + (i - 1) * choices
-            return choose(of, temperature, top_p, u[:, start : start + choices])
+            return _draw(top, temperature, top_p, u[:, start : start + choices])
 
         codes = self.codes(given, main.clamp_max(self.config.entries - 1), pick, slots)
         return torch.cat((main[:, None], codes[:, 1:]), 1), torch.stack(finite).all(0)
@@ -296,10 +329,10 @@ def _blocks(config: TowerConfig, prefix: str, read: Callable[[str], Tensor]) -> 
         at = f"{prefix}.{i}"
         blocks.append(
             TowerLayer(
-                wqkv=read(f"{at}.attention.wqkv.weight"),
-                wo=read(f"{at}.attention.wo.weight"),
-                w13=torch.cat((read(f"{at}.feed_forward.w1.weight"), read(f"{at}.feed_forward.w3.weight"))),
-                w2=read(f"{at}.feed_forward.w2.weight"),
+                wqkv=packed(read(f"{at}.attention.wqkv.weight")),
+                wo=packed(read(f"{at}.attention.wo.weight")),
+                w13=packed(torch.cat((read(f"{at}.feed_forward.w1.weight"), read(f"{at}.feed_forward.w3.weight")))),
+                w2=packed(read(f"{at}.feed_forward.w2.weight")),
                 attention_norm=read(f"{at}.attention_norm.weight"),
                 ffn_norm=read(f"{at}.ffn_norm.weight"),
                 q_norm=read(f"{at}.attention.q_norm.weight") if config.qk_norm else None,

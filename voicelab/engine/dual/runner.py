@@ -70,16 +70,24 @@ class DualRunner:
         prompts: how it is spoken to.
         rows: most sequences at once.
         graphs: see DualStep.
+        compile: see DualStep.
         ahead: whether the next frame is launched before the codes of the one before are read, so that the device never waits
             for the host; by default on a CUDA device.
     """
 
     def __init__(
-        self, model: DualLM, prompts: Prompts, rows: int, *, graphs: bool | None = None, ahead: bool | None = None
+        self,
+        model: DualLM,
+        prompts: Prompts,
+        rows: int,
+        *,
+        graphs: bool | None = None,
+        compile: bool | None = None,
+        ahead: bool | None = None,
     ) -> None:
         self.model, self._prompts = model, prompts
         try:
-            self._step = DualStep(model, rows, graphs=graphs)
+            self._step = DualStep(model, rows, graphs=graphs, compile=compile)
             self._step.prepare()
         except torch.OutOfMemoryError as error:
             raise EngineUnavailable(f"there is no memory for {rows} rows at the moment; fewer need less") from error

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from voicelab.engine.core.compiled import compile_frame
 from voicelab.engine.core.graphs import FrameGraphs, power_of_two
 from voicelab.engine.dual.model import WINDOW, DualLM, uniform
 from voicelab.engine.dual.tower import Slots
@@ -101,13 +102,17 @@ class DualStep:
         model: it must not change from now on.
         rows: most rows.
         graphs: whether frames run as CUDA graphs; by default where the device can.
+        compile: whether torch's compiler makes one function of few kernels of a frame; by default on a CUDA device, if it is
+            there. On a CPU that takes minutes at each start.
     """
 
-    def __init__(self, model: DualLM, rows: int, *, graphs: bool | None = None) -> None:
+    def __init__(self, model: DualLM, rows: int, *, graphs: bool | None = None, compile: bool | None = None) -> None:
         self.model, device, codebooks = model, model.device, model.config.codebooks
         self.slots = Slots(model.config.slow, rows, model.positions, model.embeddings)
         self._fast_slots = Slots(model.config.fast, rows, codebooks, model.embeddings)
         self._cuda = device.type == "cuda"
+        self._compiled = self._cuda if compile is None else compile
+        self._speak = compile_frame(self._after_frame) if self._compiled else self._after_frame
         self._graphs = FrameGraphs(device, self._frame) if (self._cuda if graphs is None else graphs) else None
         self._widths = (1 + codebooks, 1, 1, 1, WINDOW)
         width = sum(self._widths)
@@ -120,13 +125,15 @@ class DualStep:
         self._after = torch.zeros(rows, width + 2, dtype=torch.int64, device=device)
 
     def prepare(self) -> None:
-        """Captures the graphs of all sizes, so that nobody waits for one later. Spoils the beginnings of all slots."""
-        if self._graphs is None:
-            return
-        most, longest = self.slots.keys.shape[1], self.slots.positions
-        for rows in _powers(1, most):
-            for length in _powers(_SHORTEST, longest):
-                self._graphs.prepare(rows, length)
+        """Compiles, and captures the graphs of all sizes, so that nobody waits later. Spoils the beginnings of all slots."""
+        most, longest = self.slots.rows, self.slots.positions
+        if self._graphs is not None:
+            for rows in _powers(1, most):
+                for length in _powers(_SHORTEST, longest):
+                    self._graphs.prepare(rows, length)
+        elif self._compiled:
+            for rows in {1, min(2, most)}:
+                self._frame(rows, min(_SHORTEST, longest))
 
     @property
     def unread(self) -> int:
@@ -207,12 +214,22 @@ class DualStep:
 
     def _frame(self, rows: int, length: int) -> None:
         """From what `_before` and the tables say to `_after`: doing it twice is doing it once."""
-        model, table = self.model, self._on_device[0][:rows]
-        temperature, top_p, again = self._on_device[1][:rows].unbind(1)
+        table = self._on_device[0][:rows]
         state = torch.where(table[:, :1] > 0, table[:, 2:], self._before[:rows])
+        draws = table[:, 1]
+        if not self._cuda:  # where torch's compiler makes, of products of 64 bits, code that crashes
+            draws = uniform(draws, state[:, -WINDOW - 2], self.model.draws())
+        # Once for all layers, in each of which a compiler would write it anew.
+        mask = self.model.slow.mask(state[:, -WINDOW - 3, None], length, self.model.embeddings.dtype)
+        self._after[:rows] = self._speak(state, self._on_device[1][:rows], draws, mask)
+
+    def _after_frame(self, state: Tensor, settings: Tensor, draws: Tensor, mask: Tensor) -> Tensor:
+        """What rows (rows, width) are after a frame, (rows, width + 2); `draws` are uniform numbers, or seeds (rows,)."""
+        model, rows = self.model, slice(len(state))
+        temperature, top_p, again = settings.unbind(1)
         column, position, frame, spoken, recent = state.split(self._widths, 1)
-        hidden = model.slow(model.embed(column[:, None]), self.slots, slice(rows), position, length)[:, -1]
-        u = uniform(table[:, 1], frame[:, 0], model.draws())
+        u = draws if draws.ndim > 1 else uniform(draws, frame[:, 0], model.draws())
+        hidden = model.slow(model.embed(column[:, None]), self.slots, rows, position, mask.shape[-1], mask=mask)[:, -1]
         twice = (again > 0) & (spoken[:, 0] > 0)
         entries, finite = model.frame(hidden, temperature, top_p, u, recent, twice, self._fast_slots)
         main = entries[:, :1]
@@ -220,4 +237,4 @@ class DualStep:
         # The first frame of a turn never enters the window.
         recent = torch.where(spoken > 0, torch.cat((recent[:, 1:], main), 1), recent)
         after = (model.begin + code, code, entries[:, 1:], position + 1, frame + 1, spoken + 1, recent)
-        self._after[:rows] = torch.cat((*after, ended, finite[:, None]), 1)
+        return torch.cat((*after, ended, finite[:, None]), 1)

@@ -1,0 +1,69 @@
+"""A frame compiled by torch's own compiler, Inductor: the library fuses what surrounds the products of matrices.
+
+Compiled code is kept in VOICELAB_HOME, where other processes find it. Without a compiler, or where it fails, the function
+runs as it stands, with the same numbers but for rounding.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from voicelab.storage import data_home
+
+_LOG = logging.getLogger("voicelab.engine")
+OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {"combo_kernels": True}
+"""What does not depend on each other becomes one kernel, too."""
+_FOLDER = "TORCHINDUCTOR_CACHE_DIR"
+
+
+def compile_frame(frame: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A method of tensors, compiled at its first call for one row, and at its first call for more.
+
+    Args:
+        frame: its tensors are (rows, …), but for the last, (some for each row, …, length). Code for more than one row is the
+            same for any number of them, and all code for any length: few compilations, of a minute or more.
+    """
+    from torch import _dynamo as dynamo  # takes seconds: only those who compile shall wait
+
+    os.environ.setdefault(_FOLDER, str(data_home() / "compiled"))
+    method = MethodType(_apart(frame.__func__), frame.__self__) if isinstance(frame, MethodType) else frame
+    fused: Callable[..., Tensor] = torch.compile(method, fullgraph=True, options=OPTIONS)
+    sizes, failed = set[bool](), False
+
+    def run(*tensors: Tensor) -> Tensor:
+        nonlocal failed
+        many = len(tensors[0]) > 1
+        if failed:
+            return frame(*tensors)
+        for tensor in tensors if many else ():
+            dynamo.maybe_mark_dynamic(tensor, 0)
+        dynamo.maybe_mark_dynamic(tensors[-1], tensors[-1].ndim - 1)
+        if many in sizes:
+            return fused(*tensors)
+        began = time.perf_counter()
+        _LOG.info("compiling a frame of %s, which is kept in %s", "rows" if many else "one row", os.environ[_FOLDER])
+        try:
+            after = fused(*tensors)
+        except dynamo.exc.TorchDynamoException as error:
+            failed = True
+            _LOG.warning("frames are not compiled, and slower: %s", " ".join(str(error).split()[:40]))
+            return frame(*tensors)
+        _LOG.info("compiled in %.0f s", time.perf_counter() - began)
+        sizes.add(many)
+        return after
+
+    return run
+
+
+def _apart(function: Any) -> FunctionType:
+    """The same with code of its own: torch counts compilations by that, and stops after some."""
+    code = function.__code__.replace()
+    return FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
