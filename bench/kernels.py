@@ -3,7 +3,7 @@
     pip install triton
     python bench/kernels.py --random s2-pro            # no GPU is needed
 
-The compiler is made to believe in an H100 and writes its code, which is not run. Models of two and of three layers of each
+The compiler is made to believe in an H100 and writes its code, which is not run. Models of one and of two layers of each
 transformer are compiled, for one row or more; what a layer adds is the same for each, so the figures of the whole are exact.
 What is counted are launches: compiled kernels, products of matrices and attention of libraries, two for each selection of the
 likeliest (gather, sort), and the mask made before. Libraries may split a product into two launches.
