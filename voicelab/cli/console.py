@@ -24,6 +24,7 @@ from voicelab.call import parse_value
 from voicelab.distribution import __version__
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.schema import ProsodyControl, TTSRequest, VoiceCreate
+from voicelab.service.limits import Limits
 
 EXIT_INVALID = 2
 EXIT_INTERRUPTED = 130
@@ -131,6 +132,11 @@ def voice_options(command: Callable[..., None]) -> Callable[..., None]:
     """
     plain = {name: field for name, field in VoiceCreate.model_fields.items() if name not in _GIVEN}
     return _with_options(command, plain, _DEFAULTS)
+
+
+def limit_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a service's limits; it must take ``fields`` as a keyword."""
+    return _with_options(command, Limits.model_fields, {})
 
 
 def _with_options(

@@ -8,12 +8,12 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -30,6 +30,7 @@ from voicelab.errors import FieldError, NotFound, PaymentRequired, RequestInvali
 from voicelab.schema import MEDIA_TYPES, Model, TTSRequest, VoiceCreate, VoiceModel, check_model
 from voicelab.service.concurrency import FairQueue, run_in_executor
 from voicelab.service.keys import ApiKey, KeyStore
+from voicelab.service.limits import Limits
 from voicelab.service.openai import (
     MODELS,
     SPEECH,
@@ -41,9 +42,9 @@ from voicelab.service.openai import (
     voices_answer,
 )
 from voicelab.service.openapi import OPERATIONS, SEED_HEADER, document
+from voicelab.service.record import RECORD, RequestRecord, loggable
 from voicelab.service.requests import (
     BodyKind,
-    Limits,
     bearer_secret,
     body_kind,
     decode_body,
@@ -52,7 +53,7 @@ from voicelab.service.requests import (
     read_body,
     read_form,
 )
-from voicelab.service.responses import HANDLERS, REQUEST_ID, BackendFailure, json_response, refusal
+from voicelab.service.responses import HANDLERS, BackendFailure, json_response, refusal
 from voicelab.service.speech import SpeechResponse, SpeechServices, cost, delivered_cost
 from voicelab.voices.intake import image_kind
 
@@ -60,8 +61,6 @@ _LOG = logging.getLogger("voicelab.service")
 
 _STORE_SECONDS = 3.0
 _SEED = re.compile("[0-9]{1,19}", re.ASCII)
-_KEY = re.compile(r"vl_[0-9A-Za-z]+", re.ASCII)
-_LONGEST_PATH = 120
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -92,7 +91,8 @@ def create_app(
     # A path with one slash too many is not found, as in the interface, rather than redirected: a client
     # would repeat its body, and its key, there.
     app.router.redirect_slashes = False
-    return ServiceMiddleware(OpenAIErrors(app) if openai else app)
+    patterns = {route.endpoint: route.path for route in routes}
+    return ServiceMiddleware(OpenAIErrors(app) if openai else app, service.queue, patterns)
 
 
 class _Service:
@@ -108,8 +108,9 @@ class _Service:
         # Taking in recordings is heavy work, which must not take all the threads that speak.
         self._intake = ThreadPoolExecutor(2, "voicelab-intake")
         self._uploads = 0
+        self.queue = FairQueue(limits.active, limits.waiting, limits.waiting_seconds)
         self._speech = SpeechServices(
-            queue=FairQueue(limits.active, limits.waiting, limits.waiting_seconds),
+            queue=self.queue,
             voices=ThreadPoolExecutor(limits.active, "voicelab-voice"),
             helpers=self._helpers,
             buffer=limits.buffer,
@@ -205,6 +206,8 @@ class _Service:
             raise PaymentRequired(f"The text is longer than this API key's credit of {key.credit} characters")
         call = check_call(read(request, wire, kind, malformed), self._backend.capabilities)
         speech = call.request
+        record = RECORD.get()
+        record.characters, record.text = len(speech.text), speech.text
         await self._reserve(key, len(speech.text))
         return SpeechResponse(
             self._speech,
@@ -240,9 +243,11 @@ class _Service:
         try:
             # Each look at the store waits for so long at most, but many callers may stand in line for theirs.
             async with asyncio.timeout(_STORE_SECONDS):
-                return await run_in_executor(self._helpers, self._keys.authenticate, secret)
+                key = await run_in_executor(self._helpers, self._keys.authenticate, secret)
         except TimeoutError:
             raise ServiceUnavailable("the key store is busy", status=503) from None
+        RECORD.get().key = key.name
+        return key
 
     def _validate(self, wire: object, binary: bool) -> TTSRequest:
         speech = TTSRequest.from_wire(wire, binary=binary)
@@ -255,9 +260,11 @@ class _Service:
             await run_in_executor(self._helpers, self._keys.reserve, key, characters)
 
     async def _settle(self, key: ApiKey, speech: TTSRequest, sent: int, whole: bool) -> None:
-        if key.credit is None or whole:
+        charged = len(speech.text) if whole else delivered_cost(speech, sent)
+        RECORD.get().charged = charged
+        owed = len(speech.text) - charged
+        if key.credit is None or not owed:
             return
-        owed = len(speech.text) - delivered_cost(speech, sent)
         for tries_left in (2, 1, 0):
             try:
                 await run_in_executor(self._helpers, self._keys.give_back, key, owed)
@@ -279,11 +286,13 @@ class _Service:
         limits = self._limits
         # Nothing is kept before the last byte is there: an upload that is cut off leaves no trace.
         if form:
-            wire: object = form_fields(await read_form(request, limits.upload, limits.file, limits.upload_seconds))
+            wire: object = form_fields(
+                await read_form(request, limits.upload, limits.upload_file, limits.upload_seconds)
+            )
         else:
             body = await read_body(request, limits.upload, limits.upload_seconds)
             wire = await decode_body(self._intake, body, "msgpack")
-            _check_files(wire, limits.file)
+            _check_files(wire, limits.upload_file)
         creating = VoiceCreate.from_wire(wire, form=form)
         try:
             record = await run_in_executor(self._intake, caller_of(self._backend, key).create_voice, creating)
@@ -317,9 +326,14 @@ class ServiceMiddleware:
     Each answer carries an ``x-request-id``, which finds a request that a caller reports in our log.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, queue: FairQueue, routes: Mapping[Any, str]) -> None:
         self._app = app
+        self._routes = routes
         self._stopping = False
+        self.queue = queue
+        """Of the requests for speech."""
+        self.observe: Callable[[RequestRecord], object] | None = None
+        """Called with the record of each request that has ended."""
         self.active = 0
         """Number of requests that are being answered."""
 
@@ -332,42 +346,37 @@ class ServiceMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id, status, began = secrets.token_hex(8), 0, time.perf_counter()
-        REQUEST_ID.set(request_id)
+        record = RequestRecord(id=secrets.token_hex(8), method=scope["method"], path=loggable(scope["path"]))
+        RECORD.set(record)
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                record.status = message["status"]
+                MutableHeaders(scope=message).update(record.headers | {"x-request-id": record.id})
+            record.bytes += len(message.get("body", b""))
             await send(message)
 
         app: ASGIApp = self._app
         if self._stopping:
             app = refusal(503, "The service is stopping", {"retry-after": "1"})
         self.active += 1
-        outcome = "ended"
         try:
-            await app(scope, receive, send_with_id)
+            with record.ended:
+                await app(scope, receive, send_with_id)
         except asyncio.CancelledError:
-            outcome = "was cancelled"
+            record.outcome = "was cancelled"
             raise
         except Exception as error:
-            outcome = "broke off"
-            error.add_note(f"in request {request_id}")
+            record.outcome = "broke off"
+            error.add_note(f"in request {record.id}")
             raise
         finally:
             self.active -= 1
-            seconds = time.perf_counter() - began
-            _LOG.info(
-                "request %s %s: %s %s, status %d, %.3f s",
-                request_id, outcome, scope["method"], _loggable(scope["path"]), status, seconds,
-            )  # fmt: skip
-
-
-def _loggable(path: str) -> str:
-    # A path may hold anything, a key pasted in the wrong place too.
-    return _KEY.sub("vl_…", ascii(path)[1:-1])[:_LONGEST_PATH]
+            record.seconds = time.perf_counter() - record.began
+            record.route = self._routes.get(scope.get("endpoint"), "")
+            _LOG.info("%s", record)
+            if self.observe is not None:
+                self.observe(record)
 
 
 def _attempt(check: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> tuple[_T | None, tuple[FieldError, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor
@@ -41,15 +42,20 @@ class FairQueue:
     """
 
     def __init__(self, active: int, waiting: int, seconds: float) -> None:
-        self._free = active
+        self._active = self._free = active
         self._room = waiting
         self._seconds = seconds
         self._queues: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
 
     @property
+    def speaking(self) -> int:
+        """Number of callers whose turn it is."""
+        return self._active - self._free
+
+    @property
     def waiting(self) -> int:
-        """Number of callers in the queue."""
-        return sum(map(len, self._queues.values()))
+        """Number of callers in the queue; may be asked from any thread."""
+        return sum(map(len, tuple(self._queues.values())))
 
     async def enter(self, owner: Hashable) -> None:
         """Wait for a turn; the caller must ``leave()`` afterwards. Raises QueueFull."""
@@ -124,6 +130,9 @@ class ThreadBridge:
         self._ended = False
         self._error: BaseException | None = None
         self._stream: SpeechStream | None = None
+        self._waited_s = 0.0
+        self.busy_s = 0.0
+        """Seconds that the voice took, when the end has been read; waiting for room is not counted."""
 
     @property
     def seed(self) -> int | None:
@@ -165,6 +174,7 @@ class ThreadBridge:
 
     def run(self) -> None:
         """Speak. Never raises: an error is raised by ``read()``."""
+        began = time.perf_counter()
         try:
             if self._is_stopped():
                 return
@@ -178,6 +188,7 @@ class ThreadBridge:
         except BaseException as error:  # noqa: BLE001 - read() raises it
             self._error = error
         finally:
+            self.busy_s = time.perf_counter() - began - self._waited_s
             self._ended = True
             self._notify()
 
@@ -187,8 +198,10 @@ class ThreadBridge:
 
     def _put(self, chunk: bytes) -> bool:
         with self._change:
+            began = time.perf_counter()
             while self._held > 0 and self._held + len(chunk) > self._limit and not self._stopped:
                 self._change.wait()
+            self._waited_s += time.perf_counter() - began
             if self._stopped:
                 return False
             self._chunks.append(chunk)

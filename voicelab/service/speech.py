@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -17,6 +18,7 @@ from voicelab.errors import Cancelled, EngineError
 from voicelab.schema import MEDIA_TYPES, OPUS_BITRATES, TTSRequest
 from voicelab.service.concurrency import FairQueue, QueueFull, ThreadBridge
 from voicelab.service.openai import SpeechEvents
+from voicelab.service.record import RECORD
 from voicelab.service.responses import backend_failure, refusal
 
 # Encoded speech does not say which character it has come to. Unhurried English has 12 to 15 characters
@@ -142,6 +144,8 @@ class SpeechResponse(Response):
         headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
         if bridge.seed is not None:
             headers.append((b"x-voicelab-seed", str(bridge.seed).encode()))
+        record = RECORD.get()
+        record.first_audio_s = time.perf_counter() - record.began
         # Without a length the server uses the chunked transfer encoding.
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         # A place in the service is not for a reader who takes less than anybody listens to: patience runs out
@@ -153,7 +157,9 @@ class SpeechResponse(Response):
             await _send_part(send, audio if events is None else events.delta(audio), patience + lasts)
             patience += lasts - (clock() - before)
             self._sent += len(audio)
+            record.audio_s = self._sent / _bytes_per_second(self._request)
             audio = await bridge.read()
+        record.rtf = bridge.busy_s / record.audio_s if record.audio_s else None
         if events is not None:
             await _send_part(send, events.done(), patience)
         await _send_part(send, b"", patience)
