@@ -131,14 +131,16 @@ SECRET = re.compile(r"vl_[0-9A-Za-z]{49}")
 
 
 def test_create_prints_the_secret_once_and_last_on_stdout(run: Any, tmp_path: Path) -> None:
-    done = run("keys", "create", "ada", "--expires", "30d", "--credit", "1000")
+    limits = ("--rate", "60/min", "--active", "4", "--daily", "500")
+    done = run("keys", "create", "ada", "--expires", "30d", "--credit", "1000", *limits)
     assert done.exit_code == 0, done.stderr
     secret = done.stdout.splitlines()[-1]
     assert SECRET.fullmatch(secret)
     assert (done.stdout + done.stderr).count(secret) == 1
     with KeyStore(tmp_path / "home" / "keys.sqlite3") as store:
         key = store.authenticate(secret)
-    assert (key.name, key.credit) == ("ada", 1000)
+    assert (key.name, key.credit, key.rate, key.active, key.daily) == ("ada", 1000, "60/min", 4, 500)
+    assert "1000 characters left  60/min  4 at once  500 characters a day" in done.stderr
     assert key.expires_at is not None
     assert (key.expires_at - key.created_at).days == 30
 
@@ -170,6 +172,9 @@ def test_revoke_refuses_the_key_from_then_on(run: Any, tmp_path: Path) -> None:
         (("create", "ada", "--expires", "soon"), "expires"),
         (("create", "ada", "--credit", "-1"), "credit"),
         (("create", "ada", "--credit", "much"), "credit"),
+        (("create", "ada", "--rate", "often"), "rate"),
+        (("create", "ada", "--active", "0"), "active"),
+        (("create", "ada", "--daily", "0"), "daily"),
         (("create", " "), "name"),
     ],
 )

@@ -96,12 +96,22 @@ def create(
         str | None,
         typer.Option(metavar="N", help="Characters it may speak (default: not counted).", show_default=False),
     ] = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="N/UNIT", help="Requests that it may send: 5/s, 60/min.", show_default=False)
+    ] = None,
+    active: Annotated[
+        str | None, typer.Option(metavar="N", help="Requests that it may have at once.", show_default=False)
+    ] = None,
+    daily: Annotated[
+        str | None, typer.Option(metavar="N", help="Characters that it may speak in a day (UTC).", show_default=False)
+    ] = None,
 ) -> None:
     """Make a key and print its secret once, last on stdout. It is kept nowhere."""
     expires_in = lifetime(expires) if expires is not None else None
-    characters = whole_number("credit", credit)
+    numbers = {"credit": credit, "active": active, "daily": daily}
+    counted = {option: whole_number(option, text) for option, text in numbers.items()}
     with KeyStore() as store:
-        created = store.create(name, expires_in=expires_in, credit=characters)
+        created = store.create(name, expires_in=expires_in, rate=rate, **counted)
     say_line(f"{_describe(created.key)}; this is its secret, shown once:", to_stderr=True)
     say_line(created.secret)
 
@@ -133,4 +143,6 @@ def _describe(key: ApiKey) -> str:
         parts.append(f"expires {key.expires_at:%Y-%m-%d %H:%M} UTC")
     if key.credit is not None:
         parts.append(f"{key.credit} characters left")
+    limits = ((key.rate, ""), (key.active, " at once"), (key.daily, " characters a day"))
+    parts += [f"{value}{unit}" for value, unit in limits if value is not None]
     return "  ".join(parts)

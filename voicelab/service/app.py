@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -28,6 +28,7 @@ from voicelab.call import MAX_SEED, Call
 from voicelab.capabilities import Capabilities, check_call, check_text_length
 from voicelab.errors import FieldError, NotFound, PaymentRequired, RequestInvalid, ServiceUnavailable
 from voicelab.schema import MEDIA_TYPES, Model, TTSRequest, VoiceCreate, VoiceModel, check_model
+from voicelab.service.admission import Admission
 from voicelab.service.concurrency import FairQueue, run_in_executor
 from voicelab.service.keys import ApiKey, KeyStore
 from voicelab.service.limits import Limits
@@ -59,7 +60,6 @@ from voicelab.voices.intake import image_kind
 
 _LOG = logging.getLogger("voicelab.service")
 
-_STORE_SECONDS = 3.0
 _SEED = re.compile("[0-9]{1,19}", re.ASCII)
 
 _P = ParamSpec("_P")
@@ -102,13 +102,14 @@ class _Service:
         self._backend = backend
         self._keys = keys
         self._limits = limits
-        self._document = document(backend.capabilities)
+        self._document = document(self._capabilities)
         # Short waits, as for the lock of the key store, must not stand behind speech.
         self._helpers = ThreadPoolExecutor(4, "voicelab-helper")
         # Taking in recordings is heavy work, which must not take all the threads that speak.
         self._intake = ThreadPoolExecutor(2, "voicelab-intake")
         self._uploads = 0
         self.queue = FairQueue(limits.active, limits.waiting, limits.waiting_seconds)
+        self._admission = Admission(keys, self._helpers, self.queue, limits)
         self._speech = SpeechServices(
             queue=self.queue,
             voices=ThreadPoolExecutor(limits.active, "voicelab-voice"),
@@ -116,6 +117,12 @@ class _Service:
             buffer=limits.buffer,
             lag_seconds=limits.lag_seconds,
         )
+
+    @property
+    def _capabilities(self) -> Capabilities:
+        """What the backend declares, with no longer texts than the service takes."""
+        declared, most = self._backend.capabilities, self._limits.text
+        return declared if most is None else replace(declared, max_text=min(most, declared.max_text or most))
 
     @asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -128,7 +135,7 @@ class _Service:
 
     async def health(self, _: Request) -> Response:
         """Say that the service is ready and what speaks in it; no key is needed for that."""
-        capabilities = self._backend.capabilities
+        capabilities = self._capabilities
         # What a caller can name: the header's models, and no knobs, which the interface has no place for.
         declared = asdict(capabilities) | {"models": capabilities.wire_models}
         del declared["knobs"]
@@ -148,17 +155,20 @@ class _Service:
 
     async def openai_models(self, request: Request) -> Response:
         """List the backend's models, or describe one."""
-        await self._authenticate(request)
-        return models_answer(self._backend.capabilities, request.path_params.get("id"))
+        await self._admission.authenticate(bearer_secret(request))
+        return models_answer(self._capabilities, request.path_params.get("id"))
 
     async def openai_voices(self, request: Request) -> Response:
         """List the backend's voices and the caller's."""
-        caller = caller_of(self._backend, await self._authenticate(request))
+        caller = caller_of(self._backend, await self._admission.authenticate(bearer_secret(request)))
         return await run_in_executor(self._helpers, voices_answer, caller)
 
     async def create(self, request: Request) -> Response:
         """Answer ``POST /model``: 201 and the record."""
-        key = await self._authenticate(request)
+        if self._uploads >= self._limits.uploads:
+            raise HTTPException(503, _BUSY, {"retry-after": "5"})
+        key = await self._admission.authenticate(bearer_secret(request))
+        self._admission.count(key)
         kind = media_type(request)
         if kind not in {"multipart/form-data", "application/msgpack"}:
             raise HTTPException(415, "The content type must be multipart/form-data or application/msgpack")
@@ -191,7 +201,7 @@ class _Service:
     async def _speak(
         self, request: Request, read: Callable[[Request, object, BodyKind, tuple[FieldError, ...]], Call]
     ) -> Response:
-        key = await self._authenticate(request)
+        key, arrival = await self._admission.admit(bearer_secret(request))
         if key.credit == 0:
             raise PaymentRequired("This API key has no credit left", status=402)
         kind = body_kind(request)
@@ -204,24 +214,24 @@ class _Service:
             malformed = error.errors
         if key.credit is not None and cost(wire) > key.credit:
             raise PaymentRequired(f"The text is longer than this API key's credit of {key.credit} characters")
-        call = check_call(read(request, wire, kind, malformed), self._backend.capabilities)
+        call = check_call(read(request, wire, kind, malformed), self._capabilities)
         speech = call.request
         record = RECORD.get()
         record.characters, record.text = len(speech.text), speech.text
-        await self._reserve(key, len(speech.text))
+        counted = await self._admission.reserve(key, len(speech.text))
         return SpeechResponse(
             self._speech,
             speech,
             partial(caller_of(self._backend, key).synthesize, call),
-            owner=key.id,
-            settle=partial(self._settle, key, speech),
+            arrival=arrival,
+            settle=partial(self._settle, key, speech, counted),
             events=speech_events(wire, call) if request.url.path == SPEECH else None,
         )
 
     def _interface_call(
         self, request: Request, wire: object, kind: BodyKind, malformed: tuple[FieldError, ...]
     ) -> Call:
-        model, seed, troubles = _headers(request, self._backend.capabilities)
+        model, seed, troubles = _headers(request, self._capabilities)
         troubles += malformed
         speech: TTSRequest | None = None
         if not malformed:
@@ -234,36 +244,21 @@ class _Service:
     def _openai_call(self, _: Request, wire: object, __: BodyKind, malformed: tuple[FieldError, ...]) -> Call:
         if malformed:
             raise RequestInvalid(malformed)
-        call = openai_call(wire, self._backend.capabilities)
-        check_text_length(call.request, self._backend.capabilities.max_text)
+        call = openai_call(wire, self._capabilities)
+        check_text_length(call.request, self._capabilities.max_text)
         return call
-
-    async def _authenticate(self, request: Request) -> ApiKey:
-        secret = bearer_secret(request)
-        try:
-            # Each look at the store waits for so long at most, but many callers may stand in line for theirs.
-            async with asyncio.timeout(_STORE_SECONDS):
-                key = await run_in_executor(self._helpers, self._keys.authenticate, secret)
-        except TimeoutError:
-            raise ServiceUnavailable("the key store is busy", status=503) from None
-        RECORD.get().key = key.name
-        return key
 
     def _validate(self, wire: object, binary: bool) -> TTSRequest:
         speech = TTSRequest.from_wire(wire, binary=binary)
-        check_text_length(speech, self._backend.capabilities.max_text)
-        check_call(Call(speech), self._backend.capabilities)
+        check_text_length(speech, self._capabilities.max_text)
+        check_call(Call(speech), self._capabilities)
         return speech
 
-    async def _reserve(self, key: ApiKey, characters: int) -> None:
-        if key.credit is not None:
-            await run_in_executor(self._helpers, self._keys.reserve, key, characters)
-
-    async def _settle(self, key: ApiKey, speech: TTSRequest, sent: int, whole: bool) -> None:
+    async def _settle(self, key: ApiKey, speech: TTSRequest, counted: bool, sent: int, whole: bool) -> None:
         charged = len(speech.text) if whole else delivered_cost(speech, sent)
         RECORD.get().charged = charged
         owed = len(speech.text) - charged
-        if key.credit is None or not owed:
+        if not counted or not owed:
             return
         for tries_left in (2, 1, 0):
             try:
@@ -274,7 +269,7 @@ class _Service:
                     _LOG.exception("the key %s was not given back %d characters", key.prefix, owed)
 
     async def _read(self, request: Request, read: Callable[[ApiKey, str], _T]) -> _T:
-        key = await self._authenticate(request)
+        key = await self._admission.authenticate(bearer_secret(request))
         try:
             return await run_in_executor(self._helpers, read, key, request.path_params["id"])
         except NotFound:

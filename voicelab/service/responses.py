@@ -94,7 +94,7 @@ class BackendFailure(Exception):
     """Raised from an error of the backend, before an answer has begun. Never leaves the service."""
 
 
-def _handle(_: Request, error: Exception) -> Response:
+async def _handle(_: Request, error: Exception) -> Response:  # were it not async, starlette would take a thread for it
     if isinstance(error, HTTPException):
         return refusal(error.status_code, error.detail, error.headers)
     if isinstance(error, RequestInvalid):

@@ -16,7 +16,8 @@ from starlette.types import Receive, Scope, Send
 from voicelab.backend import SpeechStream
 from voicelab.errors import Cancelled, EngineError
 from voicelab.schema import MEDIA_TYPES, OPUS_BITRATES, TTSRequest
-from voicelab.service.concurrency import FairQueue, QueueFull, ThreadBridge
+from voicelab.service.admission import BUSY
+from voicelab.service.concurrency import Arrival, FairQueue, QueueFull, ThreadBridge
 from voicelab.service.openai import SpeechEvents
 from voicelab.service.record import RECORD
 from voicelab.service.responses import backend_failure, refusal
@@ -53,8 +54,8 @@ class SpeechResponse(Response):
     status. After it, a failure raises: the server then breaks the connection off without the chunk that
     ends the body, and the caller knows that the audio is not whole. A caller that leaves cancels the work.
 
-    ``settle`` is awaited once at the end, with the bytes of audio sent and whether that was all. With ``events`` the audio
-    is sent as server-sent events.
+    ``arrival`` is the place that the request holds until its turn is asked for. ``settle`` is awaited once at the end,
+    with the bytes of audio sent and whether that was all. With ``events`` the audio is sent as server-sent events.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class SpeechResponse(Response):
         request: TTSRequest,
         begin: Callable[[], SpeechStream],
         *,
-        owner: int,
+        arrival: Arrival,
         settle: Callable[[int, bool], Coroutine[None, None, None]],
         events: SpeechEvents | None = None,
     ) -> None:
@@ -73,7 +74,7 @@ class SpeechResponse(Response):
         self._services = services
         self._request = request
         self._begin = begin
-        self._owner = owner
+        self._arrival = arrival
         self._settle = settle
         self._events = events
         self._sent = 0
@@ -99,10 +100,10 @@ class SpeechResponse(Response):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         services = self._services
         try:
-            await services.queue.enter(self._owner)
+            services.queue.arrived(self._arrival)
+            await services.queue.enter(self._arrival.owner)
         except QueueFull:
-            message = "All voices are busy; try again in a moment"
-            await self._refuse(refusal(503, message, {"retry-after": "1"}), scope, receive, send)
+            await self._refuse(refusal(503, BUSY, {"retry-after": "1"}), scope, receive, send)
             return
         bridge = ThreadBridge(self._begin, services.buffer)
         # The place is taken until the thread is back, which may be after the caller has left.
