@@ -49,6 +49,8 @@ class Admission:
 
     async def authenticate(self, secret: str) -> ApiKey:
         """Return the key of a secret as it is now. Raises AuthenticationError, ServiceUnavailable."""
+        if not well_formed(secret):
+            self._keys.authenticate(secret)  # raises, without a look at the store
         try:
             # Each look at the store waits for so long at most, but many callers may stand in line for theirs.
             async with asyncio.timeout(_STORE_SECONDS):
@@ -104,9 +106,7 @@ class Admission:
         return True
 
     async def _owner(self, secret: str) -> tuple[ApiKey, bool]:
-        if not well_formed(secret):
-            self._keys.authenticate(secret)  # raises, without a look at the store
-        digest = hashlib.sha256(secret.encode("ascii")).digest()
+        digest = hashlib.sha256(secret.encode()).digest()
         look = self._owners.get(digest)
         fresh = look is None
         if look is None:

@@ -85,7 +85,7 @@ def read_limits(
 ) -> tuple[Limits, dict[str, str]]:
     """Return the limits, and where each comes from that is not the default.
 
-    An option comes before a variable (``VOICELAB_SERVE_ACTIVE``), and that before a line of the file. Raises
+    An option comes before a variable, and that before a line of the file. Raises
     RequestInvalid with all that is wrong, each named by its option, variable or line; OSError for the file.
     """
     try:

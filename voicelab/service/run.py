@@ -11,6 +11,7 @@ uvicorn's next version.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import math
@@ -94,6 +95,8 @@ def serve(
     with listener, _quiet_signals(), ExitStack() as stack:
         if metrics is not None:
             counted, app.observe = stack.enter_context(serving_metrics(metrics, app.queue, LOOPBACK))
+        # What is there now stays: looking through it for garbage would stop the event loop for tens of milliseconds.
+        gc.freeze()
         server.run(sockets=[listener])
 
 
