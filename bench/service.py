@@ -117,15 +117,16 @@ def throughput(port: int, secret: str, callers: int, seconds: float) -> dict[str
     }
 
 
-def overload(port: int, secret: str, callers: int) -> dict[str, Any]:
+def overload(url: str, secret: str, callers: int) -> dict[str, Any]:
     """Let `callers` ask in the same moment; stop the benchmark if anybody is left without a whole answer."""
     message, refused, first_audio = message_of(secret), [], []
+    address = ("127.0.0.1", int(url.rpartition(":")[2]))
     with selectors.DefaultSelector() as selector:
         for _ in range(callers):
             connection = socket.socket()
             connection.setblocking(False)
             began = time.perf_counter()
-            connection.connect_ex(("127.0.0.1", port))
+            connection.connect_ex(address)
             selector.register(connection, selectors.EVENT_WRITE, [began, b""])
         end = time.perf_counter() + 60
         while selector.get_map():
@@ -183,8 +184,8 @@ def milliseconds(seconds: Sequence[float]) -> float:
 
 
 @contextmanager
-def canned_service(pause_s: float = 0.0) -> Iterator[tuple[int, str]]:
-    """Run the service in a process of its own; the values are its port and a key."""
+def canned_service(pause_s: float = 0.0) -> Iterator[tuple[str, str]]:
+    """Run the service in a process of its own; the values are its address and a key."""
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "keys.sqlite3"
         with KeyStore(store) as keys:
@@ -193,7 +194,7 @@ def canned_service(pause_s: float = 0.0) -> Iterator[tuple[int, str]]:
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service:
             url = service.stdout.readline().rpartition(" ")[2].strip() if service.stdout else ""
             try:
-                yield int(url.rpartition(":")[2]), secret
+                yield url, secret
             finally:
                 service.terminate()
 
@@ -221,11 +222,11 @@ def main() -> None:
     figures: dict[str, Any] = {}
     if options.overload:
         resource.setrlimit(resource.RLIMIT_NOFILE, (8192, max(8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
-        with canned_service(0.05) as (port, secret):
-            figures = {f"overload_{callers}": overload(port, secret, callers) for callers in (256, 1000)}
+        with canned_service(0.05) as (url, secret):
+            figures = {f"overload_{callers}": overload(url, secret, callers) for callers in (256, 1000)}
     else:
-        with canned_service() as (port, secret):
-            figures = {"service": throughput(port, secret, options.callers, options.seconds)}
+        with canned_service() as (url, secret):
+            figures = {"service": throughput(int(url.rpartition(":")[2]), secret, options.callers, options.seconds)}
     report({**figures, "machine": here})
 
 

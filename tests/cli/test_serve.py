@@ -19,6 +19,7 @@ import pytest
 
 from voicelab.errors import AuthenticationError
 from voicelab.service.keys import KeyStore
+from voicelab.service.limits import KeyLimits
 from voicelab.voices.store import VoiceStore
 
 VOICELAB = str(Path(sys.executable).with_name("voicelab"))
@@ -139,8 +140,9 @@ def test_create_prints_the_secret_once_and_last_on_stdout(run: Any, tmp_path: Pa
     assert (done.stdout + done.stderr).count(secret) == 1
     with KeyStore(tmp_path / "home" / "keys.sqlite3") as store:
         key = store.authenticate(secret)
-    assert (key.name, key.credit, key.rate, key.active, key.daily) == ("ada", 1000, "60/min", 4, 500)
-    assert "1000 characters left  60/min  4 at once  500 characters a day" in done.stderr
+    assert (key.name, key.credit) == ("ada", 1000)
+    assert key.limits == KeyLimits(rate="60/min", active=4, daily=500)
+    assert "1000 characters left  rate 60/min  active 4  daily 500" in done.stderr
     assert key.expires_at is not None
     assert (key.expires_at - key.created_at).days == 30
 

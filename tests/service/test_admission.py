@@ -16,6 +16,7 @@ from tests.served import Held, Service, call, head, message, read, until
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
 from voicelab.service.keys import KeyStore
+from voicelab.service.limits import KeyLimits
 
 
 def ask(service: Service, secret: str, text: str = "a", path: str = "/v1/tts") -> httpx.Response:
@@ -25,7 +26,7 @@ def ask(service: Service, secret: str, text: str = "a", path: str = "/v1/tts") -
 
 def test_the_rate_of_a_key_is_announced_and_kept(start: Start) -> None:
     service = start()
-    secret = service.keys.create("ada", rate="3/h").secret
+    secret = service.keys.create("ada", limits=KeyLimits(rate="3/h")).secret
     answers = [ask(service, secret) for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
     assert [answer.headers["ratelimit"].partition(";t=")[0] for answer in answers] == [
@@ -46,7 +47,7 @@ def test_a_rate_begins_anew_with_its_window(start: Start) -> None:
         answer = service.speak()
         assert answer.status_code == expected
         wait = int(answer.headers.get("retry-after", "0"))
-    other = service.keys.create("ada", rate="9/h").secret
+    other = service.keys.create("ada", limits=KeyLimits(rate="9/h")).secret
     assert [ask(service, other).status_code for _ in range(3)] == [200] * 3
 
 
@@ -63,7 +64,7 @@ def test_voices_count_as_requests_and_looking_at_them_does_not(start: Start) -> 
 def test_so_many_requests_of_a_key_at_once(start: Start) -> None:
     held = Held(0)
     service = start(ToneBackend(held), active=4)
-    secret = service.keys.create("ada", active=2).secret
+    secret = service.keys.create("ada", limits=KeyLimits(active=2)).secret
     with ExitStack() as stack:
         inside = [stack.enter_context(call(service, "hello", secret)) for _ in range(2)]
         until(lambda: service.backend.open == 2)
@@ -88,13 +89,13 @@ def test_the_characters_of_a_day_run_out_and_what_was_not_said_is_not_counted(st
     assert service.speak("x" * 4, temperature=7).status_code == 422
     assert service.speak("x" * 4).status_code == 200
     assert service.speak("x").status_code == 429
-    own = service.keys.create("ada", daily=20).secret
+    own = service.keys.create("ada", limits=KeyLimits(daily=20)).secret
     assert ask(service, own, "x" * 20).status_code == 200
 
 
 def test_openais_callers_learn_of_limits_as_openai_says_it(start: Start) -> None:
     service = start(openai=True)
-    secret = service.keys.create("ada", rate="1/h").secret
+    secret = service.keys.create("ada", limits=KeyLimits(rate="1/h")).secret
     assert ask(service, secret, path="/v1/audio/speech").status_code == 200
     answer = ask(service, secret, path="/v1/audio/speech")
     assert answer.status_code == 429

@@ -26,8 +26,8 @@ def test_requests_are_counted_by_route_and_status() -> None:
         'voicelab_first_audio_seconds_bucket{le="0.2"} 0.0',
         'voicelab_first_audio_seconds_bucket{le="0.5"} 2.0',
         'voicelab_rtf_bucket{le="0.05"} 2.0',
-        "voicelab_speaking 0.0",
-        "voicelab_waiting 0.0",
+        'voicelab_requests_now{state="speaking"} 0.0',
+        'voicelab_requests_now{state="waiting"} 0.0',
     } <= lines
     with pytest.raises(httpx.ConnectError):
         httpx.get(url, **PLAIN)

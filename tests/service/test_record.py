@@ -55,7 +55,7 @@ def test_a_request_is_a_line_with_all_that_is_known_and_no_text(start: Start, ke
     assert 0 < spoken["first_audio_s"] <= spoken["seconds"]
     assert 0 < spoken["rtf"] < 10
     assert spoken["refused"] is None
-    assert spoken["time"].endswith("+00:00")
+    assert spoken["time"].endswith("Z")
     assert (unpaid["status"], unpaid["audio_s"]) == (402, None)
     assert "credit" in unpaid["refused"]
     assert wrong["refused"] == "temperature: less_than_equal"

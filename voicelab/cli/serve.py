@@ -15,14 +15,14 @@ from voicelab.cli.console import Device, limit_options, say_line, whole_number
 from voicelab.errors import RequestInvalid
 from voicelab.registry import open_backend, split_address
 from voicelab.service.keys import ApiKey, KeyStore, lifetime
-from voicelab.service.limits import VARIABLE, describe_limits, read_limits
+from voicelab.service.limits import VARIABLE, KeyLimits, Limits, describe_limits, read_limits
 from voicelab.service.record import LogForm, write_log
 from voicelab.service.run import LOOPBACK, PORT
 from voicelab.service.run import serve as run
 from voicelab.voices.store import VoiceStore
 
 
-@limit_options
+@limit_options(Limits)
 def serve(
     *,
     host: Annotated[str, typer.Option(help="Address to listen at; by default this machine alone can call.")] = LOOPBACK,
@@ -34,22 +34,14 @@ def serve(
     openai: Annotated[bool, typer.Option("--openai", help="Answer OpenAI's speech API too, below /v1.")] = False,
     log: Annotated[
         str | None,
-        typer.Option(
-            metavar="json|text|none",
-            help="A line for each request, on stdout (default: text on a terminal, else none).",
-            show_default=False,
-        ),
+        typer.Option(metavar="json|text|none", help="A line for each request; on a terminal text is the default."),
     ] = None,
     log_text: Annotated[bool, typer.Option("--log-text", help="Write into it what was to be spoken, too.")] = False,
     metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PORT", help="Serve /metrics for Prometheus at this port of 127.0.0.1.", show_default=False
-        ),
+        str | None, typer.Option(metavar="PORT", help="Serve /metrics at this port of 127.0.0.1.")
     ] = None,
     limits: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", envvar=VARIABLE + "LIMITS", help="TOML file with limits.", show_default=False),
+        Path | None, typer.Option(metavar="FILE", envvar=VARIABLE + "LIMITS", help="TOML file with limits.")
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Print the limits that would hold, as such a file.")] = False,
     fields: Mapping[str, Any],
@@ -86,6 +78,7 @@ keys = typer.Typer(help="Make, list and revoke the keys of the service.", no_arg
 
 
 @keys.command()
+@limit_options(KeyLimits)
 def create(
     name: Annotated[str, typer.Argument(help="Who uses the key.", show_default=False)],
     *,
@@ -96,22 +89,13 @@ def create(
         str | None,
         typer.Option(metavar="N", help="Characters it may speak (default: not counted).", show_default=False),
     ] = None,
-    rate: Annotated[
-        str | None, typer.Option(metavar="N/UNIT", help="Requests that it may send: 5/s, 60/min.", show_default=False)
-    ] = None,
-    active: Annotated[
-        str | None, typer.Option(metavar="N", help="Requests that it may have at once.", show_default=False)
-    ] = None,
-    daily: Annotated[
-        str | None, typer.Option(metavar="N", help="Characters that it may speak in a day (UTC).", show_default=False)
-    ] = None,
+    fields: Mapping[str, Any],
 ) -> None:
     """Make a key and print its secret once, last on stdout. It is kept nowhere."""
     expires_in = lifetime(expires) if expires is not None else None
-    numbers = {"credit": credit, "active": active, "daily": daily}
-    counted = {option: whole_number(option, text) for option, text in numbers.items()}
+    characters = whole_number("credit", credit)
     with KeyStore() as store:
-        created = store.create(name, expires_in=expires_in, rate=rate, **counted)
+        created = store.create(name, expires_in=expires_in, credit=characters, limits=KeyLimits(**fields))
     say_line(f"{_describe(created.key)}; this is its secret, shown once:", to_stderr=True)
     say_line(created.secret)
 
@@ -143,6 +127,5 @@ def _describe(key: ApiKey) -> str:
         parts.append(f"expires {key.expires_at:%Y-%m-%d %H:%M} UTC")
     if key.credit is not None:
         parts.append(f"{key.credit} characters left")
-    limits = ((key.rate, ""), (key.active, " at once"), (key.daily, " characters a day"))
-    parts += [f"{value}{unit}" for value, unit in limits if value is not None]
+    parts += [f"{name} {value}" for name, value in key.limits if value is not None]
     return "  ".join(parts)

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from voicelab.errors import ServiceUnavailable
 from voicelab.service.concurrency import Arrival, FairQueue, QueueFull, run_in_executor
 from voicelab.service.keys import ApiKey, KeyStore, well_formed
-from voicelab.service.limits import Limits, Rate
+from voicelab.service.limits import Limits, read_rate
 from voicelab.service.record import RECORD
 
 BUSY = "All voices are busy; try again in a moment"
@@ -69,7 +69,7 @@ class Admission:
         owner, fresh = await self._owner(secret)
         RECORD.get().key = owner.name
         window = self._window(owner)
-        most = owner.active or self._limits.key_active
+        most = owner.limits.active or self._limits.key_active
         if most is not None and self._active[owner.id] >= most:
             raise HTTPException(429, f"This API key may have {most} requests at once", {"retry-after": "1"})
         try:
@@ -77,25 +77,22 @@ class Admission:
         except QueueFull:
             raise HTTPException(503, BUSY, {"retry-after": "1"}) from None
         self._active[owner.id] += 1
-        if window is not None:
-            window.requests += 1
+        window.requests += 1
         ended = RECORD.get().ended
         ended.callback(self._queue.arrived, arrival)
-        ended.callback(self._leave, owner.id)
+        ended.callback(self._active.subtract, (owner.id,))
         return owner if fresh else await self.authenticate(secret), arrival
 
     def count(self, key: ApiKey) -> None:
         """Count another request of a key. Raises HTTPException 429."""
-        window = self._window(key)
-        if window is not None:
-            window.requests += 1
+        self._window(key).requests += 1
 
     async def reserve(self, key: ApiKey, characters: int) -> bool:
         """Take the characters of a text from what a key may speak; return whether they were counted.
 
         Raises PaymentRequired, HTTPException 429 for the day's.
         """
-        daily = key.daily or self._limits.key_daily
+        daily = key.limits.daily or self._limits.key_daily
         if key.credit is None and daily is None:
             return False
         if not await run_in_executor(self._helpers, self._keys.reserve, key, characters, daily):
@@ -115,21 +112,16 @@ class Admission:
             look.add_done_callback(lambda done: (done.cancelled() or done.exception()) and self._owners.pop(digest))
         return await asyncio.shield(look), fresh
 
-    def _leave(self, owner: int) -> None:
-        self._active[owner] -= 1
-        if not self._active[owner]:
-            del self._active[owner]
-
-    def _window(self, key: ApiKey) -> _Window | None:
-        text = key.rate or self._limits.key_rate
+    def _window(self, key: ApiKey) -> _Window:
+        text, now = key.limits.rate or self._limits.key_rate, time.monotonic()
         if text is None:
-            return None
-        rate, now = Rate.of(text), time.monotonic()
+            return _Window(now)
+        quota, lasts = read_rate(text)
         window = self._windows.get(key.id)
         if window is None or window.ends <= now:
-            window = self._windows[key.id] = _Window(now + rate.window)
-        left, seconds = rate.quota - window.requests, math.ceil(window.ends - now)
-        _announce("requests", rate.quota, rate.window, max(0, left - 1), seconds)
+            window = self._windows[key.id] = _Window(now + lasts)
+        left, seconds = quota - window.requests, math.ceil(window.ends - now)
+        _announce("requests", quota, lasts, max(0, left - 1), seconds)
         if left <= 0:
             raise HTTPException(429, f"This API key may send {text} requests", {"retry-after": str(seconds)})
         return window

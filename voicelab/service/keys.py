@@ -29,7 +29,7 @@ from voicelab.errors import (
     ServiceUnavailable,
     StoreError,
 )
-from voicelab.service.limits import Rate
+from voicelab.service.limits import KeyLimits
 from voicelab.storage import Database, data_home
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -67,6 +67,7 @@ ALTER TABLE keys ADD COLUMN spent INTEGER NOT NULL DEFAULT 0;
 )
 _ALL = "SELECT id, name, prefix, created_at, expires_at, revoked_at, credit, rate, active, daily FROM keys"
 _WITH_DIGEST = _ALL.replace(" FROM", ", salt, digest FROM")
+_NO_LIMITS = KeyLimits()
 _LARGEST = 2**63 - 1  # what an SQLite integer holds
 
 _LIFETIME = re.compile(r"([0-9]{1,6})([smhdw])", re.ASCII)
@@ -78,8 +79,7 @@ class ApiKey:
     """The record of a key. It holds no secret.
 
     ``prefix`` is the readable beginning of the secret; times are UTC; ``credit`` is the number of
-    characters left, None when they are not counted. ``rate`` (such as ``60/min``), ``active`` requests at once and
-    ``daily`` characters are the key's own limits, None where the service's hold.
+    characters left, None when they are not counted.
     """
 
     id: int
@@ -89,9 +89,7 @@ class ApiKey:
     expires_at: datetime | None
     revoked_at: datetime | None
     credit: int | None
-    rate: str | None = None
-    active: int | None = None
-    daily: int | None = None
+    limits: KeyLimits = _NO_LIMITS
 
     def state(self, now: datetime) -> str:
         """Return ``active``, ``expired`` or ``revoked``."""
@@ -158,17 +156,13 @@ class KeyStore:
         *,
         expires_in: timedelta | None = None,
         credit: int | None = None,
-        rate: str | None = None,
-        active: int | None = None,
-        daily: int | None = None,
+        limits: KeyLimits = _NO_LIMITS,
     ) -> NewKey:
         """Make a key that may speak ``credit`` characters (None: not counted) until ``expires_in`` from now.
 
-        ``rate``, ``active`` and ``daily`` are as in ApiKey. Raises RequestInvalid for a blank name, a lifetime that is
-        not positive, a negative credit or a limit that is none.
+        Raises RequestInvalid for a blank name, a lifetime that is not positive or a negative credit.
         """
         _check_new(name, expires_in, credit)
-        _check_limits(rate, active, daily)
         now = _now()
         secret = _new_secret()
         salt = secrets.token_bytes(_SALT_BYTES)
@@ -176,15 +170,12 @@ class KeyStore:
             expires = _seconds(now + expires_in) if expires_in is not None else None
         except OverflowError:
             raise RequestInvalid.of("expires", "no calendar goes that far") from None
-        row = (
-            *(name.strip(), secret[:_PREFIX], salt, _digest(salt, secret)),
-            *(_seconds(now), expires, credit, rate, active, daily),
-        )
+        row = (name.strip(), secret[:_PREFIX], salt, _digest(salt, secret), _seconds(now), expires, credit)
         with self._writing() as db:
             cursor = db.execute(
                 "INSERT INTO keys (name, prefix, salt, digest, created_at, expires_at, credit, rate, active, daily)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                row,
+                (*row, limits.rate, limits.active, limits.daily),
             )
             key = _read(db.execute(_ALL + " WHERE id = ?", (cursor.lastrowid,)).fetchone())
         return NewKey(key, secret)
@@ -304,14 +295,6 @@ def _check_new(name: str, expires_in: timedelta | None, credit: int | None) -> N
         raise RequestInvalid.of("credit", "the credit is a number of characters, 0 or more")
 
 
-def _check_limits(rate: str | None, active: int | None, daily: int | None) -> None:
-    if rate is not None:
-        Rate.of(rate)
-    for name, value in (("active", active), ("daily", daily)):
-        if value is not None and not 1 <= value <= _LARGEST:
-            raise RequestInvalid.of(name, "should be 1 or more")
-
-
 def _new_secret() -> str:
     begin = _MARK + _base62(int.from_bytes(secrets.token_bytes(_RANDOM_BYTES), "big"), _RANDOM_DIGITS)
     return begin + _checksum(begin)
@@ -346,6 +329,7 @@ def _time(seconds: int | None) -> datetime | None:
 
 
 def _read(row: Sequence[Any]) -> ApiKey:
-    number, name, prefix, created, expires, revoked, *limits = row
+    number, name, prefix, created, expires, revoked, credit, rate, active, daily = row
+    limits = KeyLimits(rate=rate, active=active, daily=daily)
     created_at = datetime.fromtimestamp(created, UTC)
-    return ApiKey(number, name, prefix, created_at, _time(expires), _time(revoked), *limits)
+    return ApiKey(number, name, prefix, created_at, _time(expires), _time(revoked), credit, limits)

@@ -6,11 +6,12 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from voicelab.audio.formats import MAX_BYTES
 from voicelab.errors import RequestInvalid
@@ -20,23 +21,15 @@ VARIABLE: Final = "VOICELAB_SERVE_"
 """What the variable of a limit begins with; the rest is the limit's name in capitals."""
 
 _UNITS: Final = {"s": 1, "min": 60, "h": 3600, "day": 86_400}
-_RATE: Final = r"[1-9][0-9]{0,8}/(?:s|min|h|day)"
+_RATE: Final = re.compile("([1-9][0-9]{0,8})/(s|min|h|day)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """So many requests, ``quota``, in each ``window`` of so many seconds."""
-
-    quota: int
-    window: int
-
-    @classmethod
-    def of(cls, text: str) -> Self:
-        """Read a rate such as ``60/min``; the units are s, min, h and day. Raises RequestInvalid."""
-        if re.fullmatch(_RATE, text, re.ASCII) is None:
-            raise RequestInvalid.of("rate", "give a rate as requests and a unit: 5/s, 60/min, 1000/h, 5000/day")
-        quota, _, unit = text.partition("/")
-        return cls(int(quota), _UNITS[unit])
+def read_rate(text: str) -> tuple[int, int]:
+    """Return how many requests a rate such as ``60/min`` allows, and in how many seconds."""
+    match = _RATE.fullmatch(text)
+    if match is None:
+        raise PydanticCustomError("rate", "Input should be requests and a unit: 5/s, 60/min, 1000/h, 5000/day")
+    return int(match[1]), _UNITS[match[2]]
 
 
 def _no_boolean(value: object) -> object:
@@ -46,6 +39,15 @@ def _no_boolean(value: object) -> object:
 
 _Count = Annotated[int, BeforeValidator(_no_boolean), Field(ge=1)]
 _Seconds = Annotated[float, BeforeValidator(_no_boolean), Field(gt=0, allow_inf_nan=False)]
+_Rate = Annotated[str, AfterValidator(lambda text: read_rate(text) and text)]
+
+
+class KeyLimits(WireModel):
+    """What one key may ask. None leaves it to the service; beyond it the answer is 429."""
+
+    rate: _Rate | None = Field(default=None, description="Requests that it may send: 5/s, 60/min, 1000/h")
+    active: _Count | None = Field(default=None, description="Requests that it may have at once")
+    daily: _Count | None = Field(default=None, description="Characters that it may speak in a day, by UTC")
 
 
 class Limits(WireModel):
@@ -71,10 +73,8 @@ class Limits(WireModel):
     upload_file: _Count = Field(default=MAX_BYTES, description="Bytes of one recording (413)")
     upload_seconds: _Seconds = Field(default=300.0, description="Time for the recordings to arrive, in seconds (408)")
     uploads: _Count = Field(default=4, description="Voices that are made at once (503)")
-    key_rate: str | None = Field(
-        default=None,
-        pattern=f"^{_RATE}$",
-        description="Requests of a key that has no rate of its own, such as 60/min (429)",
+    key_rate: _Rate | None = Field(
+        default=None, description="Rate of a key that has none of its own, such as 60/min (429)"
     )
     key_active: _Count | None = Field(default=None, description="The same for requests at once (429)")
     key_daily: _Count | None = Field(default=None, description="The same for characters in a day, by UTC (429)")

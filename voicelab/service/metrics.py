@@ -29,10 +29,9 @@ def serving_metrics(port: int, queue: FairQueue, host: str) -> Iterator[tuple[st
     characters = prometheus.Counter("voicelab_characters", "Characters charged", ("key",), registry=registry)
     first = prometheus.Histogram("voicelab_first_audio_seconds", "First audio", buckets=_SECONDS, registry=registry)
     rtf = prometheus.Histogram("voicelab_rtf", "The voice's time over the audio's", buckets=_RTF, registry=registry)
-    speaking = prometheus.Gauge("voicelab_speaking", "Requests that speak", registry=registry)
-    speaking.set_function(lambda: queue.speaking)
-    waiting = prometheus.Gauge("voicelab_waiting", "Requests that wait for their turn", registry=registry)
-    waiting.set_function(lambda: queue.waiting)
+    now = prometheus.Gauge("voicelab_requests_now", "Requests that speak, or wait", ("state",), registry=registry)
+    now.labels("speaking").set_function(lambda: queue.speaking)
+    now.labels("waiting").set_function(lambda: queue.waiting)
 
     def count(request: RequestRecord) -> None:
         answers.labels(request.route or "other", request.status).inc()

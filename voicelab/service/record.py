@@ -10,7 +10,6 @@ import time
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Final, Literal
 
 LogForm = Literal["json", "text", "none"]
@@ -57,19 +56,15 @@ class RequestRecord:
 
     def fields(self) -> dict[str, object]:
         """Return what the log says, without the text."""
-        values = {name: getattr(self, name) for name in _LOGGED}
-        return {name: round(value, 4) if isinstance(value, float) else value for name, value in values.items()}
+        return {name: round(one, 4) if isinstance(one := getattr(self, name), float) else one for name in _LOGGED}
 
     def __str__(self) -> str:
-        line = (
-            f"request {self.id} {self.outcome}: {self.method} {self.path}, status {self.status}, {self.seconds:.3f} s"
-        )
-        more = ((name, value) for name, value in self.fields().items() if name in _MORE and value is not None)
-        return ", ".join([line, *(f"{name.removesuffix('_s')} {value}" for name, value in more)])
+        begin = f"request {self.id} {self.outcome}: {self.method} {self.path}, status {self.status}"
+        more = {name: value for name, value in self.fields().items() if name in _LOGGED[6:] and value is not None}
+        return ", ".join([begin, *(f"{name} {value}" for name, value in more.items())])
 
 
-_MORE: Final = ("key", "characters", "charged", "first_audio_s", "audio_s", "rtf", "bytes", "refused")
-_LOGGED: Final = ("id", "outcome", "method", "path", "route", "status", "seconds", *_MORE)
+_LOGGED: Final[tuple[str, ...]] = tuple(RequestRecord.__slots__[:15])  # from id to refused
 
 RECORD: ContextVar[RequestRecord] = ContextVar("RECORD", default=RequestRecord())  # noqa: B039 - outside requests
 """Of the request that is being answered."""
@@ -78,10 +73,13 @@ RECORD: ContextVar[RequestRecord] = ContextVar("RECORD", default=RequestRecord()
 class LogFormatter(logging.Formatter):
     """A line for each request, and for whatever else is logged; with ``texts`` what was to be spoken is in it."""
 
+    converter = time.gmtime  # type: ignore[assignment]  # a builtin is not bound
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
     def __init__(self, form: LogForm, *, texts: bool = False) -> None:
         super().__init__("%(asctime)s %(message)s")
-        self._form = form
-        self._texts = texts
+        self._form, self._texts = form, texts
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -97,10 +95,6 @@ class LogFormatter(logging.Formatter):
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)
         return json.dumps(fields)
-
-    def formatTime(self, record: logging.LogRecord, _: str | None = None) -> str:  # noqa: N802 - as logging has it
-        """Return the time in UTC, as ISO 8601 has it."""
-        return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
 
 def write_log(form: LogForm, *, texts: bool = False) -> None:
