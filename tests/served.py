@@ -23,7 +23,7 @@ from voicelab.call import VoicePreset
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer.checkpoint import save
 from voicelab.service.keys import KeyStore
-from voicelab.service.requests import Limits
+from voicelab.service.limits import Limits
 from voicelab.service.run import running
 from voicelab.voices.store import VoiceStore
 

@@ -14,7 +14,7 @@ from tests.interface.rules import each, proves
 from tests.interface.wire import JSON, KINDS, MSGPACK, Caller, encode, fields, refusal
 from tests.tones import ToneBackend
 from voicelab.service.keys import KeyStore
-from voicelab.service.requests import Limits
+from voicelab.service.limits import Limits
 from voicelab.service.run import running
 
 FORMATS = tables.TTS_REQUEST["format"].values

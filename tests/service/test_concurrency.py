@@ -262,3 +262,35 @@ async def test_a_turn_that_comes_with_the_cancellation_is_the_next_ones() -> Non
     await asyncio.wait_for(stays, 1)
     queue.leave()
     await asyncio.wait_for(queue.enter("d"), 1)
+
+
+@on_loop
+async def test_heads_beyond_the_places_are_refused_at_once() -> None:
+    queue = FairQueue(1, 2, 5)
+    arrivals = [queue.expect("a") for _ in range(3)]
+    with pytest.raises(QueueFull):
+        queue.expect("a")
+    # Another owner takes the place of one who has not come yet, until the shares are even.
+    arrivals.append(queue.expect("b"))
+    with pytest.raises(QueueFull):
+        queue.expect("b")
+    for arrival in arrivals:
+        queue.arrived(arrival)
+        queue.arrived(arrival)
+    assert queue.expect("a").owner == "a"
+
+
+@on_loop
+async def test_who_is_late_holds_no_place_and_may_still_come() -> None:
+    queue = FairQueue(1, 0, 5)
+    late = queue.expect("a")
+    with pytest.raises(QueueFull):
+        queue.expect("a")
+    await asyncio.sleep(1.05)
+    soon = queue.expect("a")
+    queue.arrived(soon)
+    await queue.enter("a")
+    assert queue.speaking == 1
+    queue.arrived(late)
+    with pytest.raises(QueueFull):
+        await queue.enter("a")

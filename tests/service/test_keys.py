@@ -5,7 +5,7 @@ import sqlite3
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from voicelab.errors import (
 )
 from voicelab.service import keys as module
 from voicelab.service.keys import KeyStore, lifetime, well_formed
+from voicelab.service.limits import KeyLimits
 from voicelab.storage import data_home
 
 
@@ -241,7 +242,7 @@ def test_a_store_of_a_later_version_is_left_alone(store: KeyStore) -> None:
     store.create("a")
     store.close()
     later = sqlite3.connect(store.path)
-    later.execute("PRAGMA user_version = 2")
+    later.execute("PRAGMA user_version = 99")
     later.close()
     with pytest.raises(ServiceUnavailable, match="newer voicelab"):
         KeyStore(store.path)
@@ -260,3 +261,44 @@ def test_the_store_is_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.Mon
         assert store.path == tmp_path / "data" / "keys.sqlite3"
     monkeypatch.delenv("VOICELAB_HOME")
     assert data_home().name == "voicelab"
+
+
+def test_a_store_of_before_limits_is_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "keys.sqlite3"
+    with sqlite3.connect(path) as old:
+        old.executescript(module._MIGRATIONS[0] + "PRAGMA user_version = 1;")
+        old.execute(
+            "INSERT INTO keys (name, prefix, salt, digest, created_at, credit) VALUES ('a', 'vl_0', '', '', 0, 5)"
+        )
+    old.close()
+    (key,) = KeyStore(path).list()
+    assert (key.credit, key.limits) == (5, KeyLimits())
+    assert KeyStore(path).reserve(key, 5, daily=5)
+
+
+def test_a_key_keeps_its_own_limits(store: KeyStore) -> None:
+    limits = KeyLimits(rate="60/min", active=4, daily=1000)
+    assert store.authenticate(store.create("a", limits=limits).secret).limits == limits
+
+
+def test_a_day_begins_anew_and_a_clock_set_back_begins_none(store: KeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = store.create("a").key
+    day = datetime(2026, 1, 2, 0, 30, tzinfo=UTC)
+    monkeypatch.setattr(module, "_now", lambda: day)
+    assert store.reserve(key, 8, 10)
+    assert not store.reserve(key, 3, 10)
+    store.give_back(key, 4)
+    assert store.reserve(key, 6, 10)
+    day -= timedelta(hours=1)
+    assert not store.reserve(key, 1, 10)
+    day += timedelta(days=1, hours=1)
+    assert store.reserve(key, 10, 10)
+
+
+def test_credit_and_the_day_are_spent_together_or_not_at_all(store: KeyStore) -> None:
+    key = store.create("a", credit=10).key
+    assert not store.reserve(key, 6, 5)
+    with pytest.raises(PaymentRequired):
+        store.reserve(key, 11, 100)
+    assert store.reserve(key, 5, 5)
+    assert store.list()[0].credit == 5

@@ -75,7 +75,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 @pytest.fixture
 def small(tmp_path: Path, start: Start) -> Iterator[Service]:
-    both = _served(tmp_path, start(ToneHost(tmp_path / "voices"), upload=400_000, file=200_000, uploads=1))
+    both = _served(tmp_path, start(ToneHost(tmp_path / "voices"), upload=400_000, upload_file=200_000, uploads=1))
     yield both
     both.ben.close()
 

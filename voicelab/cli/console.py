@@ -23,7 +23,7 @@ from typer.core import TyperGroup
 from voicelab.call import parse_value
 from voicelab.distribution import __version__
 from voicelab.errors import RequestInvalid, VoicelabError
-from voicelab.schema import ProsodyControl, TTSRequest, VoiceCreate
+from voicelab.schema import ProsodyControl, TTSRequest, VoiceCreate, WireModel
 
 EXIT_INVALID = 2
 EXIT_INTERRUPTED = 130
@@ -131,6 +131,11 @@ def voice_options(command: Callable[..., None]) -> Callable[..., None]:
     """
     plain = {name: field for name, field in VoiceCreate.model_fields.items() if name not in _GIVEN}
     return _with_options(command, plain, _DEFAULTS)
+
+
+def limit_options(model: type[WireModel]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return what gives a command the options of limits; it must take ``fields`` as a keyword, all words."""
+    return lambda command: _with_options(command, model.model_fields, {})
 
 
 def _with_options(

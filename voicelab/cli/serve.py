@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
-from voicelab.cli.console import Device, say_line, whole_number
+from voicelab.cli.console import Device, limit_options, say_line, whole_number
 from voicelab.errors import RequestInvalid
 from voicelab.registry import open_backend, split_address
 from voicelab.service.keys import ApiKey, KeyStore, lifetime
+from voicelab.service.limits import VARIABLE, KeyLimits, Limits, describe_limits, read_limits
+from voicelab.service.record import LogForm, write_log
 from voicelab.service.run import LOOPBACK, PORT
 from voicelab.service.run import serve as run
 from voicelab.voices.store import VoiceStore
 
 
+@limit_options(Limits)
 def serve(
     *,
     host: Annotated[str, typer.Option(help="Address to listen at; by default this machine alone can call.")] = LOOPBACK,
@@ -26,25 +32,53 @@ def serve(
     ] = "local:",
     device: Device = None,
     openai: Annotated[bool, typer.Option("--openai", help="Answer OpenAI's speech API too, below /v1.")] = False,
+    log: Annotated[
+        str | None,
+        typer.Option(metavar="json|text|none", help="A line for each request; on a terminal text is the default."),
+    ] = None,
+    log_text: Annotated[bool, typer.Option("--log-text", help="Write into it what was to be spoken, too.")] = False,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="PORT", help="Serve /metrics at this port of 127.0.0.1.")
+    ] = None,
+    limits: Annotated[
+        Path | None, typer.Option(metavar="FILE", envvar=VARIABLE + "LIMITS", help="TOML file with limits.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Print the limits that would hold, as such a file.")] = False,
+    fields: Mapping[str, Any],
 ) -> None:
     """Serve the embedded voice, or any other backend, until Ctrl-C or SIGTERM. Keys are made with voicelab keys create."""
-    number = whole_number("port", port)
-    if number is None or not 0 <= number <= 65535:
-        raise RequestInvalid.of("port", f"should be 0 to 65535, not {port}")
+    number = _port("port", port)
+    held, sources = read_limits(fields, limits)
+    if log not in (None, *get_args(LogForm)):
+        raise RequestInvalid.of("log", f"should be json, text or none, not {log!r}")
+    measured = None if metrics is None else _port("metrics", metrics)
+    if check:
+        say_line(describe_limits(held, sources))
+        return
+    write_log(cast("LogForm", log or ("text" if sys.stdout.isatty() else "none")), texts=log_text)
     # The keys first: they are quick to open, and a store that cannot be used is quick to tell.
     with KeyStore() as keys, VoiceStore(exclusive=True) as voices:
         kept = voices if split_address(backend)[0] == "local" else None
         speaker = open_backend(backend, device=device, voices=kept)
         try:
-            run(speaker, host, number, keys=keys, openai=openai, say=partial(say_line, to_stderr=True))
+            say = partial(say_line, to_stderr=True)
+            run(speaker, host, number, keys=keys, limits=held, openai=openai, metrics=measured, say=say)
         finally:
             speaker.close()
+
+
+def _port(name: str, text: str) -> int:
+    number = whole_number(name, text)
+    if number is None or not 0 <= number <= 65535:
+        raise RequestInvalid.of(name, f"should be 0 to 65535, not {text}")
+    return number
 
 
 keys = typer.Typer(help="Make, list and revoke the keys of the service.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @keys.command()
+@limit_options(KeyLimits)
 def create(
     name: Annotated[str, typer.Argument(help="Who uses the key.", show_default=False)],
     *,
@@ -55,12 +89,13 @@ def create(
         str | None,
         typer.Option(metavar="N", help="Characters it may speak (default: not counted).", show_default=False),
     ] = None,
+    fields: Mapping[str, Any],
 ) -> None:
     """Make a key and print its secret once, last on stdout. It is kept nowhere."""
     expires_in = lifetime(expires) if expires is not None else None
     characters = whole_number("credit", credit)
     with KeyStore() as store:
-        created = store.create(name, expires_in=expires_in, credit=characters)
+        created = store.create(name, expires_in=expires_in, credit=characters, limits=KeyLimits(**fields))
     say_line(f"{_describe(created.key)}; this is its secret, shown once:", to_stderr=True)
     say_line(created.secret)
 
@@ -92,4 +127,5 @@ def _describe(key: ApiKey) -> str:
         parts.append(f"expires {key.expires_at:%Y-%m-%d %H:%M} UTC")
     if key.credit is not None:
         parts.append(f"{key.credit} characters left")
+    parts += [f"{name} {value}" for name, value in key.limits if value is not None]
     return "  ".join(parts)

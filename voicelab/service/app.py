@@ -8,12 +8,12 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -28,8 +28,10 @@ from voicelab.call import MAX_SEED, Call
 from voicelab.capabilities import Capabilities, check_call, check_text_length
 from voicelab.errors import FieldError, NotFound, PaymentRequired, RequestInvalid, ServiceUnavailable
 from voicelab.schema import MEDIA_TYPES, Model, TTSRequest, VoiceCreate, VoiceModel, check_model
+from voicelab.service.admission import Admission
 from voicelab.service.concurrency import FairQueue, run_in_executor
 from voicelab.service.keys import ApiKey, KeyStore
+from voicelab.service.limits import Limits
 from voicelab.service.openai import (
     MODELS,
     SPEECH,
@@ -41,9 +43,9 @@ from voicelab.service.openai import (
     voices_answer,
 )
 from voicelab.service.openapi import OPERATIONS, SEED_HEADER, document
+from voicelab.service.record import RECORD, RequestRecord, loggable
 from voicelab.service.requests import (
     BodyKind,
-    Limits,
     bearer_secret,
     body_kind,
     decode_body,
@@ -52,16 +54,13 @@ from voicelab.service.requests import (
     read_body,
     read_form,
 )
-from voicelab.service.responses import HANDLERS, REQUEST_ID, BackendFailure, json_response, refusal
+from voicelab.service.responses import HANDLERS, BackendFailure, json_response, refusal
 from voicelab.service.speech import SpeechResponse, SpeechServices, cost, delivered_cost
 from voicelab.voices.intake import image_kind
 
 _LOG = logging.getLogger("voicelab.service")
 
-_STORE_SECONDS = 3.0
 _SEED = re.compile("[0-9]{1,19}", re.ASCII)
-_KEY = re.compile(r"vl_[0-9A-Za-z]+", re.ASCII)
-_LONGEST_PATH = 120
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -92,7 +91,8 @@ def create_app(
     # A path with one slash too many is not found, as in the interface, rather than redirected: a client
     # would repeat its body, and its key, there.
     app.router.redirect_slashes = False
-    return ServiceMiddleware(OpenAIErrors(app) if openai else app)
+    patterns = {route.endpoint: route.path for route in routes}
+    return ServiceMiddleware(OpenAIErrors(app) if openai else app, service.queue, patterns)
 
 
 class _Service:
@@ -102,19 +102,27 @@ class _Service:
         self._backend = backend
         self._keys = keys
         self._limits = limits
-        self._document = document(backend.capabilities)
+        self._document = document(self._capabilities)
         # Short waits, as for the lock of the key store, must not stand behind speech.
         self._helpers = ThreadPoolExecutor(4, "voicelab-helper")
         # Taking in recordings is heavy work, which must not take all the threads that speak.
         self._intake = ThreadPoolExecutor(2, "voicelab-intake")
         self._uploads = 0
+        self.queue = FairQueue(limits.active, limits.waiting, limits.waiting_seconds)
+        self._admission = Admission(keys, self._helpers, self.queue, limits)
         self._speech = SpeechServices(
-            queue=FairQueue(limits.active, limits.waiting, limits.waiting_seconds),
+            queue=self.queue,
             voices=ThreadPoolExecutor(limits.active, "voicelab-voice"),
             helpers=self._helpers,
             buffer=limits.buffer,
             lag_seconds=limits.lag_seconds,
         )
+
+    @property
+    def _capabilities(self) -> Capabilities:
+        """What the backend declares, with no longer texts than the service takes."""
+        declared, most = self._backend.capabilities, self._limits.text
+        return declared if most is None else replace(declared, max_text=min(most, declared.max_text or most))
 
     @asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -127,7 +135,7 @@ class _Service:
 
     async def health(self, _: Request) -> Response:
         """Say that the service is ready and what speaks in it; no key is needed for that."""
-        capabilities = self._backend.capabilities
+        capabilities = self._capabilities
         # What a caller can name: the header's models, and no knobs, which the interface has no place for.
         declared = asdict(capabilities) | {"models": capabilities.wire_models}
         del declared["knobs"]
@@ -147,17 +155,20 @@ class _Service:
 
     async def openai_models(self, request: Request) -> Response:
         """List the backend's models, or describe one."""
-        await self._authenticate(request)
-        return models_answer(self._backend.capabilities, request.path_params.get("id"))
+        await self._admission.authenticate(bearer_secret(request))
+        return models_answer(self._capabilities, request.path_params.get("id"))
 
     async def openai_voices(self, request: Request) -> Response:
         """List the backend's voices and the caller's."""
-        caller = caller_of(self._backend, await self._authenticate(request))
+        caller = caller_of(self._backend, await self._admission.authenticate(bearer_secret(request)))
         return await run_in_executor(self._helpers, voices_answer, caller)
 
     async def create(self, request: Request) -> Response:
         """Answer ``POST /model``: 201 and the record."""
-        key = await self._authenticate(request)
+        if self._uploads >= self._limits.uploads:
+            raise HTTPException(503, _BUSY, {"retry-after": "5"})
+        key = await self._admission.authenticate(bearer_secret(request))
+        self._admission.count(key)
         kind = media_type(request)
         if kind not in {"multipart/form-data", "application/msgpack"}:
             raise HTTPException(415, "The content type must be multipart/form-data or application/msgpack")
@@ -190,7 +201,7 @@ class _Service:
     async def _speak(
         self, request: Request, read: Callable[[Request, object, BodyKind, tuple[FieldError, ...]], Call]
     ) -> Response:
-        key = await self._authenticate(request)
+        key, arrival = await self._admission.admit(bearer_secret(request))
         if key.credit == 0:
             raise PaymentRequired("This API key has no credit left", status=402)
         kind = body_kind(request)
@@ -203,22 +214,24 @@ class _Service:
             malformed = error.errors
         if key.credit is not None and cost(wire) > key.credit:
             raise PaymentRequired(f"The text is longer than this API key's credit of {key.credit} characters")
-        call = check_call(read(request, wire, kind, malformed), self._backend.capabilities)
+        call = check_call(read(request, wire, kind, malformed), self._capabilities)
         speech = call.request
-        await self._reserve(key, len(speech.text))
+        record = RECORD.get()
+        record.characters, record.text = len(speech.text), speech.text
+        counted = await self._admission.reserve(key, len(speech.text))
         return SpeechResponse(
             self._speech,
             speech,
             partial(caller_of(self._backend, key).synthesize, call),
-            owner=key.id,
-            settle=partial(self._settle, key, speech),
+            arrival=arrival,
+            settle=partial(self._settle, key, speech, counted),
             events=speech_events(wire, call) if request.url.path == SPEECH else None,
         )
 
     def _interface_call(
         self, request: Request, wire: object, kind: BodyKind, malformed: tuple[FieldError, ...]
     ) -> Call:
-        model, seed, troubles = _headers(request, self._backend.capabilities)
+        model, seed, troubles = _headers(request, self._capabilities)
         troubles += malformed
         speech: TTSRequest | None = None
         if not malformed:
@@ -231,33 +244,22 @@ class _Service:
     def _openai_call(self, _: Request, wire: object, __: BodyKind, malformed: tuple[FieldError, ...]) -> Call:
         if malformed:
             raise RequestInvalid(malformed)
-        call = openai_call(wire, self._backend.capabilities)
-        check_text_length(call.request, self._backend.capabilities.max_text)
+        call = openai_call(wire, self._capabilities)
+        check_text_length(call.request, self._capabilities.max_text)
         return call
-
-    async def _authenticate(self, request: Request) -> ApiKey:
-        secret = bearer_secret(request)
-        try:
-            # Each look at the store waits for so long at most, but many callers may stand in line for theirs.
-            async with asyncio.timeout(_STORE_SECONDS):
-                return await run_in_executor(self._helpers, self._keys.authenticate, secret)
-        except TimeoutError:
-            raise ServiceUnavailable("the key store is busy", status=503) from None
 
     def _validate(self, wire: object, binary: bool) -> TTSRequest:
         speech = TTSRequest.from_wire(wire, binary=binary)
-        check_text_length(speech, self._backend.capabilities.max_text)
-        check_call(Call(speech), self._backend.capabilities)
+        check_text_length(speech, self._capabilities.max_text)
+        check_call(Call(speech), self._capabilities)
         return speech
 
-    async def _reserve(self, key: ApiKey, characters: int) -> None:
-        if key.credit is not None:
-            await run_in_executor(self._helpers, self._keys.reserve, key, characters)
-
-    async def _settle(self, key: ApiKey, speech: TTSRequest, sent: int, whole: bool) -> None:
-        if key.credit is None or whole:
+    async def _settle(self, key: ApiKey, speech: TTSRequest, counted: bool, sent: int, whole: bool) -> None:
+        charged = len(speech.text) if whole else delivered_cost(speech, sent)
+        RECORD.get().charged = charged
+        owed = len(speech.text) - charged
+        if not counted or not owed:
             return
-        owed = len(speech.text) - delivered_cost(speech, sent)
         for tries_left in (2, 1, 0):
             try:
                 await run_in_executor(self._helpers, self._keys.give_back, key, owed)
@@ -267,7 +269,7 @@ class _Service:
                     _LOG.exception("the key %s was not given back %d characters", key.prefix, owed)
 
     async def _read(self, request: Request, read: Callable[[ApiKey, str], _T]) -> _T:
-        key = await self._authenticate(request)
+        key = await self._admission.authenticate(bearer_secret(request))
         try:
             return await run_in_executor(self._helpers, read, key, request.path_params["id"])
         except NotFound:
@@ -279,11 +281,13 @@ class _Service:
         limits = self._limits
         # Nothing is kept before the last byte is there: an upload that is cut off leaves no trace.
         if form:
-            wire: object = form_fields(await read_form(request, limits.upload, limits.file, limits.upload_seconds))
+            wire: object = form_fields(
+                await read_form(request, limits.upload, limits.upload_file, limits.upload_seconds)
+            )
         else:
             body = await read_body(request, limits.upload, limits.upload_seconds)
             wire = await decode_body(self._intake, body, "msgpack")
-            _check_files(wire, limits.file)
+            _check_files(wire, limits.upload_file)
         creating = VoiceCreate.from_wire(wire, form=form)
         try:
             record = await run_in_executor(self._intake, caller_of(self._backend, key).create_voice, creating)
@@ -317,9 +321,14 @@ class ServiceMiddleware:
     Each answer carries an ``x-request-id``, which finds a request that a caller reports in our log.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, queue: FairQueue, routes: Mapping[Any, str]) -> None:
         self._app = app
+        self._routes = routes
         self._stopping = False
+        self.queue = queue
+        """Of the requests for speech."""
+        self.observe: Callable[[RequestRecord], object] | None = None
+        """Called with the record of each request that has ended."""
         self.active = 0
         """Number of requests that are being answered."""
 
@@ -332,42 +341,37 @@ class ServiceMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id, status, began = secrets.token_hex(8), 0, time.perf_counter()
-        REQUEST_ID.set(request_id)
+        record = RequestRecord(id=secrets.token_hex(8), method=scope["method"], path=loggable(scope["path"]))
+        RECORD.set(record)
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                record.status = message["status"]
+                MutableHeaders(scope=message).update(record.headers | {"x-request-id": record.id})
+            record.bytes += len(message.get("body", b""))
             await send(message)
 
         app: ASGIApp = self._app
         if self._stopping:
             app = refusal(503, "The service is stopping", {"retry-after": "1"})
         self.active += 1
-        outcome = "ended"
         try:
-            await app(scope, receive, send_with_id)
+            with record.ended:
+                await app(scope, receive, send_with_id)
         except asyncio.CancelledError:
-            outcome = "was cancelled"
+            record.outcome = "was cancelled"
             raise
         except Exception as error:
-            outcome = "broke off"
-            error.add_note(f"in request {request_id}")
+            record.outcome = "broke off"
+            error.add_note(f"in request {record.id}")
             raise
         finally:
             self.active -= 1
-            seconds = time.perf_counter() - began
-            _LOG.info(
-                "request %s %s: %s %s, status %d, %.3f s",
-                request_id, outcome, scope["method"], _loggable(scope["path"]), status, seconds,
-            )  # fmt: skip
-
-
-def _loggable(path: str) -> str:
-    # A path may hold anything, a key pasted in the wrong place too.
-    return _KEY.sub("vl_…", ascii(path)[1:-1])[:_LONGEST_PATH]
+            record.seconds = time.perf_counter() - record.began
+            record.route = self._routes.get(scope.get("endpoint"), "")
+            _LOG.info("%s", record)
+            if self.observe is not None:
+                self.observe(record)
 
 
 def _attempt(check: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> tuple[_T | None, tuple[FieldError, ...]]:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import OrderedDict, deque
+import time
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Executor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, TypeVar
 
 from voicelab.backend import SpeechStream
+
+# How long a request whose body is on its way holds a place.
+_ARRIVING_SECONDS = 1.0
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -32,24 +37,61 @@ class QueueFull(Exception):
     """There is no room in the queue, or no turn came in time. Never leaves the service."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrival:
+    """A request whose head is there; it may hold a place in the queue until ``until``, on the event loop's clock."""
+
+    owner: Hashable
+    until: float
+
+
 class FairQueue:
     """Admits ``active`` callers at once and ``waiting`` wait, each at most ``seconds``.
 
     Owners take turns, so that one of them with many requests does not keep the others waiting; and
     when the queue is full, an owner with fewer waiting requests displaces the last one of the owner
-    with the most. For use on one event loop.
+    with the most. By its head alone a request is refused, or is sure of a place for as long as a body takes that is
+    sent at once; slower bodies hold no place, and are decided on when they are there. For use on one event loop.
     """
 
     def __init__(self, active: int, waiting: int, seconds: float) -> None:
-        self._free = active
+        self._active = self._free = active
         self._room = waiting
         self._seconds = seconds
         self._queues: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
+        self._arrivals: dict[Arrival, None] = {}  # the oldest first
+
+    @property
+    def speaking(self) -> int:
+        """Number of callers whose turn it is."""
+        return self._active - self._free
 
     @property
     def waiting(self) -> int:
-        """Number of callers in the queue."""
-        return sum(map(len, self._queues.values()))
+        """Number of callers in the queue; may be asked from any thread."""
+        return sum(map(len, tuple(self._queues.values())))
+
+    def expect(self, owner: Hashable) -> Arrival:
+        """Decide by the head of a request, which calls ``arrived()`` before it enters or ends. Raises QueueFull."""
+        now = asyncio.get_running_loop().time()
+        while self._arrivals and (oldest := next(iter(self._arrivals))).until <= now:
+            del self._arrivals[oldest]
+        if self._free + self._room <= self.waiting + len(self._arrivals):
+            shares = Counter(arrival.owner for arrival in self._arrivals)
+            shares.update({other: len(queue) for other, queue in self._queues.items()})
+            longest = max(shares, key=lambda other: shares[other], default=None)
+            if longest is None or shares[longest] <= shares[owner] + 1:
+                raise QueueFull
+            last = next((one for one in reversed(self._arrivals) if one.owner == longest), None)
+            if last is not None:
+                del self._arrivals[last]
+        arrival = Arrival(owner, now + _ARRIVING_SECONDS)
+        self._arrivals[arrival] = None
+        return arrival
+
+    def arrived(self, arrival: Arrival) -> None:
+        """Free the place of an arrival. May be called again."""
+        self._arrivals.pop(arrival, None)
 
     async def enter(self, owner: Hashable) -> None:
         """Wait for a turn; the caller must ``leave()`` afterwards. Raises QueueFull."""
@@ -124,6 +166,9 @@ class ThreadBridge:
         self._ended = False
         self._error: BaseException | None = None
         self._stream: SpeechStream | None = None
+        self._waited_s = 0.0
+        self.busy_s = 0.0
+        """Seconds that the voice took, when the end has been read; waiting for room is not counted."""
 
     @property
     def seed(self) -> int | None:
@@ -165,6 +210,7 @@ class ThreadBridge:
 
     def run(self) -> None:
         """Speak. Never raises: an error is raised by ``read()``."""
+        began = time.perf_counter()
         try:
             if self._is_stopped():
                 return
@@ -178,6 +224,7 @@ class ThreadBridge:
         except BaseException as error:  # noqa: BLE001 - read() raises it
             self._error = error
         finally:
+            self.busy_s = time.perf_counter() - began - self._waited_s
             self._ended = True
             self._notify()
 
@@ -187,8 +234,10 @@ class ThreadBridge:
 
     def _put(self, chunk: bytes) -> bool:
         with self._change:
+            began = time.perf_counter()
             while self._held > 0 and self._held + len(chunk) > self._limit and not self._stopped:
                 self._change.wait()
+            self._waited_s += time.perf_counter() - began
             if self._stopped:
                 return False
             self._chunks.append(chunk)

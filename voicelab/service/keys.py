@@ -29,6 +29,7 @@ from voicelab.errors import (
     ServiceUnavailable,
     StoreError,
 )
+from voicelab.service.limits import KeyLimits
 from voicelab.storage import Database, data_home
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -56,9 +57,17 @@ CREATE TABLE keys (
 );
 CREATE INDEX keys_prefix ON keys (prefix);
 """,
+    """
+ALTER TABLE keys ADD COLUMN rate TEXT;
+ALTER TABLE keys ADD COLUMN active INTEGER;
+ALTER TABLE keys ADD COLUMN daily INTEGER;
+ALTER TABLE keys ADD COLUMN day INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE keys ADD COLUMN spent INTEGER NOT NULL DEFAULT 0;
+""",
 )
-_ALL = "SELECT id, name, prefix, created_at, expires_at, revoked_at, credit FROM keys"
-_WITH_DIGEST = "SELECT id, name, prefix, created_at, expires_at, revoked_at, credit, salt, digest FROM keys"
+_ALL = "SELECT id, name, prefix, created_at, expires_at, revoked_at, credit, rate, active, daily FROM keys"
+_WITH_DIGEST = _ALL.replace(" FROM", ", salt, digest FROM")
+_NO_LIMITS = KeyLimits()
 _LARGEST = 2**63 - 1  # what an SQLite integer holds
 
 _LIFETIME = re.compile(r"([0-9]{1,6})([smhdw])", re.ASCII)
@@ -80,6 +89,7 @@ class ApiKey:
     expires_at: datetime | None
     revoked_at: datetime | None
     credit: int | None
+    limits: KeyLimits = _NO_LIMITS
 
     def state(self, now: datetime) -> str:
         """Return ``active``, ``expired`` or ``revoked``."""
@@ -140,7 +150,14 @@ class KeyStore:
         """Close the file; it is opened again when it is needed again."""
         self._database.close()
 
-    def create(self, name: str, *, expires_in: timedelta | None = None, credit: int | None = None) -> NewKey:
+    def create(
+        self,
+        name: str,
+        *,
+        expires_in: timedelta | None = None,
+        credit: int | None = None,
+        limits: KeyLimits = _NO_LIMITS,
+    ) -> NewKey:
         """Make a key that may speak ``credit`` characters (None: not counted) until ``expires_in`` from now.
 
         Raises RequestInvalid for a blank name, a lifetime that is not positive or a negative credit.
@@ -156,9 +173,9 @@ class KeyStore:
         row = (name.strip(), secret[:_PREFIX], salt, _digest(salt, secret), _seconds(now), expires, credit)
         with self._writing() as db:
             cursor = db.execute(
-                "INSERT INTO keys (name, prefix, salt, digest, created_at, expires_at, credit)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                row,
+                "INSERT INTO keys (name, prefix, salt, digest, created_at, expires_at, credit, rate, active, daily)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*row, limits.rate, limits.active, limits.daily),
             )
             key = _read(db.execute(_ALL + " WHERE id = ?", (cursor.lastrowid,)).fetchone())
         return NewKey(key, secret)
@@ -217,27 +234,36 @@ class KeyStore:
             raise AuthenticationError(f"The API key is {state}", status=401)
         return key
 
-    def reserve(self, key: ApiKey, characters: int) -> None:
-        """Take ``characters`` from a key's credit, all or nothing. Raises PaymentRequired.
+    def reserve(self, key: ApiKey, characters: int, daily: int | None = None) -> bool:
+        """Take ``characters`` from a key's credit, all or nothing; False when they are more than ``daily`` has left.
 
-        A key whose characters are not counted costs no write.
+        A day is one of UTC. Raises PaymentRequired. A key whose characters are not counted costs no write.
         """
-        if key.credit is None or characters == 0:
-            return
+        if (key.credit is None and daily is None) or characters == 0:
+            return True
+        values = {"id": key.id, "characters": characters, "daily": daily, "today": _seconds(_now()) // 86_400}
         with self._writing() as db:
+            # A clock that was set back goes on with the later day.
+            db.execute("UPDATE keys SET day = :today, spent = 0 WHERE id = :id AND day < :today", values)
             taken = db.execute(
-                "UPDATE keys SET credit = credit - ? WHERE id = ? AND credit >= ?",
-                (characters, key.id, characters),
+                "UPDATE keys SET credit = credit - :characters, spent = spent + :characters WHERE id = :id"
+                " AND (credit IS NULL OR credit >= :characters) AND (:daily IS NULL OR spent + :characters <= :daily)",
+                values,
             )
-            if taken.rowcount != 1:
-                raise PaymentRequired("The credit of this API key does not cover the request", status=402)
+            if taken.rowcount == 1:
+                return True
+            (credit,) = db.execute("SELECT credit FROM keys WHERE id = :id", values).fetchone() or (0,)
+            if credit is None or credit >= characters:
+                return False
+            raise PaymentRequired("The credit of this API key does not cover the request", status=402)
 
     def give_back(self, key: ApiKey, characters: int) -> None:
         """Return what was reserved and not delivered."""
-        if key.credit is None or characters == 0:
-            return
         with self._writing() as db:
-            db.execute("UPDATE keys SET credit = credit + ? WHERE id = ?", (characters, key.id))
+            db.execute(
+                "UPDATE keys SET credit = credit + ?, spent = MAX(0, spent - ?) WHERE id = ?",
+                (characters, characters, key.id),
+            )
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -303,6 +329,7 @@ def _time(seconds: int | None) -> datetime | None:
 
 
 def _read(row: Sequence[Any]) -> ApiKey:
-    number, name, prefix, created, expires, revoked, credit = row
+    number, name, prefix, created, expires, revoked, credit, rate, active, daily = row
+    limits = KeyLimits(rate=rate, active=active, daily=daily)
     created_at = datetime.fromtimestamp(created, UTC)
-    return ApiKey(number, name, prefix, created_at, _time(expires), _time(revoked), credit)
+    return ApiKey(number, name, prefix, created_at, _time(expires), _time(revoked), credit, limits)

@@ -34,6 +34,7 @@ _THEIRS: Final = {
     "prosody.volume": "volume",
 }  # fmt: skip
 """What a field is called here."""
+_CODES: Final = {401: "invalid_api_key", 402: "insufficient_quota", 404: "not_found", 429: "rate_limit_exceeded"}
 _RENAMED: Final = ("text", "format", "reference_id", "references")
 """Fields that are said otherwise here; references are audio, which this body does not carry."""
 
@@ -167,9 +168,14 @@ def _reshaped(start: Message, body: bytes) -> Response:
         status = 400
     elif isinstance(answer, dict):
         error["message"] = str(answer.get("message", ""))
-        error["code"] = {401: "invalid_api_key", 402: "insufficient_quota", 404: "not_found"}.get(status)
+        error["code"] = {
+            401: "invalid_api_key",
+            402: "insufficient_quota",
+            404: "not_found",
+            429: "rate_limit_exceeded",
+        }.get(status)
     if status >= 500:
         error["type"] = "server_error"
-    kept = {"retry-after", "www-authenticate", "connection", "allow"}
+    kept = {"retry-after", "ratelimit", "ratelimit-policy", "www-authenticate", "connection", "allow"}
     headers = {name.decode(): value.decode() for name, value in start.get("headers", ()) if name.decode() in kept}
     return json_response({"error": error}, status, headers)

@@ -59,7 +59,7 @@ class Operation:
 
 
 _READING = (401, 404, 500, 503)
-_SENDING = (401, 408, 413, 415, 422, 500, 503, 504)
+_SENDING = (401, 408, 413, 415, 422, 429, 500, 503, 504)
 
 OPERATIONS: Final = (
     Operation(
@@ -147,12 +147,13 @@ _ERRORS: Final = {
     413: "The body, or a file in it, is too large.",
     415: "The content type is none of those listed, or the body is compressed.",
     422: "Something in the request is wrong; each item names a field.",
+    429: "A limit of the API key is reached: its requests in a time, at once, or its characters in a day.",
     500: "The voice failed at this request.",
     501: "The voice behind this service keeps no voice models.",
     503: "The service is busy, stopping, or not available at the moment.",
     504: "The voice did not answer in time.",
 }
-_HEADERS_OF: Final = {401: "authenticate", 503: "retry"}
+_HEADERS_OF: Final = {401: "authenticate", 429: "retry", 503: "retry"}
 
 
 def document(capabilities: Capabilities) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from voicelab.audio.formats import MAX_BYTES
 from voicelab.errors import AuthenticationError, FieldError, RequestInvalid
 from voicelab.schema import VoiceCreate
 from voicelab.service.concurrency import run_in_executor
@@ -47,35 +46,6 @@ MAX_PARTS: Final = 128
 _FILES = ("voices", "cover_image")
 _LISTED = re.compile(r"(voices|texts|tags)(?:\[([0-9]{0,4})\])?", re.ASCII)
 _LONGEST_TEXT = 256 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a service bears. Sizes are in bytes, times in seconds.
-
-    Over ``body`` the answer to a speech request is 413. The head of a request must arrive within
-    ``head_seconds`` and a body within ``body_seconds`` (408). ``active`` requests speak at once and ``waiting``
-    queue for at most ``waiting_seconds``; beyond that the answer is 503. ``buffer`` is how much audio of one
-    request waits for its reader, who is given up when ``lag_seconds`` behind the pace at which it plays, and
-    keeps a connection for at most ``linger_seconds`` after that.
-
-    A voice model is made of at most ``upload`` bytes, each file at most ``file`` (413), sent within
-    ``upload_seconds`` (408); ``uploads`` are taken in at once (503).
-    """
-
-    body: int = 64 * 1024 * 1024
-    head_seconds: float = 20.0
-    body_seconds: float = 60.0
-    active: int = 8
-    waiting: int = 32
-    waiting_seconds: float = 60.0
-    buffer: int = 1024 * 1024
-    lag_seconds: float = 20.0
-    linger_seconds: float = 5.0
-    upload: int = 256 * 1024 * 1024
-    file: int = MAX_BYTES
-    upload_seconds: float = 300.0
-    uploads: int = 4
 
 
 def bearer_secret(request: Request) -> str:

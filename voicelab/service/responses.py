@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from contextvars import ContextVar
 from typing import Any, Literal, NotRequired
 
 from starlette.exceptions import HTTPException
@@ -24,11 +23,9 @@ from voicelab.errors import (
     ServiceUnavailable,
     StoreError,
 )
+from voicelab.service.record import RECORD, loggable
 
 _LOG = logging.getLogger("voicelab.service")
-
-REQUEST_ID: ContextVar[str] = ContextVar("REQUEST_ID", default="-")
-"""The name of the request that is being answered, for the log."""
 
 # Seconds after which a caller may try again when the service cannot say better.
 _RETRY_AFTER = "1"
@@ -62,13 +59,15 @@ def json_response(content: object, status: int = 200, headers: Mapping[str, str]
 
 
 def refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return ``{status, message}``."""
+    """Return ``{status, message}``, and write the message down as why."""
+    RECORD.get().refused = loggable(message)
     body: Refusal = {"status": status, "message": message}
     return json_response(body, status, headers)
 
 
 def _unprocessable(error: RequestInvalid) -> Response:
-    """Return 422 with one item for each wrong field."""
+    """Return 422 with one item for each wrong field, and write the fields down as why."""
+    RECORD.get().refused = loggable("; ".join(f"{item.field}: {item.type}" for item in error.errors))
     return json_response([item.to_wire() for item in error.errors], 422)
 
 
@@ -83,7 +82,7 @@ def backend_failure(error: Exception) -> Response:
     if isinstance(error, AudioError):
         # The only audio that a speech request carries.
         return _unprocessable(RequestInvalid.of("references", str(error), type="audio_invalid"))
-    _LOG.error("request %s: the backend failed: %s", REQUEST_ID.get(), type(error).__name__, exc_info=error)
+    _LOG.error("request %s: the backend failed: %s", RECORD.get().id, type(error).__name__, exc_info=error)
     if isinstance(error, ServiceTimeout):
         return refusal(504, "The voice did not answer in time")
     if isinstance(error, EngineUnavailable | ServiceUnavailable | StoreError | MemoryError):
@@ -95,7 +94,7 @@ class BackendFailure(Exception):
     """Raised from an error of the backend, before an answer has begun. Never leaves the service."""
 
 
-def _handle(_: Request, error: Exception) -> Response:
+async def _handle(_: Request, error: Exception) -> Response:  # were it not async, starlette would take a thread for it
     if isinstance(error, HTTPException):
         return refusal(error.status_code, error.detail, error.headers)
     if isinstance(error, RequestInvalid):
@@ -103,7 +102,7 @@ def _handle(_: Request, error: Exception) -> Response:
     if isinstance(error, BackendFailure) and isinstance(error.__cause__, Exception):
         return backend_failure(error.__cause__)
     if isinstance(error, ServiceUnavailable):
-        _LOG.error("request %s: %s", REQUEST_ID.get(), error)
+        _LOG.error("request %s: %s", RECORD.get().id, error)
     for kind, (status, message, headers) in _ANSWERS.items():
         if isinstance(error, kind):
             return refusal(status, message or str(error), headers)

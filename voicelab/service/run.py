@@ -11,6 +11,7 @@ uvicorn's next version.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import math
@@ -20,7 +21,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
 from types import FrameType
 from typing import Any
@@ -34,7 +35,8 @@ from voicelab.backend import Backend
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.service.app import ServiceMiddleware, create_app
 from voicelab.service.keys import KeyStore
-from voicelab.service.requests import Limits
+from voicelab.service.limits import Limits
+from voicelab.service.metrics import serving_metrics
 
 LOOPBACK = "127.0.0.1"
 """Where the service listens by default: only this machine can call it."""
@@ -57,25 +59,29 @@ def serve(
     keys: KeyStore,
     limits: Limits | None = None,
     openai: bool = False,
+    metrics: int | None = None,
     say: Callable[[str], object] = _LOG.info,
     grace_seconds: int = 30,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then let running requests finish for at most ``grace_seconds``.
 
     New ones are answered 503 meanwhile. A second signal ends at once; audio then breaks off and its callers
-    know it. ``port`` 0 takes any free one. ``say`` is given each line for the operator, the one with the
-    address once the service answers. The caller closes ``backend`` and ``keys``. To be called on the main
-    thread.
+    know it. ``port`` 0 takes any free one; at ``metrics``, a port of this machine alone, Prometheus finds what is
+    counted. ``say`` is given each line for the operator, the one with the address once the service answers. The
+    caller closes ``backend`` and ``keys``. To be called on the main thread.
 
-    Raises RequestInvalid when the address cannot be used.
+    Raises RequestInvalid when an address cannot be used, MissingExtra for metrics without prometheus-client.
     """
     listener = listen(host, port)
     address = _address_of(listener)
+    counted = ""
 
     def ready() -> None:
         say(f"voicelab: {backend.capabilities.name} is ready at {address}")
         if backend.capabilities.notice:
             say(f"voicelab: {backend.capabilities.notice}")
+        if counted:
+            say(f"voicelab: metrics are at {counted}")
         if openai:
             say(f"voicelab: OpenAI's clients call it with base_url={address}/v1")
         if not keys.usable():
@@ -84,8 +90,13 @@ def serve(
             say("voicelab: this address can be reached from other machines, and keys travel unencrypted")
 
     limits = limits or Limits()
-    server = ServiceServer(create_app(backend, keys, limits=limits, openai=openai), limits, ready, grace_seconds)
-    with listener, _quiet_signals():
+    app = create_app(backend, keys, limits=limits, openai=openai)
+    server = ServiceServer(app, limits, ready, grace_seconds)
+    with listener, _quiet_signals(), ExitStack() as stack:
+        if metrics is not None:
+            counted, app.observe = stack.enter_context(serving_metrics(metrics, app.queue, LOOPBACK))
+        # What is there now stays: looking through it for garbage would stop the event loop for tens of milliseconds.
+        gc.freeze()
         server.run(sockets=[listener])
 
 

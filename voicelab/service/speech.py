@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -15,8 +16,10 @@ from starlette.types import Receive, Scope, Send
 from voicelab.backend import SpeechStream
 from voicelab.errors import Cancelled, EngineError
 from voicelab.schema import MEDIA_TYPES, OPUS_BITRATES, TTSRequest
-from voicelab.service.concurrency import FairQueue, QueueFull, ThreadBridge
+from voicelab.service.admission import BUSY
+from voicelab.service.concurrency import Arrival, FairQueue, QueueFull, ThreadBridge
 from voicelab.service.openai import SpeechEvents
+from voicelab.service.record import RECORD
 from voicelab.service.responses import backend_failure, refusal
 
 # Encoded speech does not say which character it has come to. Unhurried English has 12 to 15 characters
@@ -51,8 +54,8 @@ class SpeechResponse(Response):
     status. After it, a failure raises: the server then breaks the connection off without the chunk that
     ends the body, and the caller knows that the audio is not whole. A caller that leaves cancels the work.
 
-    ``settle`` is awaited once at the end, with the bytes of audio sent and whether that was all. With ``events`` the audio
-    is sent as server-sent events.
+    ``arrival`` is the place that the request holds until its turn is asked for. ``settle`` is awaited once at the end,
+    with the bytes of audio sent and whether that was all. With ``events`` the audio is sent as server-sent events.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class SpeechResponse(Response):
         request: TTSRequest,
         begin: Callable[[], SpeechStream],
         *,
-        owner: int,
+        arrival: Arrival,
         settle: Callable[[int, bool], Coroutine[None, None, None]],
         events: SpeechEvents | None = None,
     ) -> None:
@@ -71,7 +74,7 @@ class SpeechResponse(Response):
         self._services = services
         self._request = request
         self._begin = begin
-        self._owner = owner
+        self._arrival = arrival
         self._settle = settle
         self._events = events
         self._sent = 0
@@ -97,10 +100,10 @@ class SpeechResponse(Response):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         services = self._services
         try:
-            await services.queue.enter(self._owner)
+            services.queue.arrived(self._arrival)
+            await services.queue.enter(self._arrival.owner)
         except QueueFull:
-            message = "All voices are busy; try again in a moment"
-            await self._refuse(refusal(503, message, {"retry-after": "1"}), scope, receive, send)
+            await self._refuse(refusal(503, BUSY, {"retry-after": "1"}), scope, receive, send)
             return
         bridge = ThreadBridge(self._begin, services.buffer)
         # The place is taken until the thread is back, which may be after the caller has left.
@@ -142,6 +145,8 @@ class SpeechResponse(Response):
         headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
         if bridge.seed is not None:
             headers.append((b"x-voicelab-seed", str(bridge.seed).encode()))
+        record = RECORD.get()
+        record.first_audio_s = time.perf_counter() - record.began
         # Without a length the server uses the chunked transfer encoding.
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         # A place in the service is not for a reader who takes less than anybody listens to: patience runs out
@@ -153,7 +158,9 @@ class SpeechResponse(Response):
             await _send_part(send, audio if events is None else events.delta(audio), patience + lasts)
             patience += lasts - (clock() - before)
             self._sent += len(audio)
+            record.audio_s = self._sent / _bytes_per_second(self._request)
             audio = await bridge.read()
+        record.rtf = bridge.busy_s / record.audio_s if record.audio_s else None
         if events is not None:
             await _send_part(send, events.done(), patience)
         await _send_part(send, b"", patience)

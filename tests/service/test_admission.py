@@ -1,0 +1,198 @@
+"""Who may come in: a key's own limits are 429, a full service is 503, both decided before a body is read."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.served import Held, Service, call, head, message, read, until
+from tests.service.conftest import Start
+from tests.tones import ToneBackend
+from voicelab.service.keys import KeyStore
+from voicelab.service.limits import KeyLimits
+
+
+def ask(service: Service, secret: str, text: str = "a", path: str = "/v1/tts") -> httpx.Response:
+    body = {"text": text} if path == "/v1/tts" else {"input": text, "model": "s1", "voice": None}
+    return service.http.post(path, json=body, headers={"authorization": f"Bearer {secret}"})
+
+
+def test_the_rate_of_a_key_is_announced_and_kept(start: Start) -> None:
+    service = start()
+    secret = service.keys.create("ada", limits=KeyLimits(rate="3/h")).secret
+    answers = [ask(service, secret) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    assert [answer.headers["ratelimit"].partition(";t=")[0] for answer in answers] == [
+        f'"requests";r={left}' for left in (2, 1, 0, 0)
+    ]
+    assert {answer.headers["ratelimit-policy"] for answer in answers} == {'"requests";q=3;w=3600'}
+    assert "3/h" in message(answers[3], 429)
+    assert 3590 < int(answers[3].headers["retry-after"]) <= 3600
+    assert service.speak().status_code == 200  # another key
+    assert "ratelimit" not in service.speak().headers
+
+
+def test_a_rate_begins_anew_with_its_window(start: Start) -> None:
+    service = start(key_rate="1/s")  # for keys that have none of their own
+    wait = 0
+    for expected in (200, 429, 200):
+        time.sleep(wait)
+        answer = service.speak()
+        assert answer.status_code == expected
+        wait = int(answer.headers.get("retry-after", "0"))
+    other = service.keys.create("ada", limits=KeyLimits(rate="9/h")).secret
+    assert [ask(service, other).status_code for _ in range(3)] == [200] * 3
+
+
+def test_voices_count_as_requests_and_looking_at_them_does_not(start: Start) -> None:
+    service = start(key_rate="2/h")
+    for _ in range(4):
+        assert service.http.get("/model/nobody").status_code == 404
+    codes = [
+        service.http.post("/model", content=b"", headers={"content-type": "text/plain"}).status_code for _ in "abc"
+    ]
+    assert codes == [415, 415, 429]
+
+
+def test_so_many_requests_of_a_key_at_once(start: Start) -> None:
+    held = Held(0)
+    service = start(ToneBackend(held), active=4)
+    secret = service.keys.create("ada", limits=KeyLimits(active=2)).secret
+    with ExitStack() as stack:
+        inside = [stack.enter_context(call(service, "hello", secret)) for _ in range(2)]
+        until(lambda: service.backend.open == 2)
+        answer = ask(service, secret)
+        assert "2 requests at once" in message(answer, 429)
+        assert answer.headers["retry-after"] == "1"
+        other = stack.enter_context(call(service))
+        until(lambda: service.backend.open == 3)
+        held.release()
+        for raw in (*inside, other):
+            assert read(raw, 12).startswith(b"HTTP/1.1 200")
+    until(lambda: ask(service, secret).status_code == 200)
+
+
+def test_the_characters_of_a_day_run_out_and_what_was_not_said_is_not_counted(start: Start) -> None:
+    service = start(ToneBackend(), key_daily=10)
+    assert service.speak("x" * 6).status_code == 200
+    answer = service.speak("x" * 5)
+    assert "10 characters in a day" in message(answer, 429)
+    assert answer.headers["ratelimit-policy"] == '"characters";q=10;w=86400'
+    assert 0 < int(answer.headers["retry-after"]) <= 86_400
+    assert service.speak("x" * 4, temperature=7).status_code == 422
+    assert service.speak("x" * 4).status_code == 200
+    assert service.speak("x").status_code == 429
+    own = service.keys.create("ada", limits=KeyLimits(daily=20)).secret
+    assert ask(service, own, "x" * 20).status_code == 200
+
+
+def test_openais_callers_learn_of_limits_as_openai_says_it(start: Start) -> None:
+    service = start(openai=True)
+    secret = service.keys.create("ada", limits=KeyLimits(rate="1/h")).secret
+    assert ask(service, secret, path="/v1/audio/speech").status_code == 200
+    answer = ask(service, secret, path="/v1/audio/speech")
+    assert answer.status_code == 429
+    assert answer.json()["error"]["code"] == "rate_limit_exceeded"
+    assert {"retry-after", "ratelimit", "ratelimit-policy"} <= set(answer.headers)
+
+
+def _filled(stack: ExitStack, service: Service) -> list[socket.socket]:
+    inside = [stack.enter_context(call(service)) for _ in range(2)]
+    until(lambda: service.backend.open == 1)
+    time.sleep(0.1)
+    return inside
+
+
+def test_a_full_service_refuses_by_the_head_alone_without_a_look_at_the_store(start: Start) -> None:
+    held = Held(0)
+    service = start(ToneBackend(held), active=1, waiting=1)
+    with ExitStack() as stack:
+        _filled(stack, service)
+        # Nobody can read the store now: whoever looks at it waits for two seconds.
+        holder = sqlite3.connect(service.keys.path, isolation_level=None)
+        holder.execute("BEGIN EXCLUSIVE")
+        began = time.monotonic()
+        with service.connect() as raw:
+            raw.sendall(head(service, 10_000_000))  # and none of the body
+            answer = read(raw, 12)
+        took = time.monotonic() - began
+        holder.execute("ROLLBACK")
+        holder.close()
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert took < 1
+        held.release()
+
+
+def test_a_full_service_still_lets_in_another_key_and_refuses_one_that_is_none(start: Start) -> None:
+    held = Held(0)
+    service = start(ToneBackend(held), active=1, waiting=3)
+    other = service.keys.create("other").secret
+    wrong = service.keys.create("gone").secret
+    service.keys.revoke("gone")
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(call(service)) for _ in range(4)]
+        until(lambda: service.backend.open == 1)
+        time.sleep(0.1)
+        message(service.speak(), 503)
+        assert ask(service, wrong).status_code == 401
+        fair = stack.enter_context(call(service, "hello", other))
+        # The last of those who fill the queue gives way.
+        until(lambda: any(_refused(raw) for raw in waiting))
+        held.release()
+        assert read(fair, 12).startswith(b"HTTP/1.1 200")
+
+
+def _refused(raw: socket.socket) -> bool:
+    raw.settimeout(0.05)
+    try:
+        return raw.recv(12, socket.MSG_PEEK).startswith(b"HTTP/1.1 503")
+    except TimeoutError:
+        return False
+
+
+def test_bodies_that_do_not_come_keep_no_place(start: Start) -> None:
+    service = start(ToneBackend(), active=2, waiting=6)
+    other = service.keys.create("other").secret
+    with ExitStack() as stack:
+        slow = [stack.enter_context(service.connect()) for _ in range(40)]
+        for raw in slow:
+            raw.sendall(head(service, 13))
+        until(lambda: sum(map(_refused, slow)) == 32)
+        # A caller with another key comes in at once, and with the same one a second later at the latest.
+        assert ask(service, other).status_code == 200
+        time.sleep(1.1)
+        assert service.speak().status_code == 200
+        # Those who were let in are still answered when their bodies come.
+        for raw in slow:
+            if not _refused(raw):
+                raw.sendall(b'{"text": "a"}')
+                raw.settimeout(20)
+                assert read(raw, 12).startswith(b"HTTP/1.1 200")
+
+
+def test_a_new_key_is_looked_up_once_however_many_come_with_it(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(0)
+    service = start(ToneBackend(held), active=1, waiting=1)
+    looks: list[str] = []
+    look = KeyStore.authenticate
+
+    def counted(store: KeyStore, secret: str) -> Any:
+        looks.append(secret)
+        return look(store, secret)
+
+    monkeypatch.setattr(KeyStore, "authenticate", counted)
+    body = json.dumps({"text": "hello", "format": "pcm"}).encode()
+    with ExitStack() as stack:
+        callers = [stack.enter_context(service.connect()) for _ in range(40)]
+        for raw in callers:
+            raw.sendall(head(service, len(body)) + body)
+        until(lambda: sum(map(_refused, callers)) == 38)
+        assert len(looks) <= 3  # whose it is, and again for each that has a place
+        held.release()
