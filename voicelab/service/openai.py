@@ -168,12 +168,7 @@ def _reshaped(start: Message, body: bytes) -> Response:
         status = 400
     elif isinstance(answer, dict):
         error["message"] = str(answer.get("message", ""))
-        error["code"] = {
-            401: "invalid_api_key",
-            402: "insufficient_quota",
-            404: "not_found",
-            429: "rate_limit_exceeded",
-        }.get(status)
+        error["code"] = _CODES.get(status)
     if status >= 500:
         error["type"] = "server_error"
     kept = {"retry-after", "ratelimit", "ratelimit-policy", "www-authenticate", "connection", "allow"}
