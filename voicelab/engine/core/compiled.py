@@ -31,9 +31,9 @@ def compile_frame(frame: Callable[..., Tensor]) -> Callable[..., Tensor]:
         frame: its tensors are (rows, …), but for the last, (some for each row, …, length). Code for more than one row is the
             same for any number of them, and all code for any length: few compilations, of a minute or more.
     """
+    os.environ.setdefault(_FOLDER, str(data_home() / "compiled"))  # before torch puts its own default there
     from torch import _dynamo as dynamo  # takes seconds: only those who compile shall wait
 
-    os.environ.setdefault(_FOLDER, str(data_home() / "compiled"))
     method = MethodType(_apart(frame.__func__), frame.__self__) if isinstance(frame, MethodType) else frame
     fused: Callable[..., Tensor] = torch.compile(method, fullgraph=True, options=OPTIONS)
     sizes, failed = set[bool](), False
