@@ -58,8 +58,9 @@ class LocalBackend:
         rows: most utterances of a model spoken at once; more wait.
         voices: where voices are kept; by default in VOICELAB_HOME.
         int8_depth: whether the fast transformer of open weights, which is half of what a frame reads, is rounded to 8 bits.
-        compile: whether torch's compiler makes few kernels of a frame of open weights; by default on a CUDA device. The first
-            sentence waits for it, unless ``voicelab weights compile`` was run before. Without a compiler nothing changes.
+        compile: whether torch's compiler makes few kernels of a frame of open weights; by default on a CUDA device that has
+            one. The first sentence waits for it, unless ``voicelab weights compile`` was run before. True where there
+            is no compiler is an EngineUnavailable.
 
     Raises:
         WeightsError: the checkpoint cannot be read.

@@ -15,6 +15,7 @@ from torch import Tensor
 from tests.engine.dual.tiny import CODEBOOKS, SPEECH, config_of, model_of, tensors_of
 from voicelab.engine.core.compiled import compile_frame
 from voicelab.engine.dual.step import DualStep, RowInput, RowState
+from voicelab.errors import EngineUnavailable
 from voicelab.schema import Model
 
 
@@ -62,7 +63,9 @@ def test_without_a_compiler_a_frame_runs_as_it_stands(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     caplog.set_level(logging.WARNING, "voicelab.engine")
     with config.patch({"cpp.cxx": (str(tmp_path / "none"),), "fx_graph_cache": False}):
-        frame = compile_frame(lambda x, y: (x * 2 + y).sin())
+        frame = compile_frame(lambda x, y: (x * 2 + y).sin(), must=False)
         for _ in range(2):
             assert torch.equal(frame(torch.ones(1, 3), torch.ones(3)), torch.full((1, 3), 3.0).sin())
-    assert sum("not compiled" in message for message in caplog.messages) == 1
+        with pytest.raises(EngineUnavailable, match="needs g\\+\\+"):
+            compile_frame(lambda x, y: (x * 2 + y).cos(), must=True)(torch.ones(1, 3), torch.ones(3))
+    assert sum("cannot be compiled" in message for message in caplog.messages) == 1

@@ -1,7 +1,7 @@
 """A frame compiled by torch's own compiler, Inductor: the library fuses what surrounds the products of matrices.
 
-Compiled code is kept in VOICELAB_HOME, where other processes find it. Without a compiler, or where it fails, the function
-runs as it stands, with the same numbers but for rounding.
+Compiled code is kept in VOICELAB_HOME, where other processes find it. The function as it stands has the same numbers but for
+rounding, and runs where there is no compiler, unless compiling was asked for.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from voicelab.errors import EngineUnavailable
 from voicelab.storage import data_home
 
 _LOG = logging.getLogger("voicelab.engine")
@@ -24,12 +25,13 @@ OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {"combo_kernels": Tr
 _FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 
 
-def compile_frame(frame: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def compile_frame(frame: Callable[..., Tensor], *, must: bool) -> Callable[..., Tensor]:
     """A method of tensors, compiled at its first call for one row, and at its first call for more.
 
     Args:
         frame: its tensors are (rows, …), but for the last, (some for each row, …, length). Code for more than one row is the
             same for any number of them, and all code for any length: few compilations, of a minute or more.
+        must: whether a compiler that is missing, or fails, is an EngineUnavailable; if not, the frame runs as it stands.
     """
     os.environ.setdefault(_FOLDER, str(data_home() / "compiled"))  # before torch puts its own default there
     from torch import _dynamo as dynamo  # takes seconds: only those who compile shall wait
@@ -53,8 +55,12 @@ def compile_frame(frame: Callable[..., Tensor]) -> Callable[..., Tensor]:
         try:
             after = fused(*tensors)
         except dynamo.exc.TorchDynamoException as error:
+            why = " ".join(str(error).split()[:40])
+            reason = f"frames cannot be compiled; torch needs g++ on a CPU, triton on CUDA: {why}"
+            if must:
+                raise EngineUnavailable(reason) from error
             failed = True
-            _LOG.warning("frames are not compiled, and slower: %s", " ".join(str(error).split()[:40]))
+            _LOG.warning("%s; they run as they stand, slower", reason)
             return frame(*tensors)
         _LOG.info("compiled in %.0f s", time.perf_counter() - began)
         sizes.add(many)

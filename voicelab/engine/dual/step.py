@@ -103,7 +103,7 @@ class DualStep:
         rows: most rows.
         graphs: whether frames run as CUDA graphs; by default where the device can.
         compile: whether torch's compiler makes one function of few kernels of a frame; by default on a CUDA device, if it is
-            there. On a CPU that takes minutes at each start.
+            there. On a CPU that takes minutes the first time.
     """
 
     def __init__(self, model: DualLM, rows: int, *, graphs: bool | None = None, compile: bool | None = None) -> None:
@@ -112,7 +112,7 @@ class DualStep:
         self._fast_slots = Slots(model.config.fast, rows, codebooks, model.embeddings)
         self._cuda = device.type == "cuda"
         self._compiled = self._cuda if compile is None else compile
-        self._speak = compile_frame(self._after_frame) if self._compiled else self._after_frame
+        self._speak = compile_frame(self._after_frame, must=compile is True) if self._compiled else self._after_frame
         self._graphs = FrameGraphs(device, self._frame) if (self._cuda if graphs is None else graphs) else None
         self._widths = (1 + codebooks, 1, 1, 1, WINDOW)
         width = sum(self._widths)
