@@ -33,12 +33,15 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from voicelab.engine.core.compiled import OPTIONS
+from voicelab.engine.core.fused import OPTIONS
+from voicelab.engine.dual.codec import COMPILING, CodecSizes, DualCodec
 from voicelab.engine.dual.config import DualConfig
 from voicelab.engine.dual.model import WINDOW, DualLM, shapes_of
 from voicelab.engine.dual.step import DualStep
 from voicelab.engine.dual.tower import Slots, Tower
 
+PIECE = 8
+"""Frames of a piece of the codec with `latency="balanced"`."""
 EAGER_NODES = 4565
 """Of a frame of S2-Pro, uncompiled, as counted when each layer was some 55."""
 _GUARD = """
@@ -180,7 +183,30 @@ def launches(written: list[str], config: DualConfig, speech: tuple[int, int, int
         except Exception:
             if not written:
                 raise
-    body = written[0][written[0].index("def call(") :]
+    return _calls(written[0])
+
+
+def of_codec(written: list[str], streams: int) -> int:
+    """Of a compiled piece of the codec."""
+    written.clear()
+    with torch.no_grad(), FakeTensorMode():
+        with torch.device("cuda:0"):
+            codec = DualCodec(CodecSizes())
+            codes = torch.zeros(streams, PIECE, len(codec.sizes.codebooks), dtype=torch.int64)
+        _, states = codec.decode_pieces(codes, [None] * streams)
+        pasts = [torch.cat(parts) for parts in zip(*states, strict=True)]
+        torch.compiler.reset()
+        try:
+            fused = torch.compile(codec.decode_more, fullgraph=True, dynamic=False, options={**OPTIONS, **COMPILING})
+            fused(*pasts, codes.transpose(1, 2).contiguous())
+        except Exception:
+            if not written:
+                raise
+    return _calls(written[0])
+
+
+def _calls(code: str) -> int:
+    body = code[code.index("def call(") :]
     lines = [line.strip() for line in body.splitlines() if not line.strip().startswith(("#", "assert_"))]
     calls = [line for line in lines if re.search(r"\.run\(|extern_kernels\.|torch\.ops\.", line)]
     return len(calls) + sum("aten.topk" in call for call in calls)
@@ -203,7 +229,8 @@ def counts(name: str, rows: int) -> dict[str, Any]:
     slow, fast = of(2, 1) - base, of(1, 2) - base
     layers = slow * config.slow.layers, fast * config.fast.layers
     rest = base - slow - fast
-    total = sum(layers) + rest + before.count
+    piece = of_codec(written, rows)
+    total = sum(layers) + rest + before.count + piece / PIECE
     return {
         "slow_layer": slow,
         "fast_layer_of_a_frame": fast,
@@ -211,6 +238,8 @@ def counts(name: str, rows: int) -> dict[str, Any]:
         "fast": layers[1],
         "choosing": rest,
         "before": before.count,
+        "codec_of_a_piece": piece,
+        "codec": piece / PIECE,
         "all": total,
     }
 

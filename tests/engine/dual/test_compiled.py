@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ import torch
 from torch import Tensor
 
 from tests.engine.dual.tiny import CODEBOOKS, SPEECH, config_of, model_of, tensors_of
-from voicelab.engine.core.compiled import compile_frame
+from tests.engine.dual.tiny_codec import save_codec, tiny_tensors
+from voicelab.engine.core.fused import compile_frame
+from voicelab.engine.core.threads import Piece
+from voicelab.engine.dual.codec import load_codec
 from voicelab.engine.dual.step import DualStep, RowInput, RowState
 from voicelab.errors import EngineUnavailable
 from voicelab.schema import Model
@@ -53,6 +57,30 @@ def test_compiled_is_eager(name: Model, tmp_path: Path, monkeypatch: pytest.Monk
         assert states == expected
         torch.testing.assert_close(held, of_eager, atol=1e-5, rtol=1e-5)
     assert any((tmp_path / "compiled").rglob("*.so"))
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.timeout(1500)
+def test_a_compiled_codec_is_eager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams that begin at other times, in pieces of any length; nothing is compiled once it is prepared."""
+    monkeypatch.setenv("VOICELAB_HOME", str(tmp_path))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    path = save_codec(tmp_path / "codec.pth", tiny_tensors())
+    codec = load_codec(path, torch.device("cpu"))
+    codes = torch.randint(0, 16, (16, 49, 3), generator=torch.Generator().manual_seed(1))
+    compiled = codec.decoding(16, compile=True)
+    compiled.prepare()
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for streams in (1, 2, 5, 16):
+            open_streams = [compiled.open(None) for _ in range(streams)]
+            heard = [
+                compiled.feed([Piece(one, codes[i, begin:end], last=end == 49) for i, one in enumerate(open_streams)])
+                for begin, end in pairwise((0, 1, 2, 4, 12, 15, 39, 49))
+            ]
+            for i, pieces in enumerate(zip(*heard, strict=True)):
+                whole = torch.cat([torch.from_numpy(piece) for piece in pieces])
+                torch.testing.assert_close(whole, codec.decode(codes[i]), atol=1e-5, rtol=1e-4)
 
 
 def test_without_a_compiler_a_frame_runs_as_it_stands(

@@ -24,6 +24,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from voicelab.engine.core.fused import compile_frame
 from voicelab.engine.core.threads import Piece, Samples
 from voicelab.engine.dual.config import STRICT, Count, HeadWidth, Width
 from voicelab.engine.dual.files import TensorFiles, naming, read_json
@@ -42,7 +43,8 @@ class Carry:
     def __init__(self, pasts: Sequence[State | None]) -> None:
         """Takes each stream's state after the piece before; None at its start."""
         self._pasts = pasts
-        self._after: list[Tensor] = []
+        self.after: list[Tensor] = []
+        """The same of all streams, after this piece."""
 
     def join(self, x: Tensor, left: int, dim: int = -1) -> Tensor:
         """Puts the `left` steps of time before it in front of a piece, zeros before the start; time is axis `dim`."""
@@ -51,23 +53,24 @@ class Carry:
         shape = list(x[:1].shape)
         shape[dim] = left
         whole = torch.cat([self._past(lambda: x.new_zeros(shape)), x], dim=dim)
-        self._after.append(whole.narrow(dim, whole.shape[dim] - left, left))
+        self.after.append(whole.narrow(dim, whole.shape[dim] - left, left))
         return whole
 
     def positions(self, steps: int, device: torch.device) -> Tensor:
         """(batch,) steps that each stream has done before this piece of so many."""
         before = self._past(lambda: torch.zeros(1, dtype=torch.int64, device=device))
-        self._after.append(before + steps)
+        self.after.append(before + steps)
         return before
 
     def states(self) -> list[State]:
         """Each stream's state after this piece."""
         # Views: the streams of a batch share its memory until their next piece.
-        return list(zip(*(after.split(1) for after in self._after), strict=True))
+        return list(zip(*(after.split(1) for after in self.after), strict=True))
 
     def _past(self, zeros: Callable[[], Tensor]) -> Tensor:
-        place = len(self._after)
-        return torch.cat([zeros() if past is None else past[place] for past in self._pasts])
+        place = len(self.after)
+        pasts = [zeros() if past is None else past[place] for past in self._pasts]
+        return pasts[0] if len(pasts) == 1 else torch.cat(pasts)
 
 
 class Chain(nn.ModuleList):
@@ -226,6 +229,8 @@ _LONGEST_PIECE = 24
 _LARGEST_HOP = 1 << 16
 _TF32 = False
 """Whether CUDA devices round what convolutions multiply to 10 bits: torch's own choice is True, in the whole process."""
+COMPILING: Mapping[str, bool] = {"emulate_precision_casts": True}
+"""How a piece is compiled: what `rotary` rounds to 16 bits on the way stays so."""
 _AT_ONCE = 64
 """Frames (3 s) encoded or decoded at once where all are there: it bounds the memory."""
 
@@ -463,12 +468,20 @@ class DualCodec(nn.Module):
             (streams, frames · hop) float32 on the codec's device, and the states after.
         """
         carry = Carry(states)
-        x = self.decoder(self.quantizer.decode(codes, carry), carry)
-        return torch.tanh(x[:, 0]), carry.states()
+        return self._audio(codes, carry), carry.states()
 
-    def decoding(self, together: int) -> DualDecoding:
-        """The decoder at work, for so many streams at once."""
-        return DualDecoding(self, together)
+    def decode_more(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """`decode_pieces` as a function of tensors: pasts (streams, …), codes (streams, codebooks, frames) → audio, pasts."""
+        *pasts, codes = tensors
+        carry = Carry([tuple(pasts)])
+        return self._audio(codes.transpose(1, 2), carry), *carry.after
+
+    def decoding(self, together: int, *, compile: bool | None = False) -> DualDecoding:
+        """The decoder at work, for so many streams at once; compile: see DualStep."""
+        return DualDecoding(self, together, compile=compile)
+
+    def _audio(self, codes: Tensor, carry: Carry) -> Tensor:
+        return torch.tanh(self.decoder(self.quantizer.decode(codes, carry), carry)[:, 0])
 
 
 def side_stream(device: torch.device) -> torch.cuda.Stream | None:
@@ -489,10 +502,19 @@ class _Stream:
 class DualDecoding:
     """The codec's decoder, as `Decoding` says: pieces of one length are one batch, on a CUDA stream of its own."""
 
-    def __init__(self, codec: DualCodec, together: int) -> None:
+    def __init__(self, codec: DualCodec, together: int, *, compile: bool | None) -> None:
         self._codec, self.together = codec, together
+        wanted = codec.device.type == "cuda" if compile is None else compile
+        self._more = compile_frame(codec.decode_more, must=compile is True, **COMPILING) if wanted else None
         self.sample_rate, self.hop, self.codebooks = codec.sample_rate, codec.hop, len(codec.sizes.codebooks)
         self._stream = side_stream(codec.device)
+
+    def prepare(self) -> None:
+        """Compiles, so that nobody waits later; where convolutions of many streams are others, for these too."""
+        for streams in {1, min(2, self.together), self.together} if self._more is not None else ():
+            begun = [_Stream() for _ in range(streams)]
+            for _ in range(2):
+                self.feed([Piece(one, torch.zeros(2, self.codebooks, dtype=torch.int64), last=False) for one in begun])
 
     def open(self, voice: Any) -> _Stream:  # noqa: ARG002 - its codes say all
         """See Decoding."""
@@ -509,10 +531,19 @@ class DualDecoding:
                 samples.update((place, torch.empty(0).numpy()) for place in places)
         return [samples[place] for place in range(len(pieces))]
 
+    @torch.inference_mode()
     def _decode(self, pieces: Sequence[Piece]) -> list[Samples]:
+        before = [piece.stream.state for piece in pieces]
         with torch.cuda.stream(self._stream):
             codes = torch.stack([piece.codes for piece in pieces]).to(self._codec.device)
-            audio, states = self._codec.decode_pieces(codes, [piece.stream.state for piece in pieces])
+            # First pieces, and those of one frame, would each be compiled anew.
+            if self._more is None or None in before or codes.shape[1] == 1:
+                audio, states = self._codec.decode_pieces(codes, before)
+            else:
+                audio, *after = self._more(
+                    *map(torch.cat, zip(*before, strict=True)), codes.transpose(1, 2).contiguous()
+                )
+                states = list(zip(*(one.split(1) for one in after), strict=True))
             samples = audio.cpu().numpy()  # waits for this stream alone
         for piece, state in zip(pieces, states, strict=True):
             piece.stream.state = state

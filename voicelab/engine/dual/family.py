@@ -91,7 +91,7 @@ class DualFamily:
         if int8_depth:
             self.digests += ("int8 depth",)
         codec = file.load(device)
-        self.decoding, self._codebooks = codec.decoding(TOGETHER), sizes.codebooks
+        self.decoding, self._codebooks = codec.decoding(TOGETHER, compile=compile), sizes.codebooks
         self._room, self._encode = min(one.positions for one in folders) // 2, codec.encode
         self._encoded = EncodedReferences(self._codes, self.decoding.sample_rate)
         title = "whoever the model makes up; another with every seed"
@@ -116,6 +116,7 @@ class DualFamily:
         if self._int8_depth:
             lm = lm.with_int8_depth()
         form = ChatPrompts if model == "s2-pro" else InterleavedPrompts
+        self.decoding.prepare()
         prompts: Prompts = form(self._tokenizers[model], lm.begin, one.config.codebooks)
         return partial(DualRunner, lm, prompts, rows, compile=self._compile)
 

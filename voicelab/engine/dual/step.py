@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from voicelab.engine.core.compiled import compile_frame
-from voicelab.engine.core.graphs import FrameGraphs, power_of_two
+from voicelab.engine.core.fused import FrameGraphs, compile_frame, power_of_two
 from voicelab.engine.dual.model import WINDOW, DualLM, uniform
 from voicelab.engine.dual.tower import Slots
 

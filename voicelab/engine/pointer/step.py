@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from voicelab.engine.core.graphs import FrameGraphs, power_of_two
+from voicelab.engine.core.fused import FrameGraphs, power_of_two
 from voicelab.engine.core.sequence import Settings
 from voicelab.engine.pointer.config import Phonemes
 from voicelab.engine.pointer.lm import LM, KVCache, Parked
