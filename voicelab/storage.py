@@ -22,7 +22,7 @@ from typing import BinaryIO, Final, Self
 
 import platformdirs
 
-from voicelab.errors import StoreError
+from voicelab.errors import StoreError, WeightsError
 
 UNFINISHED: Final = "unfinished-"
 """How the name of a file begins that is being written, or whose writer was killed; 16 hexadecimal digits follow."""
@@ -45,6 +45,22 @@ def data_home() -> Path:
 def digest_of(data: bytes) -> str:
     """Return the sha256 of bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
+
+
+def read_published(package: str, paths: Sequence[Path], *sha256: str) -> list[bytes]:
+    """Return the bytes of the files that are the model in a package of others.
+
+    ``sha256`` is that of all their bytes in a row, in each version whose model is known. Raises WeightsError for other
+    bytes, and for a file that is not there.
+    """
+    try:
+        contents = [path.read_bytes() for path in paths]
+    except OSError as error:
+        raise WeightsError(f"{package}: the model cannot be read ({error}); install the package anew") from error
+    if digest_of(b"".join(contents)) not in sha256:
+        names = ", ".join(path.name for path in paths)
+        raise WeightsError(f"{package}: {names} are not as published (their SHA-256 differs); install the package anew")
+    return contents
 
 
 def disk_error(error: OSError, path: Path) -> StoreError:
