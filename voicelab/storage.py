@@ -338,7 +338,7 @@ class Database:
             yield
         except sqlite3.OperationalError as error:
             raise StoreError(f"the {self._name} cannot be used at the moment: {error}") from error
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its messages quote what is damaged
             raise StoreError(f"the {self._name} is damaged: {error}") from error
         except OSError as error:
             if isinstance(error, StoreError):
@@ -357,16 +357,30 @@ class FileLock:
         self._goes = path if temporary else None
         try:
             make_folder(path.parent, private=not temporary)
-            self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+            while not self._locked(path):
+                pass
         except sqlite3.Error as error:
-            raise StoreError(f"{path}: {error}") from error
+            held = error.sqlite_errorcode == sqlite3.SQLITE_BUSY
+            raise StoreError(refused if held else f"{path}: {error}") from error
         except OSError as error:
             raise disk_error(error, path) from error
+
+    def _locked(self, path: Path) -> bool:
+        """Lock the file; return whether it is still the one that others find there: it may go with another's lock."""
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o666))
+        file = _identity(path)
+        self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             self._db.execute("BEGIN EXCLUSIVE")
         except sqlite3.Error as error:
             self._db.close()
-            raise StoreError(refused) from error
+            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY or _identity(path) == file:
+                raise
+            return False
+        if _identity(path) == file:
+            return True
+        self._db.close()
+        return False
 
     def __enter__(self) -> Self:
         return self
