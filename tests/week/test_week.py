@@ -26,12 +26,12 @@ def _said(process: subprocess.Popen[str]) -> list[str]:
     return said.split("\n")[:-1]
 
 
-def _each(short: object, long: object) -> list[object]:
+def _each(short: int, long: int, more: tuple[str, ...] = ()) -> list[object]:
     marks = [pytest.mark.thorough, pytest.mark.timeout(3600)]
-    return [*((kind, short) for kind in QUICK), *(pytest.param(kind, long, marks=marks) for kind in KINDS)]
+    return [*((kind, short) for kind in QUICK), *(pytest.param(kind, long, marks=marks) for kind in (*QUICK, *more))]
 
 
-@pytest.mark.parametrize(("kind", "kills"), _each(3, 100))
+@pytest.mark.parametrize(("kind", "kills"), _each(3, 100, ("compiled",)))
 def test_what_was_acknowledged_survives_kills_and_nothing_half_is_shown(tmp_path: Path, kind: str, kills: int) -> None:
     said = 0
     for part in range(0, kills, 10):
