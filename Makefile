@@ -4,6 +4,7 @@
 #   make test           set up and run all tests but the long ones and those in a browser
 #   make test-browser   the panels in JupyterLab, used by Chromium, and the tests of their JavaScript
 #   make test-thorough  the long tests, some twenty minutes: kill loops, fuzzing, many takes (CI: every night)
+#   make fuzz           feed whatever reads files and bodies of others, ten minutes each (ARGS="run plan --seconds 60"); better with atheris
 #   make check          style, types, imports, sizes, secrets
 #   make notebooks      run every notebook offline and compare it with what is committed
 #   make notebooks-browser  run every notebook in JupyterLab in a browser, as a reader does
@@ -22,7 +23,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test test-browser test-thorough check notebooks notebooks-browser notebooks-update notebooks-record performance docs train-voice format constraints clean
+.PHONY: help lab test test-browser test-thorough fuzz check notebooks notebooks-browser notebooks-update notebooks-record performance docs train-voice format constraints clean
 
 # Not taken from the environment, since `make clean` removes it; make VENV=… chooses another.
 VENV := .venv
@@ -80,6 +81,9 @@ test-browser: $(READY_DEV) $(VENV)/.ready.front-ends
 
 test-thorough: $(READY_DEV)
 	@$(call timed,the long tests,"$(BIN)/python" -m pytest -m thorough -o faulthandler_timeout=1800 $(ARGS))
+
+fuzz: $(READY_DEV)
+	@"$(BIN)/python" -m tests.fuzz.targets $(ARGS)
 
 check: $(READY_DEV)
 	"$(BIN)/ruff" check .

@@ -22,7 +22,7 @@ from typing import BinaryIO, Final, Self
 
 import platformdirs
 
-from voicelab.errors import StoreError
+from voicelab.errors import StoreError, WeightsError
 
 UNFINISHED: Final = "unfinished-"
 """How the name of a file begins that is being written, or whose writer was killed; 16 hexadecimal digits follow."""
@@ -45,6 +45,22 @@ def data_home() -> Path:
 def digest_of(data: bytes) -> str:
     """Return the sha256 of bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
+
+
+def read_published(package: str, paths: Sequence[Path], *sha256: str) -> list[bytes]:
+    """Return the bytes of the files that are the model in a package of others.
+
+    ``sha256`` is that of all their bytes in a row, in each version whose model is known. Raises WeightsError for other
+    bytes, and for a file that is not there.
+    """
+    try:
+        contents = [path.read_bytes() for path in paths]
+    except OSError as error:
+        raise WeightsError(f"{package}: the model cannot be read ({error}); install the package anew") from error
+    if digest_of(b"".join(contents)) not in sha256:
+        names = ", ".join(path.name for path in paths)
+        raise WeightsError(f"{package}: {names} are not as published (their SHA-256 differs); install the package anew")
+    return contents
 
 
 def disk_error(error: OSError, path: Path) -> StoreError:
@@ -322,7 +338,7 @@ class Database:
             yield
         except sqlite3.OperationalError as error:
             raise StoreError(f"the {self._name} cannot be used at the moment: {error}") from error
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its messages quote what is damaged
             raise StoreError(f"the {self._name} is damaged: {error}") from error
         except OSError as error:
             if isinstance(error, StoreError):
@@ -341,16 +357,30 @@ class FileLock:
         self._goes = path if temporary else None
         try:
             make_folder(path.parent, private=not temporary)
-            self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+            while not self._locked(path):
+                pass
         except sqlite3.Error as error:
-            raise StoreError(f"{path}: {error}") from error
+            held = error.sqlite_errorcode == sqlite3.SQLITE_BUSY
+            raise StoreError(refused if held else f"{path}: {error}") from error
         except OSError as error:
             raise disk_error(error, path) from error
+
+    def _locked(self, path: Path) -> bool:
+        """Lock the file; return whether it is still the one that others find there: it may go with another's lock."""
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o666))
+        file = _identity(path)
+        self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             self._db.execute("BEGIN EXCLUSIVE")
         except sqlite3.Error as error:
             self._db.close()
-            raise StoreError(refused) from error
+            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY or _identity(path) == file:
+                raise
+            return False
+        if _identity(path) == file:
+            return True
+        self._db.close()
+        return False
 
     def __enter__(self) -> Self:
         return self

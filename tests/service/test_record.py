@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +12,7 @@ import pytest
 from tests.served import message, until
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
-from voicelab.service.record import LogForm, LogFormatter
+from voicelab.service.record import LogForm, LogFormatter, write_log
 
 
 class Lines(logging.Handler):
@@ -80,3 +83,24 @@ def test_what_else_is_logged_is_json_too() -> None:
     (line,) = map(json.loads, lines.lines)
     assert (line["level"], line["message"]) == ("error", "went wrong")
     assert "ZeroDivisionError" in line["error"]
+
+
+def test_a_reader_that_stops_stops_nobody_and_is_told_what_it_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    log = logging.getLogger("voicelab.service.test_record")
+    with os.fdopen(writing, "w") as stdout, os.fdopen(reading) as reader:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        begun = time.monotonic()
+        with write_log("json"):
+            for number in range(8000):
+                log.warning("number %d of a line that is long enough for a pipe to fill", number)
+            assert time.monotonic() - begun < 5
+            first = [json.loads(reader.readline())["message"] for _ in range(3000)]
+            log.warning("the last")
+            got = list(first)
+            while got[-1] != "the last":
+                got.append(json.loads(reader.readline())["message"])
+    (dropped,) = [int(line.split()[0]) for line in got if "were dropped" in line]
+    assert len(got) == 8000 + 2 - dropped
+    assert 1000 < dropped < 4000
+    assert got[:4000] == [f"number {number} of a line that is long enough for a pipe to fill" for number in range(4000)]

@@ -81,28 +81,6 @@ def test_damage_to_a_journal_that_is_needed_is_told_or_undone(store: VoiceStore,
                 assert again.get(made.id, "ann") == made
 
 
-@pytest.mark.parametrize("kills", [100, pytest.param(2000, marks=pytest.mark.thorough)])
-def test_what_was_acknowledged_survives_kills(tmp_path: Path, kills: int) -> None:
-    folder = tmp_path / "voices"
-    command = [sys.executable, str(Path(__file__).with_name("killed_often.py")), str(folder), str(kills)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2], timeout=280
-    )
-    told = [line.split() for line in done.stdout.splitlines()]
-    assert len(told) > kills // 10
-    with VoiceStore(folder, stale_s=-1) as store:
-        for voice, name in told:
-            assert store.get(voice, "ann").title == name
-            assert store.embedding(voice, "ann", "weights") == name.encode()
-            assert store.samples(voice, "ann")[0].audio == name.encode() * 5000
-    db = sqlite3.connect(folder / "voices.sqlite3")
-    states = db.execute("SELECT DISTINCT state FROM voices").fetchall()
-    kept = {name for (name,) in db.execute("SELECT audio FROM samples")}
-    db.close()
-    assert states == [("trained",)]
-    assert {path.name for path in (folder / "files").iterdir()} == kept
-
-
 @pytest.mark.thorough
 @pytest.mark.timeout(700)
 def test_what_a_server_answered_with_201_survives_two_hundred_kills(tmp_path: Path) -> None:

@@ -267,8 +267,9 @@ def read(path: Path) -> Any:
     try:
         notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
         nbformat.validate(notebook)
-    except (ValueError, AttributeError, KeyError, TypeError, nbformat.ValidationError) as error:
-        # What nbformat raises for JSON that is something else depends on what it is.
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001 - what nbformat raises for JSON that is something else depends on what it is
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise RequestInvalid.of("notebook", first[:200]) from None
     return notebook

@@ -55,9 +55,9 @@ def serve(
     if check:
         say_line(describe_limits(held, sources))
         return
-    write_log(cast("LogForm", log or ("text" if sys.stdout.isatty() else "none")), texts=log_text)
+    form = cast("LogForm", log or ("text" if sys.stdout.isatty() else "none"))
     # The keys first: they are quick to open, and a store that cannot be used is quick to tell.
-    with KeyStore() as keys, VoiceStore(exclusive=True) as voices:
+    with write_log(form, texts=log_text), KeyStore() as keys, VoiceStore(exclusive=True) as voices:
         kept = voices if split_address(backend)[0] == "local" else None
         speaker = open_backend(backend, device=device, voices=kept)
         try:

@@ -69,6 +69,8 @@ class GraphSession:
             self._session = onnxruntime.InferenceSession(
                 graph if isinstance(graph, bytes) else str(graph), options, providers=["CPUExecutionProvider"]
             )
+            self.inputs = {one.name: (one.type, one.shape) for one in self._session.get_inputs()}
+            self.outputs = [one.name for one in self._session.get_outputs()]
         except Exception as error:  # each of onnxruntime's errors stands alone
             raise WeightsError(
                 f"{name}: this is no ONNX graph that onnxruntime can run: {_first_line(error)}"
@@ -76,8 +78,6 @@ class GraphSession:
         self.new_run = onnxruntime.RunOptions
         self.at_once = max(1, cores // threads)
         self._turn = threading.Semaphore(self.at_once)
-        self.inputs = {one.name: (one.type, one.shape) for one in self._session.get_inputs()}
-        self.outputs = [one.name for one in self._session.get_outputs()]
 
     def run(self, outputs: list[str], inputs: dict[str, np.ndarray[Any, Any]], options: Any) -> list[Any]:
         """Return the outputs by these names. Raises Cancelled once ``options.terminate`` is set, and EngineError."""

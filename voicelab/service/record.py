@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from logging.handlers import QueueHandler
+from queue import Queue
+from threading import Thread
 from typing import Final, Literal
 
 LogForm = Literal["json", "text", "none"]
 
 _KEY: Final = re.compile(r"vl_[0-9A-Za-z]+", re.ASCII)
 _LONGEST: Final = 120
+_WAITING: Final = 4096
+"""Lines, some 400 bytes each."""
 
 
 def loggable(text: str) -> str:
@@ -97,11 +104,57 @@ class LogFormatter(logging.Formatter):
         return json.dumps(fields)
 
 
-def write_log(form: LogForm, *, texts: bool = False) -> None:
-    """Write requests, and what goes wrong anywhere in the program, to stdout; ``none`` leaves logging as it is."""
+@contextmanager
+def write_log(form: LogForm, *, texts: bool = False) -> Iterator[None]:
+    """Write requests, and what goes wrong anywhere in the program, to stdout; ``none`` leaves logging as it is.
+
+    Lines wait in a queue for whoever reads stdout: one who stops reading stops no request. Of more than `_WAITING` lines the
+    newest are dropped; how many, a line says as soon as there is room. At the end the reader has a second for the rest.
+    """
     if form == "none":
+        yield
         return
-    handler = logging.StreamHandler(sys.stdout)
+    lines: Queue[logging.LogRecord] = Queue(_WAITING)
+    handler, root, service = _Queued(lines), logging.getLogger(), logging.getLogger("voicelab.service")
     handler.setFormatter(LogFormatter(form, texts=texts))
-    logging.getLogger().addHandler(handler)
-    logging.getLogger("voicelab.service").setLevel(logging.INFO)
+    root.addHandler(handler)
+    service.setLevel(logging.INFO)
+    # Its end is not waited for: it may be in the middle of a write that nobody reads.
+    Thread(target=_write_lines, args=(lines, sys.stdout.fileno()), name="voicelab-log", daemon=True).start()
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        until = time.monotonic() + 1.0
+        while lines.unfinished_tasks and time.monotonic() < until:
+            time.sleep(0.01)
+
+
+class _Queued(QueueHandler):
+    """Puts lines, written out where they are logged, since a request's record changes, into a queue; never waits."""
+
+    queue: Queue[logging.LogRecord]
+    dropped = 0
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Put the record into the queue, after one that says what was dropped before it."""
+        room = _WAITING - self.queue.qsize()
+        if room < 1 + bool(self.dropped):
+            self.dropped += 1
+            return
+        if self.dropped:
+            said = "%d lines of the log were dropped: whoever reads it had stopped"
+            warning = logging.LogRecord(__name__, logging.WARNING, "", 0, said, (self.dropped,), None)
+            self.queue.put_nowait(self.prepare(warning))
+            self.dropped = 0
+        self.queue.put_nowait(record)
+
+
+def _write_lines(lines: Queue[logging.LogRecord], file: int) -> None:
+    """Write what comes to a file's number: buffered, an unfinished write would be waited for when the program ends."""
+    while True:
+        data = f"{lines.get().getMessage()}\n".encode()
+        with suppress(OSError):  # nobody is there to read
+            while data:
+                data = data[os.write(file, data) :]
+        lines.task_done()

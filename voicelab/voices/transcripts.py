@@ -33,6 +33,7 @@ from voicelab.audio.words import Words, WordTime
 from voicelab.clip import Clip
 from voicelab.distribution import install_command
 from voicelab.errors import ArgumentError, MissingExtra
+from voicelab.storage import read_published
 from voicelab.voices.recordings import enhance
 
 _RATE: Final = 16_000
@@ -43,6 +44,11 @@ _PAD = 0.2
 _VARIABLE = "VOICELAB_RECOGNIZER"
 # Of those whose weights are here the first: the largest that a laptop's core hears with in real time, and so on.
 _WHISPERS = ("small.en", "small", "base.en", "base", "tiny.en", "tiny")
+
+_POCKETSPHINX_SHA256 = (  # of the model in 5.1.1, and in 5.0.4
+    "2deaa14d2364b2046ea1626413168f2256302e3efd5ae3e16e1fe4db0d285e9c",
+    "536777c2f92f9934b3e6a68557e26a7eb0c08e25887009594329cc9ae8511f3a",
+)
 
 # Of the aligner.
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
@@ -79,9 +85,7 @@ class PocketRecognizer:
 
     def __init__(self) -> None:
         """Load the model. Raises ImportError when pocketsphinx is not installed."""
-        from pocketsphinx import Decoder
-
-        self._decoder: Any = Decoder(samprate=_RATE, cmn="batch", loglevel="FATAL")
+        self._decoder = _pocketsphinx()
         self._lock = threading.Lock()
 
     def recognise(self, samples: Samples, rate: int) -> str:
@@ -159,9 +163,7 @@ class Aligner:
 
     def __init__(self) -> None:
         """Load the model. Raises ImportError when pocketsphinx is not installed."""
-        from pocketsphinx import Decoder
-
-        self._decoder: Any = Decoder(samprate=_RATE, cmn="batch", lm=None, loglevel="FATAL")
+        self._decoder = _pocketsphinx(lm=None)
         self._lock = threading.Lock()
 
     def match(self, samples: Samples, rate: int, text: str) -> float | None:
@@ -271,6 +273,16 @@ def default_aligner() -> Aligner | None:
         return Aligner()
     except ImportError:
         return None
+
+
+def _pocketsphinx(**options: Any) -> Any:
+    """Return a decoder, once its model is what was published. Raises ImportError, WeightsError."""
+    from pocketsphinx import Decoder, get_model_path
+
+    model = Path(get_model_path()) / "en-us"
+    files = sorted(path for path in model.rglob("*") if path.is_file() and path.name != "README")
+    read_published("pocketsphinx", files, *_POCKETSPHINX_SHA256)
+    return Decoder(samprate=_RATE, cmn="batch", loglevel="FATAL", **options)
 
 
 def _hear(decoder: Any, sound: npt.NDArray[np.int16]) -> None:

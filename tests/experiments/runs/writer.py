@@ -1,20 +1,15 @@
-"""Processes that write to a cache at once, or until they are killed. A fork is quicker than an interpreter.
+"""Processes that write to a cache at once: FOLDER WRITERS. A fork is quicker than an interpreter.
 
-    writer.py same FOLDER WRITERS        20 times, all at once write a take of the same key, each of other audio
-    writer.py kill FOLDER ROUNDS SEED    one after another writes takes into FOLDER/<round> until it is killed
-
-Prints a line for every take once it is kept: its round (or process), repeat and digest.
+20 times, all at once write a take of the same key, each of other audio. Prints a line for every take once it is kept: its
+process, repeat and digest.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
-import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from voicelab.call import Call
@@ -25,9 +20,9 @@ from voicelab.schema import TTSRequest
 REQUEST = TTSRequest(text="Hello", format="pcm")
 
 
-def put(cache: Cache, name: int, number: int, repeat: int, size: int = 16_000) -> None:
+def put(cache: Cache, name: int, number: int, repeat: int) -> None:
     # Random, and the same for nobody else.
-    audio = random.Random(f"{os.getpid()} {number}").randbytes(size)
+    audio = random.Random(f"{os.getpid()} {number}").randbytes(16_000)
     timing = Timing(0.1, 0.2, ((0.1, len(audio)),))
     take = cache.put(Take(Call(REQUEST, "s1"), audio, timing, "writer", "f", repeat=repeat))
     # One call of write(2): lines of several processes never mix.
@@ -51,27 +46,5 @@ def same(folder: Path, writers: int) -> int:
     return sum(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0 for child in children)
 
 
-def kill(folder: Path, rounds: int, seed: int) -> int:
-    rng = random.Random(seed)
-    for name in range(rounds):
-        heard, tell = os.pipe()
-        child = os.fork()
-        if child == 0:
-            for number in itertools.count():
-                # Large enough for a kill to come in the middle of writing it.
-                put(Cache(folder / str(name)), name, number, number, 2_000_000)
-                os.write(tell, b".")
-        if rng.random() < 0.8:
-            os.read(heard, 1)  # on a busy machine the first take may be long in coming
-        for end in (heard, tell):
-            os.close(end)
-        time.sleep(rng.uniform(0.0, 0.1))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    return 0
-
-
 if __name__ == "__main__":
-    command, where, *numbers = sys.argv[1:]
-    called: Callable[..., int] = same if command == "same" else kill
-    sys.exit(called(Path(where), *map(int, numbers)))
+    sys.exit(same(Path(sys.argv[1]), int(sys.argv[2])))

@@ -21,11 +21,16 @@ from voicelab.audio.samples import Samples, resample
 from voicelab.distribution import install_command
 from voicelab.errors import ArgumentError, MissingExtra
 from voicelab.experiments.metrics.metric import MosPredictor, SpeakerEncoder, Subject, Tools, Undefined
+from voicelab.storage import read_published
 
 ENCODERS, PREDICTORS = "voicelab.speaker_encoders", "voicelab.mos_predictors"
 _LOUD_DB = 30.0
 _SHORTEST_S = 0.5
 _DNSMOS_HZ = 16_000
+# Of the weights inside the packages: they are loaded by pickle, and say what the figures mean.
+_RESEMBLYZER_SHA256 = "39373b86598fa3da9fcddee6142382efe09777e8d37dc9c0561f41f0070f134e"
+_DNSMOS_SHA256 = "40e47248357a0e0d92b7ca266f4f87d4594938ca39f32ffe7a76e2e53fdd8f14"
+_DISTILLMOS_SHA256 = "b18b3ac60227267cfb91e5d00ce22cc7b73716fd92f269484da1446e27031a40"
 
 
 class Resemblyzer:
@@ -33,7 +38,7 @@ class Resemblyzer:
 
     The GE2E network of L. Wan, Q. Wang, A. Papir & I. Lopez Moreno, "Generalized end-to-end loss for speaker
     verification", ICASSP (2018), 256 numbers; two recordings of one speaker come to about 0.8 or more, of two
-    speakers to about 0.6. Raises MissingExtra when it, or what it needs, is not installed.
+    speakers to about 0.6. Raises MissingExtra when it, or what it needs, is not installed, WeightsError for other weights.
     """
 
     def __init__(self) -> None:
@@ -41,7 +46,7 @@ class Resemblyzer:
             with warnings.catch_warnings():
                 # It takes names of scipy from where they were before; nothing that its user could mend.
                 warnings.simplefilter("ignore", DeprecationWarning)
-                from resemblyzer import VoiceEncoder, preprocess_wav
+                from resemblyzer import VoiceEncoder, preprocess_wav, voice_encoder
         except ImportError as error:
             raise MissingExtra(
                 "telling speakers apart by Resemblyzer needs it installed: "
@@ -49,6 +54,8 @@ class Resemblyzer:
                 f"pip install --no-deps resemblyzer ({error})",
                 extra="speaker",
             ) from error
+        weights = Path(voice_encoder.__file__).with_name("pretrained.pt")
+        read_published("Resemblyzer 0.1.4", [weights], _RESEMBLYZER_SHA256)
         self._prepare = preprocess_wav
         self._encoder: Any = VoiceEncoder("cpu", verbose=False)
 
@@ -78,7 +85,7 @@ class Dnsmos:
     what suppressing it leaves, so it tells little of how natural a voice is. A window takes about a quarter of a second
     on one core; ``jobs`` of ``measure`` shares takes among processes. May be used by several threads at once.
 
-    Raises MissingExtra when it is not installed, ArgumentError for another scale.
+    Raises MissingExtra when it is not installed, WeightsError for other weights, ArgumentError for another scale.
     """
 
     def __init__(self, scale: Scale = "ovrl") -> None:
@@ -95,10 +102,12 @@ class Dnsmos:
         options = onnxruntime.SessionOptions()
         # Left to itself it lets a thread for every core spin: ten times as long where other work goes on.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        weights = Path(dnsmos.__file__).with_name("dnsmos_models")
+        folder = Path(dnsmos.__file__).with_name("dnsmos_models")
+        names = ("sig_bak_ovr.onnx", "model_v8.onnx")
+        ratings, p808 = read_published("speechmos 0.0.1.1", [folder / name for name in names], _DNSMOS_SHA256)
         self._model: Any = dnsmos.DNSMOS.__new__(dnsmos.DNSMOS)
-        self._model.onnx_sess = onnxruntime.InferenceSession(weights / "sig_bak_ovr.onnx", options)
-        self._model.p808_onnx_sess = onnxruntime.InferenceSession(weights / "model_v8.onnx", options)
+        self._model.onnx_sess = onnxruntime.InferenceSession(ratings, options)
+        self._model.p808_onnx_sess = onnxruntime.InferenceSession(p808, options)
 
     def __reduce__(self) -> tuple[type[Dnsmos], tuple[Scale]]:
         # Each process loads its own.
@@ -120,7 +129,8 @@ class DistillMos:
     B. Stahl & H. Gamper, "Distillation and pruning for scalable self-supervised representation-based speech quality
     assessment", ICASSP (2025), distilled from a model on XLS-R. Of clips that voicelab's benchmarks compare it puts natural
     voices above parametric ones, which DNSMOS does not. Heard is what lies below 8 kHz; a second takes about 0.1 s of one
-    core. May be used by several threads at once. Raises MissingExtra when it is not installed.
+    core. May be used by several threads at once. Raises MissingExtra when it is not installed, WeightsError for other
+    weights.
     """
 
     def __init__(self) -> None:
@@ -134,6 +144,7 @@ class DistillMos:
                 f"DistillMOS needs it installed: pip install --no-deps distillmos xls-r-sqa, beside torch ({error})",
                 extra="distillmos",
             ) from error
+        read_published("distillmos 0.9.1", [Path(sqa.DEFAULT_WEIGHTS_CHKPT)], _DISTILLMOS_SHA256)
         self._torch: Any = sqa.torch
         with redirect_stdout(io.StringIO()):  # it prints where its weights are
             self._model: Any = ConvTransformerSQAModel().eval()

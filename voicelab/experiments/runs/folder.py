@@ -283,7 +283,9 @@ class RunFolder:
                 self._lines.append(about)
                 if kind == "take" or self._keys.get(key, about).kind != "take":
                     self._keys[key] = about
-            elif line.startswith(_SESSION) and (record := unseal(line)) is not None:
+            elif (
+                line.startswith(_SESSION) and (record := unseal(line)) is not None and is_session(record.get("session"))
+            ):
                 self.sessions.append(record["session"])
             self._read += len(line) + 1
 
@@ -381,9 +383,24 @@ def header_of(path: Path, line: bytes) -> dict[str, Any]:
     if isinstance(number, int) and number > _VERSION:
         raise StoreError(f"{path} was written by a newer voicelab (run version {number}, known: {_VERSION})")
     header = unseal(line)
-    if number != _VERSION or header is None:
+    if number != _VERSION or header is None or not _is_header(header):
         raise StoreError(f"{path} is no run: its first line does not say so, or is damaged")
     return header
+
+
+def _is_header(header: Mapping[str, Any]) -> bool:
+    with suppress(ValueError, KeyError, TypeError):
+        datetime.fromisoformat(header["created"])
+        return isinstance(header["about"], dict) and is_session(header["session"])
+    return False
+
+
+def is_session(value: object) -> bool:
+    """Say whether a value is what ``begin`` writes of a session, as far as readers of runs need it."""
+    backends = value.get("backends") if isinstance(value, dict) else None
+    return isinstance(backends, list) and all(
+        isinstance(one, dict) and isinstance(one.get("fingerprint"), str) for one in backends
+    )
 
 
 def latest_backends(sessions: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -396,8 +413,11 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     text, _, check = line.rstrip(b"\n").rpartition(_CHECK)
     if check != _check(text):
         return None
-    record: dict[str, Any] = json.loads(text + b"}")
-    return record
+    try:
+        record = json.loads(text + b"}")
+    except (ValueError, RecursionError):  # whoever hands on a folder can make a check that fits
+        return None
+    return record if isinstance(record, dict) else None
 
 
 def suffix_of(format: str) -> str:

@@ -16,7 +16,7 @@ from voicelab.capabilities import Capabilities
 from voicelab.clip import NoRecord, Take
 from voicelab.experiments.metrics import Metric, measure
 from voicelab.experiments.runs.failures import Failed, Failure
-from voicelab.experiments.runs.folder import RUN_FILE, RunFolder, header_of, latest_backends, unseal
+from voicelab.experiments.runs.folder import RUN_FILE, RunFolder, header_of, is_session, latest_backends, unseal
 from voicelab.schema import VoiceModel
 from voicelab.storage import FileLock
 
@@ -194,7 +194,7 @@ class _Reader:
 
     def _take_in(self, record: Mapping[str, Any]) -> bool:
         match record["line"]:
-            case "session":
+            case "session" if is_session(record["session"]):
                 self.sessions.append(record["session"])
             case "take":
                 labels = record.get("labels", _NOTHING)
