@@ -14,7 +14,7 @@ Sources: docs.fish.audio, "Emotion control" and "Fine-grained control"; W3C SSML
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -127,6 +127,14 @@ def read_tags(text: str, model: str = DEFAULT_MODEL, spell: Callable[[Tag], str]
 def said(text: str, model: str = DEFAULT_MODEL) -> str:
     """Return what is meant to be heard of a text: see `read_tags`."""
     return read_tags(text, model).said
+
+
+def ignored(text: TaggedText, acting: Collection[str] = (), but: Collection[Tag] = ()) -> Iterator[str]:
+    """Yield a note on the tags of a text that do nothing: those of no kind in `acting`, and those in `but`."""
+    idle = dict.fromkeys(tag.text for tag in text.tags if tag.kind not in acting or tag in but)
+    if idle:
+        acts = " and ".join({"phonemes": "phoneme spans"}.get(kind, f"{kind}s") for kind in acting)
+        yield f"{', '.join(idle)} did nothing: this voice acts on {acts or 'no tags'}"
 
 
 def _join(said: str, part: str, over_tag: bool) -> str:

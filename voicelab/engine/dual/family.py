@@ -36,7 +36,7 @@ from voicelab.engine.text import normalize
 from voicelab.engine.text.clean import FREQUENT, is_han
 from voicelab.engine.text.segments import segment
 from voicelab.errors import AudioError, RequestInvalid, WeightsError
-from voicelab.schema import Model, ReferenceAudio, TTSRequest
+from voicelab.schema import DEFAULT_MODEL, Model, ReferenceAudio, TTSRequest
 
 ADVISED_S = (10.0, 30.0)
 """Length of a reference that the models' makers advise."""
@@ -119,7 +119,7 @@ class DualFamily:
         prompts: Prompts = form(self._tokenizers[model], lm.begin, one.config.codebooks)
         return partial(DualRunner, lm, prompts, rows, compile=self._compile)
 
-    def plan(self, request: TTSRequest) -> SpeechPlan:
+    def plan(self, request: TTSRequest, model: str = DEFAULT_MODEL) -> SpeechPlan:  # noqa: ARG002 - tags go to the model
         """See engine.family.Family."""
         return SpeechPlan(self._segments(request), tuple(self._notes(request)))
 
