@@ -50,7 +50,8 @@ def test_pauses_and_phoneme_spans_act_and_other_tags_are_named(embedded: LocalBa
     assert np.count_nonzero(paused.samples == 0) / paused.rate == pytest.approx(1.4, abs=0.1)
     assert paused.samples[round((paused.words[1].start + 0.05) * paused.rate) :][: paused.rate // 10].any()
     low = said('One <break time="800ms"/> two.[pause]', latency="low")
-    assert low.samples == pytest.approx(paused.samples, abs=1e-3) and low.words == paused.words
+    assert low.samples == pytest.approx(paused.samples, abs=1e-3)
+    assert low.words == paused.words
 
     span = said("The <|phoneme_start|>R EH1 D<|phoneme_end|> [angry] one.")
     assert np.array_equal(span.samples, said("The red one.").samples)
