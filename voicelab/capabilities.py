@@ -15,7 +15,6 @@ from voicelab.tags import read_tags
 SeedSupport = Literal["exact", "best-effort", "none", "unknown"]
 PriceUnit = Literal["bytes", "characters", "seconds", "requests"]
 
-_NO_VALUE: Final = object()
 _UNITS: Final[Mapping[PriceUnit, tuple[str, str]]] = {
     "bytes": ("byte of text", "bytes of text"),
     "characters": ("character", "characters"),

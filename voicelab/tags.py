@@ -23,24 +23,20 @@ from voicelab.schema import DEFAULT_MODEL
 TagKind = Literal["style", "pause", "emphasis", "phonemes", "speaker"]
 
 S1_STYLES: Final = frozenset(
-    re.split(
-        r"\s*,\s*",
-        "happy, sad, angry, excited, calm, nervous, confident, surprised, satisfied, delighted, scared, worried, upset, "
-        "frustrated, depressed, empathetic, embarrassed, disgusted, moved, proud, relaxed, grateful, curious, sarcastic, "
-        "disdainful, unhappy, anxious, hysterical, indifferent, uncertain, doubtful, confused, disappointed, regretful, "
-        "guilty, ashamed, jealous, envious, hopeful, optimistic, pessimistic, nostalgic, lonely, bored, contemptuous, "
-        "sympathetic, compassionate, determined, resigned, interested, joyful, impatient, scornful, panicked, furious, "
-        "reluctant, keen, disapproving, negative, denying, astonished, serious, conciliative, comforting, sincere, "
-        "sneering, hesitating, yielding, painful, awkward, amused, in a hurry tone, shouting, screaming, whispering, "
-        "soft tone, laughing, chuckling, sobbing, crying loudly, sighing, panting, groaning, gasping, yawning, snoring, "
-        "crowd laughing, background laughter, audience laughing, breath, laugh, cough, lip-smacking, sigh",
-    )
+    (
+        "angry, sad, excited, surprised, satisfied, delighted, scared, worried, upset, nervous, frustrated, depressed, "
+        "empathetic, embarrassed, disgusted, moved, proud, relaxed, grateful, confident, interested, curious, confused, "
+        "joyful, happy, calm, disdainful, unhappy, anxious, hysterical, indifferent, impatient, guilty, scornful, panicked, "
+        "furious, reluctant, keen, disapproving, negative, denying, astonished, serious, sarcastic, conciliative, "
+        "comforting, sincere, sneering, hesitating, yielding, painful, awkward, amused, in a hurry tone, shouting, "
+        "screaming, whispering, soft tone, laughing, chuckling, sobbing, crying loudly, sighing, panting, groaning, "
+        "crowd laughing, background laughter, audience laughing, breath, laugh, cough, lip-smacking, sigh"
+    ).split(", ")
 )
 """Words that s1 takes in round brackets; pauses are apart."""
 
 PAUSE_S: Final = {"short pause": 0.3, "pause": 0.6, "break": 0.6, "long pause": 1.2, "long-break": 1.2}
 """Seconds of the pauses that have a name, as the embedded voice makes them; the models' documentation gives none."""
-_STRENGTH_S: Final = {"none": 0.0, "x-weak": 0.1, "weak": 0.2, "medium": 0.4, "strong": 0.8, "x-strong": 1.2}
 _LONGEST_PAUSE_S: Final = 10.0
 
 _COMMON: Final = (
@@ -62,7 +58,6 @@ _UNCLOSED: Final = re.compile(
     r"<\|phoneme_start\|>[^<\n]*|\[(?=[^\W\d_])[^\[\]\n]*|<\|(?:[^|<>]|\|(?!>))*|<(?:break|phoneme)\b[^<>]*"
 )
 _SECONDS: Final = re.compile(r"\btime=[\"']?\s*(\d+\.?\d*|\.\d+)\s*(ms|s)\b")
-_STRENGTH: Final = re.compile(r"\bstrength=[\"']?([\w-]+)")
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]")  # written without spaces between words
 _OPENING: Final = re.compile(r"(?:^|[\s(])[\"'(“‘«「（]$|[(“‘«「（]$")
 
@@ -171,11 +166,9 @@ def _tag(match: re.Match[str], at: int) -> Tag:
 
 
 def _break_s(attributes: str) -> float:
-    """Seconds of a ``<break …/>``: as SSML says, its time, or its strength, which is medium by default."""
-    if time := _SECONDS.search(attributes):
-        return min(_LONGEST_PAUSE_S, float(time[1]) * (0.001 if time[2] == "ms" else 1.0))
-    strength = _STRENGTH.search(attributes)
-    return _STRENGTH_S.get(strength[1] if strength else "medium", _STRENGTH_S["medium"])
+    """Seconds of a ``<break …/>``; one without a time is as long as a pause."""
+    time = _SECONDS.search(attributes)
+    return min(_LONGEST_PAUSE_S, float(time[1]) * (0.001 if time[2] == "ms" else 1.0)) if time else PAUSE_S["pause"]
 
 
 def _stay(rest: str, model: str) -> Iterator[str]:

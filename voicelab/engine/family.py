@@ -18,12 +18,12 @@ from torch import Tensor
 
 from voicelab.audio.samples import resample
 from voicelab.audio.sandbox import decode_apart
-from voicelab.call import VoicePreset
+from voicelab.call import Call, VoicePreset
 from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.scheduler import Runner, Scheduler
 from voicelab.engine.core.threads import Decoding, DecodingThread, Memo, Result, Samples
 from voicelab.errors import AudioError, RequestInvalid
-from voicelab.schema import DEFAULT_MODEL, Model, ReferenceAudio, TTSRequest
+from voicelab.schema import Model, ReferenceAudio
 
 REMEMBERED = 32
 """Recordings of callers, or what came of them, that are kept."""
@@ -88,8 +88,8 @@ class Family(Protocol):
         """
         ...
 
-    def plan(self, request: TTSRequest, model: str = DEFAULT_MODEL) -> SpeechPlan:
-        """How a request's text, with the tags that `model` has, will be said.
+    def plan(self, call: Call) -> SpeechPlan:
+        """How a call's text will be said.
 
         Raises:
             RequestInvalid: a tag in the text cannot be read.

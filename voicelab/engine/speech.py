@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from voicelab.audio.words import WordTime
+from voicelab.call import Call
 from voicelab.engine.core.sequence import Frame, Group, Sequence, Settings
 from voicelab.engine.core.threads import Piece, Samples
 from voicelab.engine.family import EngineParts, Segment
 from voicelab.errors import EngineError, RequestInvalid
-from voicelab.schema import DEFAULT_MODEL, Latency, TTSRequest
+from voicelab.schema import Latency
 
 PIECES: dict[Latency, tuple[int, ...]] = {"low": (*[1] * 8, 2), "balanced": (8,), "normal": (24,)}
 """Frames decoded at once, piece after piece; the last goes on. What is said does not depend on it, only when it is heard.
@@ -36,24 +37,17 @@ _FADE_S = 0.008
 class Speech:
     """A request on its way to audio. Iterate over `audio` once, then read `words` and `notes`."""
 
-    def __init__(
-        self,
-        parts: EngineParts,
-        request: TTSRequest,
-        voice: Callable[[], Any],
-        seed: int,
-        model: str = DEFAULT_MODEL,
-    ) -> None:
+    def __init__(self, parts: EngineParts, call: Call, voice: Callable[[], Any], seed: int) -> None:
         """Begins at once. `voice` gives what the family's runner takes, and is called when the text is known to hold words.
 
         Raises:
             RequestInvalid: there is nothing in the text that can be spoken, or a tag in it cannot be read.
             MissingExtra: reading the text needs what is not installed.
         """
-        self._parts, self._request, self._seed = parts, request, seed
+        self._parts, self._request, self._seed = parts, call.request, seed
         self._codec = parts.decoding.decoding
         self._batch = min(BATCH, parts.scheduler.rows)
-        plan = parts.family.plan(request, model)
+        plan = parts.family.plan(call)
         self._notes, self._last_pause_s = list(plan.notes), plan.pause_s
         self._pauses: deque[tuple[int, int]] = deque()
         self._silent_s, self._heard = 0.0, 0

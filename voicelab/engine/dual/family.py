@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voicelab.call import VoicePreset
+from voicelab.call import Call, VoicePreset
 from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.threads import Samples
 from voicelab.engine.dual.codec import TOGETHER, CodecFile
@@ -36,7 +36,7 @@ from voicelab.engine.text import normalize
 from voicelab.engine.text.clean import FREQUENT, is_han
 from voicelab.engine.text.segments import segment
 from voicelab.errors import AudioError, RequestInvalid, WeightsError
-from voicelab.schema import DEFAULT_MODEL, Model, ReferenceAudio, TTSRequest
+from voicelab.schema import Model, ReferenceAudio, TTSRequest
 
 ADVISED_S = (10.0, 30.0)
 """Length of a reference that the models' makers advise."""
@@ -119,9 +119,9 @@ class DualFamily:
         prompts: Prompts = form(self._tokenizers[model], lm.begin, one.config.codebooks)
         return partial(DualRunner, lm, prompts, rows, compile=self._compile)
 
-    def plan(self, request: TTSRequest, model: str = DEFAULT_MODEL) -> SpeechPlan:  # noqa: ARG002 - tags go to the model
-        """See engine.family.Family."""
-        return SpeechPlan(self._segments(request), tuple(self._notes(request)))
+    def plan(self, call: Call) -> SpeechPlan:
+        """See engine.family.Family. The models read tags themselves."""
+        return SpeechPlan(self._segments(call.request), tuple(self._notes(call.request)))
 
     def _notes(self, request: TTSRequest) -> Iterator[str]:
         if request.normalize and _TO_WRITE_OUT.search(_INLINE.sub("", request.text)) and not _writes_out(request.text):

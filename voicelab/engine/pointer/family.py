@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from voicelab.call import Call
 from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.scheduler import RowStep
 from voicelab.engine.core.sequence import Settings
@@ -29,7 +30,7 @@ from voicelab.engine.text import as_written, normalize
 from voicelab.engine.text.clean import HAN, speakable
 from voicelab.engine.text.segments import segment
 from voicelab.errors import RequestInvalid
-from voicelab.schema import DEFAULT_MODEL, Model, ReferenceAudio, TTSRequest
+from voicelab.schema import Model, ReferenceAudio, TTSRequest
 from voicelab.tags import TaggedText, ignored, read_tags
 
 KEPT_PHONES = 40
@@ -170,9 +171,10 @@ class PointerFamily:
         """See engine.family.Family."""
         return partial(PointerRunner, self._small_lm() if model == "s1" else self.checkpoint.lm, rows)
 
-    def plan(self, request: TTSRequest, model: str = DEFAULT_MODEL) -> SpeechPlan:
+    def plan(self, call: Call) -> SpeechPlan:
         """See engine.family.Family. The notes are of the whole text: those of each segment would say the same again."""
-        tagged = read_tags(request.text, model, lambda tag: word_of_arpabet(tag.name, tag.word) or tag.word)
+        request = call.request
+        tagged = read_tags(request.text, call.model, lambda tag: word_of_arpabet(tag.name, tag.word) or tag.word)
         if "<|phoneme_start|>" in tagged.said:
             raise RequestInvalid.of("text", "<|phoneme_start|> is never closed: <|phoneme_end|> ends a phoneme span")
         self.front.check(tagged.said)

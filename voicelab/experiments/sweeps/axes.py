@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import json
 import math
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 from pydantic import BaseModel
@@ -33,12 +32,14 @@ from voicelab.call import (
 from voicelab.errors import FieldError, RequestInvalid, StoreError, suggestion
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceModel
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 MAX_VALUES: Final = 10_000
 """Values of one axis; more is a slip of the step."""
 
 # What a change of it costs a backend: another backend loads weights, another voice encodes references.
 _COST: Final = {"backend": 4, "model": 3, "reference_id": 2, "references": 2, "text": 1}
-_OUTSIDE: Final = ("backend", "model", "seed")
 # Between commas; a comma inside double quotes is part of a value.
 _PARTS: Final = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"|")+')
 # Numbers of more digits, before or after the point, would take long to reckon with.
@@ -215,11 +216,8 @@ def _filled(text: str, values: Mapping[str, Any]) -> str:
             raise RequestInvalid.of(
                 "text", f"{{{name}}} in it {what}, or write {{{{{name}}}}} for braces that are said"
             )
-    return _TEMPLATE.sub(lambda match: match[0][1:-1] if match[1] else _word(values[match[2]]), text)
-
-
-def _word(value: Any) -> str:
-    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    words = {name: label(value) if value != "" else "" for name, value in values.items()}
+    return _TEMPLATE.sub(lambda match: match[0][1:-1] if match[1] else words[match[2]], text)
 
 
 def _checked(name: str, value: object, knob: Knob | None = None, template: bool = False) -> Any:
@@ -290,7 +288,7 @@ Rows = Mapping[str, tuple[int, ...]]
 """Rows by what they are called, "row 3": the place of each one's value on the axis of each column."""
 
 
-def axes_of_rows(rows: object, knobs: Iterable[Knob] = (), text: str | None = None) -> tuple[list[Axis], Rows]:
+def axes_of_rows(rows: Any, knobs: Iterable[Knob] = (), text: str | None = None) -> tuple[list[Axis], Rows]:
     """Return an axis for each column of a table, and its rows as places on them.
 
     Args:
@@ -302,77 +300,75 @@ def axes_of_rows(rows: object, knobs: Iterable[Knob] = (), text: str | None = No
     Raises RequestInvalid, which names row and column as they are typed: what no field takes, a column that is none, two
     rows that are the same, a row without a text. Raises StoreError for a file that cannot be read.
     """
-    named, words = _named_rows(rows)
-    columns = dict.fromkeys(name for row in named.values() for name in row)
-    templates = {name for row in named.values() for name in template_names(str(row.get("text") or text or ""))}
-    troubles: list[FieldError] = []
-    axes, places = list[Axis](), {name: list[int]() for name in named}
-    for column in columns:
-        name, template = field_name(column), column in templates and not is_field(column)
-        knob = next((one for one in knobs if one.name == name), None)
+    table = _table(rows)
+    names = [f"row {name}" for name in table.index]
+    said = [text] if "text" not in table else [one or text for one in table["text"]]
+    templates = {name for one in said if isinstance(one, str) for name in template_names(one) if not is_field(name)}
+    troubles = [
+        FieldError(("body", "text"), "missing", f"{names[place]}: there is no text to say")
+        for place, one in enumerate(said)
+        if not one
+    ]
+    axes, columns = list[Axis](), list[list[int]]()
+    for column in table:
+        knob = next((one for one in knobs if one.name == column), None)
+        template, name = column in templates, field_name(str(column))
         if not (template or knob or name == "backend" or is_field(name)):
-            hint = suggestion(column, ["text", "voice", *map(short_name, TTSRequest.model_fields)])
+            hint = suggestion(name, ["text", "voice", *map(short_name, TTSRequest.model_fields)])
             message = f"the column is no field, and no text has {{{column}}} for it{hint}"
-            troubles.append(FieldError(("body", column), "extra_forbidden", message))
+            troubles.append(FieldError(("body", str(column)), "extra_forbidden", message))
             continue
         values: dict[Any, tuple[int, Any]] = {}
-        for where, row in named.items():
-            cell = row.get(column)
+        columns.append([])
+        for row, cell in zip(names, table[column], strict=True):
             try:
-                value = _cell(name, cell, knob, template, words)
+                value = _cell(name, cell, knob, template, isinstance(rows, str | Path))
             except RequestInvalid as error:
-                said = error.errors[0].msg
-                message = f"{where}: {said}" + ("" if repr(cell) in said else f", not {cell!r}")
-                troubles.append(FieldError(("body", column), error.errors[0].type, message))
+                problem = error.errors[0].msg
+                message = f"{row}: {problem}" + ("" if repr(cell) in problem else f", not {cell!r}")
+                troubles.append(FieldError(("body", str(column)), error.errors[0].type, message))
                 continue
-            places[where].append(values.setdefault(value if value.__hash__ else id(value), (len(values), value))[0])
+            columns[-1].append(values.setdefault(value if value.__hash__ else id(value), (len(values), value))[0])
         labels: dict[str, None] = {}
         for place, value in values.values():
-            one = label(value, place)
-            labels[one if one not in labels else f"{one} ({place + 1})"] = None
+            labels[label(value, place) if label(value, place) not in labels else f"{value} ({place + 1})"] = None
         axes.append(Axis(name, tuple(value for _, value in values.values()), tuple(labels), knob, template))
-    before: dict[tuple[int, ...], str] = {}
-    for where, row in named.items():
-        if not (row.get("text") or text):
-            troubles.append(FieldError(("body", "text"), "missing", f"{where}: there is no text to say"))
-        same = before.setdefault(tuple(places[where]), where)
-        if same != where and not troubles:
-            message = f"{where} is {same} again; repeats=… makes several takes of each"
-            troubles.append(FieldError(("body", "rows"), "duplicate", message))
     if troubles:
         raise RequestInvalid(troubles)
-    return axes, MappingProxyType({where: tuple(own) for where, own in places.items()})
+    places = dict(zip(names, zip(*columns, strict=True), strict=True))
+    before: dict[tuple[int, ...], str] = {}
+    for row, own in places.items():
+        if before.setdefault(own, row) != row:
+            raise RequestInvalid.of("rows", f"{row} is {before[own]} again; repeats=… makes several takes of each")
+    return axes, MappingProxyType(places)
 
 
-def _named_rows(rows: Any) -> tuple[dict[str, Mapping[str, Any]], bool]:
-    """Return rows by what they are called, and whether their values are words of a file."""
-    named: dict[str, Mapping[str, Any]]
-    if isinstance(rows, str | Path):
-        try:
-            with Path(rows).open(encoding="utf-8-sig", newline="") as file:
-                reader = csv.DictReader(file, restkey="")
-                named = {f"line {reader.line_num}": row for row in reader}
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise StoreError(f"{rows} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    elif hasattr(rows, "to_dict") and hasattr(rows, "notna"):
-        names = rows.index if rows.index.is_unique else range(1, len(rows) + 1)
-        records = rows.astype(object).where(rows.notna(), None).to_dict("records")
-        named = {f"row {name}": row for name, row in zip(names, records, strict=True)}
-    else:
-        named = {f"row {number}": row for number, row in enumerate(rows, start=1)}
-    if not all(isinstance(row, Mapping) for row in named.values()):
-        raise RequestInvalid.of("rows", "give a table, a list of mappings or the path of a CSV file")
-    if not named:
+def _table(rows: Any) -> pd.DataFrame:
+    """Return rows as objects, None where there is nothing; those of no index of their own count from 1."""
+    import pandas as pd
+
+    table: pd.DataFrame = rows
+    try:
+        if isinstance(rows, str | Path):
+            table = pd.read_csv(rows, dtype=object, keep_default_na=False)
+        elif not isinstance(rows, pd.DataFrame):
+            table = pd.DataFrame(list(rows), dtype=object)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{rows} cannot be read as rows: {getattr(error, 'strerror', None) or error}") from error
+    if table.empty:
         raise RequestInvalid.of("rows", "there are no rows", type="too_short")
-    return named, isinstance(rows, str | Path)
+    if table is not rows or not table.index.is_unique:
+        table = table.set_axis(range(1, len(table) + 1))
+    filled: pd.DataFrame = table.astype(object).where(table.notna(), None)
+    return filled
 
 
-def _cell(name: str, value: Any, knob: Knob | None, template: bool, word: bool) -> Any:
+def _cell(name: str, value: Any, knob: Knob | None, template: bool, typed: bool) -> Any:
     """Return a value of a row as its axis has it, None where there is none. Raises RequestInvalid."""
-    if value is None or (isinstance(value, float) and math.isnan(value)) or (word and value == ""):
+    if value is None or (typed and value == ""):
         return "" if template else None
-    if word and not template:
-        value = _token(name, value, knob) if name != "text" else value
+    if typed and not template and name != "text":
+        value = _token(name, value, knob)
     if isinstance(value, float) and value.is_integer() and value_kind(name, (knob,) if knob else ())[0] is int:
         value = int(value)  # pandas has no whole numbers in a column with gaps
     return _checked(name, value, knob, template)

@@ -24,7 +24,7 @@ from voicelab.experiments.sweeps.axes import Axis, Grid, Job, Rows, axes_of_rows
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.run import Budget, Outcome, RunContext, SweepEstimate, SweepRun, estimate, seconds_of
 from voicelab.experiments.sweeps.workers import Factory, RateLimiter, workers_for
-from voicelab.session import Session
+from voicelab.session import Session, recorded
 
 ONLY: Final = "lab"
 """Name of the backend of a sweep over one."""
@@ -100,13 +100,6 @@ class Sweep(Shown):
     def knobs(self) -> tuple[Knob, ...]:
         """The own parameters of the backends, those of one name once."""
         return knobs_of(backend.capabilities for backend in self.backends.values())
-
-    @classmethod
-    def of(cls, backend: Backend, base: Call, axes: Mapping[str, object], **options: Any) -> Sweep:
-        """Make a sweep over one backend from values as people write them: ``{"temperature": "0..1 step 0.5"}``."""
-        knobs = () if all(map(is_field, axes)) else backend.capabilities.knobs
-        varied_axes = tuple(Axis.of(name, values, knobs) for name, values in axes.items())
-        return cls(base, varied_axes, {ONLY: backend}, **options)
 
     def __len__(self) -> int:
         """Takes in all."""
@@ -292,8 +285,7 @@ def sweep_of(
     """Return the sweep that ``Lab.sweep`` describes; ``fields`` are its keywords. Raises RequestInvalid."""
     repeats, seed = _plain(repeats), _plain(seed)
     everyone = dict(labs) or {ONLY: lab}
-    given = {name: value for name, value in fields.items() if value is not None}
-    texts = [text] if isinstance(text, str) else [*(text.values() if isinstance(text, Mapping) else text or ())]
+    given = {name: value for name, value in recorded(fields).items() if value is not None}
     columns: list[Axis] = []
     places: Rows = {}
     if rows is not None:
@@ -301,10 +293,13 @@ def sweep_of(
             raise RequestInvalid.of("text", "the rows say what varies; give one text beside them, or none")
         knobs = knobs_of(one.capabilities for one in everyone.values())
         columns, places = axes_of_rows(rows, knobs, text)
-        texts += [value for axis in columns if axis.name == "text" for value in axis.values if value is not None]
     elif text is None:
         raise RequestInvalid.of("text", "say what to say, or give rows=…", type="missing")
-    templates = {name for one in texts if isinstance(one, str) for name in template_names(one) if not is_field(name)}
+    elif not isinstance(text, str):
+        columns = [Axis.of("text", text)]
+    texts = [text] if isinstance(text, str) else []
+    texts += [value for axis in columns if axis.name == "text" for value in axis.values if value is not None]
+    templates = {name for one in texts for name in template_names(one) if not is_field(name)}
     knobs = () if all(map(is_field, given)) else knobs_of(one.capabilities for one in everyone.values())
     templates -= {knob.name for knob in knobs}
     axes = list(columns)
@@ -315,8 +310,6 @@ def sweep_of(
             axes.append(Axis.of(name, several, knobs, template=name in templates))
         else:
             fixed[name] = value
-    if rows is None and not isinstance(text, str):
-        axes.insert(0, Axis.of("text", text))
     first = texts[0]
     if not isinstance(seed, int):
         axes.append(Axis.of("seed", seed))
