@@ -266,7 +266,7 @@ def _typed(name: str, value: object, knob: Knob | None) -> str:
         return label(value)
     if isinstance(value, float):
         return _plain(Decimal(repr(value)))
-    word = isinstance(value, str) and name != "text" and value == value.strip() and not set(value) & set(',"')
+    word = isinstance(value, str) and name != "text" and value == value.strip() != "" and not set(value) & set(',"')
     if (
         word
         and _token(name, str(value), knob) == value
