@@ -53,6 +53,21 @@ def lab(backend: Recorder) -> Lab:
     return Lab(backend)
 
 
+def test_references_are_paths_and_clips_too(lab: Lab, tmp_path: Path) -> None:
+    clip = lab.speak("[angry] Yes.")
+    file = clip.save(tmp_path / "yes.wav")
+    kept = lab.request("a", references=[file, clip]).references
+    assert kept is not None
+    assert [one.text for one in kept] == ["", "Yes."]
+    assert Clip.load(tmp_path / "yes.wav").duration == pytest.approx(clip.duration, abs=0.01)
+    assert kept[0].audio == (tmp_path / "yes.wav").read_bytes()
+    assert lab.with_defaults(references=str(tmp_path / "yes.wav")).request("a").references == kept[:1]
+    several = lab.sweep("a", references={"file": file, "both": [file, clip]}).grid.cells
+    assert [len(cell.call.request.references or ()) for cell in several] == [1, 2]
+    with pytest.raises(OSError, match="none"):
+        lab.speak("a", references=tmp_path / "none.wav")
+
+
 def test_speak_asks_for_wav_and_otherwise_for_the_interfaces_defaults(lab: Lab, backend: Recorder) -> None:
     clip = lab.speak("Hello", seed=3)
     (request, model, seed), *_ = backend.asked

@@ -19,6 +19,7 @@ from voicelab.display import Shown
 from voicelab.errors import ArgumentError, RequestInvalid, suggestion
 from voicelab.schema import DEFAULT_MODEL, ProsodyControl, ReferenceAudio, TTSRequest, VoiceModel
 from voicelab.storage import digest_of
+from voicelab.tags import read_tags, said
 
 MAX_SEED: Final = 2**63 - 1
 """The largest seed; the smallest is 0."""
@@ -205,10 +206,15 @@ class Call:
     @property
     def expected_seconds(self) -> float:
         """About how long the speech will be, in seconds, judged by the text and the speed: for estimates and progress."""
-        request = self.request
-        chinese = len(_HAN.findall(request.text))
-        speed = request.prosody.speed if request.prosody else 1.0
-        return ((len(request.text) - chinese) / _CHARACTERS_PER_SECOND + chinese / _HAN_PER_SECOND) / speed
+        read, prosody = read_tags(self.request.text, self.model), self.request.prosody
+        chinese = len(_HAN.findall(read.said))
+        seconds = (len(read.said) - chinese) / _CHARACTERS_PER_SECOND + chinese / _HAN_PER_SECOND
+        return (seconds + sum(tag.seconds for tag in read.tags)) / (prosody.speed if prosody else 1.0)
+
+    @property
+    def said(self) -> str:
+        """What is meant to be heard: the text without its tags; see `voicelab.tags`."""
+        return said(self.request.text, self.model)
 
     def replace(self, knobs: Iterable[Knob] = (), /, **changes: object) -> Self:
         """Return the call with some fields changed, by the names that ``of`` takes, or dotted: ``prosody.speed``.

@@ -10,11 +10,11 @@ from voicelab.call import Call, Knob, KnobValue, VoicePreset, is_field, short_na
 from voicelab.display import Shown
 from voicelab.errors import ArgumentError, FieldError, RequestInvalid, StoreError
 from voicelab.schema import DEFAULT_MODEL, MODELS, Model, ProsodyControl, TTSRequest
+from voicelab.tags import read_tags
 
 SeedSupport = Literal["exact", "best-effort", "none", "unknown"]
 PriceUnit = Literal["bytes", "characters", "seconds", "requests"]
 
-_NO_VALUE: Final = object()
 _UNITS: Final[Mapping[PriceUnit, tuple[str, str]]] = {
     "bytes": ("byte of text", "bytes of text"),
     "characters": ("character", "characters"),
@@ -230,7 +230,8 @@ def field_value(request: TTSRequest, name: str) -> Any:
 
 
 def ignored_notes(call: Call, capabilities: Capabilities) -> Iterable[str]:
-    """Yield a sentence for every field of the call that is not at its default and does nothing in this backend."""
+    """Yield a sentence for what looks like a tag and is none, and for every field that is not at its default in vain."""
+    yield from read_tags(call.request.text, call.model).notes
     for support in capabilities.fields:
         value = field_value(call.request, support.field)
         outer, _, inner = support.field.partition(".")

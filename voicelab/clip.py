@@ -33,8 +33,6 @@ _FORMAT_OF_SUFFIX: dict[str, AudioFormat] = {
 }
 # A recording of one's own may be long; this only stops a file that unpacks without end.
 _LOAD_SECONDS = 4 * 3600.0
-# Of what is clipped: less is rounding.
-_AUDIBLE_DB = 0.05
 # Part of every key. Raised when the same key would mean another rendering than it did before.
 _KEY_VERSION = 1
 

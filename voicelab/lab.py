@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -15,6 +15,8 @@ from voicelab.errors import RequestInvalid
 from voicelab.session import Session
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from voicelab.experiments.knobs import KnobCheck
     from voicelab.experiments.metrics import Metric
     from voicelab.experiments.runs.cache import Cache
@@ -82,8 +84,9 @@ class Lab(Session):
     @completed
     def sweep(
         self,
-        text: str | Sequence[str] | Mapping[str, str],
+        text: str | Sequence[str] | Mapping[str, str] | None = None,
         *,
+        rows: pd.DataFrame | Iterable[Mapping[str, object]] | str | Path | None = None,
         repeats: int = 1,
         seed: int | Sequence[int] = 0,
         lab: Mapping[str, Session] = MappingProxyType({}),
@@ -93,7 +96,11 @@ class Lab(Session):
         """Return a sweep: ``lab.sweep(text, temperature="0..1 step 0.5", latency=["low", "normal"]).run()``.
 
         Args:
-            text: what to say; a list of texts is an axis.
+            text: what to say; a list of texts is an axis. ``{name}`` in it is an axis too: ``name=[…]`` fills it, and
+                tables have the template as ``text`` and what came of it as ``sent``; ``{{name}}`` is said as it stands.
+            rows: paired calls in the place of a grid: a table, a list of mappings or the path of a CSV file, whose columns
+                are ``text``, fields of ``speak``, and names in the text; each row is said with every combination of the axes.
+                What a row leaves out is as ``fields`` and the lab have it.
             repeats: takes of each cell, for telling a parameter's effect from the voice's own variety.
             seed: what the seeds of the repeats are drawn from, the same in every cell; or a list, an axis of seeds.
             lab: labs by name, an axis ``backend``: each speaks with its own voice and defaults, in the place of this one.
@@ -110,7 +117,7 @@ class Lab(Session):
             if not isinstance(one, Session):
                 raise RequestInvalid.of("lab", f"{name!r} is a {type(one).__name__}, not a Lab")
         with self._named_as_typed(fields):
-            return sweep_of(self, text, repeats=repeats, seed=seed, labs=lab, cache=cache, fields=fields)
+            return sweep_of(self, text, rows=rows, repeats=repeats, seed=seed, labs=lab, cache=cache, fields=fields)
 
     def check_knobs(self, *names: str, repeats: int = 3, seed: int = 0) -> KnobCheck:
         """Turn every field and knob of the backend, or those of ``names``, and say of each whether it does anything.

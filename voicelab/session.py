@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from voicelab.backend import Backend, SpeechStream, delete_voice, list_voices
 from voicelab.call import Call, Knob, Voice, Voices, completed, is_field, merged_defaults, short_name, voice_id
@@ -16,7 +16,7 @@ from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import Clip
 from voicelab.errors import FieldError, RequestInvalid, suggestion
 from voicelab.registry import open_backend, split_address
-from voicelab.schema import MODELS, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import MODELS, ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
 
 BASE_URL_VARIABLE: Final = "VOICELAB_BASE_URL"
 # More voices than this are a table without samples: to make them would take too long.
@@ -53,7 +53,7 @@ class Session:
         self._factory = factory
         self._seen_voices: dict[str, VoiceModel] = {}
         knobs = self._knobs_for(defaults)
-        self._defaults: Mapping[str, object] = MappingProxyType(merged_defaults({}, defaults, knobs))
+        self._defaults: Mapping[str, object] = MappingProxyType(merged_defaults({}, recorded(defaults), knobs))
         if "seed" in self._defaults or knobs or self._defaults.get("model", MODELS[0]) not in MODELS:
             # A service is not asked what it is for what every service takes.
             check_call(Call.of("defaults", self._defaults, knobs), backend.capabilities)
@@ -74,7 +74,7 @@ class Session:
         """
         address = backend or os.environ.get(BASE_URL_VARIABLE) or ""
         # Before the backend starts: a bad default should not cost loading weights. Knobs are judged when it is there.
-        merged_defaults({}, {name: value for name, value in defaults.items() if is_field(name)})
+        merged_defaults({}, recorded({name: value for name, value in defaults.items() if is_field(name)}))
         name, _ = split_address(address)
         if name == "local" and api_key is not None:
             raise RequestInvalid.of(
@@ -125,7 +125,7 @@ class Session:
 
         Takes what ``speak`` takes. None takes a default away. Raises RequestInvalid.
         """
-        merged = merged_defaults(self._defaults, fields, self._knobs_for({**self._defaults, **fields}))
+        merged = merged_defaults(self._defaults, recorded(fields), self._knobs_for({**self._defaults, **fields}))
         session = type(self)(self._backend, factory=self._factory, **merged)
         session._seen_voices = self._seen_voices  # noqa: SLF001 (its own kind)
         return session
@@ -134,7 +134,7 @@ class Session:
     def call(self, text: str, **fields: object) -> Call:
         """Return the call that ``speak`` would make, without speaking; takes what ``speak`` takes. Raises RequestInvalid."""
         with self._named_as_typed(fields):
-            return Call.of(text, self._defaults, self._knobs_for({**self._defaults, **fields}), **fields)
+            return Call.of(text, self._defaults, self._knobs_for({**self._defaults, **fields}), **recorded(fields))
 
     def _knobs_for(self, fields: Iterable[str]) -> tuple[Knob, ...]:
         """The backend's own knobs where one may be meant; a service need not be asked for fields that all have."""
@@ -174,8 +174,8 @@ class Session:
         Args:
             text: what to say.
             voice: id of a preset or stored voice, a preset of ``lab.voices``, or a VoiceModel; the
-                default speaker when not given. To clone from a recording without storing a voice, give
-                ``references=[ReferenceAudio(audio=…, text=…)]`` instead.
+                default speaker when not given. To clone from recordings without storing a voice, give ``references``
+                instead: a path, a Clip, ``ReferenceAudio(audio=…, text=…)``, or several of them.
             seed: a whole number from 0 to 2**63 - 1. With the same seed a backend whose capabilities say
                 "exact" repeats the same samples. A new one every time when not given.
             model: one of ``lab.capabilities.models``; the session's own when not given.
@@ -280,6 +280,29 @@ class Session:
         defaults = "".join(f", {name}={_short(value)}" for name, value in self._defaults.items())
         backend = f"{capabilities.name} on {capabilities.device}, {len(capabilities.voices)} voices"
         return f"{type(self).__name__}({backend}{defaults})"
+
+
+def recorded(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return fields with ``references`` as a request has them, of paths and Clips; a Clip brings what its take said.
+
+    A list of lists, or a mapping from labels, stays one: an axis of a sweep. Raises OSError for a path that cannot be read.
+    """
+    return {name: _references(value) if name == "references" else value for name, value in fields.items()}
+
+
+def _references(value: Any) -> Any:
+    if isinstance(value, str | Path | bytes | Clip):
+        return (_reference(value),)
+    if isinstance(value, Mapping):
+        return value if "audio" in value else {label: _references(item) for label, item in value.items()}
+    return [*map(_reference, value)] if isinstance(value, list | tuple) else value
+
+
+def _reference(item: Any) -> Any:
+    if isinstance(item, str | Path | bytes | Clip):
+        take = item.take if isinstance(item, Clip) else None
+        return ReferenceAudio.build(audio=_recording(item), text=take.call.said if take else "")
+    return _references(item)
 
 
 def _recording(item: str | Path | bytes | Clip) -> bytes:

@@ -57,6 +57,18 @@ def test_a_folder_with_everything(run: Any, service: str, spec: str, tones: Tone
     assert len(tones.asked) == 12
 
 
+def test_rows_of_a_file(run: Any, service: str, tmp_path: Path, tones: ToneBackend) -> None:
+    (tmp_path / "texts.csv").write_text("text,temperature\nOne.,0.2\nTwo.,\n")
+    done = run("sweep", "texts.csv", "--repeats", "2", "--base-url", service)
+    assert "texts: 4 of 4 takes, done" in done.stdout
+    assert [request.temperature for request, _, _ in sorted(tones.asked, key=str)] == [0.2, 0.2, 0.7, 0.7]
+    (tmp_path / "both.toml").write_text('rows = "texts.csv"\nrepeats = 1\n[fields]\ntop_p = 0.5\n')
+    assert "both: 2 of 2 takes, done" in run("sweep", "both.toml", "--base-url", service).stdout
+    (tmp_path / "texts.csv").write_text("text,temperature\nOne.,hot\n")
+    bad = run("sweep", "texts.csv", "--base-url", service)
+    assert (bad.exit_code, "temperature: row 1: should be a number, not 'hot'" in bad.stderr) == (2, True)
+
+
 def test_own_knobs_are_fields_and_axes_of_a_file(run: Any, tmp_path: Path) -> None:
     path = piper_voice(tmp_path)
     spec = f'text = "Hello."\nbackend = "piper:{path}"\n[fields]\nnoise_w = 0\n[axes]\nnoise_scale = "0..1 step 0.5"\n'

@@ -53,7 +53,7 @@ class Voice:
     def speech(self, request: TTSRequest, seed: int = 1) -> Speech:
         """A request on its way to audio, before it is encoded."""
         parts = self.backend._models.parts("s2-pro")
-        return Speech(parts, request, lambda: parts.family.voice(self.backend._speaker(request), parts), seed)
+        return Speech(parts, Call(request), lambda: parts.family.voice(self.backend._speaker(request), parts), seed)
 
     def codes(self, seeds: Iterable[int], text: str = SENTENCE, **fields: Any) -> list[npt.NDArray[np.int64]]:
         """The codec frames as the language model made them, (frames, codebooks), one array a seed, spoken together."""

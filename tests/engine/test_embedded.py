@@ -16,6 +16,7 @@ from voicelab.audio.analysis import f0
 from voicelab.call import Call
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer.family import PointerFamily
+from voicelab.errors import RequestInvalid
 from voicelab.schema import TTSRequest
 
 TEXTS = ("The birch canoe slid on the smooth planks.", "Rice is served.", "Glue the sheet to the dark blue background.")
@@ -36,6 +37,28 @@ def test_batched_is_single(embedded: LocalBackend) -> None:
         assert samples.shape == single.shape
         assert float(np.abs(samples - single).max()) <= 1e-4
         assert float(np.abs(samples).max()) > 0.05
+
+
+def test_pauses_and_phoneme_spans_act_and_other_tags_are_named(embedded: LocalBackend) -> None:
+    def said(text: str, **fields: Any) -> Any:
+        return embedded.synthesize(Call(TTSRequest(text=text, format="wav", **fields), seed=3)).clip()
+
+    plain, paused = said("One, two."), said('One <break time="800ms"/> two.[pause]')
+    assert [word.text for word in paused.words] == ["One", "two"]
+    assert 0.75 < paused.words[1].start - plain.words[1].start < 1.3
+    assert not paused.samples[-round(0.59 * paused.rate) :].any()
+    assert np.count_nonzero(paused.samples == 0) / paused.rate == pytest.approx(1.4, abs=0.1)
+    assert paused.samples[round((paused.words[1].start + 0.05) * paused.rate) :][: paused.rate // 10].any()
+    low = said('One <break time="800ms"/> two.[pause]', latency="low")
+    assert low.samples == pytest.approx(paused.samples, abs=1e-3)
+    assert low.words == paused.words
+
+    span = said("The <|phoneme_start|>R EH1 D<|phoneme_end|> [angry] one.")
+    assert np.array_equal(span.samples, said("The red one.").samples)
+    assert [word.text for word in span.words] == ["The", "read", "one"]
+    assert span.notes == ("[angry] did nothing: this voice acts on pauses and phoneme spans",)
+    with pytest.raises(RequestInvalid, match="never closed"):
+        said("The <|phoneme_start|>R EH1 D one.")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from torch import Tensor
 
 from tests.engine.tiny import make_codec, make_lm, speaker, voice
-from voicelab.call import VoicePreset
+from voicelab.call import Call, VoicePreset
 from voicelab.engine.core.sequence import Frame, Sequence, Settings
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer import checkpoint
@@ -34,7 +34,7 @@ def backend(tmp_path: Path) -> Iterator[LocalBackend]:
 
 def _speech(backend: LocalBackend, **fields: object) -> Speech:
     request = TTSRequest.build(text=TEXT, **{"chunk_length": 100, **fields})
-    return Speech(backend._models.parts("s2-pro"), request, lambda: voice(1), 1)
+    return Speech(backend._models.parts("s2-pro"), Call(request), lambda: voice(1), 1)
 
 
 @pytest.mark.parametrize("conditioned", [True, False])

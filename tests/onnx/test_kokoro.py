@@ -117,11 +117,11 @@ def test_speed_acts_in_the_graph_and_volume_after_it(kokoro: KokoroBackend) -> N
 )
 def test_latency_says_how_much_is_made_before_the_first_audio(latency: str, first: str) -> None:
     text = f"{TEXT} And more."
-    assert next(reading(TTSRequest.build(text=text, latency=latency))).startswith(first)
+    assert next(reading(TTSRequest.build(text=text, latency=latency), text)).startswith(first)
     clause = "When all the sunlight strikes raindrops in the air, they act as a prism and form a wide rainbow."
-    begun = next(reading(TTSRequest.build(text=clause, latency=latency)))
+    begun = next(reading(TTSRequest.build(text=clause, latency=latency), clause))
     assert begun == (clause if latency != "low" else "When all the sunlight strikes raindrops in the air,")
-    assert " ".join(reading(TTSRequest.build(text=text, latency=latency))) == text
+    assert " ".join(reading(TTSRequest.build(text=text, latency=latency), text)) == text
 
 
 def test_the_first_segment_is_heard_before_the_second_is_made(

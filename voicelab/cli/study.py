@@ -16,14 +16,20 @@ from voicelab.experiments.sweeps.run import SweepRun
 from voicelab.experiments.sweeps.spec import read_spec
 from voicelab.lab import connect
 
-SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file: text, [fields], [axes], [budget].")]
+SpecFile = Annotated[
+    Path,
+    typer.Argument(metavar="SPEC", help="A TOML file: text or rows, [fields], [axes], [budget]; or rows: a .csv file."),
+]
+Repeats = Annotated[
+    int | None, typer.Option(metavar="INTEGER", min=1, help="Takes of each; as SPEC says, or 1.", show_default=False)
+]
 Folder = Annotated[
     Path | None,
     typer.Option(
         "-o",
         "--output",
         metavar="FOLDER",
-        help="Where the run, takes.csv and audio/ go; the file's name without .toml when not given. "
+        help="Where the run, takes.csv and audio/ go; the file's name without its suffix when not given. "
         "With what is there already the sweep goes on.",
         show_default=False,
     ),
@@ -39,6 +45,7 @@ def sweep(
     spec: SpecFile,
     *,
     output: Folder = None,
+    repeats: Repeats = None,
     estimate: EstimateOnly = False,
     dask: Cluster = None,
     backend: BackendAddress = None,
@@ -54,7 +61,8 @@ def sweep(
     with ExitStack() as opened:
         lab = opened.enter_context(connect(spec_file.backend or backend or None, device=device))
         labs = {name: opened.enter_context(connect(address)) for name, address in spec_file.backends.items()}
-        work = lab.sweep(spec_file.text, lab=labs, **spec_file.asked)
+        asked = {**spec_file.asked, **({} if repeats is None else {"repeats": repeats})}
+        work = lab.sweep(spec_file.text, lab=labs, **asked)
         needed = work.estimate(Cache(folder, max_bytes=None))
         say_line(str(needed))
         if estimate:

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from voicelab.audio.samples import resample
 from voicelab.audio.sandbox import decode_apart
-from voicelab.call import VoicePreset
+from voicelab.call import Call, VoicePreset
 from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.scheduler import Runner, Scheduler
 from voicelab.engine.core.threads import Decoding, DecodingThread, Memo, Result, Samples
 from voicelab.errors import AudioError, RequestInvalid
-from voicelab.schema import Model, ReferenceAudio, TTSRequest
+from voicelab.schema import Model, ReferenceAudio
 
 REMEMBERED = 32
 """Recordings of callers, or what came of them, that are kept."""
@@ -37,6 +37,11 @@ class Segment(Protocol):
         """(word as written, its first position, the position after its last); empty where the family knows no word times."""
         ...
 
+    @property
+    def pause_s(self) -> float:
+        """Seconds of silence before it that a tag of the text asks for, beside the pauses that the model makes itself."""
+        ...
+
 
 @dataclass(frozen=True)
 class SpeechPlan:
@@ -46,6 +51,8 @@ class SpeechPlan:
     """Those that have something to say, each read when it is needed."""
     notes: tuple[str, ...]
     """What a listener should know of how the text is read, such as what is left out of it."""
+    pause_s: float = 0.0
+    """Seconds of silence after the last segment."""
 
 
 class Family(Protocol):
@@ -81,10 +88,11 @@ class Family(Protocol):
         """
         ...
 
-    def plan(self, request: TTSRequest) -> SpeechPlan:
-        """How a request's text will be said.
+    def plan(self, call: Call) -> SpeechPlan:
+        """How a call's text will be said.
 
         Raises:
+            RequestInvalid: a tag in the text cannot be read.
             MissingExtra: reading it needs what is not installed.
         """
         ...

@@ -132,7 +132,7 @@ class LocalBackend:
         prosody, encoder = ProsodyProcessor.for_request(request, rate), StreamEncoder.for_request(request, rate)
         parts = self._models.parts(call.model)
         voice = cache(partial(self._family.voice, speaker, parts))
-        speech = Speech(parts, request, voice, seed)  # last: from here on there is work to be cancelled
+        speech = Speech(parts, call, voice, seed)  # last: from here on there is work to be cancelled
         return SpeechStream(
             _encoded(speech, prosody, encoder),
             call=call,

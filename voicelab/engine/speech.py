@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
@@ -12,11 +14,12 @@ import torch
 from torch import Tensor
 
 from voicelab.audio.words import WordTime
+from voicelab.call import Call
 from voicelab.engine.core.sequence import Frame, Group, Sequence, Settings
 from voicelab.engine.core.threads import Piece, Samples
 from voicelab.engine.family import EngineParts, Segment
 from voicelab.errors import EngineError, RequestInvalid
-from voicelab.schema import Latency, TTSRequest
+from voicelab.schema import Latency
 
 PIECES: dict[Latency, tuple[int, ...]] = {"low": (*[1] * 8, 2), "balanced": (8,), "normal": (24,)}
 """Frames decoded at once, piece after piece; the last goes on. What is said does not depend on it, only when it is heard.
@@ -34,18 +37,20 @@ _FADE_S = 0.008
 class Speech:
     """A request on its way to audio. Iterate over `audio` once, then read `words` and `notes`."""
 
-    def __init__(self, parts: EngineParts, request: TTSRequest, voice: Callable[[], Any], seed: int) -> None:
+    def __init__(self, parts: EngineParts, call: Call, voice: Callable[[], Any], seed: int) -> None:
         """Begins at once. `voice` gives what the family's runner takes, and is called when the text is known to hold words.
 
         Raises:
-            RequestInvalid: there is nothing in the text that can be spoken.
+            RequestInvalid: there is nothing in the text that can be spoken, or a tag in it cannot be read.
             MissingExtra: reading the text needs what is not installed.
         """
-        self._parts, self._request, self._seed = parts, request, seed
+        self._parts, self._request, self._seed = parts, call.request, seed
         self._codec = parts.decoding.decoding
         self._batch = min(BATCH, parts.scheduler.rows)
-        plan = parts.family.plan(request)
-        self._notes = list(plan.notes)
+        plan = parts.family.plan(call)
+        self._notes, self._last_pause_s = list(plan.notes), plan.pause_s
+        self._pauses: deque[tuple[int, int]] = deque()
+        self._silent_s, self._heard = 0.0, 0
         first = next(plan.segments, None)
         if first is None:
             raise RequestInvalid.of("text", "there is no word in the text that can be spoken")
@@ -53,7 +58,7 @@ class Speech:
         self._voice = voice()
         self._segments: list[Segment] = []
         self._sequences: list[Sequence] = []
-        self._word_frames: list[tuple[str, int, int]] = []
+        self._word_times: list[WordTime] = []
         self._codes: list[Tensor] = []
         self._cancelled = False
         self._submit()
@@ -66,8 +71,7 @@ class Speech:
     @property
     def words(self) -> tuple[WordTime, ...]:
         """Each word as it was read, and when it was said; none where the family does not know."""
-        step = self._codec.hop / self._codec.sample_rate
-        return tuple(WordTime(text, first * step, last * step) for text, first, last in self._word_frames)
+        return tuple(self._word_times)
 
     @property
     def codes(self) -> Tensor:
@@ -84,7 +88,19 @@ class Speech:
         self._parts.scheduler.poke()
 
     def audio(self) -> Iterator[Samples]:
-        """Mono samples at the codec's rate, as they come."""
+        """Mono samples at the codec's rate, as they come, and silence where the text has pauses."""
+        for spoken in self._spoken():
+            samples, end = spoken, self._heard + spoken.size
+            while self._pauses and self._pauses[0][0] < end:
+                place, length = self._pauses.popleft()
+                yield np.concatenate((samples[: place - self._heard], np.zeros(length, np.float32)))
+                samples, self._heard = samples[place - self._heard :], place
+            self._heard = end
+            yield samples
+        if self._last_pause_s:
+            yield np.zeros(round(self._last_pause_s * self._codec.sample_rate), np.float32)
+
+    def _spoken(self) -> Iterator[Samples]:
         sizes = iter(PIECES[self._request.latency])
         size = next(sizes)
         for offset, sequence in self._streams():
@@ -134,6 +150,10 @@ class Speech:
             if frame.segment != begun:
                 begun = frame.segment
                 self._feed(sequence)
+                if pause_s := self._segments[offset + begun].pause_s:
+                    rate = self._codec.sample_rate
+                    self._pauses.append((len(self._codes) * self._codec.hop, round(pause_s * rate)))
+                    self._silent_s += self._pauses[-1][1] / rate
                 self._word_at = {
                     position: w
                     for w, (_, a, b) in enumerate(self._segments[offset + begun].words)
@@ -192,14 +212,13 @@ class Speech:
         word = self._word_at.get(frame.position, -1)
         if word < 0:
             return
+        step = self._codec.hop / self._codec.sample_rate
+        begin, end = (self._silent_s + place * step for place in (len(self._codes), len(self._codes) + 1))
         if word != self._word:
-            self._word_frames.append(
-                (self._segments[offset + frame.segment].words[word][0], len(self._codes), len(self._codes) + 1)
-            )
             self._word = word
+            self._word_times.append(WordTime(self._segments[offset + frame.segment].words[word][0], begin, end))
         else:
-            text, first, _ = self._word_frames[-1]
-            self._word_frames[-1] = (text, first, len(self._codes) + 1)
+            self._word_times[-1] = replace(self._word_times[-1], end=end)
 
     def _end(self, frame: Frame, offset: int) -> None:
         limits = {"max_new_tokens": self._request.max_new_tokens, "early_stop": self._request.early_stop_threshold}

@@ -81,7 +81,7 @@ class Comparison(Shown):
         """
         clips = self.clips.values()
         spoken = [" ".join(word.text for word in clip.words) for clip in clips if clip.words]
-        spoken += [clip.take.request.text for clip in clips if clip.take is not None]
+        spoken += [clip.take.call.said for clip in clips if clip.take is not None]
         text = next(iter(spoken), "") if self.same_text else ""
 
         return MappingProxyType({name: with_words(clip, text) for name, clip in self.clips.items()})
@@ -153,11 +153,10 @@ def with_words(clip: Clip, text: str = "") -> Clip:
 
     One that cannot be aligned (another language, other words, no aligner installed) is returned as it is.
     """
-    said = text or (clip.take.request.text if clip.take is not None else "")
-    if clip.words or not said:
+    if clip.words or not (text or clip.take):
         return clip
     try:
-        return align_words(clip, said)
+        return align_words(clip, text)
     except (ArgumentError, MissingExtra):
         return clip
 

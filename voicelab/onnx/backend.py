@@ -27,6 +27,7 @@ from voicelab.engine.text import as_written, normalize
 from voicelab.engine.text.segments import segment
 from voicelab.errors import Cancelled, EngineError, MissingExtra, NotFound, RequestInvalid, WeightsError
 from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
+from voicelab.tags import ignored, read_tags
 
 _CLAUSE: Final = 80
 """Characters within which the first segment of latency "low" ends at a clause, if one ends there."""
@@ -184,7 +185,9 @@ class _Speech:
         self._prosody = ProsodyProcessor(backend.rate, volume=volume)
 
     def _read(self) -> Iterator[Utterance]:
-        for text in reading(self._call.request):
+        tagged = read_tags(self._call.request.text, self._call.model)
+        self._notes += ignored(tagged)
+        for text in reading(self._call.request, tagged.said):
             words, notes = self._backend.written(text, self._call.request.normalize)
             self._notes += notes
             if words:
@@ -219,13 +222,12 @@ def _in_words(text: str, normalized: bool, languages: tuple[str, ...]) -> tuple[
     return written.text, written.notes
 
 
-def reading(request: TTSRequest) -> Iterator[str]:
-    """Yield the segments of a request's text.
+def reading(request: TTSRequest, text: str) -> Iterator[str]:
+    """Yield the segments of what is said of a request's text.
 
     The first is a sentence for latency "balanced", and for "low" a clause where one ends soon, so that it is heard
     sooner; all others are as ``chunk_length`` and ``min_chunk_length`` say.
     """
-    text = request.text
     if request.latency != "normal" and text.strip():
         first = segment(text, request.chunk_length, _OPENING)[0]
         if request.latency == "low" and len(first.text) > _CLAUSE // 2:

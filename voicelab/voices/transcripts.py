@@ -34,6 +34,7 @@ from voicelab.clip import Clip
 from voicelab.distribution import install_command
 from voicelab.errors import ArgumentError, MissingExtra
 from voicelab.storage import read_published
+from voicelab.tags import said
 from voicelab.voices.recordings import enhance
 
 _RATE: Final = 16_000
@@ -254,13 +255,13 @@ def _timed(written: list[str], spans: list[list[list[float]]], seconds: float) -
 def align_words(clip: Clip, text: str | None = None) -> Clip:
     """Return ``clip`` with the times of its words, found by forced alignment with a text, which is English.
 
-    ``text`` is what is said in it; what was asked for when not given. Raises ArgumentError, which names ``text``, when there
-    is none or the clip does not say it, and MissingExtra without the extra ``recognition``.
+    ``text`` is what is said in it, tags apart; what was asked for when not given. Raises ArgumentError, which names
+    ``text``, when there is none or the clip does not say it, and MissingExtra without the extra ``recognition``.
     """
     aligner = default_aligner()
     if aligner is None:
         raise MissingExtra.of("recognition", "word times of a clip")
-    text = text or (clip.take.request.text if clip.take is not None else "")
+    text = said(text) if text else clip.take.call.said if clip.take is not None else ""
     if not text.strip():
         raise ArgumentError.of("text", "say what is spoken in the clip")
     return replace(clip, words=aligner.words(clip.samples, clip.rate, text))

@@ -224,7 +224,7 @@ def test_references_that_leave_no_room(backend: LocalBackend) -> None:
 
 def _read(backend: LocalBackend, text: str, **fields: Any) -> list[str]:
     request = TTSRequest.build(text=text, **fields)
-    return [turn.tag + turn.text for turn in backend._family.plan(request).segments]  # type: ignore[attr-defined]
+    return [turn.tag + turn.text for turn in backend._family.plan(Call(request)).segments]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -271,8 +271,8 @@ def test_the_speaker_goes_on_over_segments(backend: LocalBackend) -> None:
 )
 def test_what_does_not_act_is_said(backend: LocalBackend, fields: dict[str, Any], what: str) -> None:
     request = TTSRequest.build(**{"text": TEXT, **fields})
-    assert any(what in note for note in backend._family.plan(request).notes)
-    assert backend._family.plan(TTSRequest.build(text=TEXT)).notes == ()
+    assert any(what in note for note in backend._family.plan(Call(request)).notes)
+    assert backend._family.plan(Call(TTSRequest.build(text=TEXT))).notes == ()
 
 
 def test_one_string_names_it_here_and_over_http(both: Path, tmp_path: Path, backend: LocalBackend) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -27,13 +27,21 @@ BASE = Call(TTSRequest(text="Hello.", format="wav"))
 AXES: dict[str, object] = {"temperature": "0..1 step 0.5", "latency": ["low", "normal"]}
 
 
+def sweep_over(backend: ToneBackend, base: Call, axes: Mapping[str, object], **options: Any) -> Sweep:
+    """A sweep over one backend, of values as people write them."""
+    knobs = backend.capabilities.knobs
+    return Sweep(
+        base, tuple(Axis.of(name, values, knobs) for name, values in axes.items()), {"lab": backend}, **options
+    )
+
+
 @pytest.fixture
 def cache(tmp_path: Path) -> Cache:
     return Cache(tmp_path / "cache")
 
 
 def sweep(backend: ToneBackend, axes: dict[str, object] | None = None, **options: Any) -> Sweep:
-    return Sweep.of(backend, options.pop("base", BASE), AXES if axes is None else axes, **options)
+    return sweep_over(backend, options.pop("base", BASE), AXES if axes is None else axes, **options)
 
 
 def counted(backend: ToneBackend) -> Counter[tuple[TTSRequest, str, int | None]]:

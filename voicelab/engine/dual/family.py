@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from voicelab.call import VoicePreset
+from voicelab.call import Call, VoicePreset
 from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.threads import Samples
 from voicelab.engine.dual.codec import TOGETHER, CodecFile
@@ -120,9 +120,9 @@ class DualFamily:
         prompts: Prompts = form(self._tokenizers[model], lm.begin, one.config.codebooks)
         return partial(DualRunner, lm, prompts, rows, compile=self._compile)
 
-    def plan(self, request: TTSRequest) -> SpeechPlan:
-        """See engine.family.Family."""
-        return SpeechPlan(self._segments(request), tuple(self._notes(request)))
+    def plan(self, call: Call) -> SpeechPlan:
+        """See engine.family.Family. The models read tags themselves."""
+        return SpeechPlan(self._segments(call.request), tuple(self._notes(call.request)))
 
     def _notes(self, request: TTSRequest) -> Iterator[str]:
         if request.normalize and _TO_WRITE_OUT.search(_INLINE.sub("", request.text)) and not _writes_out(request.text):

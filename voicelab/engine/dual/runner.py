@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ class Turn:
     text: str
     tag: str
     """The tag of the speaker in whose part of the text it begins."""
+    pause_s: ClassVar[float] = 0.0
 
     @property
     def words(self) -> tuple[tuple[str, int, int], ...]:

@@ -148,3 +148,5 @@ class Phonemes:
     flags: tuple[int, ...]
     words: tuple[tuple[str, int, int], ...]
     """(word as written, its first phone, the phone after its last)."""
+    pause_s: float = 0.0
+    """Seconds of silence that a tag puts before it."""

@@ -48,6 +48,8 @@ _SAID = frozenset("ram rom pin sim zip gif lan dos cad jpeg yolo uefa fomo gan w
 """Short acronyms that are words; what is as short and not here is spelled."""
 _SPELLED = frozenset(("espn", "ussr", "ieee", "ioc", "adhd"))
 """Spelled, though the lexicon has them as words."""
+_SPAN = "qj"
+"""Begins a word that stands for phonemes: no word of a language does."""
 _HUMP = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z]?[a-z']+|[A-Z]+")
 _CAMEL = re.compile(r"(?!Mc|Mac)[A-Z]?[a-z']+[A-Z][A-Za-z']*")
 
@@ -88,12 +90,22 @@ class Lexicon:
         return self._word(lower)
 
     def look_up(self, word: str) -> tuple[str, ...] | None:
-        """Phones of a word that the lexicon holds."""
+        """Phones of a word that the lexicon holds, or that `word_of_arpabet` made."""
+        if word.startswith(_SPAN) and (span := _span_phones(word)):
+            return span
         entry = _EXCEPTIONS.get(word) or self._lexicon.get(word)
         phones = tuple(entry.split(" ")) if entry else None
         if phones and word not in _WITHOUT_VOWEL and not any(p[-1] in "01" for p in phones):
             return None
         return phones
+
+    def written(self, word: str) -> str:
+        """A word as it is named in the times of words: one of `word_of_arpabet` as it is spelled, if that is known."""
+        if not word.startswith(_SPAN) or not (phones := _span_phones(word)):
+            return word
+        _, _, name = word.partition("qq")
+        sound = " ".join(phones)
+        return name or next((one for one, said in self._lexicon.items() if said == sound), sound)
 
     def _word(self, word: str) -> tuple[str, ...]:
         # The lexicon has possessives too, but reads many from their letters alone: "boss's" without its second syllable.
@@ -111,6 +123,33 @@ class Lexicon:
         if word.endswith("s") and not word.endswith("ss") and (stem := self.look_up(word[:-1])):
             return (*stem, *plural(stem[-1]))
         return self.look_up(word.replace("'", "")) if "'" in word else None
+
+
+def word_of_arpabet(written: str, word: str = "") -> str:
+    """A word of letters that stands in a text for phonemes, "R IY1 D", through all that turns text into words.
+
+    `word` is how it is spelled, "" where that is not known. Returns "" for what is no CMU Arpabet; a vowel without a digit
+    is stressed.
+    """
+    coded = []
+    for name in written.split():
+        phone, stress = (name[:-1].lower(), name[-1]) if name[-1] in "012" else (name.lower(), "")
+        phone = "ax" if (phone, stress) == ("ah", "0") else phone
+        if f"{phone}1" in PHONES:
+            coded.append(phone + ("u" if stress == "0" else "i"))
+        elif phone.isalpha() and phone in PHONES and not stress:
+            coded.append(phone)
+        else:
+            return ""
+    spelled = f"qq{word.lower()}" if word.isascii() and word.isalpha() else ""
+    return f"{_SPAN}{'q'.join(coded)}{spelled}" if coded else ""
+
+
+def _span_phones(word: str) -> tuple[str, ...]:
+    """The phones of a word that `word_of_arpabet` made; () for another."""
+    coded = word.removeprefix(_SPAN).partition("qq")[0].split("q")
+    phones = tuple(one if one in PHONES else one[:-1] + {"u": "0", "i": "1"}.get(one[-1:], "?") for one in coded)
+    return phones if all(phone in PHONES for phone in phones) else ()
 
 
 def _is_spelled(word: str, in_lexicon: bool) -> bool:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from voicelab.call import Call
 from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.scheduler import RowStep
 from voicelab.engine.core.sequence import Settings
@@ -18,7 +20,7 @@ from voicelab.engine.family import EngineParts, SpeechPlan
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import PointerDecoding
 from voicelab.engine.pointer.config import Phonemes
-from voicelab.engine.pointer.english import Lexicon, load_guess
+from voicelab.engine.pointer.english import Lexicon, load_guess, word_of_arpabet
 from voicelab.engine.pointer.front import FrontEnd
 from voicelab.engine.pointer.lm import LM, KVCache, speaker_statistics
 from voicelab.engine.pointer.numpy_step import NumpyStep
@@ -27,7 +29,9 @@ from voicelab.engine.pointer.step import PointerRow, Step, TorchStep
 from voicelab.engine.text import as_written, normalize
 from voicelab.engine.text.clean import HAN, speakable
 from voicelab.engine.text.segments import segment
+from voicelab.errors import RequestInvalid
 from voicelab.schema import Model, ReferenceAudio, TTSRequest
+from voicelab.tags import TaggedText, ignored, read_tags
 
 KEPT_PHONES = 40
 """Phones of what was said before that the text encoder still sees when the next segment follows."""
@@ -132,6 +136,8 @@ _LONGEST_READ = 600
 _LONGEST_CHINESE = 160
 """The same where there are Chinese characters, each of which is a syllable."""
 _HAN = re.compile(f"[{HAN}]")
+_ACTING = ("pause", "phonemes")
+"""Kinds of tags that do something; phonemes are those of CMU Arpabet."""
 
 
 class PointerFamily:
@@ -165,19 +171,31 @@ class PointerFamily:
         """See engine.family.Family."""
         return partial(PointerRunner, self._small_lm() if model == "s1" else self.checkpoint.lm, rows)
 
-    def plan(self, request: TTSRequest) -> SpeechPlan:
+    def plan(self, call: Call) -> SpeechPlan:
         """See engine.family.Family. The notes are of the whole text: those of each segment would say the same again."""
-        self.front.check(request.text)
-        written = () if request.normalize else as_written(request.text, self.languages).notes
-        return SpeechPlan(self._segments(request), (*speakable(request.text, self.languages), *written))
+        request = call.request
+        tagged = read_tags(request.text, call.model, lambda tag: word_of_arpabet(tag.name, tag.word) or tag.word)
+        if "<|phoneme_start|>" in tagged.said:
+            raise RequestInvalid.of("text", "<|phoneme_start|> is never closed: <|phoneme_end|> ends a phoneme span")
+        self.front.check(tagged.said)
+        written = () if request.normalize else as_written(tagged.said, self.languages).notes
+        unread = [tag for tag in tagged.tags if tag.kind == "phonemes" and not word_of_arpabet(tag.name)]
+        notes = (*speakable(tagged.said, self.languages), *written, *ignored(tagged, _ACTING, unread))
+        *parts, last = _between_pauses(tagged)
+        ends = not any(map(str.isalnum, last[1]))
+        return SpeechPlan(self._segments(request, parts if ends else [*parts, last]), notes, last[0] if ends else 0.0)
 
-    def _segments(self, request: TTSRequest) -> Iterator[Phonemes]:
-        for part in segment(request.text, request.chunk_length, request.min_chunk_length):
-            written = (normalize if request.normalize else as_written)(part.text, self.languages)
-            for piece in pieces(written.text):
-                phonemes = self.front.read(piece)
-                if phonemes.words:
-                    yield phonemes
+    def _segments(self, request: TTSRequest, parts: Iterable[tuple[float, str]]) -> Iterator[Phonemes]:
+        pause_s = 0.0
+        for seconds, text in parts:
+            pause_s += seconds
+            for part in segment(text, request.chunk_length, request.min_chunk_length):
+                written = (normalize if request.normalize else as_written)(part.text, self.languages)
+                for piece in pieces(written.text):
+                    phonemes = self.front.read(piece)
+                    if phonemes.words:
+                        yield replace(phonemes, pause_s=pause_s) if pause_s else phonemes
+                        pause_s = 0.0
 
     def preset(self, id: str) -> SpeakerProfile:
         """See engine.family.Family."""
@@ -219,6 +237,17 @@ class PointerFamily:
             if self._small is None:
                 self._small = checkpoint.load_small(self.checkpoint)
             return self._small
+
+
+def _between_pauses(text: TaggedText) -> Iterator[tuple[float, str]]:
+    """The parts of a text between the pauses that its tags ask for, with the seconds before each."""
+    begin, seconds = 0, 0.0
+    for tag in text.tags:
+        if tag.kind == "pause" and tag.seconds:
+            part = text.said[begin : tag.at].rstrip()
+            yield seconds, f"{part}," if part[-1:].isalnum() else part  # the voice rests where it is interrupted
+            begin, seconds = tag.at, tag.seconds
+    yield seconds, text.said[begin:]
 
 
 def pieces(text: str) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ class FrontEnd:
             if not names or names[-1] in ".?!":
                 names.append("^")
                 first.append(True)
-            written = token if isinstance(token, str) else token.character
+            written = self._lexicon.written(token) if isinstance(token, str) else token.character
             words.append((written, len(names), len(names) + len(sound)))
             names.extend(sound)
             first.extend(i == 0 for i in range(len(sound)))

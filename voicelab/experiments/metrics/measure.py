@@ -16,6 +16,8 @@ from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, suggestion
 from voicelab.experiments.metrics import distances, latency, level, models, pitch, programs, words
 from voicelab.experiments.metrics.metric import Metric, Need, Subject, Tools, Undefined
+from voicelab.schema import DEFAULT_MODEL
+from voicelab.tags import said
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -270,11 +272,15 @@ def _rows(work: _Work, metrics: Sequence[Metric], tools: Tools) -> list[dict[str
     # A reference for many clips is analysed once.
     references: dict[int, Subject] = {}
     rows = []
-    for number, (item, reference, said) in enumerate(work):
+    for number, (item, reference, given) in enumerate(work):
         other = None
         try:
             clip = item if isinstance(item, Clip) else item.clip()
-            text = clip.take.request.text if said is None and clip.take is not None else said
+            take = clip.take
+            if given is not None:
+                text: str | None = said(given, take.call.model if take else DEFAULT_MODEL)
+            else:
+                text = take.call.said if take else None
             if reference is not None:
                 other = references.setdefault(id(reference), Subject(reference, text=text, tools=tools))
             rows.append(_row(Subject(clip, other, text, tools), metrics))

@@ -54,7 +54,7 @@ def split_words(text: str, spoken: Callable[[str], str] | None, *, figures: bool
 
 def other_words(first: Clip, second: Clip) -> str:
     """Say that two clips were asked to say different words; "" where they were not, or that is unknown."""
-    texts = [clip.take.request.text for clip in (first, second) if clip.take is not None]
+    texts = [clip.take.call.said for clip in (first, second) if clip.take is not None]
     if len(texts) < 2 or split_words(texts[0], None) == split_words(texts[1], None):
         return ""
     one, other = (text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…" for text in texts)

@@ -1,34 +1,50 @@
-"""Axis: one field that a sweep varies; Grid: every combination of the axes' values as a checked call, and its takes."""
+"""Axis: one field that a sweep varies; Grid: every combination, or rows, of their values as checked calls, and the takes."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 from pydantic import BaseModel
 
-from voicelab.call import Call, Knob, VoicePreset, check_seed, field_name, parse_value, value_kind, voice_id
-from voicelab.errors import FieldError, RequestInvalid
+from voicelab.call import (
+    Call,
+    Knob,
+    VoicePreset,
+    check_seed,
+    field_name,
+    is_field,
+    parse_value,
+    short_name,
+    value_kind,
+    voice_id,
+)
+from voicelab.errors import FieldError, RequestInvalid, StoreError, suggestion
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceModel
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MAX_VALUES: Final = 10_000
 """Values of one axis; more is a slip of the step."""
 
 # What a change of it costs a backend: another backend loads weights, another voice encodes references.
 _COST: Final = {"backend": 4, "model": 3, "reference_id": 2, "references": 2, "text": 1}
-_OUTSIDE: Final = ("backend", "model", "seed")
 # Between commas; a comma inside double quotes is part of a value.
 _PARTS: Final = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"|")+')
 # Numbers of more digits, before or after the point, would take long to reckon with.
 _DIGITS: Final = 30
+_TEMPLATE: Final = re.compile(r"\{(?:\{([^\W\d]\w*)\}|([^\W\d]\w*))\}")
 _RANGE: Final = re.compile(r"^\s*(?P<first>\S+)\s*\.\.\s*(?P<last>\S+)(?:\s+step\s+(?P<step>\S+))?\s*$")
 
 
@@ -37,17 +53,18 @@ class Axis:
     """One varied field.
 
     ``name`` is a field of TTSRequest (``prosody.speed`` and ``prosody.volume`` too), or ``model``, ``seed``
-    or ``backend``, which stand beside the request, or ``knob``, a parameter of the backend's own. ``labels`` name the
-    values in tables; they are unique.
+    or ``backend``, which stand beside the request, or ``knob``, a parameter of the backend's own, or of a template:
+    ``{tag}`` in the text is filled with the values of an axis ``tag``. ``labels`` name the values in tables; they are unique.
     """
 
     name: str
     values: tuple[Any, ...]
     labels: tuple[str, ...]
     knob: Knob | None = None
+    template: bool = False
 
     @classmethod
-    def of(cls, name: str, values: object, knobs: Iterable[Knob] = ()) -> Self:
+    def of(cls, name: str, values: object, knobs: Iterable[Knob] = (), *, template: bool = False) -> Self:
         """Make an axis from what people write.
 
         Args:
@@ -55,6 +72,7 @@ class Axis:
             values: a list; a mapping from labels to values; or text such as ``"0.2..1.0 step 0.2"`` or
                 ``"low, normal"``. Voices may be ids, presets or records.
             knobs: parameters of the backends' own, which ``name`` may be one of.
+            template: whether ``name`` is one in braces in the text.
 
         Raises RequestInvalid: an unknown field, no values, the same value twice, one out of its bounds.
         """
@@ -75,17 +93,17 @@ class Axis:
         if len(several) > MAX_VALUES:
             message = f"the axis has {len(several)} values; at most {MAX_VALUES} are taken"
             raise RequestInvalid.of(name, message, type="too_long")
-        checked = tuple(_checked(name, value) if knob is None else knob.check(value) for value in several)
+        checked = tuple(_checked(name, value, knob, template) for value in several)
         labels = labels or tuple(label(value, place) for place, value in enumerate(checked))
         twice = {text for text in labels if labels.count(text) > 1} if len(set(labels)) < len(labels) else set()
         if twice:
             raise RequestInvalid.of(name, f"the axis has {min(twice)} more than once", type="duplicate")
-        return cls(name, checked, labels, knob)
+        return cls(name, checked, labels, knob, template)
 
     @property
     def cost(self) -> int:
         """How dear a change of value is to a backend; the dearest axes vary slowest."""
-        return _COST.get(self.name, 0)
+        return _COST["text"] if self.template else _COST.get(self.name, 0)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -180,13 +198,38 @@ def label(value: object, place: int = 0) -> str:
         return f"references {place + 1}"
     if value is None or isinstance(value, bool):
         return {None: "default", True: "on", False: "off"}[value]
+    if value == "":
+        return "(none)"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _checked(name: str, value: object) -> Any:
+def template_names(text: str) -> tuple[str, ...]:
+    """Return the names in braces in a text, ``{name}``; ``{{name}}`` is said with braces, and so is what is no name."""
+    return tuple(dict.fromkeys(match[2] for match in _TEMPLATE.finditer(text) if match[2]))
+
+
+def _filled(text: str, values: Mapping[str, Any]) -> str:
+    """Return a text with values in the place of the names in braces. Raises RequestInvalid where one has none."""
+    for name in template_names(text):
+        if name not in values:
+            what = "is a field of the call: name it otherwise" if is_field(name) else f"has no axis: give {name}=[…]"
+            raise RequestInvalid.of(
+                "text", f"{{{name}}} in it {what}, or write {{{{{name}}}}} for braces that are said"
+            )
+    words = {name: label(value) if value != "" else "" for name, value in values.items()}
+    return _TEMPLATE.sub(lambda match: match[0][1:-1] if match[1] else words[match[2]], text)
+
+
+def _checked(name: str, value: object, knob: Knob | None = None, template: bool = False) -> Any:
     """Return the value as a request has it, out of bounds never. Raises RequestInvalid."""
     if isinstance(value, np.generic):
         value = value.item()  # of np.arange and the like
+    if template:
+        if not isinstance(value, str | int | float):
+            raise RequestInvalid.of(name, f"a text is filled with words and numbers, not {type(value).__name__}")
+        return value
+    if knob is not None:
+        return knob.check(value)
     if name == "backend":
         if not isinstance(value, str) or not value:
             raise RequestInvalid.of(name, "a backend is named by a word; give them as {name: lab}")
@@ -223,7 +266,7 @@ def _typed(name: str, value: object, knob: Knob | None) -> str:
         return label(value)
     if isinstance(value, float):
         return _plain(Decimal(repr(value)))
-    word = isinstance(value, str) and name != "text" and value == value.strip() and not set(value) & set(',"')
+    word = isinstance(value, str) and name != "text" and value == value.strip() != "" and not set(value) & set(',"')
     if (
         word
         and _token(name, str(value), knob) == value
@@ -239,6 +282,96 @@ def _plain(value: Decimal) -> str:
 
 def _number(value: Decimal) -> float | int:
     return int(value) if value == int(value) and value.as_tuple().exponent == 0 else float(value)
+
+
+Rows = Mapping[str, tuple[int, ...]]
+"""Rows by what they are called, "row 3": the place of each one's value on the axis of each column."""
+
+
+def axes_of_rows(rows: Any, knobs: Iterable[Knob] = (), text: str | None = None) -> tuple[list[Axis], Rows]:
+    """Return an axis for each column of a table, and its rows as places on them.
+
+    Args:
+        rows: a table of pandas, a sequence of mappings, or the path of a CSV file whose first line names the columns. What
+            is not there, is NaN, or is empty in a file, is as the sweep has it besides; of a template, "".
+        knobs: parameters of the backends' own, which may be columns.
+        text: what the rows say that have no text of their own.
+
+    Raises RequestInvalid, which names row and column as they are typed: what no field takes, a column that is none, two
+    rows that are the same, a row without a text. Raises StoreError for a file that cannot be read.
+    """
+    table = _table(rows)
+    names = [f"row {name}" for name in table.index]
+    said = [text] if "text" not in table else [one or text for one in table["text"]]
+    templates = {name for one in said if isinstance(one, str) for name in template_names(one) if not is_field(name)}
+    troubles = [
+        FieldError(("body", "text"), "missing", f"{names[place]}: there is no text to say")
+        for place, one in enumerate(said)
+        if not one
+    ]
+    axes, columns = list[Axis](), list[list[int]]()
+    for column in table:
+        knob = next((one for one in knobs if one.name == column), None)
+        template, name = column in templates, field_name(str(column))
+        if not (template or knob or name == "backend" or is_field(name)):
+            hint = suggestion(name, ["text", "voice", *map(short_name, TTSRequest.model_fields)])
+            message = f"the column is no field, and no text has {{{column}}} for it{hint}"
+            troubles.append(FieldError(("body", str(column)), "extra_forbidden", message))
+            continue
+        values: dict[Any, tuple[int, Any]] = {}
+        columns.append([])
+        for row, cell in zip(names, table[column], strict=True):
+            try:
+                value = _cell(name, cell, knob, template, isinstance(rows, str | Path))
+            except RequestInvalid as error:
+                problem = error.errors[0].msg
+                message = f"{row}: {problem}" + ("" if repr(cell) in problem else f", not {cell!r}")
+                troubles.append(FieldError(("body", str(column)), error.errors[0].type, message))
+                continue
+            columns[-1].append(values.setdefault(value if value.__hash__ else id(value), (len(values), value))[0])
+        labels: dict[str, None] = {}
+        for place, value in values.values():
+            labels[label(value, place) if label(value, place) not in labels else f"{value} ({place + 1})"] = None
+        axes.append(Axis(name, tuple(value for _, value in values.values()), tuple(labels), knob, template))
+    if troubles:
+        raise RequestInvalid(troubles)
+    places = dict(zip(names, zip(*columns, strict=True), strict=True))
+    before: dict[tuple[int, ...], str] = {}
+    for row, own in places.items():
+        if before.setdefault(own, row) != row:
+            raise RequestInvalid.of("rows", f"{row} is {before[own]} again; repeats=… makes several takes of each")
+    return axes, MappingProxyType(places)
+
+
+def _table(rows: Any) -> pd.DataFrame:
+    """Return rows as objects, None where there is nothing; those of no index of their own count from 1."""
+    import pandas as pd
+
+    table: pd.DataFrame = rows
+    try:
+        if isinstance(rows, str | Path):
+            table = pd.read_csv(rows, dtype=object, keep_default_na=False)
+        elif not isinstance(rows, pd.DataFrame):
+            table = pd.DataFrame(list(rows), dtype=object)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{rows} cannot be read as rows: {getattr(error, 'strerror', None) or error}") from error
+    if table.empty:
+        raise RequestInvalid.of("rows", "there are no rows", type="too_short")
+    if table is not rows or not table.index.is_unique:
+        table = table.set_axis(range(1, len(table) + 1))
+    filled: pd.DataFrame = table.astype(object).where(table.notna(), None)
+    return filled
+
+
+def _cell(name: str, value: Any, knob: Knob | None, template: bool, typed: bool) -> Any:
+    """Return a value of a row as its axis has it, None where there is none. Raises RequestInvalid."""
+    if value is None or (typed and value == ""):
+        return "" if template else None
+    if typed and not template and name != "text":
+        value = _token(name, value, knob)
+    if isinstance(value, float) and value.is_integer() and value_kind(name, (knob,) if knob else ())[0] is int:
+        value = int(value)  # pandas has no whole numbers in a column with gaps
+    return _checked(name, value, knob, template)
 
 
 MAX_TAKES: Final = 1_000_000
@@ -257,12 +390,14 @@ class Cell:
     values: Mapping[str, Any]
     call: Call
     backend: str
+    template: str = ""
+    """Its text before the values came into it, where it is one with names in braces."""
 
     @property
     def plain(self) -> dict[str, str | int | float]:
         """What tables and manifests have for each axis: numbers and words as they are, a label for anything else."""
         return {
-            name: value if isinstance(value, str | int | float) else self.labels[name]
+            name: value if isinstance(value, str | int | float) and value != "" else self.labels[name]
             for name, value in self.values.items()
         }
 
@@ -300,8 +435,11 @@ class Grid:
         seed: int = 0,
         backend: str = "",
         bases: Mapping[str, Call] = MappingProxyType({}),
+        rows: Rows = MappingProxyType({}),
     ) -> Grid:
         """Check every combination and return the grid.
+
+        Where there are ``rows``, the first axes are their columns: not every combination of these, but the rows.
 
         The seeds of the repeats are drawn from ``seed`` and are the same in every cell, so that cells
         differ by their parameters and not by their luck. ``bases`` are the calls that the cells of a backend start from,
@@ -310,24 +448,28 @@ class Grid:
         Raises RequestInvalid: two axes of one name, repeats below 1, too many takes, or combinations that
         no request can have (a sample rate that a format has not), each with its place.
         """
-        _check_shape(axes, repeats)
+        width = len(next(iter(rows.values()), ()))
+        lengths = [len(axis) for axis in axes[width:]]
+        _check_shape(axes, repeats * max(len(rows), 1) * math.prod(lengths), repeats)
         cells: list[Cell] = []
         troubles: dict[str, FieldError] = {}
         knobs = [axis.knob for axis in axes if axis.knob is not None]
         text = base.request.text
         bases = {name: call.replace(text=text, seed=None) for name, call in bases.items()}
-        for index, places in enumerate(itertools.product(*(range(len(axis)) for axis in axes))):
+        several = itertools.product(rows.items() or [("", ())], itertools.product(*map(range, lengths)))
+        for index, ((row, first), rest) in enumerate(several):
+            places = (*first, *rest)
             values = {axis.name: axis.values[place] for axis, place in zip(axes, places, strict=True)}
             labels = {axis.name: axis.labels[place] for axis, place in zip(axes, places, strict=True)}
             try:
                 start = bases.get(values.get("backend", backend), base)
-                call = start.replace(knobs, **{name: value for name, value in values.items() if name != "backend"})
+                call, template = _call(start, values, axes, knobs, width)
             except RequestInvalid as error:
-                troubles.update({str(item): item for item in error.errors})
+                named = [replace(item, msg=f"{row}: {item.msg}") if row else item for item in error.errors]
+                troubles.update({str(item): item for item in named})
                 continue
-            cells.append(
-                Cell(index, MappingProxyType(labels), MappingProxyType(values), call, values.get("backend", backend))
-            )
+            who = values.get("backend", backend)
+            cells.append(Cell(index, MappingProxyType(labels), MappingProxyType(values), call, who, template))
         if troubles:
             raise RequestInvalid(troubles.values())
         # 63 bits: what a seed may have, from one number, far apart.
@@ -340,13 +482,11 @@ class Grid:
 
     def jobs(self) -> tuple[Job, ...]:
         """All takes, dear changes (backend, model, voice, text) outermost, otherwise in the axes' order."""
-        dear = [place for place, axis in enumerate(self.axes) if axis.cost]
-        dear.sort(key=lambda place: -self.axes[place].cost)
-        sizes = [len(axis) for axis in self.axes]
+        dear = sorted((axis for axis in self.axes if axis.cost), key=lambda axis: -axis.cost)
+        places = {axis.name: {text: place for place, text in enumerate(axis.labels)} for axis in dear}
 
         def order(cell: Cell) -> tuple[int, ...]:
-            places = np.unravel_index(cell.index, sizes) if sizes else ()
-            return (*(int(places[axis]) for axis in dear), cell.index)
+            return (*(places[axis.name][cell.labels[axis.name]] for axis in dear), cell.index)
 
         return tuple(
             Job(cell, repeat, self.seeds[repeat] if cell.call.seed is None else cell.call.seed)
@@ -355,7 +495,25 @@ class Grid:
         )
 
 
-def _check_shape(axes: Sequence[Axis], repeats: int) -> None:
+def _call(
+    start: Call, values: Mapping[str, Any], axes: Sequence[Axis], knobs: Iterable[Knob], width: int
+) -> tuple[Call, str]:
+    """Return the call of a cell, and the template of its text; of a row, what is not given is as in ``start``."""
+    given = {
+        axis.name: values[axis.name]
+        for place, axis in enumerate(axes)
+        if not axis.template and axis.name != "backend" and not (place < width and values[axis.name] is None)
+    }
+    text = given.get("text", start.request.text)
+    names = template_names(text)
+    for axis in axes[width:]:
+        if axis.template and axis.name not in names:
+            raise RequestInvalid.of(axis.name, f"there is no {{{axis.name}}} in {text!r} to be filled with it")
+    filled = _filled(text, {axis.name: values[axis.name] for axis in axes if axis.template})
+    return start.replace(knobs, **given | ({} if filled == text else {"text": filled})), text if names else ""
+
+
+def _check_shape(axes: Sequence[Axis], total: int, repeats: int) -> None:
     names = [axis.name for axis in axes]
     for name in names:
         if names.count(name) > 1:
@@ -365,9 +523,6 @@ def _check_shape(axes: Sequence[Axis], repeats: int) -> None:
     if "seed" in names and repeats > 1:
         message = "an axis of seeds already says what to repeat; leave repeats at 1"
         raise RequestInvalid.of("repeats", message, type="value_error")
-    total = repeats
-    for axis in axes:
-        total *= len(axis)
     if total > MAX_TAKES:
         message = f"the grid has {total} takes; at most {MAX_TAKES} are taken"
         raise RequestInvalid.of("repeats", message, type="too_long")

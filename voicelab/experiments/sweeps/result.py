@@ -401,6 +401,8 @@ _COLUMNS: Final = (
 def _row(outcome: Outcome) -> dict[str, Any]:
     cell, take = outcome.job.cell, outcome.take
     row: dict[str, Any] = dict(cell.plain)
+    if cell.template:
+        row |= {"text": cell.template, "sent": cell.call.request.text}
     row |= {"repeat": outcome.job.repeat, "seed": outcome.job.seed, "cached": outcome.cached}
     row["error"] = error_message(outcome.error) if outcome.error is not None else None
     if take is not None:

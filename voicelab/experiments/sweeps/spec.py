@@ -18,7 +18,7 @@ from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.schema import ReferenceAudio, TTSRequest
 
 _RUN: Final = ("concurrency", "requests_per_minute")
-_TOP: Final = ("text", "backend", "repeats", "seed", "model", *_RUN, "fields", "axes", "budget")
+_TOP: Final = ("text", "rows", "backend", "repeats", "seed", "model", *_RUN, "fields", "axes", "budget")
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -29,7 +29,7 @@ class SweepSpec:
     ``backend`` is the address of who speaks, None where it is not said; ``backends`` are those of an axis, by label.
     """
 
-    text: str | tuple[str, ...]
+    text: str | tuple[str, ...] | None
     backend: str | None
     backends: Mapping[str, str]
     asked: Mapping[str, Any]
@@ -54,31 +54,28 @@ def read_spec(path: str | Path) -> SweepSpec:
         [budget]
         audio_s = 600
 
-    ``backend = "NAME:ADDRESS"`` at the top says who speaks. ``[fields]`` holds what stays, ``[axes]`` what is varied;
-    ``references`` name files beside the spec, as ``[{audio = "a.wav", text = "…"}]``. Raises StoreError when the file
-    cannot be read or is no TOML,
-    RequestInvalid for what it says.
+    ``backend = "NAME:ADDRESS"`` at the top says who speaks; ``rows = "texts.csv"`` is in the place of ``text``, and a path
+    that ends in .csv are rows without a spec. ``[fields]`` holds what stays, ``[axes]`` what is varied; ``references`` and
+    ``rows`` name files beside the spec, references as ``[{audio = "a.wav", text = "…"}]``. Raises StoreError when the file
+    cannot be read or is no TOML, RequestInvalid for what it says.
     """
     path = Path(path)
-    try:
-        said = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise StoreError(f"{path} is no TOML: {error}") from error
+    said: dict[str, Any] = {"rows": path.name} if path.suffix == ".csv" else _toml(path)
     _check_names("", said, _TOP)
     tables = {name: said.get(name, _NOTHING) for name in ("fields", "axes", "budget")}
     for name, table in tables.items():
         if not isinstance(table, Mapping):
             raise RequestInvalid.of(name, f"write it as a table: [{name}]", type="table_type")
     _check_names("budget.", tables["budget"], tuple(item.name for item in fields(Budget)))
-    text = said.get("text", "")
+    text = said.get("text", None if "rows" in said else "")
     if isinstance(text, list):
         text = tuple(text)
     both = sorted(set(tables["fields"]) & set(tables["axes"]))
     if both:
         raise RequestInvalid.of(both[0], "it is in [fields] and in [axes]; it can be one of them", type="duplicate")
     asked: dict[str, Any] = {name: said[name] for name in ("repeats", "seed", "model") if name in said}
+    if "rows" in said:
+        asked["rows"] = path.parent / str(said["rows"])
     for name, value in {**tables["fields"], **tables["axes"]}.items():
         asked[name] = _references(path.parent, value) if name == "references" else value
     for name in tables["axes"]:
@@ -95,6 +92,15 @@ def read_spec(path: str | Path) -> SweepSpec:
         MappingProxyType(run),
         Budget(**tables["budget"]),
     )
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} is no TOML: {error}") from error
 
 
 def _listed(value: object) -> list[Any]:
@@ -149,7 +155,7 @@ def axes_for(sweep: Sweep) -> tuple[str, ...]:
     """Return what can be varied by typing its values in a sweep: what acts in all of its backends, and their knobs."""
     declared = [backend.capabilities for backend in sweep.backends.values()]
     acting = (name for name in AXES if not any(one.ignored(name) for one in declared))
-    return (*acting, *(knob.name for knob in sweep.knobs))
+    return (*acting, *(knob.name for knob in sweep.knobs), *(axis.name for axis in sweep.axes if axis.template))
 
 
 # What a line of texts cannot hold as it is.
@@ -165,7 +171,7 @@ CAPS: Final = tuple(item.name for item in fields(Budget))
 def texts_of(sweep: Sweep) -> str:
     r"""Return the texts of a sweep, one a line; a line break within a text is written as ``\n``, a backslash as ``\\``."""
     axis = next((axis for axis in sweep.axes if axis.name == "text"), None)
-    return lines_of(axis.values if axis is not None else (sweep.base.request.text,))
+    return lines_of(filter(None, axis.values) if axis is not None else (sweep.base.request.text,))
 
 
 def lines_of(texts: Iterable[str]) -> str:
@@ -180,8 +186,13 @@ def texts_in(typed: str) -> list[str]:
 
 def typed_axes(sweep: Sweep) -> list[tuple[str, str]]:
     """Return name and values of every axis that can be typed, but for the texts."""
-    values = ((axis.name, written(axis)) for axis in sweep.axes if axis.name != "text")
+    values = ((axis.name, written(axis)) for axis in _beside_rows(sweep) if axis.name != "text")
     return [(name, text) for name, text in values if text is not None]
+
+
+def _beside_rows(sweep: Sweep) -> tuple[Axis, ...]:
+    """The axes that are no columns of rows."""
+    return sweep.axes[len(next(iter(sweep.rows.values()), ())) :]
 
 
 def retyped(
@@ -190,14 +201,18 @@ def retyped(
     """Return ``sweep`` with what somebody typed in the place of its texts and axes.
 
     ``axes`` are names with values as ``parse_values`` reads them. An axis that says what it said keeps its labels,
-    and one that nobody can type (reference audio) stays. Raises RequestInvalid, which names all that is wrong.
+    and one that nobody can type (reference audio) stays, as rows do. Raises RequestInvalid, which names all that is wrong.
     """
     before = {axis.name: axis for axis in sweep.axes}
     troubles: list[FieldError] = []
     new_axes: list[Axis] = []
     base = sweep.base
     try:
-        if texts != texts_of(sweep):
+        if sweep.rows:
+            if texts != texts_of(sweep):
+                raise RequestInvalid.of("text", "these are the texts of rows: change them where the rows come from")
+            new_axes += [axis for axis in sweep.axes if axis not in _beside_rows(sweep)]
+        elif texts != texts_of(sweep):
             lines = texts_in(texts)
             base = base.replace(text=lines[0] if lines else "")
             if len(lines) > 1:
@@ -209,12 +224,14 @@ def retyped(
     for name, typed in axes:
         same = before.get(field_name(name))
         try:
-            new_axes.append(same if same is not None and written(same) == typed else Axis.of(name, typed, sweep.knobs))
+            if same is None or written(same) != typed:
+                same = Axis.of(name, typed, sweep.knobs, template=same is not None and same.template)
+            new_axes.append(same)
         except RequestInvalid as error:
             troubles += [_named(item, name) for item in error.errors]
     if troubles:
         raise RequestInvalid(troubles)
-    new_axes += [axis for axis in sweep.axes if written(axis) is None]
+    new_axes += [axis for axis in _beside_rows(sweep) if written(axis) is None]
     return replace(
         sweep,
         base=base,

@@ -20,11 +20,11 @@ from voicelab.display import Shown, view
 from voicelab.errors import FieldError, NotFound, RequestInvalid, VoicelabError, suggestion
 from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.runs.run import Journal
-from voicelab.experiments.sweeps.axes import Axis, Grid, Job, varied
+from voicelab.experiments.sweeps.axes import Axis, Grid, Job, Rows, axes_of_rows, template_names, varied
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.run import Budget, Outcome, RunContext, SweepEstimate, SweepRun, estimate, seconds_of
 from voicelab.experiments.sweeps.workers import Factory, RateLimiter, workers_for
-from voicelab.session import Session
+from voicelab.session import Session, recorded
 
 ONLY: Final = "lab"
 """Name of the backend of a sweep over one."""
@@ -48,6 +48,7 @@ class Sweep(Shown):
         seed: what those seeds are drawn from; ignored where a backend takes none.
         factories: for executors of other processes: how each backend is opened there.
         cache: where takes are kept as they come; the cache in voicelab's data folder when not given.
+        rows: where not every combination of the first axes is asked for, but those of a table: see ``axes_of_rows``.
         bases: for backends whose cells start from another call: the voice, the model and the defaults of their labs.
 
     Raises RequestInvalid before anything runs: an axis that a backend ignores or has not, a voice that it has not, and
@@ -62,6 +63,7 @@ class Sweep(Shown):
     factories: Mapping[str, Factory] = field(default_factory=dict, repr=False)
     cache: Cache | None = field(default=None, repr=False, compare=False)
     bases: Mapping[str, Call] = field(default_factory=dict, repr=False)
+    rows: Rows = field(default_factory=dict, repr=False)
     grid: Grid = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -83,12 +85,13 @@ class Sweep(Shown):
             seed=self.seed,
             backend=next(iter(self.backends)),
             bases=self.bases,
+            rows=self.rows,
         )
         declared = self._capabilities()
         _check_axes(self.axes, {name: declared[name] for name in {cell.backend for cell in grid.cells}})
         cells = (replace(cell, call=check_call(cell.call, declared[cell.backend])) for cell in grid.cells)
         grid = replace(grid, cells=tuple(cells))
-        _check_voices(grid, self.backends)
+        _check_voices(grid, self.backends, tuple(self.rows))
         object.__setattr__(self, "backends", MappingProxyType(dict(self.backends)))
         object.__setattr__(self, "factories", MappingProxyType(dict(self.factories)))
         object.__setattr__(self, "grid", grid)
@@ -98,20 +101,15 @@ class Sweep(Shown):
         """The own parameters of the backends, those of one name once."""
         return knobs_of(backend.capabilities for backend in self.backends.values())
 
-    @classmethod
-    def of(cls, backend: Backend, base: Call, axes: Mapping[str, object], **options: Any) -> Sweep:
-        """Make a sweep over one backend from values as people write them: ``{"temperature": "0..1 step 0.5"}``."""
-        knobs = () if all(map(is_field, axes)) else backend.capabilities.knobs
-        varied_axes = tuple(Axis.of(name, values, knobs) for name, values in axes.items())
-        return cls(base, varied_axes, {ONLY: backend}, **options)
-
     def __len__(self) -> int:
         """Takes in all."""
         return len(self.grid)
 
     def __repr__(self) -> str:
-        axes = ", ".join(f"{short_name(axis.name)}: {len(axis)}" for axis in self.axes) or "no axes"
-        return f"Sweep({axes}; {len(self)} takes)"
+        width = len(next(iter(self.rows.values()), ()))
+        rows = [f"{len(self.rows)} rows of {', '.join(short_name(axis.name) for axis in self.axes[:width])}"]
+        axes = [f"{short_name(axis.name)}: {len(axis)}" for axis in self.axes[width:]]
+        return f"Sweep({', '.join([*rows[: bool(width)], *axes]) or 'no axes'}; {len(self)} takes)"
 
     def panel(self, **options: Any) -> Any:
         """Return the panel that types, estimates, runs and plays it; ``metrics`` names what stands under each take.
@@ -249,10 +247,11 @@ def _check_axes(axes: Iterable[Axis], capabilities: Mapping[str, Capabilities]) 
         raise RequestInvalid(troubles)
 
 
-def _check_voices(grid: Grid, backends: Mapping[str, Backend]) -> None:
+def _check_voices(grid: Grid, backends: Mapping[str, Backend], rows: Sequence[str]) -> None:
     """Raise RequestInvalid for voices that their backends have not got; one that cannot be asked is not asked."""
     troubles = []
-    for name, voice in dict.fromkeys((cell.backend, cell.call.request.reference_id) for cell in grid.cells):
+    asked = {(cell.backend, cell.call.request.reference_id): cell.index for cell in reversed(grid.cells)}
+    for (name, voice), index in reversed(asked.items()):
         backend = backends[name]
         presets = [preset.id for preset in backend.capabilities.voices]
         if voice is None or {*(_BLEND.findall(voice) or [voice])} <= {*presets}:
@@ -264,7 +263,8 @@ def _check_voices(grid: Grid, backends: Mapping[str, Backend]) -> None:
                 continue  # no service answered: the backend has no list and keeps no records, and may speak it all the same
             hint = suggestion(voice.casefold(), presets) or (f"; there are {', '.join(presets)}" if presets else "")
             message = f"the backend {backend.capabilities.name!r} has no voice {voice!r}{hint}"
-            troubles.append(FieldError(("body", "reference_id"), "not_found", message))
+            row = f"{rows[index * len(rows) // len(grid.cells)]}: " if rows else ""
+            troubles.append(FieldError(("body", "voice" if rows else "reference_id"), "not_found", row + message))
         except VoicelabError:
             continue
     if troubles:
@@ -273,8 +273,9 @@ def _check_voices(grid: Grid, backends: Mapping[str, Backend]) -> None:
 
 def sweep_of(
     lab: Session,
-    text: str | Sequence[str] | Mapping[str, str],
+    text: str | Sequence[str] | Mapping[str, str] | None,
     *,
+    rows: object = None,
     repeats: int,
     seed: int | Sequence[int],
     labs: Mapping[str, Session],
@@ -284,19 +285,36 @@ def sweep_of(
     """Return the sweep that ``Lab.sweep`` describes; ``fields`` are its keywords. Raises RequestInvalid."""
     repeats, seed = _plain(repeats), _plain(seed)
     everyone = dict(labs) or {ONLY: lab}
-    given = {name: value for name, value in fields.items() if value is not None}
+    given = {name: value for name, value in recorded(fields).items() if value is not None}
+    columns: list[Axis] = []
+    places: Rows = {}
+    if rows is not None:
+        if text is not None and not isinstance(text, str):
+            raise RequestInvalid.of("text", "the rows say what varies; give one text beside them, or none")
+        knobs = knobs_of(one.capabilities for one in everyone.values())
+        columns, places = axes_of_rows(rows, knobs, text)
+    elif text is None:
+        raise RequestInvalid.of("text", "say what to say, or give rows=…", type="missing")
+    elif not isinstance(text, str):
+        columns = [Axis.of("text", text)]
+    texts = [text] if isinstance(text, str) else []
+    texts += [value for axis in columns if axis.name == "text" for value in axis.values if value is not None]
+    templates = {name for one in texts for name in template_names(one) if not is_field(name)}
     knobs = () if all(map(is_field, given)) else knobs_of(one.capabilities for one in everyone.values())
-    axes = [Axis.of(name, value, knobs) for name, value in given.items() if varied(name, value, knobs)]
-    fixed = {name: value for name, value in given.items() if not varied(name, value, knobs)}
-    if isinstance(text, str):
-        first = text
-    else:
-        axes.insert(0, Axis.of("text", text))
-        first = axes[0].values[0]
+    templates -= {knob.name for knob in knobs}
+    axes = list(columns)
+    fixed: dict[str, object] = {}
+    for name, value in given.items():
+        if varied(name, value, knobs) or name in templates:
+            several = value if varied(name, value, knobs) else [value]
+            axes.append(Axis.of(name, several, knobs, template=name in templates))
+        else:
+            fixed[name] = value
+    first = texts[0]
     if not isinstance(seed, int):
         axes.append(Axis.of("seed", seed))
         seed = 0
-    if labs:
+    if labs and not any(axis.name == "backend" for axis in columns):
         axes.append(Axis.of("backend", list(labs)))
     bases = {name: one.call(first, **fixed) for name, one in everyone.items()}
     return Sweep(
@@ -308,6 +326,7 @@ def sweep_of(
         factories={name: one.factory for name, one in everyone.items() if one.factory is not None},
         cache=cache if cache is None or isinstance(cache, Cache) else Cache(cache),
         bases=bases if labs else {},
+        rows=places,
     )
 
 
