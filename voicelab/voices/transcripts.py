@@ -76,6 +76,10 @@ class PocketRecognizer:
     """
 
     name: Final = "pocketsphinx"
+    worth: Final = (
+        "It often mishears: by it a natural voice has .27 of its words wrong and a parametric one .26, by Whisper base .04 "
+        "and .12. So do not rank systems by it; faster-whisper hears better (the extra whisper)."
+    )
 
     def __init__(self) -> None:
         """Load the model. Raises ImportError when pocketsphinx is not installed."""
