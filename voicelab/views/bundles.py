@@ -433,6 +433,9 @@ def words_bundle(words: Words) -> dict[str, str]:
         (word.text, f"{word.start:.3f}", f"{word.end:.3f}", f"{1000 * (word.end - word.start):.0f}") for word in words
     ]
     html = table(("word", "start, s", "end, s", "lasts, ms"), rows) or "<p>No word times are known.</p>"
+    if words.likelihood is not None:
+        about = "about -1 for what is said, -5 for other words"
+        html += f"<div>By forced alignment, log likelihood {words.likelihood:.1f}: {about}.</div>"
     return {"text/html": small_print(html), "text/plain": repr(tuple(words))}
 
 
