@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         VoicelabError,
         WeightsError,
     )
+    from voicelab.experiments.collection import collect
     from voicelab.experiments.comparison import Comparison, compare
     from voicelab.experiments.knobs import KnobCheck
     from voicelab.experiments.listening.design import ListeningTest
@@ -139,6 +140,7 @@ __all__ = [
     "align_words",
     "analyse",
     "backends",
+    "collect",
     "compare",
     "compare_systems",
     "connect",
@@ -168,6 +170,7 @@ _HOME = {
     "Ballot": "voicelab.experiments.listening.votes",
     "Budget": "voicelab.experiments.sweeps.run",
     "Cache": "voicelab.experiments.runs.cache",
+    "collect": "voicelab.experiments.collection",
     **dict.fromkeys(("Comparison", "compare"), "voicelab.experiments.comparison"),
     "ListeningTest": "voicelab.experiments.listening.design",
     "KnobCheck": "voicelab.experiments.knobs",
@@ -219,6 +222,7 @@ register(
         "SweepResult.page": "voicelab.views.sweep_tables:write_page",
         "SweepResult.panel": "voicelab.views.sweep_panel:ResultPanel",
         "SystemComparison": "voicelab.views.bundles:systems_bundle",
+        "SystemComparison.page": "voicelab.views.sweep_tables:write_systems_page",
         "Take": "voicelab.views.bundles:take_bundle",
         "VoiceModel": "voicelab.views.bundles:voice_bundle",
         "VoicelabError": "voicelab.views.bundles:error_bundle",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -35,6 +35,11 @@ _FORMAT_OF_SUFFIX: dict[str, AudioFormat] = {
 _LOAD_SECONDS = 4 * 3600.0
 # Part of every key. Raised when the same key would mean another rendering than it did before.
 _KEY_VERSION = 1
+
+UNKNOWN_TEXT: Final = "…"
+"""The text of a take of which nobody knows what is said in it: no word, so that nothing is measured by it."""
+# Between a file and a part of it.
+_PART: Final = "#t="
 
 Sound = bytes | Callable[[], bytes]
 """Encoded audio, or what fetches it from where it is kept."""
@@ -194,7 +199,7 @@ class Clip(Shown):
         words: str | Path | Iterable[WordTime] = (),
         max_seconds: float | None = _LOAD_SECONDS,
     ) -> Self:
-        """Read a WAV, MP3, FLAC or Ogg file, given by path or as bytes; several channels are averaged.
+        """Read a WAV, MP3, FLAC, Ogg, M4A, AIFF, WebM or like file, by path or as bytes; several channels are averaged.
 
         ``words`` are the times of its words, or the path of the .TextGrid, .srt or .vtt file that has them.
 
@@ -202,7 +207,7 @@ class Clip(Shown):
         it is none of these, damaged, cut off or longer than ``max_seconds``, and OSError when it cannot be read.
         """
         data = source if isinstance(source, bytes) else Path(source).read_bytes()
-        samples, rate = read(data, max_seconds=max_seconds, max_bytes=None)
+        samples, rate = read(data, max_seconds=max_seconds, max_bytes=None, foreign=True)
         peak = float(np.abs(samples).max(initial=0.0))
         said = Words.load(words) if isinstance(words, str | Path) else Words(words)
         if peak <= 1.0:
@@ -255,6 +260,9 @@ class Take(Shown):
             speaker, 0 for as far away as two voices of the backend are on average, negative beyond; no unit. A short
             text is some way below 1 even in the reference's own voice.
         created: when it was made, UTC.
+        source: of sound that was not made here, the file that it was read from, "talk.flac", or the part of it,
+            "talk.flac#t=1.5,3.2" (seconds, W3C Media Fragments); its audio then is a file of any format, and the
+            request has the words alone, ``UNKNOWN_TEXT`` where they are not known.
         digest: sha256 of the audio; computed when ``sound`` is bytes and none is given.
         cached: whether it was not made for this call, but kept from an earlier one.
 
@@ -273,6 +281,7 @@ class Take(Shown):
     notes: tuple[str, ...] = ()
     similarity: float | None = None
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
+    source: str = ""
     digest: str = ""
     cached: bool = field(default=False, compare=False)
 
@@ -322,9 +331,19 @@ class Take(Shown):
 
         Raises AudioError when the audio is damaged, StoreError when it cannot be fetched.
         """
+        if self.source:
+            return replace(Clip.load(self.audio, words=self.words), take=self)
         decoder = StreamDecoder(self.request.format, self.request.rate)
         samples = np.concatenate((decoder.feed(self.audio), decoder.finish()))
         return Clip(samples, self.request.rate, Words(self.words), self)
+
+    @property
+    def suffix(self) -> str:
+        """How a file of its audio ends, without the dot: ``wav``, ``ogg``; of a part of a file it is ``wav``."""
+        if self.source:
+            suffix = Path(self.source).suffix.lstrip(".").lower()
+            return suffix if suffix.isalnum() and _PART not in self.source else "wav"
+        return {"opus": "ogg"}.get(self.request.format, self.request.format)
 
     def noted(self, *notes: str) -> Self:
         """Return the take with more notes."""
@@ -347,6 +366,7 @@ class Take(Shown):
             "notes": list(self.notes),
             "similarity": self.similarity,
             "created": self.created.isoformat(),
+            **({"source": self.source} if self.source else {}),
         }
 
     @classmethod
@@ -370,6 +390,7 @@ class Take(Shown):
                 notes=tuple(record["notes"]),
                 similarity=record.get("similarity"),  # takes of before it was kept have none
                 created=datetime.fromisoformat(record["created"]),
+                source=record.get("source", ""),
                 digest=record["digest"],
             )
         except (KeyError, TypeError, ValueError) as error:

@@ -48,6 +48,9 @@ def test_it_says_what_is_there(run: Any, tmp_path: Path) -> None:
     assert report["VOICELAB_HOME"]["value"] == str(tmp_path / "home")
     assert "numpy " in report["dependencies"]["value"]
     assert report["encoders"]["value"] == "wav, pcm, mp3, opus"
+    assert "canoe" in report["hearing"]["note"]
+    assert report["hearing"]["value"].startswith("pocketsphinx: ")
+    assert "do not rank systems by it" in report["hearing"]["note"]
     assert done.stdout.splitlines()[-1] == "all is well"
 
 
@@ -214,7 +217,7 @@ def test_a_data_folder_that_cannot_be_used_is_trouble(
         ("", "pocketsphinx", "it writes transcripts that are missing"),
         ("none", "none", "as asked for"),
         ("siri", "siri", "should be pocketsphinx, faster-whisper"),
-        ("faster-whisper:nowhere", "pocketsphinx", "faster-whisper:nowhere was asked for, and cannot be had"),
+        ("faster-whisper:nowhere", "faster-whisper:nowhere", "cannot be had"),
     ],
 )
 def test_who_writes_transcripts(asked: str, heard: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:

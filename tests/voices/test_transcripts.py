@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import logging
+import os
 import sys
 import time
 import types
@@ -13,8 +13,10 @@ from tests.noises import noisy
 from tests.speechlike import RATE, speechlike
 from tests.voices.conftest import SENTENCES, Spoken
 from voicelab.audio.words import Words
-from voicelab.errors import ArgumentError
+from voicelab.errors import ArgumentError, MissingExtra
+from voicelab.experiments.metrics import Tools, measure
 from voicelab.lab import connect
+from voicelab.views.bundles import words_bundle
 from voicelab.voices.transcripts import (
     Aligner,
     PocketRecognizer,
@@ -54,6 +56,9 @@ def test_words_are_timed_as_the_voice_itself_says(spoken: tuple[Spoken, ...]) ->
     clip = lab.speak("Glue the sheet to the dark blue background, please.")
     timed = align_words(replace(clip, words=Words()))
     assert [word.text for word in timed.words] == [word.text for word in clip.words]
+    assert clip.words.likelihood is None
+    assert -2 < (timed.words.likelihood or 0) < -0.2
+    assert "By forced alignment" in words_bundle(timed.words)["text/html"]
     for ours, theirs in zip(timed.words, clip.words, strict=True):
         assert abs(ours.end - theirs.end) < 0.12, (ours, theirs)
     unlisted = align_words(clip, "Glue the Xylqzt sheet to the dark blue background, please.")
@@ -154,28 +159,27 @@ def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
             default_recognizer()
 
 
-def test_whisper_that_is_not_installed_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_whisper_that_is_not_installed_is_left_out_or_an_error_where_it_was_chosen(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "faster_whisper", None)
     with pytest.raises(ImportError):
         WhisperRecognizer()
     assert isinstance(default_recognizer(), PocketRecognizer)
-    assert caplog.text == ""
-    monkeypatch.setenv("VOICELAB_RECOGNIZER", "faster-whisper")
-    assert isinstance(default_recognizer(), PocketRecognizer)
-    assert "[whisper]'" in caplog.text
+    monkeypatch.setenv("VOICELAB_RECOGNIZER", "faster-whisper:base.en")
+    with pytest.raises(MissingExtra, match="whisper"):
+        default_recognizer()
 
 
-def test_whisper_without_weights_is_left_out_and_nothing_is_downloaded(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_whisper_without_weights_is_a_clear_error_and_only_a_named_model_is_fetched(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Weights cannot be had here: this stands for the library as it is without them, or with those of one folder.
-    asked: list[dict[str, object]] = []
+    asked: list[tuple[str, object]] = []
 
     class WhisperModel:
         def __init__(self, model: str, **options: object) -> None:
-            asked.append({"model": model, **options})
+            asked.append((model, options["local_files_only"]))
             if model == "/our/base":
                 return
             raise OSError("an appropriate snapshot folder was not found on the local disk")
@@ -183,13 +187,29 @@ def test_whisper_without_weights_is_left_out_and_nothing_is_downloaded(
     module = types.ModuleType("faster_whisper")
     module.WhisperModel = WhisperModel  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "faster_whisper", module)
-    caplog.set_level(logging.INFO)
-    monkeypatch.setenv("VOICELAB_RECOGNIZER", "faster-whisper:/my/weights")
     assert isinstance(default_recognizer(), PocketRecognizer)
-    assert asked == [{"model": "/my/weights", "device": "cpu", "compute_type": "int8", "local_files_only": True}]
-    assert "snapshot folder was not found" in caplog.text
+    assert {local for _, local in asked} == {True}
+    for model, local in (("/my/weights", True), ("base.en", False)):
+        asked.clear()
+        monkeypatch.setenv("VOICELAB_RECOGNIZER", f"faster-whisper:{model}")
+        with pytest.raises(ArgumentError, match=r"name a folder that holds them, faster-whisper:PATH.*snapshot folder"):
+            default_recognizer()
+        assert asked == [(model, local)]
     monkeypatch.setenv("VOICELAB_RECOGNIZER", "faster-whisper:/our/base")
     whisper = default_recognizer()
     assert isinstance(whisper, WhisperRecognizer)
     # As a table of word errors names it: its folder is nobody's business.
     assert whisper.name == "faster-whisper:base"
+
+
+@pytest.mark.skipif("VOICELAB_TEST_WHISPER" not in os.environ, reason="names a folder with weights of faster-whisper")
+def test_whisper_hears_better_than_pocketsphinx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOICELAB_RECOGNIZER", f"faster-whisper:{os.environ['VOICELAB_TEST_WHISPER']}")
+    whisper = default_recognizer()
+    assert isinstance(whisper, WhisperRecognizer)
+    with connect() as lab:
+        clips = [lab.speak(text, seed=1) for text in SENTENCES[:3]]
+    errors = [
+        measure(clips, "wer", tools=Tools(recognizer=ears))["wer"].mean() for ears in (whisper, PocketRecognizer())
+    ]
+    assert errors[0] < 0.2 < errors[1]

@@ -161,7 +161,7 @@ def _compiled(home: Path) -> Callable[[str], str]:
     os.environ |= {"VOICELAB_HOME": str(home), "TORCHINDUCTOR_CACHE_DIR": str(home / "compiled")}
     import torch
 
-    from voicelab.engine.core.compiled import compile_frame
+    from voicelab.engine.core.fused import compile_frame
 
     def write(name: str) -> str:
         """Compile something new for each kill: once more than that, it waits for the kill."""

@@ -37,19 +37,23 @@ class WordTime:
 class Words(Shown, tuple[WordTime, ...]):  # noqa: SLOT001 (a tuple takes no slots but empty ones)
     """The words of a clip in the order in which they are said; a tuple that can be saved and loaded.
 
-    ``duration`` is that of the clip in seconds, which a TextGrid states.
+    ``duration`` is that of the clip in seconds, which a TextGrid states. ``likelihood`` is how well forced alignment
+    thinks that they fit, the median of its words (natural logarithm for each 10 ms: about -1 for what is said, -5 for what
+    is not); None where the times are not from one.
     """
 
     duration: float
+    likelihood: float | None
 
-    def __new__(cls, words: Iterable[WordTime] = (), duration: float = 0.0) -> Self:
+    def __new__(cls, words: Iterable[WordTime] = (), duration: float = 0.0, likelihood: float | None = None) -> Self:
         """Hold ``words``; the duration is never less than where the last one ends."""
         held = super().__new__(cls, words)
+        held.likelihood = getattr(words, "likelihood", None) if likelihood is None else likelihood
         held.duration = max(duration, *(word.end for word in held), 0.0)
         return held
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return tuple(self), self.duration
+        return tuple(self), self.duration, self.likelihood
 
     def save(self, path: str | Path) -> Path:
         """Write the words, each with its times; the suffix says how: .TextGrid, .srt or .vtt.

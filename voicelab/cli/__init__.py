@@ -15,7 +15,7 @@ from voicelab.cli.lab import lab
 from voicelab.cli.say import say
 from voicelab.cli.serve import keys, serve
 from voicelab.cli.stored import voices, weights
-from voicelab.cli.study import knobs, replay, sweep
+from voicelab.cli.study import compare, knobs, measure, replay, sweep
 
 __all__ = ["app"]
 
@@ -43,6 +43,8 @@ app.add_typer(voices, name="voices")
 app.add_typer(weights, name="weights")
 app.command()(sweep)
 app.command()(replay)
+app.command()(measure)
+app.command()(compare)
 app.command("knobs")(knobs)
 app.command()(lab)
 app.command()(check)

@@ -11,6 +11,7 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -19,6 +20,8 @@ from typing import Annotated
 import typer
 from packaging.requirements import Requirement
 
+from voicelab.backend import Backend
+from voicelab.call import Call
 from voicelab.cli.console import say_line
 from voicelab.distribution import DISTRIBUTION, install_command
 from voicelab.errors import ArgumentError, AuthenticationError, MissingExtra, ServiceError, VoicelabError
@@ -47,6 +50,7 @@ _WAL_RESET = ((3, 7, 0), (3, 51, 2))
 # Below this, a voice and a few takes do not fit.
 _FREE_BYTES = 200 * 2**20
 _ASK_S = 5.0
+_SENTENCE = "The birch canoe slid on the smooth planks."
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +174,23 @@ def _voice() -> Iterator[Diagnosis]:
         yield Diagnosis("device", can.device)
         yield Diagnosis("weights", can.fingerprint)
         yield Diagnosis("voices", str(len(can.voices)), ", ".join(voice.id for voice in can.voices))
+        yield from _hearing(backend)
     finally:
         backend.close()
+
+
+def _hearing(backend: Backend) -> Iterator[Diagnosis]:
+    """What the recognizer hears of a sentence that the embedded voice says."""
+    from voicelab.voices.transcripts import default_recognizer
+
+    with suppress(ArgumentError, MissingExtra):  # the check of VOICELAB_RECOGNIZER says what is wrong
+        ears = default_recognizer()
+        if ears is not None:
+            clip = backend.synthesize(Call.of(_SENTENCE, seed=1)).take().clip()
+            heard = ears.recognise(clip.samples, clip.rate)
+            yield Diagnosis(
+                "hearing", f"{ears.name}: {heard!r}", f"of {_SENTENCE!r}. {getattr(ears, 'worth', '')}".strip()
+            )
 
 
 def _backends() -> Iterator[Diagnosis]:
@@ -189,20 +208,20 @@ def _recognizer() -> Iterator[Diagnosis]:
     wanted = os.environ.get(name, "")
     try:
         installed = default_recognizer()
+    except MissingExtra as error:
+        yield Diagnosis(name, wanted, problem=f"it cannot be had: {error}", fix=install_command(error.extra))
+        return
     except ArgumentError as error:
         yield Diagnosis(name, wanted, problem=str(error), fix=f"correct {name}, or unset it")
         return
     heard = "none" if installed is None else installed.name
-    if wanted.partition(":")[0] not in {"", heard.partition(":")[0]}:
-        extra = "whisper" if wanted.startswith("faster-whisper") else "recognition"
-        fix = install_command(extra) + (", and put its weights on this machine" if extra == "whisper" else "")
-        yield Diagnosis(name, heard, problem=f"{wanted} was asked for, and cannot be had", fix=fix)
-    elif heard == wanted == "none":
+    if heard == wanted == "none":
         yield Diagnosis(name, heard, "as asked for: transcripts that are missing stay empty")
     elif heard == "none":
         yield Diagnosis(name, heard, f"transcripts that are missing stay empty; {install_command('recognition')}")
     else:
-        yield Diagnosis(name, heard, "it writes transcripts that are missing")
+        better = "" if heard.startswith("faster-whisper") else f"; a better ear: {install_command('whisper')}"
+        yield Diagnosis(name, heard, f"it writes transcripts that are missing{better}")
 
 
 def _home() -> Iterator[Diagnosis]:

@@ -1,4 +1,4 @@
-"""``voicelab sweep`` and ``voicelab replay``: run a grid of requests out of a file, go on with it, and run it again."""
+"""Studies: ``sweep`` and ``replay`` run a grid out of a file, and again; ``measure`` and ``compare`` take recordings."""
 
 from __future__ import annotations
 
@@ -223,3 +223,74 @@ def _differences(item: TakeComparison) -> tuple[str, ...]:
     return tuple(
         "" if value is None or item.verdict == "identical" else f"{value:+.{digits}f}" for value, digits in values
     )
+
+
+Metrics = Annotated[
+    str,
+    typer.Option(
+        "-m", "--metrics", metavar="NAME,…", help="What is measured, with commas between.", show_default=False
+    ),
+]
+Jobs = Annotated[int, typer.Option(metavar="INTEGER", min=1, help="Processes that measure.")]
+
+
+def measure(
+    files: Annotated[list[Path], typer.Argument(metavar="FILES…", help="Files and folders of sound, of any format.")],
+    *,
+    metrics: Metrics = "",
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="TABLE", help="A .csv or .parquet file; printed when not given."),
+    ] = None,
+    jobs: Jobs = 1,
+) -> None:
+    """Measure recordings: a row for each, a column for each metric. Texts are in NAME.txt or NAME.lab beside them."""
+    from voicelab.experiments.metrics import BASIC
+    from voicelab.experiments.metrics import measure as table_of
+    from voicelab.views.notebook import progress
+
+    suffix = "" if output is None else output.suffix.lower()
+    if suffix not in {"", ".csv", ".parquet"}:
+        raise RequestInvalid.of("output", f"{output} should end in .csv or .parquet", in_="query")
+    frame = table_of(files, _listed(metrics) or BASIC, jobs=jobs, progress=progress)
+    if output is None:
+        say_line(frame.round(4).to_string(index=False))
+    elif suffix == ".csv":
+        frame.to_csv(output, index=False)
+    else:
+        try:
+            frame.to_parquet(output, index=False)
+        except ImportError as error:
+            message = f"pandas writes no Parquet without pyarrow: pip install pyarrow, or write a .csv ({error.name})"
+            raise RequestInvalid.of("output", message, in_="query") from error
+    if note := frame.attrs.get("note"):
+        say_line(note, to_stderr=True)
+
+
+def compare(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="FOLDERS…", help="A folder for each system, or one pattern, table or webMUSHRA's YAML."),
+    ],
+    *,
+    metrics: Metrics = "",
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="PAGE", help="The HTML file.")] = Path(
+        "systems.html"
+    ),
+    transcribe: Annotated[bool, typer.Option("--transcribe", help="Recognise texts that are nowhere.")] = False,
+    jobs: Jobs = 1,
+) -> None:
+    """Write a page of systems: their recordings at one loudness, what is measured of them, and how far they differ."""
+    from voicelab.experiments.collection import COLLECTED_METRICS, collect
+    from voicelab.views.notebook import progress
+
+    source = sources[0] if len(sources) == 1 else {Path(one).name or one: one for one in sources}
+    chosen = _listed(metrics) or COLLECTED_METRICS
+    systems = collect(source, metrics=chosen, transcribe=transcribe, jobs=jobs, progress=progress)
+    say_line(f"{systems.page(output)}: {systems!r}")
+    for note in systems.notes:
+        say_line(f"note: {note}", to_stderr=True)
+
+
+def _listed(metrics: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in metrics.split(",") if name.strip())

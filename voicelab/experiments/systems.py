@@ -6,14 +6,14 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from voicelab.clip import Clip
-from voicelab.display import Shown
+from voicelab.clip import Clip, Take
+from voicelab.display import Shown, view
 from voicelab.errors import ArgumentError
 from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.listening.design import Kind, ListeningTest, match_loudness
@@ -22,6 +22,7 @@ from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.statistics import Effects, crossed_mean, effects
 from voicelab.experiments.statistics.estimate import Estimate, between, holm
 from voicelab.experiments.sweeps.result import SweepResult
+from voicelab.experiments.sweeps.run import Outcome
 from voicelab.experiments.sweeps.sweep import sweep_of
 from voicelab.session import Session
 
@@ -36,11 +37,14 @@ SYSTEM_METRICS: Final = ("duration", "word_rate", "f0_median", "f0_sd", "snr", "
 class SystemComparison(Shown):
     """What several systems made of the same texts.
 
-    ``result`` has all takes, on the axes ``text`` and ``backend``; ``metrics`` are the columns of ``frame``.
+    ``result`` has all takes, on the axes ``text`` and ``backend``; ``metrics`` are the columns of ``frame``; ``notes`` say
+    what was left out, and what is odd; ``measuring`` is what ``vl.measure`` takes besides: ``jobs``, ``tools``, ``progress``.
     """
 
     result: SweepResult
     metrics: tuple[str | Metric, ...]
+    notes: tuple[str, ...] = ()
+    measuring: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     _matched: dict[tuple[str, int], Mapping[str, Clip]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -54,11 +58,12 @@ class SystemComparison(Shown):
         return tuple(next(axis.values for axis in self.result.grid.axes if axis.name == "text"))
 
     def clips(self, text: str | int = 0, repeat: int = 0) -> Mapping[str, Clip]:
-        """Return the clips of one text, given as such or by its place, by system and at one loudness.
+        """Return the clips of one text, given as such, by its label or by its place, by system and at one loudness.
 
         Raises NotFound when a system has no such take, ArgumentError for a clip without loudness.
         """
-        said = self.texts[text] if isinstance(text, int) else text
+        labels = next(axis.labels for axis in self.result.grid.axes if axis.name == "text")
+        said = labels[text] if isinstance(text, int) else text
         if (said, repeat) not in self._matched:
             clips = {name: self.result.clip(text=said, backend=name, repeat=repeat) for name in self.names}
             self._matched[said, repeat] = match_loudness(clips).clips
@@ -77,13 +82,35 @@ class SystemComparison(Shown):
         """A row for each take: ``system``, ``text``, ``repeat``, and its metrics at one loudness."""
         import pandas as pd
 
-        rows, clips = [], []
+        there = [outcome for outcome in self.result.outcomes if outcome.take is not None]
+        rows = []
+        for job in (outcome.job for outcome in there):
+            own = {name: value for name, value in job.cell.plain.items() if name not in {"text", "backend"}}
+            rows.append(
+                {"system": job.cell.labels["backend"], "text": job.call.request.text, "repeat": job.repeat, **own}
+            )
+        measured = measure(map(self._levelled, there), self.metrics, **self.measuring)
+        frame = pd.concat([pd.DataFrame(rows), measured], axis=1)
+        frame.attrs = measured.attrs
+        return frame
+
+    def heard(self, outcome: Outcome) -> Clip:
+        """Return the clip of an outcome at one loudness with its text by the others; as it is where that cannot be."""
+        return self._levelled(outcome).clip()
+
+    def _levelled(self, outcome: Outcome) -> _AtOneLoudness:
+        place = outcome.job.cell.labels
+        return _AtOneLoudness(self._groups[place["text"], outcome.job.repeat], place["backend"])
+
+    @cached_property
+    def _groups(self) -> Mapping[tuple[str, int], _Group]:
+        groups: dict[tuple[str, int], _Group] = {}
         for outcome in self.result.outcomes:
+            place = outcome.job.cell.labels
             if outcome.take is not None:
-                text, name = outcome.job.call.request.text, outcome.job.cell.labels["backend"]
-                rows.append({"system": name, "text": text, "repeat": outcome.job.repeat})
-                clips.append(self.clips(text, outcome.job.repeat)[name])
-        return pd.concat([pd.DataFrame(rows), measure(clips, self.metrics)], axis=1)
+                group = groups.setdefault((place["text"], outcome.job.repeat), _Group())
+                group.takes[place["backend"]] = outcome.take
+        return groups
 
     @cached_property
     def effects(self) -> Effects:
@@ -93,7 +120,8 @@ class SystemComparison(Shown):
         """
         if not self._compared:
             raise ArgumentError.of("metrics", "none has two values of each system; say more texts, or repeat them")
-        return effects(self.frame, "system", self._compared, blocks=["text"] if len(self.texts) > 1 else [])
+        block = "item" if "item" in self.frame else "text"
+        return effects(self.frame, "system", self._compared, blocks=[block] if len(self.texts) > 1 else [])
 
     @property
     def _columns(self) -> list[str]:
@@ -115,7 +143,7 @@ class SystemComparison(Shown):
         import pandas as pd
 
         means = self.frame.groupby("system")[self._columns].mean()
-        if not self._compared:
+        if not self._compared or len(self.names) < 2:
             return means.loc[list(self.names)].T
         compared = self.effects
         corrected = "p_texts_holm" if "p_texts_holm" in compared.frame else "p_holm"
@@ -131,12 +159,48 @@ class SystemComparison(Shown):
             row["p"] = p[metric]
         return pd.DataFrame.from_dict(rows, orient="index")
 
+    def page(self, path: str | Path = "systems.html", **options: Any) -> Path:
+        """Write one HTML file: the table, and every take, to be heard at one loudness; see ``SweepResult.page``."""
+        written: Path = view("SystemComparison.page")(self, path, **options)
+        return written
+
+    def export(self, folder: str | Path, layout: str = "takes", **options: Any) -> Path:
+        """Write all takes into a folder, as other tools read them: see ``SweepResult.export``."""
+        return self.result.export(folder, layout, **options)
+
     def listening_test(self, kind: Kind = "AB", *, name: str = "systems", **options: Any) -> ListeningTest:
         """Return a blind test of the systems on all texts, at one loudness; takes what ListeningTest takes."""
         return self.result.listening_test(kind, "backend", name=name, **options)
 
     def __repr__(self) -> str:
         return f"SystemComparison({', '.join(self.names)}; texts: {len(self.texts)}, takes: {len(self.result.takes)})"
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """The takes of one text by all systems."""
+
+    takes: dict[str, Take] = field(default_factory=dict)
+
+
+@lru_cache(maxsize=2)
+def _matched_clips(group: _Group) -> Mapping[str, Clip]:
+    clips = {name: take.clip() for name, take in group.takes.items()}
+    try:
+        return match_loudness(clips).clips
+    except ArgumentError:  # one that is silent is measured all the same, and so are the others
+        return clips
+
+
+@dataclass(frozen=True, eq=False)
+class _AtOneLoudness:
+    """What ``measure`` fetches one after another: all clips at once may be more than the memory."""
+
+    group: _Group
+    name: str
+
+    def clip(self) -> Clip:
+        return _matched_clips(self.group)[self.name]
 
 
 def compare_systems(

@@ -14,6 +14,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from html import escape
@@ -27,7 +28,8 @@ from voicelab.clip import Clip, Take
 from voicelab.distribution import install_command
 from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError
 from voicelab.experiments.knobs import KnobCheck
-from voicelab.experiments.metrics import METRICS
+from voicelab.experiments.metrics import METRICS, Tools
+from voicelab.experiments.metrics.words import recognizer_name
 from voicelab.experiments.runs.failures import error_message
 from voicelab.experiments.statistics.effects import ACTS, NOTHING, Effects, figure, p_value
 from voicelab.experiments.systems import SystemComparison
@@ -103,9 +105,11 @@ def audio_element(data: str, style: str, **attributes: str) -> str:
 
 
 def metric_label(name: str, unit: str = "") -> str:
-    """Return what a metric is called for people: ``F0 median, Hz``."""
+    """Return what a metric is called for people: ``F0 median, Hz``; of word errors, by whom: ``WER by pocketsphinx``."""
     short = {"f0", "snr", "mos", "pesq", "stoi", "mcd", "mfcc", "wer", "cer", "rtf", "rmse", "sd", "hnr", "cpps"}
     words = " ".join(word.upper() if word in short else word for word in name.split("_"))
+    with suppress(MissingExtra):
+        words += f" by {recognizer_name(Tools())}" if name in METRICS and "recognizer" in METRICS[name].needs else ""
     return f"{words[:1].upper()}{words[1:]}, {unit}".rstrip(", ")
 
 
@@ -368,8 +372,10 @@ def systems_bundle(systems: SystemComparison) -> dict[str, str]:
     said = f"at one loudness; differences from {systems.names[0]} with their intervals"
     if "p" not in figures:
         said = "at one loudness; differences and their intervals need more texts, or repeats"
-    html = small_print(table(("metric", *figures.columns), rows) + f"<div>{escape(said)}</div>")
-    return {"text/html": html, "text/plain": f"{systems!r}\n{figures.round(4).to_string()}"}
+    notes = [*systems.notes, *filter(None, [systems.frame.attrs.get("note")])]
+    lines = "".join(f"<div>{escape(line)}</div>" for line in (said, *notes))
+    html = small_print(table(("metric", *figures.columns), rows) + lines)
+    return {"text/html": html, "text/plain": "\n".join((repr(systems), figures.round(4).to_string(), *notes))}
 
 
 def voice_bundle(voice: VoiceModel) -> dict[str, str]:
@@ -427,6 +433,9 @@ def words_bundle(words: Words) -> dict[str, str]:
         (word.text, f"{word.start:.3f}", f"{word.end:.3f}", f"{1000 * (word.end - word.start):.0f}") for word in words
     ]
     html = table(("word", "start, s", "end, s", "lasts, ms"), rows) or "<p>No word times are known.</p>"
+    if words.likelihood is not None:
+        about = "about -1 for what is said, -5 for other words"
+        html += f"<div>By forced alignment, log likelihood {words.likelihood:.1f}: {about}.</div>"
     return {"text/html": small_print(html), "text/plain": repr(tuple(words))}
 
 

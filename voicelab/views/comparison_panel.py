@@ -131,7 +131,9 @@ def _figures(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
         voiced = contour.f0[np.isfinite(contour.f0)]
         pitch = f"{_signed(voiced)} semitones" if voiced.size else "nothing voiced in both"
         reason = comparison.alignments[name].reason
-        why = f"; aligned by time: {reason}" if reason else ""
+        likely = comparison.worded[name].words.likelihood
+        forced = "" if likely is None else f"; words by forced alignment, log likelihood {likely:.1f}"
+        why = f"; aligned by time: {reason}" if reason else forced
         middles.append(f"median difference {pitch}, {_signed(contour.energy)} dB, levels unmatched{why}")
     return {"kind": "figures", "hop": HOP_S, "middles": middles, "tables": _tables(comparison)}, buffers
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Final, TextIO
@@ -16,11 +16,12 @@ from typing import Final, TextIO
 from voicelab.call import short_name
 from voicelab.clip import Clip
 from voicelab.errors import StoreError, VoicelabError
-from voicelab.experiments.metrics import METRICS, Metric, measure_rows
+from voicelab.experiments.metrics import METRICS, Metric, listener_note, measure_rows
 from voicelab.experiments.metrics.measure import resolve
 from voicelab.experiments.sweeps.result import SweepResult, row_of
 from voicelab.experiments.sweeps.run import Outcome, estimate
 from voicelab.experiments.sweeps.sweep import Sweep
+from voicelab.experiments.systems import SystemComparison
 from voicelab.views.bundles import (
     BUDGET,
     TableCell,
@@ -29,6 +30,7 @@ from voicelab.views.bundles import (
     error_html,
     format_figure,
     small_print,
+    systems_bundle,
     table,
     table_row,
 )
@@ -145,17 +147,31 @@ def _short(text: str) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def write_page(result: SweepResult, path: str | Path, metrics: Iterable[str | Metric] = SHOWN) -> Path:
+def write_systems_page(systems: SystemComparison, path: str | Path, metrics: Iterable[str | Metric] = ()) -> Path:
+    """Write the table of systems above all their takes at one loudness into one HTML file; see ``write_page``."""
+    chosen = tuple(metrics) or systems.metrics
+    return write_page(systems.result, path, chosen, above=systems_bundle(systems)["text/html"], heard=systems.heard)
+
+
+def write_page(
+    result: SweepResult,
+    path: str | Path,
+    metrics: Iterable[str | Metric] = SHOWN,
+    *,
+    above: str = "",
+    heard: Callable[[Outcome], Clip] | None = None,
+) -> Path:
     """Write all takes of a result, with their sound, axes and measurements, into one HTML file; return its path.
 
     The sound is mp3 of 64 kbit/s, so that a page of a hundred sentences is some 4 MB; ``export`` has the originals.
-    Raises StoreError when it cannot be written, RequestInvalid for an unknown metric.
+    ``above`` is what stands over the takes; ``heard`` gives the clips that play, where they are not as loud as they were
+    made. Raises StoreError when it cannot be written, RequestInvalid for an unknown metric.
     """
     path, chosen = Path(path), resolve(metrics)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", encoding="utf-8") as file:
-            _write(result, file, chosen)
+            _write(result, file, chosen, above, heard)
     except OSError as error:
         if isinstance(error, VoicelabError):
             raise
@@ -163,9 +179,17 @@ def write_page(result: SweepResult, path: str | Path, metrics: Iterable[str | Me
     return path
 
 
-def _write(result: SweepResult, file: TextIO, metrics: tuple[Metric, ...]) -> None:
+def _write(
+    result: SweepResult,
+    file: TextIO,
+    metrics: tuple[Metric, ...],
+    above: str,
+    heard: Callable[[Outcome], Clip] | None,
+) -> None:
     axes = [axis.name for axis in result.grid.axes]
     heads = [*map(short_name, axes), "take", "", *(f"{metric.name} {metric.unit}".strip() for metric in metrics)]
+    level = "as loud as it was made" if heard is None else "at one loudness"
+    notes = "".join(f"<p>{escape(note)}</p>" for note in filter(None, [listener_note(metrics)]) if note not in above)
     head_cells = "".join(
         f'<th scope="col"><button>{escape(head)}</button></th>' if head else '<th scope="col">sound</th>'
         for head in heads
@@ -174,7 +198,7 @@ def _write(result: SweepResult, file: TextIO, metrics: tuple[Metric, ...]) -> No
     file.write(
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{_STYLE}</style></head><body><h1>{title}</h1>"
-        f"<p>Sound: mp3, {_PAGE_BITRATE} kbit/s, as loud as it was made. A click on a heading sorts.</p>"
+        f"{above}{notes}<p>Sound: mp3, {_PAGE_BITRATE} kbit/s, {level}. A click on a heading sorts.</p>"
         f"<table><thead><tr>{head_cells}</tr></thead><tbody>\n"
     )
     # Row by row: a page of thousands of takes would not fit into memory.
@@ -185,7 +209,7 @@ def _write(result: SweepResult, file: TextIO, metrics: tuple[Metric, ...]) -> No
         if row.hear is None:
             cells.append(TableCell(escape(row.error), 'class="trouble"'))
         else:
-            clip = row.hear()
+            clip = row.hear() if heard is None else heard(outcome)
             (measured,) = measure_rows((clip,), metrics)
             data = base64.b64encode(clip.to_bytes("mp3", bitrate=_PAGE_BITRATE)).decode("ascii")
             cells.append(TableCell(audio_element(data, "height:32px;width:230px", preload="metadata"), ""))

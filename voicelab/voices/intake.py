@@ -160,7 +160,7 @@ def _transcript(sound: Samples, listener: Recognizer | None) -> tuple[str, list[
     text = listener.recognise(sound[: int(_TRANSCRIBED * RATE)], RATE)
     if not text:
         return "", ["no transcript: no word was recognised"]
-    notes = ["its transcript was recognised"]
+    notes = [f"its transcript was recognised by {getattr(listener, 'name', type(listener).__name__)}"]
     if sound.size > _TRANSCRIBED * RATE:
         notes.append(f"of its first {_TRANSCRIBED:g} s")
     return text, notes

@@ -227,13 +227,13 @@ def test_several_processes_measure_slow_metrics_the_same(clips: list[Clip]) -> N
         ({"metrics": [3]}, "metrics"),
         ({"metrics": ["mfcc_distance"]}, "reference"),
         ({"reference": []}, "reference"),
-        ({"reference": ["a.wav"] * 4}, "reference"),
+        ({"reference": [b"a.wav"] * 4}, "reference"),
         ({"text": ["a"]}, "text"),
         ({"text": [1, 2, 3, 4]}, "text"),
         ({"jobs": 0}, "jobs"),
         ({"jobs": 2.0}, "jobs"),
         ({"jobs": 2, "metrics": [Metric("mine", "", lambda _: 0.0)]}, "jobs"),
-        ({"clips": ["a.wav"]}, "clips"),
+        ({"clips": [b"a.wav"]}, "clips"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(options: dict[str, Any], field: str, clips: list[Clip]) -> None:

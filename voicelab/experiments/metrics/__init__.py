@@ -1,7 +1,7 @@
 """Figures of clips: what is measured, on what definition, and how to add one's own."""
 
 from voicelab.experiments.metrics.latency import underruns_at
-from voicelab.experiments.metrics.measure import BASIC, METRICS, available, measure, measure_rows
+from voicelab.experiments.metrics.measure import BASIC, METRICS, available, listener_note, measure, measure_rows
 from voicelab.experiments.metrics.metric import Metric, MosPredictor, SpeakerEncoder, Subject, Tools, Undefined
 from voicelab.experiments.metrics.models import DistillMos, Dnsmos, Resemblyzer
 
@@ -18,6 +18,7 @@ __all__ = [
     "Tools",
     "Undefined",
     "available",
+    "listener_note",
     "measure",
     "measure_rows",
     "underruns_at",

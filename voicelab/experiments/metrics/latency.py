@@ -20,6 +20,8 @@ _BUFFER_S = 0.2
 def _take(subject: Subject) -> Take:
     if subject.clip.take is None:
         raise Undefined("the clip comes from no take, and so has no arrival times")
+    if subject.clip.take.source:
+        raise Undefined("the clip is of a file, which has no arrival times")
     return subject.clip.take
 
 

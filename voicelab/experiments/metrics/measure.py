@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from importlib.metadata import entry_points
+from itertools import chain
 from multiprocessing import get_context
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from voicelab.clip import Clip
+from voicelab.clip import UNKNOWN_TEXT, Clip
 from voicelab.errors import ArgumentError, suggestion
+from voicelab.experiments.files import SoundFile, sounds_in
 from voicelab.experiments.metrics import distances, latency, level, models, pitch, programs, words
 from voicelab.experiments.metrics.metric import Metric, Need, Subject, Tools, Undefined
 from voicelab.schema import DEFAULT_MODEL
@@ -155,6 +158,7 @@ def resolve(metrics: Iterable[str | Metric]) -> tuple[Metric, ...]:
 
 
 _CHUNKS_EACH = 4
+_LARGEST_CHUNK = 25
 
 
 class Audible(Protocol):
@@ -166,23 +170,26 @@ class Audible(Protocol):
 
 
 def measure(
-    clips: Iterable[Clip | Audible],
+    clips: str | Path | Iterable[Clip | Audible | str | Path],
     metrics: Iterable[str | Metric] = BASIC,
     *,
     reference: Clip | Sequence[Clip | None] | None = None,
     text: str | Sequence[str | None] | None = None,
     tools: Tools | None = None,
     jobs: int = 1,
+    progress: Callable[..., Iterable[Any]] | None = None,
 ) -> pd.DataFrame:
     """Return a DataFrame with a row for each clip, in their order, and a column of floats for each metric.
 
     A metric that is undefined for a clip is NaN there, and the column ``undefined`` says why, "" where all are
     defined: ``loudness: needs a block of 0.4 s, …; f0_median: …``. Beside word and character errors the column
-    ``recognizer`` names who listened: ``faster-whisper:base.en``, ``pocketsphinx``.
+    ``recognizer`` names who listened, ``faster-whisper:base.en`` or ``pocketsphinx``, and ``table.attrs["note"]`` says
+    what that is worth. Of files the first column is ``file``.
 
     Args:
         clips: what is measured: Clips, or Takes, whose audio is fetched one after another, so that there may be more
-            of it than memory.
+            of it than memory; or files and folders of any format that FFmpeg reads, one or several, whose texts are in
+            files NAME.txt or NAME.lab beside them.
         metrics: names (``METRICS`` and registered ones) or Metric objects; BASIC when not given.
         reference: what each clip is compared with, by metrics that compare: one clip for all, or one or None
             for each.
@@ -192,6 +199,7 @@ def measure(
         jobs: number of processes. More than one pays for slow metrics (pitch, MFCC distance, words) on some dozens of
             clips; a script must then guard its beginning with ``if __name__ == "__main__":``, and what is given
             as ``tools`` and ``metrics`` must be picklable.
+        progress: ``vl.progress``, to see how far it is.
 
     Raises:
         ArgumentError: a metric is unknown, the numbers of clips and references or texts differ, a metric that
@@ -201,27 +209,32 @@ def measure(
     import pandas as pd
 
     chosen = resolve(metrics)
-    rows = measure_rows(clips, chosen, reference=reference, text=text, tools=tools, jobs=jobs)
+    rows = measure_rows(clips, chosen, reference=reference, text=text, tools=tools, jobs=jobs, progress=progress)
     more = ["recognizer"] if _listens(chosen) else []
-    frame = pd.DataFrame(rows, columns=[*(metric.name for metric in chosen), *more, "undefined"])
-    return frame.astype({metric.name: float for metric in chosen})
+    files = ["file"] if any("file" in row for row in rows) else []
+    frame = pd.DataFrame(rows, columns=[*files, *(metric.name for metric in chosen), *more, "undefined"])
+    frame = frame.astype({metric.name: float for metric in chosen})
+    if note := listener_note(chosen, tools):
+        frame.attrs["note"] = note
+    return frame
 
 
 def measure_rows(
-    clips: Iterable[Clip | Audible],
+    clips: str | Path | Iterable[Clip | Audible | str | Path],
     metrics: Iterable[str | Metric] = BASIC,
     *,
     reference: Clip | Sequence[Clip | None] | None = None,
     text: str | Sequence[str | None] | None = None,
     tools: Tools | None = None,
     jobs: int = 1,
+    progress: Callable[..., Iterable[Any]] | None = None,
 ) -> list[dict[str, Any]]:
     """Return what ``measure`` does, as dictionaries and without pandas."""
     chosen = resolve(metrics)
-    items = [clips] if isinstance(clips, Clip) else list(clips)
+    items = list(_opened([clips] if isinstance(clips, Clip | str | Path) else clips))
     for number, clip in enumerate(items):
         if not isinstance(clip, Clip) and not callable(getattr(clip, "clip", None)):
-            raise ArgumentError.of("clips", f"number {number} is a {type(clip).__name__}, not a Clip or a Take")
+            raise ArgumentError.of("clips", f"number {number} is a {type(clip).__name__}, not a Clip, a Take or a path")
     references = _each(reference, len(items), "reference", Clip)
     texts = _each(text, len(items), "text", str)
     if type(jobs) is not int or jobs < 1:
@@ -232,9 +245,10 @@ def measure_rows(
     work = list(zip(items, references, texts, strict=True))
     tools = tools or Tools()
     _check_tools(tools, chosen)
+    show = progress or (lambda items, *_, **__: items)
     if jobs == 1 or len(work) < 2:
-        return _rows(work, chosen, tools)
-    return _in_processes(work, chosen, tools, min(jobs, len(work)))
+        return _rows(show(work, "clips", total=len(work)), chosen, tools)
+    return _in_processes(work, chosen, tools, min(jobs, len(work)), show)
 
 
 _Work = list[tuple[Clip | Audible, Clip | None, str | None]]
@@ -250,6 +264,25 @@ def _each(value: Any, count: int, name: str, kind: type) -> list[Any]:
         if item is not None and not isinstance(item, kind):
             raise ArgumentError.of(name, f"number {number} is a {type(item).__name__}, not a {kind.__name__}")
     return several
+
+
+def _opened(clips: Iterable[Any]) -> Iterator[Any]:
+    """Yield what is measured: of a folder its files."""
+    for one in clips:
+        if isinstance(one, str | Path):
+            yield from map(SoundFile, sounds_in(one) if Path(one).is_dir() else [Path(one)])
+        else:
+            yield one
+
+
+def listener_note(metrics: Iterable[str | Metric], tools: Tools | None = None) -> str:
+    """Return who hears the words of which ``metrics`` count the errors, and what that is worth; "" where none does."""
+    listening = [metric.name for metric in resolve(metrics) if "recognizer" in metric.needs]
+    if not listening:
+        return ""
+    tools = tools or Tools()
+    worth = getattr(words.recognizer_of(tools), "worth", "")
+    return f"{', '.join(listening)}: heard by {words.recognizer_name(tools)}." + (f" {worth}" if worth else "")
 
 
 def _listens(metrics: Sequence[Metric]) -> bool:
@@ -268,7 +301,9 @@ def _check_tools(tools: Tools, metrics: Sequence[Metric]) -> None:
             find(tools)
 
 
-def _rows(work: _Work, metrics: Sequence[Metric], tools: Tools) -> list[dict[str, Any]]:
+def _rows(
+    work: Iterable[tuple[Clip | Audible, Clip | None, str | None]], metrics: Sequence[Metric], tools: Tools
+) -> list[dict[str, Any]]:
     # A reference for many clips is analysed once.
     references: dict[int, Subject] = {}
     rows = []
@@ -281,9 +316,11 @@ def _rows(work: _Work, metrics: Sequence[Metric], tools: Tools) -> list[dict[str
                 text: str | None = said(given, take.call.model if take else DEFAULT_MODEL)
             else:
                 text = take.call.said if take else None
+            text = None if text == UNKNOWN_TEXT else text
             if reference is not None:
                 other = references.setdefault(id(reference), Subject(reference, text=text, tools=tools))
-            rows.append(_row(Subject(clip, other, text, tools), metrics))
+            named = {"file": str(item.path)} if isinstance(item, SoundFile) else {}
+            rows.append(named | _row(Subject(clip, other, text, tools), metrics))
         except Exception as error:
             error.add_note(f"while measuring clip {number}")
             raise
@@ -308,18 +345,21 @@ def _row(subject: Subject, metrics: Sequence[Metric]) -> dict[str, Any]:
     return row
 
 
-def _in_processes(work: _Work, metrics: Sequence[Metric], tools: Tools, jobs: int) -> list[dict[str, Any]]:
+def _in_processes(
+    work: _Work, metrics: Sequence[Metric], tools: Tools, jobs: int, show: Callable[..., Iterable[Any]]
+) -> list[dict[str, Any]]:
     try:
         ForkingPickler.dumps((metrics, tools))
     except Exception as error:
         raise ArgumentError.of("jobs", f"metrics and tools cannot be sent to other processes: {error}") from error
-    size = -(-len(work) // (jobs * _CHUNKS_EACH))
+    size = min(-(-len(work) // (jobs * _CHUNKS_EACH)), _LARGEST_CHUNK)
     chunks = [work[begin : begin + size] for begin in range(0, len(work), size)]
     # spawn: threads, torch's among them, do not survive a fork.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         try:
-            done = list(pool.map(partial(_rows, metrics=metrics, tools=tools), chunks))
+            each = pool.map(partial(_rows, metrics=metrics, tools=tools), chunks)
+            rows = list(show(chain.from_iterable(each), "clips", total=len(work)))
         except BrokenProcessPool as error:
             reason = 'the processes ended early; does the script guard itself with if __name__ == "__main__":?'
             raise ArgumentError.of("jobs", reason) from error
-    return [row for rows in done for row in rows]
+    return rows

@@ -154,7 +154,7 @@ class RunFolder:
 
     def light(self, take: Take) -> Take:
         """Return a take that is kept here with its audio left on disk: all takes may be more than the memory."""
-        name = f"{take.digest}.{suffix_of(take.request.format)}"
+        name = f"{take.digest}.{take.suffix}"
         return replace(take, sound=partial(self.takes.get, name)) if (self.takes.folder / name).is_file() else take
 
     def add(self, take: Take, *, once: bool = False, asked: str = "", key: str = "", **more: object) -> bool:
@@ -172,7 +172,7 @@ class RunFolder:
             "line": "failure" if "failure" in more else "take",
             "asked": asked or take_key(take.call, take.fingerprint),
             "key": key,
-            "sound": self.takes.put(audio, f".{suffix_of(take.request.format)}") if audio else "",
+            "sound": self.takes.put(audio, f".{take.suffix}") if audio else "",
             **more,
             "take": take.record(),
         }
@@ -418,11 +418,6 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):  # whoever hands on a folder can make a check that fits
         return None
     return record if isinstance(record, dict) else None
-
-
-def suffix_of(format: str) -> str:
-    """Return how files of a format of the interface end, without the dot."""
-    return {"opus": "ogg"}.get(format, format)
 
 
 def _is_open(file: BinaryIO, path: Path) -> bool:

@@ -9,17 +9,21 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
 from voicelab.call import field_name, short_name
+from voicelab.capabilities import Capabilities
 from voicelab.clip import Clip, Take
 from voicelab.display import Shown, view
-from voicelab.errors import NotFound, RequestInvalid, StoreError, suggestion
+from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError, suggestion
 from voicelab.experiments.comparison import Comparison
+from voicelab.experiments.files import Layout, plain_name, write_layout
 from voicelab.experiments.listening.design import Kind, ListeningTest
+from voicelab.experiments.listening.webmushra import export_webmushra
 from voicelab.experiments.metrics import BASIC, Metric, measure_rows
 from voicelab.experiments.runs.failures import error_message
-from voicelab.experiments.runs.folder import suffix_of
+from voicelab.experiments.runs.folder import RUN_FILE
+from voicelab.experiments.runs.run import Journal
 from voicelab.experiments.sweeps.axes import Grid, Job
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
 from voicelab.storage import make_folder, open_atomic, write_atomic
@@ -319,27 +323,60 @@ class SweepResult(Shown):
         references = {item: clips.pop(chosen) for item, clips in whole.items()}
         return ListeningTest(name, kind, whole, references, **options)
 
-    def export(self, folder: str | Path) -> Path:
+    def export(self, folder: str | Path, layout: str = "takes", **options: Any) -> Path:
         """Write every take as it was received into ``folder/audio`` and the table into ``folder/takes.csv``.
 
         Files are named by their place in the grid and their repeat; the table's column ``file`` names them.
-        Returns the table's path. Raises StoreError when the disk fails.
+
+        ``layout`` writes them otherwise: "run" a run folder, which ``vl.load`` reads, with every take's digest;
+        "audiofolder" (Hugging Face), "ljspeech" or "kaldi" as WAV files with a table, digests, and a data card to be
+        completed; "webmushra" as a configuration of ``self.listening_test(**options)``, of which ``kind`` is MOS and
+        ``over`` is backend when not given. Returns the table's path. Raises StoreError when the disk fails.
         """
         folder = Path(folder)
+        if layout != "takes":
+            return self._lay_out(folder, layout, options)
         table = self.frame()
         names = []
         try:
             make_folder(folder)
             for outcome in self.outcomes:
-                names.append(_file_name(outcome, len(self.grid.cells)) if outcome.take is not None else None)
-                if outcome.take is not None:
-                    write_atomic(folder / str(names[-1]), outcome.take.audio, sync=False)
+                take, name = outcome.take, _file_name(outcome, len(self.grid.cells))
+                names.append(None if take is None else f"audio/{name}.{take.suffix}")
+                if take is not None:
+                    write_atomic(folder / str(names[-1]), take.audio, sync=False)
             table["file"] = names
             with open_atomic(folder / "takes.csv", sync=False) as file:
                 table.to_csv(file, index=False)
         except OSError as error:
             raise StoreError(f"the takes cannot be written to {folder}: {error.strerror or error}") from error
         return folder / "takes.csv"
+
+    def _lay_out(self, folder: Path, layout: str, options: Mapping[str, Any]) -> Path:
+        if layout == "webmushra":
+            return export_webmushra(self.listening_test(**{"kind": "MOS", "over": "backend", **options}), folder)
+        there = [(outcome, outcome.job.cell, outcome.take) for outcome in self.outcomes if outcome.take is not None]
+        if layout == "run":
+            declared = {
+                take.fingerprint: Capabilities(take.backend, (take.model,), take.device, "none", take.fingerprint)
+                for _, _, take in there
+            }
+            with Journal(folder, declared.values()) as kept:
+                for _, cell, take in there:
+                    kept.add(take, **cell.plain, cell=cell.index)
+            return folder / RUN_FILE
+        if layout not in get_args(Layout):
+            listed = ", ".join(("takes", "run", *get_args(Layout), "webmushra"))
+            raise ArgumentError.of("layout", f"there is no {layout!r}; there are {listed}")
+        named = []
+        for outcome, cell, take in there:
+            more = {name: value for name, value in cell.plain.items() if name not in {"text", "backend"}}
+            system = cell.labels.get("backend", take.backend)
+            name = _file_name(outcome, len(self.grid.cells)) + (
+                f"-{plain_name(str(more['item']))}" if "item" in more else ""
+            )
+            named.append((name, system, take, more))
+        return write_layout(folder, cast(Layout, layout), named)
 
     def page(self, path: str | Path = "sweep.html", **options: Any) -> Path:
         """Write one HTML file in which every take plays and every column sorts, with nothing from anywhere else.
@@ -409,18 +446,17 @@ def _row(outcome: Outcome) -> dict[str, Any]:
         seconds = seconds_of(take)
         row |= {
             "duration_s": seconds,
-            "first_audio_s": take.timing.first_audio_s,
-            "total_s": take.timing.total_s,
-            "rtf": take.timing.rtf(seconds),
             "digest": take.digest,
             "key": take.key,
         }
+        timing = take.timing
+        if not take.source:
+            row |= {"first_audio_s": timing.first_audio_s, "total_s": timing.total_s, "rtf": timing.rtf(seconds)}
     return row
 
 
 def _file_name(outcome: Outcome, cells: int) -> str:
-    suffix = suffix_of(outcome.job.cell.call.request.format)
-    return f"audio/{outcome.job.cell.index:0{len(str(cells))}d}-{outcome.job.repeat}.{suffix}"
+    return f"{outcome.job.cell.index:0{len(str(cells))}d}-{outcome.job.repeat}"
 
 
 def _fits(outcome: Outcome, where: Mapping[str, object]) -> bool:

@@ -437,7 +437,7 @@ class SweepRun:
 def seconds_of(take: Take) -> float:
     """Return how long a take's audio is, in seconds; decoded only where the bytes do not tell."""
     request = take.request
-    if request.format in {"wav", "pcm"}:
+    if request.format in {"wav", "pcm"} and not take.source:
         size = sum(size for _, size in take.timing.arrivals)
         return max(size - header_bytes(request.format), 0) / 2 / request.rate
     return take.clip().duration

@@ -1,0 +1,340 @@
+"""Recordings in files: where they lie, what is said in them, takes of them; and takes laid out as other tools read them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from voicelab.audio.formats import channels_of
+from voicelab.call import Call
+from voicelab.clip import UNKNOWN_TEXT, Clip, Take
+from voicelab.errors import ArgumentError, AudioError, StoreError
+from voicelab.storage import digest_of, make_folder, write_atomic
+
+SUFFIXES: Final = frozenset(
+    ".wav .flac .mp3 .ogg .oga .opus .m4a .mp4 .aac .aif .aiff .aifc .au .caf .webm .mka .wma .amr .sph .w64 .wv".split()
+)
+"""What files of sound end in, where a folder is looked through."""
+
+_SIDECARS: Final = (".txt", ".lab", ".normalized.txt")
+_FIELD: Final = re.compile(r"\{(\w+)\}")
+# What tables call the file, and what is said in it.
+_PATH: Final = ("path", "file", "file_name", "filename", "audio")
+_TEXT: Final = ("text", "transcription", "transcript", "sentence")
+_TABLES: Final = (".csv", ".tsv", ".jsonl")
+_FULL: Final = 0.999
+_SILENT: Final = 1e-4
+_ROUNDED_S: Final = 0.01
+
+Layout = Literal["audiofolder", "ljspeech", "kaldi"]
+
+
+def sounds_in(folder: str | Path) -> list[Path]:
+    """Return the files of sound in a folder and those below it, sorted. Raises StoreError where there is none."""
+    listed = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    if not listed:
+        raise StoreError(f"{folder} has no files of sound" if Path(folder).is_dir() else f"there is no folder {folder}")
+    return listed
+
+
+def sidecar(path: Path) -> str:
+    """Return what a file beside a recording says is said in it, NAME.txt or NAME.lab; "" where there is none."""
+    for beside in map(path.with_suffix, _SIDECARS):
+        if beside.is_file():
+            return " ".join(_text_of(beside).split())
+    return ""
+
+
+def file_take(path: str | Path, text: str = "", **labels: Any) -> Take:
+    """Return a take of a file of sound, with its digest and notes on what is odd about it: silent, clipped, narrow.
+
+    Args:
+        path: the file, of any format that FFmpeg reads; its sound stays there.
+        text: what is said in it; that of a sidecar, or unknown, when not given.
+        **labels: further fields of the Take.
+
+    Raises StoreError when it cannot be read, AudioError, which names it, for damage.
+    """
+    path = Path(path)
+    data = bytes_of(path)
+    (take,) = parts_of(path, data, [(0.0, None, text or sidecar(path))], **labels)
+    return take
+
+
+@dataclass(frozen=True, slots=True)
+class SoundFile:
+    """A file of sound that is measured: what has a ``clip()``, read when it is asked for."""
+
+    path: Path
+
+    def clip(self) -> Clip:
+        """Return its sound, with the take that it is of. Raises what ``file_take`` raises."""
+        return file_take(self.path).clip()
+
+
+def parts_of(
+    path: Path, data: bytes, parts: Sequence[tuple[float, float | None, str]], **labels: Any
+) -> tuple[Take, ...]:
+    """Return takes of parts of one file: start and end in seconds, and the text of each; see ``file_take``.
+
+    The whole file stays where it is; a part is held as a WAV in 16 bit. Raises AudioError for a part beyond the file.
+    """
+    try:
+        whole = Clip.load(data)
+        notes = [*_channels(data), *_notes(whole), *whole.loading_notes]
+        takes = []
+        for start, end, text in parts:
+            sound: bytes | Callable[[], bytes] = partial(_unchanged, path, digest := digest_of(data))
+            source, own = path.name, notes
+            if start or end is not None:
+                clip = _part(whole, start, end)
+                sound = clip.to_bytes("wav")
+                digest = digest_of(sound)
+                source = f"{path.name}#t={start:g}" + ("" if end is None else f",{end:g}")
+                own = [*_channels(data), *_notes(clip)]
+            created = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+            fields = {"device": "file", "created": created, "digest": digest, "source": source, **labels}
+            call = Call.of(text.strip() or UNKNOWN_TEXT, model="recorded")
+            takes.append(Take(call, sound, notes=tuple(own), **fields))
+    except AudioError as error:
+        raise AudioError(f"{path}: {error}") from error
+    return tuple(takes)
+
+
+def _part(whole: Clip, start: float, end: float | None) -> Clip:
+    if start >= whole.duration or (end is not None and end > whole.duration + _ROUNDED_S):
+        raise AudioError(f"{start} to {end} s is beyond its {whole.duration:.2f} s")
+    return whole.slice(start, end)
+
+
+def clip_take(clip: Clip, source: str) -> Take:
+    """Return a take of a clip that a file called ``source`` had; its words are not known."""
+    call = Call.of(UNKNOWN_TEXT, model="recorded")
+    return Take(call, clip.to_bytes("wav"), device="file", source=source, notes=tuple(_notes(clip)))
+
+
+def bytes_of(path: Path) -> bytes:
+    """Return what is in a file. Raises StoreError, which names it."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return bytes_of(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise StoreError(f"{path} is no text in UTF-8: {error}") from error
+
+
+def _unchanged(path: Path, digest: str) -> bytes:
+    data = bytes_of(path)
+    if digest_of(data) != digest:
+        raise StoreError(f"{path} has changed since it was collected")
+    return data
+
+
+def _channels(data: bytes) -> list[str]:
+    count = channels_of(data)
+    return [f"It has {count} channels, which were averaged."] if count > 1 else []
+
+
+def _notes(clip: Clip) -> list[str]:
+    notes = []
+    if clip.peak < _SILENT:
+        notes.append("It is silent.")
+    full = np.abs(clip.samples) >= _FULL
+    # One sample at full scale is a peak; three in a row were cut off.
+    if clipped := int((full[2:] & full[1:-1] & full[:-2]).sum()):
+        notes.append(f"It is clipped: {clipped + 2} samples or more are at full scale.")
+    if clip.rate < 16_000:
+        notes.append(f"It has {clip.rate} samples a second, so nothing above {clip.rate / 2:g} Hz.")
+    return notes
+
+
+def rows_of(source: Any, system: str = "") -> list[dict[str, Any]]:
+    """Return a row for each recording that ``source`` names: ``path``, and ``system``, ``item``, ``text``, ``start``,
+    ``end`` and whatever else is known; ``vl.collect`` says what a source can be. Raises StoreError, ArgumentError.
+    """
+    if isinstance(source, Mapping):
+        return [row for name, one in source.items() for row in rows_of(one, str(name))]
+    if hasattr(source, "to_dict"):
+        return _table([dict(row) for row in source.to_dict("records")], Path(), system)
+    if not isinstance(source, str | Path):
+        listed = [dict(one) if isinstance(one, Mapping) else {"path": one} for one in source]
+        return _table(listed, Path(), system)
+    text, path = str(source), Path(source)
+    if _FIELD.search(text):
+        return _matching(text, system)
+    if path.suffix.lower() in _TABLES:
+        return _table(_read_table(path), path.parent, system)
+    if not path.is_dir():
+        return [{"path": path, "item": path.stem, "system": system or path.parent.name}]
+    for name in ("metadata.csv", "metadata.jsonl"):
+        if (path / name).is_file():
+            return _table(_read_table(path / name), path, system or path.resolve().name)
+    files = sounds_in(path)
+    if system or any(file.parent == path for file in files):
+        system = system or path.resolve().name
+        return [
+            {"path": file, "item": file.relative_to(path).with_suffix("").as_posix(), "system": system}
+            for file in files
+        ]
+    folders = sorted({path / file.relative_to(path).parts[0] for file in files})
+    return [row for folder in folders for row in rows_of(folder, folder.name)]
+
+
+def _matching(pattern: str, system: str) -> list[dict[str, Any]]:
+    """Return a row for each file that a pattern such as ``"samples/{system}/{item}.wav"`` fits; ``*`` is anything."""
+    parts = _FIELD.split(Path(pattern).as_posix())
+    expression, seen = "", set[str]()
+    for number, part in enumerate(parts):
+        if number % 2 == 0:
+            expression += re.escape(part).replace(r"\*", "[^/]*")
+        else:
+            expression += f"(?P={part})" if part in seen else f"(?P<{part}>[^/]+)"
+            seen.add(part)
+    rows = []
+    literal = list(itertools.takewhile(lambda part: not set(part) & set("{*"), Path(pattern).parts))
+    rest = Path(pattern).parts[len(literal) :]
+    for file in sorted(Path(*literal).glob(_FIELD.sub("*", "/".join(rest)))):
+        matched = re.fullmatch(expression, file.as_posix())
+        if matched and file.suffix.lower() in SUFFIXES and file.is_file():
+            fields = matched.groupdict()
+            others = [value for key, value in fields.items() if key not in {"system", "item"}]
+            item = fields.get("item") or " ".join(others) or file.stem
+            rows.append({"path": file, "system": system or file.parent.name, **fields, "item": item})
+    if not rows:
+        raise StoreError(f"no file of sound fits {pattern}")
+    return rows
+
+
+def _read_table(path: Path) -> list[dict[str, Any]]:
+    lines = _text_of(path).splitlines()
+    if path.suffix.lower() != ".jsonl":
+        return list(csv.DictReader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ","))
+    try:
+        return [dict(json.loads(line)) for line in lines if line.strip()]
+    except ValueError as error:
+        raise StoreError(f"{path} cannot be read: {error}") from error
+
+
+def _table(rows: Iterable[Mapping[str, Any]], folder: Path, system: str) -> list[dict[str, Any]]:
+    """Return rows with the names of ours: the first column that tables call the file, and so on; empty cells are left out."""
+    listed = []
+    for number, row in enumerate(rows, start=1):
+        there = {str(key): one for key, one in row.items() if not (one is None or one == "" or _is_nan(one))}
+        path = next((there.pop(name) for name in _PATH if name in there), None)
+        if path is None:
+            raise ArgumentError.of("source", f"row {number} names no file: give a column {', '.join(_PATH[:3])}")
+        text = next((str(there.pop(name)) for name in _TEXT if name in there), "")
+        file = folder / str(path)
+        span: dict[str, float] = {}
+        try:
+            span |= {name: float(there.pop(name)) for name in ("start", "end") if name in there}
+        except ValueError as error:
+            raise ArgumentError.of("source", f"row {number}: start and end are seconds: {error}") from None
+        between = f" {span.get('start', 0):g}" if span else ""
+        item = str(there.pop("item", there.pop("id", file.stem + between)))
+        own = str(there.pop("system", system or file.resolve().parent.name))
+        listed.append({**there, "path": file, "system": own, "item": item, "text": text, **span})
+    return listed
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def write_layout(folder: Path, layout: Layout, named: Sequence[tuple[str, str, Take, Mapping[str, Any]]]) -> Path:
+    """Write takes as WAV files with a data card, so that other tools read them.
+
+    Args:
+        folder: where.
+        layout: "audiofolder" (Hugging Face: metadata.csv), "ljspeech" (wavs/, metadata.csv with bars), "kaldi" (wav.scp,
+            text, utt2spk, spk2utt; paths are from the folder, a system is a speaker).
+        named: name of the file, system, take, further columns.
+
+    Returns the file that lists them. Raises StoreError when the disk fails.
+    """
+    inner = {"audiofolder": "audio", "ljspeech": "wavs", "kaldi": "wav"}[layout]
+    rows: list[dict[str, Any]] = []
+    sums = []
+    seconds, rates = 0.0, set[int]()
+    for name, system, take, more in named:
+        clip = take.clip()
+        data = clip.to_bytes("wav")
+        seconds += clip.duration
+        rates.add(clip.rate)
+        file = f"{inner}/{name}.wav"
+        sums.append(f"{digest_of(data)}  {file}\n")
+        text = "" if take.request.text == UNKNOWN_TEXT else " ".join(take.request.text.split())
+        rows.append({"file_name": file, "text": text, "system": system, **more})
+        make_folder((folder / file).parent)
+        write_atomic(folder / file, data, sync=False)
+    listed = _kaldi(rows) if layout == "kaldi" else {"metadata.csv": (_bars if layout == "ljspeech" else _csv)(rows)}
+    card = _card(layout, rows, seconds, rates)
+    for name, lines in [*listed.items(), ("README.md", card), ("SHA256SUMS", "".join(sums))]:
+        write_atomic(folder / name, lines.encode(), sync=False)
+    return folder / next(iter(listed))
+
+
+def _bars(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return LJSpeech's table: name, text, and the text as it is read, which is the same here."""
+    texts = [row["text"].replace("|", " ") for row in rows]
+    return "".join(f"{Path(row['file_name']).stem}|{text}|{text}\n" for row, text in zip(rows, texts, strict=True))
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    written = io.StringIO(newline="")
+    table = csv.DictWriter(written, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return written.getvalue()
+
+
+def _kaldi(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return Kaldi's files: sorted by bytes, no blank in a name, every utterance beginning with its speaker."""
+    by_id = {f"{plain_name(row['system'])}-{Path(row['file_name']).stem}": row for row in rows}
+    ordered = sorted(by_id.items(), key=lambda one: one[0].encode())
+    speakers: dict[str, list[str]] = {}
+    for one, row in ordered:
+        speakers.setdefault(plain_name(row["system"]), []).append(one)
+    return {
+        "wav.scp": "".join(f"{one} {row['file_name']}\n" for one, row in ordered),
+        "text": "".join(f"{one} {row['text']}\n" for one, row in ordered),
+        "utt2spk": "".join(f"{one} {plain_name(row['system'])}\n" for one, row in ordered),
+        "spk2utt": "".join(f"{speaker} {' '.join(own)}\n" for speaker, own in sorted(speakers.items())),
+    }
+
+
+def plain_name(name: str) -> str:
+    """Return a name without blanks, slashes and the like."""
+    return re.sub(r"[^\w.-]+", "_", name) or "_"
+
+
+def _card(layout: str, rows: Sequence[Mapping[str, Any]], seconds: float, rates: set[int]) -> str:
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row["system"]] = counts.get(row["system"], 0) + 1
+    systems = "".join(f"| {name} | {count} |\n" for name, count in counts.items())
+    without = sum(not row["text"] for row in rows)
+    return (
+        f"# Recordings of {', '.join(counts)}\n\n{len(rows)} recordings, {seconds / 60:.1f} minutes, WAV in 16 bit at "
+        f"{', '.join(map(str, sorted(rates)))} Hz, one channel, as loud as they were made; laid out as {layout}.\n\n"
+        f"| system | recordings |\n|---|---|\n{systems}\n"
+        f"Texts: of {len(rows) - without} recordings; {without} have none. `SHA256SUMS` has a digest of every file.\n\n"
+        "Licence, consent of the speakers, what it may be used for: say so here before you pass it on.\n"
+    )
