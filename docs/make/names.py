@@ -109,7 +109,7 @@ PAGES: Mapping[str, Names] = {
         "comparisons": Names(
             "Comparisons",
             "Clips side by side. [How to compare](../../how-to/compare.md).",
-            ("voicelab.experiments.comparison.", "voicelab.experiments.systems."),
+            ("voicelab.experiments.collection.", "voicelab.experiments.comparison.", "voicelab.experiments.systems."),
         ),
         "listening": Names(
             "Listening tests",

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 
 from tests.onnx.test_piper import voice as piper_voice
+from tests.speechlike import RATE, speechlike
 from tests.tones import ToneBackend
 from voicelab.call import Call
 from voicelab.clip import Clip
@@ -213,3 +215,36 @@ def test_a_recording_and_a_cache_are_runs_too(run: Any, service: str, tones: Ton
         done = run("replay", folder, "--base-url", service)
         assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "1 takes: 1 identical"), done.stderr
         assert ReplayBackend(folder, "at once").synthesize(call).clip() == tones.synthesize(call).clip()
+
+
+def test_recordings_are_measured_and_compared(run: Any, tmp_path: Path) -> None:
+    for system, pitch in (("a", 110.0), ("b", 180.0)):
+        (tmp_path / system).mkdir()
+        for item in ("one", "two"):
+            Clip(speechlike(1.0 + len(item) / 10, pitch), RATE).save(tmp_path / system / f"{item}.wav")
+    done = run("measure", "a", "b/one.wav", "--metrics", "duration,loudness")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[0].split() == ["file", "duration", "loudness", "undefined"]
+    assert len(done.stdout.splitlines()) == 4
+    assert run("measure", "a", "-m", "duration", "-o", "table.csv").exit_code == 0
+    assert len(pd.read_csv(tmp_path / "table.csv")) == 2
+    refused = run("measure", "a", "-o", "table.xls")
+    assert (refused.exit_code, "should end in .csv or .parquet" in refused.stderr) == (2, True)
+    (tmp_path / "b" / "three.wav").write_bytes((tmp_path / "b" / "two.wav").read_bytes())
+    done = run("compare", "a", "b", "-m", "duration,snr", "-o", "page.html")
+    assert done.exit_code == 0, done.output
+    assert "Left out, since a system lacks it: three (not by a)" in done.stderr
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<audio") == 4
+    assert "three (not by a)" in page
+    damaged = run("compare", "a", "nowhere")
+    assert (damaged.exit_code, "nowhere" in damaged.stderr) == (2, True)
+
+
+def test_parquet_is_written_where_it_can_be(run: Any, tmp_path: Path) -> None:
+    Clip(speechlike(1.0), RATE).save(tmp_path / "a.wav")
+    done = run("measure", "a.wav", "-m", "duration", "-o", "table.parquet")
+    if find_spec("pyarrow") is None:
+        assert (done.exit_code, "pip install pyarrow" in done.stderr) == (2, True)
+    else:
+        assert pd.read_parquet(tmp_path / "table.parquet")["duration"][0] == 1.0

@@ -212,4 +212,4 @@ def test_whisper_hears_better_than_pocketsphinx(monkeypatch: pytest.MonkeyPatch)
     errors = [
         measure(clips, "wer", tools=Tools(recognizer=ears))["wer"].mean() for ears in (whisper, PocketRecognizer())
     ]
-    assert errors[0] < 0.2 < errors[1]
+    assert errors[0] < errors[1] - 0.1

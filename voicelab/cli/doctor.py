@@ -189,7 +189,7 @@ def _hearing(backend: Backend) -> Iterator[Diagnosis]:
             clip = backend.synthesize(Call.of(_SENTENCE, seed=1)).take().clip()
             heard = ears.recognise(clip.samples, clip.rate)
             yield Diagnosis(
-                "hearing", f"{ears.name}: {heard!r}", f"of {_SENTENCE!r}. {getattr(ears, 'worth', '')}".strip()
+                "hearing", f"{ears.name}: {heard!r}", f"of {_SENTENCE!r} {getattr(ears, 'worth', '')}".strip()
             )
 
 
