@@ -24,7 +24,7 @@ from voicelab.backend import Backend
 from voicelab.call import Call
 from voicelab.cli.console import say_line
 from voicelab.distribution import DISTRIBUTION, install_command
-from voicelab.errors import ArgumentError, AuthenticationError, MissingExtra, ServiceError, VoicelabError
+from voicelab.errors import AuthenticationError, MissingExtra, ServiceError, VoicelabError
 from voicelab.registry import backends, installed_version, open_backend, requirements
 from voicelab.schema import FORMATS
 
@@ -183,7 +183,7 @@ def _hearing(backend: Backend) -> Iterator[Diagnosis]:
     """What the recognizer hears of a sentence that the embedded voice says."""
     from voicelab.voices.transcripts import default_recognizer
 
-    with suppress(ArgumentError, MissingExtra):  # the check of VOICELAB_RECOGNIZER says what is wrong
+    with suppress(VoicelabError):  # the check of VOICELAB_RECOGNIZER says what is wrong
         ears = default_recognizer()
         if ears is not None:
             clip = backend.synthesize(Call.of(_SENTENCE, seed=1)).take().clip()
@@ -211,7 +211,7 @@ def _recognizer() -> Iterator[Diagnosis]:
     except MissingExtra as error:
         yield Diagnosis(name, wanted, problem=f"it cannot be had: {error}", fix=install_command(error.extra))
         return
-    except ArgumentError as error:
+    except VoicelabError as error:
         yield Diagnosis(name, wanted, problem=str(error), fix=f"correct {name}, or unset it")
         return
     heard = "none" if installed is None else installed.name

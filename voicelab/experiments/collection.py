@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from voicelab.clip import UNKNOWN_TEXT, Clip
+from voicelab.clip import UNKNOWN_TEXT
 from voicelab.errors import ArgumentError
 from voicelab.experiments.files import bytes_of, clip_take, parts_of, rows_of, sidecar
 from voicelab.experiments.listening.design import REFERENCE
@@ -87,16 +88,12 @@ def _is_yaml(source: Any) -> bool:
 
 def _webmushra(path: Path, root: str | Path | None) -> list[dict[str, Any]]:
     test = import_webmushra(path, path.parent if root is None else root)
-    rows = []
-    for item, clips in test.items.items():
-        own: dict[str, Clip] = dict(clips)
-        if item in test.references:
-            own[REFERENCE] = test.references[item]
-        rows += [
-            {"system": system, "item": item, "take": clip_take(clip, f"{item}-{system}.wav")}
-            for system, clip in own.items()
-        ]
-    return rows
+    more = {item: {REFERENCE: clip} for item, clip in test.references.items()}
+    return [
+        {"system": system, "item": item, "take": clip_take(clip, f"{item}-{system}.wav")}
+        for item, clips in test.items.items()
+        for system, clip in {**clips, **more.get(item, {})}.items()
+    ]
 
 
 _Items = dict[str, dict[str, list[dict[str, Any]]]]
@@ -180,38 +177,26 @@ def _recognise(items: _Items, tools: Tools, show: Shown) -> None:
 
 def _result(items: _Items, systems: Sequence[str]) -> SweepResult:
     texts = [next(iter(by_system.values()))[0]["text"] or UNKNOWN_TEXT for by_system in items.values()]
-    axes = (
-        Axis("text", tuple(texts), tuple(items)),
-        Axis("backend", tuple(systems), tuple(systems)),
-    )
-    prints = {
-        name: digest_of(" ".join(row["take"].digest for there in items.values() for row in there[name]).encode())
-        for name in systems
-    }
+    axes = (Axis("text", tuple(texts), tuple(items)), Axis("backend", tuple(systems), tuple(systems)))
+    listed = {name: [row["take"].digest for there in items.values() for row in there[name]] for name in systems}
+    prints = {name: f"files:{digest_of(' '.join(digests).encode())[:32]}" for name, digests in listed.items()}
     cells: list[Cell] = []
     outcomes: list[Outcome] = []
-    seen: dict[tuple[str, str], int] = {}
+    counts = Counter[tuple[str, str]]()
     for (item, by_system), text in zip(items.items(), texts, strict=True):
         for name in systems:
             for repeat, row in enumerate(by_system[name]):
                 plain = {key: value for key, value in row.items() if key not in _OURS}
                 values = {"text": text, "backend": name, "item": item, **plain}
                 labels = {**{key: str(value) for key, value in plain.items()}, "text": item, "backend": name}
-                take = row["take"]
+                call = row["take"].call.replace(text=text)
                 # Two items may say the same words: their takes are the first, the second … of that call.
-                place = seen[name, text] = seen.get((name, text), -1) + 1
-                call = take.call.replace(text=text)
-                owned = {"backend": name, "fingerprint": f"files:{prints[name][:32]}", "repeat": place}
-                cell = Cell(
-                    len(cells) if repeat == 0 else len(cells) - 1,
-                    MappingProxyType(labels),
-                    MappingProxyType(values),
-                    call,
-                    name,
-                )
-                if repeat == 0:
-                    cells.append(cell)
-                outcomes.append(Outcome(Job(cell, repeat, None), replace(take, call=call, **owned)))
+                owned = {"backend": name, "fingerprint": prints[name], "repeat": counts[name, text]}
+                counts[name, text] += 1
+                index = len(cells) - (repeat > 0)
+                cell = Cell(index, MappingProxyType(labels), MappingProxyType(values), call, name)
+                cells += [] if repeat else [cell]
+                outcomes.append(Outcome(Job(cell, repeat, None), replace(row["take"], call=call, **owned)))
     repeats = max(outcome.job.repeat for outcome in outcomes) + 1
     return SweepResult(Grid(axes, tuple(cells), repeats, (0,) * repeats), tuple(outcomes), "done")
 

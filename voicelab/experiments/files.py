@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
 import math
@@ -223,12 +221,16 @@ def _matching(pattern: str, system: str) -> list[dict[str, Any]]:
 
 
 def _read_table(path: Path) -> list[dict[str, Any]]:
-    lines = _text_of(path).splitlines()
-    if path.suffix.lower() != ".jsonl":
-        return list(csv.DictReader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ","))
+    import pandas as pd
+
     try:
-        return [dict(json.loads(line)) for line in lines if line.strip()]
-    except ValueError as error:
+        if path.suffix.lower() == ".jsonl":
+            return [dict(json.loads(line)) for line in _text_of(path).splitlines() if line.strip()]
+        separator = "\t" if path.suffix.lower() == ".tsv" else ","
+        return [
+            dict(row) for row in pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False).to_dict("records")
+        ]
+    except (OSError, ValueError) as error:
         raise StoreError(f"{path} cannot be read: {error}") from error
 
 
@@ -284,39 +286,30 @@ def write_layout(folder: Path, layout: Layout, named: Sequence[tuple[str, str, T
         rows.append({"file_name": file, "text": text, "system": system, **more})
         make_folder((folder / file).parent)
         write_atomic(folder / file, data, sync=False)
-    listed = _kaldi(rows) if layout == "kaldi" else {"metadata.csv": (_bars if layout == "ljspeech" else _csv)(rows)}
     card = _card(layout, rows, seconds, rates)
-    for name, lines in [*listed.items(), ("README.md", card), ("SHA256SUMS", "".join(sums))]:
+    tables = _tables(layout, rows)
+    for name, lines in [*tables.items(), ("README.md", card), ("SHA256SUMS", "".join(sums))]:
         write_atomic(folder / name, lines.encode(), sync=False)
-    return folder / next(iter(listed))
+    return folder / next(iter(tables))
 
 
-def _bars(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return LJSpeech's table: name, text, and the text as it is read, which is the same here."""
-    texts = [row["text"].replace("|", " ") for row in rows]
-    return "".join(f"{Path(row['file_name']).stem}|{text}|{text}\n" for row, text in zip(rows, texts, strict=True))
+def _tables(layout: Layout, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return what lists the files; Kaldi's are sorted by bytes, and every utterance begins with its speaker."""
+    import pandas as pd
 
-
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    written = io.StringIO(newline="")
-    table = csv.DictWriter(written, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    return written.getvalue()
-
-
-def _kaldi(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return Kaldi's files: sorted by bytes, no blank in a name, every utterance beginning with its speaker."""
-    by_id = {f"{plain_name(row['system'])}-{Path(row['file_name']).stem}": row for row in rows}
-    ordered = sorted(by_id.items(), key=lambda one: one[0].encode())
-    speakers: dict[str, list[str]] = {}
-    for one, row in ordered:
-        speakers.setdefault(plain_name(row["system"]), []).append(one)
+    if layout == "audiofolder":
+        return {"metadata.csv": pd.DataFrame(rows).to_csv(index=False)}
+    if layout == "ljspeech":  # the third column is the text as it is read, which is the same here
+        texts = [(Path(row["file_name"]).stem, row["text"].replace("|", " ")) for row in rows]
+        return {"metadata.csv": "".join(f"{name}|{text}|{text}\n" for name, text in texts)}
+    named = [(plain_name(row["system"]), row) for row in rows]
+    ordered = sorted((f"{speaker}-{Path(row['file_name']).stem}", speaker, row) for speaker, row in named)
+    speakers = sorted({speaker for _, speaker, _ in ordered})
     return {
-        "wav.scp": "".join(f"{one} {row['file_name']}\n" for one, row in ordered),
-        "text": "".join(f"{one} {row['text']}\n" for one, row in ordered),
-        "utt2spk": "".join(f"{one} {plain_name(row['system'])}\n" for one, row in ordered),
-        "spk2utt": "".join(f"{speaker} {' '.join(own)}\n" for speaker, own in sorted(speakers.items())),
+        "wav.scp": "".join(f"{one} {row['file_name']}\n" for one, _, row in ordered),
+        "text": "".join(f"{one} {row['text']}\n" for one, _, row in ordered),
+        "utt2spk": "".join(f"{one} {speaker}\n" for one, speaker, _ in ordered),
+        "spk2utt": "".join(f"{one} {' '.join(name for name, own, _ in ordered if own == one)}\n" for one in speakers),
     }
 
 

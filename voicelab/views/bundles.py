@@ -108,7 +108,7 @@ def metric_label(name: str, unit: str = "") -> str:
     """Return what a metric is called for people: ``F0 median, Hz``; of word errors, by whom: ``WER by pocketsphinx``."""
     short = {"f0", "snr", "mos", "pesq", "stoi", "mcd", "mfcc", "wer", "cer", "rtf", "rmse", "sd", "hnr", "cpps"}
     words = " ".join(word.upper() if word in short else word for word in name.split("_"))
-    with suppress(MissingExtra):
+    with suppress(VoicelabError):
         words += f" by {recognizer_name(Tools())}" if name in METRICS and "recognizer" in METRICS[name].needs else ""
     return f"{words[:1].upper()}{words[1:]}, {unit}".rstrip(", ")
 
