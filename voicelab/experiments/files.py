@@ -220,16 +220,14 @@ def _matching(pattern: str, system: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _read_table(path: Path) -> list[dict[str, Any]]:
+def _read_table(path: Path) -> list[Any]:
     import pandas as pd
 
     try:
         if path.suffix.lower() == ".jsonl":
             return [dict(json.loads(line)) for line in _text_of(path).splitlines() if line.strip()]
         separator = "\t" if path.suffix.lower() == ".tsv" else ","
-        return [
-            dict(row) for row in pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False).to_dict("records")
-        ]
+        return pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False).to_dict("records")
     except (OSError, ValueError) as error:
         raise StoreError(f"{path} cannot be read: {error}") from error
 
