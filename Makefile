@@ -14,7 +14,8 @@
 #   make docs           build the site of docs/ into build/site, every warning an error
 #   make train-voice    train the embedded voice further (see training/README.md)
 #   make format         put the code into the house's format
-#   make constraints    write the versions of the environment to constraints.txt
+#   make constraints    write the versions of the environment to constraints.txt, and their hashes to .ci/locked
+#   make sbom           write a CycloneDX bill of materials of the environment to build/sbom.json
 #   make clean          remove what the commands above made, the environment too
 #
 # A machine's own pip settings (pip.conf, PIP_INDEX_URL, PIP_FIND_LINKS, …) are honoured. ARGS= passes
@@ -23,7 +24,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test test-browser test-thorough fuzz check notebooks notebooks-browser notebooks-update notebooks-record performance docs train-voice format constraints clean
+.PHONY: help lab test test-browser test-thorough fuzz check notebooks notebooks-browser notebooks-update notebooks-record performance docs train-voice format constraints sbom clean
 
 # Not taken from the environment, since `make clean` removes it; make VENV=… chooses another.
 VENV := .venv
@@ -37,6 +38,8 @@ ARGS :=
 # at most four, since each holds a model.
 JOBS := $(shell test "$$(getconf _NPROCESSORS_ONLN 2> /dev/null || echo 2)" -gt 3 && echo 4 || echo 3)
 
+# "no" installs without comparing SHA-256, for an index of your own that builds packages itself.
+HASHES ?= yes
 # The interpreter that makes the environment; without it, .ci/setup takes the first that is new enough.
 PYTHON ?=
 # When this began, in seconds since 1970: times are told from here.
@@ -51,7 +54,7 @@ help:
 # A stamp file says that the environment holds an extra in the versions wanted; touch pyproject.toml to redo it.
 # Only the finished installation leaves the stamp, so an interrupted one starts again.
 $(VENV)/.ready-%: .ci/setup pyproject.toml constraints.txt
-	@PYTHON="$(PYTHON)" .ci/setup "$(VENV)" "$*" "$(COMPILED)"
+	@PYTHON="$(PYTHON)" HASHES="$(HASHES)" .ci/setup "$(VENV)" "$*" "$(COMPILED)"
 	@touch "$@"
 
 # What the notebooks import, the last of them too, and what reads Chinese.
@@ -122,6 +125,9 @@ format: $(READY_DEV)
 	@"$(BIN)/ruff" check --fix .
 	@"$(BIN)/ruff" format .
 
+# $(call tool,package): a program of its own environment: what it needs is none of ours.
+tool = "$(BIN)/python" -m venv build/tools && build/tools/bin/pip install --quiet --disable-pip-version-check $1
+
 # The local part of a version (torch's +cpu) names a build, not a version, and is left out.
 constraints: $(READY_DEV)
 	@sed -n '/^#/p' constraints.txt > constraints.new
@@ -129,6 +135,14 @@ constraints: $(READY_DEV)
 		| grep -v -i -E '^(-e|pip==|setuptools==|wheel==)|@' \
 		| sed -E 's/\+[A-Za-z0-9.]+$$//' >> constraints.new
 	@mv constraints.new constraints.txt
+	@$(call tool,uv)
+	@.ci/lock build/tools/bin/uv
+	@"$(BIN)/python" docs/make/licenses.py
+
+sbom: $(READY_DEV)
+	@$(call tool,cyclonedx-bom)
+	@build/tools/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o build/sbom.json "$(BIN)/python"
+	@echo build/sbom.json
 
 clean:
 	@rm -rf -- "$(VENV)" build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,55 @@
+"""Write docs/reference/licenses.md: the license of every dependency in constraints.txt, as its own metadata say.
+
+python docs/make/licenses.py
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageMetadata, PackageNotFoundError, metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "reference" / "licenses.md"
+_SILENT = "says nothing"
+
+
+def license_of(package: PackageMetadata) -> str:
+    """Return the SPDX expression of a package, else the first line of what it calls its license, else its classifiers."""
+    said = package.get("License-Expression") or (package.get("License") or "").strip().partition("\n")[0]
+    classified = [
+        line.rpartition(" :: ")[2] for line in package.get_all("Classifier") or () if line.startswith("License ::")
+    ]
+    short = said if 0 < len(said) <= 60 and said != "UNKNOWN" else ""
+    return short or ", ".join(one for one in classified if one != "OSI Approved") or _SILENT
+
+
+def page() -> str:
+    """Return the page: a row for each package, in the order of constraints.txt."""
+    rows = []
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        match = re.fullmatch(r"([A-Za-z0-9._-]+)==(\S+)", line)
+        if match is None:
+            continue
+        try:
+            said = license_of(metadata(match[1]))
+        except PackageNotFoundError:
+            said = "not installed where this page was made"
+        rows.append(f"| {match[1]} | {match[2]} | {said.replace('|', '/')} |")
+    lines = [
+        "# Licenses of dependencies",
+        "",
+        "What each package in `constraints.txt` says of itself; `make constraints` writes this page from an environment for",
+        "development. Nobody needs all of them: README says which extra brings what. Extras that are not in that environment",
+        "(`pesq`, `speaker`, `praat`, `world`, `whisper`, `distillmos`) are under the terms of their packages; Praat is GPL.",
+        "`make sbom` writes a bill of materials in CycloneDX form.",
+        "",
+        "| package | version | license |",
+        "|---|---|---|",
+        *rows,
+    ]
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
