@@ -14,7 +14,7 @@ import anywidget
 import traitlets
 from pydantic.fields import FieldInfo
 
-from voicelab.call import Call, Knob, field_name, parse_value, short_name
+from voicelab.call import Call, Knob, field_name, is_field, parse_value, short_name
 from voicelab.capabilities import Capabilities, FieldSupport, check_call
 from voicelab.errors import RequestInvalid
 from voicelab.schema import ProsodyControl, TTSRequest
@@ -79,7 +79,8 @@ def field_help(name: str) -> str:
 
 
 def _description(name: str) -> str:
-    return _BESIDE.get(name) or str(_schema_field(name).description)
+    own = f"A parameter of the backend's own, or what {{{name}}} in the text is filled with."
+    return _BESIDE.get(name) or (str(_schema_field(name).description) if is_field(name) else own)
 
 
 def _schema_field(name: str) -> FieldInfo:

@@ -118,3 +118,4 @@ def test_a_form_keeps_rows_and_templates(lab: Lab) -> None:
     assert typed_axes(template) == [("tag", '"", [sad]')]
     (axis,) = retyped(template, texts_of(template), [("tag", "[shy], [sad]")]).axes
     assert axis.values == ("[shy]", "[sad]")
+    assert template.panel().form.settled()
