@@ -17,18 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 from pydantic import BaseModel
 
-from voicelab.call import (
-    Call,
-    Knob,
-    VoicePreset,
-    check_seed,
-    field_name,
-    is_field,
-    parse_value,
-    short_name,
-    value_kind,
-    voice_id,
-)
+from voicelab.call import Call, Knob, VoicePreset, check_seed, field_name, is_field, parse_value, value_kind, voice_id
 from voicelab.errors import FieldError, RequestInvalid, StoreError, suggestion
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceModel
 
@@ -314,7 +303,7 @@ def axes_of_rows(rows: Any, knobs: Iterable[Knob] = (), text: str | None = None)
         knob = next((one for one in knobs if one.name == column), None)
         template, name = column in templates, field_name(str(column))
         if not (template or knob or name == "backend" or is_field(name)):
-            hint = suggestion(name, ["text", "voice", *map(short_name, TTSRequest.model_fields)])
+            hint = suggestion(name, ["text", "voice", "speed", "volume", *TTSRequest.model_fields])
             message = f"the column is no field, and no text has {{{column}}} for it{hint}"
             troubles.append(FieldError(("body", str(column)), "extra_forbidden", message))
             continue
