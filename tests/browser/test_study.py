@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.browser.conftest import CUT, serious
+from tests.browser.conftest import CHROMIUM, CUT, serious
 from tests.browser.test_listening import TEST, go_on, hear_all
 from tests.experiments.listening.test_design import listening_test
 from tests.experiments.listening.test_study import QUESTIONS
@@ -283,7 +283,7 @@ def test_eight_listeners_at_once(tmp_path: Path) -> None:
 
     async def all_of_them(address: str) -> None:
         async with async_playwright() as playwright:
-            browser = await playwright.chromium.launch(args=["--autoplay-policy=no-user-gesture-required"])
+            browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
             contexts = [await browser.new_context(**SMALL) for _ in range(8)]
             await asyncio.gather(*(listen(context, address) for context in contexts))
             await browser.close()
