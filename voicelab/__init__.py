@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from voicelab.experiments.knobs import KnobCheck
     from voicelab.experiments.listening.design import ListeningTest
     from voicelab.experiments.listening.results import analyse
+    from voicelab.experiments.listening.study import Question, Study
     from voicelab.experiments.listening.votes import Ballot
     from voicelab.experiments.metrics.measure import measure, measure_rows
     from voicelab.experiments.runs.backends import RecordingBackend, ReplayBackend
@@ -110,6 +111,7 @@ __all__ = [
     "PaymentRequired",
     "Price",
     "ProsodyControl",
+    "Question",
     "RecordingBackend",
     "ReferenceAudio",
     "ReplayBackend",
@@ -123,6 +125,7 @@ __all__ = [
     "SpeechStream",
     "StoreError",
     "StreamTruncated",
+    "Study",
     "Sweep",
     "SweepResult",
     "SystemComparison",
@@ -173,6 +176,7 @@ _HOME = {
     "collect": "voicelab.experiments.collection",
     **dict.fromkeys(("Comparison", "compare"), "voicelab.experiments.comparison"),
     "ListeningTest": "voicelab.experiments.listening.design",
+    **dict.fromkeys(("Question", "Study"), "voicelab.experiments.listening.study"),
     "KnobCheck": "voicelab.experiments.knobs",
     "Sweep": "voicelab.experiments.sweeps.sweep",
     **dict.fromkeys(("SystemComparison", "compare_systems"), "voicelab.experiments.systems"),
@@ -216,6 +220,7 @@ register(
         "Effects": "voicelab.views.bundles:effects_bundle",
         "KnobCheck": "voicelab.views.bundles:knob_check_bundle",
         "ListeningResult.report": "voicelab.experiments.listening.report:report_of",
+        "Study.export": "voicelab.views.listening:export_study",
         "Sweep": "voicelab.views.sweep_tables:sweep_bundle",
         "Sweep.panel": "voicelab.views.sweep_panel:SweepPanel",
         "SweepResult": "voicelab.views.sweep_tables:result_bundle",

@@ -13,7 +13,7 @@ from voicelab.cli.console import HouseGroup, show_version
 from voicelab.cli.doctor import doctor
 from voicelab.cli.lab import lab
 from voicelab.cli.say import say
-from voicelab.cli.serve import keys, serve
+from voicelab.cli.serve import keys, listen, serve
 from voicelab.cli.stored import voices, weights
 from voicelab.cli.study import compare, knobs, measure, replay, sweep
 
@@ -38,6 +38,7 @@ app = typer.Typer(
 app.callback()(show_version)
 app.command()(say)
 app.command()(serve)
+app.command()(listen)
 app.add_typer(keys, name="keys")
 app.add_typer(voices, name="voices")
 app.add_typer(weights, name="weights")

@@ -1,8 +1,10 @@
-"""``voicelab serve``: put a backend behind the interface's HTTP; ``voicelab keys``: the keys of its callers."""
+"""``voicelab serve``: a backend behind the interface's HTTP; ``keys``: of its callers; ``listen``: a listening study."""
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -65,6 +67,44 @@ def serve(
             run(speaker, host, number, keys=keys, limits=held, openai=openai, metrics=measured, say=say)
         finally:
             speaker.close()
+
+
+def listen(
+    folder: Annotated[Path, typer.Argument(metavar="STUDY", help="What Study.save wrote.", show_default=False)],
+    *,
+    host: Annotated[str, typer.Option(help="Address to listen at; by default this machine alone can come.")] = LOOPBACK,
+    port: Annotated[str, typer.Option(metavar="N", help="Port to listen at; 0 takes any free one.")] = str(PORT),
+    votes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where the answers go; votes.sqlite3 in STUDY when not given.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Serve a listening study until Ctrl-C or SIGTERM; the same command goes on with it."""
+    # With them come the libraries of notebooks and sounds, for which other commands need not wait.
+    from voicelab.experiments.listening.study import Study
+    from voicelab.experiments.listening.votes import Ballot
+    from voicelab.views.listening import listening_page
+
+    study, stop = Study.load(folder), threading.Event()
+    if sys.platform != "win32":
+        import resource
+
+        # Every listener's browser has several connections.
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536) if hard > 0 else 65_536, hard))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    finished = -1
+    with (
+        Ballot(study.test, votes or folder / "votes.sqlite3") as ballot,
+        listening_page(ballot, study, host=host, port=_port("port", port)) as address,
+    ):
+        say_line(f"voicelab: {study.test.name} is at {address}", to_stderr=True)
+        while not stop.wait(1.0):
+            if finished != (finished := len(study.finished(ballot))):
+                say_line(f"voicelab: {finished} of {study.listeners} listeners", to_stderr=True)
 
 
 def _port(name: str, text: str) -> int:

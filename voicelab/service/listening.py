@@ -1,13 +1,13 @@
 """A listening test as a page: several listeners, each in their own browser, one file of votes.
 
-Everybody who reaches the page may vote, under any name: it is for a lab's own network. Nothing that the page
-receives says which sound is which.
+Without a study everybody who reaches the page may vote, under any name: for a lab's own network. In a study a listener is
+one browser, which shows its secret with every answer. Nothing that the page receives says which sound is which.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,14 +21,21 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError
+from voicelab.experiments.listening.study import BlindStudy, Study
 from voicelab.experiments.listening.votes import Ballot, BlindBallot
+from voicelab.service.limits import Limits
 from voicelab.service.responses import json_response
-from voicelab.service.run import LOOPBACK, ReadyServer, in_thread, listen
+from voicelab.service.run import LOOPBACK, ReadyServer, connections, in_thread, listen
 
 _LARGEST_VOTE: Final = 64 * 1024
 # For answers that are on their way when the page is closed; a browser that is gone takes for ever.
 _GRACE_SECONDS: Final = 3
-_PAGE: Final = """<!doctype html>
+# A listener's browser has up to six connections; who comes when all are taken is answered 503, and the page tries again.
+_CONNECTIONS: Final = 4000
+# Longer than browsers keep an idle connection: a vote that is sent while the server closes it has to be sent again.
+_KEEP_ALIVE_SECONDS: Final = 330
+_HEADER: Final = "x-voicelab-listener"
+PAGE: Final = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -42,38 +49,50 @@ _PAGE: Final = """<!doctype html>
 <body>
 <main id="test" class="voicelab-look"></main>
 <script type="module">
-import { open, overHttp } from "./listening.js";
-open(document.getElementById("test"), overHttp());
+import { open } from "./listening.js";
+import { LINE } from "./FILE";
+open(document.getElementById("test"), LINE());
 </script>
 </body>
 </html>
 """
-_FILES: Final = {
-    **dict.fromkeys(("listening.js", "listening-scale.js", "switcher.js", "dom.js"), "text/javascript"),
+"""The page; LINE, in FILE, stands for what brings its questions."""
+FILES: Final = {
+    **dict.fromkeys(
+        ("listening.js", "listening-scale.js", "listening-study.js", "switcher.js", "dom.js"), "text/javascript"
+    ),
     **dict.fromkeys(("look.css", "listening.css"), "text/css"),
 }
 
 
-def listening_app(ballot: Ballot, static: Path) -> Starlette:
-    """Return the ASGI application of one test; ``static`` is the folder with its JavaScript."""
-    session = BlindBallot(ballot)
+def listening_app(ballot: Ballot, static: Path, study: Study | None = None) -> Starlette:
+    """Return the ASGI application of one test, or of a study of it; ``static`` is the folder with its JavaScript."""
+    session = BlindBallot(ballot) if study is None else BlindStudy(study, ballot)
 
     async def page(_: Request) -> Response:
-        return HTMLResponse(_PAGE)
+        return HTMLResponse(PAGE.replace("LINE", "overHttp").replace("FILE", "listening.js"))
 
     async def file(request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]
-        return Response((static / name).read_bytes(), media_type=_FILES[name])
+        return Response((static / name).read_bytes(), media_type=FILES[name])
 
     async def test(_: Request) -> Response:
         return json_response(session.test())
 
     async def join(request: Request) -> Response:
         body = await _body(request)
+        if isinstance(session, BlindStudy):
+            return json_response(await run_in_threadpool(session.enter, body.get("session"), body.get("id", "")))
         return json_response(await run_in_threadpool(session.join, body.get("name"), body.get("session", "")))
 
+    def called(request: Request, work: Callable[..., Any], *values: Any) -> Any:
+        listener = request.path_params["listener"]
+        if isinstance(session, BlindStudy):
+            session.check(listener, request.headers.get(_HEADER))
+        return work(listener, *values)
+
     async def trial(request: Request) -> Response:
-        return json_response({"trial": await run_in_threadpool(session.trial, request.path_params["listener"])})
+        return json_response({"trial": await run_in_threadpool(called, request, session.trial)})
 
     async def sound(request: Request) -> Response:
         data = await run_in_threadpool(session.sound, request.path_params["id"])
@@ -82,16 +101,24 @@ def listening_app(ballot: Ballot, static: Path) -> Starlette:
 
     async def vote(request: Request) -> Response:
         body = await _body(request)
-        return json_response(await run_in_threadpool(session.vote, request.path_params["listener"], body))
+        return json_response(await run_in_threadpool(called, request, session.vote, body))
+
+    async def step(request: Request) -> Response:
+        body = await _body(request)
+        if not isinstance(session, BlindStudy):
+            raise NotFound("a test without a study has no steps")
+        answers = (body.get("step"), body.get("answers"))
+        return json_response(await run_in_threadpool(called, request, session.step, *answers))
 
     return Starlette(
         routes=[
             Route("/", page),
-            *(Route(f"/{name}", file) for name in _FILES),
+            *(Route(f"/{name}", file) for name in FILES),
             Route("/api/test", test),
             Route("/api/listeners", join, methods=["POST"]),
             Route("/api/listeners/{listener:int}/trial", trial),
             Route("/api/listeners/{listener:int}/votes", vote, methods=["POST"]),
+            Route("/api/listeners/{listener:int}/steps", step, methods=["POST"]),
             Route("/api/sounds/{id:str}", sound),
         ],
         exception_handlers={VoicelabError: _failed},
@@ -99,18 +126,23 @@ def listening_app(ballot: Ballot, static: Path) -> Starlette:
 
 
 @contextmanager
-def serving(ballot: Ballot, static: Path, *, host: str = LOOPBACK, port: int = 0) -> Iterator[str]:
-    """Serve the test for the length of a ``with`` block, which gets the page's address.
+def serving(
+    ballot: Ballot, static: Path, study: Study | None = None, *, host: str = LOOPBACK, port: int = 0
+) -> Iterator[str]:
+    """Serve the test, or a study of it, for the length of a ``with`` block, which gets the page's address.
 
     Raises RequestInvalid when the address cannot be used, EngineError when the page does not come up.
     """
     config = uvicorn.Config(
-        listening_app(ballot, static),
+        listening_app(ballot, static, study),
+        http=connections(Limits()),
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
+        limit_concurrency=_CONNECTIONS,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
     with in_thread(partial(ReadyServer, config), listen(host, port), "voicelab-listening") as url:

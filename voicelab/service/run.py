@@ -291,6 +291,12 @@ class _Connection(H11Protocol):
         self.transport.close()
 
 
+def connections(limits: Limits) -> type[H11Protocol]:
+    """Return the protocol of connections with the deadlines of these limits, for uvicorn's ``http``."""
+    deadlines = {"head_seconds": limits.head_seconds, "linger_seconds": limits.linger_seconds}
+    return type("Connection", (_Connection,), deadlines)
+
+
 class ReadyServer(uvicorn.Server):
     """uvicorn, which calls ``ready`` as soon as it answers."""
 
@@ -309,10 +315,9 @@ class ServiceServer(ReadyServer):
     """The server of the service: it listens on while it stops, and a second signal ends it at once."""
 
     def __init__(self, app: ServiceMiddleware, limits: Limits, ready: Callable[[], object], grace_seconds: int) -> None:
-        deadlines = {"head_seconds": limits.head_seconds, "linger_seconds": limits.linger_seconds}
         config = uvicorn.Config(
             app,
-            http=type("Connection", (_Connection,), deadlines),
+            http=connections(limits),
             ws="none",
             lifespan="on",
             log_config=None,  # logging belongs to the program; we only write to it

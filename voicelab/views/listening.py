@@ -1,17 +1,22 @@
-"""ListeningWidget: a listening test inside a notebook; the votes go into its Ballot as they are given."""
+"""A listening test inside a notebook, whose votes go into its Ballot as they are given; as a page; as a folder of files."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import anywidget
 
 from voicelab.errors import VoicelabError
-from voicelab.experiments.listening.votes import Ballot, BlindBallot
-from voicelab.service.listening import serving
+from voicelab.experiments.listening.study import CHECKS, RIGHT, Study, check_answer, check_trial, check_wav
+from voicelab.experiments.listening.votes import Ballot, BlindBallot, BlindTest
+from voicelab.service.listening import FILES, PAGE, serving
 from voicelab.service.run import LOOPBACK
+from voicelab.storage import write_atomic
 from voicelab.views.panel import STATIC, SavedOutput, inlined, styled
 
 
@@ -67,10 +72,50 @@ def listen(ballot: Ballot) -> ListeningWidget:
     return ListeningWidget(ballot)
 
 
-def listening_page(ballot: Ballot, *, host: str = LOOPBACK, port: int = 0) -> AbstractContextManager[str]:
-    """Serve the test as a page for the length of a ``with`` block, which gets its address.
+def listening_page(
+    ballot: Ballot, study: Study | None = None, *, host: str = LOOPBACK, port: int = 0
+) -> AbstractContextManager[str]:
+    """Serve the test, or a study of it, as a page for the length of a ``with`` block, which gets its address.
 
     Several listeners may come at once, each in their own browser. ``host`` "0.0.0.0" lets other machines of the
     network come too. Raises RequestInvalid when the address cannot be used.
     """
-    return serving(ballot, STATIC, host=host, port=port)
+    return serving(ballot, STATIC, study, host=host, port=port)
+
+
+def export_study(study: Study, folder: Path, to: str) -> Path:
+    """Write a study as files for any web host: what its ``export`` opens. Raises StoreError."""
+    blind, sounds = BlindTest(study.test), dict[str, bytes]()
+
+    def by_content(trial: dict[str, Any]) -> dict[str, Any]:
+        """Name the sounds of a trial by what they are, blindly, so that listeners share files."""
+        letters = [{**one, "sound": named(one["sound"])} for one in trial["letters"]]
+        return {**trial, "letters": letters, "reference": trial["reference"] and named(trial["reference"])}
+
+    def named(id: str) -> str:
+        stimulus = blind.stimulus(id)
+        if stimulus.id not in sounds:
+            sounds[stimulus.id] = blind.wav(stimulus, stimulus.id)
+        return stimulus.id
+
+    checks = range(CHECKS) if study.headphones else ()
+    shared = {
+        "headphones": [check_trial(study, 0, number) for number in checks],
+        "right": [check_answer(0, number) for number in checks],
+    }
+    files = {f"sounds/0-headphones{number}.wav": check_wav(study.headphones, 0, number) for number in checks}
+    for block in range(study.listeners):
+        trials = [by_content(blind.shown(trial)) for trial in study.test.trials(block)]
+        training = [by_content(trial) for trial in blind.training(block)]
+        content = {**shared, "volume": named(blind.volume(block)), "training": training, "trials": trials}
+        files[f"blocks/{block}.json"] = json.dumps(content).encode()
+    files |= {f"sounds/{name}.wav": data for name, data in sounds.items()}
+    files |= {name: (STATIC / name).read_bytes() for name in FILES}
+    files["index.html"] = PAGE.replace("LINE", "overFiles").replace("FILE", "listening-study.js").encode()
+    asked = {"steps": study.steps, "code": study.code, "return_to": study.return_to, "needed": RIGHT[study.headphones]}
+    page = {**asked, "test": {**blind.test(), "study": study.page(accept=True)}, "blocks": study.listeners, "to": to}
+    page["id"] = hashlib.sha256(json.dumps([page, sorted(sounds)]).encode()).hexdigest()[:16]
+    files["study.json"] = json.dumps(page).encode()
+    for name, data in files.items():
+        write_atomic(folder / name, data, sync=False)
+    return folder

@@ -17,6 +17,7 @@ import numpy as np
 from voicelab.audio.samples import resample
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError
+from voicelab.experiments.listening.blocks import block_of, check_connected
 from voicelab.experiments.listening.plan import Claim, Plan, register
 from voicelab.experiments.metrics.level import loudness, true_peak
 from voicelab.experiments.metrics.metric import Subject, Undefined
@@ -73,7 +74,7 @@ class Trial:
 
     AB and CMOS have A and B; ABX has A, B and X, where X is one of the two; MOS has A; MUSHRA has one for each
     system, its anchors and the hidden reference, beside the open ``reference``. A ``check`` has a sound buried
-    in noise: it tells whether the listener listens, and counts for nothing else.
+    in noise, or one that says which rating is ``wanted``: it tells whether the listener listens, and counts for nothing else.
     """
 
     id: str
@@ -82,6 +83,7 @@ class Trial:
     slots: Mapping[str, Stimulus]
     reference: Stimulus | None = None
     check: bool = False
+    wanted: int | None = None
 
     @property
     def answer(self) -> str | None:
@@ -99,6 +101,8 @@ class Trial:
         if self.answer is not None:
             return answer == self.answer
         rating = float(answer)
+        if self.wanted is not None:
+            return rating == self.wanted
         if self.kind == "MOS":
             return rating <= _SPOILED_MOS
         # CMOS rates the second against the first.
@@ -122,6 +126,8 @@ class ListeningTest:
         instructions: what listeners read before they begin; each line is a paragraph. "" says what the kind of test needs.
         training: trials to practise on before the first, whose answers are not kept: with them listeners hear what
             differences to expect. ITU-R BS.1534 and ITU-T P.800 ask for it; 0 for none.
+        per_listener: items that each listener hears, with all systems, in balanced incomplete blocks; 0 for all items.
+        traps: of MOS and CMOS, for each listener: sounds in which a voice says which answer to choose, by that answer.
 
     Raises ArgumentError: an item without one of the systems, fewer systems than the kind needs, no reference
     where it is needed, sounds whose loudness cannot be matched.
@@ -137,6 +143,8 @@ class ListeningTest:
     checks: int = 0
     instructions: str = field(default="", repr=False)
     training: int = field(default=0, repr=False)
+    per_listener: int = field(default=0, repr=False)
+    traps: Mapping[int, Clip] = field(default_factory=dict, repr=False)
     gains: Mapping[str, Mapping[str, float]] = field(init=False, repr=False, compare=False)
     _stimuli: Mapping[tuple[str, str], Stimulus] = field(init=False, repr=False, compare=False)
 
@@ -153,6 +161,10 @@ class ListeningTest:
                 all_clips, gains[item] = dict(matched.clips), matched.gains
             for system, clip in all_clips.items():
                 sounds[item, system] = Stimulus(self._blind(item, system), system, item, clip)
+        for wanted, clip in self.traps.items():
+            name = f"trap {wanted}"
+            matched_clip = clip if self.lufs is None else _matched(name, {name: clip}, self.lufs).clips[name]
+            sounds[name, SPOILED] = Stimulus(self._blind(name, SPOILED), SPOILED, name, matched_clip)
         object.__setattr__(self, "question", self.question or _QUESTIONS[self.kind])
         object.__setattr__(self, "gains", MappingProxyType(gains))
         object.__setattr__(self, "_stimuli", MappingProxyType(sounds))
@@ -164,7 +176,7 @@ class ListeningTest:
 
     @property
     def sounds(self) -> tuple[Stimulus, ...]:
-        """Every sound of every item once: the systems', and of MUSHRA the reference and the anchors."""
+        """Every sound of every item once: the systems', and of MUSHRA the reference and the anchors; then the traps'."""
         return tuple(self._stimuli.values())
 
     @property
@@ -172,8 +184,8 @@ class ListeningTest:
         """Every sound by its blind id, those of attention checks among them."""
         sounds = list(self._stimuli.values())
         if self.checks:
-            sounds += [self._spoiled(sound) for sound in sounds]
-        if self.kind in {"ABX", "MUSHRA"}:
+            sounds += [self._spoiled(sound) for sound in self._clean()]
+        if self.kind in {"ABX", "MUSHRA"} or self.traps:
             sounds += [self._again(sound) for sound in sounds]
         return {stimulus.id: stimulus for stimulus in sounds}
 
@@ -186,8 +198,8 @@ class ListeningTest:
         """Return what the listener of this number (from 0) is asked, in order; always the same for a seed.
 
         Orders are drawn for each listener; which of a pair comes first alternates over listeners, items and pairs:
-        every two listeners in a row are balanced, and a listener hears each pair either way round, as often as the
-        number of items allows. X is A for one half of a listener's trials of ABX, of those that begin with a pair's
+        every two listeners of an item in a row are balanced, and who hears all items hears each pair either way round, as
+        often as their number allows. X is A for one half of a listener's trials of ABX, of those that begin with a pair's
         first system and of the others alike. The systems of MOS come in blocks, each of them once in a block, by the
         rows of a Williams square (E. J. Williams, 1949), so that over listeners each follows each other equally often.
         Raises ArgumentError when ``listener`` is no whole number from 0.
@@ -208,7 +220,9 @@ class ListeningTest:
 
     def to_record(self) -> dict[str, Any]:
         """Return the design as a JSON-able object: what a paper has to tell, without the sounds."""
-        more = {"instructions": self.instructions, "training": self.training}
+        more: dict[str, Any] = {name: getattr(self, name) for name in ("instructions", "training", "per_listener")}
+        more["traps"] = sorted(self.traps)
+        more["traps"] = sorted(self.traps)
         return {
             # Left out where there is none: designs and files of votes from before these were are still themselves.
             **{name: value for name, value in more.items() if value},
@@ -238,8 +252,9 @@ class ListeningTest:
 
         The TOML file has all that ``Plan`` takes (``more``: alpha, exclusions, stopping), this test's design, the time, and a
         digest of it all, which shows a later change; deposit the digest where others can see its date. Raises ArgumentError
-        for a plan that makes no sense, StoreError where a file is there already.
+        for a plan that makes no sense, or whose listeners leave items unconnected, StoreError where a file is there already.
         """
+        check_connected(listeners, tuple(self.items), self.per_listener or len(self.items), self.seed)
         fields = {
             "hypothesis": hypothesis,
             "primary": primary,
@@ -252,14 +267,21 @@ class ListeningTest:
     def _order(self, listener: int, draw: np.random.Generator) -> list[Trial]:
         if self.kind == "MOS":
             return self._single(listener, draw)
-        trials = self._mushra(draw) if self.kind == "MUSHRA" else self._pairwise(listener, draw)
+        trials = self._mushra(listener, draw) if self.kind == "MUSHRA" else self._pairwise(listener, draw)
         return [trials[place] for place in draw.permutation(len(trials))]
+
+    def _heard(self, listener: int) -> dict[str, tuple[int, int]]:
+        """Return the items that the listener hears: of each its row, and how many listeners heard it before."""
+        names = list(self.items)
+        block = block_of(listener, len(names), self.per_listener or len(names), self.seed)
+        return {names[row]: (row, turn) for row, turn in block.items()}
 
     def _pairwise(self, listener: int, draw: np.random.Generator) -> list[Trial]:
         trials = []
-        for (row, item), (place, pair) in itertools.product(enumerate(self.items), enumerate(self.pairs)):
-            # Listeners 0 and 1 hear a pair the two ways round, and so does a listener in two items in a row.
-            first, second = pair if (listener + row + place + self.seed) % 2 == 0 else pair[::-1]
+        heard = self._heard(listener).items()
+        for (item, (row, turn)), (place, pair) in itertools.product(heard, enumerate(self.pairs)):
+            # The first two listeners of an item hear a pair the two ways round, and so does a listener in two items in a row.
+            first, second = pair if (turn + row + place + self.seed) % 2 == 0 else pair[::-1]
             slots = {"A": self._stimuli[item, first], "B": self._stimuli[item, second]}
             trials.append(Trial("", self.kind, item, slots))
         return self._with_x(trials, draw) if self.kind == "ABX" else trials
@@ -282,7 +304,7 @@ class ListeningTest:
     def _single(self, listener: int, draw: np.random.Generator) -> list[Trial]:
         """MOS: a block of all systems for each item there is; which sentences stand in it is drawn."""
         square = _williams(len(self.systems))
-        names = list(self.items)
+        names = list(self._heard(listener))
         rows: list[int] = []
         drawn: list[int] | None = None
         # Of few sentences, some rows after one another would say a sentence twice in a row: then others follow.
@@ -298,9 +320,9 @@ class ListeningTest:
         sequence = [(names[item], self.systems[system]) for item, system in zip(drawn, rows, strict=True)]
         return [Trial("", "MOS", item, {"A": self._stimuli[item, system]}) for item, system in sequence]
 
-    def _mushra(self, draw: np.random.Generator) -> list[Trial]:
+    def _mushra(self, listener: int, draw: np.random.Generator) -> list[Trial]:
         trials = []
-        for item in self.items:
+        for item in self._heard(listener):
             names = [*self.systems, REFERENCE, *ANCHORS]
             shown = [names[place] for place in draw.permutation(len(names))]
             slots = {letter: self._stimuli[item, name] for letter, name in zip(_LETTERS, shown, strict=False)}
@@ -309,7 +331,7 @@ class ListeningTest:
 
     def _attention(self, draw: np.random.Generator) -> list[Trial]:
         checks = []
-        sounds = list(self._stimuli.values())
+        sounds = self._clean()
         for _ in range(self.checks):
             clean = sounds[int(draw.integers(len(sounds)))]
             spoiled = self._spoiled(clean)
@@ -321,7 +343,14 @@ class ListeningTest:
             if self.kind == "ABX":
                 slots["X"] = self._again(slots["AB"[int(draw.integers(2))]])
             checks.append(Trial("", self.kind, clean.item, slots, check=True))
-        return checks
+        for wanted in self.traps:
+            trap = self._stimuli[f"trap {wanted}", SPOILED]
+            slots = {"A": trap} if self.kind == "MOS" else {"A": trap, "B": self._again(trap)}
+            checks.append(Trial("", self.kind, trap.item, slots, check=True, wanted=wanted))
+        return [checks[place] for place in draw.permutation(len(checks))] if self.traps else checks
+
+    def _clean(self) -> list[Stimulus]:
+        return [sound for sound in self._stimuli.values() if sound.system != SPOILED]
 
     def _spoiled(self, clean: Stimulus) -> Stimulus:
         """Bury a sound in noise, always the same: at half the level it was, so that it does not startle."""
@@ -363,9 +392,16 @@ class ListeningTest:
                 raise ArgumentError.of("items", message)
             if self.checks:
                 raise ArgumentError.of("checks", "MUSHRA has its hidden reference and anchors to show who listens")
-        for name, value in (("checks", self.checks), ("seed", self.seed), ("training", self.training)):
+        for name in ("checks", "seed", "training", "per_listener"):
+            value = getattr(self, name)
             if type(value) is not int or value < 0:
                 raise ArgumentError.of(name, "Input should be a whole number from 0")
+        if self.per_listener > len(self.items):
+            raise ArgumentError.of("per_listener", f"there are {len(self.items)} items")
+        low, high = SCALES.get(self.kind, (1, 0)) if self.kind != "MUSHRA" else (1, 0)
+        for wanted in self.traps:
+            if type(wanted) is not int or not low <= wanted <= high:
+                raise ArgumentError.of("traps", f"{wanted!r} is no rating of {self.kind}")
 
 
 def _in_order(trial: Trial, place: Callable[[str], int]) -> bool:

@@ -131,12 +131,14 @@ def _paragraphs(result: ListeningResult, figures: pd.DataFrame, study: dict[str,
     }
     design = result.design
     checks = f", and {design['checks']} attention checks" * bool(design["checks"])
+    checks += f", and {len(design.get('traps', []))} trapping questions" * bool(design.get("traps"))
+    part = f", of which each listener heard {design.get('per_listener')}" * bool(design.get("per_listener"))
     training = design.get("training", 0)
     if training:
         checks += f", after {training} trial{'s' * (training > 1)} of practice whose answers were not kept"
     yield (
         f"Design. {design['name']}: {_STANDARDS[result.kind]}. {len(design['systems'])} systems "
-        f"({', '.join(design['systems'])}), {len(design['items'])} sentences{checks}. The question was: "
+        f"({', '.join(design['systems'])}), {len(design['items'])} sentences{part}{checks}. The question was: "
         f"“{design['question']}” " + _order(result.kind, design)
     )
     asked = result.votes["listener"].nunique()

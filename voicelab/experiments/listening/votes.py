@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from voicelab.errors import NotFound, RequestInvalid, StoreError
+from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError
 from voicelab.experiments.listening.design import SCALES, ListeningTest, Stimulus, Trial, blind_wav
 from voicelab.storage import Database
 
@@ -53,6 +57,19 @@ DROP TABLE listener;
 ALTER TABLE person RENAME TO listener;
 ALTER TABLE answer RENAME TO vote;
 """
+# Of a study: which listener's trials somebody is asked, and all that is answered besides them.
+_STEPS: Final = """
+ALTER TABLE listener ADD COLUMN block INTEGER NOT NULL DEFAULT -1;
+UPDATE listener SET block = number;
+CREATE TABLE step (
+    listener INTEGER NOT NULL REFERENCES listener (number),
+    name TEXT NOT NULL,
+    answers TEXT NOT NULL,
+    since TEXT NOT NULL,
+    PRIMARY KEY (listener, name)
+);
+"""
+_T = TypeVar("_T")
 _RATE: Final = 44_100
 _OPEN: Final = "reference"
 _VOLUME: Final = "volume"
@@ -90,17 +107,22 @@ class Ballot:
     def __init__(self, test: ListeningTest, path: str | Path) -> None:
         self.test = test
         self.path = Path(path)
-        self._database = Database(self.path, "file of votes", (_TABLES, _SESSIONS), busy_s=10.0, private=False)
+        self._database = Database(self.path, "file of votes", (_TABLES, _SESSIONS, _STEPS), busy_s=10.0, private=False)
+        self._trials = lru_cache(maxsize=4096)(test.trials)
+        self._names: dict[int, tuple[str, int]] = {}
+        self._waiting: list[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]] = []
+        self._writer, self._writing = threading.Condition(), False
         try:
             self._begin()
         except BaseException:
             self._database.close()
             raise
 
-    def join(self, name: str, session: str = "") -> int:
+    def join(self, name: str, session: str = "", *, block: int | None = None) -> int:
         """Return the number of the listener of this name in this session; a new one gets the next.
 
         Two of one name are told apart by their sessions: each browser has its own. Without one, a name is a listener.
+        ``block`` is the number whose trials a new one is asked, by default the own one.
         Raises RequestInvalid when the name is blank, or when either is longer than 100 characters.
         """
         name = name.strip()
@@ -110,22 +132,123 @@ class Ballot:
             raise RequestInvalid.of("session", "Input should have at most 100 characters", type="string_too_long")
         if any("\ud800" <= character <= "\udfff" for character in name + session):
             raise RequestInvalid.of("listener", "a name needs whole characters, and here is half of one")
-        with self._database.writing() as store:
+
+        def join(store: sqlite3.Connection) -> int:
             query = "SELECT number FROM listener WHERE name = ? AND session = ?"
             row = store.execute(query, (name, session)).fetchone()
-            if row is not None:
-                return int(row[0])
-            number = int(store.execute("SELECT COUNT(*) FROM listener").fetchone()[0])
-            store.execute("INSERT INTO listener VALUES (?, ?, ?, ?)", (number, name, _now(), session))
-            return number
+            return int(row[0]) if row is not None else self.add(store, name, session, block)
+
+        return self.together(join)
+
+    @staticmethod
+    def add(store: sqlite3.Connection, name: str, session: str, block: int | None = None) -> int:
+        """Add a listener, within ``together``, who is asked the trials of the number ``block``; by default of the own one."""
+        number = int(store.execute("SELECT COUNT(*) FROM listener").fetchone()[0])
+        values = (number, name, _now(), session, number if block is None else block)
+        store.execute("INSERT INTO listener VALUES (?, ?, ?, ?, ?)", values)
+        return number
+
+    def together(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Do ``work`` in a transaction shared with all who come meanwhile: one wait for the disk. Kept when this returns.
+
+        An error of ours, or of a constraint, undoes this work alone, and is raised.
+        """
+        job: Future[_T] = Future()
+        with self._writer:
+            self._waiting.append((work, job))
+            self._writer.wait_for(lambda: job.done() or not self._writing)
+            if job.done():  # who wrote before has written this too
+                return job.result()
+            jobs, self._waiting, self._writing = self._waiting, [], True
+        try:
+            self._commit(jobs)
+        finally:
+            with self._writer:
+                self._writing = False
+                self._writer.notify_all()
+        return job.result()
+
+    def _commit(self, jobs: list[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]]) -> None:
+        outcomes: list[tuple[Any, Exception | None]] = []
+        try:
+            with self._database.writing() as store:
+                for work, _ in jobs:
+                    store.execute("SAVEPOINT work")
+                    try:
+                        outcomes.append((work(store), None))
+                    except (VoicelabError, sqlite3.IntegrityError) as error:
+                        store.execute("ROLLBACK TO work")
+                        outcomes.append((None, error))
+                    store.execute("RELEASE work")
+        except BaseException as error:
+            for _, job in jobs:
+                job.set_exception(error)
+            raise
+        for (_, job), (value, refused) in zip(jobs, outcomes, strict=True):
+            if refused is None:
+                job.set_result(value)
+            else:
+                job.set_exception(refused)
 
     @property
     def listeners(self) -> tuple[str, ...]:
         """Who has joined, in order; the second of a name has a number behind it."""
-        names: list[str] = []
+        names: dict[str, None] = {}
         for number, name in self._read("SELECT number, name FROM listener ORDER BY number"):
-            names.append(name if name not in names else f"{name} ({number + 1})")
+            names[name if name not in names else f"{name} ({number + 1})"] = None
         return tuple(names)
+
+    def block(self, listener: int) -> int:
+        """Return the number whose trials the listener is asked. Raises NotFound for an unknown listener."""
+        return self._fixed(listener)[1]
+
+    def session(self, listener: int) -> str:
+        """Return the session in which a listener goes on, "" for an unknown one."""
+        rows = self._read("SELECT session FROM listener WHERE number = ?", listener)
+        return str(rows[0][0]) if rows else ""
+
+    @property
+    def last_block(self) -> int:
+        """The greatest number whose trials somebody is asked; -1 where nobody has joined."""
+        ((last,),) = self._read("SELECT MAX(block) FROM listener")
+        return -1 if last is None else int(last)
+
+    def trials(self, listener: int) -> tuple[Trial, ...]:
+        """Return what the listener is asked, in order. Raises NotFound for an unknown number."""
+        return self._trials(self.block(listener))
+
+    def steps(self, listener: int) -> dict[str, Any]:
+        """Return what the listener answered besides the trials, by the names of the steps of a study."""
+        query = "SELECT name, answers FROM step WHERE listener = ? ORDER BY rowid"
+        return {name: json.loads(answers) for name, answers in self._read(query, listener)}
+
+    def keep_step(self, listener: int, name: str, answers: Mapping[str, Any]) -> None:
+        """Keep the answers of a step of a study; the first ones stay."""
+        values = (listener, name, json.dumps(dict(answers)), _now())
+        self.together(lambda store: store.execute("INSERT OR IGNORE INTO step VALUES (?, ?, ?, ?)", values))
+
+    def reached(self, step: str) -> tuple[str, ...]:
+        """Return who has done a step of a study, in the order in which they did, whatever the clock said."""
+        rows, names = self._read("SELECT listener FROM step WHERE name = ? ORDER BY rowid", step), self.listeners
+        return tuple(names[number] for (number,) in rows)
+
+    def people(self) -> pd.DataFrame:
+        """Return the listeners of a study, a row each: ``listener``, ``block``, ``votes``, and a column for every answer.
+
+        These are named by step and question (``questionnaire.age``); of each step ``….since`` has the time (UTC).
+        """
+        import pandas as pd
+
+        votes = Counter(dict(self._read("SELECT listener, COUNT(*) FROM vote GROUP BY listener")))
+        blocks = self._read("SELECT block FROM listener ORDER BY number")
+        rows: list[dict[str, Any]] = [
+            {"listener": name, "block": block, "votes": votes[number]}
+            for number, (name, (block,)) in enumerate(zip(self.listeners, blocks, strict=True))
+        ]
+        for number, step, answers, since in self._read("SELECT * FROM step ORDER BY rowid"):
+            given = {f"{step}.{name}": value for name, value in json.loads(answers).items()}
+            rows[number] |= {**given, f"{step}.since": since}
+        return pd.DataFrame(rows, columns=None if rows else ["listener", "block", "votes"])
 
     @property
     def begun(self) -> str | None:
@@ -135,9 +258,8 @@ class Ballot:
 
     def next_trial(self, listener: int) -> Trial | None:
         """Return what the listener is asked next; None when all is answered. Raises NotFound for an unknown number."""
-        self._name_of(listener)
+        trials = self.trials(listener)
         done = {place for (place,) in self._read("SELECT place FROM vote WHERE listener = ?", listener)}
-        trials = self.test.trials(listener)
         return next((trial for place, trial in enumerate(trials) if place not in done), None)
 
     def vote(
@@ -147,31 +269,29 @@ class Ballot:
 
         Raises RequestInvalid for an answer that the trial has not, NotFound for a trial that the listener has not.
         """
-        name = self._name_of(listener)
+        name, _ = self._fixed(listener)
         place, question = self._trial(listener, trial)
         given = checked(question, answers)
         if not (math.isfinite(seconds) and seconds >= 0):
             raise RequestInvalid.of("seconds", "Input should be a number, 0 or more")
-        with self._database.writing() as store:
-            try:
-                store.execute(
-                    "INSERT INTO vote VALUES (?, ?, ?, ?, ?, ?)",
-                    (listener, place, json.dumps(given), float(seconds), int(plays), _now()),
-                )
-            except sqlite3.IntegrityError:
-                raise RequestInvalid.of("trial", "this trial was answered before", type="duplicate") from None
+        row = (listener, place, json.dumps(given), float(seconds), int(plays), _now())
+        try:
+            self.together(lambda store: store.execute("INSERT INTO vote VALUES (?, ?, ?, ?, ?, ?)", row))
+        except sqlite3.IntegrityError:
+            raise RequestInvalid.of("trial", "this trial was answered before", type="duplicate") from None
         return Vote(name, question, given, float(seconds), int(plays))
 
     def votes(self) -> tuple[Vote, ...]:
         """Return all votes, listener by listener, in the order in which they were asked."""
         names = self.listeners
-        trials: dict[int, tuple[Trial, ...]] = {}
-        votes = []
-        query = "SELECT listener, place, answers, seconds, plays FROM vote ORDER BY listener, place"
-        for number, place, answers, seconds, plays in self._read(query):
-            own = trials.setdefault(number, self.test.trials(number))
-            votes.append(Vote(names[number], own[place], json.loads(answers), seconds, plays))
-        return tuple(votes)
+        query = (
+            "SELECT vote.listener, block, place, answers, seconds, plays FROM vote "
+            "JOIN listener ON number = vote.listener ORDER BY vote.listener, place"
+        )
+        return tuple(
+            Vote(names[number], self._trials(block)[place], json.loads(answers), seconds, plays)
+            for number, block, place, answers, seconds, plays in self._read(query)
+        )
 
     def frame(self) -> pd.DataFrame:
         """Return the votes as a tidy table, unblinded: one row for each rating, or for each choice.
@@ -213,14 +333,17 @@ class Ballot:
                     raise StoreError(f"{self.path} {message}, or begin anew in another file")
                 raise StoreError(f"{self.path} holds the votes of another test; give each its own file")
 
-    def _name_of(self, listener: int) -> str:
-        rows = self._read("SELECT name FROM listener WHERE number = ?", listener)
-        if not rows:
-            raise NotFound(f"no listener has the number {listener}; join first")
-        return str(rows[0][0])
+    def _fixed(self, listener: int) -> tuple[str, int]:
+        """Return the name and the block of a listener, which never change. Raises NotFound."""
+        if listener not in self._names:
+            rows = self._read("SELECT name, block FROM listener WHERE number = ?", listener)
+            if not rows:
+                raise NotFound(f"no listener has the number {listener}; join first")
+            self._names[listener] = (str(rows[0][0]), int(rows[0][1]))
+        return self._names[listener]
 
     def _trial(self, listener: int, id: str) -> tuple[int, Trial]:
-        for place, trial in enumerate(self.test.trials(listener)):
+        for place, trial in enumerate(self.trials(listener)):
             if trial.id == id:
                 return place, trial
         raise NotFound(f"listener {listener} has no trial {id!r}")
@@ -283,52 +406,38 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-class BlindBallot:
-    """A Ballot as its listeners see it: nothing here says which sound is which."""
+class BlindTest:
+    """A ListeningTest as its listeners see it: nothing here says which sound is which. ``block`` is a listener's number."""
 
-    def __init__(self, ballot: Ballot) -> None:
-        self.ballot = ballot
+    def __init__(self, test: ListeningTest) -> None:
+        self.plain = test
         self._seconds: dict[str, float] = {}
-        for sound in ballot.test.sounds:
+        for sound in test.sounds:
             self._seconds[sound.item] = max(sound.clip.duration, self._seconds.get(sound.item, 0.0))
+        self._trials = lru_cache(maxsize=4096)(test.trials)
+        self._training = lru_cache(maxsize=4096)(test.training_trials)
 
     def test(self) -> dict[str, Any]:
         """Return what everybody may read before they join: the test's name, its kind and its instructions."""
-        test = self.ballot.test
-        return {"name": test.name, "kind": test.kind, "instructions": test.instructions}
+        return {"name": self.plain.name, "kind": self.plain.kind, "instructions": self.plain.instructions}
 
-    def join(self, name: object, session: object = "") -> dict[str, Any]:
-        """Return the listener's number, a sound to set the volume by, and the trials to practise on, for who has no vote yet.
+    def volume(self, block: int) -> str:
+        """Return the id of a sound to set the volume by."""
+        return f"{block}-{_VOLUME}-"
 
-        That is ``{"listener": …, "volume": …, "training": […]}``. Raises RequestInvalid for a name that is none.
-        """
-        if not isinstance(name, str):
-            raise RequestInvalid.of("name", "a listener needs a name", type="string_type")
-        if not isinstance(session, str):
-            raise RequestInvalid.of("session", "Input should be a string", type="string_type")
-        test, number = self.ballot.test, self.ballot.join(name, session)
-        first = test.trials(number)[0]
-        begun = first != self.ballot.next_trial(number)
-        training = () if begun else test.training_trials(number)
-        return {
-            "listener": number,
-            "volume": f"{number}-{_VOLUME}-",
-            "training": [self._shown(one) for one in training],
-        }
+    def training(self, block: int) -> list[dict[str, Any]]:
+        """Return the trials to practise on."""
+        return [self.shown(one) for one in self._training(block)]
 
-    def trial(self, listener: object) -> dict[str, Any] | None:
-        """Return what the listener is asked next, None at the end. Raises NotFound for an unknown number."""
-        trial = self.ballot.next_trial(_number(listener))
-        return None if trial is None else self._shown(trial)
-
-    def _shown(self, trial: Trial) -> dict[str, Any]:
-        listener, _, place = trial.id.partition("-")
+    def shown(self, trial: Trial) -> dict[str, Any]:
+        """Return what a page needs to ask a trial."""
+        block, _, place = trial.id.partition("-")
         return {
             "id": trial.id,
             "kind": trial.kind,
-            "question": self.ballot.test.question,
+            "question": self.plain.question,
             "place": int(place.removeprefix(_TRAINING)),
-            "total": len(self.ballot.test.trials(int(listener))),
+            "total": len(self._trials(int(block))),
             "letters": [{"letter": letter, "sound": f"{trial.id}-{letter}"} for letter in trial.slots],
             "reference": f"{trial.id}-{_OPEN}" if trial.reference is not None else None,
             "scale": SCALES.get(trial.kind),
@@ -339,34 +448,74 @@ class BlindBallot:
 
         Its id says in which place it stands, not what it is. Raises NotFound for any other.
         """
-        stimulus = self._stimulus(id) if isinstance(id, str) else None
-        if stimulus is None:
-            raise NotFound("there is no such sound")
+        return self.wav(self.stimulus(id), id)
+
+    def wav(self, stimulus: Stimulus, id: object) -> bytes:
+        """Return a stimulus as a WAV file, with noise of half a bit that ``id`` decides."""
         # A browser's decoder takes any rate; the file formats of the service only some.
         length = math.ceil(self._seconds[stimulus.item] * _RATE)
-        test = self.ballot.test
-        return blind_wav(stimulus.clip, f"{test.seed} {test.name} {id}", _RATE, length)
+        return blind_wav(stimulus.clip, f"{self.plain.seed} {self.plain.name} {id}", _RATE, length)
 
-    def _stimulus(self, id: str) -> Stimulus | None:
-        listener, _, rest = id.partition("-")
+    def stimulus(self, id: object) -> Stimulus:
+        """Return what a sound's id stands for. Raises NotFound."""
+        block, _, rest = id.partition("-") if isinstance(id, str) else ("", "", "")
         place, _, letter = rest.partition("-")
-        test = self.ballot.test
-        if not listener.isdecimal() or int(listener) >= len(self.ballot.listeners):
-            return None
-        number = int(listener)
-        if place == _VOLUME:
-            # One that is not buried in noise, and where there is one the reference.
-            first = next(trial for trial in test.trials(number) if not trial.check)
-            return first.reference or first.slots["A"]
-        trials = test.training_trials(number) if place.startswith(_TRAINING) else test.trials(number)
-        trial = next((trial for trial in trials if trial.id == f"{listener}-{place}"), None)
-        if trial is None:
-            return None
-        return trial.reference if letter == _OPEN else trial.slots.get(letter)
+        chosen = None
+        if block.isdecimal() and self._has(int(block)):
+            number = int(block)
+            if place == _VOLUME:
+                # One that is not buried in noise, and where there is one the reference.
+                first = next(trial for trial in self._trials(number) if not trial.check)
+                return first.reference or first.slots["A"]
+            trials = self._training(number) if place.startswith(_TRAINING) else self._trials(number)
+            trial = next((trial for trial in trials if trial.id == f"{block}-{place}"), None)
+            if trial is not None:
+                chosen = trial.reference if letter == _OPEN else trial.slots.get(letter)
+        if chosen is None:
+            raise NotFound("there is no such sound")
+        return chosen
+
+    def _has(self, block: int) -> bool:
+        return block < _MOST
+
+
+class BlindBallot(BlindTest):
+    """A Ballot as its listeners see it: nothing here says which sound is which."""
+
+    def __init__(self, ballot: Ballot) -> None:
+        super().__init__(ballot.test)
+        self.ballot = ballot
+        self._last = -1
+
+    def join(self, name: object, session: object = "") -> dict[str, Any]:
+        """Return the listener's number, a sound to set the volume by, and the trials to practise on, for who has no vote yet.
+
+        That is ``{"listener": …, "volume": …, "training": […]}``. Raises RequestInvalid for a name that is none.
+        """
+        if not isinstance(name, str):
+            raise RequestInvalid.of("name", "a listener needs a name", type="string_type")
+        if not isinstance(session, str):
+            raise RequestInvalid.of("session", "Input should be a string", type="string_type")
+        number = self.ballot.join(name, session)
+        block = self.ballot.block(number)
+        begun = self._trials(block)[0] != self.ballot.next_trial(number)
+        training = [] if begun else self.training(block)
+        return {"listener": number, "volume": self.volume(block), "training": training}
+
+    def trial(self, listener: object) -> dict[str, Any] | None:
+        """Return what the listener is asked next, None at the end. Raises NotFound for an unknown number."""
+        trial = self.ballot.next_trial(_number(listener))
+        return None if trial is None else self.shown(trial)
+
+    def _has(self, block: int) -> bool:
+        if block > self._last:
+            self._last = self.ballot.last_block
+        return block <= self._last
 
     def vote(self, listener: object, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep an answer: ``{"trial": …, "answers": {…}, "seconds": …, "plays": …}``.
+        """Keep an answer: ``{"trial": …, "answers": {…}, "seconds": …, "plays": …}``; return whether it was kept.
 
+        A second one to a trial is not, and is no error: the page did not hear that the first was kept.
         Raises RequestInvalid, which names what is wrong, and NotFound.
         """
         trial, answers = body.get("trial"), body.get("answers")
@@ -379,7 +528,12 @@ class BlindBallot:
             raise RequestInvalid.of("seconds", "Input should be a number, 0 or more", type="float_type")
         if type(plays) is not int or not 0 <= plays < _MOST:
             raise RequestInvalid.of("plays", "Input should be a whole number from 0", type="int_type")
-        self.ballot.vote(_number(listener), trial, answers, seconds=seconds, plays=plays)
+        try:
+            self.ballot.vote(_number(listener), trial, answers, seconds=seconds, plays=plays)
+        except RequestInvalid as error:
+            if error.errors[0].type != "duplicate":
+                raise
+            return {"kept": False}
         return {"kept": True}
 
 

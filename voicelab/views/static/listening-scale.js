@@ -15,8 +15,8 @@ function slider(name, scale, rate) {
   const fields = { type: "range", min, max, step: 1, value: (min + max) / 2, className: "voicelab-rating" };
   const said = { "aria-label": `Rating of ${name}`, "aria-orientation": "vertical", "aria-valuetext": "not rated yet" };
   const input = element("input", fields, said);
-  // A click in the middle moves nothing, and is an answer all the same.
-  input.oninput = input.onclick = () => {
+  // A click or a tap in the middle moves nothing, and is an answer all the same; a tap is no click of a slider.
+  input.oninput = input.onclick = input.onpointerup = () => {
     input.dataset.rated = "true";
     input.setAttribute("aria-valuetext", `${input.value}, ${bandOf(Number(input.value), scale)}`);
     value.textContent = input.value;

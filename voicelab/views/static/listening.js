@@ -1,10 +1,12 @@
 // A listening test, as a page of its own or inside a notebook. Which sounds are which is known to the kernel only.
 //
 // `open(root, line)` needs a line to whoever keeps the votes: test(), join(name), trial(listener), sound(id) and
-// vote(listener, trial, body), each a promise; errors are shown where they belong, and nothing is lost by one.
+// vote(listener, trial, body), each a promise; errors are shown where they belong, and nothing is lost by one. A study has
+// step(listener, name, answers) too: it and join() answer with the steps that are left.
 
 import { element, followTheme, guard } from "./dom.js";
 import { BANDS, ratingScale } from "./listening-scale.js";
+import { ending, PAGES, paragraphs, pause, wear } from "./listening-study.js";
 import { Switcher } from "./switcher.js";
 
 const CMOS = ["Much worse", "Worse", "Slightly worse", "About the same", "Slightly better", "Better", "Much better"];
@@ -42,21 +44,47 @@ class Test {
   }
 
   async welcome() {
-    const { name: title, kind, instructions } = await this.line.test();
+    const { name: title, kind, instructions, study } = await this.line.test();
+    this.study = study;
     const name = element("input", { type: "text", maxLength: 100, autocomplete: "off" });
     const label = element("label", {}, {}, "Your name or code ", name);
-    const form = element("form", {}, {}, label, element("button", { type: "submit" }, {}, "Begin"));
+    const form = element("form", {}, {}, ...(study ? [] : [label]), element("button", { type: "submit" }, {}, "Begin"));
     form.onsubmit = (event) => {
       event.preventDefault();
       void this.attempt(async () => {
-        const { listener, volume, training } = await this.line.join(name.value);
-        Object.assign(this, { listener, practice: training, practised: training.length });
         this.audio ??= new AudioContext({ latencyHint: "interactive" });
+        const joined = await this.line.join(name.value);
+        if (study) return this.follow(joined);
+        const { listener, volume, training } = joined;
+        Object.assign(this, { listener, practice: training, practised: training.length, given: [] });
         await this.step(() => this.volume(volume));
       });
     };
-    const paragraphs = (instructions || `${TASKS[kind]}\n${ADVICE}`).split("\n");
-    this.show(element("h2", {}, {}, title), ...paragraphs.map((text) => element("p", {}, {}, text)), form);
+    this.show(element("h2", {}, {}, title), ...paragraphs(instructions || `${TASKS[kind]}\n${ADVICE}`), form);
+  }
+
+  /** Go to the step of a study that comes now. */
+  async follow({ end, listener, steps, volume, ...state }) {
+    Object.assign(this, { listener, practice: [], given: [] });
+    if (end) return this.still(end === "finished" ? "done" : "left", ending({ end, ...state }));
+    const [name] = steps;
+    this.send = (answers) => void this.attempt(async () => this.follow(await this.line.step(listener, name, answers)));
+    if (name in PAGES) return this.still(name, PAGES[name](this.study, this.send));
+    if (name === "volume") return this.step(() => this.volume(volume));
+    this.practice = name === "trials" ? [] : [...state[name]];
+    this.practised = this.practice.length;
+    const begin = () => void this.attempt(() => this.step(() => this.next()));
+    if (name === "headphones") return this.still("wear", wear(begin));
+    return this.step(() => this.next());
+  }
+
+  /** Show a page without sounds. */
+  still(state, parts) {
+    this.switcher?.stop();
+    clearInterval(this.timer);
+    this.names = null;
+    this.root.dataset.state = state;
+    this.show(...parts);
   }
 
   /** Do something that may fail, and say so on the page if it does. */
@@ -101,7 +129,7 @@ class Test {
   async volume(id) {
     await this.load(["sound"], [id]);
     this.done = element("button", { type: "button", className: "voicelab-next" }, {}, "I hear it well");
-    this.done.onclick = () => this.goOn();
+    this.done.onclick = () => (this.study ? this.send({}) : this.goOn());
     this.show(element("h2", {}, {}, "Volume"), element("p", {}, {}, VOLUME), this.player("sound", "Sound"), this.foot());
     this.begin("volume");
   }
@@ -109,10 +137,14 @@ class Test {
   async next() {
     this.trial = this.practice[0] ?? (await this.line.trial(this.listener));
     if (!this.trial) {
-      this.root.dataset.state = "done";
-      return this.show(element("h2", {}, {}, "Thank you"), element("p", {}, {}, "Your answers are saved."));
+      return this.study ? this.send({}) : this.still("done", ending({ end: "finished" }));
     }
-    const { letters, reference } = this.trial;
+    const { letters, reference, place, total, id } = this.trial;
+    const every = this.practice.length ? 0 : this.study?.breaks;
+    if (every && place && place % every === 0 && this.rested !== id) {
+      this.rested = id;
+      return this.still("pause", pause(place, total, () => this.goOn()));
+    }
     const names = letters.map(({ letter }) => letter);
     const ids = letters.map(({ sound }) => sound);
     await this.load(reference ? ["reference", ...names] : names, reference ? [reference, ...ids] : ids);
@@ -144,13 +176,14 @@ class Test {
     const { place, total, question, kind, letters, scale } = this.trial;
     const training = this.practice.length > 0;
     const all = training ? this.practised : total;
-    const title = `${training ? "Practice" : "Question"} ${place + 1} of ${all}`;
+    const check = kind === "headphones";
+    const title = `${check ? "Headphones" : training ? "Practice" : "Question"} ${place + 1} of ${all}`;
     const progress = element("progress", { max: all, value: place }, { "aria-label": `${place} of ${all} answered` });
     const head = element("div", { className: "voicelab-head" }, {}, element("h2", {}, {}, title), progress);
     this.done = element("button", { type: "button", className: "voicelab-next" }, {}, "Next");
     this.done.onclick = () => void this.vote();
     const asked = element("p", { className: "voicelab-question" }, {}, question);
-    const note = training ? [element("p", {}, {}, "This is practice: your answer is not kept.")] : [];
+    const note = training && !check ? [element("p", {}, {}, "This is practice: your answer is not kept.")] : [];
     const names = letters.map(({ letter }) => letter);
     const play = (name) => this.player(name);
     const body =
@@ -201,7 +234,11 @@ class Test {
   /** The steps of a scale, where there is one for the whole question. */
   points() {
     const { kind, question } = this.trial;
-    const steps = { MOS: BANDS.map((text, i) => [i + 1, `${i + 1} ${text}`]), CMOS: CMOS.map((text, i) => [i - 3, text]) }[kind];
+    const steps = {
+      MOS: BANDS.map((text, i) => [i + 1, `${i + 1} ${text}`]),
+      CMOS: CMOS.map((text, i) => [i - 3, text]),
+      headphones: ["The first", "The second", "The third"].map((text, i) => [i + 1, text]),
+    }[kind];
     if (!steps) return [];
     const name = kind === "CMOS" ? "B" : "A";
     const options = steps.map(([value, text]) => this.option(name, value, text));
@@ -276,8 +313,11 @@ class Test {
     const seconds = (performance.now() - this.began) / 1000;
     await this.attempt(async () => {
       const body = { answers: this.answers, seconds, plays: this.plays };
-      if (this.practice.length) this.practice.shift();
-      else await this.line.vote(this.listener, this.trial.id, body);
+      if (this.practice.length) {
+        this.given.push(this.answers.A);
+        this.practice.shift();
+        if (this.study && !this.practice.length) return this.send({ answers: this.given });
+      } else await this.line.vote(this.listener, this.trial.id, body);
       await this.step(() => this.next());
     });
     this.voting = false;
@@ -287,7 +327,8 @@ class Test {
     if (event.ctrlKey || event.metaKey || event.altKey || event.key === "Tab") return;
     event.stopPropagation(); // a notebook would take the keys for its cells
     const { target, key } = event;
-    if (!this.names || target.type === "text") return;
+    if (target.matches("textarea, select, input:not([type=radio], [type=checkbox], [type=range])")) return;
+    if (!this.names) return;
     // A button and a box have keys of their own; so has a point that is not chosen yet.
     if (target.tagName === "BUTTON" && (key === " " || key === "Enter")) return;
     if (key === " " && (target.type === "checkbox" || (target.type === "radio" && !target.checked))) return;
@@ -323,11 +364,28 @@ function session() {
   return name;
 }
 
+/** Fetch again, a little later each time, while the network or the server has no room for us: no answer is lost by that. */
+async function patiently(path, options) {
+  for (let tries = 0; ; tries += 1) {
+    const answer = await fetch(path, options).catch((error) => error);
+    const full = answer.status >= 502 && answer.status <= 504;
+    if (!(answer instanceof Error) && !full) return answer;
+    if (tries >= (full ? 7 : 3)) {
+      if (full) return answer;
+      throw new Error("There is no connection. What was answered is kept; try again.");
+    }
+    await new Promise((go) => setTimeout(go, 400 * 2 ** tries * (0.5 + Math.random())));
+  }
+}
+
 /** The line of a page that voicelab serves. */
 export function overHttp(base = "") {
+  const secret = session();
+  const id = new URLSearchParams(location.search).get("id") ?? "";
   const call = async (path, body) => {
-    const options = body && { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json" } };
-    const answer = await fetch(`${base}${path}`, options ?? {});
+    const headers = { "content-type": "application/json", "x-voicelab-listener": secret };
+    const options = body ? { method: "POST", body: JSON.stringify(body), headers } : { headers };
+    const answer = await patiently(`${base}${path}`, options);
     if (answer.ok) return answer;
     const said = await answer.json().catch(() => ({}));
     throw new Error(said.message ?? `the server answered ${answer.status}`);
@@ -335,7 +393,8 @@ export function overHttp(base = "") {
   const json = async (path, body) => (await call(path, body)).json();
   return {
     test: () => json("api/test"),
-    join: (name) => json("api/listeners", { name, session: session() }),
+    join: (name) => json("api/listeners", { name, session: secret, id }),
+    step: (listener, step, answers) => json(`api/listeners/${listener}/steps`, { step, answers }),
     trial: async (listener) => (await json(`api/listeners/${listener}/trial`)).trial,
     sound: async (id) => (await call(`api/sounds/${id}`)).arrayBuffer(),
     vote: (listener, trial, body) => json(`api/listeners/${listener}/votes`, { trial, ...body }),
