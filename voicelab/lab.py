@@ -188,7 +188,7 @@ def _complete_values() -> None:
     """Let IPython complete voices and other values inside strings, where it runs."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
-        from voicelab.views.completion import install
+        from voicelab.views.notebook import install
 
         install(shell)
 

@@ -24,8 +24,7 @@ from voicelab.errors import RequestInvalid
 from voicelab.lab import Lab
 from voicelab.schema import TTSRequest
 from voicelab.session import Session
-from voicelab.views.completion import install
-from voicelab.views.notebook import OPTIONS, SpeakMagics, complete, parse
+from voicelab.views.notebook import OPTIONS, SpeakMagics, complete, install, parse
 
 
 @pytest.fixture
