@@ -46,9 +46,9 @@ slower.
 _HELPERS = ("judges", "machine", "page", "stats", "systems", "teaching")
 _DRAWN = ("inference", "picture", "samples")
 """These write into docs/ by themselves, and their figures are on no page."""
-_APART = ("dual", "gpu", "other_voices", "same_samples")
+_APART = ("dual", "gpu", "other_voices", "same_samples", "soak")
 """The first two need a GPU; the other voices' own packages have environments of their own, which not everybody has; the
-samples are of two checkouts."""
+samples are of two checkouts; soaking takes an hour."""
 _KEEP = ("--jobs", "2", "--keep", "build/verdicts.jsonl")
 _OPTIONS = {"inference": ("--write",), "voice": ("--full", *_KEEP), "syllables": _KEEP, "clone": ("--words",)}
 SUITE: Mapping[str, Sequence[str]] = {

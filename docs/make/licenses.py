@@ -16,7 +16,8 @@ _SILENT = "says nothing"
 
 def license_of(package: PackageMetadata) -> str:
     """Return the SPDX expression of a package, else the first line of what it calls its license, else its classifiers."""
-    said = package.get("License-Expression") or (package.get("License") or "").strip().partition("\n")[0]
+    said = next((package[name].strip() for name in ("License-Expression", "License") if name in package), "")
+    said = said.partition("\n")[0]
     classified = [
         line.rpartition(" :: ")[2] for line in package.get_all("Classifier") or () if line.startswith("License ::")
     ]

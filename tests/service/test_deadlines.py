@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import select
 import socket
+import struct
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +18,7 @@ from tests.service.conftest import Start
 from tests.service.host import ToneHost
 from tests.tones import ToneBackend
 from voicelab.schema import TTSRequest
+from voicelab.service.run import _Connection
 from voicelab.service.speech import played_seconds
 
 
@@ -211,3 +214,17 @@ def test_eightfold_overload_is_answered_at_once(start: Start) -> None:
         held.release()
         for raw in inside:
             assert read(raw, 12).startswith(b"HTTP/1.1 200")
+
+
+def test_a_connection_that_is_reset_after_its_answer_is_let_go(start: Start) -> None:
+    def kept() -> int:
+        gc.collect()
+        return sum(issubclass(type(one), _Connection) for one in gc.get_objects())
+
+    service, before = start(), kept()
+    for _ in range(20):
+        with call(service, "a") as raw:
+            while not read(raw, 1).endswith(b"0\r\n\r\n"):
+                pass
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    until(lambda: kept() <= before + 1)

@@ -5,6 +5,7 @@ import sqlite3
 import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -302,3 +303,15 @@ def test_credit_and_the_day_are_spent_together_or_not_at_all(store: KeyStore) ->
         store.reserve(key, 11, 100)
     assert store.reserve(key, 5, 5)
     assert store.list()[0].credit == 5
+
+
+def test_a_clock_set_back_an_hour_brings_expired_keys_back_for_that_hour_alone(
+    store: KeyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = datetime.now(UTC)
+    lasting, short = (store.create(name, expires_in=timedelta(hours=hours)) for name, hours in (("a", 9), ("b", 1)))
+    for hours, accepted in ((0.5, True), (1.5, False), (0.5, True), (1.5, False)):
+        monkeypatch.setattr(module, "_now", lambda hours=hours: begun + timedelta(hours=hours))
+        assert store.authenticate(lasting.secret).name == "a"
+        with nullcontext() if accepted else pytest.raises(AuthenticationError, match="expired"):
+            store.authenticate(short.secret)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -29,14 +30,18 @@ EXIT_INVALID = 2
 EXIT_INTERRUPTED = 130
 
 
+_COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Characters that command a terminal: a title or an error may be another's."""
+
+
 def say_line(line: str = "", *, to_stderr: bool = False) -> None:
     """Write one line of result (stdout), or of what goes on besides (stderr)."""
-    typer.echo(line, err=to_stderr)
+    typer.echo(_COMMANDS.sub("\ufffd", line), err=to_stderr)
 
 
 def complain(message: str) -> None:
     """Write an error as one line on stderr."""
-    typer.echo("voicelab: " + " ".join(message.split()), err=True)
+    say_line("voicelab: " + " ".join(message.split()), to_stderr=True)
 
 
 def write_bytes(data: bytes) -> None:

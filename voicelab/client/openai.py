@@ -210,12 +210,12 @@ def _event(data: bytes) -> tuple[bytes, bool]:
         kind = event.get("type", "")
         if kind == "speech.audio.delta":
             return base64.b64decode(event["audio"], validate=True), False
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ServiceError(f"the service sent an event that is none of speech: {data[:80]!a}") from None
     if kind == "error" or "error" in event:
         error = event.get("error", event)
         message = error.get("message") if isinstance(error, dict) else error
-        raise ServiceError(f"the service broke off: {str(message)[:300]}")
+        raise ServiceError(f"the service broke off: {wire.plain(str(message))}")
     return b"", kind == "speech.audio.done"
 
 

@@ -255,9 +255,9 @@ def _items(parsed: object) -> tuple[FieldError, ...]:
         place, context = item.get("in"), item.get("ctx")
         items.append(
             FieldError(
-                loc=tuple(str(part) for part in item["loc"]),
-                type=_string(item.get("type")) or "invalid",
-                msg=_string(item.get("msg")),
+                loc=tuple(plain(str(part)) for part in item["loc"]),
+                type=plain(_string(item.get("type"))) or "invalid",
+                msg=plain(_string(item.get("msg"))),
                 # Some services send an object here.
                 ctx=context if context is None or isinstance(context, str) else _shown(context),
                 in_=place if place in _PLACES else None,
@@ -277,7 +277,12 @@ def _message(parsed: object, body: bytes) -> str:
     text = ""
     if isinstance(parsed, dict):
         text = next((parsed[key] for key in ("message", "detail", "error") if isinstance(parsed.get(key), str)), "")
-    text = _CONTROL.sub(" ", text or body[: 4 * _LONGEST_MESSAGE].decode("utf-8", "replace")).strip()
+    return plain(text or body[: 4 * _LONGEST_MESSAGE].decode("utf-8", "replace"))
+
+
+def plain(text: str) -> str:
+    """Return what a service said without what commands a terminal, and not too long."""
+    text = _CONTROL.sub(" ", text).strip()
     return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "…"
 
 
