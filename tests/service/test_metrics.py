@@ -9,8 +9,7 @@ import pytest
 from tests.served import PLAIN
 from voicelab.errors import MissingExtra, RequestInvalid
 from voicelab.service.concurrency import FairQueue
-from voicelab.service.metrics import serving_metrics
-from voicelab.service.record import RequestRecord
+from voicelab.service.record import RequestRecord, serving_metrics
 
 
 def test_requests_are_counted_by_route_and_status() -> None:

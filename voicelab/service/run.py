@@ -36,7 +36,7 @@ from voicelab.errors import EngineError, RequestInvalid
 from voicelab.service.app import ServiceMiddleware, create_app
 from voicelab.service.keys import KeyStore
 from voicelab.service.limits import Limits
-from voicelab.service.metrics import serving_metrics
+from voicelab.service.record import serving_metrics
 
 LOOPBACK = "127.0.0.1"
 """Where the service listens by default: only this machine can call it."""
