@@ -169,7 +169,8 @@ def _write_lines(lines: Queue[logging.LogRecord], file: int) -> None:
 def serving_metrics(port: int, queue: FairQueue, host: str) -> Iterator[tuple[str, Callable[[RequestRecord], None]]]:
     """Serve ``/metrics`` for Prometheus for the length of a ``with`` block, which gets the address and what counts a request.
 
-    The port is one of its own, since key names are in it. Raises MissingExtra without prometheus-client, RequestInvalid when the port cannot be used.
+    The port is one of its own, since names of keys are in it. Raises MissingExtra without prometheus-client, RequestInvalid
+    when the port cannot be used.
     """
     try:
         import prometheus_client as prometheus
