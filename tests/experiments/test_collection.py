@@ -67,6 +67,7 @@ def test_a_pattern_makes_systems_that_are_compared_like_any_others(folder: Path,
         assert np.ptp(one) < 0.01
     assert systems.table.loc["duration", "low difference"] == pytest.approx(0)
     assert systems.compare("s2").names == ("high", "low")
+    assert systems.compare("s2").differences().empty  # nothing was asked for
     assert len(systems.listening_test("AB").items) == len(TEXTS)
     page = systems.page(tmp_path / "page.html").read_text()
     assert page.count("<audio") == 6

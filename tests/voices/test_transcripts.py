@@ -68,6 +68,15 @@ def test_words_are_timed_as_the_voice_itself_says(spoken: tuple[Spoken, ...]) ->
             align_words(replace(clip, take=None), text)
 
 
+def test_words_are_timed_in_noise_that_hides_some() -> None:
+    clip = connect().speak("The train from the north is twelve minutes late.", voice="clara", seed=1)
+    noise = np.random.default_rng(12).standard_normal(len(clip)) * 10 ** ((clip.level - 12) / 20)
+    timed = align_words(replace(clip, samples=(clip.samples + noise).astype(np.float32), words=Words()))
+    for word, clean in zip(timed.words, align_words(replace(clip, words=Words())).words, strict=True):
+        assert word.text == clean.text
+        assert abs(word.start - clean.start) < 0.08
+
+
 def test_how_it_is_written_does_not_matter(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
     one = spoken[0]
     for text in (one.text.upper(), one.text.replace(" ", ",\n"), f"\u201c{one.text}\u201d", f"{one.text} (Xylqzt)"):

@@ -114,7 +114,7 @@ class Comparison(Shown):
     def differences(self) -> pd.DataFrame:
         """Return the fields in which the clips' requests differ: a row for each, a column for each clip.
 
-        Besides the fields of the request: model, backend, fingerprint, seed. None where a clip comes from no take.
+        Besides the fields of the request: model, backend, fingerprint, seed. None where a clip was not asked for.
         """
         import pandas as pd
 
@@ -182,7 +182,7 @@ def compare(*clips: Clip | Mapping[str, Clip], **named: Clip) -> Comparison:
 
 
 def _settings(clip: Clip) -> dict[str, Any]:
-    if clip.take is None:
+    if clip.take is None or clip.take.device == "file":
         return {}
     request = clip.take.request.canonical()
     prosody = request.pop("prosody")

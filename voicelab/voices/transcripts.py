@@ -225,8 +225,10 @@ class Aligner:
             if _letters(words) < _LEAST_SHARE * max(1.0, _letters(chain.from_iterable(parts))):
                 raise ArgumentError.of("text", "most of its words are not in the dictionary of the aligner")
             segments = self._segments(words, sound)
+            if len(segments) < len(words):  # it gave up in the noise
+                segments = self._segments(words, _pocketsphinx_input(samples, rate, enhance))
         # Forced, it puts any words to any sound.
-        if (self.match(samples, rate, text) or 0.0) < MATCHING:
+        if len(segments) < len(words) or (self.match(samples, rate, text) or 0.0) < MATCHING:
             raise ArgumentError.of("text", "it is not what is heard in this clip")
         seconds = len(samples) / rate
         edges = iter([[min(max(at * 0.01 - _PAD, 0.0), seconds) for at in (one[1], one[2] + 1)] for one in segments])

@@ -369,6 +369,32 @@ def test_progress_and_when_it_is_enough(tmp_path: Path) -> None:
         mos.progress(ballot, rule=BettingTest())
 
 
+def test_a_file_may_hold_many_listeners_a_line_each(tmp_path: Path) -> None:
+    study, lines = a_study(), []
+    for block in range(3):
+        votes = [
+            {"trial": trial.id, "answers": {"choice": trial.answer or "A"}, "seconds": 1, "plays": 1}
+            for trial in study.test.trials(block)
+        ]
+        steps = {**FIRST, "questionnaire": {"age": 30 + block}, "comment": {"comment": "a\u2028b"}}
+        lines.append(
+            json.dumps({"listener": f"{block}", "block": block, "steps": steps, "votes": votes}, ensure_ascii=False)
+        )
+    file = tmp_path / "answers.jsonl"
+    file.write_text("\n".join(lines[:2]) + "\n", encoding="utf-8")
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        assert study.collect(ballot, file) == 2
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        assert study.collect(ballot, file) == 1
+        joined = ballot.frame().merge(ballot.people(), on="listener")
+        assert joined.groupby("listener")["questionnaire.age"].unique().explode().tolist() == [30, 31, 32]
+        file.write_text("\n".join([*lines, "{"]), encoding="utf-8")
+        with pytest.raises(StoreError, match="cannot be read as a listener's answers"):
+            study.collect(ballot, file)
+        with pytest.raises(StoreError, match=r"none\.json"):
+            study.collect(ballot, tmp_path / "none.json")
+
+
 def test_votes_from_before_studies_go_on(tmp_path: Path) -> None:
     test = listening_test("AB")
     with Ballot(test, tmp_path / "votes") as ballot:

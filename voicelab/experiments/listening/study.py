@@ -11,7 +11,7 @@ import secrets
 import sqlite3
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -241,18 +241,19 @@ class Study:
         return path
 
     def collect(self, ballot: Ballot, *files: str | Path) -> int:
-        """Add the answers of a static page, one JSON file a listener, to the ballot; return how many listeners are new.
+        """Add the answers of a static page to the ballot; return how many listeners are new.
 
-        A file that was added before adds nothing. Raises StoreError for a file that is none, RequestInvalid and NotFound
+        A file is JSON, of one listener, or JSONL: a line each, as a program that takes POSTs appends them. Who was added
+        before adds nothing. Raises StoreError for a file that is none, RequestInvalid and NotFound
         for answers that are none.
         """
         before = len(ballot.listeners)
-        for file in map(Path, files):
+        for file, text in _contents(files):
             try:
-                answers = json.loads(file.read_text(encoding="utf-8"))
+                answers = json.loads(text)
                 name, block, steps = str(answers["listener"])[:32], int(answers["block"]), dict(answers["steps"])
                 votes = [(one["trial"], dict(one["answers"]), one["seconds"], one["plays"]) for one in answers["votes"]]
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError) as error:
                 raise StoreError(f"{file} cannot be read as a listener's answers: {error}") from error
             number = ballot.join(name, block=block % self.listeners)
             for trial, given, seconds, plays in votes:
@@ -482,6 +483,17 @@ class BlindStudy(BlindBallot):
         if self.study.headphones and check and which.isdecimal() and number.isdecimal():
             return check_wav(self.study.headphones, int(which) % _SETS, int(number) % CHECKS)
         return super().sound(id)
+
+
+def _contents(files: Iterable[str | Path]) -> Iterator[tuple[Path, str]]:
+    """Yield every listener's answers as they stand in the files, each with its file. Raises StoreError."""
+    for file in map(Path, files):
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{file} cannot be read as listeners' answers: {error}") from error
+        lines = text.split("\n") if file.suffix == ".jsonl" else [text]
+        yield from ((file, line) for line in lines if line.strip() or len(lines) == 1)
 
 
 def check_answer(which: int, number: int) -> int:
