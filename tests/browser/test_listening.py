@@ -248,7 +248,8 @@ def test_two_on_one_page_do_not_share_their_points(page: Page, address: tuple[st
     page.goto(url)
     page.evaluate(
         """async () => {
-          const { open, overHttp } = await import("./listening.js");
+          const { open } = await import("./listening.js");
+          const { overHttp } = await import("./listening-lines.js");
           window.second = open(document.body, overHttp());
         }"""
     )

@@ -59,7 +59,8 @@ open(document.getElementById("test"), LINE());
 """The page; LINE, in FILE, stands for what brings its questions."""
 FILES: Final = {
     **dict.fromkeys(
-        ("listening.js", "listening-scale.js", "listening-study.js", "switcher.js", "dom.js"), "text/javascript"
+        ("listening.js", "listening-lines.js", "listening-scale.js", "listening-study.js", "switcher.js", "dom.js"),
+        "text/javascript",
     ),
     **dict.fromkeys(("look.css", "listening.css"), "text/css"),
 }
@@ -70,7 +71,7 @@ def listening_app(ballot: Ballot, static: Path, study: Study | None = None) -> S
     session = BlindBallot(ballot) if study is None else BlindStudy(study, ballot)
 
     async def page(_: Request) -> Response:
-        return HTMLResponse(PAGE.replace("LINE", "overHttp").replace("FILE", "listening.js"))
+        return HTMLResponse(PAGE.replace("LINE", "overHttp").replace("FILE", "listening-lines.js"))
 
     async def file(request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]
