@@ -125,7 +125,8 @@ class VoiceDraft:
         self._recognizer: tuple[Recognizer | None] | None = None
         self._last = 0
         self._enhanced = False
-        self._closed = False
+        self.closed = False
+        """Whether nothing is reported any more."""
 
     @property
     def recordings(self) -> tuple[Recording, ...]:
@@ -209,7 +210,7 @@ class VoiceDraft:
 
     def close(self) -> None:
         """Report nothing any more."""
-        self._closed = True
+        self.closed = True
 
     def _begin(self, one: Recording) -> None:
         with self._lock:
@@ -222,7 +223,7 @@ class VoiceDraft:
 
     def _run(self, one: Recording, enhanced: bool) -> None:
         def wanted() -> bool:
-            return not self._closed and enhanced == self._enhanced and self._recordings.get(one.id) is one
+            return not self.closed and enhanced == self._enhanced and self._recordings.get(one.id) is one
 
         with self._one_at_a_time:
             if not wanted():
@@ -364,7 +365,8 @@ class VoicePanel(SavedOutput, Panel):
     def close(self) -> None:
         """Stop what is being said, and take the panel off the page."""
         if hasattr(self, "trial"):
-            self.draft.close()
+            with self._lock:  # what is being shown of a recording is there then, and closed with the rest
+                self.draft.close()
         super().close()
 
     def _add_named(self) -> None:
@@ -397,6 +399,8 @@ class VoicePanel(SavedOutput, Panel):
     def _recording_changed(self, id: int) -> None:
         """Show what has changed of a recording; called from any thread."""
         with self._lock:
+            if self.draft.closed:
+                return
             there = {one.id: one for one in self.draft.recordings}
             for gone in [key for key in self._rows if key not in there]:
                 self._rows.pop(gone).close()
