@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -209,7 +210,8 @@ def test_a_person_has_one_attempt_in_one_browser_at_a_time(tmp_path: Path) -> No
 
 def test_trials_of_who_has_gone_are_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("voicelab.experiments.listening.study.time.monotonic", lambda: clock[0])
+    # The module's name alone: another clock for all would let event loops of other threads sleep for hours.
+    monkeypatch.setattr("voicelab.experiments.listening.study.time", SimpleNamespace(monotonic=lambda: clock[0]))
     study = a_study(idle_minutes=30)
     with Ballot(study.test, tmp_path / "votes") as ballot:
         page = BlindStudy(study, ballot)
