@@ -237,7 +237,12 @@ def test_recordings_are_measured_and_compared(run: Any, tmp_path: Path) -> None:
     page = (tmp_path / "page.html").read_text()
     assert page.count("<audio") == 4
     assert "three (not by a)" in page
-    damaged = run("compare", "a", "nowhere")
+    for system in ("a", "b"):  # folders of one name, in others
+        (tmp_path / "in" / system).mkdir(parents=True)
+        (tmp_path / system).rename(tmp_path / "in" / system / "wav")
+    done = run("compare", "in/a/wav", "in/b/wav", "-m", "duration")
+    assert (done.exit_code, "in/a/wav, in/b/wav" in done.stdout) == (0, True), done.output
+    damaged = run("compare", "in/a/wav", "nowhere")
     assert (damaged.exit_code, "nowhere" in damaged.stderr) == (2, True)
 
 

@@ -186,6 +186,8 @@ def test_a_long_file_is_cut_by_regions(tmp_path: Path) -> None:
     assert second.clip().duration == pytest.approx(long.duration - 1.1, abs=1e-3)
     with pytest.raises(AudioError, match=r"talk\.flac\.wav: 9\.0 to None s is beyond its"):
         vl.collect([{**rows[0], "start": 9, "end": None}])
+    with pytest.raises(ArgumentError, match="source: a pattern, folder, table or list of paths"):
+        vl.collect(5)
     with pytest.raises(ArgumentError, match="row 1: start and end are seconds"):
         vl.collect([{**rows[0], "start": "early"}])
 

@@ -284,7 +284,10 @@ def compare(
     from voicelab.experiments.collection import COLLECTED_METRICS, collect
     from voicelab.views.notebook import progress
 
-    source = sources[0] if len(sources) == 1 else {Path(one).name or one: one for one in sources}
+    named = {Path(one).name or one: one for one in sources}
+    if len(named) < len(sources):  # A/wav and B/wav
+        named = {one: one for one in sources}
+    source = sources[0] if len(sources) == 1 else named
     chosen = _listed(metrics) or COLLECTED_METRICS
     systems = collect(source, metrics=chosen, transcribe=transcribe, jobs=jobs, progress=progress)
     say_line(f"{systems.page(output)}: {systems!r}")

@@ -172,6 +172,8 @@ def rows_of(source: Any, system: str = "") -> list[dict[str, Any]]:
     if hasattr(source, "to_dict"):
         return _table([dict(row) for row in source.to_dict("records")], Path(), system)
     if not isinstance(source, str | Path):
+        if not isinstance(source, Iterable):
+            raise ArgumentError.of("source", f"a pattern, folder, table or list of paths, not {source!r}")
         listed = [dict(one) if isinstance(one, Mapping) else {"path": one} for one in source]
         return _table(listed, Path(), system)
     text, path = str(source), Path(source)

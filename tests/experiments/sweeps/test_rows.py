@@ -105,6 +105,8 @@ def test_a_file_of_rows(lab: Lab, tmp_path: Path) -> None:
     assert (first.call.request.normalize, second.call.request.normalize, second.call.seed) == (False, True, 7)
     file.write_text("text,seed\nOne.,x\n")
     assert refusal(lab, rows=file) == "seed: row 1: should be a whole number, not 'x'"
+    with pytest.raises(RequestInvalid, match="rows: a table, mappings or the path of a CSV file"):
+        lab.sweep(rows=5)  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="cannot be read as rows"):
         lab.sweep(rows=tmp_path / "none.csv")
 

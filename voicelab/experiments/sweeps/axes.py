@@ -342,7 +342,9 @@ def _table(rows: Any) -> pd.DataFrame:
             table = pd.read_csv(rows, dtype=object, keep_default_na=False)
         elif not isinstance(rows, pd.DataFrame):
             table = pd.DataFrame(list(rows), dtype=object)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
+        if not isinstance(rows, str | Path):
+            raise RequestInvalid.of("rows", f"a table, mappings or the path of a CSV file, please: {error}") from error
         raise StoreError(f"{rows} cannot be read as rows: {getattr(error, 'strerror', None) or error}") from error
     if table.empty:
         raise RequestInvalid.of("rows", "there are no rows", type="too_short")
