@@ -226,6 +226,10 @@ class Study:
             test = ListeningTest(items=items, references=references, traps=trapped, **settings)
             questions = tuple(Question(**one) for one in content.pop("questions", []))
             return cls(test, questions=questions, **content)
+        except FileNotFoundError as error:
+            raise StoreError(
+                f"{folder} holds no study, as Study.save writes one: there is no {error.filename}"
+            ) from error
         except OSError as error:
             raise disk_error(error, folder / _FILE) from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
