@@ -175,9 +175,20 @@ class Panel {
       this.unjudged = true;
       this.ready();
     };
+    // Nothing moves under a pointer that holds a button down: one that moves away is not clicked.
+    this.root.onpointerdown = ({ target }) => {
+      if (!target.closest("button")) return;
+      this.pressing = true;
+      for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, this.released, { once: true });
+    };
     el.append(this.root);
     this.show();
   }
+
+  released = () => {
+    this.pressing = false;
+    setTimeout(() => this.show()); // after the click
+  };
 
   ready() {
     const { model } = this;
@@ -213,6 +224,7 @@ class Panel {
   }
 
   show() {
+    if (this.pressing) return;
     const { model, values } = this;
     const problems = model.get("problems");
     const gone = this.gone ? "The kernel has gone: run the cell to use this panel again." : "";
