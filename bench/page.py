@@ -46,9 +46,9 @@ slower.
 _HELPERS = ("judges", "machine", "page", "stats", "systems", "teaching")
 _DRAWN = ("inference", "picture", "samples")
 """These write into docs/ by themselves, and their figures are on no page."""
-_APART = ("dual", "gpu", "other_voices", "same_samples", "soak")
+_APART = ("dual", "gpu", "other_voices", "same_samples")
 """The first two need a GPU; the other voices' own packages have environments of their own, which not everybody has; the
-samples are of two checkouts; soaking takes an hour."""
+samples are of two checkouts."""
 _KEEP = ("--jobs", "2", "--keep", "build/verdicts.jsonl")
 _OPTIONS = {"inference": ("--write",), "voice": ("--full", *_KEEP), "syllables": _KEEP, "clone": ("--words",)}
 SUITE: Mapping[str, Sequence[str]] = {

@@ -1,4 +1,4 @@
-"""What the service costs by itself: a voice whose audio is ready beforehand speaks.
+"""What the service costs by itself, its voice having its audio ready, and how soon it refuses those who are too many.
 
     python bench/service.py
     python bench/service.py --seconds 10 --callers 8
@@ -7,7 +7,7 @@
 The service runs in a process of its own. Requests a second are counted at raw sockets that stay open, each answer a
 clip of 1 s in pcm at 44.1 kHz, sent in ten chunks and read to its end. What the client costs is bench/client.py.
 
-``--overload``: 256 callers, then 1,000, connect and ask in the same moment for a clip that takes .5 s to say, of whom
+Overload (with ``--overload`` that alone): 256 callers, then 1,000, connect and ask in the same moment for a clip that takes .5 s to say, of whom
 40 are admitted. Seconds are from a caller's connect to the end of its refusal, or to its first audio.
 """
 
@@ -110,7 +110,7 @@ def throughput(port: int, secret: str, callers: int, seconds: float) -> dict[str
         thread.join()
     elapsed = time.perf_counter() - started
     return {
-        "requests_per_s": round(len(took) / elapsed, 1),
+        "requests_a_second": round(len(took) / elapsed, 1),
         "median_ms": milliseconds(took),
         "callers": callers,
         "requests": len(took),
@@ -204,7 +204,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0, help="how long requests are counted")
     parser.add_argument("--callers", type=int, default=4, help="connections that call at the same time")
-    parser.add_argument("--overload", action="store_true", help="how soon those are refused who are too many")
+    parser.add_argument("--overload", action="store_true", help="only how soon those are refused who are too many")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--pause", type=float, default=0.0, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -220,13 +220,12 @@ def main() -> None:
         return
     here = machine()
     figures: dict[str, Any] = {}
-    if options.overload:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (8192, max(8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
-        with canned_service(0.05) as (url, secret):
-            figures = {f"overload_{callers}": overload(url, secret, callers) for callers in (256, 1000)}
-    else:
+    if not options.overload:
         with canned_service() as (url, secret):
             figures = {"service": throughput(int(url.rpartition(":")[2]), secret, options.callers, options.seconds)}
+    resource.setrlimit(resource.RLIMIT_NOFILE, (8192, max(8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
+    with canned_service(0.05) as (url, secret):
+        figures |= {"overload": [overload(url, secret, callers) for callers in (256, 1000)]}
     report({**figures, "machine": here})
 
 

@@ -1,6 +1,6 @@
-"""A week of the service in an hour: requests of all kinds, and whether anything grows.
+"""A week of the service in minutes: requests of all kinds, and whether anything grows.
 
-    python bench/soak.py                      100,000 requests, about an hour on two cores
+    python bench/soak.py                      100,000 requests, some minutes on two cores
     python bench/soak.py --requests 5000
 
 The service, whose voice has its audio ready, runs in a process of its own. Of ten requests four are speech as JSON, one as
@@ -132,8 +132,8 @@ def main() -> None:
     tenths = [round(seen[len(seen) * tenth // 10][1], 1) for tenth in range(10)]
     figures = {
         "requests": options.requests,
-        "mib_per_1000": rising,
-        "mib_by_tenth": tenths,
+        "growth_per_1000_mib": rising,
+        "by_tenth_mib": tenths,
         "before": first,
         "after": last,
     }
