@@ -7,8 +7,9 @@
 The service runs in a process of its own. Requests a second are counted at raw sockets that stay open, each answer a
 clip of 1 s in pcm at 44.1 kHz, sent in ten chunks and read to its end. What the client costs is bench/client.py.
 
-Overload (with ``--overload`` that alone): 256 callers, then 1,000, connect and ask in the same moment for a clip that takes .5 s to say, of whom
-40 are admitted. Seconds are from a caller's connect to the end of its refusal, or to its first audio.
+Overload (with ``--overload`` that alone): 256 callers, then 1,000, connect and ask in the same moment for a clip that
+takes .5 s to say, of whom 40 are admitted. Seconds are from a caller's connect to the end of its refusal, or to its first
+audio.
 """
 
 from __future__ import annotations
