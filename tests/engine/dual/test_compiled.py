@@ -6,6 +6,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import shutil
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -56,7 +60,7 @@ def test_compiled_is_eager(name: Model, tmp_path: Path, monkeypatch: pytest.Monk
         expected, of_eager = _run(DualStep(model, 16), rows)
         assert states == expected
         torch.testing.assert_close(held, of_eager, atol=1e-5, rtol=1e-5)
-    assert any((tmp_path / "compiled").rglob("*.so"))
+    assert any((tmp_path / "compiled").rglob("*.main.so"))
 
 
 @pytest.mark.thorough
@@ -97,3 +101,31 @@ def test_without_a_compiler_a_frame_runs_as_it_stands(
         with pytest.raises(EngineUnavailable, match="needs g\\+\\+"):
             compile_frame(lambda x, y: (x * 2 + y).cos(), must=True)(torch.ones(1, 3), torch.ones(3))
     assert sum("cannot be compiled" in message for message in caplog.messages) == 1
+
+
+@pytest.mark.thorough
+def test_half_a_library_is_compiled_anew(tmp_path: Path) -> None:
+    program = (
+        "import torch\nfrom voicelab.engine.core.fused import compile_frame\n"
+        "frame = compile_frame(lambda x, y: (x * 2 + y).relu(), must=True)\n"
+        "print(frame(torch.ones(1, 3), torch.ones(3)).tolist())"
+    )
+
+    def run() -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == "[[3.0, 3.0, 3.0]]\n"
+
+    run()
+    libraries = [*tmp_path.rglob("*.main.so")]
+    for library in libraries:
+        library.write_bytes(library.read_bytes()[:100])
+    for after in ("aotautograd", "fxgraph"):  # what is written last, as it is not by who is killed while linking
+        shutil.rmtree(tmp_path / after)
+    run()
+    assert libraries

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -58,7 +59,13 @@ def compile_frame(frame: Callable[..., _Made], *, must: bool, **options: bool) -
         began = time.perf_counter()
         _LOG.info("compiling a frame of %s, which is kept in %s", "rows" if many else "one row", os.environ[_FOLDER])
         try:
-            after = fused(*tensors)
+            try:
+                after = fused(*tensors)
+            except dynamo.exc.TorchDynamoException:
+                # A process that was killed, or had a full disk, leaves half a library, which torch does not make anew.
+                shutil.rmtree(os.environ[_FOLDER], ignore_errors=True)
+                dynamo.reset()
+                after = fused(*tensors)
         except dynamo.exc.TorchDynamoException as error:
             why = " ".join(str(error).split()[:40])
             reason = f"frames cannot be compiled; torch needs g++ on a CPU, triton on CUDA: {why}"
