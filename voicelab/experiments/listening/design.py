@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
+import json
 import wave
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -18,7 +20,7 @@ from voicelab.audio.samples import resample
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError
 from voicelab.experiments.listening.blocks import block_of, check_connected
-from voicelab.experiments.listening.plan import Claim, Plan, register
+from voicelab.experiments.listening.plan import Plan
 from voicelab.experiments.metrics.level import loudness, true_peak
 from voicelab.experiments.metrics.metric import Subject, Undefined
 
@@ -222,7 +224,6 @@ class ListeningTest:
         """Return the design as a JSON-able object: what a paper has to tell, without the sounds."""
         more: dict[str, Any] = {name: getattr(self, name) for name in ("instructions", "training", "per_listener")}
         more["traps"] = sorted(self.traps)
-        more["traps"] = sorted(self.traps)
         return {
             # Left out where there is none: designs and files of votes from before these were are still themselves.
             **{name: value for name, value in more.items() if value},
@@ -238,31 +239,23 @@ class ListeningTest:
         }
 
     def register(
-        self,
-        path: str | Path,
-        *,
-        hypothesis: str,
-        primary: tuple[str, str],
-        listeners: int,
-        claim: Claim = "better",
-        margin: float | None = None,
-        **more: Any,
+        self, path: str | Path, *, hypothesis: str, primary: tuple[str, str], listeners: int, **more: Any
     ) -> Plan:
         """Write down what will be tested before anybody is asked; ``analyse(…, plan=path)`` holds the study to it.
 
-        The TOML file has all that ``Plan`` takes (``more``: alpha, exclusions, stopping), this test's design, the time, and a
-        digest of it all, which shows a later change; deposit the digest where others can see its date. Raises ArgumentError
-        for a plan that makes no sense, or whose listeners leave items unconnected, StoreError where a file is there already.
+        The TOML file has all that ``Plan`` takes (``more``: claim, margin, alpha, exclusions, stopping), this test's design,
+        the time, and a digest of it all, which shows a later change; deposit the digest where others can see its date. Raises
+        ArgumentError for a plan that makes no sense, or whose listeners leave items unconnected, StoreError where a file is
+        there already.
         """
         check_connected(listeners, tuple(self.items), self.per_listener or len(self.items), self.seed)
-        fields = {
-            "hypothesis": hypothesis,
-            "primary": primary,
-            "listeners": listeners,
-            "claim": claim,
-            "margin": margin,
-        }
-        return register(path, self.to_record(), self.systems, **fields, **more)
+        if not set(primary) <= set(self.systems) or len(set(primary)) != 2:
+            raise ArgumentError.of("primary", f"Input should be two of {', '.join(self.systems)}")
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        design = json.loads(json.dumps(self.to_record()))
+        plan = Plan(hypothesis, (primary[0], primary[1]), listeners, **more, design=design, registered=now)
+        plan.save(path)
+        return plan
 
     def _order(self, listener: int, draw: np.random.Generator) -> list[Trial]:
         if self.kind == "MOS":

@@ -7,7 +7,6 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, Self, get_args
 
@@ -166,15 +165,3 @@ def _departures(
         yield f"the first vote was given {begun}, before the plan was registered"
     if test is None:
         yield "the crossed analysis cannot be made of these votes, so nothing is confirmed"
-
-
-def register(path: str | Path, design: Mapping[str, Any], systems: tuple[str, ...], **fields: Any) -> Plan:
-    """Complete a plan with the design and the time, and write it. See ``ListeningTest.register``."""
-    if not set(fields["primary"]) <= set(systems) or len(set(fields["primary"])) != 2:
-        raise ArgumentError.of("primary", f"Input should be two of {', '.join(systems)}")
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    plan = Plan(
-        **{**fields, "primary": tuple(fields["primary"])}, design=json.loads(json.dumps(design)), registered=now
-    )
-    plan.save(path)
-    return plan

@@ -247,14 +247,19 @@ def alpha(table: Array, level: str) -> float:
     return float(1 - (pairs * steps**2).sum() / (expected * steps**2).sum())
 
 
+def spreads(votes: pd.DataFrame) -> Iterator[Row]:
+    """How many ratings each system has, and how they spread."""
+    for system, rows in votes.groupby("system"):
+        low, middle, high = np.percentile(rows["rating"], [25, 50, 75])
+        named = {"sd": rows["rating"].std(), "votes": len(rows), "q1": low, "median": middle, "q3": high}
+        yield from ((name, str(system), "", value) for name, value in named.items())
+
+
 def ratings(votes: pd.DataFrame, kind: str, confidence: float) -> Iterator[Row]:
     """The figures of each system, and how far listeners agree."""
     for system, rows in votes.groupby("system"):
-        low, middle, high = np.percentile(rows["rating"], [25, 50, 75])
         yield from interval("mean", str(system), "", score(rows.assign(value=rows["rating"]), SCALES[kind], confidence))
-        yield "sd", str(system), "", rows["rating"].std(ddof=1)
-        yield "votes", str(system), "", len(rows)
-        yield from (("q1", str(system), "", low), ("median", str(system), "", middle), ("q3", str(system), "", high))
+    yield from spreads(votes)
     targets = votes.pivot_table(index=["item", "system"], columns="listener", values="rating")
     if targets.notna().all(axis=None) and min(targets.shape) > 1:
         one, several = agreement(targets.to_numpy())
@@ -477,23 +482,33 @@ def habits(votes: pd.DataFrame, kind: str) -> Iterator[Row]:
             yield f"{name}, halves: p", "", "", stats.ttest_rel(both[True], both[False]).pvalue
 
 
+def votes_of_clips(votes: pd.DataFrame) -> pd.Series[int]:
+    """Return how many votes each clip has, or each pair of clips."""
+    systems = votes[[name for name in NAMES[2:] if name in votes]].apply(lambda row: tuple(sorted(row)), axis=1)
+    return votes.groupby([votes["item"], systems]).size()
+
+
+def counts(everything: pd.DataFrame, votes: pd.DataFrame) -> Iterator[Row]:
+    """How many listeners, sentences, votes and gold questions there are; ``votes`` are those that count."""
+    named: dict[str, float] = {"listeners who took part": everything["listener"].nunique()}
+    asked = everything.drop_duplicates(["listener", "trial"])
+    gold = asked[asked["check"].astype(bool)]
+    named |= {"gold questions": len(gold), "gold questions, right": gold["passed"].astype(bool).sum()}
+    if "plays" in everything and (everything["plays"] > 0).any():
+        named["answers without a sound"] = (asked["plays"] == 0).sum()
+    named |= {"listeners": votes["listener"].nunique(), "sentences": votes["item"].nunique(), "votes": len(votes)}
+    if not votes.empty:
+        clips = votes_of_clips(votes)
+        ends = {"least": clips.min(), "most": clips.max(), "median": clips.median()}
+        named |= {f"votes of a clip, {name}": value for name, value in ends.items()}
+    yield from ((name, "", "", float(value)) for name, value in named.items())
+
+
 def figures(everything: pd.DataFrame, study: dict[str, Any]) -> Iterator[Row]:
     """Return name, first and second system, and value of every figure."""
-    yield "listeners who took part", "", "", everything["listener"].nunique()
-    gold = everything[everything["check"].astype(bool)].drop_duplicates(["listener", "trial"])
-    yield from (("gold questions", "", "", len(gold)), ("gold questions, right", "", "", gold["passed"].sum()))
-    if "plays" in everything:
-        unheard = everything.drop_duplicates(["listener", "trial"])["plays"] == 0
-        yield "answers without a sound", "", "", unheard.sum()
     votes = everything[everything["counts"].astype(bool)]
     votes = votes.drop(columns=[name for name in votes if votes[name].isna().all()])
-    yield "listeners", "", "", votes["listener"].nunique()
-    yield "sentences", "", "", votes["item"].nunique()
-    yield "votes", "", "", len(votes)
-    systems = votes[[name for name in NAMES[2:] if name in votes]].apply(lambda row: tuple(sorted(row)), axis=1)
-    clips = votes.groupby([votes["item"], systems]).size()
-    ends = {"least": clips.min(), "most": clips.max(), "median": clips.median()}
-    yield from ((f"votes of a clip, {name}", "", "", value) for name, value in ends.items())
+    yield from counts(everything, votes)
     if study["kind"] in {"MOS", "MUSHRA"}:
         yield from ratings(votes, study["kind"], study["confidence"])
     pairs = list(itertools.combinations(study["systems"], 2))

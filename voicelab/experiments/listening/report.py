@@ -19,9 +19,10 @@ import numpy as np
 
 from voicelab.distribution import __version__
 from voicelab.errors import ArgumentError
+from voicelab.experiments.listening import recompute
 from voicelab.experiments.listening.design import ANCHORS, REFERENCE
-from voicelab.experiments.listening.results import FAILED_CHECKS, ListeningResult
-from voicelab.experiments.statistics import Estimate, holm, intraclass_correlation, krippendorff_alpha
+from voicelab.experiments.listening.results import FAILED_CHECKS, ListeningResult, least_p
+from voicelab.experiments.statistics import Estimate, intraclass_correlation, krippendorff_alpha
 from voicelab.experiments.statistics.estimate import interval
 from voicelab.storage import write_atomic
 
@@ -94,10 +95,7 @@ class ListeningReport:
 def report_of(result: ListeningResult) -> ListeningReport:
     """Return the report of a result: what its ``report`` opens."""
     table = figures(result)
-    votes = result.votes
-    places = votes["trial"].astype(str).str.extract(r"^\d+-(\d+)$")[0]
-    if places.notna().all():
-        votes = votes.assign(place=places.astype(int))
+    votes = _placed(result.votes)
     study = {**result.design, "versions": _versions(), "left_out": result.excluded}
     tests = iter(result.tests.values())
     study["confidence"] = next((test.estimate.confidence for test in tests), 0.95)
@@ -107,6 +105,12 @@ def report_of(result: ListeningResult) -> ListeningReport:
     study["votes_sha256"] = hashlib.sha256(_csv(votes)).hexdigest()
     text = "\n\n".join(_paragraphs(result, table, study))
     return ListeningReport(text, _page(text, table, study), table, votes, study)
+
+
+def _placed(votes: pd.DataFrame) -> pd.DataFrame:
+    """Return votes with the place in the sitting that their trials' names tell, where they tell it."""
+    places = votes["trial"].astype(str).str.extract(r"^\d+-(\d+)$")[0]
+    return votes.assign(place=places.astype(int)) if places.notna().all() else votes
 
 
 def _csv(table: pd.DataFrame) -> bytes:
@@ -180,7 +184,7 @@ def _qualification(result: ListeningResult) -> str:
         )
     parts = [gold]
     if not frame.empty:
-        clips = votes_of_clips(frame)
+        clips = recompute.votes_of_clips(frame)
         what = "clip" if "rating" in frame and result.kind != "CMOS" else "pair of clips"
         parts.append(f"each {what} has {clips.min()} to {clips.max()} votes that count (median {clips.median():g})")
     if "rating" in frame and not frame.empty:
@@ -292,9 +296,6 @@ def _page(text: str, figures: pd.DataFrame, study: dict[str, Any]) -> str:
 # ---- every figure by its name
 
 
-_Row = tuple[str, str, str, float]
-
-
 def figures(result: ListeningResult) -> pd.DataFrame:
     """Return a row for each: ``figure``, ``first`` and ``second`` system that it is of ("": of all), and ``value``.
 
@@ -307,25 +308,11 @@ def figures(result: ListeningResult) -> pd.DataFrame:
     return finite
 
 
-def votes_of_clips(votes: pd.DataFrame) -> pd.Series[int]:
-    """Return how many votes each clip has, or each pair of clips, of those that count."""
-    systems = [name for name in ("system", "against", "chosen", "other") if name in votes]
-    pairs = votes[systems].apply(lambda row: tuple(sorted(row)), axis=1)
-    return votes.groupby([votes["item"], pairs]).size()
-
-
-def _rows(result: ListeningResult) -> Iterator[_Row]:
+def _rows(result: ListeningResult) -> Iterator[recompute.Row]:
     votes = result.frame
-    yield "listeners who took part", "", "", float(result.votes["listener"].nunique())
-    yield "listeners", "", "", float(result.listeners)
-    yield "sentences", "", "", float(votes["item"].nunique())
-    yield "votes", "", "", float(len(votes))
-    yield from _checks(result.votes)
+    yield from recompute.counts(result.votes, votes)
     if votes.empty:
         return
-    clips = votes_of_clips(votes)
-    for name, value in (("least", clips.min()), ("most", clips.max()), ("median", clips.median())):
-        yield f"votes of a clip, {name}", "", "", float(value)
     if result.kind in {"MOS", "MUSHRA"}:
         yield from _ratings(result)
     compared = {f"{two} against {one}": (two, one) for one, two in itertools.combinations(result.design["systems"], 2)}
@@ -340,33 +327,20 @@ def _rows(result: ListeningResult) -> Iterator[_Row]:
         yield from _estimate("registered", *primary, test.estimate)
         yield "registered, t", *primary, test.statistic
         yield "registered, p", *primary, result.outcome.p
-    yield from _habits(votes, result.kind)
+    yield from recompute.habits(_placed(votes), result.kind)
 
 
-def _estimate(name: str, one: str, two: str, estimate: Estimate) -> Iterator[_Row]:
+def _estimate(name: str, one: str, two: str, estimate: Estimate) -> Iterator[recompute.Row]:
     for part, value in (("", estimate.value), (", low", estimate.low), (", high", estimate.high)):
         yield f"{name}{part}", one, two, value
 
 
-def _checks(votes: pd.DataFrame) -> Iterator[_Row]:
-    asked = votes[votes["check"].astype(bool)].drop_duplicates(["listener", "trial"])
-    yield "gold questions", "", "", float(len(asked))
-    yield "gold questions, right", "", "", float(asked["passed"].astype(bool).sum())
-    if "plays" in votes and (votes["plays"] > 0).any():
-        unheard = votes.drop_duplicates(["listener", "trial"])["plays"] == 0
-        yield "answers without a sound", "", "", float(unheard.sum())
-
-
-def _ratings(result: ListeningResult) -> Iterator[_Row]:
+def _ratings(result: ListeningResult) -> Iterator[recompute.Row]:
     votes = result.frame
-    for system, rows in votes.groupby("system"):
-        ratings = rows["rating"].to_numpy(float)
+    yield from recompute.spreads(votes)
+    for system, mean in votes.groupby("system")["rating"].mean().items():
         if system not in result.scores:  # one rating has no interval
-            yield "mean", str(system), "", float(ratings.mean())
-        yield "sd", str(system), "", float(ratings.std(ddof=1)) if ratings.size > 1 else math.nan
-        yield "votes", str(system), "", float(ratings.size)
-        for name, share in (("q1", 0.25), ("median", 0.5), ("q3", 0.75)):
-            yield name, str(system), "", float(np.quantile(ratings, share))
+            yield "mean", str(system), "", float(mean)
     table = votes.pivot_table(index=["item", "system"], columns="listener", values="rating").to_numpy()
     try:
         if np.isfinite(table).all():
@@ -377,7 +351,7 @@ def _ratings(result: ListeningResult) -> Iterator[_Row]:
         return
 
 
-def _pair(result: ListeningResult, pair: tuple[str, str]) -> Iterator[_Row]:
+def _pair(result: ListeningResult, pair: tuple[str, str]) -> Iterator[recompute.Row]:
     """Of each pair the test in listeners and sentences, effect sizes, and the test on these sentences alone."""
     if pair in result.crossed:
         crossed = result.crossed[pair]
@@ -396,13 +370,9 @@ def _pair(result: ListeningResult, pair: tuple[str, str]) -> Iterator[_Row]:
     yield "these sentences, p after Holm", *pair, result.p_holm[pair]
 
 
-def _all_systems(result: ListeningResult) -> Iterator[_Row]:
-    # The signs of n differences fall in 2^n ways, of which the two outermost are the furthest out.
-    signs = [
-        2.0 ** (1 - test.estimate.n) if test.name.startswith("Wilcoxon") else 0.0 for test in result.tests.values()
-    ]
-    if any(signs):
-        yield "least p of these sentences", "", "", float(max(holm(signs)))
+def _all_systems(result: ListeningResult) -> Iterator[recompute.Row]:
+    if least := least_p(result.tests):
+        yield "least p of these sentences", "", "", least
     if result.overall is not None:
         yield "Friedman, chi squared", "", "", result.overall.statistic
         yield "Friedman, p", "", "", result.overall.p
@@ -411,33 +381,3 @@ def _all_systems(result: ListeningResult) -> Iterator[_Row]:
         confidence = next(iter(result.tests.values())).estimate.confidence
         for one, two in itertools.combinations(result.ranking.frame()["system"], 2):
             yield from _estimate("Bradley-Terry, odds", one, two, result.ranking.odds_ratio(one, two, confidence))
-
-
-def _habits(votes: pd.DataFrame, kind: str) -> Iterator[_Row]:
-    """Position bias, and what changes from the first half of a sitting to the second."""
-    from scipy.stats import binomtest, ttest_1samp, ttest_rel
-
-    if kind in {"AB", "ABX"} and "first" in votes:
-        first = int(votes["first"].sum())
-        yield "share of the first", "", "", first / len(votes)
-        yield "share of the first: p", "", "", float(binomtest(first, len(votes)).pvalue)
-    if kind == "CMOS":
-        means = votes.groupby("listener")["rating"].mean().to_numpy(float)
-        yield "mean of the second over the first", "", "", float(means.mean())
-        if means.size > 1 and np.ptp(means):
-            yield "mean of the second over the first: p", "", "", float(ttest_1samp(means, 0.0).pvalue)
-    places = votes["trial"].astype(str).str.extract(r"^\d+-(\d+)$")[0]
-    if places.isna().any():
-        return
-    placed = votes.assign(place=places.astype(int))
-    placed["half"] = placed["place"] >= placed.groupby("listener")["place"].transform("median")
-    for name in ("seconds", "rating"):
-        if name not in placed:
-            continue
-        both = placed.pivot_table(index="listener", columns="half", values=name).dropna()
-        if both.shape[1] < 2:
-            continue
-        yield f"{name}, first half", "", "", float(both[False].mean())
-        yield f"{name}, second half", "", "", float(both[True].mean())
-        if len(both) > 1 and np.ptp(both[True] - both[False]):
-            yield f"{name}, halves: p", "", "", float(ttest_rel(both[True], both[False]).pvalue)

@@ -214,6 +214,13 @@ def _corrected(tests: Mapping[tuple[str, str], Test]) -> dict[tuple[str, str], f
     return {pair: float(p) for pair, p in zip(tests, corrected, strict=True)}
 
 
+def least_p(tests: Mapping[tuple[str, str], Test]) -> float:
+    """Return the least corrected p that any votes of so few listeners could give; 0 where listeners do not limit it."""
+    # The signs of n differences fall in 2^n ways, of which the two outermost are the furthest out.
+    least = [2.0 ** (1 - test.estimate.n) if test.name.startswith("Wilcoxon") else 0.0 for test in tests.values()]
+    return float(max(holm(least), default=0.0))
+
+
 def _refuse_double_votes(frame: pd.DataFrame) -> None:
     """Raise ArgumentError, which names listener and question, where one voted twice on one thing."""
     names = [name for name in ("system", "against", "chosen", "other") if name in frame]
@@ -253,20 +260,19 @@ def _inattentive(frame: pd.DataFrame) -> dict[str, str]:
     return excluded
 
 
+@dataclass
 class _Work:
     """Collects what can be computed of the votes that count."""
 
-    def __init__(self, test: ListeningTest, confidence: float) -> None:
-        self.test = test
-        self.confidence = confidence
-        self.scores: dict[str, Estimate] = {}
-        self.crossed: dict[tuple[str, str], CrossedTest] = {}
-        self.sizes: dict[tuple[str, str], dict[str, Estimate]] = {}
-        self.tests: dict[tuple[str, str], Test] = {}
-        self.ranking: BradleyTerry | None = None
-        self.overall: Friedman | None = None
-        self.notes: list[str] = []
-        self._listeners: dict[tuple[str, str], int] = {}
+    test: ListeningTest
+    confidence: float
+    scores: dict[str, Estimate] = field(default_factory=dict)
+    crossed: dict[tuple[str, str], CrossedTest] = field(default_factory=dict)
+    sizes: dict[tuple[str, str], dict[str, Estimate]] = field(default_factory=dict)
+    tests: dict[tuple[str, str], Test] = field(default_factory=dict)
+    ranking: BradleyTerry | None = None
+    overall: Friedman | None = None
+    notes: list[str] = field(default_factory=list)
 
     def all(self, frame: pd.DataFrame) -> None:
         """Compute what the kind of test calls for."""
@@ -278,7 +284,14 @@ class _Work:
             self.comparisons(frame)
         else:
             self.ratings(frame)
-        self.note_too_few()
+        lowest = least_p(self.tests)
+        if lowest > _ALPHA:
+            listeners = min(test.estimate.n for test in self.tests.values() if test.name.startswith("Wilcoxon"))
+            corrected = " after Holm's correction" * (len(self.tests) > 1)
+            self.notes.append(
+                f"Of {listeners} listeners no p{corrected} can be below {lowest:.3g}, however clear "
+                "their votes are: more listeners help, more sentences do not."
+            )
 
     def choices(self, frame: pd.DataFrame) -> None:
         """AB and ABX."""
@@ -352,18 +365,6 @@ class _Work:
             except ArgumentError as error:
                 self.notes.append(f"No Friedman test: {error}")
 
-    def note_too_few(self) -> None:
-        """Say so when no votes whatever of so few listeners could give a small p."""
-        # The signs of n differences fall in 2^n ways, of which the two outermost are the furthest out.
-        least = [2.0 ** (1 - self._listeners[pair]) if pair in self._listeners else 0.0 for pair in self.tests]
-        lowest = float(max(holm(least))) if least else 0.0
-        if lowest > _ALPHA:
-            corrected = " after Holm's correction" * (len(least) > 1)
-            self.notes.append(
-                f"Of {min(self._listeners.values())} listeners no p{corrected} can be below {lowest:.3g}, however clear "
-                "their votes are: more listeners help, more sentences do not."
-            )
-
     def _generalise(
         self,
         pair: tuple[str, str],
@@ -414,5 +415,4 @@ class _Work:
         if len(first) < 2:
             self.notes.append(f"{pair[0]} against {pair[1]}: no test: it takes two listeners or more.")
             return
-        self._listeners[pair] = len(first)
         self.tests[pair] = wilcoxon(first, second, confidence=self.confidence)
