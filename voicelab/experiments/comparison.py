@@ -16,7 +16,8 @@ from voicelab.audio.analysis import Contour, energy, f0
 from voicelab.clip import Clip
 from voicelab.display import Shown, view
 from voicelab.errors import ArgumentError, MissingExtra
-from voicelab.experiments.listening.design import MatchedClips, match_loudness
+from voicelab.experiments.listening.design import Kind, ListeningTest, MatchedClips, match_loudness
+from voicelab.experiments.metrics import BASIC, measure
 from voicelab.experiments.metrics.distances import warped_frames
 from voicelab.experiments.metrics.level import HOP_S
 from voicelab.experiments.metrics.metric import Subject, Undefined
@@ -25,8 +26,6 @@ from voicelab.voices.transcripts import align_words
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from voicelab.experiments.listening.design import Kind, ListeningTest
 
 _Floats = npt.NDArray[np.float64]
 
@@ -90,20 +89,18 @@ class Comparison(Shown):
     def alignments(self) -> Mapping[str, Alignment]:
         """Where the moments of the first clip are in each other one, by its name; of another text, in step with it."""
         (_, first), *others = self.worded.items()
-        reasons = {name: other_words(first, clip) for name, clip in others}
-        return MappingProxyType(
-            {
-                name: in_step(first, clip, reason) if (reason := reasons[name]) else align(first, clip)
-                for name, clip in others
-            }
-        )
+        aligned = {
+            name: _in_step(first, clip, reason) if (reason := other_words(first, clip)) else align(first, clip)
+            for name, clip in others
+        }
+        return MappingProxyType(aligned)
 
     @cached_property
     def contours(self) -> Mapping[str, ContourDifference]:
         """How far pitch and level of each other clip are above the first one's, at the same word, by its name."""
-        first, *others = map(contours_of, self.clips.values())
+        first, *others = [(f0(clip, hop_s=HOP_S), energy(clip, hop_s=HOP_S)) for clip in self.clips.values()]
         pairs = zip(self.alignments.items(), others, strict=True)
-        return MappingProxyType({name: contour_difference(first, other, aligned) for (name, aligned), other in pairs})
+        return MappingProxyType({name: _difference(first, other, aligned) for (name, aligned), other in pairs})
 
     @property
     def same_text(self) -> bool:
@@ -133,8 +130,6 @@ class Comparison(Shown):
         reference; its own row compares it with itself: an ``mfcc_distance`` of 0, a ``stoi`` of 1. Raises what
         ``measure`` does.
         """
-        from voicelab.experiments.metrics import BASIC, measure
-
         chosen = names or (*BASIC, "f0_median", "f0_sd")
         clips = list(self.clips.values())
         frame = measure(clips, chosen, reference=clips[0])
@@ -143,8 +138,6 @@ class Comparison(Shown):
 
     def listening_test(self, kind: Kind = "AB", *, name: str = "comparison", **options: Any) -> ListeningTest:
         """Return a blind test of these clips: one item. ``options`` are those of ListeningTest."""
-        from voicelab.experiments.listening.design import ListeningTest
-
         return ListeningTest(name, kind, {"clips": dict(self.clips)}, **options)
 
 
@@ -185,17 +178,9 @@ def _settings(clip: Clip) -> dict[str, Any]:
     if clip.take is None or clip.take.device == "file":
         return {}
     request = clip.take.request.canonical()
-    prosody = request.pop("prosody")
-    beside = clip.take
-    return {
-        **request,
-        "prosody.speed": prosody["speed"],
-        "prosody.volume": prosody["volume"],
-        "model": beside.model,
-        "backend": beside.backend,
-        "fingerprint": beside.fingerprint,
-        "seed": beside.seed,
-    }
+    prosody = {f"prosody.{name}": request["prosody"][name] for name in ("speed", "volume")}
+    beside = {name: getattr(clip.take, name) for name in ("model", "backend", "fingerprint", "seed")}
+    return {**{name: value for name, value in request.items() if name != "prosody"}, **prosody, **beside}
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +232,7 @@ def align(first: Clip, second: Clip) -> Alignment:
     try:
         frames = warped_frames(Subject(first, reference=Subject(second)))
     except Undefined as error:
-        return in_step(first, second, str(error))
+        return _in_step(first, second, str(error))
     seconds = np.asarray(frames, np.float64) * HOP_S
     # One knot every 50 ms of the path: the mean of what falls into it.
     bins = (seconds.sum(axis=1) / 2 / _KNOT_S).astype(np.intp)
@@ -255,7 +240,7 @@ def align(first: Clip, second: Clip) -> Alignment:
     return Alignment(*_rising(knots, ends), "features")
 
 
-def in_step(first: Clip, second: Clip, reason: str) -> Alignment:
+def _in_step(first: Clip, second: Clip, reason: str) -> Alignment:
     """Return the alignment of clips by their lengths alone."""
     ends = np.array([(0.0, 0.0), (first.duration, second.duration)], np.float64)
     return Alignment(ends[:, 0], ends[:, 1], "time", reason)
@@ -274,14 +259,6 @@ def _rising(pairs: _Floats, ends: tuple[float, float]) -> tuple[_Floats, _Floats
 
 
 @dataclass(frozen=True, eq=False)
-class Contours:
-    """Pitch (Hz) and level (dBFS) of a clip, a value every 10 ms."""
-
-    f0: Contour
-    energy: Contour
-
-
-@dataclass(frozen=True, eq=False)
 class ContourDifference:
     """How far a clip is above another one: ``times`` in seconds of that one, (frames,), every 10 ms.
 
@@ -294,22 +271,19 @@ class ContourDifference:
     energy: _Floats = field(repr=False)
 
 
-def contours_of(clip: Clip) -> Contours:
-    """Return what is compared of a clip: F0 by yin, RMS levels of 25 ms."""
-    return Contours(f0(clip, hop_s=HOP_S), energy(clip, hop_s=HOP_S))
-
-
-def contour_difference(first: Contours, second: Contours, alignment: Alignment) -> ContourDifference:
-    """Return how far ``second`` is above ``first`` wherever ``alignment`` says that the same is said."""
-    times = np.arange(first.energy.values.size, dtype=np.float64) * HOP_S
+def _difference(
+    first: tuple[Contour, Contour], second: tuple[Contour, Contour], alignment: Alignment
+) -> ContourDifference:
+    """Return how far F0 and level of the second are above those of the first wherever the same is said."""
+    times = np.arange(first[1].values.size, dtype=np.float64) * HOP_S
     there = np.asarray(np.interp(times, alignment.first, alignment.second), np.float64)
-    pitch = 12.0 * np.log2(_at(second.f0, there) / _at(first.f0, times))
-    return ContourDifference(times, pitch, _level(second.energy, there) - _level(first.energy, times))
+    pitch = 12.0 * np.log2(_at(second[0], there) / _at(first[0], times))
+    return ContourDifference(times, pitch, _level(second[1], there) - _level(first[1], times))
 
 
 def _level(contour: Contour, moments: _Floats) -> _Floats:
-    levels: _Floats = np.maximum(_at(contour, moments), contour.values.max(initial=-_DYNAMIC_DB) - _DYNAMIC_DB)
-    return levels
+    floor = contour.values.max(initial=-_DYNAMIC_DB) - _DYNAMIC_DB
+    return _at(contour, moments).clip(floor)
 
 
 def _at(contour: Contour, moments: _Floats) -> _Floats:
@@ -317,5 +291,4 @@ def _at(contour: Contour, moments: _Floats) -> _Floats:
     if not contour.values.size:
         return np.full(moments.shape, np.nan)
     places = np.clip(np.round(moments / HOP_S).astype(np.intp), 0, contour.values.size - 1)
-    nearest: _Floats = contour.values[places]
-    return nearest
+    return np.asarray(contour.values[places], np.float64)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from voicelab.backend import Backend
 from voicelab.call import Call, Knob, KnobValue, field_name
 from voicelab.capabilities import Capabilities, check_call, field_value
-from voicelab.clip import Take, take_key
+from voicelab.clip import Take
 from voicelab.display import Shown
 from voicelab.errors import ArgumentError, Cancelled, RequestInvalid, VoicelabError
 from voicelab.experiments.metrics import measure
@@ -127,11 +127,10 @@ class KnobCheck(Shown):
         """A tidy table, one row for each field and knob."""
         import pandas as pd
 
-        names = [name for name in KnobFinding.__slots__ if name != "values"]
-        rows = [{name: getattr(item, name) for name in names} for item in self.findings]
-        for row, item in zip(rows, self.findings, strict=True):
-            row["default"], row["value"] = map(str, item.values)
-        return pd.DataFrame(rows)
+        frame = pd.DataFrame([asdict(item) for item in self.findings])
+        for place, name in enumerate(("default", "value")):
+            frame[name] = [str(values[place]) for values in frame["values"]]
+        return frame.drop(columns="values")
 
     def __getitem__(self, name: str) -> KnobFinding:
         """Return the finding of a field or knob. Raises ArgumentError when it was not among them."""
@@ -181,22 +180,27 @@ def check_knobs(
         backend = backend.backend
     capabilities = backend.capabilities
     trials = _trials(capabilities, base, names)
-    calls = {
-        (trial.name, turned): _calls(
-            trial, base, capabilities, (texts, long_texts), range(seed, seed + repeats), turned
-        )
-        for trial in trials
-        for turned in (False, True)
+    seeds = [None] * repeats if capabilities.seed == "none" else list(range(seed, seed + repeats))
+
+    def calls(trial: _Trial, **turned: Any) -> list[Call]:
+        start = base.replace(capabilities.knobs, **{**trial.given, **turned})
+        said = long_texts if trial.long else texts
+        return [start.replace(text=text, seed=one) for text in said for one in seeds]
+
+    takes = _spoken(
+        backend,
+        {trial.name: calls(trial) for trial in trials},
+        {trial.name: calls(trial, **{trial.name: trial.value}) for trial in trials},
+        progress,
+    )
+    different = {
+        take.digest: take for pair in takes.values() for cell in pair for take in cell if isinstance(take, Take)
     }
-    takes = _spoken(backend, calls, progress)
-    different = {take.digest: take for several in takes.values() if isinstance(several, list) for take in several}
     figures = dict(zip(different, measure(different.values(), _METRICS).to_dict("records"), strict=True))
-    findings = [_measured(trial, takes, capabilities, figures) for trial in trials]
-    corrected = iter(holm([test.p for _, tests in findings for test in tests]))
-    judged = [
-        _judged(finding, [(test, float(next(corrected))) for test in tests], capabilities)
-        for finding, tests in findings
-    ]
+    measured = [_measured(trial, *takes[trial.name], capabilities, figures) for trial in trials]
+    tested = [p for _, p_values in measured for p in p_values]
+    corrected = dict(zip(tested, map(float, holm(tested)), strict=True))
+    judged = (_judged(replace(finding, p=corrected.get(finding.p, math.nan))) for finding, _ in measured)
     return KnobCheck(capabilities.name, tuple(judged))
 
 
@@ -241,38 +245,13 @@ def _turned(knob: Knob) -> KnobValue:
     return knob.check(int(end) if knob.type == "int" else end)
 
 
-def _calls(
-    trial: _Trial,
-    base: Call,
-    capabilities: Capabilities,
-    texts: tuple[Sequence[str], Sequence[str]],
-    seeds: Iterable[int],
-    turned: bool,
-) -> list[Call]:
-    changes = {**trial.given, **({trial.name: trial.value} if turned else {})}
-    start = base.replace(capabilities.knobs, **changes)
-    return [
-        start.replace(text=text, seed=None if capabilities.seed == "none" else seed)
-        for text in texts[trial.long]
-        for seed in seeds
-    ]
-
-
 def _spoken(
-    backend: Backend, calls: Mapping[tuple[str, bool], Sequence[Call]], progress: Callable[[int, int], object] | None
-) -> dict[tuple[str, bool], list[Take] | VoicelabError]:
-    """Return the takes of every cell, equal calls spoken once; an error where the backend refuses the turned value."""
-    fingerprint = backend.capabilities.fingerprint
-    jobs: dict[str, tuple[Call, int]] = {}
-    keys: dict[tuple[str, bool], list[str]] = {}
-    for cell, several in calls.items():
-        seen: dict[Call, int] = {}
-        keys[cell] = []
-        for call in several:
-            repeat = seen[call] = seen.get(call, -1) + 1
-            key = take_key(call, fingerprint, repeat)
-            jobs[key] = (call, repeat)
-            keys[cell].append(key)
+    backend: Backend,
+    plain: Mapping[str, Sequence[Call]],
+    turned: Mapping[str, Sequence[Call]],
+    progress: Callable[[int, int], object] | None,
+) -> dict[str, tuple[list[Take], list[Take | VoicelabError]]]:
+    """Return what came of each name's calls, equal ones spoken once. Raises what the backend does for the plain ones."""
 
     def make(job: tuple[Call, int]) -> Take | VoicelabError:
         try:
@@ -282,59 +261,62 @@ def _spoken(
         except VoicelabError as error:
             return error
 
-    done: dict[str, Take | VoicelabError] = {}
+    done: dict[tuple[Call, int], Take | VoicelabError] = {}
     # In no order that goes with a value: a machine that warms up, or is busy for a while, would count as its effect.
-    order = list(jobs)
+    order = list(dict.fromkeys(job for calls in (*plain.values(), *turned.values()) for job in _counted(calls)))
     random.Random(0).shuffle(order)
     pool = ThreadPoolExecutor(under_way({"": backend}), thread_name_prefix="voicelab-knobs")
     try:
-        for key, result in zip(order, pool.map(make, map(jobs.__getitem__, order)), strict=True):
-            done[key] = result
+        for job, result in zip(order, pool.map(make, order), strict=True):
+            done[job] = result
             if progress is not None:
-                progress(len(done), len(jobs))
+                progress(len(done), len(order))
     finally:
         pool.shutdown(cancel_futures=True)
-    takes: dict[tuple[str, bool], list[Take] | VoicelabError] = {}
-    for (name, turned), several_keys in keys.items():
-        results = [done[key] for key in several_keys]
-        error = next((one for one in results if isinstance(one, VoicelabError)), None)
-        if error is not None and not turned:
-            raise error
-        takes[name, turned] = error or [one for one in results if isinstance(one, Take)]
-    return takes
+    spoken = {}
+    for name in plain:
+        takes = []
+        for result in map(done.__getitem__, _counted(plain[name])):
+            if isinstance(result, VoicelabError):
+                raise result
+            takes.append(result)
+        spoken[name] = takes, [done[job] for job in _counted(turned[name])]
+    return spoken
 
 
-@dataclass(frozen=True, slots=True)
-class _Difference:
-    metric: str
-    estimate: float
-    p: float
-    smallest: float
+def _counted(calls: Sequence[Call]) -> list[tuple[Call, int]]:
+    """Return calls, each with how often it stands before: takes are repeats where seeds do not tell them apart."""
+    return [(call, calls[:place].count(call)) for place, call in enumerate(calls)]
 
 
 def _measured(
     trial: _Trial,
-    takes: Mapping[tuple[str, bool], list[Take] | VoicelabError],
+    plain: Sequence[Take],
+    turned: Sequence[Take | VoicelabError],
     capabilities: Capabilities,
     figures: Mapping[str, Mapping[Hashable, Any]],
-) -> tuple[KnobFinding, list[_Difference]]:
-    plain, turned = takes[trial.name, False], takes[trial.name, True]
+) -> tuple[KnobFinding, list[float]]:
+    """Return what was found, p uncorrected, and the p of every test that was made."""
     ignored = capabilities.ignored(trial.name)
     declared = f"ignored: {ignored}" if ignored else "acts"
-    if isinstance(plain, VoicelabError):
-        raise plain
     values = (_value(plain[0].call, trial.name, capabilities), trial.value)
-    if isinstance(turned, VoicelabError):
-        refused = isinstance(turned, RequestInvalid)
-        reason = f"{trial.value!r} was refused: {turned}" if refused else str(turned)
-        return KnobFinding(trial.name, "not tried", declared, values, reason=reason), []
+    others = [one for one in turned if isinstance(one, Take)]
+    for error in turned:
+        if isinstance(error, VoicelabError):
+            refused = isinstance(error, RequestInvalid)
+            reason = f"{trial.value!r} was refused: {error}" if refused else str(error)
+            return KnobFinding(trial.name, "not tried", declared, values, reason=reason), []
     changed = None
     if capabilities.seed == "exact":
-        changed = float(np.mean([one.digest != other.digest for one, other in zip(plain, turned, strict=True)]))
-    finding = KnobFinding(trial.name, "no effect found", declared, values, len(plain) + len(turned), changed)
-    if trial.name == "sample_rate":
-        finding = replace(finding, reason=_other_rate(plain, turned))
-    return finding, _differences(plain, turned, figures, timed=trial.name == "latency")
+        changed = float(np.mean([one.digest != other.digest for one, other in zip(plain, others, strict=True)]))
+    reason = _other_rate(plain, others) if trial.name == "sample_rate" else ""
+    count = len(plain) + len(others)
+    finding = KnobFinding(trial.name, "no effect found", declared, values, count, changed, reason=reason)
+    tests = _differences(plain, others, figures, timed=trial.name == "latency")
+    if tests:
+        best = min(tests, key=lambda test: (test["p"], -abs(test["effect"] / (test["smallest"] or math.inf))))
+        finding = replace(finding, **best)
+    return finding, [test["p"] for test in tests]
 
 
 def _other_rate(plain: Sequence[Take], turned: Sequence[Take]) -> str:
@@ -358,9 +340,10 @@ def _value(call: Call, name: str, capabilities: Capabilities) -> Any:
 
 def _differences(
     plain: Sequence[Take], turned: Sequence[Take], figures: Mapping[str, Mapping[Hashable, Any]], *, timed: bool
-) -> list[_Difference]:
+) -> list[dict[str, Any]]:
     """Return the tests of the turned value against the default, by metric; those without a value are left out."""
     import pandas as pd
+    from scipy import stats
 
     takes = [*plain, *turned]
     frame = pd.DataFrame([{name: figures[take.digest][name] for name in _METRICS} for take in takes])
@@ -383,40 +366,25 @@ def _differences(
         blocks = ["text"] if frame["text"].nunique() > 1 else []
         row = effects(frame, "value", name, blocks=blocks, texts="").contrasts.iloc[0]
         if math.isfinite(row["p"]):
-            tests.append(_Difference(name, row["estimate"], row["p"], _smallest(row["error"], row["df"])))
+            # What a two-sided t-test finds with this power; an approximation by shifted t.
+            reach = stats.t.ppf(1.0 - _ALPHA / 2.0, row["df"]) + stats.t.ppf(_POWER, row["df"])
+            smallest = float(row["error"] * reach)
+            tests.append({"metric": name, "effect": row["estimate"], "p": row["p"], "smallest": smallest})
     return tests
 
 
-def _smallest(error: float, df: float) -> float:
-    """Return the difference that a two-sided t-test finds with a power of 0.8; an approximation by shifted t."""
-    from scipy import stats
-
-    return float(error * (stats.t.ppf(1.0 - _ALPHA / 2.0, df) + stats.t.ppf(_POWER, df)))
-
-
-def _judged(
-    finding: KnobFinding, tests: Sequence[tuple[_Difference, float]], capabilities: Capabilities
-) -> KnobFinding:
+def _judged(finding: KnobFinding) -> KnobFinding:
     if finding.verdict == "not tried":
         return finding
-    ignored = bool(capabilities.ignored(finding.name))
-    verdict: Verdict = "no effect found"
-    if tests:
-        best, p = min(
-            tests, key=lambda item: (item[1], item[0].p, -abs(item[0].estimate / (item[0].smallest or math.inf)))
-        )
-        finding = replace(finding, metric=best.metric, effect=best.estimate, p=p, smallest=best.smallest)
-    acts = bool(tests) and finding.p <= _ALPHA
-    if finding.changed is not None:
-        acts = finding.changed > 0.0
-    reason = finding.reason
-    if reason:
-        verdict = "contradicts"
-    elif acts:
-        verdict = "contradicts" if ignored else "acts"
-        reason = "it is declared to do nothing, and does" if ignored else reason
-    elif ignored:
-        verdict = "ignored"
-    elif finding.changed == 0.0:
-        verdict, reason = "contradicts", "it is declared to act, and the samples are the same"
-    return replace(finding, verdict=verdict, reason=reason)
+    ignored = finding.declared != "acts"
+    acts = finding.p <= _ALPHA if finding.changed is None else finding.changed > 0.0
+    if finding.reason:
+        return replace(finding, verdict="contradicts")
+    if acts and ignored:
+        return replace(finding, verdict="contradicts", reason="it is declared to do nothing, and does")
+    if acts or ignored:
+        return replace(finding, verdict="acts" if acts else "ignored")
+    if finding.changed == 0.0:
+        reason = "it is declared to act, and the samples are the same"
+        return replace(finding, verdict="contradicts", reason=reason)
+    return finding

@@ -45,7 +45,6 @@ class SystemComparison(Shown):
     metrics: tuple[str | Metric, ...]
     notes: tuple[str, ...] = ()
     measuring: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    _matched: dict[tuple[str, int], Mapping[str, Clip]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -64,10 +63,8 @@ class SystemComparison(Shown):
         """
         labels = next(axis.labels for axis in self.result.grid.axes if axis.name == "text")
         said = labels[text] if isinstance(text, int) else text
-        if (said, repeat) not in self._matched:
-            clips = {name: self.result.clip(text=said, backend=name, repeat=repeat) for name in self.names}
-            self._matched[said, repeat] = match_loudness(clips).clips
-        return self._matched[said, repeat]
+        clips = {name: self.result.clip(text=said, backend=name, repeat=repeat) for name in self.names}
+        return match_loudness(clips).clips
 
     def compare(self, text: str | int = 0, repeat: int = 0) -> Comparison:
         """Return one text by all systems, to be heard side by side at the same word."""

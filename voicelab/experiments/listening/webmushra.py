@@ -16,7 +16,8 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +26,7 @@ import numpy as np
 
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, StoreError
-from voicelab.experiments.listening.design import ANCHORS, REFERENCE, Kind, ListeningTest, blind_wav
+from voicelab.experiments.listening.design import ANCHORS, REFERENCE, SCALES, Kind, ListeningTest, blind_wav
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,14 +68,15 @@ def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_
     """
     folder = Path(folder)
     name = _file_name(test.name)
-    sounds = _Sounds(folder / f"{name}-audio", f"{root.rstrip('/')}/{name}-audio".lstrip("/"), rate, test.seed)
+    audio = folder / f"{name}-audio"
+    write = partial(_written, audio, f"{root.rstrip('/')}/{audio.name}".lstrip("/"), rate, test.seed)
     by_item: dict[str, dict[str, Clip]] = {item: {} for item in test.items}
     for stimulus in test.sounds:
         if stimulus.system not in ANCHORS:  # webMUSHRA makes its own
             by_item[stimulus.item][stimulus.system] = stimulus.clip
     try:
-        sounds.folder.mkdir(parents=True, exist_ok=True)
-        pages = [page for place, item in enumerate(by_item) for page in _pages(test, place, by_item[item], sounds)]
+        audio.mkdir(parents=True, exist_ok=True)
+        pages = [page for place, item in enumerate(by_item) for page in _pages(test, place, by_item[item], write, rate)]
         config = {
             "testname": test.name,
             "testId": name,
@@ -169,14 +171,7 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise StoreError(f"{path} cannot be read: {error}") from error
-    readers: Mapping[str, Callable[[ListeningTest, Mapping[str, str]], dict[str, Any]]] = {
-        "MUSHRA": _mushra_row,
-        "ABX": _abx_row,
-        "MOS": _mos_row,
-        "AB": _pair_row,
-        "CMOS": _pair_row,
-    }
-    reader = readers[test.kind]
+    reader = {"ABX": _abx_row, "AB": _pair_row, "CMOS": _pair_row}.get(test.kind, _rating_row)
     names, votes = {_file_name(test.name), test.name}, []
     others = {str(row.get("session_test_id")) for row in rows} - names
     if rows and len(others) == len({row.get("session_test_id") for row in rows}):
@@ -215,53 +210,52 @@ def _read(path: Path) -> Any:
         raise StoreError(f"{path} cannot be read as YAML: {error}") from error
 
 
-def _mushra_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
-    system, score = row["rating_stimulus"], float(row["rating_score"])
-    if system not in {*test.systems, REFERENCE, *ANCHORS} or not 0 <= score <= 100:
-        raise ArgumentError.of("rating", f"{system!r} rated {score:g}")
-    return {**_common(test, row, "rating_time", row["trial_id"]), "system": system, "rating": score}
+def _rating_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
+    mushra = test.kind == "MUSHRA"
+    system = row["rating_stimulus" if mushra else "stimuli"]
+    rating = float(row["rating_score" if mushra else "stimuli_rating"])
+    low, high = SCALES[test.kind]
+    if system not in {stimulus.system for stimulus in test.sounds} or not low <= rating <= high:
+        raise ArgumentError.of("rating", f"{system!r} rated {rating:g}")
+    return {**_common(test, row, row["trial_id"]), "system": system, "rating": rating}
 
 
 def _abx_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
-    pages = {_page_of(item, pair): (item, *pair) for item in test.items for pair in test.pairs}
-    item, one, two = pages.get(row["trial_id"], (row["trial_id"], REFERENCE, row["choice_non_reference"]))
-    if row["choice_non_reference"] == one:  # X is the second of the pair
-        one, two = two, one
+    other = row["choice_non_reference"]
+    item, one, two = _pairs_of(test).get(row["trial_id"], (row["trial_id"], REFERENCE, other))
+    x = two if other == one else one
     answer = row["choice_answer"]
-    if answer not in {"correct", "incorrect"} or not {one, two} <= set(test.systems):
-        raise ArgumentError.of("choice", f"{one!r} and {two!r}: {answer!r}")
-    chosen, other = (one, two) if answer == "correct" else (two, one)
-    common = _common(test, row, "choice_time", item)
-    return {**common, "chosen": chosen, "other": other, "right": answer == "correct"}
-
-
-def _mos_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
-    system, rating = row["stimuli"], float(row["stimuli_rating"])
-    if system not in test.systems or not 1 <= rating <= 5:
-        raise ArgumentError.of("rating", f"{system!r} rated {rating:g}")
-    return {**_common(test, row, "rating_time", row["trial_id"]), "system": system, "rating": rating}
+    if answer not in {"correct", "incorrect"} or other not in {one, two} or not {one, two} <= set(test.systems):
+        raise ArgumentError.of("choice", f"{x!r} and {other!r}: {answer!r}")
+    right = answer == "correct"
+    chosen, against = (x, other) if right else (other, x)
+    return {**_common(test, row, item), "chosen": chosen, "other": against, "right": right}
 
 
 def _pair_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
     """One sound of two systems, AB and CMOS; the id of its page says which comes first."""
-    rounds = itertools.chain.from_iterable((pair, pair[::-1]) for pair in test.pairs)
-    pages = {_page_of(item, pair): (item, *pair) for pair in rounds for item in test.items}
-    item, first, second = pages[row["trial_id"]]
+    item, first, second = _pairs_of(test)[row["trial_id"]]
     answer = row["stimuli_rating"]
     if answer not in _POINTS[test.kind]:
         raise ArgumentError.of("rating", f"{answer!r} is none of {', '.join(_POINTS[test.kind])}")
-    common = _common(test, row, "rating_time", item)
+    common = _common(test, row, item)
     if test.kind == "CMOS":
         return {**common, "system": second, "against": first, "rating": float(answer)}
     chosen, other = (first, second) if answer == "A" else (second, first)
     return {**common, "chosen": chosen, "other": other, "first": answer == "A"}
 
 
-def _common(test: ListeningTest, row: Mapping[str, str], time: str, item: str) -> dict[str, Any]:
+def _pairs_of(test: ListeningTest) -> dict[str, tuple[str, str, str]]:
+    """Return what the pages of pairs ask, by their ids: the item and two systems."""
+    pairs = itertools.permutations(test.systems, 2)
+    return {_page_of(item, pair): (item, *pair) for pair in pairs for item in test.items}
+
+
+def _common(test: ListeningTest, row: Mapping[str, str], item: str) -> dict[str, Any]:
     if item not in test.items:
         raise ArgumentError.of("trial_id", f"there is no item {item!r}")
-    # webMUSHRA counts milliseconds.
-    return {"trial": row["trial_id"], "item": item, "seconds": float(row[time] or 0) / 1e3}
+    milliseconds = row["choice_time" if test.kind == "ABX" else "rating_time"]
+    return {"trial": row["trial_id"], "item": item, "seconds": float(milliseconds or 0) / 1e3}
 
 
 def _cell(row: Mapping[str, str]) -> tuple[str | None, ...]:
@@ -304,36 +298,29 @@ def _page_of(item: str, pair: tuple[str, str]) -> str:
     return f"{item}/{_BETWEEN.join(pair)}"
 
 
-class _Sounds:
-    """Writes the files of a page: one rate, one length, names that say nothing about the system."""
-
-    def __init__(self, folder: Path, place: str, rate: int, seed: int) -> None:
-        self.folder = folder
-        self._place = place
-        self._rate = rate
-        self._seed = seed
-
-    def write(self, item: str, clips: Mapping[str, Clip]) -> dict[str, str]:
-        """Return where each clip is, as webMUSHRA will find it."""
-        length = math.ceil(max(clip.duration for clip in clips.values()) * self._rate)
-        files = {}
-        for name, clip in clips.items():
-            digest = hashlib.sha256(f"{self._seed}\0{item}\0{name}".encode()).hexdigest()[:16]
-            (self.folder / f"{digest}.wav").write_bytes(blind_wav(clip, digest, self._rate, length))
-            files[name] = f"{self._place}/{digest}.wav"
-        return files
-
-    def write_pairs(self, item: str, pairs: Sequence[tuple[str, str]], clips: Mapping[str, Clip]) -> dict[str, str]:
-        """Return where the two of each pair are as one sound, half a second apart."""
-        both = {}
-        for first, second in pairs:
-            gap = np.zeros(round(_GAP_S * self._rate), np.float32)
-            sounds = [clips[name].resample(self._rate).samples for name in (first, second)]
-            both[_page_of(item, (first, second))] = Clip(np.concatenate((sounds[0], gap, sounds[1])), self._rate)
-        return self.write(item, both)
+_Writer = Callable[[str, Mapping[str, Clip]], dict[str, str]]
 
 
-def _pages(test: ListeningTest, place: int, clips: Mapping[str, Clip], sounds: _Sounds) -> Iterable[dict[str, Any]]:
+def _written(folder: Path, place: str, rate: int, seed: int, item: str, clips: Mapping[str, Clip]) -> dict[str, str]:
+    """Write the files of a page: one rate, one length, blind names; return where webMUSHRA will find each."""
+    length = math.ceil(max(clip.duration for clip in clips.values()) * rate)
+    files = {}
+    for name, clip in clips.items():
+        digest = hashlib.sha256(f"{seed}\0{item}\0{name}".encode()).hexdigest()[:16]
+        (folder / f"{digest}.wav").write_bytes(blind_wav(clip, digest, rate, length))
+        files[name] = f"{place}/{digest}.wav"
+    return files
+
+
+def _after_another(first: Clip, second: Clip, rate: int) -> Clip:
+    """Return two clips as one sound, half a second apart."""
+    gap = np.zeros(round(_GAP_S * rate), np.float32)
+    return Clip(np.concatenate((first.resample(rate).samples, gap, second.resample(rate).samples)), rate)
+
+
+def _pages(
+    test: ListeningTest, place: int, clips: Mapping[str, Clip], write: _Writer, rate: int
+) -> Iterable[dict[str, Any]]:
     """Yield the pages of the item at ``place``."""
     item, kind = list(test.items)[place], _TYPES[test.kind]
     page: dict[str, Any] = {"type": kind, "id": item, "name": test.name, "content": test.question}
@@ -345,10 +332,11 @@ def _pages(test: ListeningTest, place: int, clips: Mapping[str, Clip], sounds: _
         # A picture of both would show which is the longer one, and all of it is to be heard.
         page["content"] = f"{test.question} You hear the two one after the other."
         page |= {"showWaveform": False, "mustRate": True, "mustPlayback": "ended", "response": points}
-        for name, file in sounds.write_pairs(item, turned, clips).items():
+        both = {_page_of(item, (one, two)): _after_another(clips[one], clips[two], rate) for one, two in turned}
+        for name, file in write(item, both).items():
             yield {**page, "id": name, "stimuli": {"both": file}}
         return
-    files = sounds.write(item, clips)
+    files = write(item, clips)
     if kind == "mushra":
         if max(clip.duration for clip in clips.values()) > _LONGEST_S:
             page["strict"] = False
