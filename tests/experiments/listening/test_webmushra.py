@@ -195,7 +195,7 @@ LIKERT = ["session_test_id", "name", "trial_id", "stimuli_rating", "stimuli", "r
 
 def test_mushra_results(tmp_path: Path) -> None:
     test = listening_test("MUSHRA", items=3)
-    level = {"a": 80, "b": 60, REFERENCE: 100, "anchor35": 20, "anchor70": 45}
+    level = {"a": 80, "b": 60, REFERENCE: 100, "anchor35": 2, "anchor70": 45}
     rows: list[list[object]] = [
         ["trial", name, f"uuid-{name}", item, system, score - bias, 1500, ""]
         for bias, name in enumerate(("Ada", "Ben", "Cy"))
@@ -207,6 +207,7 @@ def test_mushra_results(tmp_path: Path) -> None:
     frame = read_results(test, path)
     assert len(frame) == 3 * 3 * 5
     assert set(frame["seconds"]) == {1.5}
+    assert (frame["rating"].min(), frame["rating"].max()) == (0, 100)
     found = analyse(test, frame)
     assert found.listeners == 3
     assert found.scores["a"].value == pytest.approx(79)
@@ -218,8 +219,10 @@ def test_abx_results(tmp_path: Path) -> None:
         ["trial", "Ada", "s0/a vs b", "reference", "b", "correct", 900, ""],
         ["trial", "Ada", "s0/b vs c", "reference", "c", "incorrect", 900, ""],
         ["trial", "Ada", "s1/a vs b", "reference", "b", "correct", 900, ""],
+        ["trial", "Ada", "s1/b vs c", "reference", "b", "incorrect", 900, ""],
     ]
     frame = read_results(test, write(tmp_path / "pc.csv", [*PAIRED, "choice_comment"], rows))
+    assert frame["chosen"].to_list() == ["a", "c", "a", "b"]
     found = analyse(test, frame)
     assert found.tests["a", "b"].estimate.value == 1.0
     assert found.tests["b", "c"].estimate.value == 0.0
