@@ -26,7 +26,7 @@ from voicelab.experiments.listening.blocks import check_connected
 from voicelab.experiments.listening.design import ListeningTest
 from voicelab.experiments.listening.plan import Plan
 from voicelab.experiments.listening.results import analyse
-from voicelab.experiments.listening.votes import Ballot, BlindBallot
+from voicelab.experiments.listening.votes import Ballot, BlindBallot, number_of, text_of
 from voicelab.experiments.statistics import BettingTest
 from voicelab.storage import disk_error, write_atomic
 
@@ -93,14 +93,10 @@ class Question:
                 raise RequestInvalid.of(self.name, "needs an answer", type="missing")
             return None
         if self.kind == "number":
-            if isinstance(answer, bool) or not isinstance(answer, int | float) or not self.low <= answer <= self.high:
-                raise RequestInvalid.of(self.name, f"Input should be a number from {self.low:g} to {self.high:g}")
-            return float(answer)
-        if not isinstance(answer, str) or len(answer) > _LONGEST or (self.options and answer not in self.options):
-            raise RequestInvalid.of(
-                self.name, f"Input should be {', '.join(self.options) or 'text, 5000 characters at most'}"
-            )
-        return answer
+            return number_of(self.name, answer, self.low, self.high)
+        if self.options and answer not in self.options:
+            raise RequestInvalid.of(self.name, f"Input should be {', '.join(self.options)}")
+        return text_of(self.name, answer, 0, _LONGEST)
 
 
 @dataclass(frozen=True)
@@ -251,21 +247,17 @@ class Study:
         before adds nothing. Raises StoreError for a file that is none, RequestInvalid and NotFound
         for answers that are none.
         """
-        before = len(ballot.listeners)
+        before, blind = len(ballot.listeners), BlindBallot(ballot)
         for file, text in _contents(files):
             try:
                 answers = json.loads(text)
                 name, block, steps = str(answers["listener"])[:32], int(answers["block"]), dict(answers["steps"])
-                votes = [(one["trial"], dict(one["answers"]), one["seconds"], one["plays"]) for one in answers["votes"]]
+                votes = [dict(one) for one in answers["votes"]]
             except (ValueError, KeyError, TypeError) as error:
                 raise StoreError(f"{file} cannot be read as a listener's answers: {error}") from error
             number = ballot.join(name, block=block % self.listeners)
-            for trial, given, seconds, plays in votes:
-                try:
-                    ballot.vote(number, trial, given, seconds=float(seconds), plays=int(plays))
-                except RequestInvalid as error:
-                    if error.errors[0].type != "duplicate":
-                        raise
+            for vote in votes:
+                blind.vote(number, vote)
             for step, given in steps.items():
                 ballot.keep_step(number, step, given)
         return len(ballot.listeners) - before
@@ -357,11 +349,10 @@ class BlindStudy(BlindBallot):
         ``session`` is a secret of the browser, 16 characters or more, and ``id`` the platform's of the person. A person who
         comes from another browser goes on there, and no longer here. Raises RequestInvalid.
         """
-        if not isinstance(session, str) or not 16 <= len(session) <= 100 or not session.isascii():
-            raise RequestInvalid.of("session", "Input should be 16 to 100 characters")
-        if not isinstance(id, str) or len(id) > 200 or not id.isprintable():
-            raise RequestInvalid.of("id", "Input should be text of at most 200 characters")
-        person = f"id {id}" if id else f"browser {session}"
+        session, own = text_of("session", session, 16, 100), text_of("id", id, 0, 200)
+        if not session.isascii():  # a header has to bring it
+            raise RequestInvalid.of("session", "Input should be ASCII")
+        person = f"id {own}" if own else f"browser {session}"
         name = hmac.new(self._key, person.encode(), hashlib.sha256).hexdigest()[:16]
         number = self.ballot.together(lambda store: self._enter(store, name, session))
         if number is None:

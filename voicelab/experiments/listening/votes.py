@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sqlite3
 import threading
 from collections import Counter
@@ -11,9 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError
@@ -74,6 +74,10 @@ _RATE: Final = 44_100
 _OPEN: Final = "reference"
 _VOLUME: Final = "volume"
 _TRAINING: Final = "training"
+# The ids of sounds: which listener's trials, which of them, and under which letter.
+_SOUND: Final = re.compile(
+    rf"(?P<block>\d{{1,10}})-(?P<place>{_VOLUME}|(?P<training>{_TRAINING})?\d+)-(?P<letter>\w*)", re.ASCII
+)
 _MOST: Final = 2**31
 """Above every count that occurs, and small enough for an integer of SQLite."""
 
@@ -125,13 +129,7 @@ class Ballot:
         ``block`` is the number whose trials a new one is asked, by default the own one.
         Raises RequestInvalid when the name is blank, or when either is longer than 100 characters.
         """
-        name = name.strip()
-        if not 0 < len(name) <= 100:
-            raise RequestInvalid.of("listener", "a listener needs a name of at most 100 characters")
-        if len(session) > 100:
-            raise RequestInvalid.of("session", "Input should have at most 100 characters", type="string_too_long")
-        if any("\ud800" <= character <= "\udfff" for character in name + session):
-            raise RequestInvalid.of("listener", "a name needs whole characters, and here is half of one")
+        name, session = text_of("name", name, 1, 100), text_of("session", session, 0, 100)
 
         def join(store: sqlite3.Connection) -> int:
             query = "SELECT number FROM listener WHERE name = ? AND session = ?"
@@ -169,26 +167,23 @@ class Ballot:
         return job.result()
 
     def _commit(self, jobs: list[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]]) -> None:
-        outcomes: list[tuple[Any, Exception | None]] = []
+        settle: list[Callable[[], None]] = []
         try:
             with self._database.writing() as store:
-                for work, _ in jobs:
+                for work, job in jobs:
                     store.execute("SAVEPOINT work")
                     try:
-                        outcomes.append((work(store), None))
+                        settle.append(partial(job.set_result, work(store)))
                     except (VoicelabError, sqlite3.IntegrityError) as error:
                         store.execute("ROLLBACK TO work")
-                        outcomes.append((None, error))
+                        settle.append(partial(job.set_exception, error))
                     store.execute("RELEASE work")
         except BaseException as error:
-            for _, job in jobs:
-                job.set_exception(error)
+            settle = [partial(job.set_exception, error) for _, job in jobs]
             raise
-        for (_, job), (value, refused) in zip(jobs, outcomes, strict=True):
-            if refused is None:
-                job.set_result(value)
-            else:
-                job.set_exception(refused)
+        finally:
+            for outcome in settle:
+                outcome()
 
     @property
     def listeners(self) -> tuple[str, ...]:
@@ -262,9 +257,7 @@ class Ballot:
         done = {place for (place,) in self._read("SELECT place FROM vote WHERE listener = ?", listener)}
         return next((trial for place, trial in enumerate(trials) if place not in done), None)
 
-    def vote(
-        self, listener: int, trial: str, answers: Mapping[str, Any], *, seconds: float = 0.0, plays: int = 0
-    ) -> Vote:
+    def vote(self, listener: int, trial: str, answers: object, *, seconds: float = 0.0, plays: int = 0) -> Vote:
         """Keep an answer; it is on disk when this returns. A second answer to a trial is refused, not taken.
 
         Raises RequestInvalid for an answer that the trial has not, NotFound for a trial that the listener has not.
@@ -272,14 +265,14 @@ class Ballot:
         name, _ = self._fixed(listener)
         place, question = self._trial(listener, trial)
         given = checked(question, answers)
-        if not (math.isfinite(seconds) and seconds >= 0):
-            raise RequestInvalid.of("seconds", "Input should be a number, 0 or more")
-        row = (listener, place, json.dumps(given), float(seconds), int(plays), _now())
+        seconds = number_of("seconds", seconds, 0, _MOST)
+        plays = int(number_of("plays", plays, 0, _MOST, whole=True))
+        row = (listener, place, json.dumps(given), seconds, plays, _now())
         try:
             self.together(lambda store: store.execute("INSERT INTO vote VALUES (?, ?, ?, ?, ?, ?)", row))
         except sqlite3.IntegrityError:
             raise RequestInvalid.of("trial", "this trial was answered before", type="duplicate") from None
-        return Vote(name, question, given, float(seconds), int(plays))
+        return Vote(name, question, given, seconds, plays)
 
     def votes(self) -> tuple[Vote, ...]:
         """Return all votes, listener by listener, in the order in which they were asked."""
@@ -310,25 +303,22 @@ class Ballot:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _begin(self) -> None:
         design = {**self.test.to_record(), "sounds": sorted(self.test.stimuli)}
-        older = record = json.dumps(design, sort_keys=True)
         # What is asked where, and under which letter, was once decided otherwise: a vote is kept by these alone.
-        if self.test.kind in {"ABX", "MOS"}:
-            record = json.dumps({**design, "order": 3}, sort_keys=True)
-        elif self.test.kind in {"AB", "CMOS"} and len(self.test.pairs) % 2 == 0:
-            record = json.dumps({**design, "order": 2}, sort_keys=True)
+        order = 3 if self.test.kind in {"ABX", "MOS"} else 0
+        if self.test.kind in {"AB", "CMOS"} and len(self.test.pairs) % 2 == 0:
+            order = 2
+        records = {n: json.dumps({**design, "order": n} if n else design, sort_keys=True) for n in (0, 2, 3)}
         with self._database.writing() as store:
             row = store.execute("SELECT record FROM test").fetchone()
             if row is None:
-                store.execute("INSERT INTO test VALUES (?)", (record,))
-            elif row[0] != record:
-                if row[0] in {older, json.dumps({**design, "order": 2}, sort_keys=True)}:
+                store.execute("INSERT INTO test VALUES (?)", (records[order],))
+            elif row[0] != records[order]:
+                if row[0] in records.values():
                     message = "was begun by an older voicelab, which had another order: count it with that"
                     raise StoreError(f"{self.path} {message}, or begin anew in another file")
                 raise StoreError(f"{self.path} holds the votes of another test; give each its own file")
@@ -353,28 +343,36 @@ class Ballot:
             return store.execute(query, values).fetchall()
 
 
-def checked(trial: Trial, answers: Mapping[str, Any]) -> dict[str, float | str]:
+def text_of(field: str, value: object, least: int, most: int) -> str:
+    """Return text that somebody sent, without blanks around it. Raises RequestInvalid, which names the field."""
+    text = value.strip() if isinstance(value, str) else None
+    if text is None or not least <= len(text) <= most or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise RequestInvalid.of(field, f"Input should be text of {least} to {most} characters")
+    return text
+
+
+def number_of(field: str, value: object, low: float, high: float, *, whole: bool = False) -> float:
+    """Return a number that somebody sent. Raises RequestInvalid, which names the field."""
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if not low <= number <= high or (whole and number != int(number)):
+        raise RequestInvalid.of(field, f"Input should be a {'whole ' * whole}number from {low:g} to {high:g}")
+    return float(number)
+
+
+def checked(trial: Trial, answers: object) -> dict[str, float | str]:
     """Return the answers that a trial takes. Raises RequestInvalid naming the letter."""
-    scale = SCALES.get(trial.kind)
-    if scale is None:
-        choice = answers.get("choice")
-        if choice not in ("A", "B") or len(answers) != 1:
+    if not isinstance(answers, Mapping):
+        raise RequestInvalid.of("answers", "Input should be an object", type="model_type")
+    if trial.kind not in SCALES:
+        if answers not in ({"choice": "A"}, {"choice": "B"}):
             raise RequestInvalid.of("choice", "Input should be 'A' or 'B'", type="literal_error")
-        return {"choice": str(choice)}
+        return dict(answers)
     # CMOS is one rating: of B against A.
     letters = ["B"] if trial.kind == "CMOS" else list(trial.slots)
     if set(answers) != set(letters):
         raise RequestInvalid.of("answers", f"Input should have a rating for {', '.join(letters)}", type="missing")
-    low, high = scale
-    given: dict[str, float | str] = {}
-    for letter in letters:
-        rating = answers[letter]
-        if isinstance(rating, bool) or not isinstance(rating, int | float) or not low <= rating <= high:
-            raise RequestInvalid.of(letter, f"Input should be a number from {low} to {high}")
-        if trial.kind != "MUSHRA" and rating != int(rating):
-            raise RequestInvalid.of(letter, f"Input should be a whole number from {low} to {high}")
-        given[letter] = float(rating)
-    return given
+    whole = trial.kind != "MUSHRA"
+    return {letter: number_of(letter, answers[letter], *SCALES[trial.kind], whole=whole) for letter in letters}
 
 
 def _rows(vote: Vote) -> Iterator[dict[str, Any]]:
@@ -458,22 +456,19 @@ class BlindTest:
 
     def stimulus(self, id: object) -> Stimulus:
         """Return what a sound's id stands for. Raises NotFound."""
-        block, _, rest = id.partition("-") if isinstance(id, str) else ("", "", "")
-        place, _, letter = rest.partition("-")
-        chosen = None
-        if block.isdecimal() and self._has(int(block)):
-            number = int(block)
-            if place == _VOLUME:
+        matched = _SOUND.fullmatch(id) if isinstance(id, str) else None
+        if matched is not None and self._has(block := int(matched["block"])):
+            trials = self._training(block) if matched["training"] else self._trials(block)
+            if matched["place"] == _VOLUME:
                 # One that is not buried in noise, and where there is one the reference.
-                first = next(trial for trial in self._trials(number) if not trial.check)
+                first = next(trial for trial in trials if not trial.check)
                 return first.reference or first.slots["A"]
-            trials = self._training(number) if place.startswith(_TRAINING) else self._trials(number)
-            trial = next((trial for trial in trials if trial.id == f"{block}-{place}"), None)
-            if trial is not None:
-                chosen = trial.reference if letter == _OPEN else trial.slots.get(letter)
-        if chosen is None:
-            raise NotFound("there is no such sound")
-        return chosen
+            for trial in trials:
+                if trial.id == f"{block}-{matched['place']}":
+                    sounds = {**trial.slots, _OPEN: trial.reference}
+                    if (sound := sounds.get(matched["letter"])) is not None:
+                        return sound
+        raise NotFound("there is no such sound")
 
     def _has(self, block: int) -> bool:
         return block < _MOST
@@ -487,15 +482,11 @@ class BlindBallot(BlindTest):
         self.ballot = ballot
         self._last = -1
 
-    def join(self, name: object, session: object = "") -> dict[str, Any]:
+    def join(self, name: Any, session: Any = "") -> dict[str, Any]:
         """Return the listener's number, a sound to set the volume by, and the trials to practise on, for who has no vote yet.
 
         That is ``{"listener": …, "volume": …, "training": […]}``. Raises RequestInvalid for a name that is none.
         """
-        if not isinstance(name, str):
-            raise RequestInvalid.of("name", "a listener needs a name", type="string_type")
-        if not isinstance(session, str):
-            raise RequestInvalid.of("session", "Input should be a string", type="string_type")
         number = self.ballot.join(name, session)
         block = self.ballot.block(number)
         begun = self._trials(block)[0] != self.ballot.next_trial(number)
@@ -518,18 +509,10 @@ class BlindBallot(BlindTest):
         A second one to a trial is not, and is no error: the page did not hear that the first was kept.
         Raises RequestInvalid, which names what is wrong, and NotFound.
         """
-        trial, answers = body.get("trial"), body.get("answers")
-        if not isinstance(trial, str):
-            raise RequestInvalid.of("trial", "Input should be the id of a trial", type="string_type")
-        if not isinstance(answers, Mapping):
-            raise RequestInvalid.of("answers", "Input should be an object", type="model_type")
-        seconds, plays = body.get("seconds", 0.0), body.get("plays", 0)
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < _MOST:
-            raise RequestInvalid.of("seconds", "Input should be a number, 0 or more", type="float_type")
-        if type(plays) is not int or not 0 <= plays < _MOST:
-            raise RequestInvalid.of("plays", "Input should be a whole number from 0", type="int_type")
+        trial = text_of("trial", body.get("trial"), 1, 100)
+        more = {name: body[name] for name in ("seconds", "plays") if name in body}
         try:
-            self.ballot.vote(_number(listener), trial, answers, seconds=seconds, plays=plays)
+            self.ballot.vote(_number(listener), trial, body.get("answers"), **more)
         except RequestInvalid as error:
             if error.errors[0].type != "duplicate":
                 raise
