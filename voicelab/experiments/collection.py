@@ -68,13 +68,15 @@ def collect(
     """
     show = progress or (lambda items, *_, **__: items)
     rows = _webmushra(Path(source), root) if _is_yaml(source) else rows_of(source)
-    items = _by_item(rows)
-    systems = list(dict.fromkeys(str(row["system"]) for row in rows))
+    items: _Items = {}
+    for row in rows:
+        items.setdefault(row["item"], []).append(row)
+    systems = list(dict.fromkeys(row["system"] for row in rows))
     notes = _even(items, systems, missing)
-    kept = [row for by_system in items.values() for several in by_system.values() for row in several]
+    kept = [row for own in items.values() for row in own]
     _read(kept, show)
-    for item, by_system in items.items():
-        _share_text(item, [row for several in by_system.values() for row in several])
+    for item, own in items.items():
+        _share_text(item, own)
     if transcribe:
         _recognise(items, Tools(recognizer=None if transcribe is True else transcribe), show)
     if progress is not None:
@@ -96,23 +98,16 @@ def _webmushra(path: Path, root: str | Path | None) -> list[dict[str, Any]]:
     ]
 
 
-_Items = dict[str, dict[str, list[dict[str, Any]]]]
-"""Rows by item and system, both in the order in which they were named."""
-
-
-def _by_item(rows: Iterable[dict[str, Any]]) -> _Items:
-    items: _Items = {}
-    for row in rows:
-        items.setdefault(str(row["item"]), {}).setdefault(str(row["system"]), []).append(row)
-    return items
+_Items = dict[str, list[dict[str, Any]]]
+"""The rows of each item; after ``_even`` as many of each system, in the order of systems."""
 
 
 def _even(items: _Items, systems: Sequence[str], missing: str) -> list[str]:
     """Leave out items that a system lacks, and recordings that others have not as many of; return what was left out."""
     if missing not in {"leave out", "refuse"}:
         raise ArgumentError.of("missing", f'it is "leave out" or "refuse", not {missing!r}')
-    lacking = {item: [one for one in systems if one not in there] for item, there in items.items()}
-    lacking = {item: names for item, names in lacking.items() if names}
+    counts = {item: Counter(row["system"] for row in own) for item, own in items.items()}
+    lacking = {item: names for item, own in counts.items() if (names := [one for one in systems if not own[one]])}
     listed = _some([f"{item} (not by {', '.join(names)})" for item, names in lacking.items()])
     if lacking and missing == "refuse":
         raise ArgumentError.of("missing", f"a system lacks what others have: {listed}")
@@ -123,11 +118,11 @@ def _even(items: _Items, systems: Sequence[str], missing: str) -> list[str]:
     for item in lacking:
         del items[item]
     notes = [f"Left out, since a system lacks it: {listed}."] if lacking else []
-    for item, by_system in items.items():
-        fewest = min(map(len, by_system.values()))
-        if fewest < max(map(len, by_system.values())):
+    for item, own in items.items():
+        fewest = min(counts[item].values())
+        if fewest < max(counts[item].values()):
             notes.append(f"Of {item} there are {fewest} recordings of each system; further ones are left out.")
-            items[item] = {name: rows[:fewest] for name, rows in by_system.items()}
+        items[item] = [row for name in systems for row in [row for row in own if row["system"] == name][:fewest]]
     return notes
 
 
@@ -160,43 +155,43 @@ def _share_text(item: str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _recognise(items: _Items, tools: Tools, show: Shown) -> None:
-    unknown = [by_system for by_system in items.values() if not next(iter(by_system.values()))[0]["text"]]
+    unknown = [own for own in items.values() if not own[0]["text"]]
     if not unknown:
         return
-    ears = recognizer_of(tools)
-    by = f"recognised by {recognizer_name(tools)}"
-    for by_system in show(unknown, "texts", total=len(unknown)):
-        clip = next(iter(by_system.values()))[0]["take"].clip()
+    ears, by = recognizer_of(tools), f"recognised by {recognizer_name(tools)}"
+    for own in show(unknown, "texts", total=len(unknown)):
+        clip = own[0]["take"].clip()
         text = ears.recognise(clip.samples, clip.rate)
-        for row in (row for rows in by_system.values() for row in rows):
-            row["text"], row["text_by"] = text, by
-            row["take"] = row["take"].noted(f"Its text was {by}.")
-    for row in (row for by_system in items.values() for rows in by_system.values() for row in rows):
-        row.setdefault("text_by", "given")
+        for row in own:
+            row |= {"text": text, "text_by": by, "take": row["take"].noted(f"Its text was {by}.")}
+    for own in items.values():
+        for row in own:
+            row.setdefault("text_by", "given")
 
 
 def _result(items: _Items, systems: Sequence[str]) -> SweepResult:
-    texts = [next(iter(by_system.values()))[0]["text"] or UNKNOWN_TEXT for by_system in items.values()]
-    axes = (Axis("text", tuple(texts), tuple(items)), Axis("backend", tuple(systems), tuple(systems)))
-    listed = {name: [row["take"].digest for there in items.values() for row in there[name]] for name in systems}
-    prints = {name: f"files:{digest_of(' '.join(digests).encode())[:32]}" for name, digests in listed.items()}
+    texts = tuple(own[0]["text"] or UNKNOWN_TEXT for own in items.values())
+    axes = (Axis("text", texts, tuple(items)), Axis("backend", tuple(systems), tuple(systems)))
+    digests: dict[str, list[str]] = {name: [] for name in systems}
+    for row in (row for own in items.values() for row in own):
+        digests[row["system"]].append(row["take"].digest)
+    prints = {name: f"files:{digest_of(' '.join(own).encode())[:32]}" for name, own in digests.items()}
     cells: list[Cell] = []
     outcomes: list[Outcome] = []
     counts = Counter[tuple[str, str]]()
-    for (item, by_system), text in zip(items.items(), texts, strict=True):
-        for name in systems:
-            for repeat, row in enumerate(by_system[name]):
-                plain = {key: value for key, value in row.items() if key not in _OURS}
+    for (item, own), text in zip(items.items(), texts, strict=True):
+        for place, row in enumerate(own):
+            name, repeat = row["system"], place % (len(own) // len(systems))
+            plain = {key: value for key, value in row.items() if key not in _OURS}
+            call = row["take"].call.replace(text=text)
+            if repeat == 0:
                 values = {"text": text, "backend": name, "item": item, **plain}
                 labels = {**{key: str(value) for key, value in plain.items()}, "text": item, "backend": name}
-                call = row["take"].call.replace(text=text)
-                # Two items may say the same words: their takes are the first, the second … of that call.
-                owned = {"backend": name, "fingerprint": prints[name], "repeat": counts[name, text]}
-                counts[name, text] += 1
-                index = len(cells) - (repeat > 0)
-                cell = Cell(index, MappingProxyType(labels), MappingProxyType(values), call, name)
-                cells += [] if repeat else [cell]
-                outcomes.append(Outcome(Job(cell, repeat, None), replace(row["take"], call=call, **owned)))
+                cells.append(Cell(len(cells), MappingProxyType(labels), MappingProxyType(values), call, name))
+            # Two items may say the same words: their takes are the first, the second … of that call.
+            take = replace(row["take"], call=call, backend=name, fingerprint=prints[name], repeat=counts[name, text])
+            counts[name, text] += 1
+            outcomes.append(Outcome(Job(cells[-1], repeat, None), take))
     repeats = max(outcome.job.repeat for outcome in outcomes) + 1
     return SweepResult(Grid(axes, tuple(cells), repeats, (0,) * repeats), tuple(outcomes), "done")
 
@@ -206,7 +201,7 @@ def _oddities(rows: Sequence[dict[str, Any]]) -> list[str]:
     odd: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for note in row["take"].notes:
-            odd.setdefault((str(row["system"]), note.partition(":")[0].rstrip(".")), []).append(row["take"].source)
+            odd.setdefault((row["system"], note.partition(":")[0].rstrip(".")), []).append(row["take"].source)
     return [
         f"{system}: {len(files)} recording{'s' * (len(files) > 1)} noted, {note[0].lower()}{note[1:]}: {_some(files)}."
         for (system, note), files in odd.items()

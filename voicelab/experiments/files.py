@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -90,31 +91,29 @@ def parts_of(
     The whole file stays where it is; a part is held as a WAV in 16 bit. Raises AudioError for a part beyond the file.
     """
     try:
-        whole = Clip.load(data)
-        notes = [*_channels(data), *_notes(whole), *whole.loading_notes]
-        takes = []
-        for start, end, text in parts:
-            sound: bytes | Callable[[], bytes] = partial(_unchanged, path, digest := digest_of(data))
-            source, own = path.name, notes
-            if start or end is not None:
-                clip = _part(whole, start, end)
-                sound = clip.to_bytes("wav")
-                digest = digest_of(sound)
-                source = f"{path.name}#t={start:g}" + ("" if end is None else f",{end:g}")
-                own = [*_channels(data), *_notes(clip)]
-            created = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-            fields = {"device": "file", "created": created, "digest": digest, "source": source, **labels}
-            call = Call.of(text.strip() or UNKNOWN_TEXT, model="recorded")
-            takes.append(Take(call, sound, notes=tuple(own), **fields))
+        whole, count = Clip.load(data), channels_of(data)
     except AudioError as error:
         raise AudioError(f"{path}: {error}") from error
+    averaged = [f"It has {count} channels, which were averaged."] if count > 1 else []
+    created = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    takes = []
+    for start, end, text in parts:
+        if start or end is not None:
+            if start >= whole.duration or (end is not None and end > whole.duration + _ROUNDED_S):
+                raise AudioError(f"{path}: {start} to {end} s is beyond its {whole.duration:.2f} s")
+            clip = whole.slice(start, end)
+            sound: bytes | Callable[[], bytes] = (wav := clip.to_bytes("wav"))
+            digest = digest_of(wav)
+            source = f"{path.name}#t={start:g}" + ("" if end is None else f",{end:g}")
+            notes = [*averaged, *_notes(clip)]
+        else:
+            digest = digest_of(data)
+            sound, source = partial(_unchanged, path, digest), path.name
+            notes = [*averaged, *_notes(whole), *whole.loading_notes]
+        fields = {"device": "file", "created": created, "digest": digest, "source": source, **labels}
+        call = Call.of(text.strip() or UNKNOWN_TEXT, model="recorded")
+        takes.append(Take(call, sound, notes=tuple(notes), **fields))
     return tuple(takes)
-
-
-def _part(whole: Clip, start: float, end: float | None) -> Clip:
-    if start >= whole.duration or (end is not None and end > whole.duration + _ROUNDED_S):
-        raise AudioError(f"{start} to {end} s is beyond its {whole.duration:.2f} s")
-    return whole.slice(start, end)
 
 
 def clip_take(clip: Clip, source: str) -> Take:
@@ -143,11 +142,6 @@ def _unchanged(path: Path, digest: str) -> bytes:
     if digest_of(data) != digest:
         raise StoreError(f"{path} has changed since it was collected")
     return data
-
-
-def _channels(data: bytes) -> list[str]:
-    count = channels_of(data)
-    return [f"It has {count} channels, which were averaged."] if count > 1 else []
 
 
 def _notes(clip: Clip) -> list[str]:
@@ -273,22 +267,21 @@ def write_layout(folder: Path, layout: Layout, named: Sequence[tuple[str, str, T
     """
     inner = {"audiofolder": "audio", "ljspeech": "wavs", "kaldi": "wav"}[layout]
     rows: list[dict[str, Any]] = []
-    sums = []
-    seconds, rates = 0.0, set[int]()
+    sums, seconds, rates = "", 0.0, set[int]()
     for name, system, take, more in named:
         clip = take.clip()
         data = clip.to_bytes("wav")
         seconds += clip.duration
         rates.add(clip.rate)
         file = f"{inner}/{name}.wav"
-        sums.append(f"{digest_of(data)}  {file}\n")
+        sums += f"{digest_of(data)}  {file}\n"
         text = "" if take.request.text == UNKNOWN_TEXT else " ".join(take.request.text.split())
         rows.append({"file_name": file, "text": text, "system": system, **more})
         make_folder((folder / file).parent)
         write_atomic(folder / file, data, sync=False)
     card = _card(layout, rows, seconds, rates)
     tables = _tables(layout, rows)
-    for name, lines in [*tables.items(), ("README.md", card), ("SHA256SUMS", "".join(sums))]:
+    for name, lines in [*tables.items(), ("README.md", card), ("SHA256SUMS", sums)]:
         write_atomic(folder / name, lines.encode(), sync=False)
     return folder / next(iter(tables))
 
@@ -319,9 +312,7 @@ def plain_name(name: str) -> str:
 
 
 def _card(layout: str, rows: Sequence[Mapping[str, Any]], seconds: float, rates: set[int]) -> str:
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row["system"]] = counts.get(row["system"], 0) + 1
+    counts = Counter(row["system"] for row in rows)
     systems = "".join(f"| {name} | {count} |\n" for name, count in counts.items())
     without = sum(not row["text"] for row in rows)
     return (

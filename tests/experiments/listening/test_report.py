@@ -21,7 +21,7 @@ from voicelab.experiments.listening.plan import Plan
 from voicelab.experiments.listening.report import ListeningReport
 from voicelab.experiments.listening.results import ListeningResult, analyse
 from voicelab.experiments.listening.votes import Ballot
-from voicelab.experiments.statistics.crossed import complete_tables
+from voicelab.experiments.statistics import crossed_mean
 
 LEVEL = {"a": 0.8, "b": 0.2, "c": 0.0, REFERENCE: 2.0, "anchor35": -2.0, "anchor70": -1.0}
 
@@ -108,12 +108,20 @@ def test_what_was_registered_is_computed_anew(tmp_path: Path, kind: Kind, primar
         assert subprocess.run([program, "recompute.R"], capture_output=True, check=False, cwd=folder).returncode == 0
 
 
-def test_degrees_of_freedom_of_the_program_are_those_of_the_likelihood() -> None:
-    # Where one variance is 0, what remains of the other is decided by the joined mean squares, not by the residual's.
-    tables = np.random.default_rng(3).normal(size=(300, 6, 5))
-    _, _, degrees, _ = complete_tables(tables)
-    assert [recompute.degrees(table) for table in tables] == pytest.approx(degrees)
-    assert {5.0, 4.0, 29.0} < set(degrees.round(9))
+def test_the_programs_mixed_model_is_ours_where_votes_are_missing_too() -> None:
+    draw = np.random.default_rng(3)
+    seen = set()
+    for number in range(40):
+        # In some no listeners differ, in some no sentences, in some neither.
+        effects = draw.normal(size=6)[:, None] * (number % 2) + draw.normal(size=5) * (number // 2 % 2)
+        table, there = 20 * (effects + draw.normal(size=(6, 5))), draw.random((6, 5)) < (1.0 if number % 3 else 0.8)
+        who, what = np.nonzero(there)
+        ours = crossed_mean(table[there], list(map(str, who)), list(map(str, what)))
+        mean, error, degrees = recompute.crossed(table[there], who, what)
+        assert (error, degrees) == pytest.approx((ours.error, ours.df), rel=5e-3)
+        assert mean == pytest.approx(ours.estimate.value, abs=1e-3 * error)
+        seen.add(round(degrees, 1))
+    assert {5.0, 4.0, 29.0} < seen
 
 
 def test_the_program_beside_the_votes_needs_no_voicelab(tmp_path: Path) -> None:

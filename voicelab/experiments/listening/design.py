@@ -7,7 +7,7 @@ import io
 import itertools
 import json
 import wave
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,18 +32,16 @@ REFERENCE: Final = "reference"
 SPOILED: Final = "buried in noise"
 """Name of the sound of an attention check, which an attentive listener rates as bad."""
 
-SCALES: Final[Mapping[Kind, tuple[int, int]]] = MappingProxyType({"MOS": (1, 5), "CMOS": (-3, 3), "MUSHRA": (0, 100)})
+SCALES: Final[Mapping[Kind, tuple[int, int]]] = {"MOS": (1, 5), "CMOS": (-3, 3), "MUSHRA": (0, 100)}
 """Lowest and highest rating: ITU-T P.800 annexes B and E, ITU-R BS.1534."""
 
-_QUESTIONS: Final[Mapping[Kind, str]] = MappingProxyType(
-    {
-        "AB": "Which one do you prefer?",
-        "ABX": "Is X the same as A or as B?",
-        "MOS": "How do you rate the quality of the speech?",
-        "CMOS": "How is the quality of the second compared with that of the first?",
-        "MUSHRA": "Rate each against the reference; one of them is the reference itself.",
-    }
-)
+_QUESTIONS: Final[Mapping[Kind, str]] = {
+    "AB": "Which one do you prefer?",
+    "ABX": "Is X the same as A or as B?",
+    "MOS": "How do you rate the quality of the speech?",
+    "CMOS": "How is the quality of the second compared with that of the first?",
+    "MUSHRA": "Rate each against the reference; one of them is the reference itself.",
+}
 # BS.1534-3 asks for no more than 12 signals in a trial, the reference and the anchors among them.
 _MOST_IN_A_TRIAL: Final = 12
 _LETTERS: Final = "ABCDEFGHIJKL"
@@ -152,21 +150,20 @@ class ListeningTest:
 
     def __post_init__(self) -> None:
         self._check()
-        sounds, gains = {}, {}
-        for item, clips in self.items.items():
-            all_clips = dict(clips)
-            if self.kind == "MUSHRA":
-                all_clips[REFERENCE] = self.references[item]
-                all_clips |= _anchors(item, all_clips[REFERENCE])
-            if self.lufs is not None:
-                matched = _matched(item, all_clips, self.lufs)
-                all_clips, gains[item] = dict(matched.clips), matched.gains
-            for system, clip in all_clips.items():
-                sounds[item, system] = Stimulus(self._blind(item, system), system, item, clip)
-        for wanted, clip in self.traps.items():
-            name = f"trap {wanted}"
-            matched_clip = clip if self.lufs is None else _matched(name, {name: clip}, self.lufs).clips[name]
-            sounds[name, SPOILED] = Stimulus(self._blind(name, SPOILED), SPOILED, name, matched_clip)
+        heard: dict[str, Mapping[str, Clip]] = dict(self.items)
+        if self.kind == "MUSHRA":
+            heard = {
+                item: {**clips, REFERENCE: self.references[item], **_anchors(item, self.references[item])}
+                for item, clips in self.items.items()
+            }
+        heard |= {f"trap {wanted}": {SPOILED: clip} for wanted, clip in self.traps.items()}
+        levels = {} if self.lufs is None else {item: _matched(item, clips, self.lufs) for item, clips in heard.items()}
+        sounds = {
+            (item, system): Stimulus(self._blind(item, system), system, item, clip)
+            for item, clips in heard.items()
+            for system, clip in (levels[item].clips if item in levels else clips).items()
+        }
+        gains = {item: levels[item].gains for item in self.items if item in levels}
         object.__setattr__(self, "question", self.question or _QUESTIONS[self.kind])
         object.__setattr__(self, "gains", MappingProxyType(gains))
         object.__setattr__(self, "_stimuli", MappingProxyType(sounds))
@@ -282,7 +279,8 @@ class ListeningTest:
     def _with_x(self, trials: Sequence[Trial], draw: np.random.Generator) -> list[Trial]:
         """Add X to ABX: each letter as often as the other, of the pairs that are one way round and of the others."""
         places = self.systems.index
-        given = [place for place, trial in enumerate(trials) if _in_order(trial, places)]
+        both = [tuple(places(trial.slots[letter].system) for letter in "AB") for trial in trials]
+        given = [place for place, (one, two) in enumerate(both) if one < two]
         turned = [place for place in range(len(trials)) if place not in given]
         # An odd one out in both is A in one of them and B in the other.
         odd = "AB"[int(draw.integers(2))]
@@ -391,14 +389,10 @@ class ListeningTest:
                 raise ArgumentError.of(name, "Input should be a whole number from 0")
         if self.per_listener > len(self.items):
             raise ArgumentError.of("per_listener", f"there are {len(self.items)} items")
-        low, high = SCALES.get(self.kind, (1, 0)) if self.kind != "MUSHRA" else (1, 0)
+        low, high = SCALES[self.kind] if self.kind in {"MOS", "CMOS"} else (1, 0)
         for wanted in self.traps:
             if type(wanted) is not int or not low <= wanted <= high:
                 raise ArgumentError.of("traps", f"{wanted!r} is no rating of {self.kind}")
-
-
-def _in_order(trial: Trial, place: Callable[[str], int]) -> bool:
-    return place(trial.slots["A"].system) < place(trial.slots["B"].system)
 
 
 def _williams(count: int) -> list[list[int]]:
@@ -483,7 +477,10 @@ def match_loudness(clips: Mapping[str, Clip], lufs: float = TARGET_LUFS) -> Matc
             raise ArgumentError.of(name, f"its loudness cannot be matched: {error}") from error
     target = min(rooms)
     gains = {name: target - level for name, level in measured.items()}
-    amplified = {name: _amplified(clip, gains[name]) for name, clip in clips.items()}
+    amplified = {
+        name: replace(clip, samples=(clip.samples * np.float32(10.0 ** (gains[name] / 20.0))).clip(-1.0, 1.0))
+        for name, clip in clips.items()
+    }
     return MatchedClips(amplified, gains, target)
 
 
@@ -507,8 +504,3 @@ def anchor(clip: Clip, cutoff: float) -> Clip:
     filtered = fftconvolve(clip.samples.astype(np.float64), kernel, mode="full")
     half = taps // 2
     return replace(clip, samples=np.clip(filtered[half : half + len(clip)], -1.0, 1.0).astype(np.float32))
-
-
-def _amplified(clip: Clip, gain: float) -> Clip:
-    factor = 10.0 ** (gain / 20.0)
-    return replace(clip, samples=(clip.samples * np.float32(factor)).clip(-1.0, 1.0).astype(np.float32))

@@ -2,8 +2,8 @@
 
     python recompute.py            in the folder of the report; needs pandas, scipy and statsmodels
 
-It ends with status 1 where a figure differs. Means and their errors come from statsmodels' mixed model; degrees of freedom by
-Satterthwaite's formula where every listener has one value of every sentence, and by recompute.R (lmerTest) elsewhere.
+It ends with status 1 where a figure differs. Mixed models are fitted by maximising their restricted likelihood; its curvature
+gives Satterthwaite's degrees of freedom. recompute.R has both from lme4 and lmerTest.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ import itertools
 import json
 import math
 import sys
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,57 +23,12 @@ from scipy import linalg, optimize, stats
 Row = tuple[str, str, str, float]
 NAMES = ("listener", "item", "system", "against", "chosen", "other")
 SCALES = {"MOS": (1.0, 5.0), "MUSHRA": (0.0, 100.0), "CMOS": (-3.0, 3.0)}
-BY_R = "by R"
 Array = np.ndarray[Any, Any]
 Ends = tuple[float, float, float]
 
 
-def crossed(values: Array, who: Array, what: Array) -> Ends:
-    """Return mean, standard error and degrees of freedom (NaN: ask R) with crossed random effects, by REML."""
-    import statsmodels.api as sm
-
-    frame = pd.DataFrame({"y": values, "who": who, "what": what})
-    parts = {"who": "0 + C(who)", "what": "0 + C(what)"}
-    model = sm.MixedLM.from_formula("y ~ 1", groups=np.ones(len(frame)), vc_formula=parts, data=frame)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a variance of 0 lies at the border of what there is
-        # Its searches stop early at that border, or fail there: the likeliest of three counts.
-        fits = []
-        for method in ("lbfgs", "powell", "nm"):
-            with suppress(np.linalg.LinAlgError):
-                fits.append(model.fit(reml=True, method=method))
-    fit = max(fits, key=lambda fit: fit.llf)
-    table = frame.pivot_table(index="who", columns="what", values="y")
-    df = degrees(table.to_numpy()) if table.size == len(frame) and table.notna().all(axis=None) else math.nan
-    # Where a variance is 0 statsmodels has no standard error: the fitted variances give it.
-    alike = {name: np.equal.outer(frame[name].to_numpy(), frame[name].to_numpy()) for name in parts}
-    variance = fit.scale * np.eye(len(frame))
-    variance += sum(part * alike[name] for name, part in zip(model.exog_vc.names, fit.vcomp, strict=True))
-    weights = np.linalg.solve(variance, np.ones(len(frame)))
-    return float(weights @ values / weights.sum()), float(weights.sum() ** -0.5), df
-
-
-def degrees(table: Array) -> float:
-    """Return Satterthwaite's degrees of freedom of the mean of a complete table: by its mean squares."""
-    rows, columns = table.shape
-    free = np.array([rows - 1, columns - 1, (rows - 1) * (columns - 1)], float)
-    by_row, by_column = table.mean(axis=1) - table.mean(), table.mean(axis=0) - table.mean()
-    rest = table - table.mean() - by_row[:, None] - by_column[None]
-    sums = np.array([columns * (by_row**2).sum(), rows * (by_column**2).sum(), (rest**2).sum()])
-    one, two, noise = sums / free
-    bound = 1 + 1e-6  # of equal mean squares, which differ by rounding
-    if one > bound * noise and two > bound * noise:
-        return float((one + two - noise) ** 2 / (np.array([one, two, noise]) ** 2 / free).sum())
-    # A variance that would be below 0 is 0, and its mean square joins the rest.
-    if two > bound * (sums[0] + sums[2]) / (free[0] + free[2]):
-        return float(free[1])
-    if one > bound * (sums[1] + sums[2]) / (free[1] + free[2]):
-        return float(free[0])
-    return float(free.sum())
-
-
 class Working:
-    """A logistic model's working numbers, of known variances 1 / weights, with effects of listeners and sentences."""
+    """Numbers of known variances 1 / weights, whose groups have random effects: a mixed model of their mean."""
 
     def __init__(self, numbers: Array, weights: Array, groups: list[Array]) -> None:
         self.numbers, self.weights = numbers, weights
@@ -105,25 +58,32 @@ class Working:
 
     def degrees(self, variances: Array) -> float:
         """Return Satterthwaite's, where variances of 0 are taken as known."""
+        from statsmodels.tools.numdiff import approx_fprime, approx_hess3
+
         active = np.flatnonzero(variances > 1e-6)
         if not active.size:
             return math.inf
-        steps = np.zeros((active.size, len(variances)))
-        steps[np.arange(active.size), active] = 2e-3 * variances[active]
-        curvature = np.empty((active.size, active.size))
-        for i, one in enumerate(steps):
-            for j, two in enumerate(steps):
-                corners = (
-                    sign * self.deviance(variances + a * one + b * two)
-                    for a, b, sign in ((1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1))
-                )
-                curvature[i, j] = sum(corners) / (4 * one.max() * two.max())
-        slopes = [
-            math.log(self.mean(variances + step)[1] / self.mean(variances - step)[1]) / (2 * step.max())
-            for step in steps
-        ]
+        here, steps = variances[active], 2e-3 * variances[active]
+
+        def whole(part: Array) -> Array:
+            filled = variances.copy()
+            filled[active] = part
+            return filled
+
+        curvature = approx_hess3(here, lambda part: self.deviance(whole(part)), steps)
+        slopes = approx_fprime(here, lambda part: math.log(self.mean(whole(part))[1]), steps, centered=True).ravel()
         inverse = float(slopes @ np.linalg.pinv(curvature) @ slopes)
         return 1 / inverse if inverse > 0 else math.inf
+
+
+def crossed(values: Array, who: Array, what: Array) -> Ends:
+    """Return mean, standard error and degrees of freedom with crossed random effects, by REML."""
+    spread = values.std()
+    # Their own variance is a third effect, of groups of one.
+    work = Working(values / spread, np.full(len(values), 1e12), [who, what, np.arange(len(values))])
+    variances = work.best(np.full(3, 0.5))
+    mean, square = work.mean(variances)
+    return spread * mean, spread * math.sqrt(square), work.degrees(variances)
 
 
 def logistic(chosen: Array, who: Array, what: Array) -> Ends:
@@ -311,11 +271,8 @@ def sizes(rows: pd.DataFrame, kind: str, fit: Ends, sd: float, confidence: float
         yield "probability of superiority", share
         return
     t, tails = value / error, ((1 + confidence) / 2, (1 - confidence) / 2)
-    if not math.isnan(df):
-        low, high = (shift_of(t, df, tail) for tail in tails)
-        yield "standardised difference", (value / sd, low * error / sd, high * error / sd)
-    else:
-        yield "standardised difference", (value / sd, math.nan, math.nan)
+    low, high = (shift_of(t, df, tail) for tail in tails)
+    yield "standardised difference", (value / sd, low * error / sd, high * error / sd)
     signs = rows.assign(value=np.sign(rows["value"]))
     if np.ptp(signs["value"]):
         delta = score(signs, (-1.0, 1.0), confidence)
@@ -531,11 +488,9 @@ def main(folder: Path, say: Callable[[str], Any] = sys.stdout.write) -> int:
     for (figure, first, second, number), size in zip(printed.itertuples(index=False, name=None), reaches, strict=True):
         key = (str(figure), str(first), str(second))
         value = anew.get(key)
-        # What hangs on degrees of freedom of a table with gaps is NaN here.
-        by_r = value is not None and math.isnan(value)
         same = value is not None and abs(value - number) <= max(2e-3 * size, 2e-4)
-        different += not (same or by_r)
-        verdict = "same" if same else BY_R if by_r else "OTHER"
+        different += not same
+        verdict = "same" if same else "OTHER"
         say(f"{verdict:6} {' '.join(key).strip():60} {number:.6g} {math.nan if value is None else value:.6g}\n")
     say(f"{len(printed)} figures, {different} of them other\n")
     return 1 if different else 0

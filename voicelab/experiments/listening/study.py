@@ -13,7 +13,7 @@ import time
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -44,6 +44,7 @@ _ASKED: Final[Mapping[str, str]] = {
     "antiphase": "You hear a tone three times. Which is the softest?",
 }
 _LONGEST: Final = 5000
+_toml = partial(json.dumps, ensure_ascii=False)
 _SETTINGS: Final = ("name", "kind", "question", "seed", "lufs", "checks", "instructions", "training", "per_listener")
 _P808: Final[Mapping[str, str]] = {
     "MOS": "How do you rate the overall quality of the speech?",
@@ -173,8 +174,10 @@ class Study:
             "questionnaire": self.questions,
             "headphones": self.headphones,
             "volume": True,
+            "training": self.test.training,
+            "trials": True,
+            "comment": self.comment,
         }
-        asked |= {"training": self.test.training, "trials": True, "comment": self.comment}
         return tuple(name for name, there in asked.items() if there)
 
     def page(self, *, accept: bool = False) -> dict[str, Any]:
@@ -539,7 +542,3 @@ def _wav(samples: np.ndarray[Any, Any], rate: int) -> bytes:
     file = io.BytesIO()
     wavfile.write(file, rate, samples)
     return file.getvalue()
-
-
-def _toml(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
