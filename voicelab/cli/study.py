@@ -12,7 +12,6 @@ import typer
 from voicelab.cli.console import EXIT_INVALID, BackendAddress, Device, say_line
 from voicelab.errors import MissingExtra, RequestInvalid
 from voicelab.experiments.runs.cache import Cache
-from voicelab.experiments.sweeps.run import SweepRun
 from voicelab.experiments.sweeps.spec import read_spec
 from voicelab.lab import connect
 
@@ -52,6 +51,8 @@ def sweep(
     device: Device = None,
 ) -> None:
     """Make every take of SPEC that is not there yet; Ctrl-C stops, the same command goes on."""
+    from voicelab.views.notebook import progress
+
     spec_file = read_spec(spec)
     folder = output if output is not None else spec.with_suffix("")
     if folder == spec:
@@ -70,7 +71,12 @@ def sweep(
         spec_file.budget.check(needed)
         with _cluster(dask) as executor:
             run = work.start(folder, executor=executor, budget=spec_file.budget, **spec_file.run)
-            _watch(run)
+            try:
+                for _ in progress(run, "takes"):
+                    pass
+            except KeyboardInterrupt:  # what is made is kept
+                run.cancel()
+                run.wait()
         result = work.result(run)
         result.export(folder)
     say_line(f"{folder}: {run.progress}")
@@ -97,24 +103,6 @@ def _cluster(address: str | None) -> Iterator[Any]:
         raise RequestInvalid.of("dask", f"there is no scheduler at {address}: {error}", in_="query") from None
     with client:
         yield client
-
-
-def _watch(run: SweepRun) -> None:
-    """Show how far it is on stderr until it is over; a keyboard interrupt stops it, and keeps what is made."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("takes", total=run.progress.total)
-        try:
-            while not run.wait(0.2):
-                bar.update(task, completed=run.progress.done)
-        except KeyboardInterrupt:
-            run.cancel()
-            run.wait()
-        bar.update(task, completed=run.progress.done)
 
 
 if TYPE_CHECKING:

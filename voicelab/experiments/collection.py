@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from voicelab.clip import UNKNOWN_TEXT
 from voicelab.errors import ArgumentError
-from voicelab.experiments.files import bytes_of, clip_take, parts_of, rows_of, sidecar
+from voicelab.experiments.files import clip_take, parts_of, rows_of, sidecar
 from voicelab.experiments.listening.design import REFERENCE
 from voicelab.experiments.listening.webmushra import import_webmushra
 from voicelab.experiments.metrics import Metric, Tools
@@ -141,7 +141,7 @@ def _read(rows: Sequence[dict[str, Any]], show: Shown) -> None:
         for row in parts:
             row["text"] = row.get("text") or ("" if "start" in row else sidecar(path))
         spans = [(row.get("start", 0.0), row.get("end"), row["text"]) for row in parts]
-        for row, take in zip(parts, parts_of(path, bytes_of(path), spans), strict=True):
+        for row, take in zip(parts, parts_of(path, spans), strict=True):
             row["take"] = take
 
 

@@ -56,22 +56,6 @@ def sidecar(path: Path) -> str:
     return ""
 
 
-def file_take(path: str | Path, text: str = "", **labels: Any) -> Take:
-    """Return a take of a file of sound, with its digest and notes on what is odd about it: silent, clipped, narrow.
-
-    Args:
-        path: the file, of any format that FFmpeg reads; its sound stays there.
-        text: what is said in it; that of a sidecar, or unknown, when not given.
-        **labels: further fields of the Take.
-
-    Raises StoreError when it cannot be read, AudioError, which names it, for damage.
-    """
-    path = Path(path)
-    data = bytes_of(path)
-    (take,) = parts_of(path, data, [(0.0, None, text or sidecar(path))], **labels)
-    return take
-
-
 @dataclass(frozen=True, slots=True)
 class SoundFile:
     """A file of sound that is measured: what has a ``clip()``, read when it is asked for."""
@@ -79,17 +63,18 @@ class SoundFile:
     path: Path
 
     def clip(self) -> Clip:
-        """Return its sound, with the take that it is of. Raises what ``file_take`` raises."""
-        return file_take(self.path).clip()
+        """Return its sound, with the take that it is of. Raises what ``parts_of`` raises."""
+        (take,) = parts_of(self.path, [(0.0, None, sidecar(self.path))])
+        return take.clip()
 
 
-def parts_of(
-    path: Path, data: bytes, parts: Sequence[tuple[float, float | None, str]], **labels: Any
-) -> tuple[Take, ...]:
-    """Return takes of parts of one file: start and end in seconds, and the text of each; see ``file_take``.
+def parts_of(path: Path, parts: Sequence[tuple[float, float | None, str]]) -> tuple[Take, ...]:
+    """Return takes of parts of a file of any format that FFmpeg reads: start and end in seconds, and the text of each.
 
-    The whole file stays where it is; a part is held as a WAV in 16 bit. Raises AudioError for a part beyond the file.
+    Their notes say what is odd: silent, clipped, narrow. A whole file stays where it is; a part is held as a WAV in 16 bit.
+    Raises StoreError when it cannot be read, AudioError, which names it, for damage or a part beyond its end.
     """
+    data = bytes_of(path)
     try:
         whole, count = Clip.load(data), channels_of(data)
     except AudioError as error:
@@ -110,9 +95,9 @@ def parts_of(
             digest = digest_of(data)
             sound, source = partial(_unchanged, path, digest), path.name
             notes = [*averaged, *_notes(whole), *whole.loading_notes]
-        fields = {"device": "file", "created": created, "digest": digest, "source": source, **labels}
         call = Call.of(text.strip() or UNKNOWN_TEXT, model="recorded")
-        takes.append(Take(call, sound, notes=tuple(notes), **fields))
+        noted = tuple(notes)
+        takes.append(Take(call, sound, device="file", created=created, digest=digest, source=source, notes=noted))
     return tuple(takes)
 
 

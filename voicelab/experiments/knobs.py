@@ -36,8 +36,6 @@ LONG_TEXTS: Final = (
 """A sentence of more than 100 characters and a short one: more than one segment where these are short."""
 
 _METRICS: Final = ("duration", "level", "spectral_tilt")
-# What differs between takes of one cell, for fields that make speech more or less varied.
-_SPREADS: Final = _METRICS
 _ALPHA: Final = 0.05
 _POWER: Final = 0.8
 _OTHER_RATE: Final = 1.3
@@ -151,8 +149,6 @@ def check_knobs(
     base: Call,
     names: Sequence[str] | None = None,
     *,
-    texts: Sequence[str] = TEXTS,
-    long_texts: Sequence[str] = LONG_TEXTS,
     repeats: int = 3,
     seed: int = 0,
     progress: Callable[[int, int], object] | None = None,
@@ -163,8 +159,6 @@ def check_knobs(
         backend: who speaks; a cache before it is passed by.
         base: the call that all takes start from, all but its text.
         names: fields and knobs to check; all that the backend can be asked for when None.
-        texts: what is said.
-        long_texts: what is said where segments matter.
         repeats: takes of each text at each value, 2 or more.
         seed: the first of their seeds; not used where the backend takes none.
         progress: called with the takes that are there, and how many there will be; what it raises ends the check.
@@ -184,7 +178,7 @@ def check_knobs(
 
     def calls(trial: _Trial, **turned: Any) -> list[Call]:
         start = base.replace(capabilities.knobs, **{**trial.given, **turned})
-        said = long_texts if trial.long else texts
+        said = LONG_TEXTS if trial.long else TEXTS
         return [start.replace(text=text, seed=one) for text in said for one in seeds]
 
     takes = _spoken(
@@ -352,7 +346,8 @@ def _differences(
         frame["first_audio_s"] = [take.timing.first_audio_s for take in takes]
     frame["value"] = ["default"] * len(plain) + ["turned"] * len(turned)
     frame["text"] = [take.request.text for take in takes]
-    for name in _SPREADS:
+    # For fields that make speech more or less varied.
+    for name in _METRICS:
         middle = frame.groupby(["value", "text"])[name].transform("median")
         frame[f"{name} spread"] = (frame[name] - middle).abs()
     tests = []

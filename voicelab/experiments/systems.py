@@ -137,24 +137,17 @@ class SystemComparison(Shown):
         The interval is that in texts like these where there are several, and ``p`` is corrected by Holm over all metrics. Of
         one text said once there are the means alone.
         """
-        import pandas as pd
-
         means = self.frame.groupby("system")[self._columns].mean()
         if not self._compared or len(self.names) < 2:
             return means.loc[list(self.names)].T
-        compared = self.effects
-        corrected = "p_texts_holm" if "p_texts_holm" in compared.frame else "p_holm"
-        p = compared.frame.set_index("metric")[corrected]
-        ending = "_texts" if "low_texts" in compared.contrasts else ""
-        rows: dict[str, dict[str, Any]] = {}
-        for item in compared.contrasts.to_dict("records"):
-            metric, name = item["metric"], item["level"]
-            row = rows.setdefault(metric, {one: means.loc[one, metric] for one in self.names})
-            for part in ("estimate", "low", "high"):
-                value = item.get(f"{part}{ending}", math.nan)
-                row[f"{name} {'difference' if part == 'estimate' else part}"] = value
-            row["p"] = p[metric]
-        return pd.DataFrame.from_dict(rows, orient="index")
+        compared, contrasts = self.effects.frame.set_index("metric"), self.effects.contrasts
+        ending = "_texts" if "low_texts" in contrasts else ""
+        table = means.loc[list(self.names), self._compared].T.rename_axis(columns=None)
+        for name, rows in contrasts.set_index("metric").groupby("level", sort=False):
+            for part, head in (("estimate", "difference"), ("low", "low"), ("high", "high")):
+                table[f"{name} {head}"] = rows[f"{part}{ending}"]
+        table["p"] = compared["p_texts_holm" if "p_texts_holm" in compared else "p_holm"]
+        return table
 
     def page(self, path: str | Path = "systems.html", **options: Any) -> Path:
         """Write one HTML file: the table, and every take, to be heard at one loudness; see ``SweepResult.page``."""

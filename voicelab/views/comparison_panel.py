@@ -153,27 +153,16 @@ def _shown(value: Any) -> str:
 
 def _tables(comparison: Comparison) -> list[dict[str, Any]]:
     """Return what differs between the requests, and measurements: a title, heads, and rows of text."""
-    heads = ["", *comparison.names]
-    differing = comparison.differences()
-    requests = [
-        [short_name(str(field)), *map(_shown, row)]
-        for field, row in zip(differing.index, differing.to_numpy(dtype=object).tolist(), strict=True)
-    ]
-    measured = comparison.metrics(*_MEASURED)
+    differing = comparison.differences().map(_shown)
+    requests = [[short_name(field), *row] for field, *row in differing.itertuples()]
+    measured, units = comparison.metrics(*_MEASURED), {name: METRICS[name].unit for name in _MEASURED}
     measurements = [
-        [
-            metric_label(name, METRICS[name].unit),
-            *(format_figure(value, METRICS[name].unit) for value in measured[name]),
-        ]
-        for name in _MEASURED
+        [metric_label(name, unit), *(format_figure(value, unit) for value in measured[name])]
+        for name, unit in units.items()
     ]
+    heads, same = ["", *comparison.names], "Their requests do not differ."
     return [
-        {
-            "title": "What differs in the requests",
-            "heads": heads,
-            "rows": requests,
-            "empty": "Their requests do not differ.",
-        },
+        {"title": "What differs in the requests", "heads": heads, "rows": requests, "empty": same},
         {"title": "Measurements", "heads": heads, "rows": measurements, "empty": ""},
     ]
 

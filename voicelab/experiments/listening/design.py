@@ -6,7 +6,6 @@ import hashlib
 import io
 import itertools
 import json
-import wave
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -427,13 +426,15 @@ def blind_wav(clip: Clip, id: str, rate: int, length: int) -> bytes:
     samples = resample(clip.samples, clip.rate, rate)
     sound[: min(samples.size, length)] = samples[:length]
     noise = np.random.default_rng(list(id.encode())).uniform(-0.5, 0.5, length)
+    return wav_bytes(np.clip(np.round(sound * 32767 + noise), -32768, 32767).astype(np.int16), rate)
+
+
+def wav_bytes(samples: np.ndarray[Any, Any], rate: int) -> bytes:
+    """Return samples (n,) or (n, channels) as a WAV file of any rate, floats as the floats that they are."""
+    from scipy.io import wavfile
+
     file = io.BytesIO()
-    # By the standard library: rates that the service's formats have not are welcome here.
-    with wave.open(file, "wb") as writer:
-        writer.setnchannels(1)
-        writer.setsampwidth(2)
-        writer.setframerate(rate)
-        writer.writeframes(np.clip(np.round(sound * 32767 + noise), -32768, 32767).astype("<i2").tobytes())
+    wavfile.write(file, rate, samples)
     return file.getvalue()
 
 

@@ -129,10 +129,7 @@ def _versions() -> dict[str, str]:
 
 
 def _paragraphs(result: ListeningResult, figures: pd.DataFrame, study: dict[str, Any]) -> Iterator[str]:
-    values = {
-        (str(figure), str(first), str(second)): float(value)
-        for figure, first, second, value in figures.itertuples(index=False, name=None)
-    }
+    of_all = dict(figures.loc[figures["first"] == "", ["figure", "value"]].itertuples(index=False, name=None))
     design = result.design
     checks = f", and {design['checks']} attention checks" * bool(design["checks"])
     checks += f", and {len(design.get('traps', []))} trapping questions" * bool(design.get("traps"))
@@ -145,22 +142,22 @@ def _paragraphs(result: ListeningResult, figures: pd.DataFrame, study: dict[str,
         f"({', '.join(design['systems'])}), {len(design['items'])} sentences{part}{checks}. The question was: "
         f"“{design['question']}” " + _order(result.kind, design)
     )
-    asked = result.votes["listener"].nunique()
     left = "; ".join(f"{name}: {reason}" for name, reason in result.excluded.items())
+    asked = f"{of_all['listeners who took part']:.0f} took part"
     yield (
-        f"Listeners. {asked} took part, {result.listeners} count ({len(result.frame)} votes). "
+        f"Listeners. {asked}, {result.listeners} count ({len(result.frame)} votes). "
         + (f"Left out: {left}." if left else "Nobody was left out.")
-        + _agreement(values, result.kind)
+        + _agreement(of_all, result.kind)
     )
-    yield _qualification(result)
+    yield _qualification(result, of_all)
     if result.outcome is not None:
         yield f"Registered analysis. Registered {result.outcome.plan.registered}. {' '.join(str(result.outcome).split())}."
     if result.kind in {"MOS", "MUSHRA"}:
-        yield _systems(result, values)
+        yield _systems(result, figures)
     elif result.scores:
         yield "Scores. " + "; ".join(f"{name} {score}" for name, score in result.scores.items()) + "."
     yield _comparisons(result)
-    yield _bias(values)
+    yield _bias(of_all)
     versions = ", ".join(f"{name} {number}" for name, number in study["versions"].items())
     plan = f"; SHA-256 of the registered plan {result.outcome.plan.digest}" if result.outcome else ""
     yield f"Software and data. {versions}; seed {design['seed']}; SHA-256 of votes.csv {study['votes_sha256']}{plan}."
@@ -168,34 +165,28 @@ def _paragraphs(result: ListeningResult, figures: pd.DataFrame, study: dict[str,
     yield f"Not known to voicelab, to be added: {'; '.join(unknown)}."
 
 
-def _qualification(result: ListeningResult) -> str:
+def _qualification(result: ListeningResult, of_all: Mapping[str, float]) -> str:
     """What P.808 asks of listeners, as far as votes can tell, and what it asks besides."""
-    votes, frame = result.votes, result.frame
-    asked = votes[votes["check"].astype(bool)].drop_duplicates(["listener", "trial"])
+    frame = result.frame
     if result.kind == "MUSHRA":
-        gold = "The hidden reference and the anchors stand in place of gold questions"
-    elif asked.empty:
-        gold = "There were no gold or trapping questions"
+        parts = ["The hidden reference and the anchors stand in place of gold questions"]
+    elif not of_all["gold questions"]:
+        parts = ["There were no gold or trapping questions"]
     else:
-        right = int(asked["passed"].astype(bool).sum())
-        gold = (
-            f"Gold questions, sounds buried in noise beside others: {right} of {len(asked)} answers were right; "
-            f"who failed more than {FAILED_CHECKS:.0%} is left out"
-        )
-    parts = [gold]
+        right = f"{of_all['gold questions, right']:.0f} of {of_all['gold questions']:.0f} answers were right"
+        beside = "Gold questions, sounds buried in noise beside others"
+        parts = [f"{beside}: {right}; who failed more than {FAILED_CHECKS:.0%} is left out"]
     if not frame.empty:
-        clips = recompute.votes_of_clips(frame)
+        least, most, median = (of_all[f"votes of a clip, {name}"] for name in ("least", "most", "median"))
         what = "clip" if "rating" in frame and result.kind != "CMOS" else "pair of clips"
-        parts.append(f"each {what} has {clips.min()} to {clips.max()} votes that count (median {clips.median():g})")
+        parts.append(f"each {what} has {least:.0f} to {most:.0f} votes that count (median {median:g})")
     if "rating" in frame and not frame.empty:
         same = frame.groupby("listener")["rating"].agg(["nunique", "size"])
         names = [str(name) for name in same.index[(same["nunique"] == 1) & (same["size"] > 1)]]
         parts.append(f"one rating throughout, and yet not left out: {', '.join(names) or 'nobody'}")
-    if "plays" in votes and (votes["plays"] > 0).any():
-        unheard = int((votes.drop_duplicates(["listener", "trial"])["plays"] == 0).sum())
-        parts.append(f"answers given without starting a sound: {unheard}")
-    done = "; ".join(parts)
-    return f"Qualification of listeners (ITU-T P.808). {done}. Not collected: {', '.join(_QUALIFIED)}."
+    if "answers without a sound" in of_all:
+        parts.append(f"answers given without starting a sound: {of_all['answers without a sound']:.0f}")
+    return f"Qualification of listeners (ITU-T P.808). {'; '.join(parts)}. Not collected: {', '.join(_QUALIFIED)}."
 
 
 def _order(kind: str, design: Mapping[str, Any]) -> str:
@@ -211,30 +202,23 @@ def _order(kind: str, design: Mapping[str, Any]) -> str:
     return f"{loud} (ITU-R BS.1770-4); {order}."
 
 
-def _agreement(values: dict[tuple[str, str, str], float], kind: str) -> str:
-    parts = []
-    if ("icc(2,1)", "", "") in values:
-        one, several = values["icc(2,1)", "", ""], values["icc(2,k)", "", ""]
-        parts.append(f"ICC(2,1) {one:.2f}, ICC(2,k) {several:.2f}")
-    if ("alpha", "", "") in values:
-        level = "ordinal" if kind == "MOS" else "interval"
-        parts.append(f"Krippendorff's alpha ({level}) {values['alpha', '', '']:.2f}")
+def _agreement(of_all: Mapping[str, float], kind: str) -> str:
+    alpha = f"Krippendorff's alpha ({'ordinal' if kind == 'MOS' else 'interval'})"
+    named = {"icc(2,1)": "ICC(2,1)", "icc(2,k)": "ICC(2,k)", "alpha": alpha}
+    parts = [f"{label} {of_all[name]:.2f}" for name, label in named.items() if name in of_all]
     return f" Agreement: {'; '.join(parts)}." if parts else ""
 
 
-def _systems(result: ListeningResult, values: dict[tuple[str, str, str], float]) -> str:
-    added = [REFERENCE, *ANCHORS] if result.kind == "MUSHRA" else []
+def _systems(result: ListeningResult, figures: pd.DataFrame) -> str:
     lines = []
-    for system in [*result.design["systems"], *added]:
-        if ("mean", system, "") not in values:
-            continue
-        mean, sd, votes, low, median, high = (
-            values.get((name, system, ""), math.nan) for name in ("mean", "sd", "votes", "q1", "median", "q3")
-        )
-        score = result.scores.get(system)
-        within = f" {interval(score.low, score.high, '.2f')}" if score else ""
-        quartiles = f", median {median:g} (IQR {low:g} to {high:g})"
-        lines.append(f"{system} {mean:.2f}{within}, sd {sd:.2f}{quartiles}, {votes:.0f} votes")
+    table = figures[figures["second"] == ""].pivot(index="first", columns="figure", values="value")
+    for system in [*result.design["systems"], REFERENCE, *ANCHORS]:
+        if system in table.index:
+            score, row = result.scores.get(system), table.loc[system]
+            within = f" {interval(score.low, score.high, '.2f')}" if score else ""
+            quartiles = f"median {row['median']:g} (IQR {row['q1']:g} to {row['q3']:g})"
+            spread = row.get("sd", math.nan)
+            lines.append(f"{system} {row['mean']:.2f}{within}, sd {spread:.2f}, {quartiles}, {row['votes']:.0f} votes")
     return f"Scores: mean with interval over listeners and sentences. {'; '.join(lines)}."
 
 
@@ -269,11 +253,10 @@ def _comparisons(result: ListeningResult) -> str:
     return f"Comparisons. {formula}, with Satterthwaite's degrees of freedom. {'; '.join(lines)}.{notes}"
 
 
-def _bias(values: dict[tuple[str, str, str], float]) -> str:
-    names = [key[0] for key in values if ":" not in key[0] and ("first" in key[0] or "half" in key[0])]
-    parts = [f"{name} {values[name, '', '']:.3g}" for name in names]
-    tests = [f"{key[0]} {value:.3g}" for key, value in values.items() if key[0].endswith(": p")]
-    return f"Position and fatigue. {'; '.join([*parts, *tests]) or 'Nothing is known of the order of the votes'}."
+def _bias(of_all: Mapping[str, float]) -> str:
+    names = [name for name in of_all if any(word in name for word in ("first", "half", "halves"))]
+    parts = [f"{name} {of_all[name]:.3g}" for name in sorted(names, key=lambda name: name.endswith(": p"))]
+    return f"Position and fatigue. {'; '.join(parts) or 'Nothing is known of the order of the votes'}."
 
 
 def _page(text: str, figures: pd.DataFrame, study: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -276,14 +276,25 @@ class _Work:
 
     def all(self, frame: pd.DataFrame) -> None:
         """Compute what the kind of test calls for."""
+        kind = self.test.kind
         if frame.empty:
             self.notes.append("No listener is left whose votes count.")
-        elif self.test.kind in {"AB", "ABX"}:
-            self.choices(frame)
-        elif self.test.kind == "CMOS":
-            self.comparisons(frame)
+            return
+        if kind in {"AB", "ABX"}:
+            for pair in self.test.pairs:
+                self._choices(pair, frame[frame[["chosen", "other"]].isin(pair).all(axis=1)])
+        elif kind == "CMOS":
+            for pair in self.test.pairs:
+                self._comparisons(pair, frame[frame[["system", "against"]].isin(pair).all(axis=1)])
         else:
-            self.ratings(frame)
+            self._ratings(frame)
+        if kind == "AB" and len(self.test.systems) > 2:
+            names = self.test.systems
+            wins = [[int(((frame["chosen"] == one) & (frame["other"] == two)).sum()) for two in names] for one in names]
+            try:
+                self.ranking = bradley_terry(wins, names)
+            except ArgumentError as error:
+                self.notes.append(f"No ranking: {error}")
         lowest = least_p(self.tests)
         if lowest > _ALPHA:
             listeners = min(test.estimate.n for test in self.tests.values() if test.name.startswith("Wilcoxon"))
@@ -293,37 +304,22 @@ class _Work:
                 "their votes are: more listeners help, more sentences do not."
             )
 
-    def choices(self, frame: pd.DataFrame) -> None:
-        """AB and ABX."""
-        for one, two in self.test.pairs:
-            rows = frame[frame[["chosen", "other"]].isin([one, two]).all(axis=1)]
-            if rows.empty:
-                continue
-            if self.test.kind == "ABX":
-                self._generalise((one, two), rows["right"], rows, "greater")
-                right = int(rows["right"].sum())
-                self.tests[one, two] = binomial(right, len(rows), alternative="greater", confidence=self.confidence)
-            else:
-                self._preference((one, two), rows)
-        if self.test.kind == "AB" and len(self.test.systems) > 2:
-            names = self.test.systems
-            wins = [[int(((frame["chosen"] == one) & (frame["other"] == two)).sum()) for two in names] for one in names]
-            try:
-                self.ranking = bradley_terry(wins, names)
-            except ArgumentError as error:
-                self.notes.append(f"No ranking: {error}")
-
-    def _preference(self, pair: tuple[str, str], rows: pd.DataFrame) -> None:
-        first = rows["chosen"] == pair[0]
-        self._generalise(pair, first, rows)
-        shares = first.groupby(rows["listener"]).mean()
-        self.tests[pair] = votes = binomial(int(first.sum()), len(rows), confidence=self.confidence)
+    def _choices(self, pair: tuple[str, str], rows: pd.DataFrame) -> None:
+        if rows.empty:
+            return
+        side: Literal["two-sided", "greater"] = "greater" if self.test.kind == "ABX" else "two-sided"
+        won = rows["right"] if self.test.kind == "ABX" else rows["chosen"] == pair[0]
+        self._generalise(pair, won, rows, side)
+        self.tests[pair] = votes = binomial(int(won.sum()), len(rows), alternative=side, confidence=self.confidence)
+        shares = won.groupby(rows["listener"]).mean()
+        if self.test.kind == "ABX":
+            return  # who guesses is right by chance in every trial, so that all are independent
         if len(shares) == 1:
             self.notes.append(
                 f"{pair[0]} against {pair[1]}: one listener voted; the test is of that listener's votes alone."
             )
         elif len(shares) < len(rows):
-            self._signed_rank(pair, list(shares), [0.5] * len(shares))
+            self._signed_rank(pair, shares - 0.5)
             ranks = self.tests[pair]
             # Shares that are all alike have no spread of their own; that of the votes within them is there all the same.
             low = max(0.0, min(ranks.estimate.low + 0.5, votes.estimate.low))
@@ -331,34 +327,29 @@ class _Work:
             share = replace(ranks.estimate, value=ranks.estimate.value + 0.5, low=low, high=high)
             self.tests[pair] = replace(ranks, name=f"{ranks.name}, of listeners' shares", estimate=share)
 
-    def comparisons(self, frame: pd.DataFrame) -> None:
-        """CMOS: every rating is turned so that it is of the pair's second against its first."""
-        for one, two in self.test.pairs:
-            rows = frame[frame[["system", "against"]].isin([one, two]).all(axis=1)]
-            if rows.empty:
-                continue
-            ratings = rows["rating"].where(rows["system"] == two, -rows["rating"])
-            self._score(f"{two} against {one}", ratings, rows)
-            self._generalise((one, two), -ratings, rows, sd=float(ratings.std()))
-            means = ratings.groupby(rows["listener"]).mean()
-            self._signed_rank((one, two), [0.0] * len(means), list(means))
+    def _comparisons(self, pair: tuple[str, str], rows: pd.DataFrame) -> None:
+        """CMOS: every rating is turned so that it is of the pair's first against its second."""
+        if rows.empty:
+            return
+        ratings = rows["rating"].where(rows["system"] == pair[0], -rows["rating"])
+        self._score(f"{pair[1]} against {pair[0]}", -ratings, rows)
+        self._generalise(pair, ratings, rows, sd=float(ratings.std()))
+        self._signed_rank(pair, ratings.groupby(rows["listener"]).mean())
 
-    def ratings(self, frame: pd.DataFrame) -> None:
+    def _ratings(self, frame: pd.DataFrame) -> None:
         """MOS and MUSHRA."""
-        import pandas as pd
-
         for system, rows in frame.groupby("system", sort=False):
             self._score(str(system), rows["rating"], rows)
         # What MUSHRA adds differs from the systems by design: tests of it would only dilute the correction for theirs.
         rated = frame[frame["system"].isin(self.test.systems)]
-        means = pd.pivot_table(rated, index="listener", columns="system", values="rating").dropna()
+        means = rated.pivot_table(index="listener", columns="system", values="rating").dropna()
         named = [name for name in self.test.systems if name in means]
         cells = rated.pivot_table(index=["listener", "item"], columns="system", values="rating")
         for one, two in itertools.combinations(named, 2):
             differences = (cells[one] - cells[two]).dropna().reset_index(name="difference")
             spread = math.sqrt(sum(float(rated.rating[rated.system == name].var()) for name in (one, two)) / 2.0)
             self._generalise((one, two), differences["difference"], differences, sd=spread)
-            self._signed_rank((one, two), list(means[one]), list(means[two]))
+            self._signed_rank((one, two), means[one] - means[two])
         if len(named) > 2 and len(means) > 1:
             try:
                 self.overall = friedman(means[named].to_numpy(), named, confidence=self.confidence)
@@ -393,26 +384,23 @@ class _Work:
         self.notes.append(f"{pair[0]} against {pair[1]}: {reason}, so the result speaks of these sentences alone.")
 
     def _score(self, name: str, ratings: pd.Series[Any], rows: pd.DataFrame) -> None:
-        listeners, scale = list(rows["listener"]), SCALES[self.test.kind]
-        several = len(set(listeners)) > 1
+        listeners, scale, confidence = list(rows["listener"]), SCALES[self.test.kind], self.confidence
         if len(ratings) < 2:
             self.notes.append(f"{name}: one rating has no interval.")
             return
+        numbers = ratings.to_numpy(float)
         try:
-            numbers, items = ratings.to_numpy(float), list(rows["item"])
-            self.scores[name] = crossed_mean(
-                numbers, listeners, items, scale=scale, confidence=self.confidence
-            ).estimate
+            crossed = crossed_mean(numbers, listeners, list(rows["item"]), scale=scale, confidence=confidence)
+            self.scores[name] = crossed.estimate
         except ArgumentError:  # one listener or one sentence, or nothing but agreement
-            if not several:
+            several = listeners if len(set(listeners)) > 1 else None
+            if several is None:
                 self.notes.append(f"{name}: rated by one listener; its interval is of that listener's votes alone.")
-            self.scores[name] = mean_opinion_score(
-                list(ratings), listeners=listeners if several else None, scale=scale, confidence=self.confidence
-            )
+            self.scores[name] = mean_opinion_score(numbers, listeners=several, scale=scale, confidence=confidence)
 
-    def _signed_rank(self, pair: tuple[str, str], first: Sequence[float], second: Sequence[float]) -> None:
-        """Test the first of the pair over its second: one number of each for each listener."""
-        if len(first) < 2:
+    def _signed_rank(self, pair: tuple[str, str], ahead: pd.Series[Any]) -> None:
+        """Test the first of the pair over its second: how far it is ahead for each listener."""
+        if len(ahead) < 2:
             self.notes.append(f"{pair[0]} against {pair[1]}: no test: it takes two listeners or more.")
             return
-        self.tests[pair] = wilcoxon(first, second, confidence=self.confidence)
+        self.tests[pair] = wilcoxon(ahead, [0.0] * len(ahead), confidence=self.confidence)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import io
 import json
 import math
 import secrets
@@ -23,7 +22,7 @@ from voicelab.clip import Clip
 from voicelab.display import view
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError
 from voicelab.experiments.listening.blocks import check_connected
-from voicelab.experiments.listening.design import ListeningTest
+from voicelab.experiments.listening.design import ListeningTest, wav_bytes
 from voicelab.experiments.listening.plan import Plan
 from voicelab.experiments.listening.results import analyse
 from voicelab.experiments.listening.votes import Ballot, BlindBallot, number_of, text_of
@@ -203,7 +202,7 @@ class Study:
             lines += ["", f"[{section}]"]
             for place, (name, clip) in enumerate(clips.items()):
                 path = f"sounds/{number:04}-{place:02}.wav"
-                write_atomic(folder / path, _wav(clip.samples, clip.rate))
+                write_atomic(folder / path, wav_bytes(clip.samples, clip.rate))
                 lines.append(f"{_toml(name)} = {_toml(path)}")
         write_atomic(folder / _FILE, ("\n".join(lines) + "\n").encode())
         return folder
@@ -532,13 +531,4 @@ def check_wav(kind: Headphones, which: int, number: int) -> bytes:
             tone = 0.25 * np.sin(2 * math.pi * 200.0 * seconds) * (0.5 if place == right else 1.0)
             sound = np.stack([tone, -tone if place == wrong else tone])
         parts += [sound * ramp, np.zeros((2, size // 2))]
-    return _wav((np.concatenate(parts[:-1], axis=1).T * 32767).round().astype(np.int16), size)
-
-
-def _wav(samples: np.ndarray[Any, Any], rate: int) -> bytes:
-    """Return samples (n,) or (n, channels) as a WAV file, floats as the floats that they are."""
-    from scipy.io import wavfile
-
-    file = io.BytesIO()
-    wavfile.write(file, rate, samples)
-    return file.getvalue()
+    return wav_bytes((np.concatenate(parts[:-1], axis=1).T * 32767).round().astype(np.int16), size)
