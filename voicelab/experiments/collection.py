@@ -67,7 +67,8 @@ def collect(
     ArgumentError where an item has two texts, or nothing is left.
     """
     show = progress or (lambda items, *_, **__: items)
-    rows = _webmushra(Path(source), root) if _is_yaml(source) else rows_of(source)
+    is_yaml = isinstance(source, str | Path) and Path(source).suffix.lower() in {".yaml", ".yml"}
+    rows = _webmushra(Path(source), root) if is_yaml else rows_of(source)
     items: _Items = {}
     for row in rows:
         items.setdefault(row["item"], []).append(row)
@@ -82,10 +83,6 @@ def collect(
     if progress is not None:
         options["progress"] = progress
     return SystemComparison(_result(items, systems), tuple(metrics), (*notes, *_oddities(kept)), options)
-
-
-def _is_yaml(source: Any) -> bool:
-    return isinstance(source, str | Path) and Path(source).suffix.lower() in {".yaml", ".yml"}
 
 
 def _webmushra(path: Path, root: str | Path | None) -> list[dict[str, Any]]:

@@ -274,15 +274,14 @@ class Study:
         The pair is the plan's, or the test's first two systems. Enough is when the plan's number of listeners (or
         ``listeners``) has finished, or, for AB and ABX, when ``rule`` says so, which may be asked after every listener.
         """
-        finished, frame = self.finished(ballot), ballot.frame()
+        finished, rows = self.finished(ballot), ballot.frame()
         pair = self.test.systems[:2] if plan is None else plan.primary
         wanted = self.listeners if plan is None else plan.listeners
         width, decision = None, None
-        rows = frame[frame["listener"].isin(finished)] if finished else frame[:0]
         if finished:
-            crossed = {frozenset(names): test for names, test in analyse(self.test, rows).crossed.items()}
-            if frozenset(pair) in crossed:
-                estimate = crossed[frozenset(pair)].estimate
+            rows = rows[rows["listener"].isin(finished)]
+            crossed = {frozenset(names): test.estimate for names, test in analyse(self.test, rows).crossed.items()}
+            if (estimate := crossed.get(frozenset(pair))) is not None:
                 width = (estimate.high - estimate.low) / 2.0
         if rule is not None:
             if self.test.kind not in {"AB", "ABX"}:
@@ -445,29 +444,27 @@ class BlindStudy(BlindBallot):
         reason = ""
         if name == "consent":
             kept = {"agreed": given.get("agreed") is True}
-            reason = "" if kept["agreed"] else "consent"
+            reason = "consent" * (not kept["agreed"])
         elif name == "questionnaire":
             kept = {one.name: one.checked(given.get(one.name)) for one in self.study.questions}
             refused = any(one.accept and kept[one.name] not in one.accept for one in self.study.questions)
-            reason = "qualification" if refused else ""
+            reason = "qualification" * refused
         elif name == "headphones":
-            return self._headphones(listener % _SETS, given.get("answers"), again="headphones 1" in done)
+            again, answers = "headphones 1" in done, given.get("answers")
+            if not isinstance(answers, list) or len(answers) != _SIX:
+                raise RequestInvalid.of("answers", f"Input should be a list of {_SIX}")
+            trials = range(_SIX * again, _SIX * (1 + again))
+            right = sum(
+                one == check_answer(listener % _SETS, number) for one, number in zip(answers, trials, strict=True)
+            )
+            kept = {"right": right, "again": again}
+            if right < RIGHT[self.study.headphones]:
+                name, kept, reason = f"headphones {1 + again}", {"right": right}, "headphones" * again
         elif name == "comment":
             kept = {"comment": Question("comment", "", required=False).checked(given.get("comment"))}
         elif name == "trials" and self.ballot.next_trial(listener) is not None:
             raise RequestInvalid.of("step", "there are trials left")
         return {name: kept, **({"left": {"reason": reason}} if reason else {})}
-
-    def _headphones(self, which: int, given: object, *, again: bool) -> dict[str, dict[str, Any]]:
-        if not isinstance(given, list) or len(given) != _SIX:
-            raise RequestInvalid.of("answers", f"Input should be a list of {_SIX}")
-        right = sum(one == check_answer(which, place + _SIX * again) for place, one in enumerate(given))
-        if right >= RIGHT[self.study.headphones]:
-            return {"headphones": {"right": right, "again": again}}
-        return {
-            "headphones 2" if again else "headphones 1": {"right": right},
-            **({"left": {"reason": "headphones"}} if again else {}),
-        }
 
     def _now(self, listener: object, step: object) -> None:
         done = self._done(listener) if type(listener) is int else {}
