@@ -16,6 +16,7 @@ from voicelab.experiments.listening.design import REFERENCE
 from voicelab.experiments.listening.webmushra import import_webmushra
 from voicelab.experiments.metrics import Metric, Tools
 from voicelab.experiments.metrics.words import recognizer_name, recognizer_of
+from voicelab.experiments.statistics.estimate import one_of
 from voicelab.experiments.sweeps.axes import Axis, Cell, Grid, Job
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.run import Outcome
@@ -101,8 +102,7 @@ _Items = dict[str, list[dict[str, Any]]]
 
 def _even(items: _Items, systems: Sequence[str], missing: str) -> list[str]:
     """Leave out items that a system lacks, and recordings that others have not as many of; return what was left out."""
-    if missing not in {"leave out", "refuse"}:
-        raise ArgumentError.of("missing", f'it is "leave out" or "refuse", not {missing!r}')
+    one_of(missing, "missing", ("leave out", "refuse"))
     counts = {item: Counter(row["system"] for row in own) for item, own in items.items()}
     lacking = {item: names for item, own in counts.items() if (names := [one for one in systems if not own[one]])}
     listed = _some([f"{item} (not by {', '.join(names)})" for item, names in lacking.items()])

@@ -20,7 +20,7 @@ from voicelab.audio.formats import channels_of
 from voicelab.call import Call
 from voicelab.clip import UNKNOWN_TEXT, Clip, Take
 from voicelab.errors import ArgumentError, AudioError, StoreError
-from voicelab.storage import digest_of, make_folder, write_atomic
+from voicelab.storage import digest_of, write_atomic
 
 SUFFIXES: Final = frozenset(
     ".wav .flac .mp3 .ogg .oga .opus .m4a .mp4 .aac .aif .aiff .aifc .au .caf .webm .mka .wma .amr .sph .w64 .wv".split()
@@ -52,7 +52,7 @@ def sidecar(path: Path) -> str:
     """Return what a file beside a recording says is said in it, NAME.txt or NAME.lab; "" where there is none."""
     for beside in map(path.with_suffix, _SIDECARS):
         if beside.is_file():
-            return " ".join(_text_of(beside).split())
+            return " ".join(read_text(beside).split())
     return ""
 
 
@@ -115,7 +115,8 @@ def bytes_of(path: Path) -> bytes:
         raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _text_of(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return what is written in a file. Raises StoreError, which names it."""
     try:
         return bytes_of(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -206,7 +207,7 @@ def _read_table(path: Path) -> list[Any]:
 
     try:
         if path.suffix.lower() == ".jsonl":
-            return [dict(json.loads(line)) for line in _text_of(path).splitlines() if line.strip()]
+            return [dict(json.loads(line)) for line in read_text(path).splitlines() if line.strip()]
         separator = "\t" if path.suffix.lower() == ".tsv" else ","
         return pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False).to_dict("records")
     except (OSError, ValueError) as error:
@@ -262,7 +263,6 @@ def write_layout(folder: Path, layout: Layout, named: Sequence[tuple[str, str, T
         sums += f"{digest_of(data)}  {file}\n"
         text = "" if take.request.text == UNKNOWN_TEXT else " ".join(take.request.text.split())
         rows.append({"file_name": file, "text": text, "system": system, **more})
-        make_folder((folder / file).parent)
         write_atomic(folder / file, data, sync=False)
     card = _card(layout, rows, seconds, rates)
     tables = _tables(layout, rows)

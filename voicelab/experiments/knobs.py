@@ -20,6 +20,7 @@ from voicelab.errors import ArgumentError, Cancelled, RequestInvalid, VoicelabEr
 from voicelab.experiments.metrics import measure
 from voicelab.experiments.runs.backends import CachedBackend
 from voicelab.experiments.statistics import effects, holm
+from voicelab.experiments.statistics.estimate import whole
 from voicelab.experiments.sweeps.workers import under_way
 
 if TYPE_CHECKING:
@@ -168,8 +169,7 @@ def check_knobs(
     first audio.
     Raises ArgumentError for a name that there is not or fewer than 2 repeats, and what the backend raises for its defaults.
     """
-    if type(repeats) is not int or repeats < 2:
-        raise ArgumentError.of("repeats", "Input should be a whole number, 2 or more")
+    whole(repeats, "repeats", 2)
     while isinstance(backend, CachedBackend):
         backend = backend.backend
     capabilities = backend.capabilities

@@ -22,6 +22,7 @@ from voicelab.experiments.listening.blocks import block_of, check_connected
 from voicelab.experiments.listening.plan import Plan
 from voicelab.experiments.metrics.level import loudness, true_peak
 from voicelab.experiments.metrics.metric import Subject, Undefined
+from voicelab.experiments.statistics.estimate import one_of, whole
 
 Kind = Literal["AB", "ABX", "MOS", "CMOS", "MUSHRA"]
 KINDS: Final[tuple[Kind, ...]] = ("AB", "ABX", "MOS", "CMOS", "MUSHRA")
@@ -202,8 +203,7 @@ class ListeningTest:
         rows of a Williams square (E. J. Williams, 1949), so that over listeners each follows each other equally often.
         Raises ArgumentError when ``listener`` is no whole number from 0.
         """
-        if type(listener) is not int or listener < 0:
-            raise ArgumentError.of("listener", "Input should be a whole number from 0")
+        whole(listener, "listener", 0)
         draw = np.random.default_rng((self.seed, listener))
         order = self._order(listener, draw)
         checks = self._attention(draw)
@@ -359,8 +359,7 @@ class ListeningTest:
         return hashlib.sha256(f"{self.seed}\0{self.name}\0{item}\0{system}".encode()).hexdigest()[:16]
 
     def _check(self) -> None:
-        if self.kind not in KINDS:
-            raise ArgumentError.of("kind", f"{self.kind!r} is none of {', '.join(KINDS)}")
+        one_of(self.kind, "kind", KINDS)
         if not self.items:
             raise ArgumentError.of("items", "there is nothing to listen to")
         systems = list(self.systems)
@@ -383,9 +382,7 @@ class ListeningTest:
             if self.checks:
                 raise ArgumentError.of("checks", "MUSHRA has its hidden reference and anchors to show who listens")
         for name in ("checks", "seed", "training", "per_listener"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 0:
-                raise ArgumentError.of(name, "Input should be a whole number from 0")
+            object.__setattr__(self, name, whole(getattr(self, name), name, 0))
         if self.per_listener > len(self.items):
             raise ArgumentError.of("per_listener", f"there are {len(self.items)} items")
         low, high = SCALES[self.kind] if self.kind in {"MOS", "CMOS"} else (1, 0)

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Self, get_args
 
 from voicelab.errors import ArgumentError, StoreError
 from voicelab.experiments.statistics import CrossedTest, Test
+from voicelab.experiments.statistics.estimate import between, one_of, whole
 from voicelab.storage import write_atomic
 
 Claim = Literal["better", "different", "not worse", "equivalent"]
@@ -50,17 +51,14 @@ class Plan:
     registered: str = ""
 
     def __post_init__(self) -> None:
-        if self.claim not in get_args(Claim):
-            raise ArgumentError.of("claim", f"{self.claim!r} is none of {', '.join(get_args(Claim))}")
+        one_of(self.claim, "claim", get_args(Claim))
         if (self.margin is not None) != (self.claim in _NEEDS_MARGIN):
             wanted = "needs" if self.margin is None else "has no use for"
             raise ArgumentError.of("margin", f"the claim {self.claim!r} {wanted} a margin")
         if self.margin is not None and not self.margin > 0.0:
             raise ArgumentError.of("margin", "Input should be above 0")
-        if not 0.0 < self.alpha < 1.0:
-            raise ArgumentError.of("alpha", "Input should be between 0 and 1")
-        if type(self.listeners) is not int or self.listeners < 2:
-            raise ArgumentError.of("listeners", "Input should be a whole number from 2")
+        between(self.alpha, "alpha", 0.0, 1.0)
+        object.__setattr__(self, "listeners", whole(self.listeners, "listeners", 2))
 
     @property
     def digest(self) -> str:

@@ -339,11 +339,9 @@ def _pair(result: ListeningResult, pair: tuple[str, str]) -> Iterator[recompute.
     if pair in result.crossed:
         crossed = result.crossed[pair]
         yield from _estimate("crossed", *pair, crossed.estimate)
-        yield "crossed, error", *pair, crossed.error
-        yield "crossed, df", *pair, crossed.df
-        yield "crossed, t", *pair, crossed.statistic
-        yield "crossed, p", *pair, crossed.p
-        yield "crossed, p after Holm", *pair, result.crossed_p_holm[pair]
+        parts = {"error": crossed.error, "df": crossed.df, "t": crossed.statistic, "p": crossed.p}
+        parts["p after Holm"] = result.crossed_p_holm[pair]
+        yield from ((f"crossed, {name}", *pair, part) for name, part in parts.items())
         for name, size in result.sizes[pair].items():
             yield from _estimate(name, *pair, size)
     test = result.tests[pair]

@@ -21,12 +21,14 @@ import numpy as np
 from voicelab.clip import Clip
 from voicelab.display import view
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError
+from voicelab.experiments.files import read_text
 from voicelab.experiments.listening.blocks import check_connected
 from voicelab.experiments.listening.design import ListeningTest, wav_bytes
 from voicelab.experiments.listening.plan import Plan
 from voicelab.experiments.listening.results import analyse
 from voicelab.experiments.listening.votes import Ballot, BlindBallot, number_of, text_of
 from voicelab.experiments.statistics import BettingTest
+from voicelab.experiments.statistics.estimate import one_of, whole
 from voicelab.storage import disk_error, write_atomic
 
 Headphones = Literal["", "huggins", "antiphase"]
@@ -134,10 +136,8 @@ class Study:
 
     def __post_init__(self) -> None:
         for name, least in (("listeners", 1), ("breaks", 0)):
-            if type(getattr(self, name)) is not int or getattr(self, name) < least:
-                raise ArgumentError.of(name, f"Input should be a whole number from {least}")
-        if self.headphones not in RIGHT:
-            raise ArgumentError.of("headphones", f"{self.headphones!r} is neither 'huggins' nor 'antiphase'")
+            object.__setattr__(self, name, whole(getattr(self, name), name, least))
+        one_of(self.headphones, "headphones", tuple(RIGHT))
         if not self.idle_minutes > 0:
             raise ArgumentError.of("idle_minutes", "Input should be above 0")
         if self.return_to and not self.return_to.startswith(("https://", "http://")):
@@ -482,10 +482,7 @@ class BlindStudy(BlindBallot):
 def _contents(files: Iterable[str | Path]) -> Iterator[tuple[Path, str]]:
     """Yield every listener's answers as they stand in the files, each with its file. Raises StoreError."""
     for file in map(Path, files):
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise StoreError(f"{file} cannot be read as listeners' answers: {error}") from error
+        text = read_text(file)
         lines = text.split("\n") if file.suffix == ".jsonl" else [text]
         yield from ((file, line) for line in lines if line.strip() or len(lines) == 1)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import itertools
 import json
 import math
@@ -26,7 +27,9 @@ import numpy as np
 
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, StoreError
+from voicelab.experiments.files import read_text
 from voicelab.experiments.listening.design import ANCHORS, REFERENCE, SCALES, Kind, ListeningTest, blind_wav
+from voicelab.storage import write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,33 +77,29 @@ def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_
     for stimulus in test.sounds:
         if stimulus.system not in ANCHORS:  # webMUSHRA makes its own
             by_item[stimulus.item][stimulus.system] = stimulus.clip
-    try:
-        audio.mkdir(parents=True, exist_ok=True)
-        pages = [page for place, item in enumerate(by_item) for page in _pages(test, place, by_item[item], write, rate)]
-        config = {
-            "testname": test.name,
-            "testId": name,
-            "bufferSize": 2048,
-            "stopOnErrors": True,
-            "showButtonPreviousPage": True,
-            "remoteService": "service/write.php",
-            "pages": [
-                {"type": "generic", "id": "first_page", "name": test.name, "content": _first_page(test)},
-                ["random", *pages],
-                {
-                    "type": "finish",
-                    "name": "Thank you",
-                    "content": "Thank you for listening.",
-                    "showResults": False,
-                    "writeResults": True,
-                    "questionnaire": [{"type": "text", "label": "Name", "name": "name"}],
-                },
-            ],
-        }
-        path = folder / f"{name}.yaml"
-        path.write_text("\n".join(_lines(config)) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise StoreError(f"the test cannot be written to {folder}: {error.strerror or error}") from error
+    pages = [page for place, item in enumerate(by_item) for page in _pages(test, place, by_item[item], write, rate)]
+    config = {
+        "testname": test.name,
+        "testId": name,
+        "bufferSize": 2048,
+        "stopOnErrors": True,
+        "showButtonPreviousPage": True,
+        "remoteService": "service/write.php",
+        "pages": [
+            {"type": "generic", "id": "first_page", "name": test.name, "content": _first_page(test)},
+            ["random", *pages],
+            {
+                "type": "finish",
+                "name": "Thank you",
+                "content": "Thank you for listening.",
+                "showResults": False,
+                "writeResults": True,
+                "questionnaire": [{"type": "text", "label": "Name", "name": "name"}],
+            },
+        ],
+    }
+    path = folder / f"{name}.yaml"
+    write_atomic(path, ("\n".join(_lines(config)) + "\n").encode(), sync=False)
     return path
 
 
@@ -167,9 +166,8 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        with Path(path).open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        rows = list(csv.DictReader(io.StringIO(read_text(Path(path)), newline="")))
+    except csv.Error as error:
         raise StoreError(f"{path} cannot be read: {error}") from error
     reader = {"ABX": _abx_row, "AB": _pair_row, "CMOS": _pair_row}.get(test.kind, _rating_row)
     names, votes = {_file_name(test.name), test.name}, []
@@ -200,13 +198,13 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
 def _read(path: Path) -> Any:
     import yaml
 
+    text = read_text(path)
     try:
-        text = path.read_text(encoding="utf-8")
         try:
             return yaml.safe_load(text)
         except yaml.YAMLError:
             return yaml.safe_load(_LOOSE.sub(lambda line: f"{line[1]} {json.dumps(line[2])}", text))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except yaml.YAMLError as error:
         raise StoreError(f"{path} cannot be read as YAML: {error}") from error
 
 
@@ -307,7 +305,7 @@ def _written(folder: Path, place: str, rate: int, seed: int, item: str, clips: M
     files = {}
     for name, clip in clips.items():
         digest = hashlib.sha256(f"{seed}\0{item}\0{name}".encode()).hexdigest()[:16]
-        (folder / f"{digest}.wav").write_bytes(blind_wav(clip, digest, rate, length))
+        write_atomic(folder / f"{digest}.wav", blind_wav(clip, digest, rate, length), sync=False)
         files[name] = f"{place}/{digest}.wav"
     return files
 
