@@ -6,7 +6,6 @@ one browser, which shows its secret with every answer. Nothing that the page rec
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -24,6 +23,7 @@ from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError
 from voicelab.experiments.listening.study import BlindStudy, Study
 from voicelab.experiments.listening.votes import Ballot, BlindBallot
 from voicelab.service.limits import Limits
+from voicelab.service.requests import decode
 from voicelab.service.responses import json_response
 from voicelab.service.run import LOOPBACK, ReadyServer, connections, in_thread, listen
 
@@ -156,10 +156,7 @@ async def _body(request: Request) -> Mapping[str, Any]:
         data += chunk
         if len(data) > _LARGEST_VOTE:
             raise RequestInvalid.of("body", "a vote is no larger than 64 KiB", type="too_long")
-    try:
-        body = json.loads(data)
-    except (ValueError, RecursionError):
-        body = None
+    body = decode(data, "json")
     if not isinstance(body, dict):
         raise RequestInvalid.of("body", "Input should be a JSON object", type="model_type")
     return body
