@@ -36,6 +36,20 @@ class DamagedFile(StoreError):
     """A file does not fit its digest; it was set aside as the message says."""
 
 
+class Closing:
+    """What a ``with`` block closes at its end."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 def data_home() -> Path:
     """Return the folder of voicelab's data: ``VOICELAB_HOME``, or the platform's user data folder."""
     chosen = os.environ.get("VOICELAB_HOME")
@@ -346,7 +360,7 @@ class Database:
             raise disk_error(error, self.path) from error
 
 
-class FileLock:
+class FileLock(Closing):
     """Held by one process until it is closed, or the process ends however it ends. Raises StoreError when it is held.
 
     An SQLite file serves as the lock, because its locks are the same on every platform. ``refused`` is the message when
@@ -381,12 +395,6 @@ class FileLock:
             return True
         self._db.close()
         return False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let another process have the lock. May be called twice."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from threading import Lock
-from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.capabilities import Capabilities
 from voicelab.clip import NoRecord, Take
@@ -18,7 +18,7 @@ from voicelab.experiments.metrics import Metric, measure
 from voicelab.experiments.runs.failures import Failed, Failure
 from voicelab.experiments.runs.folder import RUN_FILE, RunFolder, header_of, is_session, latest_backends, unseal
 from voicelab.schema import VoiceModel
-from voicelab.storage import FileLock
+from voicelab.storage import Closing, FileLock
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -210,7 +210,7 @@ class _Reader:
         return True
 
 
-class Journal:
+class Journal(Closing):
     """The run of a plan that is under way, in a folder that this process alone writes.
 
     Args:
@@ -263,14 +263,6 @@ class Journal:
                 self.run.sync()
             finally:
                 self._alone.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def take_row(take: Take) -> dict[str, Any]:
