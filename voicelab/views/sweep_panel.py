@@ -21,8 +21,8 @@ from voicelab.experiments.metrics import Metric
 from voicelab.experiments.statistics.effects import effects
 from voicelab.experiments.sweeps.axes import Grid
 from voicelab.experiments.sweeps.result import RowState, SweepResult, place, row_of, waiting_rows
-from voicelab.experiments.sweeps.run import Budget, Outcome, SweepRun
-from voicelab.experiments.sweeps.spec import CAPS, axes_for, budget_of, retyped, texts_of, typed_axes
+from voicelab.experiments.sweeps.run import CAPS, Budget, Outcome, SweepRun
+from voicelab.experiments.sweeps.spec import axes_for, budget_of, retyped, texts_of, typed_axes
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.views.background import Debouncer, Task
 from voicelab.views.bundles import effects_bundle, error_html, table

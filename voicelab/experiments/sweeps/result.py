@@ -145,10 +145,10 @@ def ordered(rows: Iterable[Row], by: str = "", *, descending: bool = False, pinn
     held = set(pinned)
     rows = sorted(rows, key=lambda row: row.id)
     if by:
-        measured = [row for row in rows if _sortable(row.of(by)) is not None]
-        rest = [row for row in rows if _sortable(row.of(by)) is None]
-        measured.sort(key=lambda row: _sortable(row.of(by)) or (0, 0.0, ""), reverse=descending)
-        rows = measured + rest
+        values = {row.id: value for row in rows if (value := _sortable(row.of(by))) is not None}
+        measured = [row for row in rows if row.id in values]
+        rest = [row for row in rows if row.id not in values]
+        rows = sorted(measured, key=lambda row: values[row.id], reverse=descending) + rest
     return sorted(rows, key=lambda row: row.id not in held)
 
 
@@ -406,33 +406,21 @@ class SweepResult(Shown):
         rows = [_row(outcome) for outcome in self.outcomes]
         rendered = [row for row, outcome in zip(rows, self.outcomes, strict=True) if outcome.take is not None]
         named = [metric for metric in metrics if not callable(metric)]
-        measures: list[Measures] = [metric for metric in metrics if callable(metric)]
-        if measure_rows in measures or named:
+        measures: list[Measures] = [metric for metric in metrics if callable(metric) and metric is not measure_rows]
+        figures: list[Iterable[Mapping[str, Any]]] = []
+        if measure_rows in metrics or named:
             # Take by take: their clips all at once may be more than the memory.
-            chosen = [*(BASIC if measure_rows in measures else ()), *named]
-            for row, more in zip(rendered, measure_rows(self.takes, chosen, **options), strict=True):
-                row.update(more)
-        for measure in measures:
-            if measure is not measure_rows:
-                clips = [take.clip() for take in self.takes]
-                for row, measured in zip(rendered, measure(clips), strict=True):
-                    row.update(measured)
+            chosen = [*(BASIC if measure_rows in metrics else ()), *named]
+            figures.append(measure_rows(self.takes, chosen, **options))
+        figures += [measure([take.clip() for take in self.takes]) for measure in measures]
+        for several in figures:
+            for row, measured in zip(rendered, several, strict=True):
+                row.update(measured)
         names = [*(axis.name for axis in self.grid.axes), *_COLUMNS]
         return pd.DataFrame(rows, columns=list(dict.fromkeys([*names, *(key for row in rows for key in row)])))
 
 
-_COLUMNS: Final = (
-    "repeat",
-    "seed",
-    "duration_s",
-    "first_audio_s",
-    "total_s",
-    "rtf",
-    "cached",
-    "digest",
-    "key",
-    "error",
-)
+_COLUMNS: Final = "repeat seed duration_s first_audio_s total_s rtf cached digest key error".split()
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:
@@ -443,13 +431,8 @@ def _row(outcome: Outcome) -> dict[str, Any]:
     row |= {"repeat": outcome.job.repeat, "seed": outcome.job.seed, "cached": outcome.cached}
     row["error"] = error_message(outcome.error) if outcome.error is not None else None
     if take is not None:
-        seconds = seconds_of(take)
-        row |= {
-            "duration_s": seconds,
-            "digest": take.digest,
-            "key": take.key,
-        }
-        timing = take.timing
+        seconds, timing = seconds_of(take), take.timing
+        row |= {"duration_s": seconds, "digest": take.digest, "key": take.key}
         if not take.source:
             row |= {"first_audio_s": timing.first_audio_s, "total_s": timing.total_s, "rtf": timing.rtf(seconds)}
     return row

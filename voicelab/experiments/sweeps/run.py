@@ -87,6 +87,10 @@ class Budget:
             raise RequestInvalid(troubles)
 
 
+CAPS: Final = tuple(item.name for item in fields(Budget))
+"""What can be capped."""
+
+
 def estimate(
     jobs: Iterable[Job],
     capabilities: Mapping[str, Capabilities],
@@ -173,28 +177,6 @@ class Progress:
         return ", ".join(parts)
 
 
-@dataclass(slots=True)
-class _Spent:
-    requests: int = 0
-    characters: int = 0
-    audio_s: float = 0.0
-    compute_s: float = 0.0
-    cost: float = 0.0
-
-    def over(self, budget: Budget, job: Job, cost: float) -> bool:
-        """Whether one more take would be over a cap that counts ahead, or one that counts behind is reached."""
-        text = job.call.request.text
-        ahead = (
-            (self.requests + 1, budget.requests),
-            (self.characters + len(text), budget.characters),
-            (self.cost + cost, budget.cost),
-        )
-        behind = ((self.audio_s, budget.audio_s), (self.compute_s, budget.compute_s))
-        return any(cap is not None and value > cap for value, cap in ahead) or any(
-            cap is not None and value >= cap for value, cap in behind
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class RunContext:
     """What a run works with: takes are looked for in ``caches``, and kept in ``cache`` and written to ``journal``."""
@@ -222,7 +204,7 @@ class SweepRun:
         self._jobs = tuple(jobs)
         self._context = context
         self._listener = listener
-        self._spent = _Spent()
+        self._spent = dict.fromkeys(CAPS, 0.0)
         self._outcomes: dict[tuple[int, int], Outcome] = {}
         self._running: dict[Future[Take], Job] = {}
         self._done: queue.SimpleQueue[Future[Take]] = queue.SimpleQueue()
@@ -257,30 +239,17 @@ class SweepRun:
     @property
     def progress(self) -> Progress:
         """How far it is, now."""
-        outcomes = tuple(self._outcomes.values())
-        cached = sum(outcome.cached for outcome in outcomes)
-        failed = sum(outcome.error is not None for outcome in outcomes)
+        outcomes, remaining = self._outcomes.copy(), None
+        cached = sum(outcome.cached for outcome in outcomes.values())
+        failed = sum(outcome.error is not None for outcome in outcomes.values())
         rendered = len(outcomes) - cached - failed
         elapsed = (self._ended or self._paused or time.monotonic()) - self._began
-        remaining = self._remaining(elapsed) if rendered and self._ended is None else None
-        return Progress(
-            self.state,
-            len(self._jobs),
-            rendered,
-            cached,
-            failed,
-            len(self._running),
-            self._spent.audio_s,
-            elapsed,
-            remaining,
-        )
-
-    def _remaining(self, elapsed: float) -> float:
-        """Return the seconds that are left: as long for each second of expected audio as it took so far."""
-        outcomes = self._outcomes.copy()
-        over = sum(one.job.call.expected_seconds for one in outcomes.values() if not one.cached)
-        left = (job for job in self._jobs if (job.cell.index, job.repeat) not in outcomes)
-        return elapsed * sum(job.call.expected_seconds for job in left) / over
+        if rendered and self._ended is None:  # as long for each second of expected audio as it took so far
+            over = sum(one.job.call.expected_seconds for one in outcomes.values() if not one.cached)
+            left = (job for job in self._jobs if (job.cell.index, job.repeat) not in outcomes)
+            remaining = elapsed * sum(job.call.expected_seconds for job in left) / over
+        counts = (len(self._jobs), rendered, cached, failed, len(self._running))
+        return Progress(self.state, *counts, self._spent["audio_s"], elapsed, remaining)
 
     @property
     def state(self) -> State:
@@ -350,17 +319,24 @@ class SweepRun:
                 continue
             if not self._may_begin():
                 break
-            capabilities = self._context.capabilities[job.cell.backend]
-            cost = sum((speech_cost(job.call, job.call.expected_seconds, capabilities.prices) or {}).values())
-            if self._spent.over(self._context.budget, job, cost):
+            prices = self._context.capabilities[job.cell.backend].prices
+            cost = sum((speech_cost(job.call, job.call.expected_seconds, prices) or {}).values())
+            ahead = {"requests": 1, "characters": len(job.call.request.text), "cost": cost}
+            if self._over_budget(ahead):
                 over_budget = True
                 break
-            self._begin(job, cost)
+            self._begin(job, ahead)
         while self._running:
             self._collect(_TICK)
         if self._stop.is_set() and len(self._outcomes) < len(self._jobs):
             return "cancelled"
         return "over budget" if over_budget else "done"
+
+    def _over_budget(self, ahead: Mapping[str, float]) -> bool:
+        """Whether one more take would be over a cap that counts ahead, or one that counts behind is reached."""
+        caps = {name: getattr(self._context.budget, name) for name in CAPS}
+        left = {name: cap - self._spent[name] for name, cap in caps.items() if cap is not None}
+        return any(ahead[name] > rest if name in ahead else rest <= 0.0 for name, rest in left.items())
 
     def _cached(self, job: Job) -> bool:
         cell = job.cell
@@ -386,13 +362,11 @@ class SweepRun:
                 return True
         return False
 
-    def _begin(self, job: Job, cost: float) -> None:
+    def _begin(self, job: Job, ahead: Mapping[str, float]) -> None:
         if self._stop.wait(self._context.limiter.delay(job.cell.backend)):
             return
-        text = job.call.request.text
-        self._spent.requests += 1
-        self._spent.characters += len(text)
-        self._spent.cost += cost
+        for name, more in ahead.items():
+            self._spent[name] += more
         future = self._context.workers.submit(job)
         self._running[future] = job
         future.add_done_callback(self._done.put)
@@ -413,8 +387,8 @@ class SweepRun:
             if not self._stop.is_set():
                 self._over(Outcome(job, error=error))
             return
-        self._spent.audio_s += seconds
-        self._spent.compute_s += take.timing.total_s
+        self._spent["audio_s"] += seconds
+        self._spent["compute_s"] += take.timing.total_s
         take = take.noted(*self._remarks.pop((job.cell.index, job.repeat), ()))
         if self._context.cache is not None:
             take = self._context.cache.keep(take, backend=self._context.capabilities[job.cell.backend])

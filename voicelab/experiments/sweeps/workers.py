@@ -31,24 +31,6 @@ class Factory(Hashable, Protocol):
         ...
 
 
-class Workers(Protocol):
-    """Makes takes, several at once."""
-
-    concurrency: int
-
-    def submit(self, job: Job) -> Future[Take]:
-        """Begin a take, or queue it."""
-        ...
-
-    def cancel(self) -> None:
-        """Stop what runs where that is possible, and start nothing more."""
-        ...
-
-    def close(self) -> None:
-        """Let go of what these workers own. An executor that was handed in is not theirs."""
-        ...
-
-
 class ThreadWorkers:
     """Threads of this process. A local engine speaks what they ask for as one batch; ``cancel`` stops it at once.
 
@@ -127,6 +109,10 @@ class RemoteWorkers:
 
     def close(self) -> None:
         """Leave the executor to whoever made it."""
+
+
+Workers = ThreadWorkers | RemoteWorkers
+"""What makes takes, several at once."""
 
 
 def workers_for(
