@@ -17,23 +17,22 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
 
-from voicelab.checks.compare import Masks, OutputComparison, processor
-from voicelab.checks.lint import Finding, code_cells, invisible, lint, outputs_of, requests, source_digest
+from voicelab.checks.compare import FIGURES, Masks, OutputComparison, processor
+from voicelab.checks.lint import (
+    Finding,
+    NotebookLimits,
+    code_cells,
+    invisible,
+    lint,
+    outputs_of,
+    requests,
+    source_digest,
+)
 from voicelab.errors import MissingExtra, RequestInvalid
 from voicelab.experiments.runs.replay import Tolerance
 from voicelab.storage import write_atomic
 
 _ELSEWHERE = "its figures are from another kind of processor ({}; here {}), so they and its pictures are not compared"
-
-
-@dataclass(frozen=True, slots=True)
-class NotebookLimits:
-    """What a notebook may take: bytes of an output, of the file and of memory (None: any), seconds of a cell."""
-
-    output_bytes: int = 2**20
-    notebook_bytes: int = 3 * 2**19
-    memory_bytes: int | None = None
-    timeout_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +85,13 @@ def check(
     Raises MissingExtra when Jupyter's parts are not installed, RequestInvalid for masks that are none, OSError for a
     file that cannot be read.
     """
-    path, bounds, all_masks = Path(path), limits or NotebookLimits(), Masks(masks)
+    path, bounds, files = Path(path), limits or NotebookLimits(), tuple(masks)
+    rules = Masks(files)
     try:
         notebook = read(path)
     except RequestInvalid as error:
         return NotebookReport(path, (Finding(path, None, "not-a-notebook", error.errors[0].msg),))
-    most = {"output_bytes": bounds.output_bytes, "notebook_bytes": bounds.notebook_bytes}
-    findings = list(lint(path, notebook, size=path.stat().st_size, **most))
+    findings = list(lint(path, notebook, path.stat().st_size, bounds))
     notes = [Finding(path, *hit) for hit in invisible(notebook)]
     cells = len(list(code_cells(notebook)))
     if not run:
@@ -101,7 +100,8 @@ def check(
     same = elsewhere == processor()
     if not same:
         notes.append(Finding(path, None, "processor", _ELSEWHERE.format(elsewhere, processor())))
-    compare = OutputComparison(all_masks, tolerance or Tolerance(), pictures=pictures and same, figures=same)
+        rules = Masks((*files, FIGURES))
+    compare = OutputComparison(rules, tolerance or Tolerance(), pictures=pictures and same)
     done = execute(path, notebook, timeout=bounds.timeout_s, recordings_only=recordings_only)
     for finding, tolerable in _differences(path, notebook, done, compare):
         (notes if tolerable and tolerant else findings).append(finding)
@@ -166,8 +166,7 @@ def _write(path: Path, notebook: Any, bounds: NotebookLimits) -> list[Finding]:
     import nbformat
 
     data = nbformat.writes(notebook).rstrip("\n").encode() + b"\n"
-    most = {"output_bytes": bounds.output_bytes, "notebook_bytes": bounds.notebook_bytes}
-    findings = list(lint(path, notebook, size=len(data), **most))
+    findings = list(lint(path, notebook, len(data), bounds))
     if not findings:
         write_atomic(path, data)
     return [Finding(path, item.cell, item.kind, f"{item.message}; nothing was written") for item in findings]
@@ -314,12 +313,8 @@ def _emptied(notebook: Any) -> Any:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     for _, cell in code_cells(fresh):
-        tags = {
-            "raises-exception": requests(cell, "nbval-raises-exception"),
-            "nbval-skip": requests(cell, "nbval-skip"),
-        }
-        if any(tags.values()):
-            added = [tag for tag, wished in tags.items() if wished]
+        tags = {"nbval-raises-exception": "raises-exception", "nbval-skip": "nbval-skip"}
+        if added := [tag for wish, tag in tags.items() if requests(cell, wish)]:
             cell.metadata["tags"] = [*cell.metadata.get("tags", ()), *added]
     return fresh
 

@@ -39,6 +39,16 @@ class Finding:
         return f"{place}: {self.kind}: {self.message}"
 
 
+@dataclass(frozen=True, slots=True)
+class NotebookLimits:
+    """What a notebook may take: bytes of an output, of the file and of memory (None: any), seconds of a cell."""
+
+    output_bytes: int = 2**20
+    notebook_bytes: int = 3 * 2**19
+    memory_bytes: int | None = None
+    timeout_s: float = 300.0
+
+
 def code_cells(notebook: Any) -> Iterator[tuple[int, Any]]:
     """Yield the code cells that say something, each with its place among all cells, from 1."""
     for number, cell in enumerate(notebook.cells, start=1):
@@ -183,18 +193,12 @@ _FOLDERS: Final = (
 )
 
 
-def lint(path: Path, notebook: Any, *, size: int, output_bytes: int, notebook_bytes: int) -> Iterator[Finding]:
+def lint(path: Path, notebook: Any, size: int, limits: NotebookLimits) -> Iterator[Finding]:
     """Yield what is wrong with a notebook of ``size`` bytes, in the order of its cells; ``path`` is its file."""
-    if size > notebook_bytes:
-        yield Finding(path, None, "size", f"{_mib(size)}; a notebook has at most {_mib(notebook_bytes)}")
-    hits = [
-        *_sizes(notebook, output_bytes),
-        *secrets(notebook),
-        *_order(notebook),
-        *_changed(notebook),
-        *paths(notebook, path.parent),
-    ]
-    hits += [*_times(notebook), *_widgets(notebook)]
+    if size > limits.notebook_bytes:
+        yield Finding(path, None, "size", f"{_mib(size)}; a notebook has at most {_mib(limits.notebook_bytes)}")
+    hits = [*_sizes(notebook, limits.output_bytes), *secrets(notebook), *_order(notebook), *_changed(notebook)]
+    hits += [*paths(notebook, path.parent), *_times(notebook), *_widgets(notebook)]
     for cell, kind, message in sorted(hits, key=lambda hit: hit[0] or 0):
         yield Finding(path, cell, kind, message)
 
@@ -261,16 +265,14 @@ def _order(notebook: Any) -> Hits:
         if requests(cell, "nbval-skip"):
             # Whoever ran the notebook by hand may have run it.
             expected += count == expected
-            continue
-        if count is None:
+        elif count is None:
             state = "has outputs, but was changed or cleared since" if outputs_of(cell) else "was not executed"
             yield number, "stale", f"the cell {state}; run the notebook from its beginning"
-        elif count != expected:
-            message = f"the cell was executed as number {count} where {expected} was its turn; run from the beginning"
-            yield number, "stale", message
-            expected = count + 1
         else:
-            expected += 1
+            if count != expected:
+                message = f"the cell was executed as number {count} where {expected} was its turn"
+                yield number, "stale", f"{message}; run from the beginning"
+            expected = count + 1
 
 
 def source_digest(cell: Any) -> str:
