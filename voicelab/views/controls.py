@@ -151,19 +151,11 @@ class Controls(anywidget.AnyWidget):
         if "latency" not in lab.defaults and _low_is_taken(lab.capabilities):
             first = first.replace(latency="low")
         front = MAIN if compact else FIELDS[:_SHOWN]
-        voices = voice_choices(lab.capabilities, first.request.reference_id)
+        voice: dict[str, Any] = {"name": "reference_id", "kind": "voice", **_named("reference_id"), "default": ""}
+        voice["options"] = voice_choices(lab.capabilities, first.request.reference_id)
         super().__init__(
             fields=[
-                _off(
-                    {
-                        "name": "reference_id",
-                        "kind": "voice",
-                        "options": voices,
-                        **_named("reference_id"),
-                        "default": "",
-                    },
-                    lab.capabilities.ignored("reference_id"),
-                ),
+                _off(voice, lab.capabilities.ignored("reference_id")),
                 *(_field(name, lab.capabilities, front=name in front) for name in FIELDS),
                 *map(_knob, lab.capabilities.knobs),
             ],
@@ -232,7 +224,7 @@ class Controls(anywidget.AnyWidget):
         given = {"status": status, "share": share, "tone": tone, "busy": busy}
         with self.hold_sync():
             for name, value in given.items():
-                if value is not None and getattr(self, name) != value:
+                if value is not None:
                     setattr(self, name, value)
 
     def show_error(self, error: Exception | None) -> None:
@@ -328,9 +320,7 @@ def _knob(knob: Knob) -> dict[str, Any]:
     if knob.type == "bool":
         return {**common, "kind": "switch"}
     if knob.type == "str":
-        return (
-            {**common, "kind": "choice", "options": list(knob.choices)} if knob.choices else {**common, "kind": "word"}
-        )
+        return {**common, **({"kind": "choice", "options": list(knob.choices)} if knob.choices else {"kind": "word"})}
     low, high = knob.bounds or (-_MOST, _MOST)
     step = 1 if knob.type == "int" else max(10.0 ** math.floor(math.log10((high - low) / 20)), 0.01)
     return {**common, **_number(low, high, step)}
@@ -338,11 +328,6 @@ def _knob(knob: Knob) -> dict[str, Any]:
 
 def _number(low: float | None, high: float | None, step: float) -> dict[str, Any]:
     """Return a slider where both ends are near enough for a hand, a box otherwise."""
-    if high is not None and low is not None and (high - low) / step <= _STEPS:
-        return {"kind": "slider", "min": low, "max": high, "step": step}
-    return {
-        "kind": "number",
-        "min": -_MOST if low is None else low,
-        "max": _MOST if high is None else high,
-        "step": step,
-    }
+    near = high is not None and low is not None and (high - low) / step <= _STEPS
+    ends = {"min": -_MOST if low is None else low, "max": _MOST if high is None else high}
+    return {"kind": "slider" if near else "number", **ends, "step": step}

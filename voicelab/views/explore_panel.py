@@ -57,15 +57,13 @@ class ExplorePanel(SavedOutput, Panel):
         self.controls = Controls(lab, text, compact=compact, changed=self._released, pressed=self._pressed)
         self.player = Player(label="The last take", name="take")
         self.foot = CallCode()
-        self.takes = None if compact else self._takes_view()
-        several = [self.takes] if self.takes is not None else []
+        self.takes = None if compact else TakesView(axes=("text", "reference_id", *FIELDS), gone=self.cancel)
+        several = []
+        if self.takes is not None:
+            self.takes.tools.children = (button("Back to the selected take", self.recall, "recall"),)
+            several.append(self.takes)
         super().__init__("panel" if compact else "explore", [self.controls, self.player, self.foot, *several])
         self.check()
-
-    def _takes_view(self) -> TakesView:
-        view = TakesView(axes=("text", "reference_id", *FIELDS), gone=self.cancel)
-        view.tools.children = (button("Back to the selected take", self.recall, "recall"),)
-        return view
 
     @property
     def code(self) -> str:

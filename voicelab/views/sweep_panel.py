@@ -52,14 +52,7 @@ _TICK_S: Final = 0.25
 _ROWS: Final = 200
 _MOST: Final = 1000
 """Requests that a panel makes at most, unless another limit is typed."""
-_LIMITS: Final = {
-    "requests": "Requests",
-    "characters": "Characters",
-    "audio_s": "Audio, s",
-    "compute_s": "Compute, s",
-    "cost": "Cost",
-}
-
+_LIMITS: Final = dict(zip(CAPS, ("Requests", "Characters", "Audio, s", "Compute, s", "Cost"), strict=True))
 
 Tabs = Mapping[str, tuple[str, Callable[[SweepResult], Mapping[str, str]]]]
 """Further tabs of a result: what is said while one is being made, and what makes its output."""
@@ -196,7 +189,9 @@ class _SweepForm(TextsForm):
         self.offered = axes_for(sweep)
         self.axes = w.VBox()
         self.add = button("Add an axis", self.add_axis, "add-axis")
-        self.limits = {name: _limit(name) for name in CAPS}
+        free = {"placeholder": "no limit", "width": "200px"}
+        self.limits = {name: control(w.Text, _LIMITS[name], f"limit-{name}", **free) for name in CAPS}
+        self.limits["requests"].value = f"{_MOST}"
         limits = fold("Limits: stop before exceeding them", line(*self.limits.values()))
         super().__init__(
             texts_of(sweep), sweep.repeats, sweep.seed, changed, self.axes, line(self.add, name="buttons"), more=limits
@@ -239,12 +234,6 @@ class _SweepForm(TextsForm):
         yield from ((row.field.value, row.values, row.problem) for row in reversed(self.axes.children))
         yield from super().places()
         yield from ((f"budget.{name}", limit, None) for name, limit in self.limits.items())
-
-
-def _limit(name: str) -> w.Text:
-    value = f"{_MOST}" if name == "requests" else ""
-    label = _LIMITS[name]
-    return control(w.Text, label, f"limit-{name}", value=value, placeholder="no limit", width="200px")
 
 
 class ResultPanel(SavedOutput, TakesView):
@@ -379,11 +368,8 @@ class ResultPanel(SavedOutput, TakesView):
     def show_table(self) -> None:
         """Show the table: axes and measurements first; ``frame()`` returns it."""
         frame = self.frame().drop(columns=["key", "digest"])
-        first = [
-            *(axis.name for axis in self.result.grid.axes),
-            "repeat",
-            *(one.name for one in self.grid.work.metrics),
-        ]
+        axes, metrics = self.result.grid.axes, self.grid.work.metrics
+        first = [*(axis.name for axis in axes), "repeat", *(one.name for one in metrics)]
         frame = frame[[*(name for name in first if name in frame), *(name for name in frame if name not in first)]]
         part = f", the first {_ROWS} are here" if len(frame) > _ROWS else ""
         note = f'<p class="voicelab-soft">{len(frame)} rows{part}; <code>panel.frame()</code> is the DataFrame.</p>'
@@ -529,16 +515,10 @@ class SweepPanel(SavedOutput, Panel):
         again = "Resume" if state in {"cancelled", "over budget"} else "Run"
         if state == "done" and self._run is not None and self._run.progress.failed:
             again = "Retry failed"  # what is made is kept
-        wanted = {
-            (self.run_button, "disabled"): active or self.form.sweep is None,
-            (self.run_button, "description"): again,
-            (self.pause_button, "disabled"): not active,
-            (self.pause_button, "description"): "Continue" if state == "paused" else "Pause",
-            (self.cancel_button, "disabled"): not active,
-        }
-        for (one, trait), value in wanted.items():
-            if getattr(one, trait) != value:
-                setattr(one, trait, value)
+        self.run_button.disabled = active or self.form.sweep is None
+        self.run_button.description = again
+        self.pause_button.disabled = self.cancel_button.disabled = not active
+        self.pause_button.description = "Continue" if state == "paused" else "Pause"
 
     def _follow(self, run: SweepRun, sweep: Sweep) -> None:
         """Show how far a run is, until it is over; in a thread of its own."""
