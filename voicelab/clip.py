@@ -186,7 +186,10 @@ class Clip(Shown):
         AudioError for another suffix and OSError when it cannot be written.
         """
         target = Path(path)
-        data = self.to_bytes(_format_of(target), bitrate=bitrate)
+        named = _FORMAT_OF_SUFFIX.get(target.suffix.lower())
+        if named is None:
+            raise AudioError(f"path: {target.name!r} does not end in one of {', '.join(_FORMAT_OF_SUFFIX)}")
+        data = self.to_bytes(named, bitrate=bitrate)
         with open_atomic(target, sync=False) as file:
             file.write(data)
         return target
@@ -420,11 +423,3 @@ def take_key(call: Call, fingerprint: str, repeat: int = 0) -> str:
         **call_knobs(call),
     }
     return digest_of(json.dumps(named, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())
-
-
-def _format_of(path: Path) -> AudioFormat:
-    named = _FORMAT_OF_SUFFIX.get(path.suffix.lower())
-    if named is None:
-        suffixes = ", ".join(_FORMAT_OF_SUFFIX)
-        raise AudioError(f"path: {path.name!r} does not end in one of {suffixes}")
-    return named

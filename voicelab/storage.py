@@ -322,7 +322,6 @@ class Database:
             # FULL, the default, does not sync the folder once the journal is gone: after a loss of power the
             # journal could be back, and would roll back what was acknowledged.
             db.execute("PRAGMA synchronous = EXTRA")
-            self._check(db)
             self._migrate(db)
         except BaseException:
             db.close()
@@ -330,12 +329,11 @@ class Database:
         self._db, self._file = db, _identity(self.path)
         return db
 
-    def _check(self, db: sqlite3.Connection) -> None:
+    def _migrate(self, db: sqlite3.Connection) -> None:
+        """Bring the file to the newest version, unless it is damaged."""
         (result,) = db.execute("PRAGMA integrity_check(1)").fetchone()
         if result != "ok":
             raise StoreError(f"the {self._name} is damaged: {result}")
-
-    def _migrate(self, db: sqlite3.Connection) -> None:
         with _transaction(db):
             version = int(db.execute("PRAGMA user_version").fetchone()[0])
             if version > len(self._migrations):

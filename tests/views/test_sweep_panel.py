@@ -209,7 +209,7 @@ def test_the_table_of_a_run_at_work_has_the_takes_that_are_there(panels: Callabl
     whole = panel.result
     # Each look finds one take more.
     looks = iter(replace(whole, outcomes=whole.outcomes[:count]) for count in range(1, 4))
-    panel.takes.fill_from(lambda: next(looks))
+    panel.takes.live = lambda: next(looks)
     assert len(panel.takes.frame()) == 1
 
 

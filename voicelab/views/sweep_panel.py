@@ -21,7 +21,7 @@ from voicelab.experiments.metrics import Metric
 from voicelab.experiments.statistics.effects import effects
 from voicelab.experiments.sweeps.axes import Grid
 from voicelab.experiments.sweeps.result import RowState, SweepResult, place, row_of, waiting_rows
-from voicelab.experiments.sweeps.run import CAPS, Budget, Outcome, SweepRun
+from voicelab.experiments.sweeps.run import CAPS, Budget, SweepRun
 from voicelab.experiments.sweeps.spec import axes_for, budget_of, retyped, texts_of, typed_axes
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.views.background import Debouncer, Task
@@ -245,6 +245,9 @@ class ResultPanel(SavedOutput, TakesView):
     """
 
     about = "a panel to hear, sort and compare its takes"
+    live: Callable[[], SweepResult]
+    """Returns what has come so far."""
+    ballot: Ballot | None = None
 
     def __init__(
         self,
@@ -255,7 +258,6 @@ class ResultPanel(SavedOutput, TakesView):
         tabs: Tabs = MappingProxyType({}),
     ) -> None:
         super().__init__(metrics=metrics, gone=gone)
-        self.ballot: Ballot | None = None
         self._tested: pd.DataFrame | None = None
         self._more = tabs
         kinds = [kind for kind in KINDS if kind != "MUSHRA"]
@@ -276,22 +278,18 @@ class ResultPanel(SavedOutput, TakesView):
     @property
     def result(self) -> SweepResult:
         """What there is so far."""
-        return self._live()
+        return self.live()
 
     @property
     def selection(self) -> SweepResult:
         """The result with those takes only that are selected, or shown where none is, in the order of the grid."""
         rows = self.selected or self.grid.work.shown
         result, chosen = self.result, {row.id for row in rows}
-        return replace(result, outcomes=tuple(one for one in result.outcomes if _id(result.grid, one) in chosen))
-
-    def fill_from(self, live: Callable[[], SweepResult]) -> None:
-        """Use ``live``, which returns what has come so far, as the result."""
-        self._live = live
+        return replace(result, outcomes=tuple(one for one in result.outcomes if place(result.grid, one.job) in chosen))
 
     def show_result(self, result: SweepResult) -> None:
         """Show a result; takes that are not there yet wait."""
-        self.fill_from(lambda: result)
+        self.live = lambda: result
         axes = result.grid.axes
         names = [*(axis.name for axis in axes), *(("take",) if result.grid.repeats > 1 else ())]
         rows = {row.id: row for row in waiting_rows(result.grid)}
@@ -308,10 +306,10 @@ class ResultPanel(SavedOutput, TakesView):
         def ask() -> None:
             test = self.selection.listening_test(self.kind.value, self.over.value)
             path = Path(f"votes-{datetime.now(UTC):%Y%m%d-%H%M%S}.sqlite3")
-            ballot = Ballot(test, path)
-            # After the new one is there: if it cannot be made, the test on the page goes on.
-            self._close_ballot()
-            self.ballot = ballot
+            # The one before is closed once the new one is there: if it cannot be made, the test on the page goes on.
+            before, self.ballot = self.ballot, Ballot(test, path)
+            if before is not None:
+                before.close()
             self.put("Blind test", ListeningWidget(self.ballot))
             self.say(f"The votes go into {path}; analyse(ballot.test, ballot) unblinds them, with this panel's ballot.")
 
@@ -319,14 +317,9 @@ class ResultPanel(SavedOutput, TakesView):
 
     def close(self) -> None:
         """Close the file of votes, and take everything off the page."""
-        self._close_ballot()
+        if self.ballot is not None:
+            self.ballot.close()
         super().close()
-
-    def _close_ballot(self) -> None:
-        # Also called for a panel that could not be made.
-        ballot: Ballot | None = getattr(self, "ballot", None)
-        if ballot is not None:
-            ballot.close()
 
     def export(self) -> Task:
         """Write the selected takes into the folder, in a thread."""
@@ -350,7 +343,7 @@ class ResultPanel(SavedOutput, TakesView):
         result = self.result
         frame = result.frame()
         figures = {row.id: row.figures for row in self.grid.work.rows}
-        ids = [_id(result.grid, outcome) for outcome in result.outcomes]
+        ids = [place(result.grid, outcome.job) for outcome in result.outcomes]
         for metric in self.grid.work.metrics:
             frame[metric.name] = [figures.get(key, {}).get(metric.name, float("nan")) for key in ids]
         return frame
@@ -470,7 +463,7 @@ class SweepPanel(SavedOutput, Panel):
         except VoicelabError as error:
             self.show_error(error)
             return None
-        self.takes.fill_from(lambda: sweep.result(run))
+        self.takes.live = lambda: sweep.result(run)
         self.takes.layout.display = None
         self.design.set_title(0, f"Design: {sweep!r}")
         self.design.selected_index = None
@@ -542,7 +535,7 @@ class SweepPanel(SavedOutput, Panel):
     def _mark_running(self, run: SweepRun, grid: Grid, before: set[int]) -> set[int]:
         """Let the takes that are being made say so, and those wait again that were broken off."""
         work = self.takes.grid.work
-        now = {place(grid, job.cell.index, job.repeat) for job in run.running}
+        now = {place(grid, job) for job in run.running}
         states: tuple[tuple[set[int], RowState], ...] = ((now - before, "running"), (before - now, "waiting"))
         for keys, state in states:
             rows = [row for key in keys if (row := work.row(key)) is not None]
@@ -556,10 +549,6 @@ class SweepPanel(SavedOutput, Panel):
     def saved_output(self) -> Mapping[str, str]:
         """Return the table of the takes that there are."""
         return self.takes.saved_output()
-
-
-def _id(grid: Grid, outcome: Outcome) -> int:
-    return place(grid, outcome.job.cell.index, outcome.job.repeat)
 
 
 def _plain(value: object) -> str:

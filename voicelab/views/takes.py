@@ -225,10 +225,9 @@ class TakeRows:
                     continue
                 messages = [one for one in (self._message(), self._sums()) if one is not None] if due else []
                 self._last = time.monotonic() if due else self._last
-            if messages:
-                for message in messages:
-                    self._send(*message)
-            elif row is not None:
+            for message in messages:
+                self._send(*message)
+            if row is not None:
                 self._prepare(row)
 
     def _next(self) -> Row | None:
@@ -279,34 +278,27 @@ class TakeRows:
         now = time.monotonic()
         if not self._stale or now < self._sorted + _ORDER_S:
             return False
-        order = [row.id for row in self._arranged()]
+        before, self._order = self._order, [row.id for row in self._arranged()]
         self._stale, self._sorted = False, now
-        changed = order != self._order
-        self._order = order
-        return changed
+        return before != self._order
 
     def _message(self) -> tuple[dict[str, Any], list[bytes]] | None:
         """Return what the page does not have yet of what it shows, None where that is nothing; holds the lock."""
         changed = self._arrange()
         self._pending = self._stale or (self._unsummed and bool(self._cells))
-        cards, drawn = [], []
-        for key in self._shown:
-            row = self._rows.get(key)
-            if row is None:
-                continue
-            outlined = key in self._drawn
-            if self._sent.get(key) == (row, outlined):
-                continue
-            self._sent[key] = (row, outlined)
-            cards.append(self._card(row, drawn=outlined))
-            if outlined:
-                drawn.append(self._drawn[key].outline)
+        shown = {
+            row.id: (row, row.id in self._drawn) for key in self._shown if (row := self._rows.get(key)) is not None
+        }
+        new = {key: own for key, own in shown.items() if self._sent.get(key) != own}
+        self._sent |= new
         counts = (len(self._rows), len(self._order))
-        if not (cards or changed or counts != self._counts):
+        changed = changed or counts != self._counts
+        if not (new or changed):
             return None
+        cards = [self._card(row) for row, _ in new.values()]
         message: dict[str, Any] = {"kind": "takes", "all": counts[0], "cards": cards}
-        buffers = [b"".join(drawn)]
-        if changed or counts != self._counts:
+        buffers = [b"".join(self._drawn[key].outline for key, (_, drawn) in new.items() if drawn)]
+        if changed:
             message["ordered"] = True
             buffers.append(np.asarray(self._order, np.int32).tobytes())
         self._counts = counts
@@ -353,7 +345,8 @@ class TakeRows:
             twins.append(twin if twin < cell else -1)
         return twins
 
-    def _card(self, row: Row, *, drawn: bool) -> dict[str, Any]:
+    def _card(self, row: Row) -> dict[str, Any]:
+        drawn = self._drawn.get(row.id)
         figures = [
             (metric.name, f"{format_figure(row.figures[metric.name], metric.unit)} {metric.unit}".rstrip())
             for metric in self.metrics
@@ -370,8 +363,8 @@ class TakeRows:
             "notes": list(row.notes),
             "figures": figures,
             "hear": row.hear is not None,
-            "seconds": self._drawn[row.id].seconds if drawn else 0.0,
-            "drawn": drawn,
+            "seconds": drawn.seconds if drawn else 0.0,
+            "drawn": drawn is not None,
         }
 
 

@@ -244,13 +244,21 @@ def measure_rows(
             raise ArgumentError.of("reference", f"{metric.name} compares clips with a reference, and there is none")
     work = list(zip(items, references, texts, strict=True))
     tools = tools or Tools()
-    _check_tools(tools, chosen)
+    needs = {need for metric in chosen for need in metric.needs}
+    for need, find in _TOOLS.items():
+        if need in needs:
+            find(tools)  # fails before the work starts where a tool is missing
     show = progress or (lambda items, *_, **__: items)
     if jobs == 1 or len(work) < 2:
         return _rows(show(work, "clips", total=len(work)), chosen, tools)
     return _in_processes(work, chosen, tools, min(jobs, len(work)), show)
 
 
+_TOOLS: dict[str, Callable[[Tools], object]] = {
+    "encoder": models.encoder_of,
+    "predictor": models.predictor_of,
+    "recognizer": words.recognizer_of,
+}
 _Work = list[tuple[Clip | Audible, Clip | None, str | None]]
 
 
@@ -282,23 +290,11 @@ def listener_note(metrics: Iterable[str | Metric], tools: Tools | None = None) -
         return ""
     tools = tools or Tools()
     worth = getattr(words.recognizer_of(tools), "worth", "")
-    return f"{', '.join(listening)}: heard by {words.recognizer_name(tools)}." + (f" {worth}" if worth else "")
+    return f"{', '.join(listening)}: heard by {words.recognizer_name(tools)}. {worth}".rstrip()
 
 
 def _listens(metrics: Sequence[Metric]) -> bool:
     return any("recognizer" in metric.needs for metric in metrics)
-
-
-def _check_tools(tools: Tools, metrics: Sequence[Metric]) -> None:
-    """Fail before the work starts where a tool is missing."""
-    needs = {need for metric in metrics for need in metric.needs}
-    for need, find in (
-        ("encoder", models.encoder_of),
-        ("predictor", models.predictor_of),
-        ("recognizer", words.recognizer_of),
-    ):
-        if need in needs:
-            find(tools)
 
 
 def _rows(

@@ -56,17 +56,13 @@ class Cache:
         if max_bytes is not None and max_bytes < 1:
             raise RequestInvalid.of("max_bytes", "a cache needs room; None is no bound", in_="query")
         self.run = RunFolder(data_home() / "cache" if folder is None else folder)
+        self.folder = self.run.folder
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
         self._hits = self._misses = 0
         self._declared: set[str] = set()
         # Bytes that may be written before we look again how many there are.
         self._room = 0
-
-    @property
-    def folder(self) -> Path:
-        """Where the takes are."""
-        return self.run.folder
 
     def __repr__(self) -> str:
         bound = "" if self.max_bytes is None else f", at most {self.max_bytes / 1e6:.0f} MB"

@@ -132,7 +132,8 @@ class RunFolder:
 
         Raises DamagedFile when the line is damaged; it is left out from then on.
         """
-        _check_key(key)
+        if _KEY.fullmatch(key) is None:
+            raise StoreError(f"{key!r} names no take; a key has 64 hexadecimal digits")
         with self._reading() as file:
             line = self._keys.get(key)
             if file is None or line is None:
@@ -355,7 +356,8 @@ class RunFolder:
 
     def _append(self, file: BinaryIO, line: Mapping[str, Any]) -> None:
         """Append a line in one piece; when that fails, what was written of it is taken back."""
-        text = _seal(line)
+        said = json.dumps(line, ensure_ascii=False, allow_nan=False).encode()[:-1]
+        text = said + _CHECK + _check(said) + b"\n"
         before = file.seek(0, os.SEEK_END)
         try:
             written = 0
@@ -383,16 +385,12 @@ def header_of(path: Path, line: bytes) -> dict[str, Any]:
     if isinstance(number, int) and number > _VERSION:
         raise StoreError(f"{path} was written by a newer voicelab (run version {number}, known: {_VERSION})")
     header = unseal(line)
-    if number != _VERSION or header is None or not _is_header(header):
-        raise StoreError(f"{path} is no run: its first line does not say so, or is damaged")
-    return header
-
-
-def _is_header(header: Mapping[str, Any]) -> bool:
     with suppress(ValueError, KeyError, TypeError):
-        datetime.fromisoformat(header["created"])
-        return isinstance(header["about"], dict) and is_session(header["session"])
-    return False
+        if header is not None and number == _VERSION:
+            datetime.fromisoformat(header["created"])
+            if isinstance(header["about"], dict) and is_session(header["session"]):
+                return header
+    raise StoreError(f"{path} is no run: its first line does not say so, or is damaged")
 
 
 def is_session(value: object) -> bool:
@@ -428,18 +426,8 @@ def _is_open(file: BinaryIO, path: Path) -> bool:
         return False
 
 
-def _seal(line: Mapping[str, Any]) -> bytes:
-    text = json.dumps(line, ensure_ascii=False, allow_nan=False).encode()[:-1]
-    return text + _CHECK + _check(text) + b"\n"
-
-
 def _check(text: bytes) -> bytes:
     return digest_of(text)[:16].encode() + b'"}'
-
-
-def _check_key(key: str) -> None:
-    if _KEY.fullmatch(key) is None:
-        raise StoreError(f"{key!r} names no take; a key has 64 hexadecimal digits")
 
 
 def check_older(folder: Path) -> None:

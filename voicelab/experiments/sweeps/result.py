@@ -86,11 +86,8 @@ class Row:
 
 def waiting_rows(grid: Grid) -> list[Row]:
     """Return a row for each take of a grid, in its order; the takes of a cell follow each other."""
-    return [
-        Row(place(grid, cell.index, repeat), *_named(Job(cell, repeat, None), grid.repeats))
-        for cell in grid.cells
-        for repeat in range(grid.repeats)
-    ]
+    jobs = (Job(cell, repeat, None) for cell in grid.cells for repeat in range(grid.repeats))
+    return [Row(place(grid, job), *_named(job, grid.repeats)) for job in jobs]
 
 
 def row_of(outcome: Outcome, grid: Grid) -> Row:
@@ -98,7 +95,7 @@ def row_of(outcome: Outcome, grid: Grid) -> Row:
     job, take, error = outcome.job, outcome.take, outcome.error
     labels, values = _named(job, grid.repeats)
     return Row(
-        place(grid, job.cell.index, job.repeat),
+        place(grid, job),
         labels,
         values if take is None else {"seed": take.seed, **values},
         state="failed" if take is None else "done",
@@ -109,9 +106,9 @@ def row_of(outcome: Outcome, grid: Grid) -> Row:
     )
 
 
-def place(grid: Grid, cell: int, repeat: int) -> int:
+def place(grid: Grid, job: Job) -> int:
     """Return the id of a take's row."""
-    return cell * grid.repeats + repeat
+    return job.cell.index * grid.repeats + job.repeat
 
 
 def matching(rows: Iterable[Row], where: str) -> list[Row]:
@@ -179,10 +176,8 @@ def comparison_of(rows: Sequence[Row]) -> Comparison:
     differing = [axis for axis in axes if len({row.labels.get(axis) for row in rows}) > 1]
     named: dict[str, Clip] = {}
     for number, row in enumerate(rows[:9], start=1):
-        name = (
-            ", ".join(f"{short_name(axis)}={row.labels[axis]}" for axis in differing if axis in row.labels)
-            or f"take {number}"
-        )
+        differences = (f"{short_name(axis)}={row.labels[axis]}" for axis in differing if axis in row.labels)
+        name = ", ".join(differences) or f"take {number}"
         named[name if name not in named else f"{name} ({number})"] = row.clip()
     return Comparison(named)
 
@@ -315,9 +310,8 @@ class SweepResult(Shown):
             raise RequestInvalid.of("over", f"no combination has a take for every {over}", type="too_short")
         if reference is None:
             return ListeningTest(name, kind, whole, **options)
-        chosen = next(
-            (label for value, label in zip(axis.values, axis.labels, strict=True) if reference in (value, label)), None
-        )
+        named = zip(axis.values, axis.labels, strict=True)
+        chosen = next((label for value, label in named if reference in (value, label)), None)
         if chosen not in there:
             raise RequestInvalid.of("reference", f"{over} has no {reference!r}; it has {', '.join(there)}")
         references = {item: clips.pop(chosen) for item, clips in whole.items()}
@@ -372,10 +366,8 @@ class SweepResult(Shown):
         for outcome, cell, take in there:
             more = {name: value for name, value in cell.plain.items() if name not in {"text", "backend"}}
             system = cell.labels.get("backend", take.backend)
-            name = _file_name(outcome, len(self.grid.cells)) + (
-                f"-{plain_name(str(more['item']))}" if "item" in more else ""
-            )
-            named.append((name, system, take, more))
+            item = f"-{plain_name(str(more['item']))}" if "item" in more else ""
+            named.append((_file_name(outcome, len(self.grid.cells)) + item, system, take, more))
         return write_layout(folder, cast(Layout, layout), named)
 
     def page(self, path: str | Path = "sweep.html", **options: Any) -> Path:

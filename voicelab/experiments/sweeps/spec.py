@@ -151,9 +151,8 @@ def axes_for(sweep: Sweep) -> tuple[str, ...]:
 
 
 # What a line of texts cannot hold as it is.
-_ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
-_READ: Final = {escape: character for character, escape in _ESCAPES.items()}
-_WRITTEN: Final = re.compile(r"[\\\n\r]")
+_READ: Final = {r"\\": "\\", r"\n": "\n", r"\r": "\r"}
+_WRITTEN: Final = {ord(character): escape for escape, character in _READ.items()}
 _TYPED: Final = re.compile(r"\\[\\nr]")
 
 
@@ -165,7 +164,7 @@ def texts_of(sweep: Sweep) -> str:
 
 def lines_of(texts: Iterable[str]) -> str:
     """Return texts one a line, as ``texts_in`` reads them."""
-    return "\n".join(_WRITTEN.sub(lambda match: _ESCAPES[match.group()], text) for text in texts)
+    return "\n".join(text.translate(_WRITTEN) for text in texts)
 
 
 def texts_in(typed: str) -> list[str]:
