@@ -85,6 +85,17 @@ def disk_error(error: OSError, path: Path) -> StoreError:
     return failure
 
 
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Raise the StoreError that names the path for every OSError of the block."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise disk_error(error, path) from error
+
+
 def make_folder(path: Path, *, private: bool = False) -> None:
     """Make a folder and its missing parents, which survive a loss of power when this returns. Raises OSError.
 
@@ -183,12 +194,10 @@ class BlobFolder:
         """Keep ``data`` and return its file's name: its digest, and ``suffix``."""
         name = f"{digest_of(data)}{suffix}"
         path = self.folder / name
-        try:
+        with disk_errors(path):
             if path.is_file() and path.read_bytes() == data:
                 os.utime(path)  # as young as if it were written now, for ``remove_unused``
                 return name
-        except OSError as error:
-            raise disk_error(error, path) from error
         write_atomic(path, data, private=self._private, sync=self._sync)
         return name
 
@@ -211,10 +220,8 @@ class BlobFolder:
         """Remove files; those that are gone already are no error."""
         for digest in digests:
             path = self._path(digest)
-            try:
+            with disk_errors(path):
                 path.unlink(missing_ok=True)
-            except OSError as error:
-                raise disk_error(error, path) from error
 
     def remove_unused(self, keep: Container[str], older_than: float) -> int:
         """Remove files not in ``keep`` and unfinished ones, if older than ``older_than`` seconds; return how many."""
@@ -256,10 +263,8 @@ class Database:
     def __init__(
         self, path: Path, name: str, migrations: Sequence[str], *, busy_s: float = 2.0, private: bool = True
     ) -> None:
-        try:
+        with disk_errors(path):  # the working directory may be deleted
             self.path = path.absolute()
-        except OSError as error:  # the working directory was deleted
-            raise disk_error(error, path) from error
         self._name = f"{name} {path}"
         self._migrations = migrations
         self._busy_s = busy_s
@@ -347,15 +352,12 @@ class Database:
     @contextmanager
     def _store_errors(self) -> Iterator[None]:
         try:
-            yield
+            with disk_errors(self.path):
+                yield
         except sqlite3.OperationalError as error:
             raise StoreError(f"the {self._name} cannot be used at the moment: {error}") from error
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its messages quote what is damaged
             raise StoreError(f"the {self._name} is damaged: {error}") from error
-        except OSError as error:
-            if isinstance(error, StoreError):
-                raise
-            raise disk_error(error, self.path) from error
 
 
 class FileLock(Closing):
@@ -368,14 +370,13 @@ class FileLock(Closing):
     def __init__(self, path: Path, refused: str, *, temporary: bool = False) -> None:
         self._goes = path if temporary else None
         try:
-            make_folder(path.parent, private=not temporary)
-            while not self._locked(path):
-                pass
+            with disk_errors(path):
+                make_folder(path.parent, private=not temporary)
+                while not self._locked(path):
+                    pass
         except sqlite3.Error as error:
             held = error.sqlite_errorcode == sqlite3.SQLITE_BUSY
             raise StoreError(refused if held else f"{path}: {error}") from error
-        except OSError as error:
-            raise disk_error(error, path) from error
 
     def _locked(self, path: Path) -> bool:
         """Lock the file; return whether it is still the one that others find there: it may go with another's lock."""

@@ -259,10 +259,8 @@ def read(path: Path) -> Any:
 
     Raises MissingExtra when Jupyter's parts are not installed, RequestInvalid when it is no notebook.
     """
-    try:
+    with MissingExtra.where("notebook", "checking notebooks"):
         import nbformat
-    except ModuleNotFoundError as error:
-        raise MissingExtra.of("notebook", "checking notebooks") from error
     try:
         notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
         nbformat.validate(notebook)
@@ -280,10 +278,8 @@ def execute(path: Path, notebook: Any, *, timeout: float, recordings_only: bool 
     ``timeout`` is in seconds, for each cell. With ``recordings_only`` the embedded voice is refused like the network.
     Raises MissingExtra when Jupyter's parts are not installed.
     """
-    try:
+    with MissingExtra.where("notebook", "checking notebooks"):
         from nbclient import NotebookClient
-    except ModuleNotFoundError as error:
-        raise MissingExtra.of("notebook", "checking notebooks") from error
     fresh = _emptied(notebook)
     client = NotebookClient(
         fresh,

@@ -55,10 +55,8 @@ class GraphSession:
     """
 
     def __init__(self, graph: bytes | Path, *, name: str, extra: str, threads: int | None = None) -> None:
-        try:
+        with MissingExtra.where(extra, name):
             import onnxruntime
-        except ImportError as error:
-            raise MissingExtra.of(extra, name) from error
         cores = os.cpu_count() or 1
         threads = threads or min(cores, _THREADS)
         options = onnxruntime.SessionOptions()

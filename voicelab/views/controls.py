@@ -148,7 +148,8 @@ class Controls(anywidget.AnyWidget):
         self._seeded = lab.capabilities.seed in {"exact", "best-effort"}
         first = self.base
         # Whoever turns knobs wants to hear at once, unless the lab was told otherwise.
-        if "latency" not in lab.defaults and _low_is_taken(lab.capabilities):
+        support = lab.capabilities.support("latency") or FieldSupport("latency")
+        if "latency" not in lab.defaults and not (support.ignored or support.problem("low")):
             first = first.replace(latency="low")
         front = MAIN if compact else FIELDS[:_SHOWN]
         voice: dict[str, Any] = {"name": "reference_id", "kind": "voice", **_named("reference_id"), "default": ""}
@@ -257,11 +258,6 @@ class Controls(anywidget.AnyWidget):
     def _on_message(self, _: Any, message: dict[str, Any], __: Sequence[Any]) -> None:
         if message.get("kind") in {"speak", "cancel", "draw"}:
             self._pressed(message["kind"])
-
-
-def _low_is_taken(capabilities: Capabilities) -> bool:
-    support = capabilities.support("latency")
-    return support is None or not (support.ignored or support.problem("low"))
 
 
 def _named(name: str) -> dict[str, str]:

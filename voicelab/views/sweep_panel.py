@@ -260,8 +260,7 @@ class ResultPanel(SavedOutput, TakesView):
         super().__init__(metrics=metrics, gone=gone)
         self._tested: pd.DataFrame | None = None
         self._more = tabs
-        kinds = [kind for kind in KINDS if kind != "MUSHRA"]
-        self.kind = control(w.Dropdown, "Kind", options=kinds, width="140px")
+        self.kind = control(w.Dropdown, "Kind", options=[one for one in KINDS if one != "MUSHRA"], width="140px")
         self.over = control(w.Dropdown, "of the values of", width="300px")
         self.test_button = button("Begin", self.listening_test, "blind-test")
         self.folder = control(w.Text, "Folder", "folder", value="sweep", width="300px")
@@ -291,11 +290,9 @@ class ResultPanel(SavedOutput, TakesView):
         """Show a result; takes that are not there yet wait."""
         self.live = lambda: result
         axes = result.grid.axes
-        names = [*(axis.name for axis in axes), *(("take",) if result.grid.repeats > 1 else ())]
         rows = {row.id: row for row in waiting_rows(result.grid)}
         rows |= {row.id: row for row in (row_of(outcome, result.grid) for outcome in result.outcomes)}
-        columns = (len(axes[-1]) if axes else 1) * result.grid.repeats
-        self.begin(rows.values(), names, columns, result.grid)
+        self.begin(rows.values(), result.grid)
         self.over.options = [(field_label(axis.name), axis.name) for axis in axes]
         self.over.value = axes[-1].name if axes else None
         self.test_button.disabled = not axes

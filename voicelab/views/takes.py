@@ -475,9 +475,10 @@ class TakesView(Panel):
         self.measured = control(w.Text, "Metrics", width="320px", continuous_update=False)
         self.find = button("Find outlier", self.find_outlier, "outlier", help="The take farthest from the median")
         self.metric = control(w.Dropdown, "by", "outlier-metric", width="160px")
-        self.compare_button = button("Compare", self.compare, "compare-selected")
+        limits = "Compare the selected takes, 2 to 8 of them"
+        self.compare_button = button("Compare", self.compare, "compare-selected", help=limits)
         self.select_button = button("Select all shown", self.select_shown, "select-shown")
-        self.clear_button = button("Select none", self.select_none, "select-none")
+        self.clear_button = button("Select none", lambda: self.grid.set_trait("selected", []), "select-none")
         self.counted = classed(w.Label(), "selected")
         self.tools = line(name="buttons")
         self.view = control(w.Dropdown, "View", width="130px", options=[("Facets", "facets"), ("List", "list")])
@@ -522,16 +523,16 @@ class TakesView(Panel):
         children: tuple[w.Widget, ...] = self._places[tab].children[-1].children
         return children
 
-    def begin(self, rows: Iterable[Row], axes: Sequence[str], columns: int = 1, grid: Grid | None = None) -> None:
-        """Show other takes instead; as facets where they are those of a grid with axes."""
-        self._axes = tuple(axes)
+    def begin(self, rows: Iterable[Row], grid: Grid) -> None:
+        """Show the takes of a grid instead; as facets where it has axes."""
+        axes = grid.axes
+        self._axes = (*(axis.name for axis in axes), *(("take",) if grid.repeats > 1 else ()))
         self.grid.clear()
         close_children(self.player)
         self.player.children = ()
-        self.grid.columns = columns
-        before, self._grid = self._grid, grid if grid is not None and grid.axes else None
-        shown = [] if self._grid is None else [(short_name(axis.name), axis.labels) for axis in self._grid.axes]
-        self.grid.facets = {"axes": shown, "repeats": grid.repeats if grid is not None else 1}
+        self.grid.columns = (len(axes[-1]) if axes else 1) * grid.repeats
+        before, self._grid = self._grid, grid if axes else None
+        self.grid.facets = {"axes": [(short_name(axis.name), axis.labels) for axis in axes], "repeats": grid.repeats}
         if (self._grid is None) != (before is None):  # else it stays as it was chosen
             self.view.value = "list" if self._grid is None else "facets"
         self._show_view()
@@ -585,10 +586,6 @@ class TakesView(Panel):
         """Select all takes that the filter leaves."""
         self.grid.selected = [row.id for row in self.grid.work.shown]
 
-    def select_none(self) -> None:
-        """Select nothing."""
-        self.grid.selected = []
-
     def fill(self, tab: str, widget: w.Widget) -> None:
         """Show a widget in a tab, in place of the one before, which is closed."""
         place = self._places[tab].children[-1]
@@ -629,8 +626,7 @@ class TakesView(Panel):
         """Make what a tab of a subclass shows."""
 
     def _offer(self) -> None:
-        metrics = [metric.name for metric in self.grid.work.metrics]
-        wanted = self.sort.value
+        metrics, wanted = [metric.name for metric in self.grid.work.metrics], self.sort.value
         offered = (_GRID_ORDER, *self._axes, *metrics)
         self.sort.options = [(metric_label(name) if name in metrics else short_name(name), name) for name in offered]
         self.sort.value = wanted if wanted in offered else _GRID_ORDER
@@ -659,4 +655,3 @@ class TakesView(Panel):
         count = len(self.grid.selected)
         self.counted.value = f"{count} selected" if count else "nothing selected"
         self.compare_button.disabled = not 2 <= count <= 8
-        self.compare_button.tooltip = "Compare the selected takes, 2 to 8 of them"

@@ -179,9 +179,9 @@ class Cache:
         files = self.run.files()
         return CacheStats(
             entries=len(self),
-            bytes=sum(file.size for file in files),
+            bytes=sum(file.st_size for file in files.values()),
             max_bytes=self.max_bytes,
-            damaged=sum(file.path.parent == self.run.damaged for file in files),
+            damaged=sum(path.parent == self.run.damaged for path in files),
             hits=self._hits,
             misses=self._misses,
         )
@@ -196,17 +196,18 @@ class Cache:
 
     def _shrunk(self, limit: int) -> int:
         """Remove the files least recently used until the limit is kept; return the bytes that are left."""
-        files = sorted(self.run.files(), key=lambda file: file.used)
-        total = sum(file.size for file in files)
+        files = self.run.files()
+        total = sum(file.st_size for file in files.values())
         if total <= limit:
             return total
         # The newest stays in any case: it is what somebody is about to read.
-        for file in [file for file in files if file.path.name != RUN_FILE][:-1]:
+        oldest_first = sorted(files, key=lambda path: files[path].st_mtime)
+        for path in [path for path in oldest_first if path.name != RUN_FILE][:-1]:
             if total <= limit * _ROOM:
                 break
             # One that may not be removed, somebody else's or one that is being read, stays.
             with suppress(OSError):
-                file.path.unlink(missing_ok=True)
-                total -= file.size
+                path.unlink(missing_ok=True)
+                total -= files[path].st_size
         self.run.drop(lambda line: self.run.lost(line.sound))
-        return sum(file.size for file in self.run.files())
+        return sum(file.st_size for file in self.run.files().values())

@@ -32,7 +32,16 @@ from voicelab.capabilities import Capabilities
 from voicelab.clip import Take, take_key
 from voicelab.distribution import __version__
 from voicelab.errors import StoreError
-from voicelab.storage import UNFINISHED, BlobFolder, DamagedFile, digest_of, disk_error, make_folder, open_atomic
+from voicelab.storage import (
+    UNFINISHED,
+    BlobFolder,
+    DamagedFile,
+    digest_of,
+    disk_error,
+    disk_errors,
+    make_folder,
+    open_atomic,
+)
 
 RUN_FILE: Final = "run.jsonl"
 _VERSION: Final = 1
@@ -62,14 +71,6 @@ class Line(NamedTuple):
     sound: str
     start: int
     size: int
-
-
-class File(NamedTuple):
-    """A file of the folder: its size in bytes and when it was last used, in seconds since 1970."""
-
-    path: Path
-    size: int
-    used: float
 
 
 class RunFolder:
@@ -224,23 +225,20 @@ class RunFolder:
     def clear(self) -> None:
         """Remove everything that is ours."""
         with self._lock:
-            for file in sorted(self.files(), key=lambda file: file.path.name != RUN_FILE):
-                try:
-                    file.path.unlink(missing_ok=True)
-                except OSError as error:
-                    raise disk_error(error, file.path) from error
+            for path in sorted(self.files(), key=lambda path: path.name != RUN_FILE):
+                with disk_errors(path):
+                    path.unlink(missing_ok=True)
             self._forget()
 
-    def files(self) -> list[File]:
-        """Return all files of ours that take up room."""
-        files = []
+    def files(self) -> dict[Path, os.stat_result]:
+        """Return all files of ours that take up room; when one was last used is when it was modified."""
+        files = {}
         for folder in (self.folder, self.takes.folder, self.references.folder, self.damaged):
             with suppress(FileNotFoundError), os.scandir(folder) as items:
                 for item in items:
                     with suppress(FileNotFoundError):
                         if _OURS.fullmatch(item.name) and item.is_file(follow_symlinks=False):
-                            status = item.stat(follow_symlinks=False)
-                            files.append(File(Path(item.path), status.st_size, status.st_mtime))
+                            files[Path(item.path)] = item.stat(follow_symlinks=False)
         return files
 
     def sync(self) -> None:
@@ -311,19 +309,13 @@ class RunFolder:
         self, session: Mapping[str, Any] = _NOTHING, about: Mapping[str, Any] = _NOTHING
     ) -> Iterator[BinaryIO]:
         """Hold the file open and alone, with its header, a torn last line removed, and all of its lines known."""
-        with self._lock:
-            try:
-                with self._alone() as file:
-                    if not self._whole(file):
-                        session = session or {**_environment(), "backends": []}
-                        now = datetime.now(UTC).isoformat()
-                        self._append(file, {"run": _VERSION, "created": now, "about": {**about}, "session": session})
-                    self._refresh(file)
-                    yield file
-            except OSError as error:
-                if isinstance(error, StoreError):
-                    raise
-                raise disk_error(error, self.path) from error
+        with self._lock, disk_errors(self.path), self._alone() as file:
+            if not self._whole(file):
+                session = session or {**_environment(), "backends": []}
+                now = datetime.now(UTC).isoformat()
+                self._append(file, {"run": _VERSION, "created": now, "about": {**about}, "session": session})
+            self._refresh(file)
+            yield file
 
     @contextmanager
     def _alone(self) -> Iterator[BinaryIO]:

@@ -209,8 +209,6 @@ class SweepRun:
         self._running: dict[Future[Take], Job] = {}
         self._done: queue.SimpleQueue[Future[Take]] = queue.SimpleQueue()
         self._remarks: dict[tuple[int, int], tuple[str, ...]] = {}
-        self._go = threading.Event()
-        self._go.set()
         self._stop = threading.Event()
         self._state: State = "running"
         self._error: Exception | None = None
@@ -254,7 +252,7 @@ class SweepRun:
     @property
     def state(self) -> State:
         """Whether it runs, is paused, or how it ended."""
-        return "paused" if self._state == "running" and not self._go.is_set() else self._state
+        return "paused" if self._state == "running" and self._paused is not None else self._state
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -268,9 +266,8 @@ class SweepRun:
 
     def pause(self) -> None:
         """Start no more takes; those that run are finished. Does nothing to a run that is over."""
-        if self._go.is_set() and self._thread.is_alive():
+        if self._paused is None and self._thread.is_alive():
             self._paused = time.monotonic()
-            self._go.clear()
 
     def unpause(self) -> None:
         """Go on."""
@@ -278,7 +275,6 @@ class SweepRun:
             # As if it had begun later: what is left is reckoned from the time at work.
             self._began += time.monotonic() - self._paused
             self._paused = None
-        self._go.set()
 
     def cancel(self) -> None:
         """Stop: takes that run in this process are broken off, nothing more is started. What is made is kept."""
@@ -354,12 +350,9 @@ class SweepRun:
     def _may_begin(self) -> bool:
         """Wait for a free place, and while paused; returns whether to go on."""
         while not self._stop.is_set():
-            if len(self._running) >= self._context.workers.concurrency:
-                self._collect(_TICK)
-            elif not self._go.is_set():
-                self._collect(_TICK) if self._running else self._go.wait(_TICK)
-            else:
+            if len(self._running) < self._context.workers.concurrency and self._paused is None:
                 return True
+            self._collect(_TICK)
         return False
 
     def _begin(self, job: Job, ahead: Mapping[str, float]) -> None:

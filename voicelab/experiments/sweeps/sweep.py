@@ -271,7 +271,8 @@ def sweep_of(
     fields: Mapping[str, object],
 ) -> Sweep:
     """Return the sweep that ``Lab.sweep`` describes; ``fields`` are its keywords. Raises RequestInvalid."""
-    repeats, seed = _plain(repeats), _plain(seed)
+    numbers: Any = (one.item() if isinstance(one, np.generic) else one for one in (repeats, seed))
+    repeats, seed = numbers
     everyone = dict(labs) or {ONLY: lab}
     given = {name: value for name, value in recorded(fields).items() if value is not None}
     asked = rows is not None or not all(map(is_field, given))  # what a service has of its own is asked of it
@@ -316,7 +317,3 @@ def sweep_of(
         bases=bases if labs else {},
         rows=places,
     )
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 from voicelab.backend import Backend, SpeechStream
 from voicelab.call import Call
@@ -19,16 +19,11 @@ CONCURRENCY: Final = 8
 """Takes under way when nothing else is said, and a backend does not say how many it speaks at once."""
 
 
-@runtime_checkable
-class Factory(Hashable, Protocol):
-    """Opens a backend in another process: picklable, and equal when it opens the same one.
+Factory = Callable[[], Backend]
+"""Opens a backend in another process, once in each: picklable, hashable, and equal when it opens the same one.
 
-    A function of a module is one; so is a frozen dataclass with ``__call__``.
-    """
-
-    def __call__(self) -> Backend:
-        """Open the backend; done once in each process."""
-        ...
+A function of a module is one; so is a frozen dataclass with ``__call__``.
+"""
 
 
 class ThreadWorkers:
