@@ -18,17 +18,8 @@ from threading import Event, Thread
 from typing import Any, Final
 
 from voicelab.checks.compare import FIGURES, Masks, OutputComparison, processor
-from voicelab.checks.lint import (
-    Finding,
-    NotebookLimits,
-    code_cells,
-    invisible,
-    lint,
-    outputs_of,
-    requests,
-    source_digest,
-)
-from voicelab.errors import MissingExtra, RequestInvalid
+from voicelab.checks.lint import Finding, NotebookLimits, code_cells, invisible, lint, requests, source_digest
+from voicelab.errors import MissingExtra
 from voicelab.experiments.runs.replay import Tolerance
 from voicelab.storage import write_atomic
 
@@ -87,10 +78,9 @@ def check(
     """
     path, bounds, files = Path(path), limits or NotebookLimits(), tuple(masks)
     rules = Masks(files)
-    try:
-        notebook = read(path)
-    except RequestInvalid as error:
-        return NotebookReport(path, (Finding(path, None, "not-a-notebook", error.errors[0].msg),))
+    notebook = read(path)
+    if isinstance(notebook, Finding):
+        return NotebookReport(path, (notebook,))
     findings = list(lint(path, notebook, path.stat().st_size, bounds))
     notes = [Finding(path, *hit) for hit in invisible(notebook)]
     cells = len(list(code_cells(notebook)))
@@ -117,10 +107,9 @@ def update(path: str | Path, *, limits: NotebookLimits | None = None, recordings
     it. Arguments and errors are those of ``check``.
     """
     path, bounds = Path(path), limits or NotebookLimits()
-    try:
-        notebook = read(path)
-    except RequestInvalid as error:
-        return NotebookReport(path, (Finding(path, None, "not-a-notebook", error.errors[0].msg),))
+    notebook = read(path)
+    if isinstance(notebook, Finding):
+        return NotebookReport(path, (notebook,))
     done = execute(path, notebook, timeout=bounds.timeout_s, recordings_only=recordings_only)
     cells = len(list(code_cells(notebook)))
     findings = list(_stopped(path, done, bounds))
@@ -136,7 +125,7 @@ def _differences(
         if done.stopped is not None and number >= (done.stopped.cell or 0):
             return
         if not requests(cell, "nbval-ignore-output", "nbval-skip"):
-            for difference in compare.differences(outputs_of(cell), outputs_of(now)):
+            for difference in compare.differences(cell.outputs, now.outputs):
                 yield Finding(path, number, "difference", difference.words), difference.tolerable
 
 
@@ -255,9 +244,9 @@ class Execution:
 
 
 def read(path: Path) -> Any:
-    """Return the notebook in a file, as nbformat has it.
+    """Return the notebook in a file, as nbformat has it, or what is wrong with one that is none.
 
-    Raises MissingExtra when Jupyter's parts are not installed, RequestInvalid when it is no notebook.
+    Raises MissingExtra when Jupyter's parts are not installed.
     """
     with MissingExtra.where("notebook", "checking notebooks"):
         import nbformat
@@ -268,7 +257,7 @@ def read(path: Path) -> Any:
         raise
     except Exception as error:  # noqa: BLE001 - what nbformat raises for JSON that is something else depends on what it is
         first = next(iter(str(error).splitlines()), type(error).__name__)
-        raise RequestInvalid.of("notebook", first[:200]) from None
+        return Finding(path, None, "not-a-notebook", first[:200])
     return notebook
 
 

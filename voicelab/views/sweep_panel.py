@@ -493,11 +493,8 @@ class SweepPanel(SavedOutput, Panel):
         super().close()
 
     def _form_changed(self) -> None:
-        # The form calls it while it is being made, too.
-        if hasattr(self, "form"):
+        if hasattr(self, "form"):  # it calls this while it is being made, too
             self._update_buttons()
-        else:
-            self.run_button.disabled = True
 
     def _update_buttons(self) -> None:
         state = self._run.state if self._run is not None else ""
@@ -535,9 +532,9 @@ class SweepPanel(SavedOutput, Panel):
         now = {place(grid, job) for job in run.running}
         states: tuple[tuple[set[int], RowState], ...] = ((now - before, "running"), (before - now, "waiting"))
         for keys, state in states:
-            rows = [row for key in keys if (row := work.row(key)) is not None]
             # One that has come meanwhile is left as it is.
-            work.mark([row for row in rows if row.state in {"waiting", "running"}], state)
+            rows = [row for row in map(work.row, keys) if row is not None and row.state in {"waiting", "running"}]
+            work.mark(rows, state)
         return now
 
     def __repr__(self) -> str:

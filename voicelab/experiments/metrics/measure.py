@@ -31,7 +31,8 @@ GROUP = "voicelab.metrics"
 _TEXT: tuple[Need, ...] = ("text",)
 _REFERENCE: tuple[Need, ...] = ("reference",)
 
-_praat = partial(Metric, module="parselmouth", extra="praat", slow=True)
+_slow = partial(Metric, slow=True)
+_praat = partial(_slow, module="parselmouth", extra="praat")
 
 _OWN = (
     Metric("duration", "s", level.duration),
@@ -68,15 +69,7 @@ _OWN = (
     Metric("wer", "", words.wer, "lower", ("text", "recognizer"), module="jiwer", extra="metrics", slow=True),
     Metric("cer", "", words.cer, "lower", ("text", "recognizer"), module="jiwer", extra="metrics", slow=True),
     Metric("spectral_similarity", "", models.spectral_similarity, "higher", _REFERENCE, slow=True),
-    Metric(
-        "speaker_similarity",
-        "",
-        models.speaker_similarity,
-        "higher",
-        ("reference", "encoder"),
-        extra="speaker",
-        slow=True,
-    ),
+    _slow("speaker_similarity", "", models.speaker_similarity, "higher", ("reference", "encoder"), extra="speaker"),
     Metric("predicted_mos", "MOS", models.predicted_mos, "higher", ("predictor",), extra="mos", slow=True),
     Metric("distillmos", "MOS", models.distillmos, "higher", module="distillmos", extra="distillmos", slow=True),
     Metric("first_audio_s", "s", latency.first_audio, better="lower"),
@@ -137,17 +130,11 @@ def resolve(metrics: Iterable[str | Metric]) -> tuple[Metric, ...]:
         metrics = (metrics,)
     chosen: dict[str, Metric] = {}
     for item in metrics:
-        metric = item if isinstance(item, Metric) else METRICS.get(item)
+        metric = item if isinstance(item, Metric) else METRICS.get(item) or available().get(item)
         if metric is None:
-            everything = available()
-            if item not in everything:
-                now = (
-                    f"; it is called {_RENAMED[item]!r} now"
-                    if item in _RENAMED
-                    else suggestion(item, everything) or f"; there are {', '.join(everything)}"
-                )
-                raise ArgumentError.of("metrics", f"there is no metric {item!r}{now}")
-            metric = everything[str(item)]
+            now = f"; it is called {_RENAMED[item]!r} now" if item in _RENAMED else ""
+            now = now or suggestion(item, available()) or f"; there are {', '.join(available())}"
+            raise ArgumentError.of("metrics", f"there is no metric {item!r}{now}")
         if metric.name in chosen:
             raise ArgumentError.of("metrics", f"{metric.name!r} is there twice")
         metric.check_installed()

@@ -177,14 +177,9 @@ class Cache:
     def stats(self) -> CacheStats:
         """Return what the cache holds and what it did."""
         files = self.run.files()
-        return CacheStats(
-            entries=len(self),
-            bytes=sum(file.st_size for file in files.values()),
-            max_bytes=self.max_bytes,
-            damaged=sum(path.parent == self.run.damaged for path in files),
-            hits=self._hits,
-            misses=self._misses,
-        )
+        size = sum(file.st_size for file in files.values())
+        damaged = sum(path.parent == self.run.damaged for path in files)
+        return CacheStats(len(self), size, self.max_bytes, damaged, self._hits, self._misses)
 
     def _grown(self, size: int) -> None:
         """Count bytes that were written, and make room when they may be too many."""

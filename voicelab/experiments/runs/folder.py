@@ -32,16 +32,7 @@ from voicelab.capabilities import Capabilities
 from voicelab.clip import Take, take_key
 from voicelab.distribution import __version__
 from voicelab.errors import StoreError
-from voicelab.storage import (
-    UNFINISHED,
-    BlobFolder,
-    DamagedFile,
-    digest_of,
-    disk_error,
-    disk_errors,
-    make_folder,
-    open_atomic,
-)
+from voicelab.storage import UNFINISHED, BlobFolder, DamagedFile, digest_of, disk_errors, make_folder, open_atomic
 
 RUN_FILE: Final = "run.jsonl"
 _VERSION: Final = 1
@@ -292,14 +283,13 @@ class RunFolder:
     def _reading(self) -> Iterator[BinaryIO | None]:
         """Hold the file open, all of its lines known; None when there is none."""
         with self._lock:
-            try:
+            file: BinaryIO | None = None
+            with disk_errors(self.path), suppress(FileNotFoundError):
                 file = self.path.open("rb")
-            except FileNotFoundError:
+            if file is None:
                 self._forget()
                 yield None
                 return
-            except OSError as error:
-                raise disk_error(error, self.path) from error
             with file:
                 self._refresh(file)
                 yield file
@@ -459,13 +449,8 @@ def _environment() -> dict[str, Any]:
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
-    hardware: dict[str, Any] = {
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "processor": platform.processor(),
-        "cores": os.cpu_count(),
-        "memory": None,
-    }
+    hardware: dict[str, Any] = {name: getattr(platform, name)() for name in ("system", "machine", "processor")}
+    hardware |= {"cores": os.cpu_count(), "memory": None}
     with suppress(OSError, ValueError, TypeError):  # Linux alone says it there
         about = Path("/proc/cpuinfo").read_text(encoding="utf-8")
         hardware["processor"] = re.search(r"^model name\s*:\s*(.+)$", about, re.MULTILINE)[1]  # type: ignore[index]

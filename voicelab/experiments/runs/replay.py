@@ -165,7 +165,7 @@ def compare(before: Take, after: Take, tolerance: Tolerance | None = None) -> Ta
     was, now = digest(old), digest(new)
     bounds = tolerance or Tolerance()
     spectral = _mel_distance(old, new)
-    near = was.close_to(now, seconds=bounds.seconds, db=bounds.db, cents=bounds.cents, mel_db=bounds.mel_db)
+    near = was.close_to(now, **dataclasses.asdict(bounds))
     return TakeComparison(
         before,
         after,

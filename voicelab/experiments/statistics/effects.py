@@ -203,10 +203,6 @@ def effects(
     takes.
     """
     names, held, measured = _columns(frame, axes, blocks, metrics)
-    if not 0.5 <= confidence < 1.0:
-        raise ArgumentError.of("confidence", "Input should be from 0.5 to below 1")
-    whole(permutations, "permutations", 99 if permutations else 0)
-    whole(seed, "seed", 0)
     tables = _Tables(confidence, permutations, seed)
     values = values_of(frame, measured)
     # Metrics that have values in the same takes share all that depends on the design.
@@ -276,7 +272,13 @@ class _Tables:
     """Rows of the three tables, collected design by design."""
 
     def __init__(self, confidence: float, permutations: int, seed: int) -> None:
-        self.confidence, self.permutations, self.seed = confidence, permutations, seed
+        if not 0.5 <= confidence < 1.0:
+            raise ArgumentError.of("confidence", "Input should be from 0.5 to below 1")
+        self.confidence = confidence
+        self.permutations, self.seed = (
+            whole(permutations, "permutations", 99 if permutations else 0),
+            whole(seed, "seed", 0),
+        )
         self.frame: list[dict[str, Any]] = []
         self.contrasts: list[dict[str, Any]] = []
         self.variance: list[dict[str, Any]] = []

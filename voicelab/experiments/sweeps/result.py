@@ -258,7 +258,8 @@ class SweepResult(Shown):
                 listed = sorted(map(short_name, axes))
                 near = suggestion(name, listed) or f"; there are {', '.join(listed)}"
                 raise RequestInvalid.of(name, f"there is no such axis{near}")
-        return replace(self, outcomes=tuple(outcome for outcome in self.outcomes if _fits(outcome, named)))
+        fitting = (one for one in self.outcomes if all(_fits(one, *wanted) for wanted in named.items()))
+        return replace(self, outcomes=tuple(fitting))
 
     def clip(self, *, repeat: int = 0, **where: object) -> Clip:
         """Return the clip of one cell. Raises NotFound when there is none, RequestInvalid when there are several."""
@@ -434,11 +435,8 @@ def _file_name(outcome: Outcome, cells: int) -> str:
     return f"{outcome.job.cell.index:0{len(str(cells))}d}-{outcome.job.repeat}"
 
 
-def _fits(outcome: Outcome, where: Mapping[str, object]) -> bool:
+def _fits(outcome: Outcome, name: str, wanted: object) -> bool:
     cell = outcome.job.cell
-    for name, wanted in where.items():
-        several = wanted if isinstance(wanted, list | tuple | set) else [wanted]
-        own = [outcome.job.repeat] if name == "repeat" else [cell.values[name], cell.labels[name]]
-        if not any(one == value for one in several for value in own):
-            return False
-    return True
+    several = wanted if isinstance(wanted, list | tuple | set) else [wanted]
+    own = [outcome.job.repeat] if name == "repeat" else [cell.values[name], cell.labels[name]]
+    return any(one == value for one in several for value in own)

@@ -222,13 +222,8 @@ def retyped(
     if troubles:
         raise RequestInvalid(troubles)
     new_axes += [axis for axis in _beside_rows(sweep) if written(axis) is None]
-    return replace(
-        sweep,
-        base=base,
-        axes=tuple(new_axes),
-        repeats=sweep.repeats if repeats is None else repeats,
-        seed=sweep.seed if seed is None else seed,
-    )
+    repeats, seed = sweep.repeats if repeats is None else repeats, sweep.seed if seed is None else seed
+    return replace(sweep, base=base, axes=tuple(new_axes), repeats=repeats, seed=seed)
 
 
 def budget_of(typed: Mapping[str, str]) -> Budget:
