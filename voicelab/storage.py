@@ -86,7 +86,7 @@ def disk_error(error: OSError, path: Path) -> StoreError:
 
 
 @contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
+def on_disk(path: Path) -> Iterator[None]:
     """Raise the StoreError that names the path for every OSError of the block."""
     try:
         yield
@@ -132,7 +132,8 @@ def open_atomic(path: Path, *, replace: bool = True, sync: bool = True, private:
     """
     unfinished = path.parent / f"{UNFINISHED}{secrets.token_hex(8)}"
     try:
-        with open(unfinished, "x+b", opener=_private_file if private else None) as file:
+        opener = (lambda name, flags: os.open(name, flags, 0o600)) if private else None
+        with open(unfinished, "x+b", opener=opener) as file:
             yield file
             if sync:
                 file.flush()
@@ -194,7 +195,7 @@ class BlobFolder:
         """Keep ``data`` and return its file's name: its digest, and ``suffix``."""
         name = f"{digest_of(data)}{suffix}"
         path = self.folder / name
-        with disk_errors(path):
+        with on_disk(path):
             if path.is_file() and path.read_bytes() == data:
                 os.utime(path)  # as young as if it were written now, for ``remove_unused``
                 return name
@@ -220,7 +221,7 @@ class BlobFolder:
         """Remove files; those that are gone already are no error."""
         for digest in digests:
             path = self._path(digest)
-            with disk_errors(path):
+            with on_disk(path):
                 path.unlink(missing_ok=True)
 
     def remove_unused(self, keep: Container[str], older_than: float) -> int:
@@ -263,7 +264,7 @@ class Database:
     def __init__(
         self, path: Path, name: str, migrations: Sequence[str], *, busy_s: float = 2.0, private: bool = True
     ) -> None:
-        with disk_errors(path):  # the working directory may be deleted
+        with on_disk(path):  # the working directory may be deleted
             self.path = path.absolute()
         self._name = f"{name} {path}"
         self._migrations = migrations
@@ -313,7 +314,7 @@ class Database:
     def _connection(self) -> sqlite3.Connection:
         if self._db is not None:
             # An open file that was deleted goes on working, and is lost with the process.
-            if _identity(self.path) != self._file:
+            if inode(self.path) != self._file:
                 raise StoreError(f"the {self._name} was deleted or replaced")
             return self._db
         make_folder(self.path.parent, private=self._private)
@@ -331,7 +332,7 @@ class Database:
         except BaseException:
             db.close()
             raise
-        self._db, self._file = db, _identity(self.path)
+        self._db, self._file = db, inode(self.path)
         return db
 
     def _migrate(self, db: sqlite3.Connection) -> None:
@@ -352,7 +353,7 @@ class Database:
     @contextmanager
     def _store_errors(self) -> Iterator[None]:
         try:
-            with disk_errors(self.path):
+            with on_disk(self.path):
                 yield
         except sqlite3.OperationalError as error:
             raise StoreError(f"the {self._name} cannot be used at the moment: {error}") from error
@@ -370,7 +371,7 @@ class FileLock(Closing):
     def __init__(self, path: Path, refused: str, *, temporary: bool = False) -> None:
         self._goes = path if temporary else None
         try:
-            with disk_errors(path):
+            with on_disk(path):
                 make_folder(path.parent, private=not temporary)
                 while not self._locked(path):
                     pass
@@ -381,16 +382,16 @@ class FileLock(Closing):
     def _locked(self, path: Path) -> bool:
         """Lock the file; return whether it is still the one that others find there: it may go with another's lock."""
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o666))
-        file = _identity(path)
+        file = inode(path)
         self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             self._db.execute("BEGIN EXCLUSIVE")
         except sqlite3.Error as error:
             self._db.close()
-            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY or _identity(path) == file:
+            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY or inode(path) == file:
                 raise
             return False
-        if _identity(path) == file:
+        if inode(path) == file:
             return True
         self._db.close()
         return False
@@ -431,13 +432,10 @@ def _link(unfinished: Path, path: Path) -> bool:
     return True
 
 
-def _private_file(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
+def inode(file: Path | int) -> tuple[int, int] | None:
+    """Return what tells a file, by its path or an open one by its number, from others; None where there is none."""
     try:
-        status = path.stat()
+        status = os.stat(file)  # noqa: PTH116 - an open one has no path
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino

@@ -179,8 +179,7 @@ class Controls(anywidget.AnyWidget):
 
     def set(self, **values: Any) -> None:
         """Turn controls by hand, as a user does; ``speed``, ``volume`` and ``voice`` are called as in ``lab.speak``."""
-        short = {"voice": "reference_id", "speed": "prosody.speed", "volume": "prosody.volume"}
-        self.values = {**self.values, **{short.get(name, name): value for name, value in values.items()}}
+        self.values = {**self.values, **{field_name(name): value for name, value in values.items()}}
 
     def put(self, call: Call) -> None:
         """Turn the controls to what makes ``call``, without a call of ``changed``."""

@@ -14,7 +14,7 @@ import anywidget
 import numpy as np
 import traitlets
 
-from voicelab.audio.analysis import Spectrum, f0, mel, spectrogram
+from voicelab.audio.analysis import f0, mel, spectrogram
 from voicelab.audio.encoders import header_bytes
 from voicelab.audio.samples import Samples, as_samples, check_rate, to_int16
 from voicelab.audio.words import Words, WordTime, textgrid
@@ -71,14 +71,17 @@ def spectrum_bytes(clip: Clip, scale: Scale, part: tuple[float, float] | None = 
         window, hop = max(_SHORTEST_S, min(window, span / 50)), max(_CLOSEST_S, span / _PART_COLUMNS)
         start = max(0.0, part[0] - window)
         clip = clip.slice(start, part[1] + window)
+    top = clip.rate / 2
     if scale == "mel":
         spectrum = mel(clip, bands=_MEL_BANDS, window_s=window, hop_s=hop)
-        db, top, frequencies = spectrum.db, clip.rate / 2, spectrum.frequencies
+        db, frequencies = spectrum.db, spectrum.frequencies
         shares = np.interp(_MEL_TICKS, spectrum.frequencies, (np.arange(_MEL_BANDS) + 0.5) / _MEL_BANDS)
         ticks = [(_hertz(hz), float(share)) for hz, share in zip(_MEL_TICKS, shares, strict=True) if hz < 0.9 * top]
     else:
         spectrum = spectrogram(clip, window_s=window, hop_s=hop)
-        db, top = _thinned(spectrum), clip.rate / 2
+        # No more lines than a screen shows: of neighbours the loudest.
+        several = -(-len(spectrum.frequencies) // _MOST_LINES)
+        db = np.maximum.reduceat(spectrum.db, np.arange(0, len(spectrum.db), several), axis=0)
         frequencies = (np.arange(len(db)) + 0.5) * top / len(db)
         step = 2000 if top <= 12_000 else 5000
         ticks = [(_hertz(hz), hz / top) for hz in range(step, int(0.95 * top), step)]
@@ -87,12 +90,6 @@ def spectrum_bytes(clip: Clip, scale: Scale, part: tuple[float, float] | None = 
     about |= {"start": start, "window": window, "scale": scale, "part": part}
     about["frequencies"] = [round(float(hertz)) for hertz in frequencies]
     return about, np.ascontiguousarray(np.rint(scaled).astype(np.uint8)).tobytes()
-
-
-def _thinned(spectrum: Spectrum) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return its levels in no more lines than a screen shows: of neighbours the loudest."""
-    several = -(-len(spectrum.frequencies) // _MOST_LINES)
-    return np.maximum.reduceat(spectrum.db, np.arange(0, len(spectrum.db), several), axis=0)
 
 
 def _hertz(value: int) -> str:

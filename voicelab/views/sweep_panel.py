@@ -81,11 +81,6 @@ class _AxisRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         voices = f" There are {', '.join(self._voices)}." if name == "reference_id" and self._voices else ""
         self.values.tooltip = field_help(name) + voices
 
-    @property
-    def typed(self) -> tuple[str, str]:
-        """The name of the field and what is typed."""
-        return self.field.value, self.values.value
-
 
 class TextsForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     """What a sweep over texts is typed into, read some moments after its last change.
@@ -223,7 +218,7 @@ class _SweepForm(TextsForm):
     def typed(self) -> tuple[Sweep, Budget, str]:
         """See TextsForm."""
         budget = budget_of({name: limit.value for name, limit in self.limits.items()})
-        axes = [row.typed for row in self.axes.children]
+        axes = [(row.field.value, row.values.value) for row in self.axes.children]
         seed = parse_value("seed", self.seed.value)
         sweep = retyped(self._given, self.texts.value, axes, repeats=self.repeats.value, seed=seed)
         return sweep, budget, f"{len(sweep.grid.cells)} cells"

@@ -32,7 +32,7 @@ from voicelab.capabilities import Capabilities
 from voicelab.clip import Take, take_key
 from voicelab.distribution import __version__
 from voicelab.errors import StoreError
-from voicelab.storage import UNFINISHED, BlobFolder, DamagedFile, digest_of, disk_errors, make_folder, open_atomic
+from voicelab.storage import UNFINISHED, BlobFolder, DamagedFile, digest_of, inode, make_folder, on_disk, open_atomic
 
 RUN_FILE: Final = "run.jsonl"
 _VERSION: Final = 1
@@ -217,7 +217,7 @@ class RunFolder:
         """Remove everything that is ours."""
         with self._lock:
             for path in sorted(self.files(), key=lambda path: path.name != RUN_FILE):
-                with disk_errors(path):
+                with on_disk(path):
                     path.unlink(missing_ok=True)
             self._forget()
 
@@ -257,11 +257,11 @@ class RunFolder:
 
     def _refresh(self, file: BinaryIO) -> None:
         """Read the whole lines that were written since last time."""
-        status = os.fstat(file.fileno())
-        if (status.st_dev, status.st_ino) != self._identity or status.st_size < self._read:
+        size, same = os.fstat(file.fileno()).st_size, inode(file.fileno())
+        if same != self._identity or size < self._read:
             self._forget()
-            self._identity = status.st_dev, status.st_ino
-        if status.st_size == self._read:
+            self._identity = same
+        if size == self._read:
             return
         file.seek(self._read)
         for line in file.read().split(b"\n")[:-1]:
@@ -284,7 +284,7 @@ class RunFolder:
         """Hold the file open, all of its lines known; None when there is none."""
         with self._lock:
             file: BinaryIO | None = None
-            with disk_errors(self.path), suppress(FileNotFoundError):
+            with on_disk(self.path), suppress(FileNotFoundError):
                 file = self.path.open("rb")
             if file is None:
                 self._forget()
@@ -299,7 +299,7 @@ class RunFolder:
         self, session: Mapping[str, Any] = _NOTHING, about: Mapping[str, Any] = _NOTHING
     ) -> Iterator[BinaryIO]:
         """Hold the file open and alone, with its header, a torn last line removed, and all of its lines known."""
-        with self._lock, disk_errors(self.path), self._alone() as file:
+        with self._lock, on_disk(self.path), self._alone() as file:
             if not self._whole(file):
                 session = session or {**_environment(), "backends": []}
                 now = datetime.now(UTC).isoformat()
@@ -317,7 +317,7 @@ class RunFolder:
         while True:
             with os.fdopen(os.open(self.path, flags, 0o666), "r+b", buffering=0) as file, _locked(file):
                 # Whoever held it may have put another in its place.
-                if _is_open(file, self.path):
+                if inode(file.fileno()) == inode(self.path):
                     yield file
                     return
 
@@ -398,14 +398,6 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):  # whoever hands on a folder can make a check that fits
         return None
     return record if isinstance(record, dict) else None
-
-
-def _is_open(file: BinaryIO, path: Path) -> bool:
-    """Say whether a path still names an open file."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _check(text: bytes) -> bytes:
