@@ -87,9 +87,8 @@ def _differences(was: Digest, now: Digest, tolerance: Tolerance) -> Iterator[tup
     if len(was.mel) != len(now.mel):
         yield f"{len(now.mel)} mel bands instead of {len(was.mel)}", True
     elif was.mel != now.mel:
-        band, largest = max(
-            enumerate(b - a for a, b in zip(was.mel, now.mel, strict=True)), key=lambda item: abs(item[1])
-        )
+        apart = enumerate(b - a for a, b in zip(was.mel, now.mel, strict=True))
+        band, largest = max(apart, key=lambda item: abs(item[1]))
         yield compared(f"mel band {band + 1} of {len(now.mel)}", largest, "dB", tolerance.mel_db)
 
 

@@ -13,12 +13,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
 
-_COMMENTS: Final = {
-    "NBVAL_IGNORE_OUTPUT": "nbval-ignore-output",
-    "NBVAL_SKIP": "nbval-skip",
-    "NBVAL_RAISES_EXCEPTION": "nbval-raises-exception",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -58,11 +52,10 @@ def code_cells(notebook: Any) -> Iterator[tuple[int, Any]]:
 
 def requests(cell: Any, *wishes: str) -> bool:
     """Say whether a cell has one of these tags, or the comment that nbval takes for it ("nbval-skip": # NBVAL_SKIP)."""
-    wished = {str(tag).lower().replace("_", "-") for tag in cell.metadata.get("tags", ())}
-    for line in cell.source.splitlines():
-        if line.lstrip().startswith("#"):
-            wished.add(_COMMENTS.get(line.strip().lstrip("#").strip(), ""))
-    return not wished.isdisjoint(wishes)
+    lines = map(str.strip, cell.source.splitlines())
+    comments = (line.lstrip("#").strip() for line in lines if line.startswith("#"))
+    named = (str(one).lower().replace("_", "-") for one in (*cell.metadata.get("tags", ()), *comments))
+    return not set(wishes).isdisjoint(named)
 
 
 def outputs_of(cell: Any) -> list[Any]:
@@ -149,10 +142,8 @@ def invisible(notebook: Any) -> Iterator[tuple[int, str, str]]:
                 continue
             words, pictures = visible(page)
             if not words and not pictures:
-                message = (
-                    f"output {place} is scripts or sound alone: a code host shows nothing of it; add words or a PNG"
-                )
-                yield number, "preview", message
+                message = f"output {place} is scripts or sound alone: a code host shows nothing of it"
+                yield number, "preview", f"{message}; add words or a PNG"
 
 
 Hits = Iterator[tuple[int | None, str, str]]
@@ -219,13 +210,12 @@ def secrets(notebook: Any) -> Hits:
     """Yield what looks like a secret, in sources, outputs, attachments and metadata; never the secret itself."""
     yield from ((None, "secret", f"{what}, in the metadata") for what in _secrets_in(*_strings(notebook.metadata)))
     for number, cell in enumerate(notebook.cells, start=1):
-        yield from ((number, "secret", f"{what}, in the source") for what in _secrets_in(cell.source))
-        yield from ((number, "secret", f"{what}, in the metadata") for what in _secrets_in(*_strings(cell.metadata)))
         shown = [text for output in outputs_of(cell) for text in _readable(output)]
         shown += [text for output in outputs_of(cell) for text in _strings(output.get("metadata", {}))]
         # A stream comes in pieces, and a key may be in two of them.
         shown.append("".join(output.text for output in outputs_of(cell) if output.output_type == "stream"))
-        yield from ((number, "secret", f"{what}, in the output") for what in _secrets_in(*shown))
+        for place, texts in (("source", [cell.source]), ("metadata", _strings(cell.metadata)), ("output", shown)):
+            yield from ((number, "secret", f"{what}, in the {place}") for what in _secrets_in(*texts))
 
 
 def _secrets_in(*texts: str) -> Iterator[str]:

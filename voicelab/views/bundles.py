@@ -162,9 +162,8 @@ def caption(clip: Clip) -> str:
     parts.append("cloned voice" if cloned else take.request.reference_id or "default voice")
     settings, plain = take.call.settings, Call.of("x").settings
     asked = {name: value for name, value in settings.items() if value != plain.get(name) and name not in _CAPTIONED}
-    parts += [
-        f"{short_name(name)} {value}" for name, value in {"temperature": take.request.temperature, **asked}.items()
-    ]
+    said = {"temperature": take.request.temperature, **asked}
+    parts += [f"{short_name(name)} {value}" for name, value in said.items()]
     parts += [f"seed {take.seed}"] if take.seed is not None else []
     return " · ".join(parts)
 
@@ -179,9 +178,8 @@ def clip_picture(clip: Clip) -> bytes:
     figure = Figure(figsize=_SIZE, dpi=_DPI)
     canvas = FigureCanvasAgg(figure)
     figure.patch.set_alpha(0.0)
-    axes = figure.subplots(
-        2, 1, sharex=True, gridspec_kw={"left": _LEFT, "right": _LEFT + _WIDTH, "bottom": 0.17, "top": 0.93}
-    )
+    edges = {"left": _LEFT, "right": _LEFT + _WIDTH, "bottom": 0.17, "top": 0.93}
+    axes = figure.subplots(2, 1, sharex=True, gridspec_kw=edges)
     plot_clips(clip, axes=axes)
     for ax in axes:
         ax.patch.set_alpha(0.0)
@@ -330,9 +328,8 @@ def _presets_table(voices: Voices) -> str:
         return f"{plain}<div>No samples: {escape(str(error))}</div>"
     samples = [embedded_audio(clip, _SAMPLE_BYTES)[0] for clip in clips]
     players = [TableCell(audio_element(sample, "height:32px;width:240px")) for sample in samples]
-    return table(
-        ("voice", "title", "description", "sample"), [(*row, player) for row, player in zip(rows, players, strict=True)]
-    )
+    heard = [(*row, player) for row, player in zip(rows, players, strict=True)]
+    return table(("voice", "title", "description", "sample"), heard)
 
 
 def knob_check_bundle(check: KnobCheck) -> dict[str, str]:

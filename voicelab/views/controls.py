@@ -199,11 +199,10 @@ class Controls(anywidget.AnyWidget):
     def call(self) -> Call:
         """Return the call that the controls say. Raises RequestInvalid, which names the field."""
         settings = {field["name"]: self.values[field["name"]] for field in self.fields}
-        base = self.base.settings
+        knobs = {knob.name: knob.default for knob in self._lab.capabilities.knobs}
+        base = {**knobs, **self.base.settings}
         settings["reference_id"] = settings["reference_id"] or None
         settings["seed"] = parse_value("seed", settings["seed"]) if settings["seed"].strip() else base["seed"]
-        knobs = {knob.name: knob.default for knob in self._lab.capabilities.knobs}
-        base = {**knobs, **base}
         changes = {name: value for name, value in settings.items() if value != base[name]}
         call = self._lab.call(self.text).replace(self._lab.capabilities.knobs, **changes)
         return check_call(call, self._lab.capabilities)

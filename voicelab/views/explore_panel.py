@@ -168,9 +168,8 @@ class ExplorePanel(SavedOutput, Panel):
                 free = next((key for key in self._history if key not in self.takes.grid.pinned), take.number)
                 del self._history[free]
                 self.takes.grid.work.drop([free])
-        self.takes.grid.work.put(
-            [Row(take.number, labels, values, "done", notes=clip.notes, hear=lambda: clip, code=code)]
-        )
+        row = Row(take.number, labels, values, "done", notes=clip.notes, hear=lambda: clip, code=code)
+        self.takes.grid.work.put([row])
 
     def show_finished(self, take: _Take, clip: Clip) -> None:
         """Show the last take, and leave it in the notebook."""

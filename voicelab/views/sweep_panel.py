@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import ipywidgets as w
 
@@ -96,18 +96,15 @@ class TextsForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         self.budget = Budget()
         self._changed = changed
         self._debouncer = Debouncer(self.check)
-        self.texts = control(
-            w.Textarea, "Texts, one a line", "sweep-texts", value=texts, rows=3, help=field_help("text")
-        )
+        said: Any = {"value": texts, "rows": 3, "help": field_help("text")}
+        self.texts = control(w.Textarea, "Texts, one a line", "sweep-texts", **said)
         self.texts_problem = classed(w.HTML(), "problem")
         self.repeats = control(w.BoundedIntText, "Takes of each", value=repeats, min=1, max=10_000, width="220px")
         seeds = "What the seeds of the takes are drawn from, the same in every cell"
         self.seed = control(w.Text, "Seed", value=str(seed), width="160px", help=seeds)
         self.estimate, self.problem = classed(w.HTML(), "estimate"), classed(w.HTML(), "sweep-problem")
         numbers = line(self.repeats, self.seed)
-        super().__init__(
-            [self.texts, self.texts_problem, *parts, numbers, more, self.estimate, self.problem],
-        )
+        super().__init__([self.texts, self.texts_problem, *parts, numbers, more, self.estimate, self.problem])
         classed(self, "form")
         for one in (self.texts, self.repeats, self.seed):
             one.observe(self.changed, names="value")
@@ -188,9 +185,8 @@ class _SweepForm(TextsForm):
         self.limits = {name: control(w.Text, _LIMITS[name], f"limit-{name}", **free) for name in CAPS}
         self.limits["requests"].value = f"{_MOST}"
         limits = fold("Limits: stop before exceeding them", line(*self.limits.values()))
-        super().__init__(
-            texts_of(sweep), sweep.repeats, sweep.seed, changed, self.axes, line(self.add, name="buttons"), more=limits
-        )
+        parts = (self.axes, line(self.add, name="buttons"))
+        super().__init__(texts_of(sweep), sweep.repeats, sweep.seed, changed, *parts, more=limits)
         declared = [backend.capabilities for backend in sweep.backends.values()]
         disable(self.seed, seed_reason(declared))
         disable(self.limits["cost"], "" if any(one.prices for one in declared) else "nothing here has a price")

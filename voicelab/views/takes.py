@@ -286,9 +286,8 @@ class TakeRows:
         """Return what the page does not have yet of what it shows, None where that is nothing; holds the lock."""
         changed = self._arrange()
         self._pending = self._stale or (self._unsummed and bool(self._cells))
-        shown = {
-            row.id: (row, row.id in self._drawn) for key in self._shown if (row := self._rows.get(key)) is not None
-        }
+        rows = [row for row in map(self._rows.get, self._shown) if row is not None]
+        shown = {row.id: (row, row.id in self._drawn) for row in rows}
         new = {key: own for key, own in shown.items() if self._sent.get(key) != own}
         self._sent |= new
         counts = (len(self._rows), len(self._order))

@@ -119,9 +119,8 @@ def _aligned(subject: Subject) -> tuple[_Floats, _Floats]:
     if min(clip.rate, other.rate) < _RATE:
         raise Undefined(f"both clips need a rate of {_RATE} Hz or more")
     if abs(clip.duration - other.duration) > _LENGTH_APART_S:
-        raise Undefined(
-            f"the reference is not aligned: it lasts {other.duration:.2f} s and the clip {clip.duration:.2f} s"
-        )
+        lasting = f"it lasts {other.duration:.2f} s and the clip {clip.duration:.2f} s"
+        raise Undefined(f"the reference is not aligned: {lasting}")
     ours, theirs = (sound.resample(_RATE).samples.astype(np.float64) for sound in (clip, other))
     size = min(ours.size, theirs.size)
     ours, theirs = ours[:size], theirs[:size]

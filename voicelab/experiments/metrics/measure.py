@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from itertools import chain
 from multiprocessing import get_context
 from multiprocessing.reduction import ForkingPickler
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from voicelab.clip import UNKNOWN_TEXT, Clip
-from voicelab.errors import ArgumentError, suggestion
+from voicelab.errors import ArgumentError, MissingExtra, suggestion
 from voicelab.experiments.files import SoundFile, sounds_in
 from voicelab.experiments.metrics import distances, latency, level, models, pitch, programs, words
 from voicelab.experiments.metrics.metric import Metric, Need, Subject, Tools, Undefined
@@ -137,7 +138,8 @@ def resolve(metrics: Iterable[str | Metric]) -> tuple[Metric, ...]:
             raise ArgumentError.of("metrics", f"there is no metric {item!r}{now}")
         if metric.name in chosen:
             raise ArgumentError.of("metrics", f"{metric.name!r} is there twice")
-        metric.check_installed()
+        if metric.module and find_spec(metric.module) is None:
+            raise MissingExtra.of(metric.extra, f"the metric {metric.name}")
         chosen[metric.name] = metric
     if not chosen:
         raise ArgumentError.of("metrics", "name at least one")

@@ -343,10 +343,8 @@ def _speaker(run: RunFolder) -> Capabilities | None:
     # One that could not be asked when it was recorded first may be one that could be later.
     several = [one for one in declared if one.seed != "unknown"] or list(declared)
     if len(several) > 1:
-        names = ", ".join(one.name for one in several)
-        raise StoreError(
-            f"{run.folder} holds what several backends said ({names}); one of them has to be recorded alone"
-        )
+        said = f"{run.folder} holds what several backends said ({', '.join(one.name for one in several)})"
+        raise StoreError(f"{said}; one of them has to be recorded alone")
     return several[0] if several else None
 
 
@@ -366,23 +364,19 @@ def _declare(run: RunFolder, capabilities: Capabilities) -> None:
 
 def _describe_closest(run: RunFolder, call: Call) -> str:
     """Return a sentence for an error: what was recorded that is nearest, and in which fields it differs."""
-    wanted, best = _fields(call), None
+    wanted, recorded = _fields(call), []
     for key in dict.fromkeys(line.key for line in run.lines() if line.kind != "voice"):
         with suppress(StoreError):  # a damaged one is no help
-            record = run.record(key)
-            if record is None:
-                continue
-            recorded = _fields(run.take_of(record).call)
-            distance = _distance(wanted, recorded)
-            if best is None or distance < best[0]:
-                best = (distance, recorded)
+            if (record := run.record(key)) is not None:
+                recorded.append(_fields(run.take_of(record).call))
     start = f"{run.folder} has no recording of this request"
-    if best is None:
+    if not recorded:
         return f"{start}; no speech was recorded in it"
-    fields = [name for name in wanted if wanted[name] != best[1][name]]
+    best = min(recorded, key=lambda fields: _distance(wanted, fields))
+    fields = [name for name in wanted if wanted[name] != best[name]]
     if not fields:
         return f"{start} by this backend; the same request to another one was recorded"
-    each = (f"{name} (recorded {_short(best[1][name])}, asked {_short(wanted[name])})" for name in fields)
+    each = (f"{name} (recorded {_short(best[name])}, asked {_short(wanted[name])})" for name in fields)
     return f"{start}; the nearest that was recorded differs in {', '.join(each)}"
 
 

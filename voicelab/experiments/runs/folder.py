@@ -407,9 +407,8 @@ def _check(text: bytes) -> bytes:
 def check_older(folder: Path) -> None:
     """Raise StoreError for a folder that holds what voicelab wrote before there were runs."""
     if (folder / "backend.json").exists() or next(folder.glob("*.entry"), None) is not None:
-        raise StoreError(
-            f"{folder} holds what an older voicelab kept, which cannot be read any more; give another folder"
-        )
+        message = f"{folder} holds what an older voicelab kept, which cannot be read any more"
+        raise StoreError(f"{message}; give another folder")
 
 
 @contextmanager

@@ -218,9 +218,8 @@ class Journal(Closing):
     ) -> None:
         self.run = RunFolder(folder, sync_s=1.0)
         self._lock = Lock()
-        self._alone = FileLock(
-            self.run.folder / ".lock", f"{folder} is being written by another process", temporary=True
-        )
+        refused = f"{folder} is being written by another process"
+        self._alone = FileLock(self.run.folder / ".lock", refused, temporary=True)
         try:
             self.run.begin(backends, about)
             held = _Reader(self.run).takes.items()

@@ -35,9 +35,8 @@ class Equivalence:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join(
-            [*(_sentence(row, self.claim, self.alpha) for row in self.frame.to_dict("records")), *self.notes]
-        )
+        sentences = (_sentence(row, self.claim, self.alpha) for row in self.frame.to_dict("records"))
+        return "\n".join([*sentences, *self.notes])
 
     __repr__ = __str__
 

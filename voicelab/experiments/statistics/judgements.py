@@ -271,9 +271,7 @@ def _rank_sums(ranks: npt.NDArray[np.int_]) -> _Floats:
     chances = np.zeros(int(ranks.sum()) + 1)
     chances[0] = 1.0
     for rank in ranks:
-        moved = np.zeros_like(chances)
-        moved[rank:] = chances[: chances.size - rank]
-        chances = (chances + moved) / 2.0
+        chances = (chances + np.concatenate((np.zeros(rank), chances[: chances.size - rank]))) / 2.0
     return chances
 
 

@@ -205,9 +205,8 @@ def _filled(text: str, values: Mapping[str, Any]) -> str:
     for name in template_names(text):
         if name not in values:
             what = "is a field of the call: name it otherwise" if is_field(name) else f"has no axis: give {name}=[…]"
-            raise RequestInvalid.of(
-                "text", f"{{{name}}} in it {what}, or write {{{{{name}}}}} for braces that are said"
-            )
+            message = f"{{{name}}} in it {what}, or write {{{{{name}}}}} for braces that are said"
+            raise RequestInvalid.of("text", message)
     words = {name: label(value) if value != "" else "" for name, value in values.items()}
     return _TEMPLATE.sub(lambda match: match[0][1:-1] if match[1] else words[match[2]], text)
 

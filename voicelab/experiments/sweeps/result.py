@@ -304,9 +304,8 @@ class SweepResult(Shown):
         if len(there) == 1 < len(axis) and kind != "MOS":
             message = f"these takes all have {short_name(over)}={there[0]}; choose another axis, or more takes"
             raise RequestInvalid.of("over", message, type="too_short")
-        whole = {
-            item: {label: clips[label] for label in there} for item, clips in items.items() if len(clips) == len(there)
-        }
+        complete = {item: clips for item, clips in items.items() if len(clips) == len(there)}
+        whole = {item: {label: clips[label] for label in there} for item, clips in complete.items()}
         if not whole:
             raise RequestInvalid.of("over", f"no combination has a take for every {over}", type="too_short")
         if reference is None:

@@ -109,10 +109,9 @@ def _addresses(axis: object, alone: object) -> dict[str, str]:
 
 
 def _check_names(place: str, said: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
+    listed = ", ".join(allowed)
     troubles = [
-        FieldError(
-            ("body", f"{place}{name}"), "extra_forbidden", f"there is no {name!r}; there are {', '.join(allowed)}"
-        )
+        FieldError(("body", f"{place}{name}"), "extra_forbidden", f"there is no {name!r}; there are {listed}")
         for name in said
         if name not in allowed
     ]
