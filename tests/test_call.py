@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from voicelab.call import MAX_SEED, Call, VoicePreset, field_name, merged_defaults, short_name
+from voicelab.call import MAX_SEED, Call, Knob, VoicePreset, field_name, merged_defaults, short_name, value_kind
 from voicelab.errors import RequestInvalid
 from voicelab.schema import ProsodyControl, ReferenceAudio, TTSRequest
 
@@ -109,3 +109,8 @@ def test_how_long_it_will_take_counts_chinese_by_its_syllables_and_the_speed() -
     assert Call.of("x" * 29).expected_seconds == pytest.approx(2.0)
     assert Call.of("今天天气很好").expected_seconds == pytest.approx(6 / 3.5)
     assert Call.of("x" * 29, speed=2).expected_seconds == pytest.approx(1.0)
+
+
+def test_the_kind_of_a_value_is_that_of_the_knob_of_its_name() -> None:
+    knobs = (Knob("mood", "str", ""), Knob("breath", "float", 0.0))
+    assert [value_kind(name, knobs) for name in ("mood", "breath")] == [(str, False), (float, False)]

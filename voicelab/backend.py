@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Final, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from voicelab.audio.decoders import StreamDecoder
@@ -23,6 +22,7 @@ from voicelab.capabilities import Capabilities, ignored_notes
 from voicelab.clip import Clip, Take, Timing
 from voicelab.errors import AudioError, Cancelled, RequestInvalid, VoicelabError
 from voicelab.schema import RATES, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.storage import Closing
 
 _Chunks = TypeVar("_Chunks")
 
@@ -247,7 +247,7 @@ Finished = Callable[["SpeechStream", bytes], tuple[str, ...]]
 Failed = Callable[["SpeechStream", bytes, VoicelabError], object]
 
 
-class SpeechStream(StreamBase[Iterator[bytes]]):
+class SpeechStream(Closing, StreamBase[Iterator[bytes]]):
     """Encoded audio as it arrives. Iterate once for the bytes, or call ``take()``, ``clip()`` or ``pcm()`` instead.
 
     Args:
@@ -309,14 +309,6 @@ class SpeechStream(StreamBase[Iterator[bytes]]):
                     failed(self, b"".join(self._copy), error)
             raise
         return chunk
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         # A stream that nobody reads any more must not hold a slot of the engine.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -186,7 +187,10 @@ class Clip(Shown):
         AudioError for another suffix and OSError when it cannot be written.
         """
         target = Path(path)
-        data = self.to_bytes(_format_of(target), bitrate=bitrate)
+        named = _FORMAT_OF_SUFFIX.get(target.suffix.lower())
+        if named is None:
+            raise AudioError(f"path: {target.name!r} does not end in one of {', '.join(_FORMAT_OF_SUFFIX)}")
+        data = self.to_bytes(named, bitrate=bitrate)
         with open_atomic(target, sync=False) as file:
             file.write(data)
         return target
@@ -313,11 +317,8 @@ class Take(Shown):
     @property
     def chunks(self) -> tuple[bytes, ...]:
         """The audio in the pieces in which it arrived."""
-        audio, parts, at = self.audio, [], 0
-        for _, size in self.timing.arrivals:
-            parts.append(audio[at : at + size])
-            at += size
-        return tuple(parts)
+        audio, sizes = self.audio, [size for _, size in self.timing.arrivals]
+        return tuple(audio[end - size : end] for size, end in zip(sizes, itertools.accumulate(sizes), strict=True))
 
     @property
     def all_notes(self) -> tuple[str, ...]:
@@ -353,9 +354,7 @@ class Take(Shown):
         """Return the take without its audio as a JSON-able object; ``of_record`` reads it back."""
         return {
             **call_record(self.call),
-            "backend": self.backend,
-            "fingerprint": self.fingerprint,
-            "device": self.device,
+            **{name: getattr(self, name) for name in ("backend", "fingerprint", "device")},
             "seed_used": self.seed,
             "repeat": self.repeat,
             "digest": self.digest,
@@ -381,17 +380,13 @@ class Take(Shown):
                 call_of(record, references),
                 sound,
                 Timing(record["first_audio_s"], record["total_s"], arrivals),
-                backend=record["backend"],
-                fingerprint=record["fingerprint"],
-                device=record["device"],
+                **{name: record[name] for name in ("backend", "fingerprint", "device", "repeat", "digest")},
                 seed=record["seed_used"],
-                repeat=record["repeat"],
                 words=tuple(WordTime(*word) for word in record["words"]),
                 notes=tuple(record["notes"]),
                 similarity=record.get("similarity"),  # takes of before it was kept have none
                 created=datetime.fromisoformat(record["created"]),
                 source=record.get("source", ""),
-                digest=record["digest"],
             )
         except (KeyError, TypeError, ValueError) as error:
             raise NoRecord(f"this is no record of a take: {type(error).__name__}: {error}") from error
@@ -420,11 +415,3 @@ def take_key(call: Call, fingerprint: str, repeat: int = 0) -> str:
         **call_knobs(call),
     }
     return digest_of(json.dumps(named, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())
-
-
-def _format_of(path: Path) -> AudioFormat:
-    named = _FORMAT_OF_SUFFIX.get(path.suffix.lower())
-    if named is None:
-        suffixes = ", ".join(_FORMAT_OF_SUFFIX)
-        raise AudioError(f"path: {path.name!r} does not end in one of {suffixes}")
-    return named

@@ -28,7 +28,8 @@ from __future__ import annotations
 import difflib
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -36,29 +37,6 @@ from typing import Final, Self
 
 from voicelab.display import Shown
 from voicelab.distribution import install_command
-
-__all__ = [
-    "ArgumentError",
-    "AudioError",
-    "AuthenticationError",
-    "Cancelled",
-    "EngineError",
-    "EngineUnavailable",
-    "FieldError",
-    "LicenseRequired",
-    "MissingExtra",
-    "NotFound",
-    "PaymentRequired",
-    "RequestInvalid",
-    "ServiceError",
-    "ServiceTimeout",
-    "ServiceUnavailable",
-    "StoreError",
-    "StreamTruncated",
-    "VoicelabError",
-    "WeightsError",
-    "suggestion",
-]
 
 _PACKAGE: Final = Path(__file__).parent
 _MAGIC: Final = "get_ipython().run_"
@@ -280,3 +258,12 @@ class MissingExtra(EngineError, ImportError):
     def of(cls, extra: str, purpose: str) -> Self:
         """Build the error that says what to install: ``MissingExtra.of("local", "the embedded voice")``."""
         return cls(f"{purpose} needs an optional part: {install_command(extra)}", extra=extra)
+
+    @classmethod
+    @contextmanager
+    def where(cls, extra: str, purpose: str) -> Iterator[None]:
+        """Raise the error of ``of`` where the block cannot import something."""
+        try:
+            yield
+        except ImportError as error:
+            raise cls.of(extra, purpose) from error

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Final, Self
 
 from voicelab.backend import Backend, SpeechStream, delete_voice, list_voices
@@ -17,6 +17,7 @@ from voicelab.clip import Clip
 from voicelab.errors import FieldError, RequestInvalid, suggestion
 from voicelab.registry import open_backend, split_address
 from voicelab.schema import MODELS, ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.storage import Closing
 
 BASE_URL_VARIABLE: Final = "VOICELAB_BASE_URL"
 # More voices than this are a table without samples: to make them would take too long.
@@ -35,7 +36,7 @@ class BackendFactory:
         return open_backend(self.address, device=self.device, api_key=api_key)
 
 
-class Session:
+class Session(Closing):
     """A backend with defaults: calls, streams, clips and voices. A change of defaults is a new session.
 
     As a context manager it closes its backend at the end. It is safe to use from several threads.
@@ -246,14 +247,6 @@ class Session:
     def close(self) -> None:
         """Let go of the backend's connections, threads and memory. May be called twice."""
         self._backend.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @contextmanager
     def _named_as_typed(self, fields: Mapping[str, object]) -> Iterator[None]:

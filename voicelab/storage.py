@@ -36,6 +36,20 @@ class DamagedFile(StoreError):
     """A file does not fit its digest; it was set aside as the message says."""
 
 
+class Closing:
+    """What a ``with`` block closes at its end."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 def data_home() -> Path:
     """Return the folder of voicelab's data: ``VOICELAB_HOME``, or the platform's user data folder."""
     chosen = os.environ.get("VOICELAB_HOME")
@@ -69,6 +83,17 @@ def disk_error(error: OSError, path: Path) -> StoreError:
     failure = StoreError(f"{path}: {why}")
     failure.errno = error.errno
     return failure
+
+
+@contextmanager
+def on_disk(path: Path) -> Iterator[None]:
+    """Raise the StoreError that names the path for every OSError of the block."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise disk_error(error, path) from error
 
 
 def make_folder(path: Path, *, private: bool = False) -> None:
@@ -107,7 +132,8 @@ def open_atomic(path: Path, *, replace: bool = True, sync: bool = True, private:
     """
     unfinished = path.parent / f"{UNFINISHED}{secrets.token_hex(8)}"
     try:
-        with open(unfinished, "x+b", opener=_private_file if private else None) as file:
+        opener = (lambda name, flags: os.open(name, flags, 0o600)) if private else None
+        with open(unfinished, "x+b", opener=opener) as file:
             yield file
             if sync:
                 file.flush()
@@ -169,12 +195,10 @@ class BlobFolder:
         """Keep ``data`` and return its file's name: its digest, and ``suffix``."""
         name = f"{digest_of(data)}{suffix}"
         path = self.folder / name
-        try:
+        with on_disk(path):
             if path.is_file() and path.read_bytes() == data:
                 os.utime(path)  # as young as if it were written now, for ``remove_unused``
                 return name
-        except OSError as error:
-            raise disk_error(error, path) from error
         write_atomic(path, data, private=self._private, sync=self._sync)
         return name
 
@@ -197,10 +221,8 @@ class BlobFolder:
         """Remove files; those that are gone already are no error."""
         for digest in digests:
             path = self._path(digest)
-            try:
+            with on_disk(path):
                 path.unlink(missing_ok=True)
-            except OSError as error:
-                raise disk_error(error, path) from error
 
     def remove_unused(self, keep: Container[str], older_than: float) -> int:
         """Remove files not in ``keep`` and unfinished ones, if older than ``older_than`` seconds; return how many."""
@@ -242,10 +264,8 @@ class Database:
     def __init__(
         self, path: Path, name: str, migrations: Sequence[str], *, busy_s: float = 2.0, private: bool = True
     ) -> None:
-        try:
+        with on_disk(path):  # the working directory may be deleted
             self.path = path.absolute()
-        except OSError as error:  # the working directory was deleted
-            raise disk_error(error, path) from error
         self._name = f"{name} {path}"
         self._migrations = migrations
         self._busy_s = busy_s
@@ -294,7 +314,7 @@ class Database:
     def _connection(self) -> sqlite3.Connection:
         if self._db is not None:
             # An open file that was deleted goes on working, and is lost with the process.
-            if _identity(self.path) != self._file:
+            if inode(self.path) != self._file:
                 raise StoreError(f"the {self._name} was deleted or replaced")
             return self._db
         make_folder(self.path.parent, private=self._private)
@@ -308,20 +328,18 @@ class Database:
             # FULL, the default, does not sync the folder once the journal is gone: after a loss of power the
             # journal could be back, and would roll back what was acknowledged.
             db.execute("PRAGMA synchronous = EXTRA")
-            self._check(db)
             self._migrate(db)
         except BaseException:
             db.close()
             raise
-        self._db, self._file = db, _identity(self.path)
+        self._db, self._file = db, inode(self.path)
         return db
 
-    def _check(self, db: sqlite3.Connection) -> None:
+    def _migrate(self, db: sqlite3.Connection) -> None:
+        """Bring the file to the newest version, unless it is damaged."""
         (result,) = db.execute("PRAGMA integrity_check(1)").fetchone()
         if result != "ok":
             raise StoreError(f"the {self._name} is damaged: {result}")
-
-    def _migrate(self, db: sqlite3.Connection) -> None:
         with _transaction(db):
             version = int(db.execute("PRAGMA user_version").fetchone()[0])
             if version > len(self._migrations):
@@ -335,18 +353,15 @@ class Database:
     @contextmanager
     def _store_errors(self) -> Iterator[None]:
         try:
-            yield
+            with on_disk(self.path):
+                yield
         except sqlite3.OperationalError as error:
             raise StoreError(f"the {self._name} cannot be used at the moment: {error}") from error
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its messages quote what is damaged
             raise StoreError(f"the {self._name} is damaged: {error}") from error
-        except OSError as error:
-            if isinstance(error, StoreError):
-                raise
-            raise disk_error(error, self.path) from error
 
 
-class FileLock:
+class FileLock(Closing):
     """Held by one process until it is closed, or the process ends however it ends. Raises StoreError when it is held.
 
     An SQLite file serves as the lock, because its locks are the same on every platform. ``refused`` is the message when
@@ -356,37 +371,30 @@ class FileLock:
     def __init__(self, path: Path, refused: str, *, temporary: bool = False) -> None:
         self._goes = path if temporary else None
         try:
-            make_folder(path.parent, private=not temporary)
-            while not self._locked(path):
-                pass
+            with on_disk(path):
+                make_folder(path.parent, private=not temporary)
+                while not self._locked(path):
+                    pass
         except sqlite3.Error as error:
             held = error.sqlite_errorcode == sqlite3.SQLITE_BUSY
             raise StoreError(refused if held else f"{path}: {error}") from error
-        except OSError as error:
-            raise disk_error(error, path) from error
 
     def _locked(self, path: Path) -> bool:
         """Lock the file; return whether it is still the one that others find there: it may go with another's lock."""
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o666))
-        file = _identity(path)
+        file = inode(path)
         self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             self._db.execute("BEGIN EXCLUSIVE")
         except sqlite3.Error as error:
             self._db.close()
-            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY or _identity(path) == file:
+            if error.sqlite_errorcode == sqlite3.SQLITE_BUSY or inode(path) == file:
                 raise
             return False
-        if _identity(path) == file:
+        if inode(path) == file:
             return True
         self._db.close()
         return False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let another process have the lock. May be called twice."""
@@ -424,13 +432,10 @@ def _link(unfinished: Path, path: Path) -> bool:
     return True
 
 
-def _private_file(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
+def inode(file: Path | int) -> tuple[int, int] | None:
+    """Return what tells a file, by its path or an open one by its number, from others; None where there is none."""
     try:
-        status = path.stat()
+        status = os.stat(file)  # noqa: PTH116 - an open one has no path
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino

@@ -70,7 +70,7 @@ def test_what_would_do_nothing_is_off_with_the_reason(panels: Callable[..., Swee
 def test_it_opens_with_what_it_was_asked_and_tells_what_that_needs(panels: Callable[..., SweepPanel]) -> None:
     panel = panels(ToneBackend(prices=(Price(1000.0),)), repeats=2, voice=["ada", "ben"], text=["One.", "Two!"])
     assert panel.form.texts.value == "One.\nTwo!"
-    assert [row.typed for row in panel.form.axes.children] == [
+    assert [(row.field.value, row.values.value) for row in panel.form.axes.children] == [
         ("temperature", "0..1 step 0.5"),
         ("reference_id", "ada, ben"),
     ]
@@ -209,7 +209,7 @@ def test_the_table_of_a_run_at_work_has_the_takes_that_are_there(panels: Callabl
     whole = panel.result
     # Each look finds one take more.
     looks = iter(replace(whole, outcomes=whole.outcomes[:count]) for count in range(1, 4))
-    panel.takes.fill_from(lambda: next(looks))
+    panel.takes.live = lambda: next(looks)
     assert len(panel.takes.frame()) == 1
 
 

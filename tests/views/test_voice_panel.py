@@ -117,7 +117,7 @@ def test_what_is_said_is_recognised_and_a_correction_compared_with_the_sound(
 
 def test_what_was_too_large_stays_refused_when_noise_is_taken_away(work: VoiceDraft) -> None:
     work.refuse("b.wav", "it is too large")
-    work.enhanced = True
+    work.enhance(True)
     assert work.wait()
     assert work.recordings[0].problem == "it is too large"
 

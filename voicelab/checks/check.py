@@ -17,23 +17,13 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
 
-from voicelab.checks.compare import Masks, OutputComparison, processor
-from voicelab.checks.lint import Finding, code_cells, invisible, lint, outputs_of, requests, source_digest
-from voicelab.errors import MissingExtra, RequestInvalid
+from voicelab.checks.compare import FIGURES, Masks, OutputComparison, processor
+from voicelab.checks.lint import Finding, NotebookLimits, code_cells, invisible, lint, requests, source_digest
+from voicelab.errors import MissingExtra
 from voicelab.experiments.runs.replay import Tolerance
 from voicelab.storage import write_atomic
 
 _ELSEWHERE = "its figures are from another kind of processor ({}; here {}), so they and its pictures are not compared"
-
-
-@dataclass(frozen=True, slots=True)
-class NotebookLimits:
-    """What a notebook may take: bytes of an output, of the file and of memory (None: any), seconds of a cell."""
-
-    output_bytes: int = 2**20
-    notebook_bytes: int = 3 * 2**19
-    memory_bytes: int | None = None
-    timeout_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +76,12 @@ def check(
     Raises MissingExtra when Jupyter's parts are not installed, RequestInvalid for masks that are none, OSError for a
     file that cannot be read.
     """
-    path, bounds, all_masks = Path(path), limits or NotebookLimits(), Masks(masks)
-    try:
-        notebook = read(path)
-    except RequestInvalid as error:
-        return NotebookReport(path, (Finding(path, None, "not-a-notebook", error.errors[0].msg),))
-    most = {"output_bytes": bounds.output_bytes, "notebook_bytes": bounds.notebook_bytes}
-    findings = list(lint(path, notebook, size=path.stat().st_size, **most))
+    path, bounds, files = Path(path), limits or NotebookLimits(), tuple(masks)
+    rules = Masks(files)
+    notebook = read(path)
+    if isinstance(notebook, Finding):
+        return NotebookReport(path, (notebook,))
+    findings = list(lint(path, notebook, path.stat().st_size, bounds))
     notes = [Finding(path, *hit) for hit in invisible(notebook)]
     cells = len(list(code_cells(notebook)))
     if not run:
@@ -101,7 +90,8 @@ def check(
     same = elsewhere == processor()
     if not same:
         notes.append(Finding(path, None, "processor", _ELSEWHERE.format(elsewhere, processor())))
-    compare = OutputComparison(all_masks, tolerance or Tolerance(), pictures=pictures and same, figures=same)
+        rules = Masks((*files, FIGURES))
+    compare = OutputComparison(rules, tolerance or Tolerance(), pictures=pictures and same)
     done = execute(path, notebook, timeout=bounds.timeout_s, recordings_only=recordings_only)
     for finding, tolerable in _differences(path, notebook, done, compare):
         (notes if tolerable and tolerant else findings).append(finding)
@@ -117,10 +107,9 @@ def update(path: str | Path, *, limits: NotebookLimits | None = None, recordings
     it. Arguments and errors are those of ``check``.
     """
     path, bounds = Path(path), limits or NotebookLimits()
-    try:
-        notebook = read(path)
-    except RequestInvalid as error:
-        return NotebookReport(path, (Finding(path, None, "not-a-notebook", error.errors[0].msg),))
+    notebook = read(path)
+    if isinstance(notebook, Finding):
+        return NotebookReport(path, (notebook,))
     done = execute(path, notebook, timeout=bounds.timeout_s, recordings_only=recordings_only)
     cells = len(list(code_cells(notebook)))
     findings = list(_stopped(path, done, bounds))
@@ -136,7 +125,7 @@ def _differences(
         if done.stopped is not None and number >= (done.stopped.cell or 0):
             return
         if not requests(cell, "nbval-ignore-output", "nbval-skip"):
-            for difference in compare.differences(outputs_of(cell), outputs_of(now)):
+            for difference in compare.differences(cell.outputs, now.outputs):
                 yield Finding(path, number, "difference", difference.words), difference.tolerable
 
 
@@ -166,8 +155,7 @@ def _write(path: Path, notebook: Any, bounds: NotebookLimits) -> list[Finding]:
     import nbformat
 
     data = nbformat.writes(notebook).rstrip("\n").encode() + b"\n"
-    most = {"output_bytes": bounds.output_bytes, "notebook_bytes": bounds.notebook_bytes}
-    findings = list(lint(path, notebook, size=len(data), **most))
+    findings = list(lint(path, notebook, len(data), bounds))
     if not findings:
         write_atomic(path, data)
     return [Finding(path, item.cell, item.kind, f"{item.message}; nothing was written") for item in findings]
@@ -256,14 +244,12 @@ class Execution:
 
 
 def read(path: Path) -> Any:
-    """Return the notebook in a file, as nbformat has it.
+    """Return the notebook in a file, as nbformat has it, or what is wrong with one that is none.
 
-    Raises MissingExtra when Jupyter's parts are not installed, RequestInvalid when it is no notebook.
+    Raises MissingExtra when Jupyter's parts are not installed.
     """
-    try:
+    with MissingExtra.where("notebook", "checking notebooks"):
         import nbformat
-    except ModuleNotFoundError as error:
-        raise MissingExtra.of("notebook", "checking notebooks") from error
     try:
         notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
         nbformat.validate(notebook)
@@ -271,7 +257,7 @@ def read(path: Path) -> Any:
         raise
     except Exception as error:  # noqa: BLE001 - what nbformat raises for JSON that is something else depends on what it is
         first = next(iter(str(error).splitlines()), type(error).__name__)
-        raise RequestInvalid.of("notebook", first[:200]) from None
+        return Finding(path, None, "not-a-notebook", first[:200])
     return notebook
 
 
@@ -281,10 +267,8 @@ def execute(path: Path, notebook: Any, *, timeout: float, recordings_only: bool 
     ``timeout`` is in seconds, for each cell. With ``recordings_only`` the embedded voice is refused like the network.
     Raises MissingExtra when Jupyter's parts are not installed.
     """
-    try:
+    with MissingExtra.where("notebook", "checking notebooks"):
         from nbclient import NotebookClient
-    except ModuleNotFoundError as error:
-        raise MissingExtra.of("notebook", "checking notebooks") from error
     fresh = _emptied(notebook)
     client = NotebookClient(
         fresh,
@@ -314,12 +298,8 @@ def _emptied(notebook: Any) -> Any:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
     for _, cell in code_cells(fresh):
-        tags = {
-            "raises-exception": requests(cell, "nbval-raises-exception"),
-            "nbval-skip": requests(cell, "nbval-skip"),
-        }
-        if any(tags.values()):
-            added = [tag for tag, wished in tags.items() if wished]
+        tags = {"nbval-raises-exception": "raises-exception", "nbval-skip": "nbval-skip"}
+        if added := [tag for wish, tag in tags.items() if requests(cell, wish)]:
             cell.metadata["tags"] = [*cell.metadata.get("tags", ()), *added]
     return fresh
 

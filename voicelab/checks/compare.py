@@ -51,34 +51,29 @@ def digests_in(text: str) -> list[Digest]:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """What moved between two clips, in words, and whether any of it is beyond what is tolerated."""
+class OutputDifference:
+    """What differs, in words; ``tolerable`` when it is only the figures of clips, and all are within tolerance."""
 
     words: str
-    beyond: bool
+    tolerable: bool = False
 
     def __str__(self) -> str:
         return self.words
 
 
-def without_digests(text: str) -> str:
-    """Return a text with the figures of its clips left out."""
-    return _CLIP.sub("Clip(", text)
-
-
-def moved(was: Digest, now: Digest, tolerance: Tolerance) -> Move:
+def moved(was: Digest, now: Digest, tolerance: Tolerance) -> OutputDifference:
     """Say which figures differ and by how much, each against what is tolerated: "level +2 dB (tolerance 1.5)"."""
     differences = list(_differences(was, now, tolerance))
     if not differences:
-        return Move("the figures are the same", beyond=False)
-    # The figures are rounded; what is just at a bound may be over it or under it.
+        return OutputDifference("the figures are the same", tolerable=True)
     beyond = any(over for _, over in differences)
     verdict = "beyond" if beyond else "within"
-    return Move(f"{', '.join(words for words, _ in differences)}: {verdict} tolerance", beyond)
+    return OutputDifference(f"{', '.join(words for words, _ in differences)}: {verdict} tolerance", not beyond)
 
 
 def _differences(was: Digest, now: Digest, tolerance: Tolerance) -> Iterator[tuple[str, bool]]:
     def compared(name: str, difference: float, unit: str, bound: float, digits: int = 0) -> tuple[str, bool]:
+        # The figures are rounded; what is just at a bound may be over it or under it.
         return f"{name} {difference:+.{digits}f} {unit} (tolerance {bound:g})", abs(difference) > bound + 1e-9
 
     if was.duration != now.duration:
@@ -92,9 +87,8 @@ def _differences(was: Digest, now: Digest, tolerance: Tolerance) -> Iterator[tup
     if len(was.mel) != len(now.mel):
         yield f"{len(now.mel)} mel bands instead of {len(was.mel)}", True
     elif was.mel != now.mel:
-        band, largest = max(
-            enumerate(b - a for a, b in zip(was.mel, now.mel, strict=True)), key=lambda item: abs(item[1])
-        )
+        apart = enumerate(b - a for a, b in zip(was.mel, now.mel, strict=True))
+        band, largest = max(apart, key=lambda item: abs(item[1]))
         yield compared(f"mel band {band + 1} of {len(now.mel)}", largest, "dB", tolerance.mel_db)
 
 
@@ -112,7 +106,7 @@ def moved_picture(was: str, now: str) -> str | None:
     """
     if was == now:
         return None
-    import numpy as np
+    from PIL.Image import Resampling
 
     try:
         old, new = _opened(was), _opened(now)
@@ -120,8 +114,9 @@ def moved_picture(was: str, now: str) -> str | None:
         return f"a picture that cannot be read: {error}"
     if old.size != new.size:
         return "{} × {} pixels where it was {} × {}".format(*new.size, *old.size)
-    fields = [np.asarray(image.resize((_FIELDS, _FIELDS), _box()), dtype=np.float64) / 255.0 for image in (old, new)]
-    apart = np.abs(fields[0] - fields[1]).max(axis=2) > _GREY
+    small = [image.resize((_FIELDS, _FIELDS), Resampling.BOX) for image in (old, new)]
+    before, after = (np.asarray(image, np.float64) / 255.0 for image in small)
+    apart = np.abs(before - after).max(axis=2) > _GREY
     if apart.sum() <= _MOST:
         return None
     rows, columns = np.nonzero(apart)
@@ -135,12 +130,6 @@ def _opened(data: str) -> Any:
 
     image = Image.open(io.BytesIO(base64.b64decode(data))).convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-
-
-def _box() -> Any:
-    from PIL import Image
-
-    return Image.Resampling.BOX
 
 
 def _third(place: float, first: str, second: str, third: str) -> str:
@@ -160,16 +149,6 @@ def processor() -> str:
     return f"{platform.machine()} {_vendor()} {hashlib.sha256(products).hexdigest()[:8]}"
 
 
-def without_figures(text: str) -> str:
-    """Return a text with every number in it as ``#``, and every gap one space wide: columns are as wide as their figures."""
-    return _figures()(text)
-
-
-@cache
-def _figures() -> Masks:
-    return Masks((FIGURES,))
-
-
 def _vendor() -> str:
     try:
         vendor = re.search(r"^vendor_id\s*:\s*(\S+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
@@ -181,24 +160,17 @@ def _vendor() -> str:
 MASKS: Final = Path(__file__).with_name("masks.cfg")
 """The masks that always apply, in nbval's format (``--nbval-sanitize-with`` takes the file as it is)."""
 FIGURES: Final = MASKS.with_name("figures.cfg")
-"""Masks for all figures, where they were made on another kind of processor; in the same format."""
+"""Masks for all figures, where they were made on another kind of processor; in the same format.
+
+Every number becomes ``#``, and every gap one space wide: columns are as wide as their figures.
+"""
 
 _PICTURES: Final = ("image/png", "image/jpeg")
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-f]{6,}\b")
 _LONGEST: Final = 100
 
-_Shown = list[tuple[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class OutputDifference:
-    """What differs, in words; ``tolerable`` when it is only the figures of clips, and all are within tolerance."""
-
-    words: str
-    tolerable: bool = False
-
-    def __str__(self) -> str:
-        return self.words
+_Shown = dict[str, str]
+"""What an output shows, by media type."""
 
 
 class Masks:
@@ -229,33 +201,30 @@ class Masks:
 
 @dataclass(frozen=True, slots=True)
 class OutputComparison:
-    """How outputs are compared: after which masks, within which tolerance, and whether pictures and figures count."""
+    """How outputs are compared: after which masks, within which tolerance, and whether pictures count."""
 
     masks: Masks
     tolerance: Tolerance
     pictures: bool = True
-    figures: bool = True
 
     def differences(self, was: list[Any], now: list[Any]) -> Iterator[OutputDifference]:
         """Yield what differs between the outputs of a cell, as committed and as they are now."""
         before, after = _merged(was), _merged(now)
-        if [place for place, _ in before] != [place for place, _ in after]:
-            gone = [f"{place} ({_kinds(shown)})" for place, shown in before if place not in dict(after)]
-            new = [f"{place} ({_kinds(shown)})" for place, shown in after if place not in dict(before)]
+        if list(before) != list(after):
+            gone = [f"{place} ({' and '.join(shown)})" for place, shown in before.items() if place not in after]
+            new = [f"{place} ({' and '.join(shown)})" for place, shown in after.items() if place not in before]
             changes = [f"{word}: {', '.join(places)}" for word, places in (("missing", gone), ("new", new)) if places]
             yield OutputDifference("; ".join(changes))
-        for place, old in before:
-            new_one = dict(after).get(place)
-            if new_one is None:
-                continue
-            if [mime for mime, _ in old] != [mime for mime, _ in new_one]:
-                yield OutputDifference(f"{place} is {_kinds(new_one)} where it was {_kinds(old)}")
-                continue
-            yield from self._in_one(place, old, new_one)
+        for place in filter(after.__contains__, before):
+            old, now_shown = before[place], after[place]
+            if list(old) != list(now_shown):
+                yield OutputDifference(f"{place} is {' and '.join(now_shown)} where it was {' and '.join(old)}")
+            else:
+                yield from self._in_one(place, old, now_shown)
 
     def _in_one(self, place: str, old: _Shown, new: _Shown) -> Iterator[OutputDifference]:
-        pairs = [(mime, a, b) for (mime, a), (_, b) in zip(old, new, strict=True) if mime != WIDGET]
-        texts = [(mime, self._comparable(a), self._comparable(b)) for mime, a, b in pairs if mime not in _PICTURES]
+        pairs = [(mime, text, new[mime]) for mime, text in old.items() if mime != WIDGET]
+        texts = [(mime, self.masks(a), self.masks(b)) for mime, a, b in pairs if mime not in _PICTURES]
         changed = [(mime, a, b) for mime, a, b in texts if a != b]
         if changed:
             # What is plain comes first: the same figures stand in the HTML beside it.
@@ -268,15 +237,11 @@ class OutputComparison:
             if mime in _PICTURES and (message := moved_picture(a, b)):
                 yield OutputDifference(f"{place} ({mime}): {message}")
 
-    def _comparable(self, text: str) -> str:
-        masked = self.masks(text)
-        return masked if self.figures else without_figures(masked)
-
     def _tolerable(self, was: str, now: str) -> bool:
-        if without_digests(was) != without_digests(now):
+        if _CLIP.sub("Clip(", was) != _CLIP.sub("Clip(", now):
             return False
         pairs = zip(digests_in(was), digests_in(now), strict=True)
-        return all(not moved(a, b, self.tolerance).beyond for a, b in pairs)
+        return all(moved(a, b, self.tolerance).tolerable for a, b in pairs)
 
     def _explained(self, was: str, now: str) -> str:
         old, new = digests_in(was), digests_in(now)
@@ -297,26 +262,19 @@ class OutputComparison:
         return f"{len(lines_now)} lines where there were {len(lines)}"
 
 
-def _kinds(shown: _Shown) -> str:
-    return " and ".join(mime for mime, _ in shown)
-
-
-def _merged(outputs: list[Any]) -> list[tuple[str, _Shown]]:
-    """Return what each output shows, by media type, under its name; streams first, each in one piece.
-
-    How the pieces of two streams and other outputs come between each other depends on chance.
-    """
+def _merged(outputs: list[Any]) -> dict[str, _Shown]:
+    """Return what each output shows, by its name; streams first, each in one piece: how they mingle depends on chance."""
     streams: dict[str, str] = {}
     others: list[_Shown] = []
     for output in outputs:
         if output.output_type == "stream":
             streams[output.name] = streams.get(output.name, "") + output.text
         elif output.output_type == "error":
-            others.append([("error", f"{output.ename}: {output.evalue}")])
+            others.append({"error": f"{output.ename}: {output.evalue}"})
         else:
-            others.append(sorted(mime_texts(output)))
-    named: list[tuple[str, _Shown]] = [(name, [(name, text)]) for name, text in sorted(streams.items(), reverse=True)]
-    return [*named, *((f"output {number}", shown) for number, shown in enumerate(others, start=1))]
+            others.append(dict(sorted(mime_texts(output))))
+    named = {name: {name: streams[name]} for name in sorted(streams, reverse=True)}
+    return named | {f"output {number}": shown for number, shown in enumerate(others, start=1)}
 
 
 def _short(text: str, beside: str) -> str:

@@ -13,12 +13,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
 
-_COMMENTS: Final = {
-    "NBVAL_IGNORE_OUTPUT": "nbval-ignore-output",
-    "NBVAL_SKIP": "nbval-skip",
-    "NBVAL_RAISES_EXCEPTION": "nbval-raises-exception",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -39,6 +33,16 @@ class Finding:
         return f"{place}: {self.kind}: {self.message}"
 
 
+@dataclass(frozen=True, slots=True)
+class NotebookLimits:
+    """What a notebook may take: bytes of an output, of the file and of memory (None: any), seconds of a cell."""
+
+    output_bytes: int = 2**20
+    notebook_bytes: int = 3 * 2**19
+    memory_bytes: int | None = None
+    timeout_s: float = 300.0
+
+
 def code_cells(notebook: Any) -> Iterator[tuple[int, Any]]:
     """Yield the code cells that say something, each with its place among all cells, from 1."""
     for number, cell in enumerate(notebook.cells, start=1):
@@ -48,11 +52,10 @@ def code_cells(notebook: Any) -> Iterator[tuple[int, Any]]:
 
 def requests(cell: Any, *wishes: str) -> bool:
     """Say whether a cell has one of these tags, or the comment that nbval takes for it ("nbval-skip": # NBVAL_SKIP)."""
-    wished = {str(tag).lower().replace("_", "-") for tag in cell.metadata.get("tags", ())}
-    for line in cell.source.splitlines():
-        if line.lstrip().startswith("#"):
-            wished.add(_COMMENTS.get(line.strip().lstrip("#").strip(), ""))
-    return not wished.isdisjoint(wishes)
+    lines = map(str.strip, cell.source.splitlines())
+    comments = (line.lstrip("#").strip() for line in lines if line.startswith("#"))
+    named = (str(one).lower().replace("_", "-") for one in (*cell.metadata.get("tags", ()), *comments))
+    return not set(wishes).isdisjoint(named)
 
 
 def outputs_of(cell: Any) -> list[Any]:
@@ -139,10 +142,8 @@ def invisible(notebook: Any) -> Iterator[tuple[int, str, str]]:
                 continue
             words, pictures = visible(page)
             if not words and not pictures:
-                message = (
-                    f"output {place} is scripts or sound alone: a code host shows nothing of it; add words or a PNG"
-                )
-                yield number, "preview", message
+                message = f"output {place} is scripts or sound alone: a code host shows nothing of it"
+                yield number, "preview", f"{message}; add words or a PNG"
 
 
 Hits = Iterator[tuple[int | None, str, str]]
@@ -183,18 +184,12 @@ _FOLDERS: Final = (
 )
 
 
-def lint(path: Path, notebook: Any, *, size: int, output_bytes: int, notebook_bytes: int) -> Iterator[Finding]:
+def lint(path: Path, notebook: Any, size: int, limits: NotebookLimits) -> Iterator[Finding]:
     """Yield what is wrong with a notebook of ``size`` bytes, in the order of its cells; ``path`` is its file."""
-    if size > notebook_bytes:
-        yield Finding(path, None, "size", f"{_mib(size)}; a notebook has at most {_mib(notebook_bytes)}")
-    hits = [
-        *_sizes(notebook, output_bytes),
-        *secrets(notebook),
-        *_order(notebook),
-        *_changed(notebook),
-        *paths(notebook, path.parent),
-    ]
-    hits += [*_times(notebook), *_widgets(notebook)]
+    if size > limits.notebook_bytes:
+        yield Finding(path, None, "size", f"{_mib(size)}; a notebook has at most {_mib(limits.notebook_bytes)}")
+    hits = [*_sizes(notebook, limits.output_bytes), *secrets(notebook), *_order(notebook), *_changed(notebook)]
+    hits += [*paths(notebook, path.parent), *_times(notebook), *_widgets(notebook)]
     for cell, kind, message in sorted(hits, key=lambda hit: hit[0] or 0):
         yield Finding(path, cell, kind, message)
 
@@ -215,13 +210,12 @@ def secrets(notebook: Any) -> Hits:
     """Yield what looks like a secret, in sources, outputs, attachments and metadata; never the secret itself."""
     yield from ((None, "secret", f"{what}, in the metadata") for what in _secrets_in(*_strings(notebook.metadata)))
     for number, cell in enumerate(notebook.cells, start=1):
-        yield from ((number, "secret", f"{what}, in the source") for what in _secrets_in(cell.source))
-        yield from ((number, "secret", f"{what}, in the metadata") for what in _secrets_in(*_strings(cell.metadata)))
         shown = [text for output in outputs_of(cell) for text in _readable(output)]
         shown += [text for output in outputs_of(cell) for text in _strings(output.get("metadata", {}))]
         # A stream comes in pieces, and a key may be in two of them.
         shown.append("".join(output.text for output in outputs_of(cell) if output.output_type == "stream"))
-        yield from ((number, "secret", f"{what}, in the output") for what in _secrets_in(*shown))
+        for place, texts in (("source", [cell.source]), ("metadata", _strings(cell.metadata)), ("output", shown)):
+            yield from ((number, "secret", f"{what}, in the {place}") for what in _secrets_in(*texts))
 
 
 def _secrets_in(*texts: str) -> Iterator[str]:
@@ -261,16 +255,14 @@ def _order(notebook: Any) -> Hits:
         if requests(cell, "nbval-skip"):
             # Whoever ran the notebook by hand may have run it.
             expected += count == expected
-            continue
-        if count is None:
+        elif count is None:
             state = "has outputs, but was changed or cleared since" if outputs_of(cell) else "was not executed"
             yield number, "stale", f"the cell {state}; run the notebook from its beginning"
-        elif count != expected:
-            message = f"the cell was executed as number {count} where {expected} was its turn; run from the beginning"
-            yield number, "stale", message
-            expected = count + 1
         else:
-            expected += 1
+            if count != expected:
+                message = f"the cell was executed as number {count} where {expected} was its turn"
+                yield number, "stale", f"{message}; run from the beginning"
+            expected = count + 1
 
 
 def source_digest(cell: Any) -> str:

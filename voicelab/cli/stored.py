@@ -84,10 +84,8 @@ Folder = Annotated[
 @weights.command()
 def check(path: Folder) -> None:
     """Compare sizes, digests and tensors with those published; what could not be verified is said. Status 1: a problem."""
-    try:
+    with MissingExtra.where("local", "reading weights"):
         from voicelab.engine.dual.folder import check_weights
-    except ModuleNotFoundError as error:
-        raise MissingExtra.of("local", "reading weights") from error
     reports = []
     for report in check_weights(path):
         say_line(str(report))
@@ -104,10 +102,8 @@ def accept(
     path: Folder, *, yes: Annotated[bool, typer.Option("--yes", help="Accept without being asked.")] = False
 ) -> None:
     """Show the terms that the weights are under, and write down that they are accepted."""
-    try:
+    with MissingExtra.where("local", "reading weights"):
         from voicelab.engine.dual.folder import LICENSES, model_folders
-    except ModuleNotFoundError as error:
-        raise MissingExtra.of("local", "reading weights") from error
     for folder in model_folders(path):
         license = LICENSES[folder.config.model]  # noqa: A001 - what it is
         say_line(str(license))
@@ -125,9 +121,7 @@ def compile_(
     path: Folder, *, device: Annotated[str | None, typer.Option(help="As torch names it; by default a GPU.")] = None
 ) -> None:
     """Compile the models for a device, so that no sentence waits for it; the code is kept in VOICELAB_HOME."""
-    try:
+    with MissingExtra.where("local", "compiling weights"):
         from voicelab.engine.local import compile_weights
-    except ModuleNotFoundError as error:
-        raise MissingExtra.of("local", "compiling weights") from error
     for model, seconds in compile_weights(path, device):
         say_line(f"{model}: ready after {seconds:.0f} s")

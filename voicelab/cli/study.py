@@ -93,10 +93,8 @@ def _cluster(address: str | None) -> Iterator[Any]:
     if address is None:
         yield None
         return
-    try:
+    with MissingExtra.where("cluster", "a sweep on a Dask cluster"):
         from distributed import Client
-    except ModuleNotFoundError as error:
-        raise MissingExtra.of("cluster", "a sweep on a Dask cluster") from error
     try:
         client = Client(address, timeout="10s")  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:

@@ -25,6 +25,7 @@ from voicelab.client.wire import Upload
 from voicelab.clip import Clip, Take
 from voicelab.errors import Cancelled
 from voicelab.schema import VoiceCreate, VoiceModel
+from voicelab.storage import Closing
 
 API_KEY_VARIABLE: Final = "VOICELAB_API_KEY"
 
@@ -65,7 +66,7 @@ class _Service:
         return f"{type(self).__name__}({self.base_url!r})"
 
 
-class ServiceBackend(_Service):
+class ServiceBackend(_Service, Closing):
     """Speaks through a service at ``base_url``, such as ``https://voice.example``.
 
     ``api_key`` is sent as the bearer credential and shown nowhere; without one the service decides.
@@ -85,12 +86,6 @@ class ServiceBackend(_Service):
         self._calls_lock = threading.Lock()
         self._shut = threading.Event()
         self._client = open_client(httpx.Client, self._caller.http)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close all connections; who still reads a stream gets Cancelled. May be called twice."""

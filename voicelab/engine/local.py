@@ -29,6 +29,7 @@ from voicelab.engine.pointer.family import PointerFamily
 from voicelab.engine.speech import BATCH, Speech
 from voicelab.errors import EngineError, NotFound, RequestInvalid, StoreError
 from voicelab.schema import Model, ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.storage import Closing
 from voicelab.voices.intake import prepare_samples
 from voicelab.voices.store import LOCAL_OWNER, Sample, VoiceStore
 from voicelab.voices.transcripts import Recognizer, default_recognizer
@@ -39,7 +40,7 @@ REVISION = 12
 _ONE_VOICE = "model {}: this voice is one model, which speaks the same as s1 and as s2-pro"
 
 
-class LocalBackend:
+class LocalBackend(Closing):
     """The embedded voice, another checkpoint of its family, or open weights, on this machine.
 
     Seeds of the embedded family are exact: the same request, seed and device give the same samples; those of open weights are
@@ -212,12 +213,6 @@ class LocalBackend:
             StoreError: it is kept, and cannot be read.
         """
         return self._store.sample(id, self._owner, number)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Ends the engine's threads; what still speaks fails. May be called twice. A store that was given stays open."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from voicelab.engine.text import as_written, normalize
 from voicelab.engine.text.segments import segment
 from voicelab.errors import Cancelled, EngineError, MissingExtra, NotFound, RequestInvalid, WeightsError
 from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
+from voicelab.storage import Closing
 from voicelab.tags import ignored, read_tags
 
 _CLAUSE: Final = 80
@@ -54,10 +55,8 @@ class GraphSession:
     """
 
     def __init__(self, graph: bytes | Path, *, name: str, extra: str, threads: int | None = None) -> None:
-        try:
+        with MissingExtra.where(extra, name):
             import onnxruntime
-        except ImportError as error:
-            raise MissingExtra.of(extra, name) from error
         cores = os.cpu_count() or 1
         threads = threads or min(cores, _THREADS)
         options = onnxruntime.SessionOptions()
@@ -92,7 +91,7 @@ class GraphSession:
         return answer
 
 
-class OnnxBackend(ABC):
+class OnnxBackend(Closing, ABC):
     """A voice whose graph turns the symbols of one utterance into samples. Nothing in it is random but the graph itself."""
 
     languages: tuple[str, ...] = ("en",)
@@ -158,12 +157,6 @@ class OnnxBackend(ABC):
     def close(self) -> None:
         """Take no more calls; what is being said goes on. May be called twice."""
         self._closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _Speech:

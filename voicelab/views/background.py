@@ -31,8 +31,7 @@ _BURST: Final = 4
 class Task:
     """Work in a thread of its own, begun by ``start``.
 
-    ``work`` may look at ``cancelled`` and end early. ``failed`` gets what it raises, in that thread. The thread is
-    daemonic: a kernel that shuts down does not wait for it.
+    ``failed`` gets what ``work`` raises, in that thread, which is daemonic: a kernel that shuts down does not wait for it.
     """
 
     def __init__(
@@ -40,7 +39,6 @@ class Task:
     ) -> None:
         self._work = work
         self._on_error = failed
-        self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"voicelab-{name}", daemon=True)
 
     def start(self) -> Self:
@@ -52,15 +50,6 @@ class Task:
     def running(self) -> bool:
         """Whether it is still at work."""
         return self._thread.is_alive()
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether ``cancel`` was called."""
-        return self._stop.is_set()
-
-    def cancel(self) -> None:
-        """Ask it to end early. Does nothing when it is over."""
-        self._stop.set()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is over, at most ``timeout`` seconds; returns whether it is."""
@@ -141,6 +130,7 @@ class SpeechTask(Task):
     def __init__(self, stream: Callable[[], SpeechStream]) -> None:
         super().__init__(self._speak, name="speech", failed=self.failed)
         self._open = stream
+        self._cancelled = False
         self._lock = threading.Lock()
         self._stream: SpeechStream | None = None
 
@@ -162,7 +152,7 @@ class SpeechTask(Task):
     def cancel(self) -> None:
         """Stop the work; ``failed`` gets Cancelled. Does nothing when it is over."""
         with self._lock:
-            super().cancel()
+            self._cancelled = True
             stream = self._stream
         if stream is not None:
             stream.close()
@@ -171,7 +161,7 @@ class SpeechTask(Task):
         stream = self._open()
         with self._lock:
             self._stream = stream
-            cancelled = self.cancelled
+            cancelled = self._cancelled
         if cancelled:
             stream.close()
             raise Cancelled("cancelled before any audio came")
@@ -193,7 +183,7 @@ class SpeechTask(Task):
             if now >= due:
                 self.arrived(np.concatenate(parts[sent:]), arrivals[sent:])
                 sent, due = len(parts), max(due, now - (_BURST - 1) * _INTERVAL_S) + _INTERVAL_S
-        if self.cancelled:
+        if self._cancelled:
             raise Cancelled("cancelled as the last audio came")
         if sent < len(parts):
             self.arrived(np.concatenate(parts[sent:]), arrivals[sent:])

@@ -162,9 +162,8 @@ def caption(clip: Clip) -> str:
     parts.append("cloned voice" if cloned else take.request.reference_id or "default voice")
     settings, plain = take.call.settings, Call.of("x").settings
     asked = {name: value for name, value in settings.items() if value != plain.get(name) and name not in _CAPTIONED}
-    parts += [
-        f"{short_name(name)} {value}" for name, value in {"temperature": take.request.temperature, **asked}.items()
-    ]
+    said = {"temperature": take.request.temperature, **asked}
+    parts += [f"{short_name(name)} {value}" for name, value in said.items()]
     parts += [f"seed {take.seed}"] if take.seed is not None else []
     return " · ".join(parts)
 
@@ -179,9 +178,8 @@ def clip_picture(clip: Clip) -> bytes:
     figure = Figure(figsize=_SIZE, dpi=_DPI)
     canvas = FigureCanvasAgg(figure)
     figure.patch.set_alpha(0.0)
-    axes = figure.subplots(
-        2, 1, sharex=True, gridspec_kw={"left": _LEFT, "right": _LEFT + _WIDTH, "bottom": 0.17, "top": 0.93}
-    )
+    edges = {"left": _LEFT, "right": _LEFT + _WIDTH, "bottom": 0.17, "top": 0.93}
+    axes = figure.subplots(2, 1, sharex=True, gridspec_kw=edges)
     plot_clips(clip, axes=axes)
     for ax in axes:
         ax.patch.set_alpha(0.0)
@@ -297,10 +295,7 @@ def capabilities_bundle(capabilities: Capabilities) -> dict[str, str]:
         ("notice", capabilities.notice),
     )
     limited = [
-        (
-            short_name(one.field),
-            f"does nothing: {one.ignored}" if one.ignored else one.narrowed,
-        )
+        (short_name(one.field), f"does nothing: {one.ignored}" if one.ignored else one.narrowed)
         for one in capabilities.fields
     ]
     html += table(("field", "here"), limited)
@@ -333,9 +328,8 @@ def _presets_table(voices: Voices) -> str:
         return f"{plain}<div>No samples: {escape(str(error))}</div>"
     samples = [embedded_audio(clip, _SAMPLE_BYTES)[0] for clip in clips]
     players = [TableCell(audio_element(sample, "height:32px;width:240px")) for sample in samples]
-    return table(
-        ("voice", "title", "description", "sample"), [(*row, player) for row, player in zip(rows, players, strict=True)]
-    )
+    heard = [(*row, player) for row, player in zip(rows, players, strict=True)]
+    return table(("voice", "title", "description", "sample"), heard)
 
 
 def knob_check_bundle(check: KnobCheck) -> dict[str, str]:
@@ -358,17 +352,11 @@ def knob_check_bundle(check: KnobCheck) -> dict[str, str]:
 
 def systems_bundle(systems: SystemComparison) -> dict[str, str]:
     """Return the table of metrics of several systems."""
-    figures = systems.table
-    rows = [
-        (
-            name,
-            *(
-                p_value(value) if column == "p" else figure(value, row.abs().max(), ".4g")
-                for column, value in row.items()
-            ),
-        )
-        for name, row in figures.iterrows()
-    ]
+    figures, rows = systems.table, []
+    for name, row in figures.iterrows():
+        most = row.abs().max()
+        cells = (p_value(one) if column == "p" else figure(one, most, ".4g") for column, one in row.items())
+        rows.append((name, *cells))
     said = f"at one loudness; differences from {systems.names[0]} with their intervals"
     if "p" not in figures:
         said = "at one loudness; differences and their intervals need more texts, or repeats"
@@ -489,22 +477,16 @@ def effects_bundle(effects: Effects) -> dict[str, str]:
 
 def _effects_table(effects: Effects) -> str:
     """Return a row for each metric and axis; a panel makes buttons of the names that have ``data-pick``."""
-    rows, heads = [], ["metric by axis", "effect"]
+    rows = []
     for name, axis, does, numbers, verdict in effects.rows():
         label = escape(metric_label(name, METRICS[name].unit if name in METRICS else ""))
         changes = (f"<div>{escape(level)}: {escape(change).replace(', ', ',&nbsp;')}</div>" for level, change in does)
         said = TableCell(f"<b>{escape(verdict)}</b>" if verdict == ACTS else escape(verdict))
         subject = TableCell(f'<b data-pick="{escape(name)}">{label}</b><div>{escape(axis)}</div>')
-        rows.append(
-            (
-                subject,
-                TableCell("".join(changes)),
-                *(number.replace(" ", "\u00a0") for number in numbers.values()),
-                said,
-            )
-        )
-    heads += [head.replace("omega", "ω") for head in numbers]
-    return table([*heads, ""], rows, caption=effects.caption)
+        figures = (number.replace(" ", "\u00a0") for number in numbers.values())
+        rows.append((subject, TableCell("".join(changes)), *figures, said))
+    heads = ("metric by axis", "effect", *(head.replace("omega", "ω") for head in numbers), "")
+    return table(heads, rows, caption=effects.caption)
 
 
 def error_html(error: Exception) -> str:

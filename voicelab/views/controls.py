@@ -148,22 +148,15 @@ class Controls(anywidget.AnyWidget):
         self._seeded = lab.capabilities.seed in {"exact", "best-effort"}
         first = self.base
         # Whoever turns knobs wants to hear at once, unless the lab was told otherwise.
-        if "latency" not in lab.defaults and _low_is_taken(lab.capabilities):
+        support = lab.capabilities.support("latency") or FieldSupport("latency")
+        if "latency" not in lab.defaults and not (support.ignored or support.problem("low")):
             first = first.replace(latency="low")
         front = MAIN if compact else FIELDS[:_SHOWN]
-        voices = voice_choices(lab.capabilities, first.request.reference_id)
+        voice: dict[str, Any] = {"name": "reference_id", "kind": "voice", **_named("reference_id"), "default": ""}
+        voice["options"] = voice_choices(lab.capabilities, first.request.reference_id)
         super().__init__(
             fields=[
-                _off(
-                    {
-                        "name": "reference_id",
-                        "kind": "voice",
-                        "options": voices,
-                        **_named("reference_id"),
-                        "default": "",
-                    },
-                    lab.capabilities.ignored("reference_id"),
-                ),
+                _off(voice, lab.capabilities.ignored("reference_id")),
                 *(_field(name, lab.capabilities, front=name in front) for name in FIELDS),
                 *map(_knob, lab.capabilities.knobs),
             ],
@@ -186,8 +179,7 @@ class Controls(anywidget.AnyWidget):
 
     def set(self, **values: Any) -> None:
         """Turn controls by hand, as a user does; ``speed``, ``volume`` and ``voice`` are called as in ``lab.speak``."""
-        short = {"voice": "reference_id", "speed": "prosody.speed", "volume": "prosody.volume"}
-        self.values = {**self.values, **{short.get(name, name): value for name, value in values.items()}}
+        self.values = {**self.values, **{field_name(name): value for name, value in values.items()}}
 
     def put(self, call: Call) -> None:
         """Turn the controls to what makes ``call``, without a call of ``changed``."""
@@ -207,11 +199,10 @@ class Controls(anywidget.AnyWidget):
     def call(self) -> Call:
         """Return the call that the controls say. Raises RequestInvalid, which names the field."""
         settings = {field["name"]: self.values[field["name"]] for field in self.fields}
-        base = self.base.settings
+        knobs = {knob.name: knob.default for knob in self._lab.capabilities.knobs}
+        base = {**knobs, **self.base.settings}
         settings["reference_id"] = settings["reference_id"] or None
         settings["seed"] = parse_value("seed", settings["seed"]) if settings["seed"].strip() else base["seed"]
-        knobs = {knob.name: knob.default for knob in self._lab.capabilities.knobs}
-        base = {**knobs, **base}
         changes = {name: value for name, value in settings.items() if value != base[name]}
         call = self._lab.call(self.text).replace(self._lab.capabilities.knobs, **changes)
         return check_call(call, self._lab.capabilities)
@@ -232,7 +223,7 @@ class Controls(anywidget.AnyWidget):
         given = {"status": status, "share": share, "tone": tone, "busy": busy}
         with self.hold_sync():
             for name, value in given.items():
-                if value is not None and getattr(self, name) != value:
+                if value is not None:
                     setattr(self, name, value)
 
     def show_error(self, error: Exception | None) -> None:
@@ -265,11 +256,6 @@ class Controls(anywidget.AnyWidget):
     def _on_message(self, _: Any, message: dict[str, Any], __: Sequence[Any]) -> None:
         if message.get("kind") in {"speak", "cancel", "draw"}:
             self._pressed(message["kind"])
-
-
-def _low_is_taken(capabilities: Capabilities) -> bool:
-    support = capabilities.support("latency")
-    return support is None or not (support.ignored or support.problem("low"))
 
 
 def _named(name: str) -> dict[str, str]:
@@ -328,9 +314,7 @@ def _knob(knob: Knob) -> dict[str, Any]:
     if knob.type == "bool":
         return {**common, "kind": "switch"}
     if knob.type == "str":
-        return (
-            {**common, "kind": "choice", "options": list(knob.choices)} if knob.choices else {**common, "kind": "word"}
-        )
+        return {**common, **({"kind": "choice", "options": list(knob.choices)} if knob.choices else {"kind": "word"})}
     low, high = knob.bounds or (-_MOST, _MOST)
     step = 1 if knob.type == "int" else max(10.0 ** math.floor(math.log10((high - low) / 20)), 0.01)
     return {**common, **_number(low, high, step)}
@@ -338,11 +322,6 @@ def _knob(knob: Knob) -> dict[str, Any]:
 
 def _number(low: float | None, high: float | None, step: float) -> dict[str, Any]:
     """Return a slider where both ends are near enough for a hand, a box otherwise."""
-    if high is not None and low is not None and (high - low) / step <= _STEPS:
-        return {"kind": "slider", "min": low, "max": high, "step": step}
-    return {
-        "kind": "number",
-        "min": -_MOST if low is None else low,
-        "max": _MOST if high is None else high,
-        "step": step,
-    }
+    near = high is not None and low is not None and (high - low) / step <= _STEPS
+    ends = {"min": -_MOST if low is None else low, "max": _MOST if high is None else high}
+    return {"kind": "slider" if near else "number", **ends, "step": step}

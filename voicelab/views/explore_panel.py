@@ -53,19 +53,17 @@ class ExplorePanel(SavedOutput, Panel):
         self._history: dict[int, Call] = {}
         self.clip: Clip | None = None
         self._clip_code = ""
-        self._debouncer = Debouncer(self._begin_if, _SETTLE_S)
+        self._debouncer = Debouncer(self._begin, _SETTLE_S)
         self.controls = Controls(lab, text, compact=compact, changed=self._released, pressed=self._pressed)
         self.player = Player(label="The last take", name="take")
         self.foot = CallCode()
-        self.takes = None if compact else self._takes_view()
-        several = [self.takes] if self.takes is not None else []
+        self.takes = None if compact else TakesView(axes=("text", "reference_id", *FIELDS), gone=self.cancel)
+        several = []
+        if self.takes is not None:
+            self.takes.tools.children = (button("Back to the selected take", self.recall, "recall"),)
+            several.append(self.takes)
         super().__init__("panel" if compact else "explore", [self.controls, self.player, self.foot, *several])
         self.check()
-
-    def _takes_view(self) -> TakesView:
-        view = TakesView(axes=("text", "reference_id", *FIELDS), gone=self.cancel)
-        view.tools.children = (button("Back to the selected take", self.recall, "recall"),)
-        return view
 
     @property
     def code(self) -> str:
@@ -80,8 +78,7 @@ class ExplorePanel(SavedOutput, Panel):
     def speak(self) -> None:
         """Do what the Speak button does: speak with what the knobs say, in place of what is being spoken."""
         self._debouncer.cancel()
-        if (call := self._drawn()) is not None:
-            self._begin(call)
+        self._begin(lambda: True)
 
     def cancel(self) -> None:
         """Do what the Cancel button does."""
@@ -115,12 +112,6 @@ class ExplorePanel(SavedOutput, Panel):
         self.foot.code = self.controls.code(call)
         return call
 
-    def _drawn(self) -> Call | None:
-        """Return the call to be spoken now, with a new seed unless it is held; None where something is wrong."""
-        if not self.controls.held:
-            self.controls.draw_seed()
-        return self.check()
-
     def _pressed(self, name: str) -> None:
         if name == "cancel":
             self.cancel()
@@ -140,13 +131,14 @@ class ExplorePanel(SavedOutput, Panel):
         if self.check() is not None and self.controls.speak_on_change:
             self._debouncer.ask()
 
-    def _begin_if(self, wanted: Callable[[], bool]) -> None:
-        """Begin a take, a moment after the last release of a knob; called in a thread."""
-        if wanted() and (call := self._drawn()) is not None:
-            self._begin(call)
-
-    def _begin(self, call: Call) -> None:
-        """Begin a take in place of the one before."""
+    def _begin(self, wanted: Callable[[], bool]) -> None:
+        """Begin a take in place of the one before, with a new seed unless it is held; in a thread after a knob's release."""
+        if not wanted():
+            return
+        if not self.controls.held:
+            self.controls.draw_seed()
+        if (call := self.check()) is None:
+            return
         with self.lock:
             before, self.newest = self._take, self.newest + 1
             # Begun under the lock, so that ``cancel`` finds it.
@@ -176,9 +168,8 @@ class ExplorePanel(SavedOutput, Panel):
                 free = next((key for key in self._history if key not in self.takes.grid.pinned), take.number)
                 del self._history[free]
                 self.takes.grid.work.drop([free])
-        self.takes.grid.work.put(
-            [Row(take.number, labels, values, "done", notes=clip.notes, hear=lambda: clip, code=code)]
-        )
+        row = Row(take.number, labels, values, "done", notes=clip.notes, hear=lambda: clip, code=code)
+        self.takes.grid.work.put([row])
 
     def show_finished(self, take: _Take, clip: Clip) -> None:
         """Show the last take, and leave it in the notebook."""

@@ -47,13 +47,11 @@ _KEY: Final = re.compile(r"""\.voices(?:\[["']|\.)([^"']*)$""")
 _MEASURING: Final = re.compile(r"""\b(?:measure|measure_rows|effects|frame)\(.*["']([^"']*)$""", re.DOTALL)
 
 
-def _options() -> Mapping[str, dict[str, Any]]:
-    fields = TTSRequest.model_json_schema()["properties"]
-    prosody = ProsodyControl.model_json_schema()["properties"]
-    return {**{name: field for name, field in fields.items() if name not in _NOT_TYPED}, **prosody, **_OURS}
-
-
-OPTIONS: Final = _options()
+OPTIONS: Final[Mapping[str, dict[str, Any]]] = {
+    **{name: field for name, field in TTSRequest.model_json_schema()["properties"].items() if name not in _NOT_TYPED},
+    **ProsodyControl.model_json_schema()["properties"],
+    **_OURS,
+}
 """The options by name, each with its JSON schema."""
 
 
@@ -70,19 +68,15 @@ def parse(line: str, knobs: Sequence[Knob] = ()) -> tuple[dict[str, Any], str]:
         if name not in (options := (*OPTIONS, *(knob.name for knob in knobs))):
             near = suggestion(name, options) or f"; there are {', '.join(options)}"
             raise RequestInvalid.of(name, f"there is no such option{near}", in_="query")
-        given[name] = _value(name, option["value"], knobs)
+        typed = option["value"]
+        word = typed[1:-1] if typed[:1] in "\"'" and typed[-1:] == typed[:1] else typed
+        given[name] = word if name in ("lab", "to") else parse_value(name, word, knobs)
         at = option.end()
     if end is not None:
         at = end.end()
     elif re.match(r"\s*--", line[at:]):
         raise RequestInvalid.of(line[at:].split(maxsplit=1)[0].lstrip("-"), "the option has no value", in_="query")
     return given, line[at:].strip()
-
-
-def _value(name: str, typed: str, knobs: Sequence[Knob]) -> Any:
-    """Return the word as the option's value; one in quotes is without them."""
-    word = typed[1:-1] if typed[:1] in "\"'" and typed[-1:] == typed[:1] else typed
-    return word if name in ("lab", "to") else parse_value(name, word, knobs)
 
 
 def complete(line: str, lab: Session | None = None) -> list[str]:
@@ -133,9 +127,8 @@ class SpeakMagics(Magics):
 
         Options come first, then the text: ``%speak --temperature 0.4 --voice ada Good morning.``
         """
-        named = next((option["value"] for option in _OPTION.finditer(line) if option["name"] == "lab"), None)
-        lab = self._names.get(named or "lab", self._own)
-        given, text = parse(line, lab.capabilities.knobs if isinstance(lab, Session) else ())
+        lab = self._named(line)
+        given, text = parse(line, lab.capabilities.knobs if lab is not None else ())
         lab = self.lab(given.pop("lab", None))
         to = given.pop("to", None)
         if cell is not None:
@@ -156,11 +149,15 @@ class SpeakMagics(Magics):
             self._own = Session.open()
         return self._own
 
+    def _named(self, line: str) -> Session | None:
+        """Return the lab that a line names, so far as there is one."""
+        named = next((option["value"] for option in _OPTION.finditer(line) if option["name"] == "lab"), "lab")
+        lab: Any = self._names.get(named, self._own)
+        return lab if isinstance(lab, Session) else None
+
     def complete(self, _: Any, event: Any) -> list[str]:
         """Answer IPython's completer. Opens no lab: without one there are no voices to choose from."""
-        named = next((option["value"] for option in _OPTION.finditer(event.line) if option["name"] == "lab"), "lab")
-        lab: Any = self._names.get(named, self._own)
-        return complete(event.line, lab if isinstance(lab, Session) else None)
+        return complete(event.line, self._named(event.line))
 
 
 def register(shell: Any) -> None:
@@ -222,7 +219,9 @@ def _notebook() -> _Show | None:
     handles: list[Any] = []
 
     def show(about: str, done: int, total: int | None, left: float | None) -> None:
-        text = _text(about, done, total, left)
+        count = f"{done} of {total}" if total else str(done)
+        remaining = f", about {left:.0f} s left" if left is not None and left >= 0.5 else ""
+        text = f"{about}: {count}{remaining}" if about else f"{count}{remaining}"
         bar = "" if left == -1.0 else f'<progress value="{done}" max="{total}"></progress> ' if total else ""
         data = {"text/html": f'<div role="status">{bar}{escape(text)}</div>', "text/plain": text}
         if handles:
@@ -250,12 +249,6 @@ def _terminal(about: str) -> _Show:
             bar.stop()
 
     return show
-
-
-def _text(about: str, done: int, total: int | None, left: float | None) -> str:
-    count = f"{done} of {total}" if total else str(done)
-    remaining = f", about {left:.0f} s left" if left is not None and left >= 0.5 else ""
-    return f"{about}: {count}{remaining}" if about else f"{count}{remaining}"
 
 
 def complete_value(text: str, namespace: Mapping[str, Any]) -> list[str]:

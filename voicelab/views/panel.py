@@ -83,9 +83,8 @@ class Message(anywidget.AnyWidget):
     value = traitlets.Unicode("").tag(sync=True)
 
     def show(self, html: str) -> None:
-        """Show something else, where it is something else."""
-        if self.value != html:
-            self.value = html
+        """Show something else."""
+        self.value = html
 
 
 class ProgressLine(Message):
@@ -159,8 +158,7 @@ def mark_wrong(control: w.DOMWidget, wrong: object) -> None:
 
 def disable(control: w.DOMWidget, reason: str) -> None:
     """Turn a control off that would do nothing, its tooltip being the reason; on again for ""."""
-    if control.disabled != bool(reason):
-        control.disabled = bool(reason)
+    control.disabled = bool(reason)
     if reason:
         control.tooltip = f"It does nothing here: {reason}."
 
@@ -205,10 +203,8 @@ class SavedOutput:
         if shown is None:
             return
         if self._updates is None:
-            self._updates, self._display_id = (
-                Debouncer(lambda _: self._publish(update=True), _SETTLE_S),
-                uuid.uuid4().hex,
-            )
+            self._updates = Debouncer(lambda _: self._publish(update=True), _SETTLE_S)
+            self._display_id = uuid.uuid4().hex
         display(shown[0], metadata=shown[1], raw=True)  # type: ignore[no-untyped-call]
         self._publish(update=False)
 

@@ -7,14 +7,14 @@ The sound goes to the browser as 16-bit PCM in binary messages and out through W
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import anywidget
 import numpy as np
 import traitlets
 
-from voicelab.audio.analysis import Spectrum, f0, mel, spectrogram
+from voicelab.audio.analysis import f0, mel, spectrogram
 from voicelab.audio.encoders import header_bytes
 from voicelab.audio.samples import Samples, as_samples, check_rate, to_int16
 from voicelab.audio.words import Words, WordTime, textgrid
@@ -71,14 +71,17 @@ def spectrum_bytes(clip: Clip, scale: Scale, part: tuple[float, float] | None = 
         window, hop = max(_SHORTEST_S, min(window, span / 50)), max(_CLOSEST_S, span / _PART_COLUMNS)
         start = max(0.0, part[0] - window)
         clip = clip.slice(start, part[1] + window)
+    top = clip.rate / 2
     if scale == "mel":
         spectrum = mel(clip, bands=_MEL_BANDS, window_s=window, hop_s=hop)
-        db, top, frequencies = spectrum.db, clip.rate / 2, spectrum.frequencies
+        db, frequencies = spectrum.db, spectrum.frequencies
         shares = np.interp(_MEL_TICKS, spectrum.frequencies, (np.arange(_MEL_BANDS) + 0.5) / _MEL_BANDS)
         ticks = [(_hertz(hz), float(share)) for hz, share in zip(_MEL_TICKS, shares, strict=True) if hz < 0.9 * top]
     else:
         spectrum = spectrogram(clip, window_s=window, hop_s=hop)
-        db, top = _thinned(spectrum), clip.rate / 2
+        # No more lines than a screen shows: of neighbours the loudest.
+        several = -(-len(spectrum.frequencies) // _MOST_LINES)
+        db = np.maximum.reduceat(spectrum.db, np.arange(0, len(spectrum.db), several), axis=0)
         frequencies = (np.arange(len(db)) + 0.5) * top / len(db)
         step = 2000 if top <= 12_000 else 5000
         ticks = [(_hertz(hz), hz / top) for hz in range(step, int(0.95 * top), step)]
@@ -87,12 +90,6 @@ def spectrum_bytes(clip: Clip, scale: Scale, part: tuple[float, float] | None = 
     about |= {"start": start, "window": window, "scale": scale, "part": part}
     about["frequencies"] = [round(float(hertz)) for hertz in frequencies]
     return about, np.ascontiguousarray(np.rint(scaled).astype(np.uint8)).tobytes()
-
-
-def _thinned(spectrum: Spectrum) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return its levels in no more lines than a screen shows: of neighbours the loudest."""
-    several = -(-len(spectrum.frequencies) // _MOST_LINES)
-    return np.maximum.reduceat(spectrum.db, np.arange(0, len(spectrum.db), several), axis=0)
 
 
 def _hertz(value: int) -> str:
@@ -272,18 +269,12 @@ class Player(SavedOutput, anywidget.AnyWidget):
         self.send(message, None if data is None else [data])
 
     def _on_message(self, _: Any, message: dict[str, Any], __: Sequence[Any]) -> None:
-        kind = message.get("kind")
-        if kind == "ready":
+        if message.get("kind") == "ready":
             self._repeat()
-        elif kind == "spectrogram" and message.get("scale") in ("mel", "linear"):
-            part = message.get("part")
-            self._work(message, lambda clip: self._picture(clip, message["scale"], part and (part[0], part[1])))
-        elif kind == "pitch":
-            self._work(message, self._pitch)
-        elif kind == "encode" and message.get("format") == "textgrid":
-            self._work(message, self._textgrid)
-        elif kind == "encode" and message.get("format") in MEDIA_TYPES:
-            self._work(message, lambda clip: self._file(clip, message["format"]))
+        elif message.get("take") == self._take:
+            take, clip = self._take, self.clip
+            # From a thread, so that the kernel stays free.
+            Task(lambda: self._work(message, take, clip), name="player").start()
 
     def _repeat(self) -> None:
         """Answer a view that has just opened, or that has missed something, with all there is."""
@@ -297,34 +288,31 @@ class Player(SavedOutput, anywidget.AnyWidget):
             if self._ended:
                 self._post("end", samples=len(self))
 
-    def _work(self, message: dict[str, Any], make: Callable[[Clip], tuple[str, bytes, dict[str, Any]]]) -> None:
-        """Answer from a thread, so that the kernel stays free; nothing is sent of a take that has been replaced."""
-        take, clip = self._take, self.clip
+    def _work(self, message: dict[str, Any], take: int, clip: Clip) -> None:
+        """Answer what a page asks of a take; nothing is sent of one that has been replaced."""
+        try:
+            with Player._one_at_a_time:
+                answer = self._answer(message, clip)
+        except VoicelabError as error:
+            answer = "problem", b"", {"message": str(error)}
+        with self._lock:
+            if answer is not None and take == self._take and self.comm is not None:
+                kind, data, fields = answer
+                self._post(kind, data, **fields)
 
-        def run() -> None:
-            try:
-                with Player._one_at_a_time:
-                    kind, data, fields = make(clip)
-            except VoicelabError as error:
-                kind, data, fields = "problem", b"", {"message": str(error)}
-            with self._lock:
-                if take == self._take and self.comm is not None:
-                    self._post(kind, data, **fields)
-
-        if message.get("take") == take:
-            Task(run, name="player").start()
-
-    def _picture(self, clip: Clip, scale: Scale, part: tuple[float, float] | None) -> tuple[str, bytes, dict[str, Any]]:
-        about, levels = spectrum_bytes(clip, scale, part)
-        return "spectrogram", levels, about
-
-    def _pitch(self, clip: Clip) -> tuple[str, bytes, dict[str, Any]]:
-        return "pitch", f0(clip, hop_s=_HOP_S).values.astype(np.float32).tobytes(), {"hop": _HOP_S}
-
-    def _file(self, clip: Clip, format: Any) -> tuple[str, bytes, dict[str, Any]]:
-        data = clip.to_bytes(format)
-        return "file", data, {"name": f"{self.name}.{format}", "media": MEDIA_TYPES[format]}
-
-    def _textgrid(self, clip: Clip) -> tuple[str, bytes, dict[str, Any]]:
-        tiers = {"words": Words(clip.words, clip.duration), "regions": self.regions}
-        return "file", textgrid(tiers).encode(), {"name": f"{self.name}.TextGrid", "media": "text/plain"}
+    def _answer(self, message: dict[str, Any], clip: Clip) -> tuple[str, bytes, dict[str, Any]] | None:
+        """Return a picture, the pitch or a file, with what there is to say of it; None for what is none of these."""
+        match message:
+            case {"kind": "spectrogram", "scale": "mel" | "linear" as scale}:
+                part = message.get("part")
+                about, levels = spectrum_bytes(clip, scale, part and (part[0], part[1]))
+                return "spectrogram", levels, about
+            case {"kind": "pitch"}:
+                return "pitch", f0(clip, hop_s=_HOP_S).values.astype(np.float32).tobytes(), {"hop": _HOP_S}
+            case {"kind": "encode", "format": "textgrid"}:
+                tiers = {"words": Words(clip.words, clip.duration), "regions": self.regions}
+                return "file", textgrid(tiers).encode(), {"name": f"{self.name}.TextGrid", "media": "text/plain"}
+            case {"kind": "encode", "format": "wav" | "pcm" | "mp3" | "opus" as format}:
+                name, media = f"{self.name}.{format}", MEDIA_TYPES[format]
+                return "file", clip.to_bytes(format), {"name": name, "media": media}
+        return None

@@ -9,13 +9,14 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from voicelab.audio.analysis import Contour, Spectrum, energy, f0, mel, spectrogram
+from voicelab.audio.analysis import Contour, energy, f0, mel, spectrogram
 from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid, suggestion
 from voicelab.storage import write_atomic
@@ -93,7 +94,8 @@ def plot_clips(
     Raises RequestInvalid, which names the argument.
     """
     kinds, names = _checked(clips, kind, labels)
-    rows = [(name, group) for name in kinds for group in _groups(name, len(clips))]
+    alone, together = [(number,) for number in range(len(clips))], [range(len(clips))]
+    rows = [(name, group) for name in kinds for group in (alone if name in _PICTURES else together)]
     with plot_style("notebook" if style is None and axes is None else style):
         drawn = _axes(axes, len(rows))
         written = words and any(word.text for word in clips[0].words)
@@ -168,10 +170,6 @@ def _checked(
     return kinds, labels or [str(number + 1) for number in range(len(clips))]
 
 
-def _groups(kind: Kind, clips: int) -> list[Sequence[int]]:
-    return [(number,) for number in range(clips)] if kind in _PICTURES else [range(clips)]
-
-
 def _axes(given: Axes | Iterable[Axes] | None, needed: int) -> tuple[Axes, ...]:
     if given is None:
         # pyplot, so that a notebook shows the figure as it shows any other.
@@ -219,15 +217,15 @@ def _waveform(ax: Axes, clips: Sequence[Clip]) -> None:
         ax.plot(times, whole.max(axis=1), color=colour, linewidth=0.6, alpha=0.9)
         ax.fill_between(times, whole.min(axis=1), whole.max(axis=1), color=colour, linewidth=0.3, alpha=0.9)
     # The scale follows the loudest clip and says so by its figures: nothing is normalised.
-    ax.set_ylim(-_headroom(clips), _headroom(clips))
+    room = max(*(clip.peak for clip in clips), 0.01) * 1.05
+    ax.set_ylim(-room, room)
     ax.set_ylabel("amplitude")
 
 
-def _headroom(clips: Sequence[Clip]) -> float:
-    return max(*(clip.peak for clip in clips), 0.01) * 1.05
-
-
-def _picture(ax: Axes, spectrum: Spectrum, *, mel_scale: bool) -> None:
+def _picture(ax: Axes, clips: Sequence[Clip], *, mel_scale: bool = False) -> None:
+    clip = clips[0]
+    hop = min(max(0.005, clip.duration / _COLUMNS), _LONGEST_HOP_S)
+    spectrum = mel(clip, hop_s=hop) if mel_scale else spectrogram(clip, hop_s=hop)
     top = float(spectrum.db.max(initial=-_RANGE_DB))
     bands = np.arange(len(spectrum.frequencies)) if mel_scale else spectrum.frequencies / 1000.0
     times = spectrum.times if spectrum.times.size > 1 else np.array([0.0, 1e-3])
@@ -244,26 +242,11 @@ def _picture(ax: Axes, spectrum: Spectrum, *, mel_scale: bool) -> None:
     )
     if mel_scale:
         ticks = [hz for hz in (200, 1000, 2000, 5000, 10_000) if hz < spectrum.frequencies[-1]]
-        ax.set_yticks(np.interp(ticks, spectrum.frequencies, bands), [_hertz(hz) for hz in ticks])
+        names = [f"{hz // 1000}k" if hz >= 1000 else str(hz) for hz in ticks]
+        ax.set_yticks(np.interp(ticks, spectrum.frequencies, bands), names)
         ax.set_ylabel("mel (Hz)")
     else:
         ax.set_ylabel("kHz")
-
-
-def _hertz(value: int) -> str:
-    return f"{value // 1000}k" if value >= 1000 else str(value)
-
-
-def _hop(clip: Clip, least: float) -> float:
-    return min(max(least, clip.duration / _COLUMNS), _LONGEST_HOP_S)
-
-
-def _spectrogram(ax: Axes, clips: Sequence[Clip]) -> None:
-    _picture(ax, spectrogram(clips[0], hop_s=_hop(clips[0], 0.005)), mel_scale=False)
-
-
-def _mel(ax: Axes, clips: Sequence[Clip]) -> None:
-    _picture(ax, mel(clips[0], hop_s=_hop(clips[0], 0.005)), mel_scale=True)
 
 
 def _contours(ax: Axes, contours: Sequence[Contour], label: str) -> None:
@@ -350,8 +333,8 @@ def _write_words(top: Axes, clip: Clip) -> None:
 
 _DRAW: Final[dict[Kind, Callable[[Axes, Sequence[Clip]], None]]] = {
     "waveform": _waveform,
-    "spectrogram": _spectrogram,
-    "mel": _mel,
+    "spectrogram": _picture,
+    "mel": partial(_picture, mel_scale=True),
     "f0": _pitch,
     "energy": _energy,
 }

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import ipywidgets as w
 
@@ -21,8 +21,8 @@ from voicelab.experiments.metrics import Metric
 from voicelab.experiments.statistics.effects import effects
 from voicelab.experiments.sweeps.axes import Grid
 from voicelab.experiments.sweeps.result import RowState, SweepResult, place, row_of, waiting_rows
-from voicelab.experiments.sweeps.run import Budget, Outcome, SweepRun
-from voicelab.experiments.sweeps.spec import CAPS, axes_for, budget_of, retyped, texts_of, typed_axes
+from voicelab.experiments.sweeps.run import CAPS, Budget, SweepRun
+from voicelab.experiments.sweeps.spec import axes_for, budget_of, retyped, texts_of, typed_axes
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.views.background import Debouncer, Task
 from voicelab.views.bundles import effects_bundle, error_html, table
@@ -52,14 +52,7 @@ _TICK_S: Final = 0.25
 _ROWS: Final = 200
 _MOST: Final = 1000
 """Requests that a panel makes at most, unless another limit is typed."""
-_LIMITS: Final = {
-    "requests": "Requests",
-    "characters": "Characters",
-    "audio_s": "Audio, s",
-    "compute_s": "Compute, s",
-    "cost": "Cost",
-}
-
+_LIMITS: Final = dict(zip(CAPS, ("Requests", "Characters", "Audio, s", "Compute, s", "Cost"), strict=True))
 
 Tabs = Mapping[str, tuple[str, Callable[[SweepResult], Mapping[str, str]]]]
 """Further tabs of a result: what is said while one is being made, and what makes its output."""
@@ -88,11 +81,6 @@ class _AxisRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         voices = f" There are {', '.join(self._voices)}." if name == "reference_id" and self._voices else ""
         self.values.tooltip = field_help(name) + voices
 
-    @property
-    def typed(self) -> tuple[str, str]:
-        """The name of the field and what is typed."""
-        return self.field.value, self.values.value
-
 
 class TextsForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     """What a sweep over texts is typed into, read some moments after its last change.
@@ -108,18 +96,15 @@ class TextsForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         self.budget = Budget()
         self._changed = changed
         self._debouncer = Debouncer(self.check)
-        self.texts = control(
-            w.Textarea, "Texts, one a line", "sweep-texts", value=texts, rows=3, help=field_help("text")
-        )
+        said: Any = {"value": texts, "rows": 3, "help": field_help("text")}
+        self.texts = control(w.Textarea, "Texts, one a line", "sweep-texts", **said)
         self.texts_problem = classed(w.HTML(), "problem")
         self.repeats = control(w.BoundedIntText, "Takes of each", value=repeats, min=1, max=10_000, width="220px")
         seeds = "What the seeds of the takes are drawn from, the same in every cell"
         self.seed = control(w.Text, "Seed", value=str(seed), width="160px", help=seeds)
         self.estimate, self.problem = classed(w.HTML(), "estimate"), classed(w.HTML(), "sweep-problem")
         numbers = line(self.repeats, self.seed)
-        super().__init__(
-            [self.texts, self.texts_problem, *parts, numbers, more, self.estimate, self.problem],
-        )
+        super().__init__([self.texts, self.texts_problem, *parts, numbers, more, self.estimate, self.problem])
         classed(self, "form")
         for one in (self.texts, self.repeats, self.seed):
             one.observe(self.changed, names="value")
@@ -196,11 +181,12 @@ class _SweepForm(TextsForm):
         self.offered = axes_for(sweep)
         self.axes = w.VBox()
         self.add = button("Add an axis", self.add_axis, "add-axis")
-        self.limits = {name: _limit(name) for name in CAPS}
+        free = {"placeholder": "no limit", "width": "200px"}
+        self.limits = {name: control(w.Text, _LIMITS[name], f"limit-{name}", **free) for name in CAPS}
+        self.limits["requests"].value = f"{_MOST}"
         limits = fold("Limits: stop before exceeding them", line(*self.limits.values()))
-        super().__init__(
-            texts_of(sweep), sweep.repeats, sweep.seed, changed, self.axes, line(self.add, name="buttons"), more=limits
-        )
+        parts = (self.axes, line(self.add, name="buttons"))
+        super().__init__(texts_of(sweep), sweep.repeats, sweep.seed, changed, *parts, more=limits)
         declared = [backend.capabilities for backend in sweep.backends.values()]
         disable(self.seed, seed_reason(declared))
         disable(self.limits["cost"], "" if any(one.prices for one in declared) else "nothing here has a price")
@@ -228,7 +214,7 @@ class _SweepForm(TextsForm):
     def typed(self) -> tuple[Sweep, Budget, str]:
         """See TextsForm."""
         budget = budget_of({name: limit.value for name, limit in self.limits.items()})
-        axes = [row.typed for row in self.axes.children]
+        axes = [(row.field.value, row.values.value) for row in self.axes.children]
         seed = parse_value("seed", self.seed.value)
         sweep = retyped(self._given, self.texts.value, axes, repeats=self.repeats.value, seed=seed)
         return sweep, budget, f"{len(sweep.grid.cells)} cells"
@@ -241,12 +227,6 @@ class _SweepForm(TextsForm):
         yield from ((f"budget.{name}", limit, None) for name, limit in self.limits.items())
 
 
-def _limit(name: str) -> w.Text:
-    value = f"{_MOST}" if name == "requests" else ""
-    label = _LIMITS[name]
-    return control(w.Text, label, f"limit-{name}", value=value, placeholder="no limit", width="200px")
-
-
 class ResultPanel(SavedOutput, TakesView):
     """What a sweep has brought, to hear, look through and send on. ``result`` is the SweepResult it shows.
 
@@ -256,6 +236,9 @@ class ResultPanel(SavedOutput, TakesView):
     """
 
     about = "a panel to hear, sort and compare its takes"
+    live: Callable[[], SweepResult]
+    """Returns what has come so far."""
+    ballot: Ballot | None = None
 
     def __init__(
         self,
@@ -266,11 +249,9 @@ class ResultPanel(SavedOutput, TakesView):
         tabs: Tabs = MappingProxyType({}),
     ) -> None:
         super().__init__(metrics=metrics, gone=gone)
-        self.ballot: Ballot | None = None
         self._tested: pd.DataFrame | None = None
         self._more = tabs
-        kinds = [kind for kind in KINDS if kind != "MUSHRA"]
-        self.kind = control(w.Dropdown, "Kind", options=kinds, width="140px")
+        self.kind = control(w.Dropdown, "Kind", options=[one for one in KINDS if one != "MUSHRA"], width="140px")
         self.over = control(w.Dropdown, "of the values of", width="300px")
         self.test_button = button("Begin", self.listening_test, "blind-test")
         self.folder = control(w.Text, "Folder", "folder", value="sweep", width="300px")
@@ -287,28 +268,22 @@ class ResultPanel(SavedOutput, TakesView):
     @property
     def result(self) -> SweepResult:
         """What there is so far."""
-        return self._live()
+        return self.live()
 
     @property
     def selection(self) -> SweepResult:
         """The result with those takes only that are selected, or shown where none is, in the order of the grid."""
         rows = self.selected or self.grid.work.shown
         result, chosen = self.result, {row.id for row in rows}
-        return replace(result, outcomes=tuple(one for one in result.outcomes if _id(result.grid, one) in chosen))
-
-    def fill_from(self, live: Callable[[], SweepResult]) -> None:
-        """Use ``live``, which returns what has come so far, as the result."""
-        self._live = live
+        return replace(result, outcomes=tuple(one for one in result.outcomes if place(result.grid, one.job) in chosen))
 
     def show_result(self, result: SweepResult) -> None:
         """Show a result; takes that are not there yet wait."""
-        self.fill_from(lambda: result)
+        self.live = lambda: result
         axes = result.grid.axes
-        names = [*(axis.name for axis in axes), *(("take",) if result.grid.repeats > 1 else ())]
         rows = {row.id: row for row in waiting_rows(result.grid)}
         rows |= {row.id: row for row in (row_of(outcome, result.grid) for outcome in result.outcomes)}
-        columns = (len(axes[-1]) if axes else 1) * result.grid.repeats
-        self.begin(rows.values(), names, columns, result.grid)
+        self.begin(rows.values(), result.grid)
         self.over.options = [(field_label(axis.name), axis.name) for axis in axes]
         self.over.value = axes[-1].name if axes else None
         self.test_button.disabled = not axes
@@ -319,10 +294,10 @@ class ResultPanel(SavedOutput, TakesView):
         def ask() -> None:
             test = self.selection.listening_test(self.kind.value, self.over.value)
             path = Path(f"votes-{datetime.now(UTC):%Y%m%d-%H%M%S}.sqlite3")
-            ballot = Ballot(test, path)
-            # After the new one is there: if it cannot be made, the test on the page goes on.
-            self._close_ballot()
-            self.ballot = ballot
+            # The one before is closed once the new one is there: if it cannot be made, the test on the page goes on.
+            before, self.ballot = self.ballot, Ballot(test, path)
+            if before is not None:
+                before.close()
             self.put("Blind test", ListeningWidget(self.ballot))
             self.say(f"The votes go into {path}; analyse(ballot.test, ballot) unblinds them, with this panel's ballot.")
 
@@ -330,14 +305,9 @@ class ResultPanel(SavedOutput, TakesView):
 
     def close(self) -> None:
         """Close the file of votes, and take everything off the page."""
-        self._close_ballot()
+        if self.ballot is not None:
+            self.ballot.close()
         super().close()
-
-    def _close_ballot(self) -> None:
-        # Also called for a panel that could not be made.
-        ballot: Ballot | None = getattr(self, "ballot", None)
-        if ballot is not None:
-            ballot.close()
 
     def export(self) -> Task:
         """Write the selected takes into the folder, in a thread."""
@@ -361,7 +331,7 @@ class ResultPanel(SavedOutput, TakesView):
         result = self.result
         frame = result.frame()
         figures = {row.id: row.figures for row in self.grid.work.rows}
-        ids = [_id(result.grid, outcome) for outcome in result.outcomes]
+        ids = [place(result.grid, outcome.job) for outcome in result.outcomes]
         for metric in self.grid.work.metrics:
             frame[metric.name] = [figures.get(key, {}).get(metric.name, float("nan")) for key in ids]
         return frame
@@ -379,11 +349,8 @@ class ResultPanel(SavedOutput, TakesView):
     def show_table(self) -> None:
         """Show the table: axes and measurements first; ``frame()`` returns it."""
         frame = self.frame().drop(columns=["key", "digest"])
-        first = [
-            *(axis.name for axis in self.result.grid.axes),
-            "repeat",
-            *(one.name for one in self.grid.work.metrics),
-        ]
+        axes, metrics = self.result.grid.axes, self.grid.work.metrics
+        first = [*(axis.name for axis in axes), "repeat", *(one.name for one in metrics)]
         frame = frame[[*(name for name in first if name in frame), *(name for name in frame if name not in first)]]
         part = f", the first {_ROWS} are here" if len(frame) > _ROWS else ""
         note = f'<p class="voicelab-soft">{len(frame)} rows{part}; <code>panel.frame()</code> is the DataFrame.</p>'
@@ -484,7 +451,7 @@ class SweepPanel(SavedOutput, Panel):
         except VoicelabError as error:
             self.show_error(error)
             return None
-        self.takes.fill_from(lambda: sweep.result(run))
+        self.takes.live = lambda: sweep.result(run)
         self.takes.layout.display = None
         self.design.set_title(0, f"Design: {sweep!r}")
         self.design.selected_index = None
@@ -517,11 +484,8 @@ class SweepPanel(SavedOutput, Panel):
         super().close()
 
     def _form_changed(self) -> None:
-        # The form calls it while it is being made, too.
-        if hasattr(self, "form"):
+        if hasattr(self, "form"):  # it calls this while it is being made, too
             self._update_buttons()
-        else:
-            self.run_button.disabled = True
 
     def _update_buttons(self) -> None:
         state = self._run.state if self._run is not None else ""
@@ -529,16 +493,10 @@ class SweepPanel(SavedOutput, Panel):
         again = "Resume" if state in {"cancelled", "over budget"} else "Run"
         if state == "done" and self._run is not None and self._run.progress.failed:
             again = "Retry failed"  # what is made is kept
-        wanted = {
-            (self.run_button, "disabled"): active or self.form.sweep is None,
-            (self.run_button, "description"): again,
-            (self.pause_button, "disabled"): not active,
-            (self.pause_button, "description"): "Continue" if state == "paused" else "Pause",
-            (self.cancel_button, "disabled"): not active,
-        }
-        for (one, trait), value in wanted.items():
-            if getattr(one, trait) != value:
-                setattr(one, trait, value)
+        self.run_button.disabled = active or self.form.sweep is None
+        self.run_button.description = again
+        self.pause_button.disabled = self.cancel_button.disabled = not active
+        self.pause_button.description = "Continue" if state == "paused" else "Pause"
 
     def _follow(self, run: SweepRun, sweep: Sweep) -> None:
         """Show how far a run is, until it is over; in a thread of its own."""
@@ -562,12 +520,12 @@ class SweepPanel(SavedOutput, Panel):
     def _mark_running(self, run: SweepRun, grid: Grid, before: set[int]) -> set[int]:
         """Let the takes that are being made say so, and those wait again that were broken off."""
         work = self.takes.grid.work
-        now = {place(grid, job.cell.index, job.repeat) for job in run.running}
+        now = {place(grid, job) for job in run.running}
         states: tuple[tuple[set[int], RowState], ...] = ((now - before, "running"), (before - now, "waiting"))
         for keys, state in states:
-            rows = [row for key in keys if (row := work.row(key)) is not None]
             # One that has come meanwhile is left as it is.
-            work.mark([row for row in rows if row.state in {"waiting", "running"}], state)
+            rows = [row for row in map(work.row, keys) if row is not None and row.state in {"waiting", "running"}]
+            work.mark(rows, state)
         return now
 
     def __repr__(self) -> str:
@@ -576,10 +534,6 @@ class SweepPanel(SavedOutput, Panel):
     def saved_output(self) -> Mapping[str, str]:
         """Return the table of the takes that there are."""
         return self.takes.saved_output()
-
-
-def _id(grid: Grid, outcome: Outcome) -> int:
-    return place(grid, outcome.job.cell.index, outcome.job.repeat)
 
 
 def _plain(value: object) -> str:

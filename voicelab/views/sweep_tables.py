@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from voicelab.call import short_name
 from voicelab.clip import Clip
@@ -93,7 +93,16 @@ def result_bundle(result: SweepResult) -> dict[str, str]:
     The sound of all players together stays within ``BUDGET``; where it bites, the table says for how many.
     """
     outcomes = result.outcomes[:_ROWS]
-    clips, problems = _clips(outcomes)
+    clips: dict[int, Clip] = {}
+    problems: dict[int, Exception] = {}
+    for place, outcome in enumerate(outcomes):
+        try:
+            if outcome.take is not None:
+                clips[place] = outcome.take.clip()
+            elif outcome.error is not None:
+                problems[place] = outcome.error
+        except VoicelabError as error:
+            problems[place] = error
     sounds, note = embedded_audios(list(clips.values()), BUDGET)
     audio = dict(zip(clips, sounds, strict=True))
     figures = dict(zip(clips, measure_rows(clips.values(), SHOWN), strict=True)) if clips else {}
@@ -107,11 +116,8 @@ def result_bundle(result: SweepResult) -> dict[str, str]:
         row: list[object] = [_short(outcome.job.cell.labels[name]) for name in axes]
         row += [outcome.job.repeat + 1] if several else []
         if place in clips:
-            row.append(
-                TableCell(
-                    audio_element(data, "height:30px;width:220px", preload="metadata") if (data := audio[place]) else ""
-                )
-            )
+            data = audio[place]
+            row.append(TableCell(audio_element(data, "height:30px;width:220px", preload="metadata") if data else ""))
             row += [format_figure(figures[place][name], unit) for name, unit in units.items()]
         else:
             row.append(TableCell(error_html(problems[place])))
@@ -121,21 +127,6 @@ def result_bundle(result: SweepResult) -> dict[str, str]:
         note += f"; {left} more takes are not shown: panel() shows all, export() writes them"
     html = f'<div>{escape(repr(result))}</div>{table(heads, rows)}<div role="note" style="opacity:0.75">'
     return {"text/html": small_print(f"{html}{escape(note)}</div>"), "text/plain": repr(result)}
-
-
-def _clips(outcomes: Iterable[Outcome]) -> tuple[dict[int, Clip], dict[int, Exception]]:
-    """Return the clips by their places, and what went wrong in the other places."""
-    clips: dict[int, Clip] = {}
-    problems: dict[int, Exception] = {}
-    for place, outcome in enumerate(outcomes):
-        if outcome.error is not None:
-            problems[place] = outcome.error
-        elif outcome.take is not None:
-            try:
-                clips[place] = outcome.take.clip()
-            except VoicelabError as error:
-                problems[place] = error
-    return clips, problems
 
 
 def _some(labels: Sequence[str]) -> str:
@@ -171,7 +162,7 @@ def write_page(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", encoding="utf-8") as file:
-            _write(result, file, chosen, above, heard)
+            file.writelines(_page(result, chosen, above, heard))
     except OSError as error:
         if isinstance(error, VoicelabError):
             raise
@@ -179,28 +170,23 @@ def write_page(
     return path
 
 
-def _write(
-    result: SweepResult,
-    file: TextIO,
-    metrics: tuple[Metric, ...],
-    above: str,
-    heard: Callable[[Outcome], Clip] | None,
-) -> None:
+def _page(
+    result: SweepResult, metrics: Sequence[Metric], above: str, heard: Callable[[Outcome], Clip] | None
+) -> Iterator[str]:
     axes = [axis.name for axis in result.grid.axes]
     heads = [*map(short_name, axes), "take", "", *(f"{metric.name} {metric.unit}".strip() for metric in metrics)]
     level = "as loud as it was made" if heard is None else "at one loudness"
-    notes = "".join(f"<p>{escape(note)}</p>" for note in filter(None, [listener_note(metrics)]) if note not in above)
+    note = listener_note(metrics)
+    notes = f"<p>{escape(note)}</p>" if note not in above else ""
     head_cells = "".join(
         f'<th scope="col"><button>{escape(head)}</button></th>' if head else '<th scope="col">sound</th>'
         for head in heads
     )
     title = escape(repr(result))
-    file.write(
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{title}</h1>"
-        f"{above}{notes}<p>Sound: mp3, {_PAGE_BITRATE} kbit/s, {level}. A click on a heading sorts.</p>"
-        f"<table><thead><tr>{head_cells}</tr></thead><tbody>\n"
-    )
+    yield f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+    yield f"<style>{_STYLE}</style></head><body><h1>{title}</h1>"
+    yield f"{above}{notes}<p>Sound: mp3, {_PAGE_BITRATE} kbit/s, {level}. A click on a heading sorts.</p>"
+    yield f"<table><thead><tr>{head_cells}</tr></thead><tbody>\n"
     # Row by row: a page of thousands of takes would not fit into memory.
     for outcome in result.outcomes:
         row = row_of(outcome, result.grid)
@@ -217,8 +203,8 @@ def _write(
                 value = measured[metric.name]
                 shown = format_figure(value, metric.unit)
                 cells.append(_sortable(shown, repr(value) if math.isfinite(value) else "", "number"))
-        file.write(table_row(cells, len(heads)) + "\n")
-    file.write(f"</tbody></table><script>{_SCRIPT}</script></body></html>\n")
+        yield table_row(cells, len(heads)) + "\n"
+    yield f"</tbody></table><script>{_SCRIPT}</script></body></html>\n"
 
 
 def _sortable(text: str, value: str, kind: str = "") -> TableCell:

@@ -225,10 +225,9 @@ class TakeRows:
                     continue
                 messages = [one for one in (self._message(), self._sums()) if one is not None] if due else []
                 self._last = time.monotonic() if due else self._last
-            if messages:
-                for message in messages:
-                    self._send(*message)
-            elif row is not None:
+            for message in messages:
+                self._send(*message)
+            if row is not None:
                 self._prepare(row)
 
     def _next(self) -> Row | None:
@@ -279,34 +278,26 @@ class TakeRows:
         now = time.monotonic()
         if not self._stale or now < self._sorted + _ORDER_S:
             return False
-        order = [row.id for row in self._arranged()]
+        before, self._order = self._order, [row.id for row in self._arranged()]
         self._stale, self._sorted = False, now
-        changed = order != self._order
-        self._order = order
-        return changed
+        return before != self._order
 
     def _message(self) -> tuple[dict[str, Any], list[bytes]] | None:
         """Return what the page does not have yet of what it shows, None where that is nothing; holds the lock."""
         changed = self._arrange()
         self._pending = self._stale or (self._unsummed and bool(self._cells))
-        cards, drawn = [], []
-        for key in self._shown:
-            row = self._rows.get(key)
-            if row is None:
-                continue
-            outlined = key in self._drawn
-            if self._sent.get(key) == (row, outlined):
-                continue
-            self._sent[key] = (row, outlined)
-            cards.append(self._card(row, drawn=outlined))
-            if outlined:
-                drawn.append(self._drawn[key].outline)
+        rows = [row for row in map(self._rows.get, self._shown) if row is not None]
+        shown = {row.id: (row, row.id in self._drawn) for row in rows}
+        new = {key: own for key, own in shown.items() if self._sent.get(key) != own}
+        self._sent |= new
         counts = (len(self._rows), len(self._order))
-        if not (cards or changed or counts != self._counts):
+        changed = changed or counts != self._counts
+        if not (new or changed):
             return None
+        cards = [self._card(row) for row, _ in new.values()]
         message: dict[str, Any] = {"kind": "takes", "all": counts[0], "cards": cards}
-        buffers = [b"".join(drawn)]
-        if changed or counts != self._counts:
+        buffers = [b"".join(self._drawn[key].outline for key, (_, drawn) in new.items() if drawn)]
+        if changed:
             message["ordered"] = True
             buffers.append(np.asarray(self._order, np.int32).tobytes())
         self._counts = counts
@@ -353,7 +344,8 @@ class TakeRows:
             twins.append(twin if twin < cell else -1)
         return twins
 
-    def _card(self, row: Row, *, drawn: bool) -> dict[str, Any]:
+    def _card(self, row: Row) -> dict[str, Any]:
+        drawn = self._drawn.get(row.id)
         figures = [
             (metric.name, f"{format_figure(row.figures[metric.name], metric.unit)} {metric.unit}".rstrip())
             for metric in self.metrics
@@ -370,8 +362,8 @@ class TakeRows:
             "notes": list(row.notes),
             "figures": figures,
             "hear": row.hear is not None,
-            "seconds": self._drawn[row.id].seconds if drawn else 0.0,
-            "drawn": drawn,
+            "seconds": drawn.seconds if drawn else 0.0,
+            "drawn": drawn is not None,
         }
 
 
@@ -482,9 +474,10 @@ class TakesView(Panel):
         self.measured = control(w.Text, "Metrics", width="320px", continuous_update=False)
         self.find = button("Find outlier", self.find_outlier, "outlier", help="The take farthest from the median")
         self.metric = control(w.Dropdown, "by", "outlier-metric", width="160px")
-        self.compare_button = button("Compare", self.compare, "compare-selected")
+        limits = "Compare the selected takes, 2 to 8 of them"
+        self.compare_button = button("Compare", self.compare, "compare-selected", help=limits)
         self.select_button = button("Select all shown", self.select_shown, "select-shown")
-        self.clear_button = button("Select none", self.select_none, "select-none")
+        self.clear_button = button("Select none", lambda: self.grid.set_trait("selected", []), "select-none")
         self.counted = classed(w.Label(), "selected")
         self.tools = line(name="buttons")
         self.view = control(w.Dropdown, "View", width="130px", options=[("Facets", "facets"), ("List", "list")])
@@ -529,16 +522,16 @@ class TakesView(Panel):
         children: tuple[w.Widget, ...] = self._places[tab].children[-1].children
         return children
 
-    def begin(self, rows: Iterable[Row], axes: Sequence[str], columns: int = 1, grid: Grid | None = None) -> None:
-        """Show other takes instead; as facets where they are those of a grid with axes."""
-        self._axes = tuple(axes)
+    def begin(self, rows: Iterable[Row], grid: Grid) -> None:
+        """Show the takes of a grid instead; as facets where it has axes."""
+        axes = grid.axes
+        self._axes = (*(axis.name for axis in axes), *(("take",) if grid.repeats > 1 else ()))
         self.grid.clear()
         close_children(self.player)
         self.player.children = ()
-        self.grid.columns = columns
-        before, self._grid = self._grid, grid if grid is not None and grid.axes else None
-        shown = [] if self._grid is None else [(short_name(axis.name), axis.labels) for axis in self._grid.axes]
-        self.grid.facets = {"axes": shown, "repeats": grid.repeats if grid is not None else 1}
+        self.grid.columns = (len(axes[-1]) if axes else 1) * grid.repeats
+        before, self._grid = self._grid, grid if axes else None
+        self.grid.facets = {"axes": [(short_name(axis.name), axis.labels) for axis in axes], "repeats": grid.repeats}
         if (self._grid is None) != (before is None):  # else it stays as it was chosen
             self.view.value = "list" if self._grid is None else "facets"
         self._show_view()
@@ -592,10 +585,6 @@ class TakesView(Panel):
         """Select all takes that the filter leaves."""
         self.grid.selected = [row.id for row in self.grid.work.shown]
 
-    def select_none(self) -> None:
-        """Select nothing."""
-        self.grid.selected = []
-
     def fill(self, tab: str, widget: w.Widget) -> None:
         """Show a widget in a tab, in place of the one before, which is closed."""
         place = self._places[tab].children[-1]
@@ -636,8 +625,7 @@ class TakesView(Panel):
         """Make what a tab of a subclass shows."""
 
     def _offer(self) -> None:
-        metrics = [metric.name for metric in self.grid.work.metrics]
-        wanted = self.sort.value
+        metrics, wanted = [metric.name for metric in self.grid.work.metrics], self.sort.value
         offered = (_GRID_ORDER, *self._axes, *metrics)
         self.sort.options = [(metric_label(name) if name in metrics else short_name(name), name) for name in offered]
         self.sort.value = wanted if wanted in offered else _GRID_ORDER
@@ -666,4 +654,3 @@ class TakesView(Panel):
         count = len(self.grid.selected)
         self.counted.value = f"{count} selected" if count else "nothing selected"
         self.compare_button.disabled = not 2 <= count <= 8
-        self.compare_button.tooltip = "Compare the selected takes, 2 to 8 of them"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,7 +39,7 @@ from voicelab.views.panel import (
 )
 from voicelab.views.player import Player
 from voicelab.voices.intake import MAX_FILES, prepare_samples
-from voicelab.voices.transcripts import Recognizer, default_recognizer
+from voicelab.voices.transcripts import default_recognizer
 
 _TITLE: Final = "My voice"
 _HEAD: Final = '<div class="voicelab-heading">{}</div>'
@@ -122,8 +124,8 @@ class VoiceDraft:
         self._one_at_a_time = threading.Lock()
         self._recordings: dict[int, Recording] = {}
         self._tasks: set[Task] = set()
-        self._recognizer: tuple[Recognizer | None] | None = None
-        self._last = 0
+        self._recognizer = functools.cache(default_recognizer)
+        self._ids = itertools.count(1)
         self._enhanced = False
         self.closed = False
         """Whether nothing is reported any more."""
@@ -133,36 +135,26 @@ class VoiceDraft:
         """All of them, in order."""
         return tuple(self._recordings.values())
 
-    @property
-    def enhanced(self) -> bool:
-        """Whether noise is reduced first."""
-        return self._enhanced
-
-    @enhanced.setter
-    def enhanced(self, wanted: bool) -> None:
+    def enhance(self, wanted: bool) -> None:
+        """Reduce noise first, or no longer; what is there is analysed anew."""
         with self._lock:
-            if wanted == self._enhanced:
-                return
-            self._enhanced = wanted
+            changed, self._enhanced = wanted != self._enhanced, wanted
         for one in self.recordings:
-            if one.data:
+            if changed and one.data:
                 self._begin(one)
 
     def add(self, name: str, data: bytes) -> int:
         """Add a recording, the bytes of a file, and begin to analyse it; returns its id."""
-        with self._lock:
-            self._last += 1
-            one = Recording(self._last, name, data)
+        one = Recording(next(self._ids), name, data)
         self._begin(one)
         return one.id
 
     def refuse(self, name: str, why: str) -> int:
         """List a recording that could not be taken, and why."""
-        with self._lock:
-            self._last += 1
-            self._recordings[self._last] = Recording(self._last, name, b"", "refused", problem=why)
-        self._changed(self._last)
-        return self._last
+        one = Recording(next(self._ids), name, b"", "refused", problem=why)
+        self._recordings[one.id] = one
+        self._changed(one.id)
+        return one.id
 
     def write(self, id: int, text: str) -> None:
         """Set what is said in a recording, and compare it with the sound; blank lets it be recognised again."""
@@ -242,18 +234,13 @@ class VoiceDraft:
             request = VoiceCreate.build(
                 title="x", voices=(one.data,), texts=texts, visibility="private", enhance_audio_quality=enhanced
             )
-            (sample,) = prepare_samples(request, self._load_recognizer)
+            (sample,) = prepare_samples(request, self._recognizer)
             clip = Clip.load(sample.audio)
         except RequestInvalid as error:
             return {"state": "refused", "problem": error.errors[0].msg.removeprefix(_BEFORE)}
         except VoicelabError as error:
             return {"state": "refused", "problem": str(error)}
         return {"state": "ready", "clip": clip, "text": sample.text, "notes": sample.notes}
-
-    def _load_recognizer(self) -> Recognizer | None:
-        if self._recognizer is None:
-            self._recognizer = (default_recognizer(),)
-        return self._recognizer[0]
 
 
 class VoicePanel(SavedOutput, Panel):
@@ -300,14 +287,8 @@ class VoicePanel(SavedOutput, Panel):
 
     def _build(self) -> None:
         self.recorder = Recorder(self.draft.add, self.draft.refuse)
-        self.name = control(
-            w.Combobox,
-            "Or a clip",
-            "clip-name",
-            width="340px",
-            placeholder="name of a variable",
-            options=list(_clips()),
-        )
+        names: Any = {"placeholder": "name of a variable", "options": list(_clips())}
+        self.name = control(w.Combobox, "Or a clip", "clip-name", width="340px", **names)
         self.add_button = button("Add", self._add_named, "add-clip")
         self.list = w.VBox()
         self.title = control(w.Text, "Title", "title", value=_TITLE, width="340px")
@@ -318,7 +299,7 @@ class VoicePanel(SavedOutput, Panel):
         self.trial = _Trial(self._lab, self._can_speak, self.update_saved_output)
         self.trial.controls.observe(lambda _: self._chosen(), names="values")
         self.title.observe(lambda _: self._check(), names="value")
-        self.enhance.observe(lambda change: setattr(self.draft, "enhanced", change["new"]), names="value")
+        self.enhance.observe(lambda change: self.draft.enhance(change["new"]), names="value")
 
     @property
     def voice(self) -> VoiceModel | None:
@@ -373,10 +354,8 @@ class VoicePanel(SavedOutput, Panel):
         name = self.name.value.strip()
         clip = _clips().get(name)
         if clip is None:
-            problem = (
-                f"the variable {name!r} holds no clip" if name else "give the name of a variable that holds a clip"
-            )
-            self.show_error(RequestInvalid.of("clip", problem))
+            wrong = f"the variable {name!r} holds no clip" if name else "give the name of a variable that holds a clip"
+            self.show_error(RequestInvalid.of("clip", wrong))
             return
         self.show_error(None)
         self.add(clip, name)
@@ -409,15 +388,12 @@ class VoicePanel(SavedOutput, Panel):
                     self._rows[id] = _RecordingRow(self.draft, there[id])
                 self._rows[id].show(there[id])
             self.list.children = tuple(self._rows.values())
-            self._suggest_title()
+            # The voice is named after the first file that has a voice in it, unless the user has named it.
+            if self.title.value == self._suggested:
+                files = [Path(one.name) for one in self.draft.recordings if one.state == "ready"]
+                named = [file.stem for file in files if file.suffix and not file.name.startswith("Recording ")]
+                self._suggested = self.title.value = (named or [_TITLE])[0]
             self._check()
-
-    def _suggest_title(self) -> None:
-        """Name the voice after the first file that has a voice in it, unless the user has named it."""
-        if self.title.value == self._suggested:
-            files = [Path(one.name) for one in self.draft.recordings if one.state == "ready"]
-            named = [file.stem for file in files if file.suffix and not file.name.startswith("Recording ")]
-            self._suggested = self.title.value = (named or [_TITLE])[0]
 
     def _check(self) -> bool:
         """Name what is wrong with the form; returns whether a voice can be made of it."""
@@ -488,11 +464,9 @@ class _RecordingRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
         self.sound = classed(w.HBox(), "recording-sound")
         self.remove = button("×", lambda: draft.drop(one.id), "remove", help=f"Remove {one.name}")
         self.notes = classed(w.HTML(), "intake")
-        said = {
-            "placeholder": "what is said in it; empty, it is recognised again",
-            "help": f"What is said in {one.name}",
-        }
-        self.text = control(w.Textarea, "Transcript", "transcript", rows=2, continuous_update=False, **said)
+        empty = "what is said in it; empty, it is recognised again"
+        said: Any = {"rows": 2, "continuous_update": False, "placeholder": empty, "help": f"What is said in {one.name}"}
+        self.text = control(w.Textarea, "Transcript", "transcript", **said)
         self.text.observe(lambda change: draft.write(one.id, change["new"]), names="value")
         head = line(self.name, self.sound, classed(self.remove, "icon"), name="buttons")
         super().__init__([head, self.notes, self.text])
@@ -514,8 +488,7 @@ class _RecordingRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
         elif one.state == "analysing":
             self.notes.value = '<div role="status">analysing…</div>'
         else:
-            notes = "".join(f'<div role="note">⚠ {escape(note)}</div>' for note in one.notes)
-            self.notes.value = notes
+            self.notes.value = "".join(f'<div role="note">⚠ {escape(note)}</div>' for note in one.notes)
         # What is being compared with the sound can be corrected further.
         self.text.disabled = one.state != "ready" and not one.written
         self.text.layout.display = "none" if one.state == "refused" else None

@@ -40,7 +40,7 @@ def test_nothing_is_there_before_the_first_line(run: RunFolder) -> None:
         None,
         (),
         [],
-        [],
+        {},
         (),
     )
     assert not run.folder.exists()

@@ -13,7 +13,7 @@ from tests.experiments.listening.test_design import listening_test
 from tests.experiments.listening.test_results import choices, comparisons, rated
 from voicelab.errors import ArgumentError
 from voicelab.experiments.listening.results import analyse
-from voicelab.experiments.statistics import crossed_mean, effects, equivalence, holm
+from voicelab.experiments.statistics import CrossedTest, Estimate, crossed_mean, effects, equivalence, holm
 
 
 def noisy(kind: str, levels: dict[str, float], listeners: int = 12, items: int = 8, seed: int = 0) -> pd.DataFrame:
@@ -135,3 +135,8 @@ def test_a_claim_that_is_none_is_refused(change: dict[str, Any], field: str) -> 
 def test_one_sentence_has_no_claim() -> None:
     with pytest.raises(ArgumentError, match="one sentence"):
         equivalence(analyse(listening_test("MOS", "ab", items=1), noisy("MOS", {"a": 3.0, "b": 3.0}, items=1)), 0.3)
+
+
+def test_a_difference_without_error_lies_within_the_margin_or_does_not() -> None:
+    exact = CrossedTest("exact", 0.0, 0.0, Estimate(0.25, 0.25, 0.25, 0.95, 4), 0.0, 3.0, (0.0, 0.0, 0.0))
+    assert [equivalence(exact, margin).frame.p.item() for margin in (0.25, 0.5)] == [1.0, 0.0]

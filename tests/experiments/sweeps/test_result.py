@@ -255,3 +255,8 @@ def test_a_comparison_is_named_by_what_differs() -> None:
     assert comparison_of([rows[0], rows[0]]).names == ("take 1", "take 2")
     with pytest.raises(ArgumentError, match="2 to 8"):
         comparison_of([*rows, *rows, *rows])
+
+
+def test_a_filter_takes_a_switch_for_the_word_it_is_shown_as() -> None:
+    row = Row(0, {"normalize": "on"}, {"normalize": True})
+    assert [bool(matching([row], where)) for where in ("normalize=on", "normalize=1")] == [True, False]

@@ -167,10 +167,8 @@ def _known_id(token: str, number: int | None) -> int:
 
 
 def _library() -> Any:
-    try:
+    with MissingExtra.where(EXTRA, "the tokenizer of open weights"):
         import tokenizers
-    except ModuleNotFoundError as error:
-        raise MissingExtra.of(EXTRA, "the tokenizer of open weights") from error
     return tokenizers
 
 

@@ -91,10 +91,8 @@ def check(text: str) -> None:
         MissingExtra: the readings are not installed.
     """
     if _RUN.search(text):
-        try:
+        with MissingExtra.where("mandarin", "reading Chinese characters"):
             import pypinyin  # noqa: F401
-        except ImportError as error:
-            raise MissingExtra.of("mandarin", "reading Chinese characters") from error
 
 
 def read(text: str) -> tuple[Syllable | str, ...]:

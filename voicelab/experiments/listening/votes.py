@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError
 from voicelab.experiments.listening.design import SCALES, ListeningTest, Stimulus, Trial, blind_wav
-from voicelab.storage import Database
+from voicelab.storage import Closing, Database
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +101,7 @@ class Vote:
         return self.trial.passed(next(iter(self.answers.values())))
 
 
-class Ballot:
+class Ballot(Closing):
     """The votes of a listening test, in a file. A listener who comes back goes on where they were.
 
     Safe to use from several threads, and several processes may write one file. Raises StoreError when the file
@@ -299,12 +299,6 @@ class Ballot:
     def close(self) -> None:
         """Let go of the file. May be called twice."""
         self._database.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _begin(self) -> None:
         design = {**self.test.to_record(), "sounds": sorted(self.test.stimuli)}

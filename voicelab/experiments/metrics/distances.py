@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,21 +15,15 @@ from voicelab.experiments.metrics.pitch import contour
 from voicelab.experiments.metrics.words import other_words
 
 _Floats = npt.NDArray[np.float64]
+_Path = tuple[npt.NDArray[np.intp], _Floats]
 
 _RATE = 16_000
 _BANDS, _ORDER = 80, 24
 _DYNAMIC_DB = 60.0
+_DECIBELS = 10.0 * math.sqrt(2.0) / math.log(10.0)
 # The accumulated costs of a path take 8 bytes a pair of frames; this many are 200 MB.
 _MOST_PAIRS = 25_000_000
 _LENGTH_APART_S, _LAG_S, _LAGS_SEARCHED_S = 0.05, 0.005, 0.5
-
-
-@dataclass(frozen=True, eq=False)
-class _Path:
-    """Pairs of frames (steps, 2), of the clip and of the reference, counted from the clips' beginnings."""
-
-    frames: npt.NDArray[np.intp]
-    distances: _Floats
 
 
 def cepstrum(db: _Floats, order: int) -> _Floats:
@@ -56,15 +49,16 @@ def _spoken_cepstrum(subject: Subject) -> tuple[_Floats, int]:
 
 
 def _path(subject: Subject) -> _Path:
+    """Return the path of the spoken parts, its frames counted from the clips' beginnings, and the distance at each step."""
     ours, first = subject.once(_spoken_cepstrum)
     theirs, other_first = subject.other.once(_spoken_cepstrum)
-    path = _warped(subject, ours, theirs)
-    return _Path(path.frames + np.array([first, other_first]), path.distances)
+    steps, distances = _warped(subject, ours, theirs)
+    return steps + np.array([first, other_first]), distances
 
 
 def dtw_distance(subject: Subject, ours: _Floats, theirs: _Floats) -> float:
     """Return the distance in dB of cepstra (order, frames) of the clip and its reference, averaged along the path."""
-    return 10.0 * math.sqrt(2.0) / math.log(10.0) * float(_warped(subject, ours, theirs).distances.mean())
+    return _DECIBELS * float(_warped(subject, ours, theirs)[1].mean())
 
 
 def _warped(subject: Subject, ours: _Floats, theirs: _Floats) -> _Path:
@@ -77,8 +71,7 @@ def _warped(subject: Subject, ours: _Floats, theirs: _Floats) -> _Path:
         raise Undefined("the clips are too long to be aligned; 50 s each is the most")
     _, steps = librosa.sequence.dtw(ours, theirs, metric="euclidean")
     steps = steps[::-1]
-    distances = np.linalg.norm(ours[:, steps[:, 0]] - theirs[:, steps[:, 1]], axis=0)
-    return _Path(steps, distances)
+    return steps, np.linalg.norm(ours[:, steps[:, 0]] - theirs[:, steps[:, 1]], axis=0)
 
 
 def warped_frames(subject: Subject) -> npt.NDArray[np.intp]:
@@ -86,7 +79,7 @@ def warped_frames(subject: Subject) -> npt.NDArray[np.intp]:
 
     Raises Undefined when they cannot be aligned.
     """
-    return subject.once(_path).frames
+    return subject.once(_path)[0]
 
 
 def mfcc_distance(subject: Subject) -> float:
@@ -99,7 +92,7 @@ def mfcc_distance(subject: Subject) -> float:
     there, silence at the ends left out. It is not the mel-cepstral distortion (MCD) of the literature, whose cepstra are
     a vocoder's (STRAIGHT, WORLD) and on another scale: that is ``mcd``.
     """
-    return 10.0 * math.sqrt(2.0) / math.log(10.0) * float(subject.once(_path).distances.mean())
+    return _DECIBELS * float(subject.once(_path)[1].mean())
 
 
 def log_f0_rmse(subject: Subject) -> float:
@@ -108,7 +101,7 @@ def log_f0_rmse(subject: Subject) -> float:
     Over the pairs of frames that are voiced in both; pitch as in ``f0_median``. Divide by 17.31 for natural
     logarithms.
     """
-    path = subject.once(_path).frames
+    path = warped_frames(subject)
     ours, theirs = subject.once(contour).values, subject.other.once(contour).values
     path = path[(path[:, 0] < ours.size) & (path[:, 1] < theirs.size)]
     difference = 12.0 * np.log2(ours[path[:, 0]] / theirs[path[:, 1]])
@@ -126,9 +119,8 @@ def _aligned(subject: Subject) -> tuple[_Floats, _Floats]:
     if min(clip.rate, other.rate) < _RATE:
         raise Undefined(f"both clips need a rate of {_RATE} Hz or more")
     if abs(clip.duration - other.duration) > _LENGTH_APART_S:
-        raise Undefined(
-            f"the reference is not aligned: it lasts {other.duration:.2f} s and the clip {clip.duration:.2f} s"
-        )
+        lasting = f"it lasts {other.duration:.2f} s and the clip {clip.duration:.2f} s"
+        raise Undefined(f"the reference is not aligned: {lasting}")
     ours, theirs = (sound.resample(_RATE).samples.astype(np.float64) for sound in (clip, other))
     size = min(ours.size, theirs.size)
     ours, theirs = ours[:size], theirs[:size]

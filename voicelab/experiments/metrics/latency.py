@@ -64,13 +64,13 @@ def _gaps(subject: Subject, buffer_s: float) -> _Floats:
     return np.array(gaps)
 
 
-def underruns(subject: Subject) -> float:
+def underruns(subject: Subject, buffer_s: float = _BUFFER_S) -> float:
     """How often playback stops for want of audio, when it begins with 0.2 s received (or all, if that is less).
 
     Simulated from the arrivals: a chunk's bytes stand for their share of the clip's duration, and playback goes
     on with the next chunk. ``underruns_at`` makes the metric for another buffer.
     """
-    return _underruns(subject, _BUFFER_S)
+    return float(_gaps(subject, buffer_s).size)
 
 
 def stalled(subject: Subject) -> float:
@@ -85,13 +85,7 @@ def underruns_at(buffer_s: float) -> Metric:
     """
     if not (math.isfinite(buffer_s) and buffer_s >= 0.0):
         raise ArgumentError.of("buffer_s", "Input should be a number of seconds from 0")
-
-    return Metric(f"underruns_{round(buffer_s * 1000)}ms", "", partial(_underruns, buffer_s=buffer_s), better="lower")
-
-
-def _underruns(subject: Subject, buffer_s: float) -> float:
-    """How often playback stops for want of audio, when it begins with ``buffer_s`` seconds received."""
-    return float(_gaps(subject, buffer_s).size)
+    return Metric(f"underruns_{round(buffer_s * 1000)}ms", "", partial(underruns, buffer_s=buffer_s), better="lower")
 
 
 def buffer_needed(subject: Subject) -> float:

@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from itertools import chain
 from multiprocessing import get_context
 from multiprocessing.reduction import ForkingPickler
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from voicelab.clip import UNKNOWN_TEXT, Clip
-from voicelab.errors import ArgumentError, suggestion
+from voicelab.errors import ArgumentError, MissingExtra, suggestion
 from voicelab.experiments.files import SoundFile, sounds_in
 from voicelab.experiments.metrics import distances, latency, level, models, pitch, programs, words
 from voicelab.experiments.metrics.metric import Metric, Need, Subject, Tools, Undefined
@@ -31,7 +32,8 @@ GROUP = "voicelab.metrics"
 _TEXT: tuple[Need, ...] = ("text",)
 _REFERENCE: tuple[Need, ...] = ("reference",)
 
-_praat = partial(Metric, module="parselmouth", extra="praat", slow=True)
+_slow = partial(Metric, slow=True)
+_praat = partial(_slow, module="parselmouth", extra="praat")
 
 _OWN = (
     Metric("duration", "s", level.duration),
@@ -68,15 +70,7 @@ _OWN = (
     Metric("wer", "", words.wer, "lower", ("text", "recognizer"), module="jiwer", extra="metrics", slow=True),
     Metric("cer", "", words.cer, "lower", ("text", "recognizer"), module="jiwer", extra="metrics", slow=True),
     Metric("spectral_similarity", "", models.spectral_similarity, "higher", _REFERENCE, slow=True),
-    Metric(
-        "speaker_similarity",
-        "",
-        models.speaker_similarity,
-        "higher",
-        ("reference", "encoder"),
-        extra="speaker",
-        slow=True,
-    ),
+    _slow("speaker_similarity", "", models.speaker_similarity, "higher", ("reference", "encoder"), extra="speaker"),
     Metric("predicted_mos", "MOS", models.predicted_mos, "higher", ("predictor",), extra="mos", slow=True),
     Metric("distillmos", "MOS", models.distillmos, "higher", module="distillmos", extra="distillmos", slow=True),
     Metric("first_audio_s", "s", latency.first_audio, better="lower"),
@@ -137,20 +131,15 @@ def resolve(metrics: Iterable[str | Metric]) -> tuple[Metric, ...]:
         metrics = (metrics,)
     chosen: dict[str, Metric] = {}
     for item in metrics:
-        metric = item if isinstance(item, Metric) else METRICS.get(item)
+        metric = item if isinstance(item, Metric) else METRICS.get(item) or available().get(item)
         if metric is None:
-            everything = available()
-            if item not in everything:
-                now = (
-                    f"; it is called {_RENAMED[item]!r} now"
-                    if item in _RENAMED
-                    else suggestion(item, everything) or f"; there are {', '.join(everything)}"
-                )
-                raise ArgumentError.of("metrics", f"there is no metric {item!r}{now}")
-            metric = everything[str(item)]
+            now = f"; it is called {_RENAMED[item]!r} now" if item in _RENAMED else ""
+            now = now or suggestion(item, available()) or f"; there are {', '.join(available())}"
+            raise ArgumentError.of("metrics", f"there is no metric {item!r}{now}")
         if metric.name in chosen:
             raise ArgumentError.of("metrics", f"{metric.name!r} is there twice")
-        metric.check_installed()
+        if metric.module and find_spec(metric.module) is None:
+            raise MissingExtra.of(metric.extra, f"the metric {metric.name}")
         chosen[metric.name] = metric
     if not chosen:
         raise ArgumentError.of("metrics", "name at least one")
@@ -244,13 +233,21 @@ def measure_rows(
             raise ArgumentError.of("reference", f"{metric.name} compares clips with a reference, and there is none")
     work = list(zip(items, references, texts, strict=True))
     tools = tools or Tools()
-    _check_tools(tools, chosen)
+    needs = {need for metric in chosen for need in metric.needs}
+    for need, find in _TOOLS.items():
+        if need in needs:
+            find(tools)  # fails before the work starts where a tool is missing
     show = progress or (lambda items, *_, **__: items)
     if jobs == 1 or len(work) < 2:
         return _rows(show(work, "clips", total=len(work)), chosen, tools)
     return _in_processes(work, chosen, tools, min(jobs, len(work)), show)
 
 
+_TOOLS: dict[str, Callable[[Tools], object]] = {
+    "encoder": models.encoder_of,
+    "predictor": models.predictor_of,
+    "recognizer": words.recognizer_of,
+}
 _Work = list[tuple[Clip | Audible, Clip | None, str | None]]
 
 
@@ -282,23 +279,11 @@ def listener_note(metrics: Iterable[str | Metric], tools: Tools | None = None) -
         return ""
     tools = tools or Tools()
     worth = getattr(words.recognizer_of(tools), "worth", "")
-    return f"{', '.join(listening)}: heard by {words.recognizer_name(tools)}." + (f" {worth}" if worth else "")
+    return f"{', '.join(listening)}: heard by {words.recognizer_name(tools)}. {worth}".rstrip()
 
 
 def _listens(metrics: Sequence[Metric]) -> bool:
     return any("recognizer" in metric.needs for metric in metrics)
-
-
-def _check_tools(tools: Tools, metrics: Sequence[Metric]) -> None:
-    """Fail before the work starts where a tool is missing."""
-    needs = {need for metric in metrics for need in metric.needs}
-    for need, find in (
-        ("encoder", models.encoder_of),
-        ("predictor", models.predictor_of),
-        ("recognizer", words.recognizer_of),
-    ):
-        if need in needs:
-            find(tools)
 
 
 def _rows(

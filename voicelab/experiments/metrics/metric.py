@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy.typing as npt
 
 from voicelab.audio.samples import Samples
 from voicelab.clip import Clip
-from voicelab.errors import ArgumentError, MissingExtra, VoicelabError
+from voicelab.errors import ArgumentError, VoicelabError
 from voicelab.voices.transcripts import Recognizer
 
 Need = Literal["text", "reference", "recognizer", "encoder", "predictor"]
@@ -133,8 +132,3 @@ class Metric:
     def doc(self) -> str:
         """What is measured, and by whose definition."""
         return inspect.getdoc(self.compute.func if isinstance(self.compute, partial) else self.compute) or ""
-
-    def check_installed(self) -> None:
-        """Raise MissingExtra, which says what to install, when the metric cannot run here."""
-        if self.module and find_spec(self.module) is None:
-            raise MissingExtra.of(self.extra, f"the metric {self.name}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import warnings
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -115,11 +116,7 @@ class Dnsmos:
 
     def predict(self, samples: Samples, rate: int) -> float:
         """Return the score, nominally 1 to 5. Raises Undefined for silence and for rates under 16 kHz."""
-        if rate < _DNSMOS_HZ:
-            raise Undefined(f"DNSMOS hears up to 8 kHz, and a rate of {rate} Hz ends before")
-        if not samples.any():
-            raise Undefined("the clip is silent" if samples.size else "the clip is empty")
-        sound = np.clip(resample(samples, rate, _DNSMOS_HZ), -1.0, 1.0)
+        sound = np.clip(_heard(samples, rate, "DNSMOS"), -1.0, 1.0)
         return float(self._model(sound, _DNSMOS_HZ, is_personalized_MOS=False)[f"{self._scale}_mos"])
 
 
@@ -155,13 +152,18 @@ class DistillMos:
 
     def predict(self, samples: Samples, rate: int) -> float:
         """Return the score. Raises Undefined for silence and for rates under 16 kHz."""
-        if rate < _DNSMOS_HZ:
-            raise Undefined(f"DistillMOS hears up to 8 kHz, and a rate of {rate} Hz ends before")
-        if not samples.any():
-            raise Undefined("the clip is silent" if samples.size else "the clip is empty")
-        sound = np.ascontiguousarray(resample(samples, rate, _DNSMOS_HZ), np.float32)
+        sound = np.ascontiguousarray(_heard(samples, rate, "DistillMOS"), np.float32)
         with self._torch.inference_mode():
             return float(self._model(self._torch.from_numpy(sound)[None])[0])
+
+
+def _heard(samples: Samples, rate: int, judge: str) -> Samples:
+    """Return a sound as a judge of 16 kHz hears it. Raises Undefined for silence and for lower rates."""
+    if rate < _DNSMOS_HZ:
+        raise Undefined(f"{judge} hears up to 8 kHz, and a rate of {rate} Hz ends before")
+    if not samples.any():
+        raise Undefined("the clip is silent" if samples.size else "the clip is empty")
+    return resample(samples, rate, _DNSMOS_HZ)
 
 
 _OWN_PREDICTORS: dict[str, type[MosPredictor]] = {"dnsmos": Dnsmos, "distillmos": DistillMos}
@@ -194,8 +196,7 @@ def predictor_of(tools: Tools) -> MosPredictor:
 
 @lru_cache(maxsize=8)
 def _plugged(group: str, name: str, field: str) -> object:
-    own: dict[str, type[SpeakerEncoder]] | dict[str, type[MosPredictor]]
-    own = _OWN_ENCODERS if group == ENCODERS else _OWN_PREDICTORS
+    own: Mapping[str, type[object]] = _OWN_ENCODERS if group == ENCODERS else _OWN_PREDICTORS
     if name in own:
         return own[name]()
     entries = list(entry_points(group=group, name=name))

@@ -161,12 +161,8 @@ def jitter(subject: Subject) -> float:
     of 1.3 are left out. Measured on ``pulses``; meant for sustained vowels, in running speech intonation adds
     to it.
     """
-    differences, periods = [], []
-    for stretch in subject.once(pulses):
-        lengths = np.diff(stretch[:, 0])
-        differences.append(_neighbours(lengths, lengths, _PERIOD_FACTOR))
-        periods.append(lengths)
-    return _share(differences, periods)
+    periods = [np.diff(stretch[:, 0]) for stretch in subject.once(pulses)]
+    return _share([_neighbours(own, own, _PERIOD_FACTOR) for own in periods], periods)
 
 
 def shimmer_local(subject: Subject) -> float:
@@ -203,12 +199,9 @@ def shimmer_rms(subject: Subject) -> float:
     As ``shimmer_local``, but with the root mean square of the whole period around a pulse as its amplitude, which noise
     and formants move less: the figure is lower, and not to be compared with Praat's.
     """
-    differences, sizes = [], []
-    for stretch in subject.once(pulses):
-        amplitudes = stretch[:-1, 1]
-        differences.append(_neighbours(amplitudes, np.diff(stretch[:, 0]), _PERIOD_FACTOR, _AMPLITUDE_FACTOR))
-        sizes.append(amplitudes)
-    return _share(differences, sizes)
+    periods = [(stretch[:-1, 1], np.diff(stretch[:, 0])) for stretch in subject.once(pulses)]
+    differences = [_neighbours(*own, _PERIOD_FACTOR, _AMPLITUDE_FACTOR) for own in periods]
+    return _share(differences, [amplitudes for amplitudes, _ in periods])
 
 
 def _neighbours(values: _Floats, lengths: _Floats, factor: float, own: float = math.inf) -> _Floats:

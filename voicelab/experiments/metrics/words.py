@@ -117,9 +117,8 @@ def cer(subject: Subject) -> float:
     """Character error rate: as ``wer``, by letters; the spaces between words count as letters, where words have some."""
     import jiwer
 
-    wanted, recognised = (
-        _BESIDE_HAN.sub("", " ".join(each)) for each in (_wanted(subject), subject.once(recognised_words))
-    )
+    both = (_wanted(subject), subject.once(recognised_words))
+    wanted, recognised = (_BESIDE_HAN.sub("", " ".join(each)) for each in both)
     return float(jiwer.cer(wanted, recognised))
 
 

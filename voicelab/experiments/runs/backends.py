@@ -223,7 +223,8 @@ class ReplayBackend:
         if speaker is None:
             check_older(self.run.folder)
             raise StoreError(f"{folder} holds no recording: there is no {RUN_FILE} in it that says who spoke")
-        self._capabilities = speaker
+        self.capabilities = speaker
+        """What the recorded backend declared about itself."""
         self._calls: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._keys: dict[str, dict[str, None]] = {}
@@ -233,24 +234,19 @@ class ReplayBackend:
     def __repr__(self) -> str:
         return f"ReplayBackend({str(self.run.folder)!r}, timing={self.timing!r})"
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """What the recorded backend declared about itself."""
-        return self._capabilities
-
     def synthesize(self, call: Call) -> SpeechStream:
         """Begin to play. Raises StoreError for what was not recorded or is damaged, and what was recorded."""
         # What the backend itself would have refused is refused alike.
-        check_text_length(call.request, self._capabilities.max_text)
-        call = check_call(call, self._capabilities)
-        record = self._next(take_key(call, self._capabilities.fingerprint))
+        check_text_length(call.request, self.capabilities.max_text)
+        call = check_call(call, self.capabilities)
+        record = self._next(take_key(call, self.capabilities.fingerprint))
         if record is None:
             raise StoreError(_describe_closest(self.run, call))
         error = Failure.of_record(record["failure"]).error() if "failure" in record else None
         if error is not None and record["at"] == "call":
             raise error
         take = replace(self.run.take_of(record, audio=True), cached=True)
-        return _RecordedStream(take, self._capabilities, self.timing, error)
+        return _RecordedStream(take, self.capabilities, self.timing, error)
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         """Return the record that was made then. Raises StoreError for a call that was not recorded."""
@@ -282,11 +278,7 @@ class ReplayBackend:
 
 
 class _RecordedStream(SpeechStream):
-    """A take played back, in the chunks in which it came. Its timing is that of its making.
-
-    ``arrivals`` and ``first_audio_s`` are this playing's own. With ``timing="original"`` chunks come as
-    late as they came then. ``error`` is raised after the last chunk.
-    """
+    """A take played back, in the chunks in which it came, and its error after them; its timing is that of its making."""
 
     def __init__(
         self,
@@ -351,10 +343,8 @@ def _speaker(run: RunFolder) -> Capabilities | None:
     # One that could not be asked when it was recorded first may be one that could be later.
     several = [one for one in declared if one.seed != "unknown"] or list(declared)
     if len(several) > 1:
-        names = ", ".join(one.name for one in several)
-        raise StoreError(
-            f"{run.folder} holds what several backends said ({names}); one of them has to be recorded alone"
-        )
+        said = f"{run.folder} holds what several backends said ({', '.join(one.name for one in several)})"
+        raise StoreError(f"{said}; one of them has to be recorded alone")
     return several[0] if several else None
 
 
@@ -374,26 +364,20 @@ def _declare(run: RunFolder, capabilities: Capabilities) -> None:
 
 def _describe_closest(run: RunFolder, call: Call) -> str:
     """Return a sentence for an error: what was recorded that is nearest, and in which fields it differs."""
-    wanted, best = _fields(call), None
+    wanted, recorded = _fields(call), []
     for key in dict.fromkeys(line.key for line in run.lines() if line.kind != "voice"):
         with suppress(StoreError):  # a damaged one is no help
-            record = run.record(key)
-            if record is None:
-                continue
-            recorded = _fields(run.take_of(record).call)
-            distance = _distance(wanted, recorded)
-            if best is None or distance < best[0]:
-                best = (distance, recorded)
+            if (record := run.record(key)) is not None:
+                recorded.append(_fields(run.take_of(record).call))
     start = f"{run.folder} has no recording of this request"
-    if best is None:
+    if not recorded:
         return f"{start}; no speech was recorded in it"
-    fields = [name for name in wanted if wanted[name] != best[1][name]]
+    best = min(recorded, key=lambda fields: _distance(wanted, fields))
+    fields = [name for name in wanted if wanted[name] != best[name]]
     if not fields:
         return f"{start} by this backend; the same request to another one was recorded"
-    differences = ", ".join(
-        f"{name} (recorded {_short(best[1][name])}, asked {_short(wanted[name])})" for name in fields
-    )
-    return f"{start}; the nearest that was recorded differs in {differences}"
+    each = (f"{name} (recorded {_short(best[name])}, asked {_short(wanted[name])})" for name in fields)
+    return f"{start}; the nearest that was recorded differs in {', '.join(each)}"
 
 
 def _fields(call: Call) -> dict[str, Any]:

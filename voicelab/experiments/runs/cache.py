@@ -56,17 +56,13 @@ class Cache:
         if max_bytes is not None and max_bytes < 1:
             raise RequestInvalid.of("max_bytes", "a cache needs room; None is no bound", in_="query")
         self.run = RunFolder(data_home() / "cache" if folder is None else folder)
+        self.folder = self.run.folder
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
         self._hits = self._misses = 0
         self._declared: set[str] = set()
         # Bytes that may be written before we look again how many there are.
         self._room = 0
-
-    @property
-    def folder(self) -> Path:
-        """Where the takes are."""
-        return self.run.folder
 
     def __repr__(self) -> str:
         bound = "" if self.max_bytes is None else f", at most {self.max_bytes / 1e6:.0f} MB"
@@ -181,14 +177,9 @@ class Cache:
     def stats(self) -> CacheStats:
         """Return what the cache holds and what it did."""
         files = self.run.files()
-        return CacheStats(
-            entries=len(self),
-            bytes=sum(file.size for file in files),
-            max_bytes=self.max_bytes,
-            damaged=sum(file.path.parent == self.run.damaged for file in files),
-            hits=self._hits,
-            misses=self._misses,
-        )
+        size = sum(file.st_size for file in files.values())
+        damaged = sum(path.parent == self.run.damaged for path in files)
+        return CacheStats(len(self), size, self.max_bytes, damaged, self._hits, self._misses)
 
     def _grown(self, size: int) -> None:
         """Count bytes that were written, and make room when they may be too many."""
@@ -200,17 +191,18 @@ class Cache:
 
     def _shrunk(self, limit: int) -> int:
         """Remove the files least recently used until the limit is kept; return the bytes that are left."""
-        files = sorted(self.run.files(), key=lambda file: file.used)
-        total = sum(file.size for file in files)
+        files = self.run.files()
+        total = sum(file.st_size for file in files.values())
         if total <= limit:
             return total
         # The newest stays in any case: it is what somebody is about to read.
-        for file in [file for file in files if file.path.name != RUN_FILE][:-1]:
+        oldest_first = sorted(files, key=lambda path: files[path].st_mtime)
+        for path in [path for path in oldest_first if path.name != RUN_FILE][:-1]:
             if total <= limit * _ROOM:
                 break
             # One that may not be removed, somebody else's or one that is being read, stays.
             with suppress(OSError):
-                file.path.unlink(missing_ok=True)
-                total -= file.size
+                path.unlink(missing_ok=True)
+                total -= files[path].st_size
         self.run.drop(lambda line: self.run.lost(line.sound))
-        return sum(file.size for file in self.run.files())
+        return sum(file.st_size for file in self.run.files().values())

@@ -32,7 +32,7 @@ from voicelab.capabilities import Capabilities
 from voicelab.clip import Take, take_key
 from voicelab.distribution import __version__
 from voicelab.errors import StoreError
-from voicelab.storage import UNFINISHED, BlobFolder, DamagedFile, digest_of, disk_error, make_folder, open_atomic
+from voicelab.storage import UNFINISHED, BlobFolder, DamagedFile, digest_of, inode, make_folder, on_disk, open_atomic
 
 RUN_FILE: Final = "run.jsonl"
 _VERSION: Final = 1
@@ -62,14 +62,6 @@ class Line(NamedTuple):
     sound: str
     start: int
     size: int
-
-
-class File(NamedTuple):
-    """A file of the folder: its size in bytes and when it was last used, in seconds since 1970."""
-
-    path: Path
-    size: int
-    used: float
 
 
 class RunFolder:
@@ -132,7 +124,8 @@ class RunFolder:
 
         Raises DamagedFile when the line is damaged; it is left out from then on.
         """
-        _check_key(key)
+        if _KEY.fullmatch(key) is None:
+            raise StoreError(f"{key!r} names no take; a key has 64 hexadecimal digits")
         with self._reading() as file:
             line = self._keys.get(key)
             if file is None or line is None:
@@ -223,23 +216,20 @@ class RunFolder:
     def clear(self) -> None:
         """Remove everything that is ours."""
         with self._lock:
-            for file in sorted(self.files(), key=lambda file: file.path.name != RUN_FILE):
-                try:
-                    file.path.unlink(missing_ok=True)
-                except OSError as error:
-                    raise disk_error(error, file.path) from error
+            for path in sorted(self.files(), key=lambda path: path.name != RUN_FILE):
+                with on_disk(path):
+                    path.unlink(missing_ok=True)
             self._forget()
 
-    def files(self) -> list[File]:
-        """Return all files of ours that take up room."""
-        files = []
+    def files(self) -> dict[Path, os.stat_result]:
+        """Return all files of ours that take up room; when one was last used is when it was modified."""
+        files = {}
         for folder in (self.folder, self.takes.folder, self.references.folder, self.damaged):
             with suppress(FileNotFoundError), os.scandir(folder) as items:
                 for item in items:
                     with suppress(FileNotFoundError):
                         if _OURS.fullmatch(item.name) and item.is_file(follow_symlinks=False):
-                            status = item.stat(follow_symlinks=False)
-                            files.append(File(Path(item.path), status.st_size, status.st_mtime))
+                            files[Path(item.path)] = item.stat(follow_symlinks=False)
         return files
 
     def sync(self) -> None:
@@ -267,11 +257,11 @@ class RunFolder:
 
     def _refresh(self, file: BinaryIO) -> None:
         """Read the whole lines that were written since last time."""
-        status = os.fstat(file.fileno())
-        if (status.st_dev, status.st_ino) != self._identity or status.st_size < self._read:
+        size, same = os.fstat(file.fileno()).st_size, inode(file.fileno())
+        if same != self._identity or size < self._read:
             self._forget()
-            self._identity = status.st_dev, status.st_ino
-        if status.st_size == self._read:
+            self._identity = same
+        if size == self._read:
             return
         file.seek(self._read)
         for line in file.read().split(b"\n")[:-1]:
@@ -293,14 +283,13 @@ class RunFolder:
     def _reading(self) -> Iterator[BinaryIO | None]:
         """Hold the file open, all of its lines known; None when there is none."""
         with self._lock:
-            try:
+            file: BinaryIO | None = None
+            with on_disk(self.path), suppress(FileNotFoundError):
                 file = self.path.open("rb")
-            except FileNotFoundError:
+            if file is None:
                 self._forget()
                 yield None
                 return
-            except OSError as error:
-                raise disk_error(error, self.path) from error
             with file:
                 self._refresh(file)
                 yield file
@@ -310,19 +299,13 @@ class RunFolder:
         self, session: Mapping[str, Any] = _NOTHING, about: Mapping[str, Any] = _NOTHING
     ) -> Iterator[BinaryIO]:
         """Hold the file open and alone, with its header, a torn last line removed, and all of its lines known."""
-        with self._lock:
-            try:
-                with self._alone() as file:
-                    if not self._whole(file):
-                        session = session or {**_environment(), "backends": []}
-                        now = datetime.now(UTC).isoformat()
-                        self._append(file, {"run": _VERSION, "created": now, "about": {**about}, "session": session})
-                    self._refresh(file)
-                    yield file
-            except OSError as error:
-                if isinstance(error, StoreError):
-                    raise
-                raise disk_error(error, self.path) from error
+        with self._lock, on_disk(self.path), self._alone() as file:
+            if not self._whole(file):
+                session = session or {**_environment(), "backends": []}
+                now = datetime.now(UTC).isoformat()
+                self._append(file, {"run": _VERSION, "created": now, "about": {**about}, "session": session})
+            self._refresh(file)
+            yield file
 
     @contextmanager
     def _alone(self) -> Iterator[BinaryIO]:
@@ -334,7 +317,7 @@ class RunFolder:
         while True:
             with os.fdopen(os.open(self.path, flags, 0o666), "r+b", buffering=0) as file, _locked(file):
                 # Whoever held it may have put another in its place.
-                if _is_open(file, self.path):
+                if inode(file.fileno()) == inode(self.path):
                     yield file
                     return
 
@@ -355,7 +338,8 @@ class RunFolder:
 
     def _append(self, file: BinaryIO, line: Mapping[str, Any]) -> None:
         """Append a line in one piece; when that fails, what was written of it is taken back."""
-        text = _seal(line)
+        said = json.dumps(line, ensure_ascii=False, allow_nan=False).encode()[:-1]
+        text = said + _CHECK + _check(said) + b"\n"
         before = file.seek(0, os.SEEK_END)
         try:
             written = 0
@@ -383,16 +367,12 @@ def header_of(path: Path, line: bytes) -> dict[str, Any]:
     if isinstance(number, int) and number > _VERSION:
         raise StoreError(f"{path} was written by a newer voicelab (run version {number}, known: {_VERSION})")
     header = unseal(line)
-    if number != _VERSION or header is None or not _is_header(header):
-        raise StoreError(f"{path} is no run: its first line does not say so, or is damaged")
-    return header
-
-
-def _is_header(header: Mapping[str, Any]) -> bool:
     with suppress(ValueError, KeyError, TypeError):
-        datetime.fromisoformat(header["created"])
-        return isinstance(header["about"], dict) and is_session(header["session"])
-    return False
+        if header is not None and number == _VERSION:
+            datetime.fromisoformat(header["created"])
+            if isinstance(header["about"], dict) and is_session(header["session"]):
+                return header
+    raise StoreError(f"{path} is no run: its first line does not say so, or is damaged")
 
 
 def is_session(value: object) -> bool:
@@ -420,34 +400,15 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _is_open(file: BinaryIO, path: Path) -> bool:
-    """Say whether a path still names an open file."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _seal(line: Mapping[str, Any]) -> bytes:
-    text = json.dumps(line, ensure_ascii=False, allow_nan=False).encode()[:-1]
-    return text + _CHECK + _check(text) + b"\n"
-
-
 def _check(text: bytes) -> bytes:
     return digest_of(text)[:16].encode() + b'"}'
-
-
-def _check_key(key: str) -> None:
-    if _KEY.fullmatch(key) is None:
-        raise StoreError(f"{key!r} names no take; a key has 64 hexadecimal digits")
 
 
 def check_older(folder: Path) -> None:
     """Raise StoreError for a folder that holds what voicelab wrote before there were runs."""
     if (folder / "backend.json").exists() or next(folder.glob("*.entry"), None) is not None:
-        raise StoreError(
-            f"{folder} holds what an older voicelab kept, which cannot be read any more; give another folder"
-        )
+        message = f"{folder} holds what an older voicelab kept, which cannot be read any more"
+        raise StoreError(f"{message}; give another folder")
 
 
 @contextmanager
@@ -479,13 +440,8 @@ def _environment() -> dict[str, Any]:
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
-    hardware: dict[str, Any] = {
-        "system": platform.system(),
-        "machine": platform.machine(),
-        "processor": platform.processor(),
-        "cores": os.cpu_count(),
-        "memory": None,
-    }
+    hardware: dict[str, Any] = {name: getattr(platform, name)() for name in ("system", "machine", "processor")}
+    hardware |= {"cores": os.cpu_count(), "memory": None}
     with suppress(OSError, ValueError, TypeError):  # Linux alone says it there
         about = Path("/proc/cpuinfo").read_text(encoding="utf-8")
         hardware["processor"] = re.search(r"^model name\s*:\s*(.+)$", about, re.MULTILINE)[1]  # type: ignore[index]

@@ -152,20 +152,20 @@ def replay(
 
 def compare(before: Take, after: Take, tolerance: Tolerance | None = None) -> TakeComparison:
     """Compare a take with what it became. Audio that is missing or damaged makes "different", with the reason."""
+    same = TakeComparison(before, after, "identical", 0.0, 0.0, 0.0, 0.0)
     if before.digest == after.digest:
-        return TakeComparison(before, after, "identical", 0.0, 0.0, 0.0, 0.0)
+        return same
     try:
         old, new = before.clip(), after.clip()
     except (StoreError, AudioError) as error:
         reason = f"the audio is not the same, and cannot be compared: {error}"
         return TakeComparison(before, after, "different", reason=reason)
     if old == new:
-        # Other bytes, the same samples: another encoder's header.
-        return TakeComparison(before, after, "identical", 0.0, 0.0, 0.0, 0.0)
+        return same  # other bytes, the same samples: another encoder's header
     was, now = digest(old), digest(new)
     bounds = tolerance or Tolerance()
     spectral = _mel_distance(old, new)
-    near = was.close_to(now, seconds=bounds.seconds, db=bounds.db, cents=bounds.cents, mel_db=bounds.mel_db)
+    near = was.close_to(now, **dataclasses.asdict(bounds))
     return TakeComparison(
         before,
         after,

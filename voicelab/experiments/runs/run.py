@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from threading import Lock
-from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.capabilities import Capabilities
 from voicelab.clip import NoRecord, Take
@@ -18,7 +18,7 @@ from voicelab.experiments.metrics import Metric, measure
 from voicelab.experiments.runs.failures import Failed, Failure
 from voicelab.experiments.runs.folder import RUN_FILE, RunFolder, header_of, is_session, latest_backends, unseal
 from voicelab.schema import VoiceModel
-from voicelab.storage import FileLock
+from voicelab.storage import Closing, FileLock
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,8 +70,19 @@ class Run:
     @property
     def problems(self) -> tuple[str, ...]:
         """Why this is no full record of the run, in sentences: lines left out, takes missing, labels that are not true."""
-        missing = () if self.takes else ("The run has no take.",)
-        return (*self.notes, *missing, *self._incomplete(), *self._contradictions())
+        problems = [*self.notes, *(() if self.takes else ("The run has no take.",))]
+        if self._planned is None:  # labels of another writer mean what that writer says
+            return tuple(problems)
+        labelled = list(zip(self.takes, self.labels, strict=True))
+        written = len({(_line_of("", labels), take.repeat) for take, labels in labelled}) + len(self.failures)
+        if self.takes and written < self._planned:
+            problems.append(f"The run has {written} of the {self._planned} takes that its axes and repeats make.")
+        for take, labels in labelled:
+            for name, said in labels.items():
+                actual = _value_of(take, name)
+                if isinstance(actual, str | int | float) and actual != said:
+                    problems.append(f"Take {take.key[:12]}… is labelled {name} {said!r}, and was made with {actual!r}.")
+        return tuple(problems)
 
     @property
     def _planned(self) -> int | None:
@@ -80,21 +91,6 @@ class Run:
             case {"axes": dict(axes), "repeats": int(repeats)} if all(isinstance(each, list) for each in axes.values()):
                 return math.prod(map(len, axes.values())) * repeats
         return None
-
-    def _incomplete(self) -> Iterator[str]:
-        lines = {(_line_of("", labels), take.repeat) for take, labels in zip(self.takes, self.labels, strict=True)}
-        written = len(lines) + len(self.failures)
-        if self.takes and self._planned is not None and written < self._planned:
-            yield f"The run has {written} of the {self._planned} takes that its axes and repeats make."
-
-    def _contradictions(self) -> Iterator[str]:
-        if self._planned is None:  # labels of another writer mean what that writer says
-            return
-        for take, labels in zip(self.takes, self.labels, strict=True):
-            for name, said in labels.items():
-                actual = _value_of(take, name)
-                if isinstance(actual, str | int | float) and actual != said:
-                    yield f"Take {take.key[:12]}… is labelled {name} {said!r}, and was made with {actual!r}."
 
     def frame(self, *metrics: str | Metric, **options: Any) -> pd.DataFrame:
         """Return a tidy table, one row a take: see ``takes_frame``. What the writer said beside takes comes first.
@@ -144,10 +140,7 @@ def _value_of(take: Take, name: str) -> object:
 
 
 def _in_order(labelled: list[tuple[Take, Labels]], cells: Mapping[tuple[str, str], int]) -> list[tuple[Take, Labels]]:
-    """Return the takes of a sweep in the order of its grid, each cell with one number.
-
-    ``cells`` are those that were written last. Which of several takes ended first is chance, and does not show.
-    """
+    """Return the takes of a sweep in the order of its grid, each cell with one number; ``cells`` are those written last."""
     ranks = cells
     if len(set(cells.values())) < len(cells):  # what is left of an earlier grid has its numbers
         order = sorted(cells, key=lambda said: (cells[said], said))
@@ -157,10 +150,8 @@ def _in_order(labelled: list[tuple[Take, Labels]], cells: Mapping[tuple[str, str
 
 
 def _line_of(key: str, labels: Labels) -> tuple[str, str]:
-    """Return what tells the line of a take from others: its key and what is said beside it, but for a cell's number.
-
-    That is left out since a sweep that has grown counts its cells anew.
-    """
+    """Return what tells the line of a take from others: its key and what is said beside it."""
+    # But for a cell's number: a sweep that has grown counts its cells anew.
     said = {name: value for name, value in labels.items() if name != "cell"}
     return key, json.dumps(said, sort_keys=True)
 
@@ -210,7 +201,7 @@ class _Reader:
         return True
 
 
-class Journal:
+class Journal(Closing):
     """The run of a plan that is under way, in a folder that this process alone writes.
 
     Args:
@@ -227,9 +218,8 @@ class Journal:
     ) -> None:
         self.run = RunFolder(folder, sync_s=1.0)
         self._lock = Lock()
-        self._alone = FileLock(
-            self.run.folder / ".lock", f"{folder} is being written by another process", temporary=True
-        )
+        refused = f"{folder} is being written by another process"
+        self._alone = FileLock(self.run.folder / ".lock", refused, temporary=True)
         try:
             self.run.begin(backends, about)
             held = _Reader(self.run).takes.items()
@@ -264,14 +254,6 @@ class Journal:
             finally:
                 self._alone.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 def take_row(take: Take) -> dict[str, Any]:
     """Return a take as a row: every field of its request by name, who spoke, when, and its timing.
@@ -289,10 +271,7 @@ def take_row(take: Take) -> dict[str, Any]:
         "prosody.volume": prosody["volume"],
         "references": " ".join(item["audio_sha256"] for item in references) if references else None,
         **dict(take.call.knobs),
-        "model": take.model,
-        "backend": take.backend,
-        "fingerprint": take.fingerprint,
-        "device": take.device,
+        **{name: getattr(take, name) for name in ("model", "backend", "fingerprint", "device")},
         "seed": take.call.seed,
         "seed_used": take.seed,
         "repeat": take.repeat,
@@ -300,9 +279,7 @@ def take_row(take: Take) -> dict[str, Any]:
         "total_s": take.timing.total_s,
         "chunks": len(take.timing.arrivals),
         "bytes": sum(size for _, size in take.timing.arrivals),
-        "cached": take.cached,
-        "created": take.created,
-        "similarity": take.similarity,
+        **{name: getattr(take, name) for name in ("cached", "created", "similarity")},
         "notes": " ".join(take.notes),
         "digest": take.digest,
         "key": take.key,

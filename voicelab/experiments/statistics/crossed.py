@@ -70,9 +70,8 @@ class CrossedTest(Test):
         """Return the same of the second over the first: of a share, that of the other choice."""
         middle = 0.5 if self.scale == (0.0, 1.0) else 0.0
         old = self.estimate
-        estimate = Estimate(
-            2.0 * middle - old.value, 2.0 * middle - old.high, 2.0 * middle - old.low, old.confidence, old.n
-        )
+        value, low, high = (2.0 * middle - end for end in (old.value, old.high, old.low))
+        estimate = Estimate(value, low, high, old.confidence, old.n)
         return replace(self, statistic=-self.statistic, estimate=estimate)
 
     def interval(self, confidence: float) -> Estimate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -203,12 +203,14 @@ def effects(
     takes.
     """
     names, held, measured = _columns(frame, axes, blocks, metrics)
-    _check_numbers(confidence, permutations, seed)
     tables = _Tables(confidence, permutations, seed)
     values = values_of(frame, measured)
     # Metrics that have values in the same takes share all that depends on the design.
     there = np.isfinite(values)
-    for places in _alike(there):
+    together: dict[bytes, list[int]] = {}
+    for place, column in enumerate(there.T):
+        together.setdefault(column.tobytes(), []).append(place)
+    for places in together.values():
         kept, own = there[:, places[0]], [measured[place] for place in places]
         if kept.sum() < 2:
             tables.left_out("metrics", f"{' and '.join(own)}: {kept.sum()} values, too few to compare")
@@ -219,14 +221,6 @@ def effects(
         design, order = build(frame[kept], names, held, texts)
         _one_design(tables, design, values[kept][:, places][order], own, names)
     return tables.finish(measured)
-
-
-def _alike(there: npt.NDArray[np.bool_]) -> Iterable[list[int]]:
-    """Return the numbers of columns that are alike, together."""
-    together: dict[bytes, list[int]] = {}
-    for place, column in enumerate(there.T):
-        together.setdefault(column.tobytes(), []).append(place)
-    return together.values()
 
 
 def _columns(
@@ -269,13 +263,6 @@ def _difference(contrast: dict[Any, Any]) -> str:
     return f"{figure(value, size)} [{within}]"
 
 
-def _check_numbers(confidence: float, permutations: int, seed: int) -> None:
-    if not 0.5 <= confidence < 1.0:
-        raise ArgumentError.of("confidence", "Input should be from 0.5 to below 1")
-    whole(permutations, "permutations", 99 if permutations else 0)
-    whole(seed, "seed", 0)
-
-
 def _corrected(frame: pd.DataFrame) -> pd.Series[float]:
     """Return the p that the verdict goes by: in texts like these where there is one."""
     return frame["p_texts_holm"].fillna(frame["p_holm"]) if "p_texts_holm" in frame else frame["p_holm"]
@@ -285,7 +272,13 @@ class _Tables:
     """Rows of the three tables, collected design by design."""
 
     def __init__(self, confidence: float, permutations: int, seed: int) -> None:
-        self.confidence, self.permutations, self.seed = confidence, permutations, seed
+        if not 0.5 <= confidence < 1.0:
+            raise ArgumentError.of("confidence", "Input should be from 0.5 to below 1")
+        self.confidence = confidence
+        self.permutations, self.seed = (
+            whole(permutations, "permutations", 99 if permutations else 0),
+            whole(seed, "seed", 0),
+        )
         self.frame: list[dict[str, Any]] = []
         self.contrasts: list[dict[str, Any]] = []
         self.variance: list[dict[str, Any]] = []

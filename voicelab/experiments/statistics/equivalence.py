@@ -35,9 +35,8 @@ class Equivalence:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join(
-            [*(_sentence(row, self.claim, self.alpha) for row in self.frame.to_dict("records")), *self.notes]
-        )
+        sentences = (_sentence(row, self.claim, self.alpha) for row in self.frame.to_dict("records"))
+        return "\n".join([*sentences, *self.notes])
 
     __repr__ = __str__
 
@@ -182,17 +181,14 @@ def _name(row: Mapping[Any, Any]) -> str:
 
 def _sentence(row: Mapping[Any, Any], claim: str, alpha: float) -> str:
     within = f"{interval(row['low'], row['high'])} ({percent(1.0 - 2.0 * alpha)})"
-    if math.isinf(row["lower"]):
-        place = f"{'lies' if row['shown'] else 'does not lie'} below {row['upper']:.3g}"
-    elif math.isinf(row["upper"]):
-        place = f"{'lies' if row['shown'] else 'does not lie'} above {row['lower']:.3g}"
-    else:
-        place = f"{'lies' if row['shown'] else 'does not lie'} within {row['lower']:.3g} to {row['upper']:.3g}"
-    verdict = {"equivalent": "as good as", "not worse": "not worse than"}[claim]
+    lower, upper = row["lower"], row["upper"]
+    place = f"within {lower:.3g} to {upper:.3g}"
+    if math.isinf(lower) or math.isinf(upper):
+        place = f"below {upper:.3g}" if math.isinf(lower) else f"above {lower:.3g}"
     if "metric" in row:
-        verdict = {"equivalent": "as", "not worse": "not worse than"}[claim]
-        subject = f"{row['metric']} at {row['axis']} {row['first']} is {verdict} at {row['second']}"
+        subject = f"{row['metric']} at {row['axis']} {row['first']} is"
+        subject += f" {'as' if claim == 'equivalent' else 'not worse than'} at {row['second']}"
     else:
-        subject = f"{row['first']} is {verdict} {row['second']}"
-    shown = subject if row["shown"] else f"It is not shown that {subject}"
-    return f"{shown}: {row['estimate']:.3g} {within} {place}, p {row['p_holm']:.4g}."
+        subject = f"{row['first']} is {'as good as' if claim == 'equivalent' else 'not worse than'} {row['second']}"
+    shown, lies = (subject, "lies") if row["shown"] else (f"It is not shown that {subject}", "does not lie")
+    return f"{shown}: {row['estimate']:.3g} {within} {lies} {place}, p {row['p_holm']:.4g}."

@@ -183,17 +183,15 @@ def mean_opinion_score(
         values, mean = _by_listener(values, listeners)
     one_of(interval, "interval", ("t", "bootstrap"))
     spread = float(values.std(ddof=1))
-    if spread == 0.0:
-        # No more than this share of others would vote otherwise (Clopper & Pearson's bound), one step away.
-        reach = 1.0 - ((1.0 - confidence) / 2.0) ** (1.0 / values.size)
-        return Estimate(mean, max(scale[0], mean - reach), min(scale[1], mean + reach), confidence, values.size)
-    if interval == "t":
-        reach = float(stats.t.ppf((1.0 + confidence) / 2.0, values.size - 1)) * spread / math.sqrt(values.size)
-        return Estimate(mean, max(scale[0], mean - reach), min(scale[1], mean + reach), confidence, values.size)
-    draws = {"n_resamples": whole(resamples, "resamples", 99), "rng": np.random.default_rng(seed)}
-    limits = stats.bootstrap((values,), np.mean, confidence_level=confidence, method="BCa", **draws)
-    low, high = limits.confidence_interval
-    return Estimate(mean, float(low), float(high), confidence, values.size)
+    if spread and interval == "bootstrap":
+        draws = {"n_resamples": whole(resamples, "resamples", 99), "rng": np.random.default_rng(seed)}
+        limits = stats.bootstrap((values,), np.mean, confidence_level=confidence, method="BCa", **draws)
+        low, high = limits.confidence_interval
+        return Estimate(mean, float(low), float(high), confidence, values.size)
+    reach = float(stats.t.ppf((1.0 + confidence) / 2.0, values.size - 1)) * spread / math.sqrt(values.size)
+    # No more than this share of others would vote otherwise (Clopper & Pearson's bound), one step away.
+    reach = reach or 1.0 - ((1.0 - confidence) / 2.0) ** (1.0 / values.size)
+    return Estimate(mean, max(scale[0], mean - reach), min(scale[1], mean + reach), confidence, values.size)
 
 
 def _by_listener(values: _Floats, listeners: Sequence[object]) -> tuple[_Floats, float]:
@@ -273,9 +271,7 @@ def _rank_sums(ranks: npt.NDArray[np.int_]) -> _Floats:
     chances = np.zeros(int(ranks.sum()) + 1)
     chances[0] = 1.0
     for rank in ranks:
-        moved = np.zeros_like(chances)
-        moved[rank:] = chances[: chances.size - rank]
-        chances = (chances + moved) / 2.0
+        chances = (chances + np.concatenate((np.zeros(rank), chances[: chances.size - rank]))) / 2.0
     return chances
 
 
@@ -487,15 +483,11 @@ def krippendorff_alpha(
 
 
 def _distances(values: _Floats, totals: _Floats, level: str) -> _Floats:
-    first, second = values[:, None], values[None, :]
+    if level == "ordinal":
+        values = np.cumsum(totals) - totals / 2.0
+    apart, sums = values[:, None] - values[None, :], values[:, None] + values[None, :]
     if level == "nominal":
-        return np.asarray(first != second, np.float64)
-    if level == "interval":
-        return np.asarray(np.square(first - second), np.float64)
+        return np.asarray(apart != 0.0, np.float64)
     if level == "ratio":
-        sums = first + second
-        return np.asarray(
-            np.square(np.divide(first - second, sums, out=np.zeros_like(sums), where=sums > 0)), np.float64
-        )
-    below = np.cumsum(totals) - totals / 2.0
-    return np.asarray(np.square(below[:, None] - below[None, :]), np.float64)
+        apart = np.divide(apart, sums, out=np.zeros_like(sums), where=sums > 0)
+    return np.asarray(np.square(apart), np.float64)

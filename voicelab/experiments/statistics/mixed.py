@@ -123,9 +123,8 @@ class _Fit:
         self.notes: list[str] = []
         additive = np.hstack([indicators(code) for code in (systems, *groups.values())])
         if len(table) - int(np.linalg.matrix_rank(additive.T @ additive)) < 1:
-            raise ArgumentError.of(
-                "frame", "too few ratings: listeners' own differences cannot be separated from chance"
-            )
+            message = "too few ratings: listeners' own differences cannot be separated from chance"
+            raise ArgumentError.of("frame", message)
         if len(self.names) > 1:
             groups |= self._own_preferences(groups, systems)
         self.mean, self.covariance, self.sd = self._fitted(table["rating"].to_numpy(np.float64), systems, groups)
@@ -141,9 +140,8 @@ class _Fit:
                 raise ArgumentError.of("listener", message)
             # Items that each have one system only are what that system is judged by.
             if max(left, count_of(code) - len(self.names)) < 1:
-                raise ArgumentError.of(
-                    "item", "each system has a sentence of its own: what differs may be the sentences"
-                )
+                message = "each system has a sentence of its own: what differs may be the sentences"
+                raise ArgumentError.of("item", message)
             if left and count_of(cells) < cells.size:
                 interactions[f"{name} x system"] = cells
         return interactions

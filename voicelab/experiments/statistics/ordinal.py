@@ -65,9 +65,8 @@ def ordinal_model(frame: pd.DataFrame, *, interactions: bool = True, confidence:
             raise ArgumentError.of(column, f"there is no column {column!r}")
     categories, ratings = np.unique(frame["rating"].to_numpy(np.float64), return_inverse=True)
     if not 2 <= categories.size <= _MOST_CATEGORIES:
-        raise ArgumentError.of(
-            "rating", f"there are {categories.size} categories; 2 to {_MOST_CATEGORIES} can be ordered"
-        )
+        message = f"there are {categories.size} categories; 2 to {_MOST_CATEGORIES} can be ordered"
+        raise ArgumentError.of("rating", message)
     systems = codes_of(frame["system"])
     names = [str(name) for name in frame["system"].unique()]
     if len(names) < 2:

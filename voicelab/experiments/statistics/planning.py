@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics.estimate import between, numbers, whole
+from voicelab.experiments.statistics.estimate import between, numbers, one_of, whole
 
 _MOST = 1_000_000
 _SLACK = 0.02
@@ -80,8 +80,7 @@ def _check(share: float, chance: float, alpha: float, alternative: str) -> None:
     between(share, "share", 0.0, 1.0)
     between(chance, "chance", 0.0, 1.0)
     between(alpha, "alpha", 0.0, 1.0)
-    if alternative not in ("two-sided", "greater"):
-        raise ArgumentError.of("alternative", f"{alternative!r} is not 'two-sided' or 'greater'")
+    one_of(alternative, "alternative", ("two-sided", "greater"))
 
 
 def _powers(

@@ -131,12 +131,8 @@ class RestrictedLikelihood:
         least = 0.0 if self.known else 1.0 / self.free
 
         def of(contrast: Floats) -> float:
-            slopes = np.array(
-                [
-                    math.log((contrast @ above @ contrast) / (contrast @ below @ contrast)) / width
-                    for _, above, below, width in steps
-                ]
-            )
+            ratios = [(contrast @ above @ contrast) / (contrast @ below @ contrast) for _, above, below, _ in steps]
+            slopes = np.array([math.log(ratio) / step[3] for ratio, step in zip(ratios, steps, strict=True)])
             inverse = least + max(0.0, float(slopes @ spread @ slopes))
             return 1.0 / inverse if inverse > 0.0 else math.inf
 

@@ -121,9 +121,8 @@ def plan_test(
     combinations = progress(list(itertools.product(listeners, items, repeats)))
     study = (kind, difference, spread, margin, alpha / tests)
     rows = [_power(study, numbers, simulations, seed) for numbers in combinations]
-    return PowerPlan(
-        pd.DataFrame(rows), difference, dict(zip(("listeners", "items", "answers"), spread, strict=True)), alpha
-    )
+    named = dict(zip(("listeners", "items", "answers"), spread, strict=True))
+    return PowerPlan(pd.DataFrame(rows), difference, named, alpha)
 
 
 def _power(

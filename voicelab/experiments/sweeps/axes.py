@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -66,7 +67,7 @@ class Axis:
         Raises RequestInvalid: an unknown field, no values, the same value twice, one out of its bounds.
         """
         name = field_name(name)
-        knob = next((one for one in knobs if one.name == name), None)
+        knob = _knob(name, knobs)
         labels: tuple[str, ...] | None = None
         if isinstance(values, Mapping):
             labels = tuple(str(label) for label in values)
@@ -84,7 +85,7 @@ class Axis:
             raise RequestInvalid.of(name, message, type="too_long")
         checked = tuple(_checked(name, value, knob, template) for value in several)
         labels = labels or tuple(label(value, place) for place, value in enumerate(checked))
-        twice = {text for text in labels if labels.count(text) > 1} if len(set(labels)) < len(labels) else set()
+        twice = [text for text, count in Counter(labels).items() if count > 1]
         if twice:
             raise RequestInvalid.of(name, f"the axis has {min(twice)} more than once", type="duplicate")
         return cls(name, checked, labels, knob, template)
@@ -106,18 +107,20 @@ def varied(name: str, value: object, knobs: Iterable[Knob] = ()) -> bool:
     if name == "references":
         return isinstance(value, Iterable) and not all(isinstance(item, ReferenceAudio) for item in value)
     if isinstance(value, str | bytes):
-        name = field_name(name)
-        knob = next((one for one in knobs if one.name == name), None)
-        return not _is_text(name, knob) and any(map(_RANGE.match, str(value).split(",")))
+        return not _is_text(name, _knob(name, knobs)) and any(map(_RANGE.match, str(value).split(",")))
     if isinstance(value, Mapping):
         blend = field_name(name) == "reference_id" and all(isinstance(weight, int | float) for weight in value.values())
         return name != "prosody" and not blend
     return isinstance(value, Iterable) and not isinstance(value, BaseModel)
 
 
+def _knob(name: str, knobs: Iterable[Knob]) -> Knob | None:
+    return next((knob for knob in knobs if knob.name == name), None)
+
+
 def _is_text(name: str, knob: Knob | None = None) -> bool:
     """Whether values are words: what looks like a number or a range there is an id all the same."""
-    return name == "backend" or value_kind(name, () if knob is None else (knob,))[0] is str
+    return name == "backend" or value_kind(name, (knob,) if knob else ())[0] is str
 
 
 def parse_values(name: str, text: str, knob: Knob | None = None) -> tuple[Any, ...]:
@@ -151,34 +154,34 @@ def written(axis: Axis) -> str | None:
         return listed
     first, second, last = (Decimal(repr(numbers[place])) for place in (0, 1, -1))
     spanned = f"{_plain(first)}..{_plain(last)} step {_plain(second - first)}"
-    try:
-        same = parse_values(axis.name, spanned, axis.knob) == axis.values
-    except RequestInvalid:
-        return listed
-    return spanned if same else listed
+    with suppress(RequestInvalid):
+        if parse_values(axis.name, spanned, axis.knob) == axis.values:
+            return spanned
+    return listed
 
 
 def _range(name: str, text: str, matched: re.Match[str]) -> tuple[float | int, ...]:
+    def wrong(problem: str, type: str = "range_invalid") -> RequestInvalid:
+        return RequestInvalid.of(name, f"{text!r} {problem}", type=type)
+
     try:
-        first, last = Decimal(matched["first"]), Decimal(matched["last"])
-        step = Decimal(matched["step"]) if matched["step"] else None
+        first, last, step = (Decimal(matched[part] or "NaN") for part in ("first", "last", "step"))
     except InvalidOperation:
-        message = f"{text!r} is no range; write it as 0.2..1.0 step 0.2"
-        raise RequestInvalid.of(name, message, type="range_invalid") from None
-    if not all(number.is_finite() for number in (first, last, step or first)):
-        raise RequestInvalid.of(name, f"{text!r} has no end", type="range_invalid")
+        raise wrong("is no range; write it as 0.2..1.0 step 0.2") from None
+    if not all(map(Decimal.is_finite, (first, last, step) if matched["step"] else (first, last))):
+        raise wrong("has no end")
     if any(number and not -_DIGITS <= number.adjusted() <= _DIGITS for number in (first, last, step)):
-        raise RequestInvalid.of(name, f"{text!r} has numbers that no field takes", type="range_invalid")
-    if step is None:
+        raise wrong("has numbers that no field takes")
+    if not matched["step"]:
         if first != int(first) or last != int(last):
-            message = f"{text!r} needs a step, as in 0.2..1.0 step 0.2"
-            raise RequestInvalid.of(name, message, type="range_invalid")
+            raise wrong("needs a step, as in 0.2..1.0 step 0.2")
         step = Decimal(1) if last >= first else Decimal(-1)
     if step == 0 or (last - first) / step < 0:
         raise RequestInvalid.of(name, f"the step of {text!r} never leads to its end", type="range_invalid")
     if (last - first) / step >= MAX_VALUES:
-        raise RequestInvalid.of(name, f"{text!r} has more than {MAX_VALUES} values", type="too_long")
-    return tuple(_number(first + step * place) for place in range(int((last - first) / step) + 1))
+        raise wrong(f"has more than {MAX_VALUES} values", "too_long")
+    values = (first + step * place for place in range(int((last - first) / step) + 1))
+    return tuple(int(value) if value.as_tuple().exponent == 0 else float(value) for value in values)
 
 
 def label(value: object, place: int = 0) -> str:
@@ -202,9 +205,8 @@ def _filled(text: str, values: Mapping[str, Any]) -> str:
     for name in template_names(text):
         if name not in values:
             what = "is a field of the call: name it otherwise" if is_field(name) else f"has no axis: give {name}=[…]"
-            raise RequestInvalid.of(
-                "text", f"{{{name}}} in it {what}, or write {{{{{name}}}}} for braces that are said"
-            )
+            message = f"{{{name}}} in it {what}, or write {{{{{name}}}}} for braces that are said"
+            raise RequestInvalid.of("text", message)
     words = {name: label(value) if value != "" else "" for name, value in values.items()}
     return _TEMPLATE.sub(lambda match: match[0][1:-1] if match[1] else words[match[2]], text)
 
@@ -223,8 +225,6 @@ def _checked(name: str, value: object, knob: Knob | None = None, template: bool 
         if not isinstance(value, str) or not value:
             raise RequestInvalid.of(name, "a backend is named by a word; give them as {name: lab}")
         return value
-    if name == "model":
-        return Call.of("axis", model=value).model
     if name == "seed":
         return check_seed(value)
     if name == "reference_id" and isinstance(value, VoicePreset | VoiceModel | Mapping):
@@ -234,11 +234,12 @@ def _checked(name: str, value: object, knob: Knob | None = None, template: bool 
         return getattr(TTSRequest.build(text="axis", prosody={part: value}).prosody, part)
     if name == "references" and isinstance(value, ReferenceAudio):
         value = (value,)
-    fields = {"text": "axis", name: value}
+    fields = {name: value}
     if name == "sample_rate" and value is not None:
         # Which rates go with which format is known only for a whole request; the grid checks it.
         fields["format"] = "opus" if value == 48_000 else "wav"
-    return getattr(TTSRequest.build(**fields), name)
+    call = Call.of("axis").replace(**fields)
+    return call.model if name == "model" else getattr(call.request, name)
 
 
 def _token(name: str, text: str, knob: Knob | None = None) -> object:
@@ -246,7 +247,7 @@ def _token(name: str, text: str, knob: Knob | None = None) -> object:
     if text.startswith('"'):
         with suppress(ValueError):
             return json.loads(text)
-    return text if name == "backend" else parse_value(name, text, () if knob is None else (knob,))
+    return text if name == "backend" else parse_value(name, text, (knob,) if knob else ())
 
 
 def _typed(name: str, value: object, knob: Knob | None) -> str:
@@ -255,22 +256,15 @@ def _typed(name: str, value: object, knob: Knob | None) -> str:
         return label(value)
     if isinstance(value, float):
         return _plain(Decimal(repr(value)))
-    word = isinstance(value, str) and name != "text" and value == value.strip() != "" and not set(value) & set(',"')
-    if (
-        word
-        and _token(name, str(value), knob) == value
-        and ((name != "text" and _is_text(name, knob)) or _RANGE.match(str(value)) is None)
-    ):
-        return str(value)
+    if isinstance(value, str) and name != "text" and value == value.strip() != "" and not set(value) & set(',"'):
+        bare = _is_text(name, knob) or _RANGE.match(value) is None
+        if bare and _token(name, value, knob) == value:
+            return value
     return json.dumps(value, ensure_ascii=False)
 
 
 def _plain(value: Decimal) -> str:
     return f"{value.normalize():f}"
-
-
-def _number(value: Decimal) -> float | int:
-    return int(value) if value == int(value) and value.as_tuple().exponent == 0 else float(value)
 
 
 Rows = Mapping[str, tuple[int, ...]]
@@ -300,7 +294,7 @@ def axes_of_rows(rows: Any, knobs: Iterable[Knob] = (), text: str | None = None)
     ]
     axes, columns = list[Axis](), list[list[int]]()
     for column in table:
-        knob = next((one for one in knobs if one.name == column), None)
+        knob = _knob(str(column), knobs)
         template, name = column in templates, field_name(str(column))
         if not (template or knob or name == "backend" or is_field(name)):
             hint = suggestion(name, ["text", "voice", "speed", "volume", *TTSRequest.model_fields])
@@ -320,7 +314,8 @@ def axes_of_rows(rows: Any, knobs: Iterable[Knob] = (), text: str | None = None)
             columns[-1].append(values.setdefault(value if value.__hash__ else id(value), (len(values), value))[0])
         labels: dict[str, None] = {}
         for place, value in values.values():
-            labels[label(value, place) if label(value, place) not in labels else f"{value} ({place + 1})"] = None
+            named = label(value, place)
+            labels[named if named not in labels else f"{value} ({place + 1})"] = None
         axes.append(Axis(name, tuple(value for _, value in values.values()), tuple(labels), knob, template))
     if troubles:
         raise RequestInvalid(troubles)
@@ -452,14 +447,13 @@ class Grid:
             places = (*first, *rest)
             values = {axis.name: axis.values[place] for axis, place in zip(axes, places, strict=True)}
             labels = {axis.name: axis.labels[place] for axis, place in zip(axes, places, strict=True)}
+            who = values.get("backend", backend)
             try:
-                start = bases.get(values.get("backend", backend), base)
-                call, template = _call(start, values, axes, knobs, width)
+                call, template = _call(bases.get(who, base), values, axes, knobs, width)
             except RequestInvalid as error:
                 named = [replace(item, msg=f"{row}: {item.msg}") if row else item for item in error.errors]
                 troubles.update({str(item): item for item in named})
                 continue
-            who = values.get("backend", backend)
             cells.append(Cell(index, MappingProxyType(labels), MappingProxyType(values), call, who, template))
         if troubles:
             raise RequestInvalid(troubles.values())
@@ -505,10 +499,9 @@ def _call(
 
 
 def _check_shape(axes: Sequence[Axis], total: int, repeats: int) -> None:
-    names = [axis.name for axis in axes]
-    for name in names:
-        if names.count(name) > 1:
-            raise RequestInvalid.of(name, "there are two axes of this name", type="duplicate")
+    names = Counter(axis.name for axis in axes)
+    if max(names.values(), default=0) > 1:
+        raise RequestInvalid.of(names.most_common(1)[0][0], "there are two axes of this name", type="duplicate")
     if type(repeats) is not int or repeats < 1:
         raise RequestInvalid.of("repeats", "Input should be a whole number, 1 or more", type="int_type")
     if "seed" in names and repeats > 1:

@@ -86,11 +86,8 @@ class Row:
 
 def waiting_rows(grid: Grid) -> list[Row]:
     """Return a row for each take of a grid, in its order; the takes of a cell follow each other."""
-    return [
-        Row(place(grid, cell.index, repeat), *_named(Job(cell, repeat, None), grid.repeats))
-        for cell in grid.cells
-        for repeat in range(grid.repeats)
-    ]
+    jobs = (Job(cell, repeat, None) for cell in grid.cells for repeat in range(grid.repeats))
+    return [Row(place(grid, job), *_named(job, grid.repeats)) for job in jobs]
 
 
 def row_of(outcome: Outcome, grid: Grid) -> Row:
@@ -98,7 +95,7 @@ def row_of(outcome: Outcome, grid: Grid) -> Row:
     job, take, error = outcome.job, outcome.take, outcome.error
     labels, values = _named(job, grid.repeats)
     return Row(
-        place(grid, job.cell.index, job.repeat),
+        place(grid, job),
         labels,
         values if take is None else {"seed": take.seed, **values},
         state="failed" if take is None else "done",
@@ -109,9 +106,9 @@ def row_of(outcome: Outcome, grid: Grid) -> Row:
     )
 
 
-def place(grid: Grid, cell: int, repeat: int) -> int:
+def place(grid: Grid, job: Job) -> int:
     """Return the id of a take's row."""
-    return cell * grid.repeats + repeat
+    return job.cell.index * grid.repeats + job.repeat
 
 
 def matching(rows: Iterable[Row], where: str) -> list[Row]:
@@ -145,10 +142,10 @@ def ordered(rows: Iterable[Row], by: str = "", *, descending: bool = False, pinn
     held = set(pinned)
     rows = sorted(rows, key=lambda row: row.id)
     if by:
-        measured = [row for row in rows if _sortable(row.of(by)) is not None]
-        rest = [row for row in rows if _sortable(row.of(by)) is None]
-        measured.sort(key=lambda row: _sortable(row.of(by)) or (0, 0.0, ""), reverse=descending)
-        rows = measured + rest
+        values = {row.id: value for row in rows if (value := _sortable(row.of(by))) is not None}
+        measured = [row for row in rows if row.id in values]
+        rest = [row for row in rows if row.id not in values]
+        rows = sorted(measured, key=lambda row: values[row.id], reverse=descending) + rest
     return sorted(rows, key=lambda row: row.id not in held)
 
 
@@ -179,10 +176,8 @@ def comparison_of(rows: Sequence[Row]) -> Comparison:
     differing = [axis for axis in axes if len({row.labels.get(axis) for row in rows}) > 1]
     named: dict[str, Clip] = {}
     for number, row in enumerate(rows[:9], start=1):
-        name = (
-            ", ".join(f"{short_name(axis)}={row.labels[axis]}" for axis in differing if axis in row.labels)
-            or f"take {number}"
-        )
+        differences = (f"{short_name(axis)}={row.labels[axis]}" for axis in differing if axis in row.labels)
+        name = ", ".join(differences) or f"take {number}"
         named[name if name not in named else f"{name} ({number})"] = row.clip()
     return Comparison(named)
 
@@ -263,7 +258,8 @@ class SweepResult(Shown):
                 listed = sorted(map(short_name, axes))
                 near = suggestion(name, listed) or f"; there are {', '.join(listed)}"
                 raise RequestInvalid.of(name, f"there is no such axis{near}")
-        return replace(self, outcomes=tuple(outcome for outcome in self.outcomes if _fits(outcome, named)))
+        fitting = (one for one in self.outcomes if all(_fits(one, *wanted) for wanted in named.items()))
+        return replace(self, outcomes=tuple(fitting))
 
     def clip(self, *, repeat: int = 0, **where: object) -> Clip:
         """Return the clip of one cell. Raises NotFound when there is none, RequestInvalid when there are several."""
@@ -308,16 +304,14 @@ class SweepResult(Shown):
         if len(there) == 1 < len(axis) and kind != "MOS":
             message = f"these takes all have {short_name(over)}={there[0]}; choose another axis, or more takes"
             raise RequestInvalid.of("over", message, type="too_short")
-        whole = {
-            item: {label: clips[label] for label in there} for item, clips in items.items() if len(clips) == len(there)
-        }
+        complete = {item: clips for item, clips in items.items() if len(clips) == len(there)}
+        whole = {item: {label: clips[label] for label in there} for item, clips in complete.items()}
         if not whole:
             raise RequestInvalid.of("over", f"no combination has a take for every {over}", type="too_short")
         if reference is None:
             return ListeningTest(name, kind, whole, **options)
-        chosen = next(
-            (label for value, label in zip(axis.values, axis.labels, strict=True) if reference in (value, label)), None
-        )
+        named = zip(axis.values, axis.labels, strict=True)
+        chosen = next((label for value, label in named if reference in (value, label)), None)
         if chosen not in there:
             raise RequestInvalid.of("reference", f"{over} has no {reference!r}; it has {', '.join(there)}")
         references = {item: clips.pop(chosen) for item, clips in whole.items()}
@@ -372,10 +366,8 @@ class SweepResult(Shown):
         for outcome, cell, take in there:
             more = {name: value for name, value in cell.plain.items() if name not in {"text", "backend"}}
             system = cell.labels.get("backend", take.backend)
-            name = _file_name(outcome, len(self.grid.cells)) + (
-                f"-{plain_name(str(more['item']))}" if "item" in more else ""
-            )
-            named.append((name, system, take, more))
+            item = f"-{plain_name(str(more['item']))}" if "item" in more else ""
+            named.append((_file_name(outcome, len(self.grid.cells)) + item, system, take, more))
         return write_layout(folder, cast(Layout, layout), named)
 
     def page(self, path: str | Path = "sweep.html", **options: Any) -> Path:
@@ -406,33 +398,21 @@ class SweepResult(Shown):
         rows = [_row(outcome) for outcome in self.outcomes]
         rendered = [row for row, outcome in zip(rows, self.outcomes, strict=True) if outcome.take is not None]
         named = [metric for metric in metrics if not callable(metric)]
-        measures: list[Measures] = [metric for metric in metrics if callable(metric)]
-        if measure_rows in measures or named:
+        measures: list[Measures] = [metric for metric in metrics if callable(metric) and metric is not measure_rows]
+        figures: list[Iterable[Mapping[str, Any]]] = []
+        if measure_rows in metrics or named:
             # Take by take: their clips all at once may be more than the memory.
-            chosen = [*(BASIC if measure_rows in measures else ()), *named]
-            for row, more in zip(rendered, measure_rows(self.takes, chosen, **options), strict=True):
-                row.update(more)
-        for measure in measures:
-            if measure is not measure_rows:
-                clips = [take.clip() for take in self.takes]
-                for row, measured in zip(rendered, measure(clips), strict=True):
-                    row.update(measured)
+            chosen = [*(BASIC if measure_rows in metrics else ()), *named]
+            figures.append(measure_rows(self.takes, chosen, **options))
+        figures += [measure([take.clip() for take in self.takes]) for measure in measures]
+        for several in figures:
+            for row, measured in zip(rendered, several, strict=True):
+                row.update(measured)
         names = [*(axis.name for axis in self.grid.axes), *_COLUMNS]
         return pd.DataFrame(rows, columns=list(dict.fromkeys([*names, *(key for row in rows for key in row)])))
 
 
-_COLUMNS: Final = (
-    "repeat",
-    "seed",
-    "duration_s",
-    "first_audio_s",
-    "total_s",
-    "rtf",
-    "cached",
-    "digest",
-    "key",
-    "error",
-)
+_COLUMNS: Final = "repeat seed duration_s first_audio_s total_s rtf cached digest key error".split()
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:
@@ -443,13 +423,8 @@ def _row(outcome: Outcome) -> dict[str, Any]:
     row |= {"repeat": outcome.job.repeat, "seed": outcome.job.seed, "cached": outcome.cached}
     row["error"] = error_message(outcome.error) if outcome.error is not None else None
     if take is not None:
-        seconds = seconds_of(take)
-        row |= {
-            "duration_s": seconds,
-            "digest": take.digest,
-            "key": take.key,
-        }
-        timing = take.timing
+        seconds, timing = seconds_of(take), take.timing
+        row |= {"duration_s": seconds, "digest": take.digest, "key": take.key}
         if not take.source:
             row |= {"first_audio_s": timing.first_audio_s, "total_s": timing.total_s, "rtf": timing.rtf(seconds)}
     return row
@@ -459,11 +434,8 @@ def _file_name(outcome: Outcome, cells: int) -> str:
     return f"{outcome.job.cell.index:0{len(str(cells))}d}-{outcome.job.repeat}"
 
 
-def _fits(outcome: Outcome, where: Mapping[str, object]) -> bool:
+def _fits(outcome: Outcome, name: str, wanted: object) -> bool:
     cell = outcome.job.cell
-    for name, wanted in where.items():
-        several = wanted if isinstance(wanted, list | tuple | set) else [wanted]
-        own = [outcome.job.repeat] if name == "repeat" else [cell.values[name], cell.labels[name]]
-        if not any(one == value for one in several for value in own):
-            return False
-    return True
+    several = wanted if isinstance(wanted, list | tuple | set) else [wanted]
+    own = [outcome.job.repeat] if name == "repeat" else [cell.values[name], cell.labels[name]]
+    return any(one == value for one in several for value in own)

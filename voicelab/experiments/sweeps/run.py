@@ -87,6 +87,10 @@ class Budget:
             raise RequestInvalid(troubles)
 
 
+CAPS: Final = tuple(item.name for item in fields(Budget))
+"""What can be capped."""
+
+
 def estimate(
     jobs: Iterable[Job],
     capabilities: Mapping[str, Capabilities],
@@ -173,28 +177,6 @@ class Progress:
         return ", ".join(parts)
 
 
-@dataclass(slots=True)
-class _Spent:
-    requests: int = 0
-    characters: int = 0
-    audio_s: float = 0.0
-    compute_s: float = 0.0
-    cost: float = 0.0
-
-    def over(self, budget: Budget, job: Job, cost: float) -> bool:
-        """Whether one more take would be over a cap that counts ahead, or one that counts behind is reached."""
-        text = job.call.request.text
-        ahead = (
-            (self.requests + 1, budget.requests),
-            (self.characters + len(text), budget.characters),
-            (self.cost + cost, budget.cost),
-        )
-        behind = ((self.audio_s, budget.audio_s), (self.compute_s, budget.compute_s))
-        return any(cap is not None and value > cap for value, cap in ahead) or any(
-            cap is not None and value >= cap for value, cap in behind
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class RunContext:
     """What a run works with: takes are looked for in ``caches``, and kept in ``cache`` and written to ``journal``."""
@@ -222,13 +204,11 @@ class SweepRun:
         self._jobs = tuple(jobs)
         self._context = context
         self._listener = listener
-        self._spent = _Spent()
+        self._spent = dict.fromkeys(CAPS, 0.0)
         self._outcomes: dict[tuple[int, int], Outcome] = {}
         self._running: dict[Future[Take], Job] = {}
         self._done: queue.SimpleQueue[Future[Take]] = queue.SimpleQueue()
         self._remarks: dict[tuple[int, int], tuple[str, ...]] = {}
-        self._go = threading.Event()
-        self._go.set()
         self._stop = threading.Event()
         self._state: State = "running"
         self._error: Exception | None = None
@@ -257,35 +237,22 @@ class SweepRun:
     @property
     def progress(self) -> Progress:
         """How far it is, now."""
-        outcomes = tuple(self._outcomes.values())
-        cached = sum(outcome.cached for outcome in outcomes)
-        failed = sum(outcome.error is not None for outcome in outcomes)
+        outcomes, remaining = self._outcomes.copy(), None
+        cached = sum(outcome.cached for outcome in outcomes.values())
+        failed = sum(outcome.error is not None for outcome in outcomes.values())
         rendered = len(outcomes) - cached - failed
         elapsed = (self._ended or self._paused or time.monotonic()) - self._began
-        remaining = self._remaining(elapsed) if rendered and self._ended is None else None
-        return Progress(
-            self.state,
-            len(self._jobs),
-            rendered,
-            cached,
-            failed,
-            len(self._running),
-            self._spent.audio_s,
-            elapsed,
-            remaining,
-        )
-
-    def _remaining(self, elapsed: float) -> float:
-        """Return the seconds that are left: as long for each second of expected audio as it took so far."""
-        outcomes = self._outcomes.copy()
-        over = sum(one.job.call.expected_seconds for one in outcomes.values() if not one.cached)
-        left = (job for job in self._jobs if (job.cell.index, job.repeat) not in outcomes)
-        return elapsed * sum(job.call.expected_seconds for job in left) / over
+        if rendered and self._ended is None:  # as long for each second of expected audio as it took so far
+            over = sum(one.job.call.expected_seconds for one in outcomes.values() if not one.cached)
+            left = (job for job in self._jobs if (job.cell.index, job.repeat) not in outcomes)
+            remaining = elapsed * sum(job.call.expected_seconds for job in left) / over
+        counts = (len(self._jobs), rendered, cached, failed, len(self._running))
+        return Progress(self.state, *counts, self._spent["audio_s"], elapsed, remaining)
 
     @property
     def state(self) -> State:
         """Whether it runs, is paused, or how it ended."""
-        return "paused" if self._state == "running" and not self._go.is_set() else self._state
+        return "paused" if self._state == "running" and self._paused is not None else self._state
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -299,9 +266,8 @@ class SweepRun:
 
     def pause(self) -> None:
         """Start no more takes; those that run are finished. Does nothing to a run that is over."""
-        if self._go.is_set() and self._thread.is_alive():
+        if self._paused is None and self._thread.is_alive():
             self._paused = time.monotonic()
-            self._go.clear()
 
     def unpause(self) -> None:
         """Go on."""
@@ -309,7 +275,6 @@ class SweepRun:
             # As if it had begun later: what is left is reckoned from the time at work.
             self._began += time.monotonic() - self._paused
             self._paused = None
-        self._go.set()
 
     def cancel(self) -> None:
         """Stop: takes that run in this process are broken off, nothing more is started. What is made is kept."""
@@ -350,17 +315,24 @@ class SweepRun:
                 continue
             if not self._may_begin():
                 break
-            capabilities = self._context.capabilities[job.cell.backend]
-            cost = sum((speech_cost(job.call, job.call.expected_seconds, capabilities.prices) or {}).values())
-            if self._spent.over(self._context.budget, job, cost):
+            prices = self._context.capabilities[job.cell.backend].prices
+            cost = sum((speech_cost(job.call, job.call.expected_seconds, prices) or {}).values())
+            ahead = {"requests": 1, "characters": len(job.call.request.text), "cost": cost}
+            if self._over_budget(ahead):
                 over_budget = True
                 break
-            self._begin(job, cost)
+            self._begin(job, ahead)
         while self._running:
             self._collect(_TICK)
         if self._stop.is_set() and len(self._outcomes) < len(self._jobs):
             return "cancelled"
         return "over budget" if over_budget else "done"
+
+    def _over_budget(self, ahead: Mapping[str, float]) -> bool:
+        """Whether one more take would be over a cap that counts ahead, or one that counts behind is reached."""
+        caps = {name: getattr(self._context.budget, name) for name in CAPS}
+        left = {name: cap - self._spent[name] for name, cap in caps.items() if cap is not None}
+        return any(ahead[name] > rest if name in ahead else rest <= 0.0 for name, rest in left.items())
 
     def _cached(self, job: Job) -> bool:
         cell = job.cell
@@ -378,21 +350,16 @@ class SweepRun:
     def _may_begin(self) -> bool:
         """Wait for a free place, and while paused; returns whether to go on."""
         while not self._stop.is_set():
-            if len(self._running) >= self._context.workers.concurrency:
-                self._collect(_TICK)
-            elif not self._go.is_set():
-                self._collect(_TICK) if self._running else self._go.wait(_TICK)
-            else:
+            if len(self._running) < self._context.workers.concurrency and self._paused is None:
                 return True
+            self._collect(_TICK)
         return False
 
-    def _begin(self, job: Job, cost: float) -> None:
+    def _begin(self, job: Job, ahead: Mapping[str, float]) -> None:
         if self._stop.wait(self._context.limiter.delay(job.cell.backend)):
             return
-        text = job.call.request.text
-        self._spent.requests += 1
-        self._spent.characters += len(text)
-        self._spent.cost += cost
+        for name, more in ahead.items():
+            self._spent[name] += more
         future = self._context.workers.submit(job)
         self._running[future] = job
         future.add_done_callback(self._done.put)
@@ -413,8 +380,8 @@ class SweepRun:
             if not self._stop.is_set():
                 self._over(Outcome(job, error=error))
             return
-        self._spent.audio_s += seconds
-        self._spent.compute_s += take.timing.total_s
+        self._spent["audio_s"] += seconds
+        self._spent["compute_s"] += take.timing.total_s
         take = take.noted(*self._remarks.pop((job.cell.index, job.repeat), ()))
         if self._context.cache is not None:
             take = self._context.cache.keep(take, backend=self._context.capabilities[job.cell.backend])

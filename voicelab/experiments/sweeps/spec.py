@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -13,7 +13,7 @@ from typing import Any, Final
 from voicelab.call import field_name
 from voicelab.errors import FieldError, RequestInvalid, StoreError
 from voicelab.experiments.sweeps.axes import Axis, written
-from voicelab.experiments.sweeps.run import Budget
+from voicelab.experiments.sweeps.run import CAPS, Budget
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.schema import ReferenceAudio, TTSRequest
 
@@ -66,14 +66,14 @@ def read_spec(path: str | Path) -> SweepSpec:
     for name, table in tables.items():
         if not isinstance(table, Mapping):
             raise RequestInvalid.of(name, f"write it as a table: [{name}]", type="table_type")
-    _check_names("budget.", tables["budget"], tuple(item.name for item in fields(Budget)))
+    _check_names("budget.", tables["budget"], CAPS)
     text = said.get("text", None if "rows" in said else "")
     if isinstance(text, list):
         text = tuple(text)
     both = sorted(set(tables["fields"]) & set(tables["axes"]))
     if both:
         raise RequestInvalid.of(both[0], "it is in [fields] and in [axes]; it can be one of them", type="duplicate")
-    asked: dict[str, Any] = {name: said[name] for name in ("repeats", "seed", "model") if name in said}
+    asked: Any = {name: said[name] for name in ("repeats", "seed", "model") if name in said}
     if "rows" in said:
         asked["rows"] = path.parent / str(said["rows"])
     for name, value in {**tables["fields"], **tables["axes"]}.items():
@@ -82,16 +82,11 @@ def read_spec(path: str | Path) -> SweepSpec:
         # One value is an axis too, where it was written down as one.
         if name != "references" and isinstance(asked[name], bool | int | float):
             asked[name] = [asked[name]]
-    run: dict[str, Any] = {name: said[name] for name in _RUN if name in said}
-    named = _addresses(asked.pop("backend", {}), said.get("backend"))
-    return SweepSpec(
-        text,
-        said.get("backend"),
-        MappingProxyType(named),
-        MappingProxyType(asked),
-        MappingProxyType(run),
-        Budget(**tables["budget"]),
-    )
+    run: Any = {name: said[name] for name in _RUN if name in said}
+    alone = said.get("backend")
+    named = _addresses(asked.pop("backend", {}), alone)
+    backends, asked, run = MappingProxyType(named), MappingProxyType(asked), MappingProxyType(run)
+    return SweepSpec(text, alone, backends, asked, run, Budget(**tables["budget"]))
 
 
 def _toml(path: Path) -> dict[str, Any]:
@@ -103,13 +98,10 @@ def _toml(path: Path) -> dict[str, Any]:
         raise StoreError(f"{path} is no TOML: {error}") from error
 
 
-def _listed(value: object) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
 def _addresses(axis: object, alone: object) -> dict[str, str]:
     """Return the addresses of an axis of backends by their labels; ``alone`` is the one at the top of the file."""
-    named = dict(axis) if isinstance(axis, Mapping) else {str(one): one for one in _listed(axis)}
+    listed: list[Any] = axis if isinstance(axis, list) else [axis]
+    named = dict(axis) if isinstance(axis, Mapping) else {str(one): one for one in listed}
     for one in (alone, *named.values()):
         if one is not None and not isinstance(one, str):
             raise RequestInvalid.of("backend", 'write addresses in quotes, such as "local:"', type="string_type")
@@ -117,10 +109,9 @@ def _addresses(axis: object, alone: object) -> dict[str, str]:
 
 
 def _check_names(place: str, said: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
+    listed = ", ".join(allowed)
     troubles = [
-        FieldError(
-            ("body", f"{place}{name}"), "extra_forbidden", f"there is no {name!r}; there are {', '.join(allowed)}"
-        )
+        FieldError(("body", f"{place}{name}"), "extra_forbidden", f"there is no {name!r}; there are {listed}")
         for name in said
         if name not in allowed
     ]
@@ -159,13 +150,9 @@ def axes_for(sweep: Sweep) -> tuple[str, ...]:
 
 
 # What a line of texts cannot hold as it is.
-_ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
-_READ: Final = {escape: character for character, escape in _ESCAPES.items()}
-_WRITTEN: Final = re.compile(r"[\\\n\r]")
+_READ: Final = {r"\\": "\\", r"\n": "\n", r"\r": "\r"}
+_WRITTEN: Final = {ord(character): escape for escape, character in _READ.items()}
 _TYPED: Final = re.compile(r"\\[\\nr]")
-
-CAPS: Final = tuple(item.name for item in fields(Budget))
-"""What can be capped."""
 
 
 def texts_of(sweep: Sweep) -> str:
@@ -176,7 +163,7 @@ def texts_of(sweep: Sweep) -> str:
 
 def lines_of(texts: Iterable[str]) -> str:
     """Return texts one a line, as ``texts_in`` reads them."""
-    return "\n".join(_WRITTEN.sub(lambda match: _ESCAPES[match.group()], text) for text in texts)
+    return "\n".join(text.translate(_WRITTEN) for text in texts)
 
 
 def texts_in(typed: str) -> list[str]:
@@ -228,17 +215,14 @@ def retyped(
                 same = Axis.of(name, typed, sweep.knobs, template=same is not None and same.template)
             new_axes.append(same)
         except RequestInvalid as error:
-            troubles += [_named(item, name) for item in error.errors]
+            # Under the name of its axis, for the form to find the field.
+            place = ("body", *field_name(name).split("."))
+            troubles += [replace(item, loc=place, in_="body") for item in error.errors]
     if troubles:
         raise RequestInvalid(troubles)
     new_axes += [axis for axis in _beside_rows(sweep) if written(axis) is None]
-    return replace(
-        sweep,
-        base=base,
-        axes=tuple(new_axes),
-        repeats=sweep.repeats if repeats is None else repeats,
-        seed=sweep.seed if seed is None else seed,
-    )
+    repeats, seed = sweep.repeats if repeats is None else repeats, sweep.seed if seed is None else seed
+    return replace(sweep, base=base, axes=tuple(new_axes), repeats=repeats, seed=seed)
 
 
 def budget_of(typed: Mapping[str, str]) -> Budget:
@@ -257,9 +241,3 @@ def budget_of(typed: Mapping[str, str]) -> Budget:
     if troubles:
         raise RequestInvalid(troubles)
     return Budget(**caps)
-
-
-def _named(item: FieldError, name: str) -> FieldError:
-    """Return an error under the name of its axis, for the form to find the field."""
-    place: Sequence[str] = field_name(name).split(".")
-    return replace(item, loc=("body", *place), in_="body")

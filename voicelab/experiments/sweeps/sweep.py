@@ -170,23 +170,15 @@ class Sweep(Shown):
         if budget is not None and not isinstance(budget, Budget):
             raise RequestInvalid.of("budget", f"give a Budget, not a {type(budget).__name__}")
         workers = workers_for(executor, self.backends, self.factories, concurrency)
-        capabilities = self._capabilities()
-        cache, journal = self.cache, None
-        try:
-            limiter = RateLimiter(requests_per_minute)
-            if folder is not None:
-                journal = Journal(folder, capabilities.values(), about=self._about())
-            elif cache is None:
-                cache = Cache()
-            written = () if folder is None else (Cache(folder, max_bytes=None),)
-            caches = written if cache is None else (*written, cache)
-            if budget is not None:
-                budget.check(self.estimate(*caches))
-        except BaseException:
-            workers.close()
-            if journal is not None:
-                journal.close()
-            raise
+        limiter, capabilities = RateLimiter(requests_per_minute), self._capabilities()
+        cache = Cache() if self.cache is None and folder is None else self.cache
+        written = () if folder is None else (Cache(folder, max_bytes=None),)
+        caches = written if cache is None else (*written, cache)
+        if budget is not None:
+            budget.check(self.estimate(*caches))
+        axes = {axis.name: list(axis.labels) for axis in self.axes}
+        about = {"sweep": {"axes": axes, "repeats": self.repeats, "seed": self.seed}}
+        journal = None if folder is None else Journal(folder, capabilities.values(), about=about)
         context = RunContext(workers, caches, capabilities, cache, journal, budget or Budget(), limiter)
         return SweepRun(self.jobs(), context, listener)
 
@@ -204,10 +196,6 @@ class Sweep(Shown):
 
     def _capabilities(self) -> dict[str, Capabilities]:
         return {name: backend.capabilities for name, backend in self.backends.items()}
-
-    def _about(self) -> dict[str, Any]:
-        axes = {axis.name: list(axis.labels) for axis in self.axes}
-        return {"sweep": {"axes": axes, "repeats": self.repeats, "seed": self.seed}}
 
     def result(self, work: SweepRun) -> SweepResult:
         """Return what a run has brought so far."""
@@ -283,15 +271,17 @@ def sweep_of(
     fields: Mapping[str, object],
 ) -> Sweep:
     """Return the sweep that ``Lab.sweep`` describes; ``fields`` are its keywords. Raises RequestInvalid."""
-    repeats, seed = _plain(repeats), _plain(seed)
+    numbers: Any = (one.item() if isinstance(one, np.generic) else one for one in (repeats, seed))
+    repeats, seed = numbers
     everyone = dict(labs) or {ONLY: lab}
     given = {name: value for name, value in recorded(fields).items() if value is not None}
+    asked = rows is not None or not all(map(is_field, given))  # what a service has of its own is asked of it
+    knobs = knobs_of(one.capabilities for one in everyone.values()) if asked else ()
     columns: list[Axis] = []
     places: Rows = {}
     if rows is not None:
         if text is not None and not isinstance(text, str):
             raise RequestInvalid.of("text", "the rows say what varies; give one text beside them, or none")
-        knobs = knobs_of(one.capabilities for one in everyone.values())
         columns, places = axes_of_rows(rows, knobs, text)
     elif text is None:
         raise RequestInvalid.of("text", "say what to say, or give rows=…", type="missing")
@@ -300,23 +290,22 @@ def sweep_of(
     texts = [text] if isinstance(text, str) else []
     texts += [value for axis in columns if axis.name == "text" for value in axis.values if value is not None]
     templates = {name for one in texts for name in template_names(one) if not is_field(name)}
-    knobs = () if all(map(is_field, given)) else knobs_of(one.capabilities for one in everyone.values())
     templates -= {knob.name for knob in knobs}
     axes = list(columns)
     fixed: dict[str, object] = {}
     for name, value in given.items():
-        if varied(name, value, knobs) or name in templates:
-            several = value if varied(name, value, knobs) else [value]
-            axes.append(Axis.of(name, several, knobs, template=name in templates))
+        if varied(name, value, knobs):
+            axes.append(Axis.of(name, value, knobs, template=name in templates))
+        elif name in templates:
+            axes.append(Axis.of(name, [value], template=True))
         else:
             fixed[name] = value
-    first = texts[0]
     if not isinstance(seed, int):
         axes.append(Axis.of("seed", seed))
         seed = 0
     if labs and not any(axis.name == "backend" for axis in columns):
         axes.append(Axis.of("backend", list(labs)))
-    bases = {name: one.call(first, **fixed) for name, one in everyone.items()}
+    bases = {name: one.call(texts[0], **fixed) for name, one in everyone.items()}
     return Sweep(
         next(iter(bases.values())),
         tuple(axes),
@@ -328,7 +317,3 @@ def sweep_of(
         bases=bases if labs else {},
         rows=places,
     )
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 from voicelab.backend import Backend, SpeechStream
 from voicelab.call import Call
@@ -19,34 +19,11 @@ CONCURRENCY: Final = 8
 """Takes under way when nothing else is said, and a backend does not say how many it speaks at once."""
 
 
-@runtime_checkable
-class Factory(Hashable, Protocol):
-    """Opens a backend in another process: picklable, and equal when it opens the same one.
+Factory = Callable[[], Backend]
+"""Opens a backend in another process, once in each: picklable, hashable, and equal when it opens the same one.
 
-    A function of a module is one; so is a frozen dataclass with ``__call__``.
-    """
-
-    def __call__(self) -> Backend:
-        """Open the backend; done once in each process."""
-        ...
-
-
-class Workers(Protocol):
-    """Makes takes, several at once."""
-
-    concurrency: int
-
-    def submit(self, job: Job) -> Future[Take]:
-        """Begin a take, or queue it."""
-        ...
-
-    def cancel(self) -> None:
-        """Stop what runs where that is possible, and start nothing more."""
-        ...
-
-    def close(self) -> None:
-        """Let go of what these workers own. An executor that was handed in is not theirs."""
-        ...
+A function of a module is one; so is a frozen dataclass with ``__call__``.
+"""
 
 
 class ThreadWorkers:
@@ -127,6 +104,10 @@ class RemoteWorkers:
 
     def close(self) -> None:
         """Leave the executor to whoever made it."""
+
+
+Workers = ThreadWorkers | RemoteWorkers
+"""What makes takes, several at once."""
 
 
 def workers_for(
