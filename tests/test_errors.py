@@ -25,10 +25,6 @@ def test_the_docstring_draws_the_tree_as_it_is() -> None:
         assert named == ([builtin] if builtin else ["Exception"] if name == "VoicelabError" else [])
 
 
-def test_all_lists_every_error() -> None:
-    assert set(errors.__all__) == {*_classes(), "FieldError", "suggestion"}
-
-
 @pytest.mark.parametrize(
     ("typed", "near"),
     [("temp", "temperature"), ("temprature", "temperature"), ("speed", ""), ("zzz", ""), ("sped", "speed")],

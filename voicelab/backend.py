@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Final, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from voicelab.audio.decoders import StreamDecoder
@@ -105,6 +104,22 @@ def delete_voice(backend: Backend, id: str) -> None:
         message = f"the backend {backend.capabilities.name!r} has no call that deletes a voice"
         raise RequestInvalid.of("voice", message, type="unsupported")
     backend.delete_voice(id)
+
+
+class Closing:
+    """What is closed at the end of a ``with`` block."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        raise NotImplementedError
 
 
 class StreamBase(Generic[_Chunks]):
@@ -247,7 +262,7 @@ Finished = Callable[["SpeechStream", bytes], tuple[str, ...]]
 Failed = Callable[["SpeechStream", bytes, VoicelabError], object]
 
 
-class SpeechStream(StreamBase[Iterator[bytes]]):
+class SpeechStream(StreamBase[Iterator[bytes]], Closing):
     """Encoded audio as it arrives. Iterate once for the bytes, or call ``take()``, ``clip()`` or ``pcm()`` instead.
 
     Args:
@@ -309,14 +324,6 @@ class SpeechStream(StreamBase[Iterator[bytes]]):
                     failed(self, b"".join(self._copy), error)
             raise
         return chunk
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         # A stream that nobody reads any more must not hold a slot of the engine.

@@ -37,29 +37,6 @@ from typing import Final, Self
 from voicelab.display import Shown
 from voicelab.distribution import install_command
 
-__all__ = [
-    "ArgumentError",
-    "AudioError",
-    "AuthenticationError",
-    "Cancelled",
-    "EngineError",
-    "EngineUnavailable",
-    "FieldError",
-    "LicenseRequired",
-    "MissingExtra",
-    "NotFound",
-    "PaymentRequired",
-    "RequestInvalid",
-    "ServiceError",
-    "ServiceTimeout",
-    "ServiceUnavailable",
-    "StoreError",
-    "StreamTruncated",
-    "VoicelabError",
-    "WeightsError",
-    "suggestion",
-]
-
 _PACKAGE: Final = Path(__file__).parent
 _MAGIC: Final = "get_ipython().run_"
 

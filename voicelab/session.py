@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Final, Self
 
-from voicelab.backend import Backend, SpeechStream, delete_voice, list_voices
+from voicelab.backend import Backend, Closing, SpeechStream, delete_voice, list_voices
 from voicelab.call import Call, Knob, Voice, Voices, completed, is_field, merged_defaults, short_name, voice_id
 from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import Clip
@@ -35,7 +35,7 @@ class BackendFactory:
         return open_backend(self.address, device=self.device, api_key=api_key)
 
 
-class Session:
+class Session(Closing):
     """A backend with defaults: calls, streams, clips and voices. A change of defaults is a new session.
 
     As a context manager it closes its backend at the end. It is safe to use from several threads.
@@ -246,14 +246,6 @@ class Session:
     def close(self) -> None:
         """Let go of the backend's connections, threads and memory. May be called twice."""
         self._backend.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @contextmanager
     def _named_as_typed(self, fields: Mapping[str, object]) -> Iterator[None]:

@@ -15,7 +15,7 @@ import httpx
 
 from voicelab.audio.decoders import StreamDecoder
 from voicelab.audio.samples import Samples
-from voicelab.backend import SpeechStream, StreamBase, StreamSummary
+from voicelab.backend import Closing, SpeechStream, StreamBase, StreamSummary
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, check_call
 from voicelab.client import wire
@@ -65,7 +65,7 @@ class _Service:
         return f"{type(self).__name__}({self.base_url!r})"
 
 
-class ServiceBackend(_Service):
+class ServiceBackend(_Service, Closing):
     """Speaks through a service at ``base_url``, such as ``https://voice.example``.
 
     ``api_key`` is sent as the bearer credential and shown nowhere; without one the service decides.
@@ -85,12 +85,6 @@ class ServiceBackend(_Service):
         self._calls_lock = threading.Lock()
         self._shut = threading.Event()
         self._client = open_client(httpx.Client, self._caller.http)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close all connections; who still reads a stream gets Cancelled. May be called twice."""

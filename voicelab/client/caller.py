@@ -418,24 +418,15 @@ class Caller:
         return _answer(reply, body.replace(self._auth.secret.encode(), b"***") if self._auth is not None else body)
 
 
+@dataclass(eq=False)
 class _Failed(Exception):
     """A try that failed: what it means, and whether another one is thinkable. Stays in this module."""
 
-    def __init__(
-        self,
-        error: VoicelabError,
-        *,
-        status: int | None = None,
-        unsent: bool = False,
-        unanswered: bool = False,
-        retry_after: float | None = None,
-    ) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.status = status
-        self.unsent = unsent
-        self.unanswered = unanswered
-        self.retry_after = retry_after
+    error: VoicelabError
+    status: int | None = None
+    unsent: bool = False
+    unanswered: bool = False
+    retry_after: float | None = None
 
 
 def _answer(reply: Reply, body: bytes) -> wire.Answer:

@@ -18,7 +18,7 @@ import torch
 
 from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.prosody import ProsodyProcessor, stretch_words
-from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary
+from voicelab.backend import DEFAULT_MAX_TEXT, Closing, SpeechStream, StreamSummary
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, check_text_length
 from voicelab.engine.core.scheduler import ROWS, Scheduler
@@ -39,7 +39,7 @@ REVISION = 12
 _ONE_VOICE = "model {}: this voice is one model, which speaks the same as s1 and as s2-pro"
 
 
-class LocalBackend:
+class LocalBackend(Closing):
     """The embedded voice, another checkpoint of its family, or open weights, on this machine.
 
     Seeds of the embedded family are exact: the same request, seed and device give the same samples; those of open weights are
@@ -212,12 +212,6 @@ class LocalBackend:
             StoreError: it is kept, and cannot be read.
         """
         return self._store.sample(id, self._owner, number)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Ends the engine's threads; what still speaks fails. May be called twice. A store that was given stays open."""

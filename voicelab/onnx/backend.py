@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.prosody import ProsodyProcessor
 from voicelab.audio.samples import Samples
 from voicelab.audio.words import WordTime
-from voicelab.backend import SpeechStream, StreamSummary
+from voicelab.backend import Closing, SpeechStream, StreamSummary
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, FieldSupport, check_call, check_text_length
 from voicelab.engine.text import as_written, normalize
@@ -92,7 +92,7 @@ class GraphSession:
         return answer
 
 
-class OnnxBackend(ABC):
+class OnnxBackend(Closing, ABC):
     """A voice whose graph turns the symbols of one utterance into samples. Nothing in it is random but the graph itself."""
 
     languages: tuple[str, ...] = ("en",)
@@ -158,12 +158,6 @@ class OnnxBackend(ABC):
     def close(self) -> None:
         """Take no more calls; what is being said goes on. May be called twice."""
         self._closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _Speech:

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from voicelab.backend import Backend, VoiceHost
 from voicelab.call import MAX_SEED, Call
 from voicelab.capabilities import Capabilities, check_call, check_text_length
-from voicelab.errors import FieldError, NotFound, PaymentRequired, RequestInvalid, ServiceUnavailable
+from voicelab.errors import FieldError, NotFound, PaymentRequired, RequestInvalid, StoreError
 from voicelab.schema import DEFAULT_MODEL, MEDIA_TYPES, Model, TTSRequest, VoiceCreate, VoiceModel, check_model
 from voicelab.service.admission import Admission
 from voicelab.service.concurrency import FairQueue, run_in_executor
@@ -255,7 +255,7 @@ class _Service:
             try:
                 await run_in_executor(self._helpers, self._keys.give_back, key, owed)
                 return
-            except ServiceUnavailable:
+            except StoreError:
                 if not tries_left:
                     _LOG.exception("the key %s was not given back %d characters", key.prefix, owed)
 

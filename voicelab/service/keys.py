@@ -12,29 +12,20 @@ import hashlib
 import hmac
 import re
 import secrets
-import sqlite3
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from voicelab.errors import (
-    AuthenticationError,
-    NotFound,
-    PaymentRequired,
-    RequestInvalid,
-    ServiceUnavailable,
-    StoreError,
-)
+from voicelab.backend import Closing
+from voicelab.errors import AuthenticationError, NotFound, PaymentRequired, RequestInvalid
 from voicelab.service.limits import KeyLimits
 from voicelab.storage import Database, data_home
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _MARK = "vl_"
-_RANDOM_BYTES = 32
 _RANDOM_DIGITS = 43  # 62**43 > 2**256
 _CHECK_DIGITS = 6  # 62**6 > 2**32, the range of the CRC
 _SECRET = re.compile(rf"{_MARK}[0-9A-Za-z]{{{_RANDOM_DIGITS + _CHECK_DIGITS}}}", re.ASCII)
@@ -124,27 +115,20 @@ def well_formed(secret: str) -> bool:
     return secret[-_CHECK_DIGITS:] == _checksum(secret[:-_CHECK_DIGITS])
 
 
-class KeyStore:
+class KeyStore(Closing):
     """The keys of a service, in one SQLite file that only its owner may read.
 
     Safe to use from several threads; calls take turns. A write waits at most ``busy_s`` seconds for
-    another process and then raises ServiceUnavailable, as does a store that cannot be read.
+    another process and then raises StoreError, as does a store that cannot be read.
     """
 
     def __init__(self, path: Path | str | None = None, *, busy_s: float = 2.0) -> None:
         self.path = Path(path) if path is not None else data_home() / "keys.sqlite3"
         self._database = Database(self.path, "key store", _MIGRATIONS, busy_s=busy_s)
-        with _unavailable():
-            self._database.open()
+        self._database.open()
 
     def __repr__(self) -> str:
         return f"KeyStore({str(self.path)!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file; it is opened again when it is needed again."""
@@ -171,7 +155,7 @@ class KeyStore:
         except OverflowError:
             raise RequestInvalid.of("expires", "no calendar goes that far") from None
         row = (name.strip(), secret[:_PREFIX], salt, _digest(salt, secret), _seconds(now), expires, credit)
-        with self._writing() as db:
+        with self._database.writing() as db:
             cursor = db.execute(
                 "INSERT INTO keys (name, prefix, salt, digest, created_at, expires_at, credit, rate, active, daily)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -182,7 +166,7 @@ class KeyStore:
 
     def list(self) -> tuple[ApiKey, ...]:
         """Return all keys, the oldest first, those expired or revoked too."""
-        with self._reading() as db:
+        with self._database.reading() as db:
             rows = db.execute(_ALL + " ORDER BY id").fetchall()
         return tuple(_read(row) for row in rows)
 
@@ -197,7 +181,7 @@ class KeyStore:
         Raises NotFound for none, RequestInvalid when several active keys have the name. Revoking a
         revoked key changes nothing.
         """
-        with self._writing() as db:
+        with self._database.writing() as db:
             # The whole secret is taken too: it is what a person who finds a leaked key has at hand.
             rows = db.execute(
                 _ALL + " WHERE name = ? OR prefix = ? ORDER BY id",
@@ -220,7 +204,7 @@ class KeyStore:
         refused = AuthenticationError("The API key is not accepted", status=401)
         if not well_formed(secret):
             raise refused
-        with self._reading() as db:
+        with self._database.reading() as db:
             rows = db.execute(_WITH_DIGEST + " WHERE prefix = ?", (secret[:_PREFIX],)).fetchall()
         key: ApiKey | None = None
         # Every row is compared, and one even when there is none, so that the time taken says nothing.
@@ -242,7 +226,7 @@ class KeyStore:
         if (key.credit is None and daily is None) or characters == 0:
             return True
         values = {"id": key.id, "characters": characters, "daily": daily, "today": _seconds(_now()) // 86_400}
-        with self._writing() as db:
+        with self._database.writing() as db:
             # A clock that was set back goes on with the later day.
             db.execute("UPDATE keys SET day = :today, spent = 0 WHERE id = :id AND day < :today", values)
             taken = db.execute(
@@ -259,29 +243,11 @@ class KeyStore:
 
     def give_back(self, key: ApiKey, characters: int) -> None:
         """Return what was reserved and not delivered."""
-        with self._writing() as db:
+        with self._database.writing() as db:
             db.execute(
                 "UPDATE keys SET credit = credit + ?, spent = MAX(0, spent - ?) WHERE id = ?",
                 (characters, characters, key.id),
             )
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with _unavailable(), self._database.reading() as db:
-            yield db
-
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with _unavailable(), self._database.writing() as db:
-            yield db
-
-
-@contextmanager
-def _unavailable() -> Iterator[None]:
-    try:
-        yield
-    except StoreError as error:
-        raise ServiceUnavailable(str(error), status=503) from error
 
 
 def _check_new(name: str, expires_in: timedelta | None, credit: int | None) -> None:
@@ -296,7 +262,7 @@ def _check_new(name: str, expires_in: timedelta | None, credit: int | None) -> N
 
 
 def _new_secret() -> str:
-    begin = _MARK + _base62(int.from_bytes(secrets.token_bytes(_RANDOM_BYTES), "big"), _RANDOM_DIGITS)
+    begin = _MARK + _base62(secrets.randbits(256), _RANDOM_DIGITS)
     return begin + _checksum(begin)
 
 

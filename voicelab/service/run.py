@@ -86,7 +86,7 @@ def serve(
             say(f"voicelab: OpenAI's clients call it with base_url={address}/v1")
         if not keys.usable():
             say("voicelab: no key can call it yet; make one with: voicelab keys create NAME")
-        if not _is_loopback(host):
+        if not ip_address(listener.getsockname()[0]).is_loopback:
             say("voicelab: this address can be reached from other machines, and keys travel unencrypted")
 
     limits = limits or Limits()
@@ -178,13 +178,6 @@ def listen(host: str, port: int) -> socket.socket:
 def _address_of(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 # Longer than clients keep an idle connection, so that it is they who close it: a request sent while

@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
+from voicelab.backend import Closing
 from voicelab.errors import NotFound, StoreError
 from voicelab.schema import Author, SampleEntity, VoiceCreate, VoiceModel
 from voicelab.storage import BlobFolder, Database, FileLock, data_home
@@ -81,7 +82,7 @@ class Sample:
         return tuple(self.title.split("; ")[1:])
 
 
-class VoiceStore:
+class VoiceStore(Closing):
     """Voice models in ``folder``; by default ``voices`` in VOICELAB_HOME. Nothing is touched before it is needed.
 
     Safe to use from several threads, and from several processes. With ``exclusive`` it is a server's: a second
@@ -107,12 +108,6 @@ class VoiceStore:
 
     def __repr__(self) -> str:
         return f"VoiceStore({str(self.folder)!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the files and let another server have the store. Closing twice is fine."""
