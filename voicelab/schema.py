@@ -92,6 +92,7 @@ Number = Annotated[
     AfterValidator(_without_negative_zero),
 ]
 """A finite number; whole numbers are taken, booleans and strings are not."""
+Share = Annotated[Number, Field(ge=0.0, le=1.0)]
 Whole = Annotated[int, BeforeValidator(strictly_whole)]
 """A whole number; booleans and 1.0 are refused."""
 
@@ -161,9 +162,7 @@ def _plain(value: object) -> object:
 
 def _fields_at(model: type[BaseModel], path: Iterable[str | int]) -> list[str]:
     fields: Any = model.model_fields
-    for part in path:
-        if isinstance(part, int):
-            continue
+    for part in (one for one in path if isinstance(one, str)):
         nested = _model_in(fields[part].annotation)
         fields = nested.model_fields if nested else {}
     return list(fields)
@@ -260,13 +259,11 @@ class TTSRequest(WireModel):
     model_config = ConfigDict(json_schema_extra={"anyOf": _RATE_OF_FORMAT})  # type: ignore[dict-item]  # it is JSON
 
     text: Text = Field(description="Text to convert to speech.", json_schema_extra={"minLength": 1, "pattern": r"\S"})
-    temperature: Number = Field(
+    temperature: Share = Field(
         default=0.7,
-        ge=0.0,
-        le=1.0,
         description="0 to 1. Higher is more varied, lower is more consistent; 0 always repeats.",
     )
-    top_p: Number = Field(default=0.7, ge=0.0, le=1.0, description="0 to 1. Nucleus sampling diversity.")
+    top_p: Share = Field(default=0.7, description="0 to 1. Nucleus sampling diversity.")
     references: tuple[ReferenceAudio, ...] | None = Field(
         default=None,
         description="Voice samples to clone at once, without a stored voice. Ignored when reference_id is given.",
@@ -315,10 +312,8 @@ class TTSRequest(WireModel):
     condition_on_previous_chunks: Annotated[bool, Strict()] = Field(
         default=True, description="Use the audio before as context, for a consistent voice."
     )
-    early_stop_threshold: Number = Field(
+    early_stop_threshold: Share = Field(
         default=1.0,
-        ge=0.0,
-        le=1.0,
         description="0 to 1. Of the segments made together, once this share has ended the rest are stopped; "
         "1 waits for all.",
     )
@@ -360,7 +355,7 @@ class TTSRequest(WireModel):
         ``binary`` says that the body can carry bytes (MessagePack); in JSON ``references`` may only be
         null or empty. References beside a ``reference_id`` are not looked at. Raises RequestInvalid.
         """
-        fields = _body(cls, wire)
+        fields = _fields(cls, wire)
         if fields.get("reference_id") is not None:
             fields.pop("references", None)
         references = fields.get("references")
@@ -375,13 +370,7 @@ class TTSRequest(WireModel):
             refused = RequestInvalid.of("references", message, type="binary_required").errors
         if isinstance(fields.get("prosody"), dict):
             fields["prosody"] = drop_unknown(ProsodyControl, fields["prosody"])
-        try:
-            request = cls(**fields)
-        except RequestInvalid as error:
-            raise RequestInvalid((*error.errors, *refused)) from None
-        if refused:
-            raise RequestInvalid(refused)
-        return request
+        return _built(cls, fields, refused)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the full body, every field present; reference audio is bytes, so JSON takes it only without."""
@@ -414,21 +403,29 @@ def check_model(name: object) -> Model:
 
     Raises RequestInvalid with ``in`` header for any other value.
     """
-    if name is None:
-        return DEFAULT_MODEL
     for model in MODELS:
-        if name == model:
+        if (DEFAULT_MODEL if name is None else name) == model:
             return model
     models = " or ".join(repr(model) for model in MODELS)
     raise RequestInvalid.of("model", f"Input should be {models}", type="literal_error", in_="header")
 
 
-def _body(model: type[WireModel], wire: object) -> dict[str, Any]:
+def _fields(model: type[WireModel], wire: object) -> dict[str, Any]:
     if not isinstance(wire, dict):
         message = "The body should be an object with the request's fields"
         raise RequestInvalid((FieldError(loc=("body",), type="model_type", msg=message),))
-    body: Wire = wire
-    return drop_unknown(model, body)
+    return drop_unknown(model, wire)
+
+
+def _built(model: type[_Model], fields: Mapping[str, Any], wrong: tuple[FieldError, ...]) -> _Model:
+    """The value of these fields. Raises RequestInvalid with all that is wrong with them, and with what is besides."""
+    try:
+        built = model(**fields)
+    except RequestInvalid as error:
+        raise RequestInvalid((*error.errors, *wrong)) from None
+    if wrong:
+        raise RequestInvalid(wrong)
+    return built
 
 
 Visibility = Literal["public", "unlist", "private"]
@@ -594,9 +591,7 @@ class VoiceCreate(WireModel):
         ``form`` says that it came as a form, where a boolean is written out and an empty string is no
         value. ``type`` and ``train_mode`` must be present. Unknown keys are ignored. Raises RequestInvalid.
         """
-        if not isinstance(wire, dict):
-            raise RequestInvalid((FieldError(("body",), "model_type", "The body should be an object with the fields"),))
-        fields = drop_unknown(cls, wire)
+        fields = _fields(cls, wire)
         for name in ("texts", "tags", "visibility", "enhance_audio_quality"):
             if fields.get(name, 0) is None:
                 del fields[name]
@@ -606,14 +601,7 @@ class VoiceCreate(WireModel):
             if isinstance(flag, str):
                 fields["enhance_audio_quality"] = _BOOLEANS.get(flag.lower(), flag)
         absent = [name for name in ("type", "train_mode") if name not in fields]
-        missing = tuple(FieldError(("body", name), "missing", "Field required") for name in absent)
-        try:
-            request = cls(**fields)
-        except RequestInvalid as error:
-            raise RequestInvalid((*error.errors, *missing)) from None
-        if missing:
-            raise RequestInvalid(missing)
-        return request
+        return _built(cls, fields, tuple(FieldError(("body", name), "missing", "Field required") for name in absent))
 
     def to_wire(self) -> dict[str, Any]:
         """Return the full body; files are bytes, lists are lists."""

@@ -105,7 +105,8 @@ def read_tags(text: str, model: str = DEFAULT_MODEL, spell: Callable[[Tag], str]
         part = text[end : match.start()]
         said, rest, end = _join(said, part, over_tag), f"{rest}{part}\n", match.end()
         tag, over_tag = _tag(match, len(said.rstrip(" \t"))), True
-        if _splits_word(text, match):
+        before, after = part[-1:], text[match.end() :][:1]
+        if before.isalnum() and after.isalnum() and not _UNSPACED.search(before + after):
             if tag.kind != "speaker":
                 notes.append(f"{tag.text} stands in the middle of a word")
             if tag.kind in ("pause", "speaker"):
@@ -143,11 +144,6 @@ def _join(said: str, part: str, over_tag: bool) -> str:
     if part[0].isspace() or part[0] in ",.;:!?…)]”’»":
         return said.rstrip(" \t") + part
     return f"{said} {part}" if said[-1] in ",.;:!?…" and part[0].isalnum() else said + part
-
-
-def _splits_word(text: str, match: re.Match[str]) -> bool:
-    before, after = text[: match.start()][-1:], text[match.end() :][:1]
-    return before.isalnum() and after.isalnum() and not _UNSPACED.search(before + after)
 
 
 def _tag(match: re.Match[str], at: int) -> Tag:

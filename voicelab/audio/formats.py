@@ -13,7 +13,7 @@ from typing import Literal
 import av
 import numpy as np
 
-from voicelab.audio.decoders import UNKNOWN_FROM, StreamDecoder, mono
+from voicelab.audio.decoders import UNKNOWN_FROM, StreamDecoder, mono, wav_head
 from voicelab.audio.encoders import StreamEncoder, wav_header
 from voicelab.audio.mp3 import with_exact_info
 from voicelab.audio.samples import Samples, as_samples, check_rate, resample, to_int16
@@ -167,10 +167,8 @@ def _mp3_rate(data: bytes) -> int:
         probe.feed(data[start : start + 4096])
         if probe.source_rate is not None:
             return probe.source_rate
-    probe.finish()
-    if probe.source_rate is None:
-        raise AudioError("mp3: there is no audio in it")
-    return probe.source_rate
+    probe.finish()  # raises where there is no audio
+    return probe.source_rate or probe.rate
 
 
 def _without_tail_tags(data: bytes) -> bytes:
@@ -184,15 +182,11 @@ def _without_tail_tags(data: bytes) -> bytes:
 
 def _check_complete_wav(data: bytes) -> None:
     # FFmpeg reads a file that is cut off without a word.
-    at = 12
-    while at + 8 <= len(data):
-        name, size = struct.unpack_from("<4sI", data, at)
-        if name == b"data":
-            if size < UNKNOWN_FROM and at + 8 + size > len(data):
-                raise AudioError(f"wav: the audio is cut off, {at + 8 + size - len(data)} bytes are missing")
-            return
-        at += 8 + size + size % 2
-    raise AudioError("wav: the audio is cut off before its samples")
+    begin, size, _ = wav_head(data)
+    if size is None:
+        raise AudioError("wav: the audio is cut off before its samples")
+    if size < UNKNOWN_FROM and begin + size > len(data):
+        raise AudioError(f"wav: the audio is cut off, {begin + size - len(data)} bytes are missing")
 
 
 def _declared_s(source: av.container.InputContainer, stream: av.AudioStream) -> float | None:

@@ -59,7 +59,8 @@ class Limiter:
         measured = len(self._needed) - 1
         whole = self._waiting.size // self._block
         fresh = self._waiting[measured * self._block : whole * self._block].reshape(-1, self._block)
-        self._needed.extend(self._gain_for(float(peak)) for peak in np.abs(fresh).max(axis=1, initial=0.0))
+        peaks = np.abs(fresh).max(axis=1, initial=0.0)
+        self._needed.extend(min(1.0, self._ceiling / float(peak)) if peak else 1.0 for peak in peaks)
         return self._run(whole - self._ahead - 1)
 
     def finish(self) -> Samples:
@@ -67,9 +68,6 @@ class Limiter:
         left = self._waiting.size
         padding = np.zeros((self._ahead + 2) * self._block, np.float32)
         return self.feed(padding)[:left] if left else SILENT
-
-    def _gain_for(self, peak: float) -> float:
-        return 1.0 if peak <= self._ceiling else self._ceiling / peak
 
     def _near(self, end: int) -> float:
         """Return the most that the gain may be at the boundary before waiting block ``end``."""

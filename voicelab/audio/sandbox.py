@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any
 
 import av
 import numpy as np
@@ -208,7 +208,7 @@ def main(arguments: list[str]) -> None:
         if not part.name.endswith("__main__"):
             importlib.import_module(part.name)
     # What a library prints must not be taken for an answer.
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     renew = _give_up_rights(int(arguments[1]), float(arguments[2]), answers.fileno() + 1)
     calls = sys.stdin.buffer
@@ -217,8 +217,9 @@ def main(arguments: list[str]) -> None:
         options = json.loads(calls.read(more))
         renew()
         status, answer = _serve_one(function, calls.read(size), options)
-        _write(answers, _ANSWER.pack(status, len(answer)))
-        _write(answers, answer)
+        answers.write(_ANSWER.pack(status, len(answer)))
+        answers.write(answer)
+        answers.flush()
 
 
 def _serve_one(function: Callable[..., bytes], data: bytes, options: dict[str, Any]) -> tuple[int, bytes]:
@@ -228,12 +229,6 @@ def _serve_one(function: Callable[..., bytes], data: bytes, options: dict[str, A
         return _REFUSED, str(error).encode(errors="replace")[:_LONGEST_REASON]
     except MemoryError:
         return _REFUSED, b"it takes too much memory"
-
-
-def _write(file: BinaryIO, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[file.write(left) :]
 
 
 def _give_up_rights(memory: int, cpu_seconds: float, files: int) -> Callable[[], None]:

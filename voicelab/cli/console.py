@@ -12,16 +12,15 @@ import inspect
 import os
 import re
 import sys
-import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
 from typer.core import TyperGroup
 
-from voicelab.call import parse_value
+from voicelab.call import bare_type, parse_value
 from voicelab.distribution import __version__
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.schema import ProsodyControl, TTSRequest, VoiceCreate, WireModel
@@ -179,30 +178,16 @@ def _option(name: str, field: FieldInfo, default: Any) -> inspect.Parameter:
     if default is not None and default != ():
         shown = str(default).lower() if isinstance(default, bool) else default
         description = f"{description} (default: {shown})"
-    kind = _kind(field.annotation)
+    kind = bare_type(field.annotation)
     several = get_origin(kind) is tuple
-    option: Any
-    if kind is bool:
-        names = (*_ALSO.get(name, ()), f"{flag}/--no-{flag[2:]}")
-        option = typer.Option(*names, help=description, show_default=False)
-    else:
-        shown_types: dict[Any, str] = {int: "INTEGER", float: "NUMBER", str: "TEXT", bytes: "FILE"}
-        shown_type = "TEXT" if several else shown_types.get(kind) or "|".join(map(str, get_args(kind)))
-        option = typer.Option(*_ALSO.get(name, ()), flag, metavar=shown_type, help=description, show_default=False)
+    shown_types: dict[Any, str | None] = {bool: None, int: "INTEGER", float: "NUMBER", str: "TEXT", bytes: "FILE"}
+    metavar = "TEXT" if several else shown_types.get(kind, "|".join(map(str, get_args(kind))))
+    names = (*_ALSO.get(name, ()), f"{flag}/--no-{flag[2:]}" if kind is bool else flag)
+    option: Any = typer.Option(*names, metavar=metavar, help=description, show_default=False)
     value_type: Any = bool | None if kind is bool else list[str] | None if several else str | None
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[value_type, option]
     )
-
-
-def _kind(annotation: Any) -> Any:
-    """Return what is under Annotated and ``| None``: bool, int, float, str, bytes, a Literal or a tuple of them."""
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _kind(get_args(annotation)[0])
-    if origin in {Union, types.UnionType}:
-        return _kind(next(item for item in get_args(annotation) if item is not type(None)))
-    return annotation
 
 
 def _convert(raw: Mapping[str, Any], schema_fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
@@ -212,6 +197,6 @@ def _convert(raw: Mapping[str, Any], schema_fields: Mapping[str, FieldInfo]) -> 
 
 
 def _value(name: str, text: Any, field: FieldInfo) -> Any:
-    if _kind(field.annotation) is bytes:
+    if bare_type(field.annotation) is bytes:
         return Path(text).read_bytes()
     return parse_value(name, text) if isinstance(text, str) else text

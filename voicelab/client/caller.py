@@ -193,8 +193,8 @@ class Audio:
             return _stalled(self.answer, self._stall)
         partial = b"".join(self._parts)
         message = f"the audio broke off after {len(partial)} bytes; the error's .partial holds them"
-        answer = self.answer
-        return StreamTruncated(message, partial=partial, status=answer.status, request_id=answer.request_id)
+        status, request_id = self.answer.status, self.answer.request_id
+        return StreamTruncated(message, partial=partial, status=status, request_id=request_id)
 
 
 def open_client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _Client:
@@ -348,20 +348,11 @@ class Caller:
     ) -> Reply:
         """Send a call and return its answer, of which only the head is read. Raises _Failed."""
         # The layers below look into this very dictionary when they begin to wait.
-        waits = {
-            "connect": timeouts.connect,
-            "pool": timeouts.connect,
-            "read": timeouts.first_audio,
-            "write": timeouts.send,
-        }
+        connect = timeouts.connect
+        waits = {"connect": connect, "pool": connect, "read": timeouts.first_audio, "write": timeouts.send}
         # Without the client's own headers and cookies: a call says all that it needs.
-        request = httpx.Request(
-            call.method,
-            self.base_url + call.path,
-            headers=call.headers,
-            content=call.content,
-            extensions={"timeout": waits},
-        )
+        url, body = self.base_url + call.path, call.content
+        request = httpx.Request(call.method, url, headers=call.headers, content=body, extensions={"timeout": waits})
         try:
             if transport.closed:
                 raise _Failed(_closed())
@@ -401,12 +392,7 @@ class Caller:
                 size += len(part)
         except _BROKEN as error:
             answer = self._without_key(reply, parts)
-            broken = ServiceUnavailable(
-                f"the answer of {self.base_url} broke off",
-                status=answer.status,
-                body=answer.body,
-                request_id=answer.request_id,
-            )
+            broken = wire.error_of(ServiceUnavailable, f"the answer of {self.base_url} broke off", answer)
             raise _Failed(broken, unanswered=True) from error
         finally:
             await reply.close()

@@ -135,14 +135,11 @@ class KokoroBackend(OnnxBackend):
 
     def utterances(self, text: str) -> tuple[list[Utterance], tuple[str, ...]]:
         """Return the text as utterances of at most `LONGEST` symbols."""
-        unknown = ""
-        readable: list[ReadToken] = []
+        readable, unknown = list[ReadToken](), dict[str, None]()
         for piece in pieces(text):
-            unknown += "".join(symbol for symbol in piece.symbols if symbol not in self._tokens)
-            readable.append(
-                ReadToken("".join(symbol for symbol in piece.symbols if symbol in self._tokens), piece.word)
-            )
-        notes = (f"phones left out, which Kokoro does not know: {''.join(dict.fromkeys(unknown))}",) if unknown else ()
+            unknown |= dict.fromkeys(symbol for symbol in piece.symbols if symbol not in self._tokens)
+            readable.append(ReadToken("".join(filter(self._tokens.__contains__, piece.symbols)), piece.word))
+        notes = (f"phones left out, which Kokoro does not know: {''.join(unknown)}",) if unknown else ()
         return [_utterance(part) for part in _parts(readable) if any(piece.word for piece in part)], notes
 
     def say(self, utterance: Utterance, speaker: Any, call: Call, options: Any) -> tuple[Samples, tuple[WordTime, ...]]:

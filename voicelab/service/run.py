@@ -169,9 +169,8 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(_BACKLOG)
     except (OSError, OverflowError, UnicodeError) as error:
         listener.close()
-        raise RequestInvalid.of(
-            "address", f"cannot listen at {host} port {port}: {error}; another port, or 0 for a free one, may do"
-        ) from error
+        message = f"cannot listen at {host} port {port}: {error}; another port, or 0 for a free one, may do"
+        raise RequestInvalid.of("address", message) from error
     return listener
 
 
@@ -267,16 +266,9 @@ class _Connection(H11Protocol):
     def _refuse(self, status: int, message: str) -> None:
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             body = json.dumps({"status": status, "message": message}).encode("ascii")
-            headers = [
-                ("content-type", "application/json"),
-                ("content-length", str(len(body))),
-                ("connection", "close"),
-            ]
-            for event in (
-                h11.Response(status_code=status, headers=headers),
-                h11.Data(data=body),
-                h11.EndOfMessage(),
-            ):
+            about = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+            head = h11.Response(status_code=status, headers=list(about.items()))
+            for event in (head, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever uvicorn declares
         if cycle is not None and not cycle.response_complete:

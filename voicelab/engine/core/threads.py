@@ -108,8 +108,9 @@ class DecodingThread:
     def _next(self) -> None:
         with self._lock:
             tasks = self._take()
+        pieces = [task.work for task in tasks if isinstance(task.work, Piece)]
         try:
-            results = self._run(tasks)
+            results = self.decoding.feed(pieces) if pieces else [task.work() for task in tasks if callable(task.work)]
         except BaseException as error:  # noqa: BLE001 - it is raised in the threads that wait for it
             for task in tasks:
                 task.result.set_exception(error)
@@ -125,12 +126,6 @@ class DecodingThread:
                 break
             tasks.append(heapq.heappop(self._waiting))
         return tasks
-
-    def _run(self, tasks: list[_Task]) -> list[Any]:
-        pieces = [task.work for task in tasks if isinstance(task.work, Piece)]
-        if pieces:
-            return list(self.decoding.feed(pieces))
-        return [task.work() for task in tasks if not isinstance(task.work, Piece)]
 
 
 def use_threads(number: int) -> None:

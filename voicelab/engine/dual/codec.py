@@ -191,15 +191,12 @@ class _Layer(nn.Module):
         super().__init__()
         linear = {"wqkv": nn.Linear(width, 3 * width, bias=False), "wo": nn.Linear(width, width, bias=False)}
         self.attention = nn.ModuleDict(linear)
-        self.feed_forward = nn.ModuleDict({
-            "w1": nn.Linear(width, mlp, bias=False),
-            "w2": nn.Linear(mlp, width, bias=False),
-            "w3": nn.Linear(width, mlp, bias=False),
-        })  # fmt: skip
+        shapes = {"w1": (width, mlp), "w2": (mlp, width), "w3": (width, mlp)}
+        self.feed_forward = nn.ModuleDict({name: nn.Linear(*shape, bias=False) for name, shape in shapes.items()})
         self.attention_norm = nn.RMSNorm(width, eps=1e-5)
         self.ffn_norm = nn.RMSNorm(width, eps=1e-5)
-        self.attention_layer_scale = _Gamma(width)
-        self.ffn_layer_scale = _Gamma(width)
+        self.attention_layer_scale = nn.ParameterDict({"gamma": torch.ones(width)})
+        self.ffn_layer_scale = nn.ParameterDict({"gamma": torch.ones(width)})
         self._past, self._head_width = window - 1, head_width
 
     def forward(self, x: Tensor, turn: Tensor, mask: Tensor, carry: Carry) -> Tensor:
@@ -212,12 +209,6 @@ class _Layer(nn.Module):
         y, mlp = self.ffn_norm(x), self.feed_forward
         out: Tensor = x + self.ffn_layer_scale.gamma * mlp["w2"](F.silu(mlp["w1"](y)) * mlp["w3"](y))
         return out
-
-
-class _Gamma(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.gamma = nn.Parameter(torch.ones(width))
 
 
 SAMPLE_RATE = 44_100
@@ -336,9 +327,8 @@ def _encoder(sizes: CodecSizes) -> LayerGroup:
         units = [residual_unit(width, dilation) for dilation in _DILATIONS]
         blocks.append([*units, Snake(width), Conv(width, 2 * width, 2 * stride, stride=stride)])
         width *= 2
-    blocks[-1].append(
-        Transformer(width, sizes.encoder_layers, sizes.encoder_mlp, sizes.encoder_window, sizes.head_width)
-    )
+    layers, mlp, window = sizes.encoder_layers, sizes.encoder_mlp, sizes.encoder_window
+    blocks[-1].append(Transformer(width, layers, mlp, window, sizes.head_width))
     first, last = Conv(1, sizes.encoder_width, 7), Conv(width, sizes.latent, 3)
     return LayerGroup("block", [first, *(LayerGroup("block", block) for block in blocks), Snake(width), last])
 
@@ -609,9 +599,6 @@ def _plain_name(name: str) -> str | None:
     name = name.removeprefix("generator.")
     if name.endswith((".freqs_cis", ".causal_mask")):
         return None
-    for new, old in {
-        ".parametrizations.weight.original0": ".weight_g",
-        ".parametrizations.weight.original1": ".weight_v",
-    }.items():
-        name = name.replace(new, old)
-    return name
+    return name.replace(".parametrizations.weight.original0", ".weight_g").replace(
+        ".parametrizations.weight.original1", ".weight_v"
+    )

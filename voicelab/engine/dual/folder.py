@@ -148,9 +148,8 @@ def require_accepted(models: Iterable[Model], folder: Path) -> tuple[str, str]:
             f"{' '.join(map(str, waiting))} The full text comes with the weights. To accept it: "
             f"voicelab weights accept {folder}, or in a script the environment variable {ACCEPT_VARIABLE}={ids}"
         )
-    return "; ".join(f"{one.name} (accepted {one.accepted})" for one in licenses), " ".join(
-        one.notice for one in licenses
-    )
+    accepted = "; ".join(f"{one.name} (accepted {one.accepted})" for one in licenses)
+    return accepted, " ".join(one.notice for one in licenses)
 
 
 def _path() -> Path:
@@ -159,10 +158,9 @@ def _path() -> Path:
 
 def _accepted() -> dict[str, str]:
     try:
-        accepted: dict[str, str] = json.loads(_path().read_bytes())
-    except (OSError, ValueError):  # none yet, or damaged: it is asked for again
+        return dict(json.loads(_path().read_bytes()))
+    except (OSError, ValueError, TypeError):  # none yet, or damaged: it is asked for again
         return {}
-    return accepted
 
 
 _GB = 1e9

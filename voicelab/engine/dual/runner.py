@@ -29,11 +29,8 @@ class Turn:
     tag: str
     """The tag of the speaker in whose part of the text it begins."""
     pause_s: ClassVar[float] = 0.0
-
-    @property
-    def words(self) -> tuple[tuple[str, int, int], ...]:
-        """See family.Segment: the models do not say where in the text they are."""
-        return ()
+    words: ClassVar[tuple[tuple[str, int, int], ...]] = ()
+    """The models do not say where in the text they are."""
 
 
 @dataclass

@@ -48,6 +48,12 @@ State = list[Tensor]
 """What a stack of streaming convolutions remembers: one tensor a convolution, in order."""
 
 
+def _constants(module: nn.Module, **tensors: Tensor) -> None:
+    """Tensors that go where the module goes, and are not in a checkpoint."""
+    for name, tensor in tensors.items():
+        module.register_buffer(name, tensor, persistent=False)
+
+
 class CausalConv(nn.Module):
     """A convolution over time that sees only the past.
 
@@ -137,17 +143,14 @@ class Vocoder(nn.Module):
         self.fold: Tensor
         self.hz: Tensor
         self.sample_rate = sample_rate
-        window = torch.hann_window(WINDOW)
-        self.register_buffer("window", window, persistent=False)
-        self.register_buffer("spread", _spread(sample_rate, bands), persistent=False)
+        window, fold = torch.hann_window(WINDOW), torch.zeros(WINDOW)
         noise = torch.randn(_NOISE_STEPS * STEP, generator=torch.Generator().manual_seed(1))
         frames = torch.cat([noise, noise[:LAG]]).unfold(0, WINDOW, STEP)
-        self.register_buffer("noise", torch.fft.rfft(frames * window), persistent=False)
-        fold = torch.zeros(WINDOW)
         fold[0] = fold[WINDOW // 2] = 1
         fold[1 : WINDOW // 2] = 2
-        self.register_buffer("fold", fold, persistent=False)
-        self.register_buffer("hz", torch.linspace(0, sample_rate / 2, WINDOW // 2 + 1), persistent=False)
+        hz = torch.linspace(0, sample_rate / 2, WINDOW // 2 + 1)
+        spread = _spread(sample_rate, bands)
+        _constants(self, window=window, spread=spread, noise=torch.fft.rfft(frames * window), fold=fold, hz=hz)
 
     def forward(
         self, f0: Tensor, harmonic: Tensor, noise: Tensor, state: VocoderState | None = None
@@ -248,11 +251,8 @@ class EncoderSpectrum(nn.Module):
         self.mel: Tensor
         self.hop = config.hop
         self.linear_bins = config.linear_bins
-        self.register_buffer("short", torch.hann_window(WINDOW), persistent=False)
-        self.register_buffer("long", torch.hann_window(_LONG), persistent=False)
-        self.register_buffer(
-            "mel", mel_triangles(config.sample_rate, WINDOW, config.mel_bands, config.mel_top), persistent=False
-        )
+        mel = mel_triangles(config.sample_rate, WINDOW, config.mel_bands, config.mel_top)
+        _constants(self, short=torch.hann_window(WINDOW), long=torch.hann_window(_LONG), mel=mel)
 
     def forward(self, samples: Tensor) -> Tensor:
         """Shapes as above."""

@@ -22,10 +22,8 @@ class _Config:
         Raises:
             WeightsError: a field is missing, or unknown to this version.
         """
-        if unknown := set(values) - {f.name for f in fields(cls)}:  # type: ignore[arg-type]
-            raise WeightsError(
-                f"{cls.__name__}: this version does not know {sorted(unknown)}; the weights are of a newer one"
-            )
+        if unknown := sorted(set(values) - {f.name for f in fields(cls)}):  # type: ignore[arg-type]
+            raise WeightsError(f"{cls.__name__}: this version does not know {unknown}; the weights are of a newer one")
         try:
             return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
         except TypeError as error:

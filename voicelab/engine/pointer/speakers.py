@@ -408,7 +408,5 @@ class SpeakerFitter:
 
 def _valid(statistics: Tensor) -> Tensor:
     """Deviations and changes are not negative."""
-    means, rest = statistics.split(
-        [statistics.numel() // STATISTICS, statistics.numel() - statistics.numel() // STATISTICS]
-    )
-    return torch.cat([means, rest.clamp(min=0)])
+    means = statistics.numel() // STATISTICS
+    return torch.cat([statistics[:means], statistics[means:].clamp(min=0)])
