@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -75,15 +76,17 @@ class Sandbox:
     def call(self, data: bytes, **options: object) -> bytes:
         """Return what the function returns. Raises AudioError with its reason, or with how the process ended."""
         worker = self._take()
-        late = threading.Event()
-        timer = threading.Timer(self._seconds, _end, (worker, late))
+        began = time.monotonic()
+        # The caller, who waits for its answer, sees it end and clears up.
+        timer = threading.Timer(self._seconds, worker.kill)
         timer.start()
         try:
             status, answer = self._ask(worker, data, json.dumps(options).encode())
         except (OSError, EOFError) as error:
             with suppress(subprocess.TimeoutExpired):
                 worker.wait(1.0)  # how it ended by itself is the reason, not that it is ended here
-            why = f"took longer than {self._seconds:g} s" if late.is_set() else _ending(worker.returncode)
+            late = time.monotonic() - began >= self._seconds
+            why = f"took longer than {self._seconds:g} s" if late else _ending(worker.returncode)
             _end(worker)
             raise AudioError(f"the data cannot be decoded: the decoder {why}") from error
         except BaseException:
@@ -182,12 +185,8 @@ def _read(file: IO[bytes], size: int) -> bytes:
     return data
 
 
-def _end(worker: subprocess.Popen[bytes], late: threading.Event | None = None) -> None:
-    if late is not None:
-        late.set()
+def _end(worker: subprocess.Popen[bytes]) -> None:
     worker.kill()
-    if late is not None:
-        return  # the caller that waits for its answer sees it end, and clears up
     for pipe in (worker.stdin, worker.stdout):
         if pipe is not None:
             with suppress(OSError):

@@ -16,7 +16,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
@@ -37,27 +37,6 @@ class Reply:
     """Return more of the body, b"" at its end. Raises httpx's errors."""
     close: Callable[[], Coroutine[Any, Any, None]]
     """Let go of it. In mid-body this closes the connection, which tells the service that we have left."""
-
-
-class Transport(Protocol):
-    """What carries one call."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether the backend is closed, so that nothing can be sent any more."""
-        ...
-
-    def check(self) -> None:
-        """Raise Cancelled when whoever made the call has closed its stream."""
-        ...
-
-    async def send(self, request: httpx.Request, auth: httpx.Auth | None) -> Reply:
-        """Send a request and wait for the head of its answer. Raises httpx's errors."""
-        ...
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait before another try."""
-        ...
 
 
 class Cancellation:
@@ -161,7 +140,7 @@ class BlockingTransport:
         self._cancellation.check()
 
     async def send(self, request: httpx.Request, auth: httpx.Auth | None) -> Reply:
-        """Send, and block until the head of the answer is there, or the call is cancelled."""
+        """Send, and block until the head of the answer is there, or the call is cancelled. Raises httpx's errors."""
         response = self._cancellation.send(partial(self._client.send, request, stream=True, auth=auth))
         chunks = response.iter_bytes()
         self._cancellation.hold(response)
@@ -194,7 +173,7 @@ class AsyncTransport:
         """Nothing to look at: the task that reads a closed stream is woken by the stream itself."""
 
     async def send(self, request: httpx.Request, auth: httpx.Auth | None) -> Reply:
-        """Send, and wait until the head of the answer is there."""
+        """Send, and wait until the head of the answer is there. Raises httpx's errors."""
         response = await self._client.send(request, stream=True, auth=auth)
         chunks = response.aiter_bytes()
 
@@ -212,6 +191,10 @@ class AsyncTransport:
     async def sleep(self, seconds: float) -> None:
         """Wait."""
         await asyncio.sleep(seconds)
+
+
+Transport = BlockingTransport | AsyncTransport
+"""What carries one call."""
 
 
 def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:

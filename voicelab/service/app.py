@@ -272,9 +272,8 @@ class _Service:
         limits = self._limits
         # Nothing is kept before the last byte is there: an upload that is cut off leaves no trace.
         if form:
-            wire: object = form_fields(
-                await read_form(request, limits.upload, limits.upload_file, limits.upload_seconds)
-            )
+            parts = await read_form(request, limits.upload, limits.upload_file, limits.upload_seconds)
+            wire: object = form_fields(parts)
         else:
             body = await read_body(request, limits.upload, limits.upload_seconds)
             wire = await decode_body(self._intake, body, "msgpack")

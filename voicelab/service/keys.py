@@ -110,9 +110,7 @@ def lifetime(text: str) -> timedelta:
 
 def well_formed(secret: str) -> bool:
     """Say whether a string has the shape of a secret and the right checksum."""
-    if _SECRET.fullmatch(secret) is None:
-        return False
-    return secret[-_CHECK_DIGITS:] == _checksum(secret[:-_CHECK_DIGITS])
+    return _SECRET.fullmatch(secret) is not None and secret.endswith(_checksum(secret[:-_CHECK_DIGITS]))
 
 
 class KeyStore(Closing):
@@ -187,7 +185,7 @@ class KeyStore(Closing):
                 _ALL + " WHERE name = ? OR prefix = ? ORDER BY id",
                 (which, which[:_PREFIX] if which.startswith(_MARK) else which),
             ).fetchall()
-            matches = [_read(row) for row in rows]
+            matches = list(map(_read, rows))
             live = [key for key in matches if key.revoked_at is None]
             if not matches:
                 raise NotFound("there is no key of this name or prefix")
@@ -213,8 +211,7 @@ class KeyStore(Closing):
                 key = _read(row)
         if key is None:
             raise refused
-        state = key.state(_now())
-        if state != "active":
+        if (state := key.state(_now())) != "active":
             raise AuthenticationError(f"The API key is {state}", status=401)
         return key
 

@@ -284,28 +284,23 @@ def form_fields(parts: list[Part]) -> dict[str, object]:
     Raises RequestInvalid for text that is not UTF-8, and for two values where one is meant.
     """
     wire: dict[str, object] = {}
-    lists: dict[str, list[tuple[int, object]]] = {}
+    lists: dict[str, dict[int, object]] = {}
     for part in parts:
-        match = _LISTED.fullmatch(part.name)
-        if match is None and part.name not in VoiceCreate.model_fields:
+        match, name = _LISTED.fullmatch(part.name), _base(part.name)
+        if name not in VoiceCreate.model_fields:
             continue  # whatever it holds, and however often it comes
-        value = _value(_base(part.name), bytes(part.data))
-        if match is None:
-            if part.name in wire:
-                raise _given_twice(part.name)
-            wire[part.name] = value
-            continue
-        entries = lists.setdefault(match[1], [])
+        value = _value(name, bytes(part.data))
+        entries = lists.setdefault(name, {})
         # Numbered ones by their numbers, before those that are not, which keep the order of their arrival.
-        number = int(match[2]) if match[2] else 10_000 + len(entries)
-        if any(number == other for other, _ in entries):
-            raise _given_twice(part.name)
-        entries.append((number, value))
-    for name, entries in lists.items():
-        values = [value for _, value in sorted(entries, key=lambda entry: entry[0])]
+        number = int(match[2]) if match and match[2] else 10_000 + len(entries)
+        if number in entries or (entries and match is None):
+            raise RequestInvalid.of(name, f"The field {name} is given twice", type="duplicate")
+        entries[number] = value
+        if match is None:
+            wire[name] = value
         # An empty field of a form is one that was left out.
-        if name == "voices" or any(values):
-            wire[name] = values
+        elif name == "voices" or any(entries.values()):
+            wire[name] = [entries[number] for number in sorted(entries)]
     return wire
 
 
@@ -321,7 +316,3 @@ def _value(name: str, data: bytes) -> object:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         raise RequestInvalid.of(name, "Input should be UTF-8 text", type="string_unicode") from None
-
-
-def _given_twice(name: str) -> RequestInvalid:
-    return RequestInvalid.of(_base(name), f"The field {_base(name)} is given twice", type="duplicate")

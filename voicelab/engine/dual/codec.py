@@ -12,7 +12,7 @@ Layers are named as in the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count, takewhile
 from math import prod
 from pathlib import Path
@@ -378,9 +378,9 @@ class DualQuantizer(nn.Module):
         self.post_module = Transformer(latent, sizes.layers, sizes.mlp, sizes.window, sizes.head_width)
         self.upsample = Chain(Chain([TransposedConv(latent, latent, 2, 2), ConvNext(latent)]) for _ in stages)
 
-    def _codebooks(self) -> Iterator[_Codebook]:
-        for part in (self.semantic_quantizer, self.quantizer):
-            yield from part["quantizers"].children()  # type: ignore[misc]  # children are modules of any kind
+    def _codebooks(self) -> list[_Codebook]:
+        parts = (self.semantic_quantizer, self.quantizer)
+        return cast("list[_Codebook]", [book for part in parts for book in part["quantizers"].children()])
 
     def latents(self, x: Tensor, carry: Carry) -> Tensor:
         """(batch, latent, time) of the encoder → (batch, latent, frames)."""
@@ -512,14 +512,12 @@ class DualDecoding:
 
     def feed(self, pieces: Sequence[Piece]) -> list[Samples]:
         """See Decoding."""
-        samples: dict[int, Samples] = {}
-        for length in {len(piece.codes) for piece in pieces}:
+        samples = [torch.empty(0).numpy()] * len(pieces)
+        for length in {len(piece.codes) for piece in pieces} - {0}:
             places = [place for place, piece in enumerate(pieces) if len(piece.codes) == length]
-            if length:
-                samples.update(zip(places, self._decode([pieces[place] for place in places]), strict=True))
-            else:
-                samples.update((place, torch.empty(0).numpy()) for place in places)
-        return [samples[place] for place in range(len(pieces))]
+            for place, decoded in zip(places, self._decode([pieces[place] for place in places]), strict=True):
+                samples[place] = decoded
+        return samples
 
     @torch.inference_mode()
     def _decode(self, pieces: Sequence[Piece]) -> list[Samples]:

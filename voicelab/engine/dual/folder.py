@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -164,7 +165,6 @@ def _accepted() -> dict[str, str]:
 
 
 _GB = 1e9
-_AVAILABLE = "MemAvailable:"
 
 
 @dataclass(frozen=True)
@@ -232,8 +232,8 @@ def free_memory(device: torch.device) -> int | None:
     memory = Path("/proc/meminfo")
     if device.type != "cpu" or not memory.exists():
         return None
-    lines = (line.split() for line in memory.read_text(encoding="utf-8").splitlines())
-    return next((int(line[1]) * 1024 for line in lines if line[0] == _AVAILABLE), None)
+    available = re.search(r"MemAvailable: *(\d+)", memory.read_text(encoding="utf-8"))
+    return int(available[1]) * 1024 if available else None
 
 
 @dataclass(frozen=True)

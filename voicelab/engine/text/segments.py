@@ -159,11 +159,6 @@ def _glued(text: str, at: int) -> bool:
     return before.endswith(".") and _is_abbreviation(text, at - 1)
 
 
-def _window(points: Sequence[Point], first: int, start: int, limit: int) -> Sequence[Point]:
-    last = bisect_right(points, start + limit, lo=first, key=lambda point: point[0])
-    return points[first:last]
-
-
 def _choose(text: str, window: Sequence[Point], start: int, shortest: int) -> Point | None:
     """The best place within reach: see `segment` for the order of preference."""
     long_enough = [point for point in window if point[0] - start >= shortest]
@@ -203,7 +198,7 @@ def segment(text: str, chunk_length: int = 300, min_chunk_length: int = 50) -> t
     while start < end_of_text:
         while first < len(points) and points[first][0] <= start:
             first += 1
-        window = _window(points, first, start, chunk_length)
+        window = points[first : bisect_right(points, start + chunk_length, lo=first, key=lambda point: point[0])]
         end, kind = _choose(text, window, start, min_chunk_length) or points[first]
         if end_of_text - end < min_chunk_length and end_of_text - start <= chunk_length:
             end, kind = points[-1]  # what is left is too short to stand alone
