@@ -18,7 +18,6 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar, Union, get_arg
 from voicelab.display import Shown
 from voicelab.errors import ArgumentError, RequestInvalid, suggestion
 from voicelab.schema import DEFAULT_MODEL, ProsodyControl, ReferenceAudio, TTSRequest, VoiceModel
-from voicelab.storage import digest_of
 from voicelab.tags import read_tags, said
 
 MAX_SEED: Final = 2**63 - 1
@@ -450,37 +449,22 @@ def _named(fields: Mapping[str, object], prosody: object) -> dict[str, object]:
 
 def call_record(call: Call) -> dict[str, Any]:
     """Return a call as a JSON-able object; own knobs are in it only where there are any."""
-    record = {"request": request_record(call.request), "model": call.model, "seed": call.seed}
-    return record | call_knobs(call)
+    return {"request": call.request.record(), "model": call.model, "seed": call.seed} | call_knobs(call)
 
 
 def call_of(record: Mapping[str, Any], references: Callable[[str], bytes]) -> Call:
-    """Return the call that ``call_record`` described; raises like ``request_of``."""
-    request = request_of(record["request"], references)
-    return Call(request, record["model"], record["seed"], knob_pairs(record.get("knobs", {})))
+    """Return the call that ``call_record`` described.
+
+    ``references`` returns audio by its sha256. Raises RequestInvalid and what ``references`` raises.
+    """
+    fields = dict(record["request"])
+    if fields.get("references") is not None:
+        fields["references"] = [
+            ReferenceAudio(audio=references(item["audio_sha256"]), text=item["text"]) for item in fields["references"]
+        ]
+    return Call(TTSRequest.build(**fields), record["model"], record["seed"], knob_pairs(record.get("knobs", {})))
 
 
 def call_knobs(call: Call) -> dict[str, Any]:
     """Return a call's own knobs as they stand in its record: nothing where it has none."""
     return {"knobs": dict(call.knobs)} if call.knobs else {}
-
-
-def request_record(request: TTSRequest) -> dict[str, Any]:
-    """Return a request as a JSON-able object, all fields as given; reference audio is named by its sha256."""
-    wire = request.to_wire()
-    if request.references is not None:
-        wire["references"] = [{"audio_sha256": digest_of(item.audio), "text": item.text} for item in request.references]
-    return wire
-
-
-def request_of(record: Mapping[str, Any], references: Callable[[str], bytes]) -> TTSRequest:
-    """Return the request that ``request_record`` described.
-
-    ``references`` returns audio by its sha256. Raises RequestInvalid and what ``references`` raises.
-    """
-    fields = dict(record)
-    if fields.get("references") is not None:
-        fields["references"] = [
-            ReferenceAudio(audio=references(item["audio_sha256"]), text=item["text"]) for item in fields["references"]
-        ]
-    return TTSRequest.build(**fields)

@@ -152,9 +152,8 @@ def _load(name: str) -> Any:
     except Exception as error:  # somebody else's module may raise anything while it is imported
         raise _not_importable(name, error) from error
     if not callable(opener):
-        raise EngineError(
-            f"the backend {name!r} of {_source(name)} is a {type(opener).__name__}, not a function; update it"
-        )
+        kind = type(opener).__name__
+        raise EngineError(f"the backend {name!r} of {_source(name)} is a {kind}, not a function; update it")
     return opener
 
 

@@ -6,12 +6,11 @@ This is the only validation of the wire. Constructors refuse unknown keywords wi
 
 from __future__ import annotations
 
-import hashlib
 import numbers
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, LiteralString, Self, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -28,9 +27,7 @@ from pydantic_core import PydanticCustomError
 
 from voicelab.display import Shown
 from voicelab.errors import FieldError, RequestInvalid, ServiceError, suggestion
-
-Wire = Mapping[str, Any]
-"""A decoded JSON object or MessagePack map."""
+from voicelab.storage import digest_of
 
 _Model = TypeVar("_Model", bound="WireModel")
 
@@ -63,23 +60,18 @@ def _encodable(value: str) -> str:
     return value
 
 
-def _without_negative_zero(value: float) -> float:
-    # -0.0 and 0.0 mean the same request and must have the same canonical form.
-    return value + 0.0
+def _strictly(kinds: tuple[type, ...], error: LiteralString, message: LiteralString) -> BeforeValidator:
+    def check(value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise PydanticCustomError(error, message)
+        return value
+
+    return BeforeValidator(check)
 
 
-def strictly_number(value: object) -> object:
-    """Refuse what can only be converted to a number, such as numpy's booleans."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise PydanticCustomError("float_type", "Input should be a valid number")
-    return value
-
-
-def strictly_whole(value: object) -> object:
-    """Refuse anything but an integer before an enumeration compares by ``==`` (``64.0 == 64``)."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise PydanticCustomError("int_type", "Input should be a valid integer")
-    return value
+# Not what can only be converted, such as numpy's booleans; and 64.0 would be taken for the 64 of an enumeration.
+_NUMBER = _strictly((int, float), "float_type", "Input should be a valid number")
+_WHOLE = _strictly((int,), "int_type", "Input should be a valid integer")
 
 
 Text = Annotated[str, Strict(), AfterValidator(_encodable)]
@@ -88,12 +80,13 @@ Number = Annotated[
     float,
     Strict(),
     Field(allow_inf_nan=False),
-    BeforeValidator(strictly_number),
-    AfterValidator(_without_negative_zero),
+    _NUMBER,
+    # -0.0 and 0.0 mean the same request and must have the same canonical form.
+    AfterValidator(lambda value: value + 0.0),
 ]
 """A finite number; whole numbers are taken, booleans and strings are not."""
 Share = Annotated[Number, Field(ge=0.0, le=1.0)]
-Whole = Annotated[int, BeforeValidator(strictly_whole)]
+Whole = Annotated[int, _WHOLE]
 """A whole number; booleans and 1.0 are refused."""
 
 
@@ -127,7 +120,7 @@ class WireModel(BaseModel):
         return copied.replace(**update) if update else copied
 
 
-def drop_unknown(model: type[_Model], wire: Wire) -> dict[str, Any]:
+def drop_unknown(model: type[_Model], wire: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of ``wire`` that are fields of ``model``, by their names on the wire."""
     names = {field.alias or name for name, field in model.model_fields.items()}
     return {key: value for key, value in wire.items() if key in names}
@@ -151,13 +144,9 @@ def field_errors(error: ValidationError, model: type[BaseModel], *, place: str =
 
 def _plain(value: object) -> object:
     # Sweeps hand over numpy scalars; they are numbers like any other, but no float or int by type.
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int | float) or not isinstance(value, numbers.Real):
         return value
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    if isinstance(value, numbers.Real):
-        return float(value)
-    return value
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 def _fields_at(model: type[BaseModel], path: Iterable[str | int]) -> list[str]:
@@ -284,10 +273,10 @@ class TTSRequest(WireModel):
         default=None,
         description="Sample rate in Hz. None is the format's own: 44100 for wav, pcm and mp3; 48000 for opus.",
     )
-    mp3_bitrate: Annotated[Mp3Bitrate, BeforeValidator(strictly_whole)] = Field(
+    mp3_bitrate: Annotated[Mp3Bitrate, _WHOLE] = Field(
         default=128, description="kbit/s of mp3: 64, 128 or 192. Other formats ignore it."
     )
-    opus_bitrate: Annotated[OpusBitrate, BeforeValidator(strictly_whole)] = Field(
+    opus_bitrate: Annotated[OpusBitrate, _WHOLE] = Field(
         default=-1000, description="kbit/s of opus: 24, 32, 48 or 64; -1000 is automatic. Other formats ignore it."
     )
     latency: Latency = Field(
@@ -381,20 +370,25 @@ class TTSRequest(WireModel):
             wire["prosody"] = {"speed": self.prosody.speed, "volume": self.prosody.volume}
         return wire
 
+    def record(self) -> dict[str, Any]:
+        """Return the request as a JSON-able object, all fields as given; reference audio is named by its sha256."""
+        wire = self.to_wire()
+        if self.references is not None:
+            wire["references"] = [
+                {"audio_sha256": digest_of(item.audio), "text": item.text} for item in self.references
+            ]
+        return wire
+
     def canonical(self) -> dict[str, Any]:
         """Return a JSON-able form that is equal for requests that mean the same, for keys and manifests.
 
         Reference audio appears as its sha256; references that a ``reference_id`` overrides, and an empty
         list of them, as null. Defaults that depend on the format are filled in.
         """
-        wire = self.to_wire()
+        wire = self.record()
         wire["sample_rate"] = self.rate
         wire["prosody"] = wire["prosody"] or ProsodyControl().model_dump()
-        wire["references"] = None
-        if self.references and self.reference_id is None:
-            wire["references"] = [
-                {"audio_sha256": hashlib.sha256(item.audio).hexdigest(), "text": item.text} for item in self.references
-            ]
+        wire["references"] = None if self.reference_id is not None else wire["references"] or None
         return wire
 
 
@@ -432,13 +426,8 @@ Visibility = Literal["public", "unlist", "private"]
 VoiceState = Literal["created", "training", "trained", "failed"]
 
 
-def _listed(value: object) -> object:
-    # MessagePack and forms may give one value where several are allowed.
-    return (value,) if isinstance(value, str | bytes) else value
-
-
-def _none_is_empty(value: object) -> object:
-    return "" if value is None else value
+# MessagePack and forms may give one value where several are allowed.
+_LISTED = BeforeValidator(lambda value: (value,) if isinstance(value, str | bytes) else value)
 
 
 class _Record(BaseModel):
@@ -455,7 +444,7 @@ class Author(_Record):
     avatar: str = Field(default="", description="Address of a picture; empty when there is none.")
 
 
-_Loose = Annotated[str, BeforeValidator(_none_is_empty)]
+_Loose = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 
 
 class SampleEntity(_Record):
@@ -532,10 +521,10 @@ class VoiceCreate(WireModel):
     )
 
     title: Text = Field(description="Model title.", json_schema_extra={"minLength": 1, "pattern": r"\S"})
-    voices: Annotated[tuple[Annotated[bytes, Strict(), Field(min_length=1)], ...], BeforeValidator(_listed)] = Field(
+    voices: Annotated[tuple[Annotated[bytes, Strict(), Field(min_length=1)], ...], _LISTED] = Field(
         repr=False, description="Voice files (WAV, MP3 or FLAC) used to tune the model, one or more."
     )
-    texts: Annotated[tuple[Text, ...], BeforeValidator(_listed)] = Field(
+    texts: Annotated[tuple[Text, ...], _LISTED] = Field(
         default=(), description="Transcripts, one for each voice file. When left out, the speech is recognised."
     )
     visibility: Visibility = Field(default="public", description="public, unlist or private.")
@@ -546,7 +535,7 @@ class VoiceCreate(WireModel):
         validate_default=True,
         description="Cover picture; required when visibility is public.",
     )
-    tags: Annotated[tuple[Text, ...], BeforeValidator(_listed)] = Field(default=(), description="Tags.")
+    tags: Annotated[tuple[Text, ...], _LISTED] = Field(default=(), description="Tags.")
     enhance_audio_quality: Annotated[bool, Strict()] = Field(default=False, description="Enhance the audio before use.")
     train_mode: Literal["fast"] = Field(default="fast", description="Only fast: usable as soon as it is created.")
     type: Literal["tts"] = Field(default="tts", description="Only tts.")

@@ -154,17 +154,13 @@ def _tag(match: re.Match[str], at: int) -> Tag:
     if match["speaker"]:
         return Tag(match[0], "speaker", match["speaker"][10:-2], start, end, at)
     if match["break"] is not None:
-        return Tag(match[0], "pause", "break", start, end, at, _break_s(match["break"]))
+        time = _SECONDS.search(match["break"])
+        seconds = float(time[1]) * (0.001 if time[2] == "ms" else 1.0) if time else PAUSE_S["pause"]
+        return Tag(match[0], "pause", "break", start, end, at, min(_LONGEST_PAUSE_S, seconds))
     name = match["name"].strip()
     if name.lower() in PAUSE_S:
         return Tag(match[0], "pause", name, start, end, at, PAUSE_S[name.lower()])
     return Tag(match[0], "emphasis" if name.lower() == "emphasis" else "style", name, start, end, at)
-
-
-def _break_s(attributes: str) -> float:
-    """Seconds of a ``<break …/>``; one without a time is as long as a pause."""
-    time = _SECONDS.search(attributes)
-    return min(_LONGEST_PAUSE_S, float(time[1]) * (0.001 if time[2] == "ms" else 1.0)) if time else PAUSE_S["pause"]
 
 
 def _stay(rest: str, model: str) -> Iterator[str]:

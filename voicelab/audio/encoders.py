@@ -98,10 +98,7 @@ class _Framed:
 
 
 class _Mp3:
-    """Constant bitrate, as loud as what was fed.
-
-    Every frame stands alone (no bit reservoir), so the first one leaves at once.
-    """
+    """Constant bitrate, as loud as what was fed; every frame stands alone (no bit reservoir), so the first leaves at once."""
 
     def __init__(self, rate: int, bitrate: int) -> None:
         context = av.AudioCodecContext.create("libmp3lame", "w")
@@ -260,13 +257,10 @@ class StreamEncoder:
 
 
 def _codec(format: AudioFormat, rate: int, mp3_bitrate: int, opus_bitrate: int) -> _Pcm | _Mp3 | _Opus:
-    given: tuple[tuple[str, int, tuple[int, ...]], ...] = (
-        ("mp3_bitrate", mp3_bitrate, MP3_BITRATES),
-        ("opus_bitrate", opus_bitrate, OPUS_BITRATES),
-    )
-    for name, bitrate, listed in given:
-        if bitrate not in listed:
-            raise AudioError(f"{name}: {bitrate} is not one of {', '.join(map(str, listed))}")
+    if mp3_bitrate not in MP3_BITRATES:
+        raise AudioError(f"mp3_bitrate: {mp3_bitrate} is not one of {', '.join(map(str, MP3_BITRATES))}")
+    if opus_bitrate not in OPUS_BITRATES:
+        raise AudioError(f"opus_bitrate: {opus_bitrate} is not one of {', '.join(map(str, OPUS_BITRATES))}")
     if format == "mp3":
         return _Mp3(rate, mp3_bitrate)
     if format == "opus":

@@ -86,7 +86,9 @@ class Sandbox:
             with suppress(subprocess.TimeoutExpired):
                 worker.wait(1.0)  # how it ended by itself is the reason, not that it is ended here
             late = time.monotonic() - began >= self._seconds
-            why = f"took longer than {self._seconds:g} s" if late else _ending(worker.returncode)
+            status = worker.returncode
+            ended = "stopped" if status is None or status >= 0 else f"was ended by signal {-status}"
+            why = f"took longer than {self._seconds:g} s" if late else ended
             _end(worker)
             raise AudioError(f"the data cannot be decoded: the decoder {why}") from error
         except BaseException:
@@ -94,7 +96,12 @@ class Sandbox:
             raise
         finally:
             timer.cancel()
-        self._give_back(worker)
+        with self._lock:
+            again = len(self._idle) < _IDLE and worker.poll() is None
+            if again:
+                self._idle.append(worker)
+        if not again:
+            _end(worker)
         if status != _OK:
             raise AudioError(answer.decode(errors="replace"))
         return answer
@@ -130,13 +137,6 @@ class Sandbox:
                     return worker
                 _end(worker)
         return self._start()
-
-    def _give_back(self, worker: subprocess.Popen[bytes]) -> None:
-        with self._lock:
-            if len(self._idle) < _IDLE and worker.poll() is None:
-                self._idle.append(worker)
-                return
-        _end(worker)
 
     def _start(self) -> subprocess.Popen[bytes]:
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
@@ -192,10 +192,6 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
             with suppress(OSError):
                 pipe.close()
     worker.wait()
-
-
-def _ending(status: int | None) -> str:
-    return "stopped" if status is None or status >= 0 else f"was ended by signal {-status}"
 
 
 def main(arguments: list[str]) -> None:

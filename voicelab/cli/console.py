@@ -151,7 +151,9 @@ def _with_options(
     @functools.wraps(command)
     def run(**values: Any) -> None:
         raw = {name: values.pop(name) for name in schema_fields}
-        command(**values, fields=_convert(raw, schema_fields))
+        given = {name: _value(name, text, schema_fields[name]) for name, text in raw.items() if text is not None}
+        prosody = {name: given.pop(name) for name in _PROSODY if name in given}
+        command(**values, fields=given | ({"prosody": prosody} if prosody else {}))
 
     # typer reads the signature; wraps() would lead it past this one, back to the command's own.
     signature = inspect.Signature([*own, *options])
@@ -188,12 +190,6 @@ def _option(name: str, field: FieldInfo, default: Any) -> inspect.Parameter:
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[value_type, option]
     )
-
-
-def _convert(raw: Mapping[str, Any], schema_fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
-    given = {name: _value(name, text, schema_fields[name]) for name, text in raw.items() if text is not None}
-    prosody = {name: given.pop(name) for name in _PROSODY if name in given}
-    return {**given, "prosody": prosody} if prosody else given
 
 
 def _value(name: str, text: Any, field: FieldInfo) -> Any:

@@ -11,7 +11,7 @@ import random
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
@@ -155,18 +155,16 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+@dataclass(slots=True)
 class Audio:
     """An answer that has begun to speak. ``answer`` is its head."""
 
-    def __init__(
-        self, answer: wire.Answer, reply: Reply, first: bytes, transport: Transport, stall: float | None
-    ) -> None:
-        self.answer = answer
-        self._reply = reply
-        self._first = first
-        self._transport = transport
-        self._stall = stall
-        self._parts: list[bytes] = []
+    answer: wire.Answer
+    _reply: Reply
+    _first: bytes
+    _transport: Transport
+    _stall: float | None
+    _parts: list[bytes] = field(default_factory=list)
 
     async def chunk(self) -> bytes:
         """Return more audio, b"" at its end.
@@ -189,12 +187,11 @@ class Audio:
         await self._reply.close()
 
     def _broken(self, error: Exception) -> ServiceError:
+        answer, partial = self.answer, b"".join(self._parts)
         if isinstance(error, httpx.TimeoutException):
-            return _stalled(self.answer, self._stall)
-        partial = b"".join(self._parts)
+            return _stalled(answer, self._stall)
         message = f"the audio broke off after {len(partial)} bytes; the error's .partial holds them"
-        status, request_id = self.answer.status, self.answer.request_id
-        return StreamTruncated(message, partial=partial, status=status, request_id=request_id)
+        return StreamTruncated(message, partial=partial, status=answer.status, request_id=answer.request_id)
 
 
 def open_client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _Client:
@@ -205,10 +202,9 @@ def open_client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _C
         # The address of a proxy may hold a password, and the error the address.
         names = [name for name in _ENVIRONMENT if os.environ.get(name) or os.environ.get(name.lower())]
         why = f" ({error})" if isinstance(error, ImportError) else ""
-        raise RequestInvalid.of(
-            "base_url",
-            f"it cannot be called with what the environment says in {', '.join(names) or 'its settings'}{why}",
-        ) from None
+        where = ", ".join(names) or "its settings"
+        message = f"it cannot be called with what the environment says in {where}{why}"
+        raise RequestInvalid.of("base_url", message) from None
 
 
 class Caller:

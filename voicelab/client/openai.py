@@ -151,10 +151,10 @@ class OpenAIBackend(ServiceBackend):
         }
         if call.request.prosody is not None and call.request.prosody.speed != 1.0:
             body["speed"] = call.request.prosody.speed
-        if self._stream_format == "audio":
-            return wire.json_call("/v1/audio/speech", body)
-        accept = f"{wire.EVENT_STREAM}, audio/*, application/json"
-        return wire.json_call("/v1/audio/speech", {**body, "stream_format": self._stream_format}, accept)
+        accept = "audio/*, application/json"
+        if self._stream_format != "audio":
+            body["stream_format"], accept = self._stream_format, f"{wire.EVENT_STREAM}, {accept}"
+        return wire.json_call("/v1/audio/speech", body, accept)
 
     def _received(self, call: Call, chunks: Generator[bytes, None, None]) -> Iterator[bytes]:
         request = call.request
@@ -192,10 +192,8 @@ def audio_of_events(chunks: Iterable[bytes]) -> Iterator[bytes]:
                     yield audio
     if not done:
         partial = b"".join(parts)
-        raise StreamTruncated(
-            f"the events broke off after {len(partial)} bytes of audio; the error's .partial holds them",
-            partial=partial,
-        )
+        message = f"the events broke off after {len(partial)} bytes of audio; the error's .partial holds them"
+        raise StreamTruncated(message, partial=partial)
 
 
 def _event(data: bytes) -> tuple[bytes, bool]:

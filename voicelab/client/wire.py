@@ -106,7 +106,7 @@ def speech_call(call: Call) -> HttpCall:
     return HttpCall("POST", "/v1/tts", headers, "undelivered", _packed(fields) if binary else _json(fields))
 
 
-def json_call(path: str, fields: Mapping[str, object], accept: str = "audio/*, application/json") -> HttpCall:
+def json_call(path: str, fields: Mapping[str, object], accept: str) -> HttpCall:
     """Return a call for speech of another interface than ours: JSON in; audio out, or what ``accept`` names besides."""
     headers = {**_PLAIN, "accept": accept, "accept-encoding": "identity", "content-type": "application/json"}
     return HttpCall("POST", path, headers, "undelivered", _json(fields))
@@ -168,11 +168,6 @@ def no_audio(answer: Answer) -> ServiceError:
     return error_of(ServiceError, f"the service answered with {what}", answer)
 
 
-def is_framed(answer: Answer) -> bool:
-    """Whether the answer says where its body ends, so that one that was cut off is noticed."""
-    return "content-length" in answer.headers or "transfer-encoding" in answer.headers
-
-
 def failure(answer: Answer) -> VoicelabError:
     """Return the error that an answer of any status but success means.
 
@@ -203,10 +198,8 @@ def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
     declared = parsed.get("backend") if isinstance(parsed, dict) else None
     if not isinstance(declared, dict):
         return plain
-    seed = declared.get("seed")
+    seed, longest, one = map(declared.get, ("seed", "max_text", "one_model"))
     models = tuple(model for model in MODELS if model in _strings(declared.get("models")))
-    longest = declared.get("max_text")
-    one = declared.get("one_model")
     return Capabilities(
         name=_string(declared.get("name")) or plain.name,
         models=models or plain.models,

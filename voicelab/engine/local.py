@@ -83,7 +83,7 @@ class LocalBackend(Closing):
             raise EngineError(f"rows and threads must be at least 1, not {rows} and {threads}")
         if threads is not None:
             torch.set_num_threads(threads)
-        self._device = _device(device)
+        self._device = on = _device(device)
         self._family = _family(weights, self._device, rows, int8_depth=int8_depth, compile=compile)
         self._models = _Models(self._family, rows)
         self._own_store = voices is None
@@ -93,7 +93,7 @@ class LocalBackend(Closing):
         self._capabilities = Capabilities(
             name="embedded" if weights is None else weights.stem,
             models=("s1", "s2-pro"),
-            device=_describe(self._device),
+            device=f"{on} {torch.cuda.get_device_name(on)}" if on.type == "cuda" else on.type,
             seed=self._family.seeds,
             fingerprint=_fingerprint(self._family.digests, self._device, rows),
             languages=self._family.languages,
@@ -342,10 +342,7 @@ def _encoded(speech: Speech, prosody: ProsodyProcessor, encoder: StreamEncoder) 
 
 
 def _fingerprint(digests: tuple[str, ...], device: torch.device, rows: int) -> str:
-    """Other weights, another revision or another kind of device, another fingerprint: each has samples of its own.
-
-    So have fewer rows than segments begin together, since early_stop_threshold is a share of these.
-    """
+    """Of weights, revision and kind of device, each with samples of its own; and of rows where they are less than a batch."""
     kind = () if device.type == "cpu" else (device.type,)
     parts = (str(REVISION), *digests, *kind, *((f"{rows} rows",) if rows < BATCH else ()))
     return hashlib.sha256(":".join(parts).encode()).hexdigest()[:16]
@@ -358,7 +355,3 @@ def _device(name: str | None) -> torch.device:
     except (RuntimeError, AssertionError) as error:  # torch raises either, by how it was built
         raise EngineError(f"the device {name!r} cannot be used: {error}") from error
     return device
-
-
-def _describe(device: torch.device) -> str:
-    return f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else device.type

@@ -123,7 +123,11 @@ class Speech:
                 raise EngineError("the voice made nothing but silence of this text; please report the text")
             if length + samples.size != (len(self._codes) - begun) * self._codec.hop:
                 raise EngineError("the codec made more or less audio than its codes stand for")
-            yield self._faded(samples) if self._cut else samples
+            if self._cut:
+                size = min(samples.size, round(_FADE_S * self._codec.sample_rate))
+                fade = np.cos(np.linspace(0, np.pi / 2, size, dtype=np.float32)) ** 2
+                samples = np.concatenate((samples[: samples.size - size], samples[samples.size - size :] * fade))
+            yield samples
 
     def _streams(self) -> Iterator[tuple[int, Sequence]]:
         """The sequences in order, each with the number of its first segment; the engine is one batch ahead."""
@@ -136,12 +140,6 @@ class Speech:
     def _decode(self, stream: Any, frames: list[Tensor], last: bool = False) -> Samples:
         codes = torch.stack(frames) if frames else torch.zeros(0, self._codec.codebooks, dtype=torch.int64)
         return self._parts.decoding.feed(Piece(stream, codes, last))
-
-    def _faded(self, samples: Samples) -> Samples:
-        """The end of speech that was cut."""
-        size = min(samples.size, round(_FADE_S * self._codec.sample_rate))
-        fade = np.cos(np.linspace(0, np.pi / 2, size, dtype=np.float32)) ** 2
-        return np.concatenate((samples[: samples.size - size], samples[samples.size - size :] * fade))
 
     def _follow(self, sequence: Sequence, offset: int) -> Iterator[Tensor]:
         """Codes of a sequence's frames; meanwhile gives it the next segment, and notes words and endings."""

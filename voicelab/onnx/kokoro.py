@@ -271,11 +271,9 @@ def _row(tokens: int, offset: int) -> int:
 
 
 def _word_times(utterance: Utterance, ends: NDArray[np.int64], audio: Samples) -> tuple[WordTime, ...]:
-    """Words' times in seconds, of symbols' ends in samples.
-
-    To the last phone before a pause the graph counts some .4 s that nobody hears: such a word ends after its last 5 ms
-    within 37 dB of the loud parts.
-    """
+    """Words' times in seconds, of symbols' ends in samples."""
+    # To the last phone before a pause the graph counts some .4 s that nobody hears: such a word ends after its last 5 ms
+    # within 37 dB of the loud parts.
     # Differences: the pauses of some voices have a rumble.
     steps = np.diff(audio, prepend=np.float32(0))[: audio.size // _STEP * _STEP].reshape(-1, _STEP)
     power = np.square(steps).mean(1)

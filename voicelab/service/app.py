@@ -418,9 +418,7 @@ def _wire(record: VoiceModel, request: Request) -> dict[str, object]:
 
 
 def _check_files(wire: object, limit: int) -> None:
-    if not isinstance(wire, dict):
-        return
-    voices = wire.get("voices")
-    files = [*(voices if isinstance(voices, list) else [voices]), wire.get("cover_image")]
+    voices, cover = map(wire.get, ("voices", "cover_image")) if isinstance(wire, dict) else (None, None)
+    files = [*(voices if isinstance(voices, list) else [voices]), cover]
     if any(isinstance(data, bytes) and len(data) > limit for data in files):
         raise HTTPException(413, f"A file is larger than {limit} bytes")

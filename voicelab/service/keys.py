@@ -144,7 +144,14 @@ class KeyStore(Closing):
 
         Raises RequestInvalid for a blank name, a lifetime that is not positive or a negative credit.
         """
-        _check_new(name, expires_in, credit)
+        if not name.strip() or not name.isprintable():
+            raise RequestInvalid.of("name", "give the key a name that says who uses it")
+        if name.startswith(_MARK):
+            raise RequestInvalid.of("name", f"a name cannot begin like a key ({_MARK})")
+        if expires_in is not None and expires_in <= timedelta(0):
+            raise RequestInvalid.of("expires", "the lifetime of a key must be positive")
+        if credit is not None and not 0 <= credit <= _LARGEST:
+            raise RequestInvalid.of("credit", "the credit is a number of characters, 0 or more")
         now = _now()
         secret = _new_secret()
         salt = secrets.token_bytes(_SALT_BYTES)
@@ -245,17 +252,6 @@ class KeyStore(Closing):
                 "UPDATE keys SET credit = credit + ?, spent = MAX(0, spent - ?) WHERE id = ?",
                 (characters, characters, key.id),
             )
-
-
-def _check_new(name: str, expires_in: timedelta | None, credit: int | None) -> None:
-    if not name.strip() or not name.isprintable():
-        raise RequestInvalid.of("name", "give the key a name that says who uses it")
-    if name.startswith(_MARK):
-        raise RequestInvalid.of("name", f"a name cannot begin like a key ({_MARK})")
-    if expires_in is not None and expires_in <= timedelta(0):
-        raise RequestInvalid.of("expires", "the lifetime of a key must be positive")
-    if credit is not None and not 0 <= credit <= _LARGEST:
-        raise RequestInvalid.of("credit", "the credit is a number of characters, 0 or more")
 
 
 def _new_secret() -> str:

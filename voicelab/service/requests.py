@@ -136,8 +136,9 @@ def decode(body: bytes, kind: BodyKind) -> object:
     except UnicodeDecodeError as error:
         raise _malformed(kind, f"text that is not UTF-8 at byte {error.start}") from None
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
-        # An unhashable key; a length that lies.
-        raise _malformed(kind, _plain(error)) from None
+        # An unhashable key; a length that lies. Some quote the input, which may be long and hold anything.
+        text = ascii(str(error))[1:-1] or type(error).__name__
+        raise _malformed(kind, text if len(text) <= 120 else f"{text[:120]}...") from None
 
 
 def _from_json(body: bytes) -> object:
@@ -182,12 +183,6 @@ def _whole(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
         raise _malformed("json", f"a number of {len(digits)} digits")
     return int(digits)
-
-
-def _plain(error: Exception) -> str:
-    # Some of these messages quote the input, which may be long and hold anything.
-    text = str(error).encode("ascii", "backslashreplace").decode("ascii")
-    return (text[:120] + "...") if len(text) > 120 else text or type(error).__name__
 
 
 _MALFORMED: Final = {

@@ -185,14 +185,10 @@ _KEEP_ALIVE_SECONDS = 75
 
 
 class _Connection(H11Protocol):
-    """A connection with deadlines.
+    """A connection with deadlines."""
 
-    ``head_seconds`` is how long the head of a request may take to arrive, or what is left of a body after its
-    answer; ``linger_seconds`` how long the end of a broken-off answer waits for its reader.
-    """
-
-    head_seconds: float
-    linger_seconds: float
+    head_seconds: float  # for the head of a request to arrive, or what is left of a body after its answer
+    linger_seconds: float  # that the end of a broken-off answer waits for its reader
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

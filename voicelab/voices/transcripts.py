@@ -28,6 +28,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from voicelab.audio.analysis import framed
 from voicelab.audio.samples import Samples, resample
 from voicelab.audio.words import Words, WordTime
 from voicelab.clip import Clip
@@ -200,8 +201,7 @@ class Aligner:
             if share < _LEAST_SHARE:
                 return None
             said = [segment for segment in self._segments(listed, sound) if segment[3] > _SAID]
-        frames = np.lib.stride_tricks.sliding_window_view(sound.astype(np.float64), _FRAME)[::_HOP]
-        power = np.square(frames).mean(axis=1)
+        power = np.square(framed(sound.astype(np.float64), _FRAME, _HOP)).mean(axis=1)
         loud = power > np.percentile(power, 95) * 10 ** (-_LOUD_DB / 10)
         explained = np.zeros(len(power) + 8, bool)
         for _, first, last, _ in said:

@@ -83,19 +83,15 @@ class DecodingThread:
 
     def feed(self, piece: Piece) -> Samples:
         """The samples that a piece completes. Raises EngineError: the thread is closed."""
-        samples: Samples = self._submit(piece, len(piece.codes))
+        samples: Samples = self.do(piece, len(piece.codes))
         return samples
-
-    def do(self, work: Callable[[], Result], size: int) -> Result:
-        """What `work` returns or raises; `size` in frames. Raises EngineError: the thread is closed."""
-        result: Result = self._submit(work, size)
-        return result
 
     def close(self) -> None:
         """Ends the thread when all tasks are done."""
         self._pool.shutdown()
 
-    def _submit(self, work: Piece | Callable[[], Any], size: int) -> Any:
+    def do(self, work: Piece | Callable[[], Any], size: int) -> Any:
+        """What `work` returns or raises; `size` in frames. Raises EngineError: the thread is closed."""
         task = _Task(size, next(self._numbers), work, Future())
         with self._lock:
             heapq.heappush(self._waiting, task)

@@ -299,10 +299,8 @@ def _check_archive(path: Path) -> None:
 
 
 def _cut_tensor(path: Path) -> str:
-    """The tensor in which a ``.pth`` was cut off: that of the last data which begin in it. "" where nothing near tells it.
-
-    The pickle, which stands first, is looked at as a list of words, never run.
-    """
+    """The tensor in which a ``.pth`` was cut off: that of the last data which begin in it. "" where nothing near tells it."""
+    # The pickle, which stands first, is looked at as a list of words, never run.
     names, words, memo, word = dict[str, str](), list[object](), dict[int, object](), None
     try:
         with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:

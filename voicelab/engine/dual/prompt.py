@@ -152,9 +152,8 @@ def speech_ids(config: DualConfig, tokenizer: Tokenizer) -> tuple[int, int, int]
     if config.speech not in (None, (first, last, end)):
         raise WeightsError(f"the tokenizer has the speech tokens {(first, last, end)}, config.json {config.speech}")
     if last - first + 1 != config.entries:
-        raise WeightsError(
-            f"the speech tokens from {first} to {last} are not the {config.entries} of the first codebook"
-        )
+        wanted = f"the {config.entries} of the first codebook"
+        raise WeightsError(f"the speech tokens from {first} to {last} are not {wanted}")
     return first, last, end
 
 

@@ -63,8 +63,7 @@ def load(path: Path | None = None, device: torch.device | None = None) -> Checkp
         with as_file(files("voicelab.engine") / "weights") as embedded:
             return load(embedded, device)
     if path.is_dir():
-        main, small = path / EMBEDDED, path / SMALL
-        loaded = load(main, device)
+        loaded, small = load(path / EMBEDDED, device), path / SMALL
         if not small.exists():
             return loaded
         with _reading(small):

@@ -200,11 +200,8 @@ class Vocoder(nn.Module):
         return pulses * 2 * torch.sqrt(hz / self.sample_rate), phase
 
     def _response(self, log_gain: Tensor, f0: Tensor) -> Tensor:
-        """The complex response with this log magnitude: minimum phase (Oppenheim and Schafer, ch. 13), but for the glottis.
-
-        The glottal flow rises slowly and ends at once: its resonance near F0 is of maximum phase (Doval, d'Alessandro and
-        Henrich, 2006).
-        """
+        """The complex response of this log magnitude: minimum phase (Oppenheim and Schafer, ch. 13), but for the glottis."""
+        # The glottal flow rises slowly and ends at once: a resonance of maximum phase (Doval, d'Alessandro, Henrich, 2006).
         cepstrum = torch.fft.irfft(log_gain.to(torch.float32), n=WINDOW)
         octave = self.hz / f0[..., None]
         turned = 2 * torch.atan2(2 * _GLOTTAL_DAMPING * octave, 1 - octave.square())

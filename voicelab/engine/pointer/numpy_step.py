@@ -334,10 +334,7 @@ class Past:
 
 
 def _pasts(rows: NDArray[np.int64], places: NDArray[np.int64], window: int) -> list[Past]:
-    """All rows together where they are at about the same place, else each alone.
-
-    The numbers are the same: what a row does not see counts for nothing, and positions come by whole grains.
-    """
+    """All rows together where they are at about the same place, else each alone: the numbers are the same."""
     from_, to = np.maximum(0, places + 1 - window) // GRAIN * GRAIN, -(-(places + 1) // GRAIN) * GRAIN
     order = np.argsort(rows)
     together = to.max() - from_.min() <= window + _TOGETHER

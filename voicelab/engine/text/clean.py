@@ -206,10 +206,6 @@ def _name_greek(match: re.Match[str]) -> str:
     return f" {GREEK[char]}" if match.string[match.end() : match.end() + 1] == "^" else f" {GREEK[char]} "
 
 
-def _raise(match: re.Match[str]) -> str:
-    return "^" + "".join(_SUPERSCRIPT[c] for c in match.group())
-
-
 def _quote(chars: Iterable[str]) -> str:
     text = re.sub(r"\s+", " ", "".join(chars)).strip()
     return text if len(text) <= _MAX_LISTED else f"{text[:_MAX_LISTED]}…"
@@ -234,7 +230,8 @@ def clean(text: str, *, chinese: bool = False) -> Normalized:
     text = _BETWEEN_DIGITS.sub(lambda m: ":" if m["colon"] else "–", text).translate(_SQUARE)
     if chinese and _HAN.search(text):
         text = _NAME_DOT.sub("", text).translate(_NUMERALS)
-    text = _LONE_GREEK.sub(_name_greek, _SUPERSCRIPTS.sub(_raise, text))
+    text = _SUPERSCRIPTS.sub(lambda m: "^" + "".join(_SUPERSCRIPT[c] for c in m.group()), text)
+    text = _LONE_GREEK.sub(_name_greek, text)
     kept: list[str] = []
     dropped: dict[str, list[str]] = {}
     foreign = ""
@@ -301,18 +298,14 @@ def _strongest(match: re.Match[str]) -> str:
     return " — " if mark == "—" else f"{mark} "
 
 
-def _keep_apostrophes(text: str) -> str:
-    """Apostrophes inside words stay, quotation marks go."""
-    kept = {position for m in _APOSTROPHE.finditer(text) for position in range(m.start(), m.end())}
-    return "".join(" " if c == "'" and i not in kept else c for i, c in enumerate(text))
-
-
 def tidy(text: str) -> str:
     """Reduce `text` without digits to Latin letters, Chinese characters, single spaces and ``, . ? ! ; : — - '``."""
     for pattern, replacement in _MARKS:
         text = pattern.sub(replacement, text)
     text = _STRANGE.sub(" ", text)
-    text = _HYPHEN.sub(" ", _keep_apostrophes(text))
+    # Apostrophes inside words stay, quotation marks go.
+    kept = {position for m in _APOSTROPHE.finditer(text) for position in range(m.start(), m.end())}
+    text = _HYPHEN.sub(" ", "".join(" " if c == "'" and i not in kept else c for i, c in enumerate(text)))
     text = re.sub(r"\s+", " ", text)
     text = _RUN.sub(_strongest, text).strip()
     # A mark before the first word marks nothing.
