@@ -85,7 +85,6 @@ Number = Annotated[
     AfterValidator(lambda value: value + 0.0),
 ]
 """A finite number; whole numbers are taken, booleans and strings are not."""
-Share = Annotated[Number, Field(ge=0.0, le=1.0)]
 Whole = Annotated[int, _WHOLE]
 """A whole number; booleans and 1.0 are refused."""
 
@@ -248,11 +247,13 @@ class TTSRequest(WireModel):
     model_config = ConfigDict(json_schema_extra={"anyOf": _RATE_OF_FORMAT})  # type: ignore[dict-item]  # it is JSON
 
     text: Text = Field(description="Text to convert to speech.", json_schema_extra={"minLength": 1, "pattern": r"\S"})
-    temperature: Share = Field(
+    temperature: Number = Field(
         default=0.7,
+        ge=0.0,
+        le=1.0,
         description="0 to 1. Higher is more varied, lower is more consistent; 0 always repeats.",
     )
-    top_p: Share = Field(default=0.7, description="0 to 1. Nucleus sampling diversity.")
+    top_p: Number = Field(default=0.7, ge=0.0, le=1.0, description="0 to 1. Nucleus sampling diversity.")
     references: tuple[ReferenceAudio, ...] | None = Field(
         default=None,
         description="Voice samples to clone at once, without a stored voice. Ignored when reference_id is given.",
@@ -301,8 +302,10 @@ class TTSRequest(WireModel):
     condition_on_previous_chunks: Annotated[bool, Strict()] = Field(
         default=True, description="Use the audio before as context, for a consistent voice."
     )
-    early_stop_threshold: Share = Field(
+    early_stop_threshold: Number = Field(
         default=1.0,
+        ge=0.0,
+        le=1.0,
         description="0 to 1. Of the segments made together, once this share has ended the rest are stopped; "
         "1 waits for all.",
     )

@@ -292,7 +292,10 @@ def doctor(
     report = [symptom for check in CHECKS for symptom in check()]
     wrong = [item.name for item in report if item.problem]
     if as_json:
-        say_line(json.dumps({item.name: _as_json(item) for item in report}))
+        rows = {
+            item.name: {k: v for k, v in asdict(item).items() if k == "value" or (v and k != "name")} for item in report
+        }
+        say_line(json.dumps(rows))
     else:
         for item in report:
             remark = f"PROBLEM: {item.problem}" if item.problem else item.note
@@ -302,7 +305,3 @@ def doctor(
         say_line(f"problems: {', '.join(wrong)}" if wrong else "all is well")
     if wrong:
         raise typer.Exit(1)
-
-
-def _as_json(item: Diagnosis) -> dict[str, str]:
-    return {name: text for name, text in asdict(item).items() if name == "value" or (text and name != "name")}
