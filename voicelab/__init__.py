@@ -15,198 +15,120 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from voicelab.display import register
-from voicelab.distribution import __version__
+from voicelab.distribution import __version__ as __version__
 
 if TYPE_CHECKING:
-    from voicelab.audio.words import Words, WordTime
-    from voicelab.backend import Backend, SpeechStream
-    from voicelab.call import Call, Knob, VoicePreset
-    from voicelab.capabilities import Capabilities, FieldSupport, Price
-    from voicelab.client import AsyncServiceBackend, AsyncSpeechStream, ServiceBackend
-    from voicelab.clip import Clip, Take, Timing
-    from voicelab.engine.local import LocalBackend
+    from voicelab.audio.words import Words as Words, WordTime as WordTime
+    from voicelab.backend import Backend as Backend, SpeechStream as SpeechStream
+    from voicelab.call import Call as Call, Knob as Knob, VoicePreset as VoicePreset
+    from voicelab.capabilities import Capabilities as Capabilities, FieldSupport as FieldSupport, Price as Price
+    from voicelab.client import (
+        AsyncServiceBackend as AsyncServiceBackend,
+        AsyncSpeechStream as AsyncSpeechStream,
+        ServiceBackend as ServiceBackend,
+    )
+    from voicelab.clip import Clip as Clip, Take as Take, Timing as Timing
+    from voicelab.engine.local import LocalBackend as LocalBackend
     from voicelab.errors import (
-        ArgumentError,
-        AudioError,
-        AuthenticationError,
-        Cancelled,
-        EngineError,
-        FieldError,
-        LicenseRequired,
-        MissingExtra,
-        NotFound,
-        PaymentRequired,
-        RequestInvalid,
-        ServiceError,
-        ServiceTimeout,
-        ServiceUnavailable,
-        StoreError,
-        StreamTruncated,
-        VoicelabError,
-        WeightsError,
+        ArgumentError as ArgumentError,
+        AudioError as AudioError,
+        AuthenticationError as AuthenticationError,
+        Cancelled as Cancelled,
+        EngineError as EngineError,
+        FieldError as FieldError,
+        LicenseRequired as LicenseRequired,
+        MissingExtra as MissingExtra,
+        NotFound as NotFound,
+        PaymentRequired as PaymentRequired,
+        RequestInvalid as RequestInvalid,
+        ServiceError as ServiceError,
+        ServiceTimeout as ServiceTimeout,
+        ServiceUnavailable as ServiceUnavailable,
+        StoreError as StoreError,
+        StreamTruncated as StreamTruncated,
+        VoicelabError as VoicelabError,
+        WeightsError as WeightsError,
     )
-    from voicelab.experiments.collection import collect
-    from voicelab.experiments.comparison import Comparison, compare
-    from voicelab.experiments.knobs import KnobCheck
-    from voicelab.experiments.listening.design import ListeningTest
-    from voicelab.experiments.listening.results import analyse
-    from voicelab.experiments.listening.study import Question, Study
-    from voicelab.experiments.listening.votes import Ballot
-    from voicelab.experiments.metrics.measure import measure, measure_rows
-    from voicelab.experiments.runs.backends import RecordingBackend, ReplayBackend
-    from voicelab.experiments.runs.cache import Cache
-    from voicelab.experiments.runs.run import Run, load
-    from voicelab.experiments.statistics.effects import effects
-    from voicelab.experiments.statistics.equivalence import equivalence
-    from voicelab.experiments.statistics.simulation import plan_sweep, plan_test
-    from voicelab.experiments.sweeps.axes import Axis
-    from voicelab.experiments.sweeps.result import SweepResult
-    from voicelab.experiments.sweeps.run import Budget
-    from voicelab.experiments.sweeps.sweep import Sweep
-    from voicelab.experiments.systems import SystemComparison, compare_systems
-    from voicelab.lab import Lab, connect, systems_panel
-    from voicelab.registry import backends
+    from voicelab.experiments.collection import collect as collect
+    from voicelab.experiments.comparison import Comparison as Comparison, compare as compare
+    from voicelab.experiments.knobs import KnobCheck as KnobCheck
+    from voicelab.experiments.listening.design import ListeningTest as ListeningTest
+    from voicelab.experiments.listening.results import analyse as analyse
+    from voicelab.experiments.listening.study import Question as Question, Study as Study
+    from voicelab.experiments.listening.votes import Ballot as Ballot
+    from voicelab.experiments.metrics.measure import measure as measure, measure_rows as measure_rows
+    from voicelab.experiments.runs.backends import RecordingBackend as RecordingBackend, ReplayBackend as ReplayBackend
+    from voicelab.experiments.runs.cache import Cache as Cache
+    from voicelab.experiments.runs.run import Run as Run, load as load
+    from voicelab.experiments.statistics.effects import effects as effects
+    from voicelab.experiments.statistics.equivalence import equivalence as equivalence
+    from voicelab.experiments.statistics.simulation import plan_sweep as plan_sweep, plan_test as plan_test
+    from voicelab.experiments.sweeps.axes import Axis as Axis
+    from voicelab.experiments.sweeps.result import SweepResult as SweepResult
+    from voicelab.experiments.sweeps.run import Budget as Budget
+    from voicelab.experiments.sweeps.sweep import Sweep as Sweep
+    from voicelab.experiments.systems import SystemComparison as SystemComparison, compare_systems as compare_systems
+    from voicelab.lab import Lab as Lab, connect as connect, systems_panel as systems_panel
+    from voicelab.registry import backends as backends
     from voicelab.schema import (
-        Author,
-        ProsodyControl,
-        ReferenceAudio,
-        SampleEntity,
-        TTSRequest,
-        VoiceCreate,
-        VoiceModel,
+        Author as Author,
+        ProsodyControl as ProsodyControl,
+        ReferenceAudio as ReferenceAudio,
+        SampleEntity as SampleEntity,
+        TTSRequest as TTSRequest,
+        VoiceCreate as VoiceCreate,
+        VoiceModel as VoiceModel,
     )
-    from voicelab.views.listening import listen
-    from voicelab.views.notebook import progress
-    from voicelab.views.plots import save_figure
-    from voicelab.voices.transcripts import align_words
-
-__all__ = [
-    "ArgumentError",
-    "AsyncServiceBackend",
-    "AsyncSpeechStream",
-    "AudioError",
-    "AuthenticationError",
-    "Author",
-    "Axis",
-    "Backend",
-    "Ballot",
-    "Budget",
-    "Cache",
-    "Call",
-    "Cancelled",
-    "Capabilities",
-    "Clip",
-    "Comparison",
-    "EngineError",
-    "FieldError",
-    "FieldSupport",
-    "Knob",
-    "KnobCheck",
-    "Lab",
-    "LicenseRequired",
-    "ListeningTest",
-    "LocalBackend",
-    "MissingExtra",
-    "NotFound",
-    "PaymentRequired",
-    "Price",
-    "ProsodyControl",
-    "Question",
-    "RecordingBackend",
-    "ReferenceAudio",
-    "ReplayBackend",
-    "RequestInvalid",
-    "Run",
-    "SampleEntity",
-    "ServiceBackend",
-    "ServiceError",
-    "ServiceTimeout",
-    "ServiceUnavailable",
-    "SpeechStream",
-    "StoreError",
-    "StreamTruncated",
-    "Study",
-    "Sweep",
-    "SweepResult",
-    "SystemComparison",
-    "TTSRequest",
-    "Take",
-    "Timing",
-    "VoiceCreate",
-    "VoiceModel",
-    "VoicePreset",
-    "VoicelabError",
-    "WeightsError",
-    "WordTime",
-    "Words",
-    "__version__",
-    "align_words",
-    "analyse",
-    "backends",
-    "collect",
-    "compare",
-    "compare_systems",
-    "connect",
-    "effects",
-    "equivalence",
-    "listen",
-    "load",
-    "measure",
-    "measure_rows",
-    "plan_sweep",
-    "plan_test",
-    "progress",
-    "save_figure",
-    "systems_panel",
-]
+    from voicelab.views.listening import listen as listen
+    from voicelab.views.notebook import progress as progress
+    from voicelab.views.plots import save_figure as save_figure
+    from voicelab.voices.transcripts import align_words as align_words
 
 # The module each name lives in. mypy reads the imports above, the interpreter this table.
 _HOME = {
-    **dict.fromkeys(("Clip", "Take", "Timing", "WordTime", "Words"), "voicelab.clip"),
-    **dict.fromkeys(("Backend", "SpeechStream"), "voicelab.backend"),
-    **dict.fromkeys(("Call", "Knob", "VoicePreset"), "voicelab.call"),
-    **dict.fromkeys(("Capabilities", "FieldSupport", "Price"), "voicelab.capabilities"),
-    "backends": "voicelab.registry",
-    **dict.fromkeys(("AsyncServiceBackend", "AsyncSpeechStream", "ServiceBackend"), "voicelab.client"),
-    "LocalBackend": "voicelab.engine.local",
-    "Axis": "voicelab.experiments.sweeps.axes",
-    "Ballot": "voicelab.experiments.listening.votes",
-    "Budget": "voicelab.experiments.sweeps.run",
-    "Cache": "voicelab.experiments.runs.cache",
-    "collect": "voicelab.experiments.collection",
-    **dict.fromkeys(("Comparison", "compare"), "voicelab.experiments.comparison"),
-    "ListeningTest": "voicelab.experiments.listening.design",
-    **dict.fromkeys(("Question", "Study"), "voicelab.experiments.listening.study"),
-    "KnobCheck": "voicelab.experiments.knobs",
-    "Sweep": "voicelab.experiments.sweeps.sweep",
-    **dict.fromkeys(("SystemComparison", "compare_systems"), "voicelab.experiments.systems"),
-    "SweepResult": "voicelab.experiments.sweeps.result",
-    "analyse": "voicelab.experiments.listening.results",
-    **dict.fromkeys(
-        ("effects", "equivalence", "plan_sweep", "plan_test"),
-        "voicelab.experiments.statistics",
-    ),
-    **dict.fromkeys(("measure", "measure_rows"), "voicelab.experiments.metrics"),
-    **dict.fromkeys(("Run", "load"), "voicelab.experiments.runs.run"),
-    **dict.fromkeys(("RecordingBackend", "ReplayBackend"), "voicelab.experiments.runs.backends"),
-    **dict.fromkeys(("Lab", "connect", "systems_panel"), "voicelab.lab"),
-    **dict.fromkeys(
-        (
-            "Author",
-            "ProsodyControl",
-            "ReferenceAudio",
-            "SampleEntity",
-            "TTSRequest",
-            "VoiceCreate",
-            "VoiceModel",
+    name: f"voicelab.{module}"
+    for module, names in {
+        "clip": "Clip Take Timing WordTime Words",
+        "backend": "Backend SpeechStream",
+        "call": "Call Knob VoicePreset",
+        "capabilities": "Capabilities FieldSupport Price",
+        "distribution": "__version__",
+        "registry": "backends",
+        "client": "AsyncServiceBackend AsyncSpeechStream ServiceBackend",
+        "engine.local": "LocalBackend",
+        "errors": (
+            "ArgumentError AudioError AuthenticationError Cancelled EngineError FieldError LicenseRequired MissingExtra "
+            "NotFound PaymentRequired RequestInvalid ServiceError ServiceTimeout ServiceUnavailable StoreError "
+            "StreamTruncated VoicelabError WeightsError"
         ),
-        "voicelab.schema",
-    ),
-    "align_words": "voicelab.voices.transcripts",
-    "listen": "voicelab.views.listening",
-    "progress": "voicelab.views.notebook",
-    "save_figure": "voicelab.views.plots",
+        "experiments.sweeps.axes": "Axis",
+        "experiments.listening.votes": "Ballot",
+        "experiments.sweeps.run": "Budget",
+        "experiments.runs.cache": "Cache",
+        "experiments.collection": "collect",
+        "experiments.comparison": "Comparison compare",
+        "experiments.listening.design": "ListeningTest",
+        "experiments.listening.study": "Question Study",
+        "experiments.knobs": "KnobCheck",
+        "experiments.sweeps.sweep": "Sweep",
+        "experiments.systems": "SystemComparison compare_systems",
+        "experiments.sweeps.result": "SweepResult",
+        "experiments.listening.results": "analyse",
+        "experiments.statistics": "effects equivalence plan_sweep plan_test",
+        "experiments.metrics": "measure measure_rows",
+        "experiments.runs.run": "Run load",
+        "experiments.runs.backends": "RecordingBackend ReplayBackend",
+        "lab": "Lab connect systems_panel",
+        "schema": "Author ProsodyControl ReferenceAudio SampleEntity TTSRequest VoiceCreate VoiceModel",
+        "voices.transcripts": "align_words",
+        "views.listening": "listen",
+        "views.notebook": "progress",
+        "views.plots": "save_figure",
+    }.items()
+    for name in names.split()
 }
+__all__ = list(_HOME)
+__all__.sort()
 
 # Which view shows what: the registry that values ask (see voicelab.display).
 register(
@@ -249,10 +171,10 @@ if not TYPE_CHECKING:
         Raises AttributeError for a name that is not public, MissingExtra when its module needs a
         dependency that only an extra installs.
         """
-        if name not in __all__:
+        if name not in _HOME:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:
-            value: object = getattr(import_module(_HOME.get(name, "voicelab.errors")), name)
+            value: object = getattr(import_module(_HOME[name]), name)
         except ModuleNotFoundError as error:
             extra = _EXTRAS.get(error.name or "")
             if extra is None:

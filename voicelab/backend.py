@@ -160,11 +160,10 @@ class StreamBase(Generic[_Chunks]):
     @property
     def first_audio_s(self) -> float | None:
         """Seconds from the call to the first audio; None before it. A WAV's header is not audio."""
-        silent = header_bytes(self.request.format)
         total = 0
         for seconds, size in self._arrivals:
             total += size
-            if total > silent:
+            if total > header_bytes(self.request.format):
                 return seconds
         return None
 
@@ -221,9 +220,8 @@ class StreamBase(Generic[_Chunks]):
         if rate != self.rate:
             message = f"the backend {self.backend.name!r} was asked for {self.rate} Hz, and its audio has {rate} Hz"
             asking = f"ask for sample_rate={rate}" if rate in RATES[self.request.format] else "ask for format='pcm'"
-            raise AudioError(
-                f"{message}: {asking}, or let the backend encode with StreamEncoder.for_request(call.request, rate)"
-            )
+            encoding = "let the backend encode with StreamEncoder.for_request(call.request, rate)"
+            raise AudioError(f"{message}: {asking}, or {encoding}")
 
     def _ended(self) -> None:
         self._total_s = time.perf_counter() - self._started

@@ -18,7 +18,6 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar, Union, get_arg
 from voicelab.display import Shown
 from voicelab.errors import ArgumentError, RequestInvalid, suggestion
 from voicelab.schema import DEFAULT_MODEL, ProsodyControl, ReferenceAudio, TTSRequest, VoiceModel
-from voicelab.storage import digest_of
 from voicelab.tags import read_tags, said
 
 MAX_SEED: Final = 2**63 - 1
@@ -306,14 +305,12 @@ def completed(function: _Function) -> _Function:
     named = [one for one in plain.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
     present = {one.name for one in named}
     models = {**TTSRequest.model_fields, **ProsodyControl.model_fields}
-    fields = {name: field for name, field in models.items() if name not in present}
+    fields: dict[str, tuple[Any, Any]] = {name: (field.default, field.annotation) for name, field in models.items()}
     extra = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.annotation)
-        for name, field in fields.items()
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (default, annotation) in (fields | {"voice": (None, inspect.Parameter.empty)}).items()
+        if name not in present
     ]
-    extra += (
-        [inspect.Parameter("voice", inspect.Parameter.KEYWORD_ONLY, default=None)] if "voice" not in present else []
-    )
     function.__signature__ = plain.replace(parameters=[*named, *extra])  # type: ignore[attr-defined]
     return function
 
@@ -362,7 +359,11 @@ def value_kind(name: str, knobs: Iterable[Knob] = ()) -> tuple[type, bool]:
         return str, False
     model = ProsodyControl if name.startswith("prosody.") else TTSRequest
     field = model.model_fields.get(name.removeprefix("prosody."))
-    return _kind(field.annotation) if field is not None else (object, False)
+    if field is None:
+        return object, False
+    kind, optional = bare_type(field.annotation), type(None) in get_args(field.annotation)
+    kind = type(get_args(kind)[0]) if get_origin(kind) is Literal else kind
+    return (kind if kind in {str, bool, int, float} else object), optional
 
 
 def parse_value(name: str, typed: str, knobs: Iterable[Knob] = ()) -> Any:
@@ -388,15 +389,12 @@ def parse_value(name: str, typed: str, knobs: Iterable[Knob] = ()) -> Any:
         raise RequestInvalid.of(field_name(name), message, type=f"{kind.__name__}_parsing", in_=place) from None
 
 
-def _kind(annotation: Any) -> tuple[type, bool]:
+def bare_type(annotation: Any) -> Any:
+    """Return what is under Annotated and ``| None``: bool, int, float, str, bytes, a Literal, or a tuple of them."""
     origin, args = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _kind(args[0])
-    if origin is Literal:
-        return type(args[0]), False
-    if origin in {Union, types.UnionType}:
-        return _kind(next(item for item in args if item is not type(None)))[0], type(None) in args
-    return (annotation, False) if annotation in {str, bool, int, float} else (object, False)
+    if origin not in {Annotated, Union, types.UnionType}:
+        return annotation
+    return bare_type(args[0] if origin is Annotated else next(item for item in args if item is not type(None)))
 
 
 def check_seed(seed: object) -> int:
@@ -426,21 +424,19 @@ def voice_id(voice: object) -> str:
 
 def _named(fields: Mapping[str, object], prosody: object) -> dict[str, object]:
     """Return the fields by the schema's names; of speed and volume, ``prosody`` says the one that is not given."""
-    named = {
-        name: value
-        for name, value in fields.items()
-        if name != "voice" and name.removeprefix("prosody.") not in _PROSODY
-    }
+    named: dict[str, object] = {}
+    parts: dict[str, object] = {}
+    for name, value in fields.items():
+        part = name.removeprefix("prosody.")
+        if part in _PROSODY:
+            parts[part] = value
+        elif name != "voice":
+            named[name] = value
     if "voice" in fields:
         voice = fields["voice"]
         if named.get("reference_id") is not None:
             raise RequestInvalid.of("reference_id", "give voice or reference_id, not both")
         named["reference_id"] = None if voice is None else voice_id(voice)
-    parts = {
-        name.removeprefix("prosody."): value
-        for name, value in fields.items()
-        if name.removeprefix("prosody.") in _PROSODY
-    }
     if parts:
         if named.get("prosody") is not None:
             name = next(iter(parts))
@@ -453,37 +449,22 @@ def _named(fields: Mapping[str, object], prosody: object) -> dict[str, object]:
 
 def call_record(call: Call) -> dict[str, Any]:
     """Return a call as a JSON-able object; own knobs are in it only where there are any."""
-    record = {"request": request_record(call.request), "model": call.model, "seed": call.seed}
-    return record | call_knobs(call)
+    return {"request": call.request.record(), "model": call.model, "seed": call.seed} | call_knobs(call)
 
 
 def call_of(record: Mapping[str, Any], references: Callable[[str], bytes]) -> Call:
-    """Return the call that ``call_record`` described; raises like ``request_of``."""
-    request = request_of(record["request"], references)
-    return Call(request, record["model"], record["seed"], knob_pairs(record.get("knobs", {})))
+    """Return the call that ``call_record`` described.
+
+    ``references`` returns audio by its sha256. Raises RequestInvalid and what ``references`` raises.
+    """
+    fields = dict(record["request"])
+    if fields.get("references") is not None:
+        fields["references"] = [
+            ReferenceAudio(audio=references(item["audio_sha256"]), text=item["text"]) for item in fields["references"]
+        ]
+    return Call(TTSRequest.build(**fields), record["model"], record["seed"], knob_pairs(record.get("knobs", {})))
 
 
 def call_knobs(call: Call) -> dict[str, Any]:
     """Return a call's own knobs as they stand in its record: nothing where it has none."""
     return {"knobs": dict(call.knobs)} if call.knobs else {}
-
-
-def request_record(request: TTSRequest) -> dict[str, Any]:
-    """Return a request as a JSON-able object, all fields as given; reference audio is named by its sha256."""
-    wire = request.to_wire()
-    if request.references is not None:
-        wire["references"] = [{"audio_sha256": digest_of(item.audio), "text": item.text} for item in request.references]
-    return wire
-
-
-def request_of(record: Mapping[str, Any], references: Callable[[str], bytes]) -> TTSRequest:
-    """Return the request that ``request_record`` described.
-
-    ``references`` returns audio by its sha256. Raises RequestInvalid and what ``references`` raises.
-    """
-    fields = dict(record)
-    if fields.get("references") is not None:
-        fields["references"] = [
-            ReferenceAudio(audio=references(item["audio_sha256"]), text=item["text"]) for item in fields["references"]
-        ]
-    return TTSRequest.build(**fields)

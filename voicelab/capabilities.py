@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, Self
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from voicelab.call import Call, Knob, KnobValue, VoicePreset, is_field, short_name
 from voicelab.display import Shown
@@ -53,11 +55,9 @@ class FieldSupport:
     @property
     def narrowed(self) -> str:
         """What is taken, in words; empty where it is what the interface lists."""
-        return (
-            f"{self.bounds[0]:g} to {self.bounds[1]:g}"
-            if self.bounds is not None
-            else " or ".join(map(str, self.values))
-        )
+        if self.bounds is not None:
+            return f"{self.bounds[0]:g} to {self.bounds[1]:g}"
+        return " or ".join(map(str, self.values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,7 @@ class Capabilities(Shown):
     notice: str = ""
     fields: tuple[FieldSupport, ...] = ()
     knobs: tuple[Knob, ...] = ()
+    __pydantic_config__ = ConfigDict(extra="forbid")  # of a record
 
     def __post_init__(self) -> None:
         for argument, names in (
@@ -141,12 +142,8 @@ class Capabilities(Shown):
     def of_record(cls, record: Any) -> Self:
         """Return the Capabilities that were recorded. Raises StoreError when the record is none."""
         try:
-            fields = _tuples(record)
-            for name, kind in _PARTS.items():
-                if fields.get(name) is not None:
-                    fields[name] = tuple(kind(**_tuples(item)) for item in fields[name])
-            return cls(**fields)
-        except (AttributeError, KeyError, TypeError, ArgumentError) as error:
+            return TypeAdapter(cls).validate_python(record)
+        except ValidationError as error:
             raise StoreError(f"this is no record of a backend's capabilities: {error}") from error
 
     def support(self, name: str) -> FieldSupport | None:
@@ -161,18 +158,6 @@ class Capabilities(Shown):
     def knob_values(self, call: Call) -> dict[str, KnobValue]:
         """Return the value of every knob for a call: those it names, and the defaults of the others."""
         return {knob.name: knob.default for knob in self.knobs} | dict(call.knobs)
-
-
-_PARTS: Final[Mapping[str, Callable[..., Any]]] = {
-    "voices": VoicePreset,
-    "prices": Price,
-    "fields": FieldSupport,
-    "knobs": Knob,
-}
-
-
-def _tuples(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
 
 
 def check_text_length(request: TTSRequest, limit: int | None) -> None:

@@ -33,7 +33,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from voicelab.display import Shown
 from voicelab.distribution import install_command
@@ -74,12 +74,8 @@ class FieldError:
 
     def to_wire(self) -> dict[str, object]:
         """Return the item as the interface's section 7.1 has it; absent values are left out."""
-        wire: dict[str, object] = {"loc": list(self.loc), "type": self.type, "msg": self.msg}
-        if self.ctx is not None:
-            wire["ctx"] = self.ctx
-        if self.in_ is not None:
-            wire["in"] = self.in_
-        return wire
+        wire = {"loc": list(self.loc), "type": self.type, "msg": self.msg, "ctx": self.ctx, "in": self.in_}
+        return {name: value for name, value in wire.items() if value is not None}
 
 
 class VoicelabError(Shown, Exception):
@@ -204,18 +200,13 @@ class ServiceTimeout(ServiceError, TimeoutError):
 
 
 class StreamTruncated(ServiceError):
-    """The audio ended before the service said that it was complete; ``partial`` is what did arrive."""
+    """The audio ended before the service said that it was complete; ``partial`` is what did arrive.
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        partial: bytes = b"",
-        status: int | None = None,
-        body: bytes | None = None,
-        request_id: str | None = None,
-    ) -> None:
-        super().__init__(message, status=status, body=body, request_id=request_id)
+    ``answer`` is what else a ServiceError says.
+    """
+
+    def __init__(self, message: str, *, partial: bytes = b"", **answer: Any) -> None:
+        super().__init__(message, **answer)
         self.partial = partial
 
 

@@ -62,17 +62,15 @@ def connect(
         StoreError: nothing can be recorded in the folder, or there is no recording in it.
     """
     if replay is not None:
-        _check_replay(backend=backend, api_key=api_key, device=device, cache=cache, record=record)
+        others = {"backend": backend, "api_key": api_key, "device": device, "cache": cache, "record": record}
+        for name in (name for name, value in others.items() if value is not None):
+            raise RequestInvalid.of(name, "a recording answers by itself; leave it out beside replay", in_="query")
         backend = f"replay:{replay}"
     if model is not None:
         defaults["model"] = model
     _complete_values()
     return Lab.open(
-        backend,
-        api_key=api_key,
-        device=device,
-        wrap=lambda opened: _wrap_backend(opened, cache, record),
-        **defaults,
+        backend, api_key=api_key, device=device, wrap=lambda one: _wrap_backend(one, cache, record), **defaults
     )
 
 
@@ -207,10 +205,3 @@ def _wrap_backend(backend: Backend, cache: Cache | str | Path | bool | None, rec
         # Outermost, so that what the cache answers is in the recording too.
         backend = RecordingBackend(backend, record)
     return backend
-
-
-def _check_replay(**others: object) -> None:
-    """Raise RequestInvalid for an argument that a recording, which answers by itself, has no use for."""
-    for name, value in others.items():
-        if value is not None:
-            raise RequestInvalid.of(name, "a recording answers by itself; leave it out beside replay", in_="query")

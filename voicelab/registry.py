@@ -85,11 +85,8 @@ def backends() -> tuple[InstalledBackend, ...]:
         install = install_command(own.extra) if lacks else ""
         listed.append(InstalledBackend(name, own.form, own.summary, DISTRIBUTION, install))
     for point in _foreign():
-        package = point.dist
-        summary = (package.metadata["Summary"] or "") if package is not None else ""
-        listed.append(
-            InstalledBackend(point.name, f"{point.name}:", summary, package.name if package is not None else "")
-        )
+        package, summary = ("", "") if point.dist is None else (point.dist.name, point.dist.metadata["Summary"] or "")
+        listed.append(InstalledBackend(point.name, f"{point.name}:", summary, package))
     return tuple(listed)
 
 
@@ -148,19 +145,15 @@ def open_backend(address: str | None, **options: Any) -> Backend:
 
 
 def _load(name: str) -> Any:
-    point = (
-        EntryPoint(name, OWN[name].target, GROUP)
-        if name in OWN
-        else next(point for point in _foreign() if point.name == name)
-    )
+    own = [EntryPoint(name, OWN[name].target, GROUP)] if name in OWN else []
+    (point,) = own or [point for point in _foreign() if point.name == name]
     try:
         opener = point.load()
     except Exception as error:  # somebody else's module may raise anything while it is imported
         raise _not_importable(name, error) from error
     if not callable(opener):
-        raise EngineError(
-            f"the backend {name!r} of {_source(name)} is a {type(opener).__name__}, not a function; update it"
-        )
+        kind = type(opener).__name__
+        raise EngineError(f"the backend {name!r} of {_source(name)} is a {kind}, not a function; update it")
     return opener
 
 
@@ -181,10 +174,9 @@ def _source(name: str) -> str:
     return DISTRIBUTION if name in OWN else dist.name if dist is not None else "a package"
 
 
-def _foreign() -> tuple[EntryPoint, ...]:
-    return tuple(
-        sorted((point for point in entry_points(group=GROUP) if point.name not in OWN), key=lambda one: one.name)
-    )
+def _foreign() -> list[EntryPoint]:
+    points = [point for point in entry_points(group=GROUP) if point.name not in OWN]
+    return sorted(points, key=lambda one: one.name)
 
 
 def requirements(extra: str = "") -> dict[str, tuple[str | None, Requirement]]:

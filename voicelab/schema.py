@@ -6,12 +6,11 @@ This is the only validation of the wire. Constructors refuse unknown keywords wi
 
 from __future__ import annotations
 
-import hashlib
 import numbers
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, LiteralString, Self, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -28,9 +27,7 @@ from pydantic_core import PydanticCustomError
 
 from voicelab.display import Shown
 from voicelab.errors import FieldError, RequestInvalid, ServiceError, suggestion
-
-Wire = Mapping[str, Any]
-"""A decoded JSON object or MessagePack map."""
+from voicelab.storage import digest_of
 
 _Model = TypeVar("_Model", bound="WireModel")
 
@@ -63,23 +60,18 @@ def _encodable(value: str) -> str:
     return value
 
 
-def _without_negative_zero(value: float) -> float:
-    # -0.0 and 0.0 mean the same request and must have the same canonical form.
-    return value + 0.0
+def _strictly(kinds: tuple[type, ...], error: LiteralString, message: LiteralString) -> BeforeValidator:
+    def check(value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise PydanticCustomError(error, message)
+        return value
+
+    return BeforeValidator(check)
 
 
-def strictly_number(value: object) -> object:
-    """Refuse what can only be converted to a number, such as numpy's booleans."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise PydanticCustomError("float_type", "Input should be a valid number")
-    return value
-
-
-def strictly_whole(value: object) -> object:
-    """Refuse anything but an integer before an enumeration compares by ``==`` (``64.0 == 64``)."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise PydanticCustomError("int_type", "Input should be a valid integer")
-    return value
+# Not what can only be converted, such as numpy's booleans; and 64.0 would be taken for the 64 of an enumeration.
+_NUMBER = _strictly((int, float), "float_type", "Input should be a valid number")
+_WHOLE = _strictly((int,), "int_type", "Input should be a valid integer")
 
 
 Text = Annotated[str, Strict(), AfterValidator(_encodable)]
@@ -88,11 +80,12 @@ Number = Annotated[
     float,
     Strict(),
     Field(allow_inf_nan=False),
-    BeforeValidator(strictly_number),
-    AfterValidator(_without_negative_zero),
+    _NUMBER,
+    # -0.0 and 0.0 mean the same request and must have the same canonical form.
+    AfterValidator(lambda value: value + 0.0),
 ]
 """A finite number; whole numbers are taken, booleans and strings are not."""
-Whole = Annotated[int, BeforeValidator(strictly_whole)]
+Whole = Annotated[int, _WHOLE]
 """A whole number; booleans and 1.0 are refused."""
 
 
@@ -126,7 +119,7 @@ class WireModel(BaseModel):
         return copied.replace(**update) if update else copied
 
 
-def drop_unknown(model: type[_Model], wire: Wire) -> dict[str, Any]:
+def drop_unknown(model: type[_Model], wire: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of ``wire`` that are fields of ``model``, by their names on the wire."""
     names = {field.alias or name for name, field in model.model_fields.items()}
     return {key: value for key, value in wire.items() if key in names}
@@ -150,20 +143,14 @@ def field_errors(error: ValidationError, model: type[BaseModel], *, place: str =
 
 def _plain(value: object) -> object:
     # Sweeps hand over numpy scalars; they are numbers like any other, but no float or int by type.
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int | float) or not isinstance(value, numbers.Real):
         return value
-    if isinstance(value, numbers.Integral):
-        return int(value)
-    if isinstance(value, numbers.Real):
-        return float(value)
-    return value
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 def _fields_at(model: type[BaseModel], path: Iterable[str | int]) -> list[str]:
     fields: Any = model.model_fields
-    for part in path:
-        if isinstance(part, int):
-            continue
+    for part in (one for one in path if isinstance(one, str)):
         nested = _model_in(fields[part].annotation)
         fields = nested.model_fields if nested else {}
     return list(fields)
@@ -287,10 +274,10 @@ class TTSRequest(WireModel):
         default=None,
         description="Sample rate in Hz. None is the format's own: 44100 for wav, pcm and mp3; 48000 for opus.",
     )
-    mp3_bitrate: Annotated[Mp3Bitrate, BeforeValidator(strictly_whole)] = Field(
+    mp3_bitrate: Annotated[Mp3Bitrate, _WHOLE] = Field(
         default=128, description="kbit/s of mp3: 64, 128 or 192. Other formats ignore it."
     )
-    opus_bitrate: Annotated[OpusBitrate, BeforeValidator(strictly_whole)] = Field(
+    opus_bitrate: Annotated[OpusBitrate, _WHOLE] = Field(
         default=-1000, description="kbit/s of opus: 24, 32, 48 or 64; -1000 is automatic. Other formats ignore it."
     )
     latency: Latency = Field(
@@ -360,7 +347,7 @@ class TTSRequest(WireModel):
         ``binary`` says that the body can carry bytes (MessagePack); in JSON ``references`` may only be
         null or empty. References beside a ``reference_id`` are not looked at. Raises RequestInvalid.
         """
-        fields = _body(cls, wire)
+        fields = _fields(cls, wire)
         if fields.get("reference_id") is not None:
             fields.pop("references", None)
         references = fields.get("references")
@@ -375,13 +362,7 @@ class TTSRequest(WireModel):
             refused = RequestInvalid.of("references", message, type="binary_required").errors
         if isinstance(fields.get("prosody"), dict):
             fields["prosody"] = drop_unknown(ProsodyControl, fields["prosody"])
-        try:
-            request = cls(**fields)
-        except RequestInvalid as error:
-            raise RequestInvalid((*error.errors, *refused)) from None
-        if refused:
-            raise RequestInvalid(refused)
-        return request
+        return _built(cls, fields, refused)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the full body, every field present; reference audio is bytes, so JSON takes it only without."""
@@ -392,20 +373,25 @@ class TTSRequest(WireModel):
             wire["prosody"] = {"speed": self.prosody.speed, "volume": self.prosody.volume}
         return wire
 
+    def record(self) -> dict[str, Any]:
+        """Return the request as a JSON-able object, all fields as given; reference audio is named by its sha256."""
+        wire = self.to_wire()
+        if self.references is not None:
+            wire["references"] = [
+                {"audio_sha256": digest_of(item.audio), "text": item.text} for item in self.references
+            ]
+        return wire
+
     def canonical(self) -> dict[str, Any]:
         """Return a JSON-able form that is equal for requests that mean the same, for keys and manifests.
 
         Reference audio appears as its sha256; references that a ``reference_id`` overrides, and an empty
         list of them, as null. Defaults that depend on the format are filled in.
         """
-        wire = self.to_wire()
+        wire = self.record()
         wire["sample_rate"] = self.rate
         wire["prosody"] = wire["prosody"] or ProsodyControl().model_dump()
-        wire["references"] = None
-        if self.references and self.reference_id is None:
-            wire["references"] = [
-                {"audio_sha256": hashlib.sha256(item.audio).hexdigest(), "text": item.text} for item in self.references
-            ]
+        wire["references"] = None if self.reference_id is not None else wire["references"] or None
         return wire
 
 
@@ -414,34 +400,37 @@ def check_model(name: object) -> Model:
 
     Raises RequestInvalid with ``in`` header for any other value.
     """
-    if name is None:
-        return DEFAULT_MODEL
     for model in MODELS:
-        if name == model:
+        if (DEFAULT_MODEL if name is None else name) == model:
             return model
     models = " or ".join(repr(model) for model in MODELS)
     raise RequestInvalid.of("model", f"Input should be {models}", type="literal_error", in_="header")
 
 
-def _body(model: type[WireModel], wire: object) -> dict[str, Any]:
+def _fields(model: type[WireModel], wire: object) -> dict[str, Any]:
     if not isinstance(wire, dict):
         message = "The body should be an object with the request's fields"
         raise RequestInvalid((FieldError(loc=("body",), type="model_type", msg=message),))
-    body: Wire = wire
-    return drop_unknown(model, body)
+    return drop_unknown(model, wire)
+
+
+def _built(model: type[_Model], fields: Mapping[str, Any], wrong: tuple[FieldError, ...]) -> _Model:
+    """The value of these fields. Raises RequestInvalid with all that is wrong with them, and with what is besides."""
+    try:
+        built = model(**fields)
+    except RequestInvalid as error:
+        raise RequestInvalid((*error.errors, *wrong)) from None
+    if wrong:
+        raise RequestInvalid(wrong)
+    return built
 
 
 Visibility = Literal["public", "unlist", "private"]
 VoiceState = Literal["created", "training", "trained", "failed"]
 
 
-def _listed(value: object) -> object:
-    # MessagePack and forms may give one value where several are allowed.
-    return (value,) if isinstance(value, str | bytes) else value
-
-
-def _none_is_empty(value: object) -> object:
-    return "" if value is None else value
+# MessagePack and forms may give one value where several are allowed.
+_LISTED = BeforeValidator(lambda value: (value,) if isinstance(value, str | bytes) else value)
 
 
 class _Record(BaseModel):
@@ -458,7 +447,7 @@ class Author(_Record):
     avatar: str = Field(default="", description="Address of a picture; empty when there is none.")
 
 
-_Loose = Annotated[str, BeforeValidator(_none_is_empty)]
+_Loose = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 
 
 class SampleEntity(_Record):
@@ -535,10 +524,10 @@ class VoiceCreate(WireModel):
     )
 
     title: Text = Field(description="Model title.", json_schema_extra={"minLength": 1, "pattern": r"\S"})
-    voices: Annotated[tuple[Annotated[bytes, Strict(), Field(min_length=1)], ...], BeforeValidator(_listed)] = Field(
+    voices: Annotated[tuple[Annotated[bytes, Strict(), Field(min_length=1)], ...], _LISTED] = Field(
         repr=False, description="Voice files (WAV, MP3 or FLAC) used to tune the model, one or more."
     )
-    texts: Annotated[tuple[Text, ...], BeforeValidator(_listed)] = Field(
+    texts: Annotated[tuple[Text, ...], _LISTED] = Field(
         default=(), description="Transcripts, one for each voice file. When left out, the speech is recognised."
     )
     visibility: Visibility = Field(default="public", description="public, unlist or private.")
@@ -549,7 +538,7 @@ class VoiceCreate(WireModel):
         validate_default=True,
         description="Cover picture; required when visibility is public.",
     )
-    tags: Annotated[tuple[Text, ...], BeforeValidator(_listed)] = Field(default=(), description="Tags.")
+    tags: Annotated[tuple[Text, ...], _LISTED] = Field(default=(), description="Tags.")
     enhance_audio_quality: Annotated[bool, Strict()] = Field(default=False, description="Enhance the audio before use.")
     train_mode: Literal["fast"] = Field(default="fast", description="Only fast: usable as soon as it is created.")
     type: Literal["tts"] = Field(default="tts", description="Only tts.")
@@ -594,9 +583,7 @@ class VoiceCreate(WireModel):
         ``form`` says that it came as a form, where a boolean is written out and an empty string is no
         value. ``type`` and ``train_mode`` must be present. Unknown keys are ignored. Raises RequestInvalid.
         """
-        if not isinstance(wire, dict):
-            raise RequestInvalid((FieldError(("body",), "model_type", "The body should be an object with the fields"),))
-        fields = drop_unknown(cls, wire)
+        fields = _fields(cls, wire)
         for name in ("texts", "tags", "visibility", "enhance_audio_quality"):
             if fields.get(name, 0) is None:
                 del fields[name]
@@ -606,14 +593,7 @@ class VoiceCreate(WireModel):
             if isinstance(flag, str):
                 fields["enhance_audio_quality"] = _BOOLEANS.get(flag.lower(), flag)
         absent = [name for name in ("type", "train_mode") if name not in fields]
-        missing = tuple(FieldError(("body", name), "missing", "Field required") for name in absent)
-        try:
-            request = cls(**fields)
-        except RequestInvalid as error:
-            raise RequestInvalid((*error.errors, *missing)) from None
-        if missing:
-            raise RequestInvalid(missing)
-        return request
+        return _built(cls, fields, tuple(FieldError(("body", name), "missing", "Field required") for name in absent))
 
     def to_wire(self) -> dict[str, Any]:
         """Return the full body; files are bytes, lists are lists."""

@@ -78,13 +78,11 @@ class Session(Closing):
         merged_defaults({}, recorded({name: value for name, value in defaults.items() if is_field(name)}))
         name, _ = split_address(address)
         if name == "local" and api_key is not None:
-            raise RequestInvalid.of(
-                "api_key", "the embedded voice takes no key; give the service's address too", in_="header"
-            )
+            message = "the embedded voice takes no key; give the service's address too"
+            raise RequestInvalid.of("api_key", message, in_="header")
         if name == "service" and device is not None:
-            raise RequestInvalid.of(
-                "device", "only a backend of this machine has a device; a service chooses its own", in_="query"
-            )
+            message = "only a backend of this machine has a device; a service chooses its own"
+            raise RequestInvalid.of("device", message, in_="query")
         factory = BackendFactory(address, device)
         opened = factory(api_key)
         try:

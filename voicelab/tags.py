@@ -105,7 +105,8 @@ def read_tags(text: str, model: str = DEFAULT_MODEL, spell: Callable[[Tag], str]
         part = text[end : match.start()]
         said, rest, end = _join(said, part, over_tag), f"{rest}{part}\n", match.end()
         tag, over_tag = _tag(match, len(said.rstrip(" \t"))), True
-        if _splits_word(text, match):
+        before, after = part[-1:], text[match.end() :][:1]
+        if before.isalnum() and after.isalnum() and not _UNSPACED.search(before + after):
             if tag.kind != "speaker":
                 notes.append(f"{tag.text} stands in the middle of a word")
             if tag.kind in ("pause", "speaker"):
@@ -145,11 +146,6 @@ def _join(said: str, part: str, over_tag: bool) -> str:
     return f"{said} {part}" if said[-1] in ",.;:!?…" and part[0].isalnum() else said + part
 
 
-def _splits_word(text: str, match: re.Match[str]) -> bool:
-    before, after = text[: match.start()][-1:], text[match.end() :][:1]
-    return before.isalnum() and after.isalnum() and not _UNSPACED.search(before + after)
-
-
 def _tag(match: re.Match[str], at: int) -> Tag:
     start, end = match.span()
     for span, word in (("span", ""), ("ph", match["phword"]), ("slashed", match["word"])):
@@ -158,17 +154,13 @@ def _tag(match: re.Match[str], at: int) -> Tag:
     if match["speaker"]:
         return Tag(match[0], "speaker", match["speaker"][10:-2], start, end, at)
     if match["break"] is not None:
-        return Tag(match[0], "pause", "break", start, end, at, _break_s(match["break"]))
+        time = _SECONDS.search(match["break"])
+        seconds = float(time[1]) * (0.001 if time[2] == "ms" else 1.0) if time else PAUSE_S["pause"]
+        return Tag(match[0], "pause", "break", start, end, at, min(_LONGEST_PAUSE_S, seconds))
     name = match["name"].strip()
     if name.lower() in PAUSE_S:
         return Tag(match[0], "pause", name, start, end, at, PAUSE_S[name.lower()])
     return Tag(match[0], "emphasis" if name.lower() == "emphasis" else "style", name, start, end, at)
-
-
-def _break_s(attributes: str) -> float:
-    """Seconds of a ``<break …/>``; one without a time is as long as a pause."""
-    time = _SECONDS.search(attributes)
-    return min(_LONGEST_PAUSE_S, float(time[1]) * (0.001 if time[2] == "ms" else 1.0)) if time else PAUSE_S["pause"]
 
 
 def _stay(rest: str, model: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ import pytest
 from tests.onnx.test_piper import voice as piper_voice
 from tests.tones import ToneBackend
 from voicelab.audio.formats import decode
-from voicelab.cli.say import SpokenFile, complete_wav
+from voicelab.cli.say import complete_wav
 from voicelab.schema import AudioFormat, ReferenceAudio
 from voicelab.service.keys import KeyStore
 from voicelab.service.run import running
@@ -261,7 +261,3 @@ def test_anything_else_stays_as_it_is(content: bytes) -> None:
     file = io.BytesIO(content)
     complete_wav(file)
     assert file.getvalue() == content
-
-
-def test_a_report_is_one_line() -> None:
-    assert SpokenFile("a.wav", 2.346, 0.5, "cpu").line() == "a.wav: 2.35 s of audio in 0.50 s on cpu"

@@ -16,7 +16,7 @@ from voicelab.errors import (
     NotFound,
     PaymentRequired,
     RequestInvalid,
-    ServiceUnavailable,
+    StoreError,
 )
 from voicelab.service import keys as module
 from voicelab.service.keys import KeyStore, lifetime, well_formed
@@ -210,7 +210,7 @@ def test_a_store_that_is_locked_is_waited_for_only_so_long(store: KeyStore) -> N
     other = sqlite3.connect(store.path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     before = time.monotonic()
-    with pytest.raises(ServiceUnavailable, match="locked"):
+    with pytest.raises(StoreError, match="locked"):
         store.create("a")
     assert 0.1 < time.monotonic() - before < 3
     other.execute("ROLLBACK")
@@ -230,12 +230,12 @@ def test_a_failed_write_leaves_nothing_and_locks_nobody(store: KeyStore) -> None
 def test_a_damaged_store_is_told(tmp_path: Path) -> None:
     path = tmp_path / "keys.sqlite3"
     path.write_bytes(b"this is no database, but long enough to look at" * 20)
-    with pytest.raises(ServiceUnavailable, match=re.escape(str(path))):
+    with pytest.raises(StoreError, match=re.escape(str(path))):
         KeyStore(path)
 
 
 def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ServiceUnavailable):
+    with pytest.raises(StoreError):
         KeyStore(tmp_path)
 
 
@@ -245,7 +245,7 @@ def test_a_store_of_a_later_version_is_left_alone(store: KeyStore) -> None:
     later = sqlite3.connect(store.path)
     later.execute("PRAGMA user_version = 99")
     later.close()
-    with pytest.raises(ServiceUnavailable, match="newer voicelab"):
+    with pytest.raises(StoreError, match="newer voicelab"):
         KeyStore(store.path)
 
 

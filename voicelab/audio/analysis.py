@@ -142,7 +142,7 @@ def f0(
 
 def _yin(samples: _Floats, fmin: float, fmax: float, frame: int, hop: int) -> _Floats:
     """Return the pitch of every frame (de Cheveigné & Kawahara 2002), as ``librosa.yin`` has it."""
-    frames = _framed(np.pad(samples, frame // 2), frame, hop)
+    frames = framed(np.pad(samples, frame // 2), frame, hop)
     shortest, longest = int(_F0_RATE / fmax), min(math.ceil(_F0_RATE / fmin), frame - 1)
     blocks = (frames[first : first + _FRAMES_AT_ONCE] for first in range(0, len(frames), _FRAMES_AT_ONCE))
     return _F0_RATE / np.concatenate([_periods(_difference(block, longest), shortest) for block in blocks])
@@ -177,7 +177,8 @@ def _periods(difference: _Floats, shortest: int) -> _Floats:
     return periods
 
 
-def _framed(samples: npt.NDArray[Any], frame: int, hop: int) -> npt.NDArray[Any]:
+def framed(samples: npt.NDArray[Any], frame: int, hop: int) -> npt.NDArray[Any]:
+    """Return a view of the samples by frames, (frames, frame)."""
     return np.lib.stride_tricks.sliding_window_view(samples, frame)[::hop]
 
 
@@ -277,7 +278,7 @@ def _power(clip: Sound, window_s: float, hop_s: float) -> tuple[_Floats, int, in
     # Zeros around it instead of reflections: what is not in the clip is silence.
     samples = np.pad(clip.samples, (window // 2, window // 2 + max(0, window - len(clip))))
     hann = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(window) / window)
-    frames = _framed(samples, window, hop)
+    frames = framed(samples, window, hop)
     power: _Floats = np.empty((window // 2 + 1, len(frames)))
     for first in range(0, len(frames), _FRAMES_AT_ONCE):
         spectrum = np.fft.rfft(hann * frames[first : first + _FRAMES_AT_ONCE])

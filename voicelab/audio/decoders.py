@@ -83,6 +83,23 @@ class _Pcm:
         return SILENT
 
 
+def wav_head(data: bytes) -> tuple[int, int | None, bytes]:
+    """Walk through the chunks of a WAV file, or of its beginning.
+
+    Returns where its samples begin, their size in bytes as the header has it, and the chunk that describes them; None in
+    place of the size where they are not reached, with the place to look at once there is more.
+    """
+    at, form = 12, b""
+    while at + 8 <= len(data):
+        name, size = struct.unpack_from("<4sI", data, at)
+        if name == b"data":
+            return at + 8, size, form
+        if name == b"fmt ":
+            form = data[at + 8 : at + 8 + size]
+        at += 8 + size + size % 2
+    return at, None, form
+
+
 class _Wav:
     """A WAV file with 16-bit samples whose length may be unknown.
 
@@ -93,18 +110,13 @@ class _Wav:
     def __init__(self) -> None:
         self.rate: int | None = None
         self._head = b""
-        self._form: tuple[int, int] | None = None
         self._pcm: _Pcm | None = None
         self._left: int | None = None
-        self._begun = False
-        self._file = 0
-        self._passed = 0
 
     def feed(self, data: bytes) -> Samples:
         if self._pcm is None:
             self._head += data
-            self._pcm = self._parse()
-            data, self._head = (b"", self._head) if self._pcm is None else (self._head, b"")
+            data = self._start()
         if self._pcm is None:
             return SILENT
         if self._left is not None:
@@ -119,51 +131,36 @@ class _Wav:
             raise AudioError(f"wav: the audio is cut off, {self._left} bytes are missing")
         return self._pcm.finish()
 
-    def _parse(self) -> _Pcm | None:
-        if not self._begun:
-            if len(self._head) < 12:
-                return None
-            if self._head[:4] != b"RIFF" or self._head[8:12] != b"WAVE":
-                raise AudioError("wav: the audio does not begin like a WAV file")
-            (self._file,) = struct.unpack_from("<I", self._head, 4)
-            self._begun = True
-            self._pass(12)
-        while len(self._head) >= 8:
-            name, size = struct.unpack_from("<4sI", self._head)
-            if name == b"data":
-                return self._start(size)
-            if size > 1 << 20:
+    def _start(self) -> bytes:
+        """Read the header, once it is there; return what follows it."""
+        head = self._head
+        if len(head) >= 12 and (head[:4] != b"RIFF" or head[8:12] != b"WAVE"):
+            raise AudioError("wav: the audio does not begin like a WAV file")
+        begin, size, form = wav_head(head)
+        if size is None:
+            if begin > 1 << 20:
                 raise AudioError("wav: there is no audio in the first MiB")
-            if len(self._head) < 8 + size + size % 2:
-                return None
-            if name == b"fmt ":
-                self._read_form(self._head[8 : 8 + size])
-            self._pass(8 + size + size % 2)
-        return None
-
-    def _pass(self, count: int) -> None:
-        self._head = self._head[count:]
-        self._passed += count
-
-    def _read_form(self, chunk: bytes) -> None:
-        if len(chunk) < 16:
-            raise AudioError("wav: the header is damaged")
-        kind, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", chunk)
-        if kind == 0xFFFE and len(chunk) >= 26:
-            (kind,) = struct.unpack_from("<H", chunk, 24)
-        if kind != 1 or bits != 16 or not 1 <= channels <= 8:
-            raise AudioError(f"wav: a stream holds 16-bit samples, not kind {kind} with {bits} bits")
-        self._form = (check_rate(rate, "wav: sample rate"), channels)
-
-    def _start(self, size: int) -> _Pcm:
-        if self._form is None:
+            return b""
+        if not form:
             raise AudioError("wav: the samples come before their description")
-        self.rate, channels = self._form
-        # What the file says of its size leaves out the first 8 bytes, as `_passed` does the 8 before the samples.
-        empty = size == 0 and self._passed < self._file < UNKNOWN_FROM
+        self.rate, channels = _read_form(form)
+        # What the file says of its size leaves out the first 8 bytes, as this does the 8 before the samples.
+        (file,) = struct.unpack_from("<I", head, 4)
+        empty = size == 0 and begin - 8 < file < UNKNOWN_FROM
         self._left = size if empty or 0 < size < UNKNOWN_FROM else None
-        self._pass(8)
-        return _Pcm(self.rate, channels)
+        self._pcm, self._head = _Pcm(self.rate, channels), b""
+        return head[begin:]
+
+
+def _read_form(chunk: bytes) -> tuple[int, int]:
+    if len(chunk) < 16:
+        raise AudioError("wav: the header is damaged")
+    kind, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", chunk)
+    if kind == 0xFFFE and len(chunk) >= 26:
+        (kind,) = struct.unpack_from("<H", chunk, 24)
+    if kind != 1 or bits != 16 or not 1 <= channels <= 8:
+        raise AudioError(f"wav: a stream holds 16-bit samples, not kind {kind} with {bits} bits")
+    return check_rate(rate, "wav: sample rate"), channels
 
 
 def _after_the_end(data: bytes) -> bool:
@@ -462,6 +459,4 @@ def _bounded(samples: Samples) -> Samples:
 def _codec(format: AudioFormat, rate: int) -> _Pcm | _Wav | _Mp3 | _Opus:
     if format == "pcm":
         return _Pcm(rate)
-    if format == "wav":
-        return _Wav()
-    return _Mp3() if format == "mp3" else _Opus()
+    return _Wav() if format == "wav" else _Mp3() if format == "mp3" else _Opus()

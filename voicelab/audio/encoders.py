@@ -19,15 +19,7 @@ from av.packet import Packet
 from voicelab.audio.mp3 import MP3_DELAY, MP3_FRAME, info_frame
 from voicelab.audio.samples import SILENT, Resampler, Samples, as_samples, check_rate, to_int16
 from voicelab.errors import AudioError
-from voicelab.schema import (
-    DEFAULT_RATES,
-    FORMATS,
-    MP3_BITRATES,
-    OPUS_BITRATES,
-    RATES,
-    AudioFormat,
-    TTSRequest,
-)
+from voicelab.schema import DEFAULT_RATES, FORMATS, MP3_BITRATES, OPUS_BITRATES, RATES, AudioFormat, TTSRequest
 
 _WAV_HEADER_BYTES = 44
 
@@ -51,8 +43,7 @@ def wav_header(rate: int, size: int | None = None) -> bytes:
     """Return the 44 bytes before 16-bit mono samples; ``size`` is in bytes, None while unknown."""
     if size is not None and size > UNKNOWN_SIZE - 37:
         raise AudioError(f"a WAV file holds at most 4 GiB, not {size} bytes")
-    riff = UNKNOWN_SIZE if size is None else 36 + size
-    data = UNKNOWN_SIZE if size is None else size
+    riff, data = (UNKNOWN_SIZE, UNKNOWN_SIZE) if size is None else (36 + size, size)
     return struct.pack("<4sI8sIHHIIHH4sI", b"RIFF", riff, b"WAVEfmt ", 16, 1, 1, rate, rate * 2, 2, 16, b"data", data)
 
 
@@ -83,10 +74,6 @@ class _Framed:
         self._rest = SILENT
         self.fed = 0
 
-    @property
-    def empty(self) -> bool:
-        return not self.fed and not self._rest.size
-
     def feed(self, samples: Samples) -> list[Packet[Any]]:
         waiting = np.concatenate((self._rest, np.clip(samples, np.float32(-1.0), np.float32(1.0)) * self._gain))
         size = self._context.frame_size
@@ -95,6 +82,9 @@ class _Framed:
         return [packet for start in range(0, whole, size) for packet in self._encode(waiting[start : start + size])]
 
     def finish(self) -> list[Packet[Any]]:
+        if not self.fed and not self._rest.size:
+            # A file needs a frame to be one, and a stream to have an end; its header says that none of it is audio.
+            self._rest = np.zeros(1, np.float32)
         packets = self._encode(self._rest) if self._rest.size else []
         return [*packets, *self._context.encode(None)]
 
@@ -108,10 +98,7 @@ class _Framed:
 
 
 class _Mp3:
-    """Constant bitrate, as loud as what was fed.
-
-    Every frame stands alone (no bit reservoir), so the first one leaves at once.
-    """
+    """Constant bitrate, as loud as what was fed; every frame stands alone (no bit reservoir), so the first leaves at once."""
 
     def __init__(self, rate: int, bitrate: int) -> None:
         context = av.AudioCodecContext.create("libmp3lame", "w")
@@ -130,9 +117,6 @@ class _Mp3:
         return self._join(self._frames.feed(samples))
 
     def finish(self) -> bytes:
-        if self._frames.empty:
-            # A file needs a frame to be one; its information says that none of it is audio.
-            self._frames.feed(np.zeros(1, np.float32))
         rest = self._frames.finish()
         # LAME pads with up to two frames; what is needed to hear the last sample is enough.
         needed = -(-(self._frames.fed + MP3_DELAY) // MP3_FRAME)
@@ -184,9 +168,6 @@ class _Opus:
         return self._with_header(self._sink.take())
 
     def finish(self) -> bytes:
-        if self._frames.empty:
-            # Without a packet the stream would have no end, like one that was cut off.
-            self._frames.feed(np.zeros(1, np.float32))
         self._mux(self._frames.finish())
         self._container.close()
         rest = self._sink.take()

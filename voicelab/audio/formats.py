@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import av
 import numpy as np
 
-from voicelab.audio.decoders import UNKNOWN_FROM, StreamDecoder, mono
+from voicelab.audio.decoders import UNKNOWN_FROM, StreamDecoder, mono, wav_head
 from voicelab.audio.encoders import StreamEncoder, wav_header
 from voicelab.audio.mp3 import with_exact_info
-from voicelab.audio.samples import Samples, as_samples, check_rate, resample, to_int16
+from voicelab.audio.samples import SILENT, Samples, as_samples, check_rate, resample, to_int16
 from voicelab.errors import AudioError
 from voicelab.schema import DEFAULT_RATES, AudioFormat
 
@@ -102,23 +103,25 @@ def read(
         raise AudioError(f"the audio file has {len(data)} bytes; at most {max_bytes} are read")
     if format == "pcm":
         rate = DEFAULT_RATES["pcm"] if sample_rate is None else check_rate(sample_rate, "sample_rate")
-        return _decode_stream(data, "pcm", rate, _Limit(max_seconds))
+        return _joined(_decoded(data, "pcm", rate), rate, max_seconds)
     try:
         container = sniff(data)
     except AudioError:
         if not foreign:
             raise
-        return _decode_container(data, None, _Limit(max_seconds))
+        return _decode_container(data, None, max_seconds)
     if format is not None and container != _CONTAINER.get(format):
         raise AudioError(f"expected {format} audio, but the bytes are {container}")
     if container == "mp3":
         data = _without_tail_tags(data)
-        return _decode_stream(data, "mp3", _mp3_rate(data), _Limit(max_seconds))
+        rate = _mp3_rate(data)
+        return _joined(_decoded(data, "mp3", rate), rate, max_seconds)
     if container == "ogg" and b"OpusHead" in data[:64]:
-        return _decode_stream(data, "opus", DEFAULT_RATES["opus"], _Limit(max_seconds))
+        rate = DEFAULT_RATES["opus"]
+        return _joined(_decoded(data, "opus", rate), rate, max_seconds)
     if container == "wav":
         _check_complete_wav(data)
-    return _decode_container(data, container, _Limit(max_seconds))
+    return _decode_container(data, container, max_seconds)
 
 
 def decode(
@@ -134,31 +137,23 @@ def decode(
     return np.clip(samples, np.float32(-1.0), np.float32(1.0)), rate
 
 
-class _Limit:
-    """Counts decoded samples and stops a file that unpacks into too many."""
-
-    def __init__(self, max_seconds: float | None) -> None:
-        self._max_seconds = max_seconds
-        self._count = 0
-
-    def add(self, count: int, rate: int) -> None:
-        self._count += count
-        if self._max_seconds is None:
-            return
-        if self._count > self._max_seconds * min(rate, MAX_SAMPLES_PER_SECOND):
-            raise AudioError(f"the audio lasts longer than {self._max_seconds:g} seconds, the most that is read")
+def _joined(parts: Iterable[Samples], rate: int, max_seconds: float | None) -> tuple[Samples, int]:
+    """The samples and their rate. Raises AudioError as soon as there are too many."""
+    taken, count = [SILENT], 0
+    for part in parts:
+        taken.append(part)
+        count += part.size
+        if max_seconds is not None and count > max_seconds * min(rate, MAX_SAMPLES_PER_SECOND):
+            raise AudioError(f"the audio lasts longer than {max_seconds:g} seconds, the most that is read")
+    return np.concatenate(taken), rate
 
 
-def _decode_stream(data: bytes, format: AudioFormat, rate: int, limit: _Limit) -> tuple[Samples, int]:
+def _decoded(data: bytes, format: AudioFormat, rate: int) -> Iterator[Samples]:
     decoder = StreamDecoder(format, rate)
-    parts: list[Samples] = []
     # In pieces, so that what unpacks into too much is stopped before it has done so.
     for start in range(0, len(data), 1 << 16):
-        parts.append(decoder.feed(data[start : start + (1 << 16)]))
-        limit.add(parts[-1].size, rate)
-    parts.append(decoder.finish())
-    limit.add(parts[-1].size, rate)
-    return np.concatenate(parts), rate
+        yield decoder.feed(data[start : start + (1 << 16)])
+    yield decoder.finish()
 
 
 def _mp3_rate(data: bytes) -> int:
@@ -167,10 +162,8 @@ def _mp3_rate(data: bytes) -> int:
         probe.feed(data[start : start + 4096])
         if probe.source_rate is not None:
             return probe.source_rate
-    probe.finish()
-    if probe.source_rate is None:
-        raise AudioError("mp3: there is no audio in it")
-    return probe.source_rate
+    probe.finish()  # raises where there is no audio
+    return probe.source_rate or probe.rate
 
 
 def _without_tail_tags(data: bytes) -> bytes:
@@ -184,15 +177,11 @@ def _without_tail_tags(data: bytes) -> bytes:
 
 def _check_complete_wav(data: bytes) -> None:
     # FFmpeg reads a file that is cut off without a word.
-    at = 12
-    while at + 8 <= len(data):
-        name, size = struct.unpack_from("<4sI", data, at)
-        if name == b"data":
-            if size < UNKNOWN_FROM and at + 8 + size > len(data):
-                raise AudioError(f"wav: the audio is cut off, {at + 8 + size - len(data)} bytes are missing")
-            return
-        at += 8 + size + size % 2
-    raise AudioError("wav: the audio is cut off before its samples")
+    begin, size, _ = wav_head(data)
+    if size is None:
+        raise AudioError("wav: the audio is cut off before its samples")
+    if size < UNKNOWN_FROM and begin + size > len(data):
+        raise AudioError(f"wav: the audio is cut off, {begin + size - len(data)} bytes are missing")
 
 
 def _declared_s(source: av.container.InputContainer, stream: av.AudioStream) -> float | None:
@@ -220,8 +209,7 @@ def _options(container: Container | None) -> dict[str, str]:
     return {"probesize": "32"} if container == "wav" else {} if container else {"format_whitelist": _FOREIGN}
 
 
-def _decode_container(data: bytes, given: Container | None, limit: _Limit) -> tuple[Samples, int]:
-    parts: list[Samples] = []
+def _decode_container(data: bytes, given: Container | None, max_seconds: float | None) -> tuple[Samples, int]:
     container = given or "the file"
     try:
         with av.open(io.BytesIO(data), "r", format=given, options=_options(given)) as source:
@@ -233,20 +221,21 @@ def _decode_container(data: bytes, given: Container | None, limit: _Limit) -> tu
                 raise AudioError(f"{container}: the audio is of a kind that cannot be read")
             rate = check_rate(stream.codec_context.sample_rate, f"{container}: sample rate")
             declared = _declared_s(source, stream) if given in ("flac", None) else None
-            for frame in source.decode(stream):
-                if frame.sample_rate != rate:
-                    raise AudioError(f"{container}: the sample rate changes in the middle")
-                limit.add(frame.samples, rate)
-                parts.append(mono(frame))
+            samples, _ = _joined(_frames(source.decode(stream), rate, str(container)), rate, max_seconds)
             if declared is not None:
-                missing = round(declared * rate) - sum(part.size for part in parts)
+                missing = round(declared * rate) - samples.size
                 # Codecs of the foreign ones add and cut some milliseconds.
                 if missing > (0 if given else _SHORT_S * rate):
                     raise AudioError(f"{container}: the audio is cut off, {missing} samples are missing")
     except av.FFmpegError as error:
         raise AudioError(f"{container}: the audio is damaged: {error}") from error
-    if not parts:
-        if container == "wav":
-            return np.zeros(0, np.float32), rate
+    if not samples.size and container != "wav":
         raise AudioError(f"{container}: there is no audio in it")
-    return np.concatenate(parts), rate
+    return samples, rate
+
+
+def _frames(frames: Iterator[av.AudioFrame], rate: int, container: str) -> Iterator[Samples]:
+    for frame in frames:
+        if frame.sample_rate != rate:
+            raise AudioError(f"{container}: the sample rate changes in the middle")
+        yield mono(frame)

@@ -42,10 +42,7 @@ def info_frame(first: bytes, frames: int | None = None, size: int | None = None,
     # Without the padding byte that the first frame may have.
     header[2] &= 0xFD
     tag = bytearray(b"Info")
-    if frames is None or size is None:
-        tag += struct.pack(">I", 0)
-    else:
-        tag += struct.pack(">III", 3, frames, size)
+    tag += struct.pack(">I", 0) if frames is None or size is None else struct.pack(">III", 3, frames, size)
     bitrate = _BITRATES[header[2] >> 4]
     # Encoder, constant bitrate, then what is not measured: lowpass, peak, two gains, flags.
     tag += b"LAME3.100" + bytes((1,)) + bytes(1 + 4 + 2 + 2 + 1) + bytes((bitrate,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from fractions import Fraction
 from typing import Self
 
@@ -36,8 +37,8 @@ class Limiter:
     output has as many samples as the input and does not depend on how the input is cut up.
     """
 
-    def __init__(self, rate: int, ceiling_dbfs: float = CEILING_DBFS) -> None:
-        self._ceiling = 10.0 ** (ceiling_dbfs / 20.0)
+    def __init__(self, rate: int) -> None:
+        self._ceiling = 10.0 ** (CEILING_DBFS / 20.0)
         self._block = max(1, round(check_rate(rate) * _BLOCK_S))
         self._ahead = round(_LOOK_AHEAD_S / _BLOCK_S)
         self._recovery = 1.0 - math.exp(-_BLOCK_S / _RELEASE_S)
@@ -59,7 +60,8 @@ class Limiter:
         measured = len(self._needed) - 1
         whole = self._waiting.size // self._block
         fresh = self._waiting[measured * self._block : whole * self._block].reshape(-1, self._block)
-        self._needed.extend(self._gain_for(float(peak)) for peak in np.abs(fresh).max(axis=1, initial=0.0))
+        peaks = np.abs(fresh).max(axis=1, initial=0.0)
+        self._needed.extend(min(1.0, self._ceiling / float(peak)) if peak else 1.0 for peak in peaks)
         return self._run(whole - self._ahead - 1)
 
     def finish(self) -> Samples:
@@ -67,9 +69,6 @@ class Limiter:
         left = self._waiting.size
         padding = np.zeros((self._ahead + 2) * self._block, np.float32)
         return self.feed(padding)[:left] if left else SILENT
-
-    def _gain_for(self, peak: float) -> float:
-        return 1.0 if peak <= self._ceiling else self._ceiling / peak
 
     def _near(self, end: int) -> float:
         """Return the most that the gain may be at the boundary before waiting block ``end``."""
@@ -105,16 +104,10 @@ class _Tempo:
     def __init__(self, rate: int, speed: float) -> None:
         self._rate = rate
         self._speed = speed
-        graph = av.filter.Graph()
-        source = graph.add_abuffer(
-            format="fltp", sample_rate=rate, layout="mono", time_base=Fraction(1, rate), name="source"
-        )
-        tempo = graph.add("atempo", f"{speed:.9f}")
-        sink = graph.add("abuffersink")
-        source.link_to(tempo)
-        tempo.link_to(sink)
-        graph.configure()
-        self._graph = graph
+        self._graph = graph = av.filter.Graph()
+        beat = Fraction(1, rate)
+        source = graph.add_abuffer(format="fltp", sample_rate=rate, layout="mono", time_base=beat, name="source")
+        graph.link_nodes(source, graph.add("atempo", f"{speed:.9f}"), graph.add("abuffersink")).configure()
         self._rest = SILENT
         self._fed = 0
         self._given = 0
@@ -147,12 +140,8 @@ class _Tempo:
 
     def _pull(self) -> Samples:
         parts: list[Samples] = []
-        while True:
-            try:
-                frame = self._graph.pull()
-            except (av.BlockingIOError, av.EOFError):
-                break
-            if isinstance(frame, av.AudioFrame):
+        with suppress(av.BlockingIOError, av.EOFError):
+            while isinstance(frame := self._graph.pull(), av.AudioFrame):
                 parts.append(frame.to_ndarray()[0])
         ready = np.concatenate(parts) if parts else SILENT
         self._given += ready.size

@@ -21,10 +21,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any
 
 import av
 import numpy as np
@@ -75,15 +76,19 @@ class Sandbox:
     def call(self, data: bytes, **options: object) -> bytes:
         """Return what the function returns. Raises AudioError with its reason, or with how the process ended."""
         worker = self._take()
-        late = threading.Event()
-        timer = threading.Timer(self._seconds, _end, (worker, late))
+        began = time.monotonic()
+        # The caller, who waits for its answer, sees it end and clears up.
+        timer = threading.Timer(self._seconds, worker.kill)
         timer.start()
         try:
             status, answer = self._ask(worker, data, json.dumps(options).encode())
         except (OSError, EOFError) as error:
             with suppress(subprocess.TimeoutExpired):
                 worker.wait(1.0)  # how it ended by itself is the reason, not that it is ended here
-            why = f"took longer than {self._seconds:g} s" if late.is_set() else _ending(worker.returncode)
+            late = time.monotonic() - began >= self._seconds
+            status = worker.returncode
+            ended = "stopped" if status is None or status >= 0 else f"was ended by signal {-status}"
+            why = f"took longer than {self._seconds:g} s" if late else ended
             _end(worker)
             raise AudioError(f"the data cannot be decoded: the decoder {why}") from error
         except BaseException:
@@ -91,7 +96,12 @@ class Sandbox:
             raise
         finally:
             timer.cancel()
-        self._give_back(worker)
+        with self._lock:
+            again = len(self._idle) < _IDLE and worker.poll() is None
+            if again:
+                self._idle.append(worker)
+        if not again:
+            _end(worker)
         if status != _OK:
             raise AudioError(answer.decode(errors="replace"))
         return answer
@@ -127,13 +137,6 @@ class Sandbox:
                     return worker
                 _end(worker)
         return self._start()
-
-    def _give_back(self, worker: subprocess.Popen[bytes]) -> None:
-        with self._lock:
-            if len(self._idle) < _IDLE and worker.poll() is None:
-                self._idle.append(worker)
-                return
-        _end(worker)
 
     def _start(self) -> subprocess.Popen[bytes]:
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
@@ -182,21 +185,13 @@ def _read(file: IO[bytes], size: int) -> bytes:
     return data
 
 
-def _end(worker: subprocess.Popen[bytes], late: threading.Event | None = None) -> None:
-    if late is not None:
-        late.set()
+def _end(worker: subprocess.Popen[bytes]) -> None:
     worker.kill()
-    if late is not None:
-        return  # the caller that waits for its answer sees it end, and clears up
     for pipe in (worker.stdin, worker.stdout):
         if pipe is not None:
             with suppress(OSError):
                 pipe.close()
     worker.wait()
-
-
-def _ending(status: int | None) -> str:
-    return "stopped" if status is None or status >= 0 else f"was ended by signal {-status}"
 
 
 def main(arguments: list[str]) -> None:
@@ -208,7 +203,7 @@ def main(arguments: list[str]) -> None:
         if not part.name.endswith("__main__"):
             importlib.import_module(part.name)
     # What a library prints must not be taken for an answer.
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     renew = _give_up_rights(int(arguments[1]), float(arguments[2]), answers.fileno() + 1)
     calls = sys.stdin.buffer
@@ -217,8 +212,9 @@ def main(arguments: list[str]) -> None:
         options = json.loads(calls.read(more))
         renew()
         status, answer = _serve_one(function, calls.read(size), options)
-        _write(answers, _ANSWER.pack(status, len(answer)))
-        _write(answers, answer)
+        answers.write(_ANSWER.pack(status, len(answer)))
+        answers.write(answer)
+        answers.flush()
 
 
 def _serve_one(function: Callable[..., bytes], data: bytes, options: dict[str, Any]) -> tuple[int, bytes]:
@@ -228,12 +224,6 @@ def _serve_one(function: Callable[..., bytes], data: bytes, options: dict[str, A
         return _REFUSED, str(error).encode(errors="replace")[:_LONGEST_REASON]
     except MemoryError:
         return _REFUSED, b"it takes too much memory"
-
-
-def _write(file: BinaryIO, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[file.write(left) :]
 
 
 def _give_up_rights(memory: int, cpu_seconds: float, files: int) -> Callable[[], None]:

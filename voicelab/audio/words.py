@@ -151,16 +151,8 @@ def _clock(seconds: float, point: str) -> str:
     return f"{whole // 3_600_000:02}:{whole // 60_000 % 60:02}:{whole // 1000 % 60:02}{point}{whole % 1000:03}"
 
 
-def _srt(words: Words) -> str:
-    return "".join(
-        f"{number}\n{_clock(word.start, ',')} --> {_clock(word.end, ',')}\n{word.text}\n\n"
-        for number, word in enumerate(words, start=1)
-    )
-
-
-def _vtt(words: Words) -> str:
-    cues = (f"{_clock(word.start, '.')} --> {_clock(word.end, '.')}\n{word.text}\n\n" for word in words)
-    return f"WEBVTT\n\n{''.join(cues)}"
+def _cues(words: Words, point: str) -> list[str]:
+    return [f"{_clock(one.start, point)} --> {_clock(one.end, point)}\n{one.text}\n\n" for one in words]
 
 
 def _of_cues(text: str) -> list[WordTime]:
@@ -179,8 +171,8 @@ def _seconds(hours: str, minutes: str, seconds: str, milliseconds: str) -> float
 _Format = tuple[Callable[[Words], str], Callable[[str], list[WordTime]]]
 _FORMATS: Final[dict[str, _Format]] = {
     ".textgrid": (lambda words: textgrid({"words": words}), _of_textgrid),
-    ".srt": (_srt, _of_cues),
-    ".vtt": (_vtt, _of_cues),
+    ".srt": (lambda words: "".join(f"{n}\n{cue}" for n, cue in enumerate(_cues(words, ","), start=1)), _of_cues),
+    ".vtt": (lambda words: "".join(["WEBVTT\n\n", *_cues(words, ".")]), _of_cues),
 }
 
 

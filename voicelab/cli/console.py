@@ -12,16 +12,15 @@ import inspect
 import os
 import re
 import sys
-import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
 from typer.core import TyperGroup
 
-from voicelab.call import parse_value
+from voicelab.call import bare_type, parse_value
 from voicelab.distribution import __version__
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.schema import ProsodyControl, TTSRequest, VoiceCreate, WireModel
@@ -152,7 +151,9 @@ def _with_options(
     @functools.wraps(command)
     def run(**values: Any) -> None:
         raw = {name: values.pop(name) for name in schema_fields}
-        command(**values, fields=_convert(raw, schema_fields))
+        given = {name: _value(name, text, schema_fields[name]) for name, text in raw.items() if text is not None}
+        prosody = {name: given.pop(name) for name in _PROSODY if name in given}
+        command(**values, fields=given | ({"prosody": prosody} if prosody else {}))
 
     # typer reads the signature; wraps() would lead it past this one, back to the command's own.
     signature = inspect.Signature([*own, *options])
@@ -179,39 +180,19 @@ def _option(name: str, field: FieldInfo, default: Any) -> inspect.Parameter:
     if default is not None and default != ():
         shown = str(default).lower() if isinstance(default, bool) else default
         description = f"{description} (default: {shown})"
-    kind = _kind(field.annotation)
+    kind = bare_type(field.annotation)
     several = get_origin(kind) is tuple
-    option: Any
-    if kind is bool:
-        names = (*_ALSO.get(name, ()), f"{flag}/--no-{flag[2:]}")
-        option = typer.Option(*names, help=description, show_default=False)
-    else:
-        shown_types: dict[Any, str] = {int: "INTEGER", float: "NUMBER", str: "TEXT", bytes: "FILE"}
-        shown_type = "TEXT" if several else shown_types.get(kind) or "|".join(map(str, get_args(kind)))
-        option = typer.Option(*_ALSO.get(name, ()), flag, metavar=shown_type, help=description, show_default=False)
+    shown_types: dict[Any, str | None] = {bool: None, int: "INTEGER", float: "NUMBER", str: "TEXT", bytes: "FILE"}
+    metavar = "TEXT" if several else shown_types.get(kind, "|".join(map(str, get_args(kind))))
+    names = (*_ALSO.get(name, ()), f"{flag}/--no-{flag[2:]}" if kind is bool else flag)
+    option: Any = typer.Option(*names, metavar=metavar, help=description, show_default=False)
     value_type: Any = bool | None if kind is bool else list[str] | None if several else str | None
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[value_type, option]
     )
 
 
-def _kind(annotation: Any) -> Any:
-    """Return what is under Annotated and ``| None``: bool, int, float, str, bytes, a Literal or a tuple of them."""
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _kind(get_args(annotation)[0])
-    if origin in {Union, types.UnionType}:
-        return _kind(next(item for item in get_args(annotation) if item is not type(None)))
-    return annotation
-
-
-def _convert(raw: Mapping[str, Any], schema_fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
-    given = {name: _value(name, text, schema_fields[name]) for name, text in raw.items() if text is not None}
-    prosody = {name: given.pop(name) for name in _PROSODY if name in given}
-    return {**given, "prosody": prosody} if prosody else given
-
-
 def _value(name: str, text: Any, field: FieldInfo) -> Any:
-    if _kind(field.annotation) is bytes:
+    if bare_type(field.annotation) is bytes:
         return Path(text).read_bytes()
     return parse_value(name, text) if isinstance(text, str) else text

@@ -10,9 +10,9 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -30,21 +30,8 @@ from voicelab.schema import FORMATS
 
 # Extras that whoever uses voicelab can want; the others are for those who work on it.
 _EXTRAS = (
-    "local",
-    "notebook",
-    "metrics",
-    "open-weights",
-    "praat",
-    "world",
-    "distillmos",
-    "recognition",
-    "whisper",
-    "mos",
-    "pesq",
-    "speaker",
-    "cluster",
-    "mandarin",
-)
+    "local notebook metrics open-weights praat world distillmos recognition whisper mos pesq speaker cluster mandarin"
+).split()
 # Two connections that write and checkpoint at once can corrupt a write-ahead log in these versions.
 _WAL_RESET = ((3, 7, 0), (3, 51, 2))
 # Below this, a voice and a few takes do not fit.
@@ -55,13 +42,17 @@ _SENTENCE = "The birch canoe slid on the smooth planks."
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One line of the report: ``note`` is good to know, ``problem`` says what is wrong, ``fix`` what to do about it."""
+    """One line of the report: ``note`` is good to know, ``problem`` says what is wrong, ``fix`` what to do about that."""
 
     name: str
     value: str
     note: str = ""
     problem: str = ""
     fix: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.problem:
+            object.__setattr__(self, "fix", "")
 
 
 def wal_reset_risk(sqlite: tuple[int, ...]) -> bool:
@@ -72,13 +63,12 @@ def wal_reset_risk(sqlite: tuple[int, ...]) -> bool:
 def _system() -> Iterator[Diagnosis]:
     old = sys.version_info < (3, 11)
     problem = "voicelab needs Python 3.11 or newer" if old else ""
-    fix = "make a new environment with a newer Python: python3.11 -m venv .venv" if old else ""
+    fix = "make a new environment with a newer Python: python3.11 -m venv .venv"
     yield Diagnosis("python", platform.python_version(), sys.executable, problem, fix)
     yield Diagnosis("platform", platform.platform(), f"{os.cpu_count()} CPUs")
-    note = ""
-    if wal_reset_risk(sqlite3.sqlite_version_info):
-        note = "has the WAL-reset defect of 3.7.0 to 3.51.2: voicelab keeps to one writer; so should other programs"
-    yield Diagnosis("sqlite", sqlite3.sqlite_version, note)
+    defect = "has the WAL-reset defect of 3.7.0 to 3.51.2: voicelab keeps to one writer; so should other programs"
+    risk = wal_reset_risk(sqlite3.sqlite_version_info)
+    yield Diagnosis("sqlite", sqlite3.sqlite_version, defect if risk else "")
 
 
 def _packages() -> Iterator[Diagnosis]:
@@ -108,10 +98,8 @@ def _extra(extra: str, needed: dict[str, tuple[str | None, Requirement]]) -> Dia
     versions = ", ".join(f"{package} {installed}" for package, (installed, _) in needed.items() if installed)
     if extra and 2 * len(absent) > len(needed):  # what others brought is not yet the extra
         return Diagnosis(name, "not installed", f"to have it: {install}")
-    if absent or old:
-        wrong = "; ".join(filter(None, (f"missing: {', '.join(absent)}" if absent else "", *old)))
-        return Diagnosis(name, versions, problem=wrong, fix=install)
-    return Diagnosis(name, versions)
+    missing = [f"missing: {', '.join(absent)}"] if absent else []
+    return Diagnosis(name, versions, problem="; ".join([*missing, *old]), fix=install)
 
 
 def _encoders() -> Iterator[Diagnosis]:
@@ -130,9 +118,7 @@ def _encoders() -> Iterator[Diagnosis]:
             works.append(format)
         except VoicelabError as error:
             fails.append(f"{format}: {error}")
-    yield Diagnosis(
-        "encoders", ", ".join(works), problem="; ".join(fails), fix="pip install --force-reinstall av" if fails else ""
-    )
+    yield Diagnosis("encoders", ", ".join(works), problem="; ".join(fails), fix="pip install --force-reinstall av")
 
 
 def _weights() -> Iterator[Diagnosis]:
@@ -151,19 +137,17 @@ def _weights() -> Iterator[Diagnosis]:
     fix = (
         f"in a clone: git checkout voicelab/engine/weights; elsewhere: {install_command()} --force-reinstall --no-deps"
     )
-    yield Diagnosis("weights files", digests, problem="; ".join(wrong), fix=fix if wrong else "")
+    yield Diagnosis("weights files", digests, problem="; ".join(wrong), fix=fix)
 
 
 def _voice() -> Iterator[Diagnosis]:
     # The embedded voice itself, loaded: whether it speaks is what the doctor is asked about.
-
     try:
         backend = open_backend("local:")
     except MissingExtra as error:
         # Who speaks through a service does well without.
-        needed = not os.environ.get("VOICELAB_BASE_URL")
-        details = {"problem": str(error), "fix": install_command("local")} if needed else {"note": str(error)}
-        yield Diagnosis("voice", "not installed", **details)
+        note, problem = (str(error), "") if os.environ.get("VOICELAB_BASE_URL") else ("", str(error))
+        yield Diagnosis("voice", "not installed", note, problem, install_command("local"))
         return
     except (VoicelabError, ImportError, OSError) as error:
         fix = f"{install_command('local')} --force-reinstall"
@@ -188,9 +172,8 @@ def _hearing(backend: Backend) -> Iterator[Diagnosis]:
         if ears is not None:
             clip = backend.synthesize(Call.of(_SENTENCE, seed=1)).take().clip()
             heard = ears.recognise(clip.samples, clip.rate)
-            yield Diagnosis(
-                "hearing", f"{ears.name}: {heard!r}", f"of {_SENTENCE!r} {getattr(ears, 'worth', '')}".strip()
-            )
+            note = f"of {_SENTENCE!r} {getattr(ears, 'worth', '')}".strip()
+            yield Diagnosis("hearing", f"{ears.name}: {heard!r}", note)
 
 
 def _backends() -> Iterator[Diagnosis]:
@@ -214,14 +197,13 @@ def _recognizer() -> Iterator[Diagnosis]:
     except VoicelabError as error:
         yield Diagnosis(name, wanted, problem=str(error), fix=f"correct {name}, or unset it")
         return
-    heard = "none" if installed is None else installed.name
-    if heard == wanted == "none":
-        yield Diagnosis(name, heard, "as asked for: transcripts that are missing stay empty")
-    elif heard == "none":
-        yield Diagnosis(name, heard, f"transcripts that are missing stay empty; {install_command('recognition')}")
+    if installed is None:
+        empty = "transcripts that are missing stay empty"
+        note = f"as asked for: {empty}" if wanted == "none" else f"{empty}; {install_command('recognition')}"
     else:
-        better = "" if heard.startswith("faster-whisper") else f"; a better ear: {install_command('whisper')}"
-        yield Diagnosis(name, heard, f"it writes transcripts that are missing{better}")
+        better = "" if installed.name.startswith("faster-whisper") else f"; a better ear: {install_command('whisper')}"
+        note = f"it writes transcripts that are missing{better}"
+    yield Diagnosis(name, "none" if installed is None else installed.name, note)
 
 
 def _home() -> Iterator[Diagnosis]:
@@ -231,23 +213,14 @@ def _home() -> Iterator[Diagnosis]:
     origin = "from the environment" if os.environ.get("VOICELAB_HOME") else "the platform's default"
     existing = next(folder for folder in (home, *home.parents) if folder.exists())
     free = shutil.disk_usage(existing).free
-    note = f"{origin}; {free / 2**30:.1f} GiB free"
-    elsewhere = "or name another folder in VOICELAB_HOME"
-    if problem := _unwritable(existing):
-        yield Diagnosis("VOICELAB_HOME", str(home), note, problem, f"chown or chmod u+rwx {existing}, {elsewhere}")
-    elif free < _FREE_BYTES:
+    note, problem, fix = f"{origin}; {free / 2**30:.1f} GiB free", "", "make room"
+    if free < _FREE_BYTES:
         problem = f"only {free / 2**20:.0f} MiB are free; voices and takes need some"
-        yield Diagnosis("VOICELAB_HOME", str(home), note, problem, f"make room, {elsewhere}")
-    else:
-        yield Diagnosis("VOICELAB_HOME", str(home), note)
-
-
-def _unwritable(folder: Path) -> str:
     try:
-        with tempfile.TemporaryFile(dir=folder):
-            return ""
+        tempfile.TemporaryFile(dir=existing).close()
     except OSError as error:
-        return f"{folder} cannot be written to: {error.strerror}"
+        problem, fix = f"{existing} cannot be written to: {error.strerror}", f"chown or chmod u+rwx {existing}"
+    yield Diagnosis("VOICELAB_HOME", str(home), note, problem, f"{fix}, or name another folder in VOICELAB_HOME")
 
 
 def _jupyter() -> Iterator[Diagnosis]:
@@ -266,13 +239,13 @@ def _jupyter() -> Iterator[Diagnosis]:
         # A bare name is the Python that runs Jupyter.
         other = Path(program).is_absolute() and Path(program) != Path(sys.executable)
         problem = "notebooks run in another Python than this" if other else ""
-        fix = f"{sys.executable} -m ipykernel install --sys-prefix" if other else ""
+        fix = f"{sys.executable} -m ipykernel install --sys-prefix"
         yield Diagnosis("kernel", program, problem=problem, fix=fix)
     for name, where in (("ipywidgets", "@jupyter-widgets/jupyterlab-manager"), ("anywidget", "anywidget")):
         folders = [Path(folder, where) for folder in jupyter_path("labextensions")]
         seen = any((folder / "package.json").is_file() for folder in folders)
         problem = "" if seen else "JupyterLab does not find its scripts: widgets would not show"
-        fix = "" if seen else "pip install --force-reinstall --no-deps jupyterlab_widgets anywidget"
+        fix = "pip install --force-reinstall --no-deps jupyterlab_widgets anywidget"
         yield Diagnosis(name, installed_version(name) or "not installed", problem=problem, fix=fix)
 
 
@@ -295,31 +268,17 @@ def _service_problem(address: str, key: str | None) -> tuple[str, str]:
         with ServiceBackend(address, key, timeout=_ASK_S, retry=RetryPolicy(attempts=1)) as service:
             service.check()
     except AuthenticationError as error:
-        fix = (
-            "a key in VOICELAB_API_KEY" if key is None else "another key in VOICELAB_API_KEY: this one is not accepted"
-        )
-        return str(error), f"put {fix}"
+        other = "another key in VOICELAB_API_KEY: this one is not accepted"
+        return str(error), f"put {'a key in VOICELAB_API_KEY' if key is None else other}"
     except ServiceError as error:
-        return str(
-            error
-        ), "see that the address is right and the service runs; unset VOICELAB_BASE_URL for the embedded voice"
+        fix = "see that the address is right and the service runs; unset VOICELAB_BASE_URL for the embedded voice"
+        return str(error), fix
     except VoicelabError as error:
         return str(error), "correct VOICELAB_BASE_URL (https://host) or VOICELAB_API_KEY"
     return "", ""
 
 
-CHECKS: tuple[Callable[[], Iterator[Diagnosis]], ...] = (
-    _system,
-    _packages,
-    _encoders,
-    _weights,
-    _voice,
-    _backends,
-    _recognizer,
-    _home,
-    _jupyter,
-    _service,
-)
+CHECKS = _system, _packages, _encoders, _weights, _voice, _backends, _recognizer, _home, _jupyter, _service
 """The checks, in the order in which they are reported."""
 
 
@@ -331,24 +290,18 @@ def doctor(
     Under what is wrong stands what to do about it.
     """
     report = [symptom for check in CHECKS for symptom in check()]
+    wrong = [item.name for item in report if item.problem]
     if as_json:
-        say_line(json.dumps({item.name: _as_json(item) for item in report}))
+        rows = {
+            item.name: {k: v for k, v in asdict(item).items() if k == "value" or (v and k != "name")} for item in report
+        }
+        say_line(json.dumps(rows))
     else:
         for item in report:
-            _tell(item)
-        wrong = [item.name for item in report if item.problem]
+            remark = f"PROBLEM: {item.problem}" if item.problem else item.note
+            say_line(f"{item.name:<22}{item.value}" + (f"  ({remark})" if remark else ""))
+            if item.fix:
+                say_line(f"{'':<22}to fix it: {item.fix}")
         say_line(f"problems: {', '.join(wrong)}" if wrong else "all is well")
-    if any(item.problem for item in report):
+    if wrong:
         raise typer.Exit(1)
-
-
-def _tell(item: Diagnosis) -> None:
-    remark = f"PROBLEM: {item.problem}" if item.problem else item.note
-    say_line(f"{item.name:<22}{item.value}" + (f"  ({remark})" if remark else ""))
-    if item.fix:
-        say_line(f"{'':<22}to fix it: {item.fix}")
-
-
-def _as_json(item: Diagnosis) -> dict[str, str]:
-    parts = {"value": item.value, "note": item.note, "problem": item.problem, "fix": item.fix}
-    return {name: text for name, text in parts.items() if text or name == "value"}

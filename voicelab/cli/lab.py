@@ -60,7 +60,9 @@ def lab(
         raise RequestInvalid.of("notebook", f"{notebook} is not here; run this in a clone, or name a notebook")
     if headless is None:
         headless = not is_interactive()
-    _need("nbconvert" if headless else "jupyterlab")
+    needed = "nbconvert" if headless else "jupyterlab"
+    if find_spec(needed) is None:
+        raise MissingExtra.of("notebook", needed)
     out.mkdir(parents=True, exist_ok=True)
     _self_check(out)
     begun = time.time()
@@ -118,11 +120,6 @@ def is_interactive() -> bool:
     if sys.platform in {"win32", "darwin"}:
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
-def _need(package: str) -> None:
-    if find_spec(package) is None:
-        raise MissingExtra.of("notebook", package)
 
 
 def _self_check(out: Path) -> None:

@@ -9,13 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from voicelab.audio.decoders import StreamDecoder
+from voicelab.audio.decoders import StreamDecoder, wav_head
 from voicelab.backend import SpeechStream
 from voicelab.call import Call, Knob, parse_value
 from voicelab.cli.console import BackendAddress, Device, request_options, say_line, write_bytes
@@ -106,13 +105,12 @@ def say(
     with connect(backend or None, device=device, model=model) as lab:
         stream = lab.stream(spoken, seed=number, **fields, **_knob_values(knob or (), lab.capabilities.knobs))
         with stream, _bar(spoken, fields, shown=progress) as advance:
-            seconds = (
-                speak_to_stdout(stream, advance) if target == "-" else speak_to_file(stream, Path(target), advance)
-            )
-        report = SpokenFile(target, seconds, time.perf_counter() - started, stream.backend.device)
+            file = target != "-"
+            seconds = speak_to_file(stream, Path(target), advance) if file else _copy(stream, write_bytes, advance)
+        report = f"{seconds:.2f} s of audio in {time.perf_counter() - started:.2f} s on {stream.backend.device}"
     for note in stream.summary.notes:
         say_line(f"note: {note}", to_stderr=True)
-    say_line(report.line(), to_stderr=target == "-")
+    say_line(f"{target}: {report}", to_stderr=target == "-")
 
 
 def _format(output: str | None, chosen: str | None) -> str:
@@ -134,10 +132,8 @@ def _references(paths: list[Path], texts: list[str]) -> list[ReferenceAudio]:
     if texts and len(texts) != len(paths):
         message = f"{len(texts)} --reference-text for {len(paths)} --reference; give one for each, or none"
         raise RequestInvalid.of("references", message)
-    return [
-        ReferenceAudio(audio=path.read_bytes(), text=words)
-        for path, words in zip(paths, texts or [""] * len(paths), strict=True)
-    ]
+    pairs = zip(paths, texts or [""] * len(paths), strict=True)
+    return [ReferenceAudio(audio=path.read_bytes(), text=words) for path, words in pairs]
 
 
 def _knob_values(typed: Iterable[str], knobs: Sequence[Knob]) -> dict[str, Any]:
@@ -195,22 +191,8 @@ def _stdin() -> str:
 Advance = Callable[[float], None]
 """Called with the seconds of audio so far after every chunk."""
 
-_RIFF_HEADER = 12
-_CHUNK_HEADER = 8
-
-
-@dataclass(frozen=True, slots=True)
-class SpokenFile:
-    """What a command says about audio it made; times in seconds."""
-
-    file: str
-    audio_s: float
-    taken_s: float
-    device: str
-
-    def line(self) -> str:
-        """Return the report as one line."""
-        return f"{self.file}: {self.audio_s:.2f} s of audio in {self.taken_s:.2f} s on {self.device}"
+_HEAD = 1 << 20
+"""Bytes of a WAV within which its samples begin."""
 
 
 def speak_to_file(stream: SpeechStream, path: Path, advance: Advance) -> float:
@@ -226,11 +208,6 @@ def speak_to_file(stream: SpeechStream, path: Path, advance: Advance) -> float:
     return seconds
 
 
-def speak_to_stdout(stream: SpeechStream, advance: Advance) -> float:
-    """Write a stream's bytes to stdout, each chunk when it comes, and return the seconds of audio."""
-    return _copy(stream, write_bytes, advance)
-
-
 def complete_wav(file: BinaryIO) -> None:
     """Put the true sizes into a WAV whose length was not known when it began.
 
@@ -238,21 +215,12 @@ def complete_wav(file: BinaryIO) -> None:
     """
     length = file.seek(0, os.SEEK_END)
     file.seek(0)
-    head = file.read(_RIFF_HEADER)
-    if head[:4] != b"RIFF" or head[8:] != b"WAVE":
-        return
-    at = _RIFF_HEADER
-    while at + _CHUNK_HEADER <= length:
-        file.seek(at)
-        name, size = struct.unpack("<4sI", file.read(_CHUNK_HEADER))
-        if name == b"data":
-            if at + _CHUNK_HEADER + size > length:
-                file.seek(at + 4)
-                file.write(struct.pack("<I", length - at - _CHUNK_HEADER))
-                file.seek(4)
-                file.write(struct.pack("<I", length - 8))
-            return
-        at += _CHUNK_HEADER + size + size % 2
+    head = file.read(_HEAD)
+    begin, size, _ = wav_head(head)
+    if head[:4] == b"RIFF" and head[8:12] == b"WAVE" and size is not None and begin + size > length:
+        for place, missing in ((begin - 4, length - begin), (4, length - 8)):
+            file.seek(place)
+            file.write(struct.pack("<I", missing))
 
 
 def _copy(stream: SpeechStream, write: Callable[[bytes], object], advance: Advance) -> float:

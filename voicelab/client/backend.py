@@ -252,7 +252,8 @@ class _Speech:
 
     def read_head(self, audio: Audio) -> None:
         """Take the seed and the notes from the head of the answer."""
-        if not wire.is_framed(audio.answer):
+        if not {"content-length", "transfer-encoding"} & audio.answer.headers.keys():
+            # Nothing says where its body ends, so that one that was cut off is not noticed.
             self._notes = (_UNFRAMED,)
         stream = self.stream()
         if stream is None:

@@ -11,7 +11,7 @@ import random
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
@@ -155,18 +155,16 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+@dataclass(slots=True)
 class Audio:
     """An answer that has begun to speak. ``answer`` is its head."""
 
-    def __init__(
-        self, answer: wire.Answer, reply: Reply, first: bytes, transport: Transport, stall: float | None
-    ) -> None:
-        self.answer = answer
-        self._reply = reply
-        self._first = first
-        self._transport = transport
-        self._stall = stall
-        self._parts: list[bytes] = []
+    answer: wire.Answer
+    _reply: Reply
+    _first: bytes
+    _transport: Transport
+    _stall: float | None
+    _parts: list[bytes] = field(default_factory=list)
 
     async def chunk(self) -> bytes:
         """Return more audio, b"" at its end.
@@ -189,11 +187,10 @@ class Audio:
         await self._reply.close()
 
     def _broken(self, error: Exception) -> ServiceError:
+        answer, partial = self.answer, b"".join(self._parts)
         if isinstance(error, httpx.TimeoutException):
-            return _stalled(self.answer, self._stall)
-        partial = b"".join(self._parts)
+            return _stalled(answer, self._stall)
         message = f"the audio broke off after {len(partial)} bytes; the error's .partial holds them"
-        answer = self.answer
         return StreamTruncated(message, partial=partial, status=answer.status, request_id=answer.request_id)
 
 
@@ -205,10 +202,9 @@ def open_client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _C
         # The address of a proxy may hold a password, and the error the address.
         names = [name for name in _ENVIRONMENT if os.environ.get(name) or os.environ.get(name.lower())]
         why = f" ({error})" if isinstance(error, ImportError) else ""
-        raise RequestInvalid.of(
-            "base_url",
-            f"it cannot be called with what the environment says in {', '.join(names) or 'its settings'}{why}",
-        ) from None
+        where = ", ".join(names) or "its settings"
+        message = f"it cannot be called with what the environment says in {where}{why}"
+        raise RequestInvalid.of("base_url", message) from None
 
 
 class Caller:
@@ -348,20 +344,11 @@ class Caller:
     ) -> Reply:
         """Send a call and return its answer, of which only the head is read. Raises _Failed."""
         # The layers below look into this very dictionary when they begin to wait.
-        waits = {
-            "connect": timeouts.connect,
-            "pool": timeouts.connect,
-            "read": timeouts.first_audio,
-            "write": timeouts.send,
-        }
+        connect = timeouts.connect
+        waits = {"connect": connect, "pool": connect, "read": timeouts.first_audio, "write": timeouts.send}
         # Without the client's own headers and cookies: a call says all that it needs.
-        request = httpx.Request(
-            call.method,
-            self.base_url + call.path,
-            headers=call.headers,
-            content=call.content,
-            extensions={"timeout": waits},
-        )
+        url, body = self.base_url + call.path, call.content
+        request = httpx.Request(call.method, url, headers=call.headers, content=body, extensions={"timeout": waits})
         try:
             if transport.closed:
                 raise _Failed(_closed())
@@ -401,12 +388,7 @@ class Caller:
                 size += len(part)
         except _BROKEN as error:
             answer = self._without_key(reply, parts)
-            broken = ServiceUnavailable(
-                f"the answer of {self.base_url} broke off",
-                status=answer.status,
-                body=answer.body,
-                request_id=answer.request_id,
-            )
+            broken = wire.error_of(ServiceUnavailable, f"the answer of {self.base_url} broke off", answer)
             raise _Failed(broken, unanswered=True) from error
         finally:
             await reply.close()
@@ -418,24 +400,15 @@ class Caller:
         return _answer(reply, body.replace(self._auth.secret.encode(), b"***") if self._auth is not None else body)
 
 
+@dataclass(eq=False)
 class _Failed(Exception):
     """A try that failed: what it means, and whether another one is thinkable. Stays in this module."""
 
-    def __init__(
-        self,
-        error: VoicelabError,
-        *,
-        status: int | None = None,
-        unsent: bool = False,
-        unanswered: bool = False,
-        retry_after: float | None = None,
-    ) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.status = status
-        self.unsent = unsent
-        self.unanswered = unanswered
-        self.retry_after = retry_after
+    error: VoicelabError
+    status: int | None = None
+    unsent: bool = False
+    unanswered: bool = False
+    retry_after: float | None = None
 
 
 def _answer(reply: Reply, body: bytes) -> wire.Answer:

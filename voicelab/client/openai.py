@@ -73,10 +73,8 @@ class OpenAIBackend(ServiceBackend):
         retry: RetryPolicy | None = None,
         stream_format: StreamFormat = "audio",
     ) -> None:
-        if stream_format not in get_args(StreamFormat):
-            raise RequestInvalid.of(
-                "stream_format", f"Input should be {' or '.join(get_args(StreamFormat))}", in_="query"
-            )
+        if stream_format not in (listed := get_args(StreamFormat)):
+            raise RequestInvalid.of("stream_format", f"Input should be {' or '.join(listed)}", in_="query")
         self._stream_format = stream_format
         super().__init__(base_url.strip().rstrip("/").removesuffix("/v1"), api_key, timeout=timeout, retry=retry)
         self._listed: Capabilities | None = None
@@ -123,8 +121,7 @@ class OpenAIBackend(ServiceBackend):
             if error.status in {400, 405, 501}:
                 return []
             raise
-        if not isinstance(listed, list):
-            return []
+        listed = listed if isinstance(listed, list) else []
         items = [item if isinstance(item, dict) else {"id": item} for item in listed if item]
         names = [(item.get("id") or item.get("voice_id") or item.get("name"), item.get("name")) for item in items]
         return [(one, title if isinstance(title, str) else one) for one, title in names if isinstance(one, str)]
@@ -154,10 +151,10 @@ class OpenAIBackend(ServiceBackend):
         }
         if call.request.prosody is not None and call.request.prosody.speed != 1.0:
             body["speed"] = call.request.prosody.speed
-        if self._stream_format == "audio":
-            return wire.json_call("/v1/audio/speech", body)
-        accept = f"{wire.EVENT_STREAM}, audio/*, application/json"
-        return wire.json_call("/v1/audio/speech", {**body, "stream_format": self._stream_format}, accept)
+        accept = "audio/*, application/json"
+        if self._stream_format != "audio":
+            body["stream_format"], accept = self._stream_format, f"{wire.EVENT_STREAM}, {accept}"
+        return wire.json_call("/v1/audio/speech", body, accept)
 
     def _received(self, call: Call, chunks: Generator[bytes, None, None]) -> Iterator[bytes]:
         request = call.request
@@ -195,10 +192,8 @@ def audio_of_events(chunks: Iterable[bytes]) -> Iterator[bytes]:
                     yield audio
     if not done:
         partial = b"".join(parts)
-        raise StreamTruncated(
-            f"the events broke off after {len(partial)} bytes of audio; the error's .partial holds them",
-            partial=partial,
-        )
+        message = f"the events broke off after {len(partial)} bytes of audio; the error's .partial holds them"
+        raise StreamTruncated(message, partial=partial)
 
 
 def _event(data: bytes) -> tuple[bytes, bool]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
@@ -26,42 +27,16 @@ _T = TypeVar("_T")
 _CLOSED = "the stream was closed before all audio had arrived"
 
 
-class Reply(Protocol):
+@dataclass(frozen=True, slots=True)
+class Reply:
     """An answer of which the head is there."""
 
-    @property
-    def response(self) -> httpx.Response:
-        """Its status and headers."""
-        ...
-
-    async def chunk(self) -> bytes:
-        """Return more of the body, b"" at its end. Raises httpx's errors."""
-        ...
-
-    async def close(self) -> None:
-        """Let go of it. In mid-body this closes the connection, which tells the service that we have left."""
-        ...
-
-
-class Transport(Protocol):
-    """What carries one call."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether the backend is closed, so that nothing can be sent any more."""
-        ...
-
-    def check(self) -> None:
-        """Raise Cancelled when whoever made the call has closed its stream."""
-        ...
-
-    async def send(self, request: httpx.Request, auth: httpx.Auth | None) -> Reply:
-        """Send a request and wait for the head of its answer. Raises httpx's errors."""
-        ...
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait before another try."""
-        ...
+    response: httpx.Response
+    """Its status and headers."""
+    chunk: Callable[[], Coroutine[Any, Any, bytes]]
+    """Return more of the body, b"" at its end. Raises httpx's errors."""
+    close: Callable[[], Coroutine[Any, Any, None]]
+    """Let go of it. In mid-body this closes the connection, which tells the service that we have left."""
 
 
 class Cancellation:
@@ -165,26 +140,22 @@ class BlockingTransport:
         self._cancellation.check()
 
     async def send(self, request: httpx.Request, auth: httpx.Auth | None) -> Reply:
-        """Send, and block until the head of the answer is there, or the call is cancelled."""
-        send = partial(self._client.send, request, stream=True, auth=auth)
-        return _BlockingReply(self._cancellation.send(send), self._cancellation)
+        """Send, and block until the head of the answer is there, or the call is cancelled. Raises httpx's errors."""
+        response = self._cancellation.send(partial(self._client.send, request, stream=True, auth=auth))
+        chunks = response.iter_bytes()
+        self._cancellation.hold(response)
+
+        async def chunk() -> bytes:
+            return next(chunks, b"")
+
+        async def close() -> None:
+            response.close()
+
+        return Reply(response, chunk, close)
 
     async def sleep(self, seconds: float) -> None:
         """Block, until the call is cancelled at the latest."""
         self._cancellation.wait(seconds)
-
-
-class _BlockingReply:
-    def __init__(self, response: httpx.Response, cancellation: Cancellation) -> None:
-        self.response = response
-        self._chunks: Iterator[bytes] = response.iter_bytes()
-        cancellation.hold(response)
-
-    async def chunk(self) -> bytes:
-        return next(self._chunks, b"")
-
-    async def close(self) -> None:
-        self.response.close()
 
 
 class AsyncTransport:
@@ -202,27 +173,28 @@ class AsyncTransport:
         """Nothing to look at: the task that reads a closed stream is woken by the stream itself."""
 
     async def send(self, request: httpx.Request, auth: httpx.Auth | None) -> Reply:
-        """Send, and wait until the head of the answer is there."""
-        return _AsyncReply(await self._client.send(request, stream=True, auth=auth))
+        """Send, and wait until the head of the answer is there. Raises httpx's errors."""
+        response = await self._client.send(request, stream=True, auth=auth)
+        chunks = response.aiter_bytes()
+
+        async def chunk() -> bytes:
+            return await anext(chunks, b"")
+
+        async def close() -> None:
+            # The iterator first: left to the event loop it would outlive the connection that it reads.
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
+            await response.aclose()
+
+        return Reply(response, chunk, close)
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
         await asyncio.sleep(seconds)
 
 
-class _AsyncReply:
-    def __init__(self, response: httpx.Response) -> None:
-        self.response = response
-        self._chunks: AsyncIterator[bytes] = response.aiter_bytes()
-
-    async def chunk(self) -> bytes:
-        return await anext(self._chunks, b"")
-
-    async def close(self) -> None:
-        # The iterator first: left to the event loop it would outlive the connection that it reads.
-        if isinstance(self._chunks, AsyncGenerator):
-            await self._chunks.aclose()
-        await self.response.aclose()
+Transport = BlockingTransport | AsyncTransport
+"""What carries one call."""
 
 
 def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:

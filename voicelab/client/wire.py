@@ -71,19 +71,14 @@ class Answer:
         return next((self.headers[name] for name in _REQUEST_IDS if name in self.headers), None)
 
 
-HEALTH = HttpCall("GET", "/health", {"accept": "application/json", "user-agent": _AGENT}, "undelivered")
+_PLAIN = {"accept": "application/json", "user-agent": _AGENT}
+HEALTH = HttpCall("GET", "/health", _PLAIN, "undelivered")
 """What a service of ours declares about itself; others answer 404, which is fine."""
 
 EVENT_STREAM: Final = "text/event-stream"
 """The media type of server-sent events."""
 
-CHECK = HttpCall(
-    "POST",
-    "/v1/tts",
-    {"accept": "application/json", "content-type": "application/json", "user-agent": _AGENT},
-    "undelivered",
-    b"{}",
-)
+CHECK = HttpCall("POST", "/v1/tts", {**_PLAIN, "content-type": "application/json"}, "undelivered", b"{}")
 """Speech without a text: a service that takes the key refuses it as invalid, and speaks nothing."""
 
 
@@ -111,10 +106,10 @@ def speech_call(call: Call) -> HttpCall:
     return HttpCall("POST", "/v1/tts", headers, "undelivered", _packed(fields) if binary else _json(fields))
 
 
-def json_call(path: str, fields: Mapping[str, object], accept: str = "audio/*, application/json") -> HttpCall:
+def json_call(path: str, fields: Mapping[str, object], accept: str) -> HttpCall:
     """Return a call for speech of another interface than ours: JSON in; audio out, or what ``accept`` names besides."""
-    headers = {**HEALTH.headers, "accept": accept, "accept-encoding": "identity"}
-    return HttpCall("POST", path, {**headers, "content-type": "application/json"}, "undelivered", _json(fields))
+    headers = {**_PLAIN, "accept": accept, "accept-encoding": "identity", "content-type": "application/json"}
+    return HttpCall("POST", path, headers, "undelivered", _json(fields))
 
 
 def create_call(request: VoiceCreate, upload: Upload = "msgpack") -> HttpCall:
@@ -125,8 +120,7 @@ def create_call(request: VoiceCreate, upload: Upload = "msgpack") -> HttpCall:
     """
     fields = {name: value for name, value in request.to_wire().items() if value is not None and value != []}
     content, kind = _form(fields) if upload == "multipart" else (_packed(fields), "application/msgpack")
-    headers = {"accept": "application/json", "content-type": kind, "user-agent": _AGENT}
-    return HttpCall("POST", "/model", headers, "unsent", content)
+    return HttpCall("POST", "/model", {**_PLAIN, "content-type": kind}, "unsent", content)
 
 
 def get_call(id: str) -> HttpCall:
@@ -138,7 +132,7 @@ def get_call(id: str) -> HttpCall:
     except UnicodeEncodeError:
         message = "Input should be valid Unicode text, without lone surrogates"
         raise RequestInvalid.of("id", message, type="string_unicode", in_="path") from None
-    return HttpCall("GET", path, {"accept": "application/json", "user-agent": _AGENT}, "undelivered")
+    return HttpCall("GET", path, _PLAIN, "undelivered")
 
 
 def seed_of(answer: Answer) -> int | None:
@@ -152,7 +146,7 @@ def voice_of(answer: Answer) -> VoiceModel:
     try:
         return VoiceModel.from_wire(_parsed(answer.body))
     except ServiceError as error:
-        raise _error(ServiceError, str(error), answer) from None
+        raise error_of(ServiceError, str(error), answer) from None
 
 
 def is_audio(answer: Answer, call: HttpCall | None = None) -> bool:
@@ -169,14 +163,9 @@ def is_audio(answer: Answer, call: HttpCall | None = None) -> bool:
 def no_audio(answer: Answer) -> ServiceError:
     """Return the error that an answer of status 200 means which is no audio."""
     if is_audio(answer):
-        return _error(ServiceError, "the service gave no audio", answer)
+        return error_of(ServiceError, "the service gave no audio", answer)
     what = f"{_media_type(answer)}, not audio: is this the address of a speech service?"
-    return _error(ServiceError, f"the service answered with {what}", answer)
-
-
-def is_framed(answer: Answer) -> bool:
-    """Whether the answer says where its body ends, so that one that was cut off is noticed."""
-    return "content-length" in answer.headers or "transfer-encoding" in answer.headers
+    return error_of(ServiceError, f"the service answered with {what}", answer)
 
 
 def failure(answer: Answer) -> VoicelabError:
@@ -193,7 +182,8 @@ def failure(answer: Answer) -> VoicelabError:
     if answer.status == 422 or (answer.status == 400 and parameter):
         items = _items(parsed) or (FieldError(("body", *filter(None, parameter.split("."))), "invalid", message),)
         return RequestInvalid(items, status=422, body=answer.body, request_id=answer.request_id)
-    return _error(_kind(answer.status), f"the service answered {answer.status}: {message}", answer)
+    kind = _KINDS.get(answer.status, ServiceUnavailable if answer.status >= 500 else ServiceError)
+    return error_of(kind, f"the service answered {answer.status}: {message}", answer)
 
 
 def undeclared(base_url: str, seed: SeedSupport = "none") -> Capabilities:
@@ -208,10 +198,8 @@ def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
     declared = parsed.get("backend") if isinstance(parsed, dict) else None
     if not isinstance(declared, dict):
         return plain
-    seed = declared.get("seed")
+    seed, longest, one = map(declared.get, ("seed", "max_text", "one_model"))
     models = tuple(model for model in MODELS if model in _strings(declared.get("models")))
-    longest = declared.get("max_text")
-    one = declared.get("one_model")
     return Capabilities(
         name=_string(declared.get("name")) or plain.name,
         models=models or plain.models,
@@ -227,7 +215,8 @@ def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
     )
 
 
-def _error(kind: type[ServiceError], message: str, answer: Answer) -> ServiceError:
+def error_of(kind: type[ServiceError], message: str, answer: Answer) -> ServiceError:
+    """Return an error of this kind, with what the answer says of itself."""
     return kind(message, status=answer.status, body=answer.body, request_id=answer.request_id)
 
 
@@ -235,16 +224,13 @@ def _media_type(answer: Answer) -> str:
     return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _kind(status: int) -> type[ServiceError]:
-    if status in {401, 403}:
-        return AuthenticationError
-    if status == 402:
-        return PaymentRequired
-    if status == 404:
-        return NotFound
-    if status in {408, 504}:
-        return ServiceTimeout
-    return ServiceUnavailable if status == 429 or status >= 500 else ServiceError
+_KINDS: Final[Mapping[int, type[ServiceError]]] = {
+    **dict.fromkeys((401, 403), AuthenticationError),
+    402: PaymentRequired,
+    404: NotFound,
+    429: ServiceUnavailable,
+    **dict.fromkeys((408, 504), ServiceTimeout),
+}
 
 
 def _items(parsed: object) -> tuple[FieldError, ...]:

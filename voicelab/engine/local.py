@@ -84,7 +84,7 @@ class LocalBackend(Closing):
             raise EngineError(f"rows and threads must be at least 1, not {rows} and {threads}")
         if threads is not None:
             torch.set_num_threads(threads)
-        self._device = _device(device)
+        self._device = on = _device(device)
         self._family = _family(weights, self._device, rows, int8_depth=int8_depth, compile=compile)
         self._models = _Models(self._family, rows)
         self._own_store = voices is None
@@ -94,7 +94,7 @@ class LocalBackend(Closing):
         self._capabilities = Capabilities(
             name="embedded" if weights is None else weights.stem,
             models=("s1", "s2-pro"),
-            device=_describe(self._device),
+            device=f"{on} {torch.cuda.get_device_name(on)}" if on.type == "cuda" else on.type,
             seed=self._family.seeds,
             fingerprint=_fingerprint(self._family.digests, self._device, rows),
             languages=self._family.languages,
@@ -244,31 +244,25 @@ class LocalBackend(Closing):
     def _speaker(self, request: TTSRequest) -> Any:
         """The family's speaker of a request."""
         name, presets = request.reference_id, self._family.presets
-        if name is not None and not self._is_preset(name):
-            stored = self._stored(name)
-            if stored is None:
-                names = ", ".join(preset.id for preset in presets)
-                raise RequestInvalid.of("reference_id", f"there is no voice {name!r}; the voices here are {names}")
-            return stored
         if name is None and request.references:
             return self._family.speaker(request.references)
-        return self._family.preset(presets[0].id if name is None else name)
+        if name is None or self._is_preset(name):
+            return self._family.preset(name or presets[0].id)
+        try:
+            return self._stored(name)
+        except NotFound:
+            names = ", ".join(preset.id for preset in presets)
+            message = f"there is no voice {name!r}; the voices here are {names}"
+            raise RequestInvalid.of("reference_id", message) from None
 
     def _stored(self, voice: str) -> Any:
-        """The speaker of a stored voice, None when there is none that the caller may use.
-
-        One that was made with other weights is encoded again from its recordings.
-        """
+        """The speaker of a stored voice; one that was made with other weights is encoded again from its recordings."""
         family = self._family
-        try:
-            packed = self._store.embedding(voice, self._owner, family.voice_digest)
-            speaker = None if packed is None else family.unpack(packed)
-            if speaker is not None:
-                return speaker
+        packed = self._store.embedding(voice, self._owner, family.voice_digest)
+        speaker = None if packed is None else family.unpack(packed)
+        if speaker is None:
             speaker = self._encode(self._store.samples(voice, self._owner))
-        except NotFound:
-            return None
-        self._store.keep_embedding(voice, family.voice_digest, family.pack(speaker))
+            self._store.keep_embedding(voice, family.voice_digest, family.pack(speaker))
         return speaker
 
     def _encode(self, samples: Iterable[Sample]) -> Any:
@@ -349,15 +343,9 @@ def _encoded(speech: Speech, prosody: ProsodyProcessor, encoder: StreamEncoder) 
 
 
 def _fingerprint(digests: tuple[str, ...], device: torch.device, rows: int) -> str:
-    """Other weights, another revision or another kind of device, another fingerprint: each has samples of its own.
-
-    So have fewer rows than segments begin together, since early_stop_threshold is a share of these.
-    """
-    parts = [str(REVISION), *digests]
-    if device.type != "cpu":
-        parts.append(device.type)
-    if rows < BATCH:
-        parts.append(f"{rows} rows")
+    """Of weights, revision and kind of device, each with samples of its own; and of rows where they are less than a batch."""
+    kind = () if device.type == "cpu" else (device.type,)
+    parts = (str(REVISION), *digests, *kind, *((f"{rows} rows",) if rows < BATCH else ()))
     return hashlib.sha256(":".join(parts).encode()).hexdigest()[:16]
 
 
@@ -368,7 +356,3 @@ def _device(name: str | None) -> torch.device:
     except (RuntimeError, AssertionError) as error:  # torch raises either, by how it was built
         raise EngineError(f"the device {name!r} cannot be used: {error}") from error
     return device
-
-
-def _describe(device: torch.device) -> str:
-    return f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else device.type

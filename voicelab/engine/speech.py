@@ -123,7 +123,11 @@ class Speech:
                 raise EngineError("the voice made nothing but silence of this text; please report the text")
             if length + samples.size != (len(self._codes) - begun) * self._codec.hop:
                 raise EngineError("the codec made more or less audio than its codes stand for")
-            yield self._faded(samples) if self._cut else samples
+            if self._cut:
+                size = min(samples.size, round(_FADE_S * self._codec.sample_rate))
+                fade = np.cos(np.linspace(0, np.pi / 2, size, dtype=np.float32)) ** 2
+                samples = np.concatenate((samples[: samples.size - size], samples[samples.size - size :] * fade))
+            yield samples
 
     def _streams(self) -> Iterator[tuple[int, Sequence]]:
         """The sequences in order, each with the number of its first segment; the engine is one batch ahead."""
@@ -136,12 +140,6 @@ class Speech:
     def _decode(self, stream: Any, frames: list[Tensor], last: bool = False) -> Samples:
         codes = torch.stack(frames) if frames else torch.zeros(0, self._codec.codebooks, dtype=torch.int64)
         return self._parts.decoding.feed(Piece(stream, codes, last))
-
-    def _faded(self, samples: Samples) -> Samples:
-        """The end of speech that was cut."""
-        size = min(samples.size, round(_FADE_S * self._codec.sample_rate))
-        fade = np.cos(np.linspace(0, np.pi / 2, size, dtype=np.float32)) ** 2
-        return np.concatenate((samples[: samples.size - size], samples[samples.size - size :] * fade))
 
     def _follow(self, sequence: Sequence, offset: int) -> Iterator[Tensor]:
         """Codes of a sequence's frames; meanwhile gives it the next segment, and notes words and endings."""
@@ -221,24 +219,22 @@ class Speech:
             self._word_times[-1] = replace(self._word_times[-1], end=end)
 
     def _end(self, frame: Frame, offset: int) -> None:
-        limits = {"max_new_tokens": self._request.max_new_tokens, "early_stop": self._request.early_stop_threshold}
-        if frame.ending == "no_room":
-            self._notes.append(
-                f"segment {offset + frame.segment + 1} was cut off: the model has no room for more; a smaller chunk_length, "
-                "or shorter references, leave it some"
-            )
-        elif frame.ending in limits:
-            name = "early_stop_threshold" if frame.ending == "early_stop" else frame.ending
-            self._notes.append(f"segment {offset + frame.segment + 1} was cut off by {name}={limits[frame.ending]:g}")
+        request = self._request
+        why = {
+            "no_room": ": the model has no room for more; a smaller chunk_length, or shorter references, leave it some",
+            "max_new_tokens": f" by max_new_tokens={request.max_new_tokens:g}",
+            "early_stop": f" by early_stop_threshold={request.early_stop_threshold:g}",
+        }.get(frame.ending or "")
+        if why:
+            self._notes.append(f"segment {offset + frame.segment + 1} was cut off{why}")
 
     def _without_effect(self) -> Iterator[str]:
         request = self._request
-        if request.early_stop_threshold < 1:
-            what = f"early_stop_threshold={request.early_stop_threshold:g} had nothing to stop"
-            if request.condition_on_previous_chunks:
-                yield f"{what}: condition_on_previous_chunks lets segments follow each other, not run together as a batch"
-            elif len(self._segments) == 1:
-                yield f"{what}: the text is one segment"
+        what = f"early_stop_threshold={request.early_stop_threshold:g} had nothing to stop"
+        if request.early_stop_threshold < 1 and request.condition_on_previous_chunks:
+            yield f"{what}: condition_on_previous_chunks lets segments follow each other, not run together as a batch"
+        elif request.early_stop_threshold < 1 and len(self._segments) == 1:
+            yield f"{what}: the text is one segment"
 
 
 def _seed(seed: int, sequence: int) -> int:

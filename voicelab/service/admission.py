@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from starlette.exceptions import HTTPException
 
-from voicelab.errors import ServiceUnavailable
+from voicelab.errors import StoreError
 from voicelab.service.concurrency import Arrival, FairQueue, QueueFull, run_in_executor
 from voicelab.service.keys import ApiKey, KeyStore, well_formed
 from voicelab.service.limits import Limits, read_rate
@@ -48,7 +48,7 @@ class Admission:
         self._active: Counter[int] = Counter()
 
     async def authenticate(self, secret: str) -> ApiKey:
-        """Return the key of a secret as it is now. Raises AuthenticationError, ServiceUnavailable."""
+        """Return the key of a secret as it is now. Raises AuthenticationError, StoreError."""
         if not well_formed(secret):
             self._keys.authenticate(secret)  # raises, without a look at the store
         try:
@@ -56,14 +56,14 @@ class Admission:
             async with asyncio.timeout(_STORE_SECONDS):
                 key = await run_in_executor(self._helpers, self._keys.authenticate, secret)
         except TimeoutError:
-            raise ServiceUnavailable("the key store is busy", status=503) from None
+            raise StoreError("the key store is busy") from None
         RECORD.get().key = key.name
         return key
 
     async def admit(self, secret: str) -> tuple[ApiKey, Arrival]:
         """Return the key of a request for speech, and the place that it holds until it has ended.
 
-        Raises AuthenticationError and ServiceUnavailable; HTTPException 429 for the key's own limits, 503 when the
+        Raises AuthenticationError and StoreError; HTTPException 429 for the key's own limits, 503 when the
         service is full.
         """
         owner, fresh = await self._owner(secret)

@@ -8,12 +8,12 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
@@ -26,8 +26,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from voicelab.backend import Backend, VoiceHost
 from voicelab.call import MAX_SEED, Call
 from voicelab.capabilities import Capabilities, check_call, check_text_length
-from voicelab.errors import FieldError, NotFound, PaymentRequired, RequestInvalid, ServiceUnavailable
-from voicelab.schema import MEDIA_TYPES, Model, TTSRequest, VoiceCreate, VoiceModel, check_model
+from voicelab.errors import FieldError, NotFound, PaymentRequired, RequestInvalid, StoreError
+from voicelab.schema import DEFAULT_MODEL, MEDIA_TYPES, Model, TTSRequest, VoiceCreate, VoiceModel, check_model
 from voicelab.service.admission import Admission
 from voicelab.service.concurrency import FairQueue, run_in_executor
 from voicelab.service.keys import ApiKey, KeyStore
@@ -55,14 +55,13 @@ from voicelab.service.requests import (
     read_form,
 )
 from voicelab.service.responses import HANDLERS, BackendFailure, json_response, refusal
-from voicelab.service.speech import SpeechResponse, SpeechServices, cost, delivered_cost
+from voicelab.service.speech import SpeechResponse, cost, delivered_cost
 from voicelab.voices.intake import image_kind
 
 _LOG = logging.getLogger("voicelab.service")
 
 _SEED = re.compile("[0-9]{1,19}", re.ASCII)
 
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -83,11 +82,7 @@ def create_app(
             Route(MODELS + "/{id:path}", service.openai_models),
             Route(VOICES, service.openai_voices),
         ]
-    app = Starlette(
-        routes=routes,
-        exception_handlers=HANDLERS,
-        lifespan=service.lifespan,
-    )
+    app = Starlette(routes=routes, exception_handlers=HANDLERS, lifespan=service.lifespan)
     # A path with one slash too many is not found, as in the interface, rather than redirected: a client
     # would repeat its body, and its key, there.
     app.router.redirect_slashes = False
@@ -110,13 +105,8 @@ class _Service:
         self._uploads = 0
         self.queue = FairQueue(limits.active, limits.waiting, limits.waiting_seconds)
         self._admission = Admission(keys, self._helpers, self.queue, limits)
-        self._speech = SpeechServices(
-            queue=self.queue,
-            voices=ThreadPoolExecutor(limits.active, "voicelab-voice"),
-            helpers=self._helpers,
-            buffer=limits.buffer,
-            lag_seconds=limits.lag_seconds,
-        )
+        self._voices = ThreadPoolExecutor(limits.active, "voicelab-voice")
+        self._answer = partial(SpeechResponse, self.queue, self._voices, self._helpers, limits)
 
     @property
     def _capabilities(self) -> Capabilities:
@@ -129,7 +119,7 @@ class _Service:
         try:
             yield
         finally:
-            self._speech.voices.shutdown(wait=False, cancel_futures=True)
+            self._voices.shutdown(wait=False, cancel_futures=True)
             self._intake.shutdown(wait=False, cancel_futures=True)
             self._helpers.shutdown(wait=False)
 
@@ -188,18 +178,18 @@ class _Service:
 
     async def cover(self, request: Request) -> Response:
         """Answer ``GET /model/{id}/cover`` with the picture, to a caller who may see the record."""
-        data = await self._read(request, self._cover)
+        data = await self._read(request, partial(self._file, number=None))
         return Response(data, 200, _FILE, media_type=f"image/{image_kind(data)}")
 
     async def sample(self, request: Request) -> Response:
         """Answer ``GET /model/{id}/samples/{number}`` with the recording, to a caller who may see the record."""
         number = request.path_params["number"]
         index = int(number) if _NUMBER.fullmatch(number) else -1
-        data = await self._read(request, partial(self._sample, number=index))
+        data = await self._read(request, partial(self._file, number=index))
         return Response(data, 200, _FILE, media_type=MEDIA_TYPES["wav"])
 
     async def _speak(
-        self, request: Request, read: Callable[[Request, object, BodyKind, tuple[FieldError, ...]], Call]
+        self, request: Request, read: Callable[[Request, object, BodyKind, list[FieldError]], Call]
     ) -> Response:
         key, arrival = await self._admission.admit(bearer_secret(request))
         if key.credit == 0:
@@ -207,11 +197,9 @@ class _Service:
         kind = body_kind(request)
         body = await read_body(request, self._limits.body, self._limits.body_seconds)
         wire: object = None
-        malformed: tuple[FieldError, ...] = ()
-        try:
+        malformed: list[FieldError] = []
+        with _collected(malformed):
             wire = await decode_body(self._helpers, body, kind)
-        except RequestInvalid as error:
-            malformed = error.errors
         if key.credit is not None and cost(wire) > key.credit:
             raise PaymentRequired(f"The text is longer than this API key's credit of {key.credit} characters")
         call = check_call(read(request, wire, kind, malformed), self._capabilities)
@@ -219,8 +207,7 @@ class _Service:
         record = RECORD.get()
         record.characters, record.text = len(speech.text), speech.text
         counted = await self._admission.reserve(key, len(speech.text))
-        return SpeechResponse(
-            self._speech,
+        return self._answer(
             speech,
             partial(caller_of(self._backend, key).synthesize, call),
             arrival=arrival,
@@ -228,20 +215,24 @@ class _Service:
             events=speech_events(wire, call) if request.url.path == SPEECH else None,
         )
 
-    def _interface_call(
-        self, request: Request, wire: object, kind: BodyKind, malformed: tuple[FieldError, ...]
-    ) -> Call:
-        model, seed, troubles = _headers(request, self._capabilities)
-        troubles += malformed
+    def _interface_call(self, request: Request, wire: object, kind: BodyKind, malformed: list[FieldError]) -> Call:
+        model: Model = DEFAULT_MODEL
+        seed: int | None = None
         speech: TTSRequest | None = None
-        if not malformed:
-            speech, wrong = _attempt(self._validate, wire, kind == "msgpack")
-            troubles += wrong
+        # One answer names all that is wrong, in the headers and in the body.
+        troubles: list[FieldError] = []
+        with _collected(troubles):
+            model = _model(request, self._capabilities)
+        with _collected(troubles):
+            seed = _seed(request, self._capabilities)
+        troubles += malformed
+        with _collected(troubles):
+            speech = None if malformed else self._validate(wire, kind == "msgpack")
         if speech is None or troubles:
             raise RequestInvalid(troubles)
         return Call(speech, model, seed)
 
-    def _openai_call(self, _: Request, wire: object, __: BodyKind, malformed: tuple[FieldError, ...]) -> Call:
+    def _openai_call(self, _: Request, wire: object, __: BodyKind, malformed: list[FieldError]) -> Call:
         if malformed:
             raise RequestInvalid(malformed)
         call = openai_call(wire, self._capabilities)
@@ -264,7 +255,7 @@ class _Service:
             try:
                 await run_in_executor(self._helpers, self._keys.give_back, key, owed)
                 return
-            except ServiceUnavailable:
+            except StoreError:
                 if not tries_left:
                     _LOG.exception("the key %s was not given back %d characters", key.prefix, owed)
 
@@ -281,9 +272,8 @@ class _Service:
         limits = self._limits
         # Nothing is kept before the last byte is there: an upload that is cut off leaves no trace.
         if form:
-            wire: object = form_fields(
-                await read_form(request, limits.upload, limits.upload_file, limits.upload_seconds)
-            )
+            parts = await read_form(request, limits.upload, limits.upload_file, limits.upload_seconds)
+            wire: object = form_fields(parts)
         else:
             body = await read_body(request, limits.upload, limits.upload_seconds)
             wire = await decode_body(self._intake, body, "msgpack")
@@ -302,17 +292,12 @@ class _Service:
             raise NotFound(f"there is no voice model {id}", status=404)
         return record
 
-    def _cover(self, key: ApiKey, id: str) -> bytes:
+    def _file(self, key: ApiKey, id: str, number: int | None) -> bytes:
+        """A sample of a voice model by its number, or its cover image."""
         caller = caller_of(self._backend, key)
         if not isinstance(caller, VoiceHost):
-            raise NotFound("this voice model has no cover image", status=404)
-        return caller.cover_image(id)
-
-    def _sample(self, key: ApiKey, id: str, number: int) -> bytes:
-        caller = caller_of(self._backend, key)
-        if not isinstance(caller, VoiceHost):
-            raise NotFound("this voice model has no such sample", status=404)
-        return caller.sample_audio(id, number)
+            raise NotFound(f"this voice model has no {'cover image' if number is None else 'such sample'}", status=404)
+        return caller.cover_image(id) if number is None else caller.sample_audio(id, number)
 
 
 class ServiceMiddleware:
@@ -374,18 +359,12 @@ class ServiceMiddleware:
                 self.observe(record)
 
 
-def _attempt(check: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> tuple[_T | None, tuple[FieldError, ...]]:
-    # One answer names all that is wrong, in the headers and in the body.
+@contextmanager
+def _collected(errors: list[FieldError]) -> Iterator[None]:
     try:
-        return check(*args, **kwargs), ()
+        yield
     except RequestInvalid as error:
-        return None, error.errors
-
-
-def _headers(request: Request, capabilities: Capabilities) -> tuple[Model, int | None, tuple[FieldError, ...]]:
-    model, wrong_model = _attempt(_model, request, capabilities)
-    seed, wrong_seed = _attempt(_seed, request, capabilities)
-    return model or "s2-pro", seed, wrong_model + wrong_seed
+        errors += error.errors
 
 
 def _model(request: Request, capabilities: Capabilities) -> Model:
@@ -439,9 +418,7 @@ def _wire(record: VoiceModel, request: Request) -> dict[str, object]:
 
 
 def _check_files(wire: object, limit: int) -> None:
-    if not isinstance(wire, dict):
-        return
-    voices = wire.get("voices")
-    files = [*(voices if isinstance(voices, list) else [voices]), wire.get("cover_image")]
+    voices, cover = map(wire.get, ("voices", "cover_image")) if isinstance(wire, dict) else (None, None)
+    files = [*(voices if isinstance(voices, list) else [voices]), cover]
     if any(isinstance(data, bytes) and len(data) > limit for data in files):
         raise HTTPException(413, f"A file is larger than {limit} bytes")

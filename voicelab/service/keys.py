@@ -12,29 +12,19 @@ import hashlib
 import hmac
 import re
 import secrets
-import sqlite3
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from voicelab.errors import (
-    AuthenticationError,
-    NotFound,
-    PaymentRequired,
-    RequestInvalid,
-    ServiceUnavailable,
-    StoreError,
-)
+from voicelab.errors import AuthenticationError, NotFound, PaymentRequired, RequestInvalid
 from voicelab.service.limits import KeyLimits
 from voicelab.storage import Closing, Database, data_home
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _MARK = "vl_"
-_RANDOM_BYTES = 32
 _RANDOM_DIGITS = 43  # 62**43 > 2**256
 _CHECK_DIGITS = 6  # 62**6 > 2**32, the range of the CRC
 _SECRET = re.compile(rf"{_MARK}[0-9A-Za-z]{{{_RANDOM_DIGITS + _CHECK_DIGITS}}}", re.ASCII)
@@ -119,23 +109,20 @@ def lifetime(text: str) -> timedelta:
 
 def well_formed(secret: str) -> bool:
     """Say whether a string has the shape of a secret and the right checksum."""
-    if _SECRET.fullmatch(secret) is None:
-        return False
-    return secret[-_CHECK_DIGITS:] == _checksum(secret[:-_CHECK_DIGITS])
+    return _SECRET.fullmatch(secret) is not None and secret.endswith(_checksum(secret[:-_CHECK_DIGITS]))
 
 
 class KeyStore(Closing):
     """The keys of a service, in one SQLite file that only its owner may read.
 
     Safe to use from several threads; calls take turns. A write waits at most ``busy_s`` seconds for
-    another process and then raises ServiceUnavailable, as does a store that cannot be read.
+    another process and then raises StoreError, as does a store that cannot be read.
     """
 
     def __init__(self, path: Path | str | None = None, *, busy_s: float = 2.0) -> None:
         self.path = Path(path) if path is not None else data_home() / "keys.sqlite3"
         self._database = Database(self.path, "key store", _MIGRATIONS, busy_s=busy_s)
-        with _unavailable():
-            self._database.open()
+        self._database.open()
 
     def __repr__(self) -> str:
         return f"KeyStore({str(self.path)!r})"
@@ -156,7 +143,14 @@ class KeyStore(Closing):
 
         Raises RequestInvalid for a blank name, a lifetime that is not positive or a negative credit.
         """
-        _check_new(name, expires_in, credit)
+        if not name.strip() or not name.isprintable():
+            raise RequestInvalid.of("name", "give the key a name that says who uses it")
+        if name.startswith(_MARK):
+            raise RequestInvalid.of("name", f"a name cannot begin like a key ({_MARK})")
+        if expires_in is not None and expires_in <= timedelta(0):
+            raise RequestInvalid.of("expires", "the lifetime of a key must be positive")
+        if credit is not None and not 0 <= credit <= _LARGEST:
+            raise RequestInvalid.of("credit", "the credit is a number of characters, 0 or more")
         now = _now()
         secret = _new_secret()
         salt = secrets.token_bytes(_SALT_BYTES)
@@ -165,7 +159,7 @@ class KeyStore(Closing):
         except OverflowError:
             raise RequestInvalid.of("expires", "no calendar goes that far") from None
         row = (name.strip(), secret[:_PREFIX], salt, _digest(salt, secret), _seconds(now), expires, credit)
-        with self._writing() as db:
+        with self._database.writing() as db:
             cursor = db.execute(
                 "INSERT INTO keys (name, prefix, salt, digest, created_at, expires_at, credit, rate, active, daily)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -176,7 +170,7 @@ class KeyStore(Closing):
 
     def list(self) -> tuple[ApiKey, ...]:
         """Return all keys, the oldest first, those expired or revoked too."""
-        with self._reading() as db:
+        with self._database.reading() as db:
             rows = db.execute(_ALL + " ORDER BY id").fetchall()
         return tuple(_read(row) for row in rows)
 
@@ -191,13 +185,13 @@ class KeyStore(Closing):
         Raises NotFound for none, RequestInvalid when several active keys have the name. Revoking a
         revoked key changes nothing.
         """
-        with self._writing() as db:
+        with self._database.writing() as db:
             # The whole secret is taken too: it is what a person who finds a leaked key has at hand.
             rows = db.execute(
                 _ALL + " WHERE name = ? OR prefix = ? ORDER BY id",
                 (which, which[:_PREFIX] if which.startswith(_MARK) else which),
             ).fetchall()
-            matches = [_read(row) for row in rows]
+            matches = list(map(_read, rows))
             live = [key for key in matches if key.revoked_at is None]
             if not matches:
                 raise NotFound("there is no key of this name or prefix")
@@ -214,7 +208,7 @@ class KeyStore(Closing):
         refused = AuthenticationError("The API key is not accepted", status=401)
         if not well_formed(secret):
             raise refused
-        with self._reading() as db:
+        with self._database.reading() as db:
             rows = db.execute(_WITH_DIGEST + " WHERE prefix = ?", (secret[:_PREFIX],)).fetchall()
         key: ApiKey | None = None
         # Every row is compared, and one even when there is none, so that the time taken says nothing.
@@ -223,8 +217,7 @@ class KeyStore(Closing):
                 key = _read(row)
         if key is None:
             raise refused
-        state = key.state(_now())
-        if state != "active":
+        if (state := key.state(_now())) != "active":
             raise AuthenticationError(f"The API key is {state}", status=401)
         return key
 
@@ -236,7 +229,7 @@ class KeyStore(Closing):
         if (key.credit is None and daily is None) or characters == 0:
             return True
         values = {"id": key.id, "characters": characters, "daily": daily, "today": _seconds(_now()) // 86_400}
-        with self._writing() as db:
+        with self._database.writing() as db:
             # A clock that was set back goes on with the later day.
             db.execute("UPDATE keys SET day = :today, spent = 0 WHERE id = :id AND day < :today", values)
             taken = db.execute(
@@ -253,44 +246,15 @@ class KeyStore(Closing):
 
     def give_back(self, key: ApiKey, characters: int) -> None:
         """Return what was reserved and not delivered."""
-        with self._writing() as db:
+        with self._database.writing() as db:
             db.execute(
                 "UPDATE keys SET credit = credit + ?, spent = MAX(0, spent - ?) WHERE id = ?",
                 (characters, characters, key.id),
             )
 
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with _unavailable(), self._database.reading() as db:
-            yield db
-
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with _unavailable(), self._database.writing() as db:
-            yield db
-
-
-@contextmanager
-def _unavailable() -> Iterator[None]:
-    try:
-        yield
-    except StoreError as error:
-        raise ServiceUnavailable(str(error), status=503) from error
-
-
-def _check_new(name: str, expires_in: timedelta | None, credit: int | None) -> None:
-    if not name.strip() or not name.isprintable():
-        raise RequestInvalid.of("name", "give the key a name that says who uses it")
-    if name.startswith(_MARK):
-        raise RequestInvalid.of("name", f"a name cannot begin like a key ({_MARK})")
-    if expires_in is not None and expires_in <= timedelta(0):
-        raise RequestInvalid.of("expires", "the lifetime of a key must be positive")
-    if credit is not None and not 0 <= credit <= _LARGEST:
-        raise RequestInvalid.of("credit", "the credit is a number of characters, 0 or more")
-
 
 def _new_secret() -> str:
-    begin = _MARK + _base62(int.from_bytes(secrets.token_bytes(_RANDOM_BYTES), "big"), _RANDOM_DIGITS)
+    begin = _MARK + _base62(secrets.randbits(256), _RANDOM_DIGITS)
     return begin + _checksum(begin)
 
 

@@ -45,13 +45,13 @@ class Operation:
     """
 
     name: str
-    method: Literal["get", "post"]
+    method: Literal["get", "post"] = "get"
     path: str
     summary: str
     success: int = 200
     description: str
     answer: Mapping[str, str | None]
-    body: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, str | None] = field(default_factory=dict)
     parameters: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
     errors: tuple[int, ...] = ()
@@ -88,7 +88,6 @@ OPERATIONS: Final = (
     ),
     Operation(
         name="get",
-        method="get",
         path="/model/{id}",
         summary="Get a voice model.",
         parameters=("id",),
@@ -98,7 +97,6 @@ OPERATIONS: Final = (
     ),
     Operation(
         name="cover",
-        method="get",
         path="/model/{id}/cover",
         summary="Get the cover image of a voice model.",
         parameters=("id",),
@@ -108,7 +106,6 @@ OPERATIONS: Final = (
     ),
     Operation(
         name="sample",
-        method="get",
         path="/model/{id}/samples/{number}",
         summary="Get a sample of a voice model.",
         parameters=("id", "number"),
@@ -118,7 +115,6 @@ OPERATIONS: Final = (
     ),
     Operation(
         name="health",
-        method="get",
         path="/health",
         summary="Whether the service is ready, and what its backend declares.",
         description="The service is ready.",
@@ -128,7 +124,6 @@ OPERATIONS: Final = (
     ),
     Operation(
         name="describe",
-        method="get",
         path="/openapi.json",
         summary="Get this document.",
         description="This document.",
@@ -153,14 +148,23 @@ _ERRORS: Final = {
     503: "The service is busy, stopping, or not available at the moment.",
     504: "The voice did not answer in time.",
 }
-_HEADERS_OF: Final = {401: "authenticate", 429: "retry", 503: "retry"}
+_HEADERS_OF: Final = {401: ("authenticate",), 429: ("retry",), 503: ("retry",)}
+_SEED: Final = {"type": "integer", "minimum": 0, "maximum": MAX_SEED}
+_HEADERS: Final[Mapping[str, tuple[str, bool, str, Mapping[str, Any]]]] = {
+    "request": ("x-request-id", True, "The name of this answer.", {"type": "string"}),
+    "seed": (SEED_HEADER, False, "The seed in use.", _SEED),
+    "location": ("Location", True, "Where the record is.", {"type": "string"}),
+    "authenticate": ("WWW-Authenticate", True, "How to authenticate: Bearer.", {"type": "string"}),
+    "retry": ("Retry-After", True, "Seconds after which to try again.", {"type": "integer", "minimum": 0}),
+}
 
 
 def document(capabilities: Capabilities) -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of a service in which a backend with these capabilities speaks."""
+    parameters = _parameters(capabilities)
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method] = _described(operation, capabilities)
+        paths.setdefault(operation.path, {})[operation.method] = _described(operation, parameters)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -174,41 +178,38 @@ def document(capabilities: Capabilities) -> dict[str, Any]:
         "security": [{"bearer": []}],
         "components": {
             "schemas": _schemas(capabilities),
-            "parameters": _parameters(capabilities),
-            "headers": _headers(),
+            "parameters": parameters,
+            "headers": {
+                key: {"description": text, "required": required, "schema": schema}
+                for key, (_, required, text, schema) in _HEADERS.items()
+            },
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "description": "An API key."}},
         },
     }
 
 
-def _described(operation: Operation, capabilities: Capabilities) -> dict[str, Any]:
-    described: dict[str, Any] = {"operationId": operation.name, "summary": operation.summary, "responses": {}}
-    listed = _parameters(capabilities)
+def _described(operation: Operation, listed: Mapping[str, Any]) -> dict[str, Any]:
+    described: dict[str, Any] = {"operationId": operation.name, "summary": operation.summary}
     if parameters := [_ref("parameters", name) for name in operation.parameters if name in listed]:
         described["parameters"] = parameters
     if operation.body:
-        content = {kind: {"schema": _ref("schemas", schema)} for kind, schema in operation.body.items()}
-        described["requestBody"] = {"required": True, "content": content}
+        described["requestBody"] = {"required": True, "content": _content(operation.body)}
     if operation.open:
         described["security"] = []
-    answer = {kind: {"schema": _ref("schemas", schema)} if schema else {} for kind, schema in operation.answer.items()}
-    described["responses"][str(operation.success)] = _response(operation.description, answer, operation.headers)
+    responses = {str(operation.success): _response(operation.description, operation.answer, operation.headers)}
     for status in sorted(operation.errors):
         schema = "Problems" if status == 422 else "Refusal"
-        content = {_JSON: {"schema": _ref("schemas", schema)}}
-        more = (_HEADERS_OF[status],) if status in _HEADERS_OF else ()
-        described["responses"][str(status)] = _response(_ERRORS[status], content, more)
-    return described
+        responses[str(status)] = _response(_ERRORS[status], {_JSON: schema}, _HEADERS_OF.get(status, ()))
+    return described | {"responses": responses}
 
 
-def _response(description: str, content: dict[str, Any], headers: tuple[str, ...]) -> dict[str, Any]:
-    names = {"authenticate": "WWW-Authenticate", "retry": "Retry-After", "seed": SEED_HEADER, "location": "Location"}
-    listed = {names[header]: _ref("headers", header) for header in headers}
-    return {
-        "description": description,
-        "headers": {"x-request-id": _ref("headers", "request"), **listed},
-        "content": content,
-    }
+def _response(description: str, answer: Mapping[str, str | None], headers: tuple[str, ...]) -> dict[str, Any]:
+    listed = {_HEADERS[name][0]: _ref("headers", name) for name in ("request", *headers)}
+    return {"description": description, "headers": listed, "content": _content(answer)}
+
+
+def _content(kinds: Mapping[str, str | None]) -> dict[str, Any]:
+    return {kind: {"schema": _ref("schemas", schema)} if schema else {} for kind, schema in kinds.items()}
 
 
 def _ref(kind: str, name: str) -> dict[str, str]:
@@ -219,33 +220,17 @@ def _parameters(capabilities: Capabilities) -> dict[str, Any]:
     model: dict[str, Any] = {"type": "string", "enum": list(capabilities.wire_models)}
     if DEFAULT_MODEL in capabilities.wire_models:
         model["default"] = DEFAULT_MODEL
-    number = {"type": "integer", "minimum": 0}
     listed = {
         "model": ("header", "model", "The synthesis model. Without it, s2-pro.", model),
-        "seed": ("header", SEED_HEADER, "The same seed gives the same audio.", {**number, "maximum": MAX_SEED}),
+        "seed": ("header", SEED_HEADER, "The same seed gives the same audio.", _SEED),
         "id": ("path", "id", "Identifier of a voice model.", {"type": "string", "minLength": 1}),
-        "number": ("path", "number", "Which of its samples; they count from 0.", number),
+        "number": ("path", "number", "Which of its samples; they count from 0.", {"type": "integer", "minimum": 0}),
     }
     if capabilities.seed == "none":
         del listed["seed"]
     return {
         key: {"name": name, "in": place, "required": place == "path", "description": text, "schema": schema}
         for key, (place, name, text, schema) in listed.items()
-    }
-
-
-def _headers() -> dict[str, Any]:
-    string = {"type": "string"}
-    listed = {
-        "request": ("The name of this answer.", True, string),
-        "seed": ("The seed in use.", False, {"type": "integer", "minimum": 0, "maximum": MAX_SEED}),
-        "location": ("Where the record is.", True, string),
-        "authenticate": ("How to authenticate: Bearer.", True, string),
-        "retry": ("Seconds after which to try again.", True, {"type": "integer", "minimum": 0}),
-    }
-    return {
-        key: {"description": text, "required": required, "schema": schema}
-        for key, (text, required, schema) in listed.items()
     }
 
 

@@ -95,8 +95,8 @@ class LogFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        first = record.args[0] if isinstance(record.args, tuple) and record.args else None
-        request = first if isinstance(first, RequestRecord) else None
+        args = record.args if isinstance(record.args, tuple) else ()
+        request = next((one for one in args if isinstance(one, RequestRecord)), None)
         text = _KEY.sub("vl_…", request.text) if request and request.text is not None and self._texts else None
         if self._form == "text":
             return super().format(record) + (f", text {text!a}" if text is not None else "")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal
 
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
 from python_multipart.exceptions import FormParserError
@@ -130,23 +130,22 @@ def decode(body: bytes, kind: BodyKind) -> object:
     except RequestInvalid:
         raise
     except RecursionError:
-        _refuse(kind, "nested too deeply")
+        raise _malformed(kind, "nested too deeply") from None
     except json.JSONDecodeError as error:
-        _refuse(kind, f"{error.msg} at character {error.pos}")
+        raise _malformed(kind, f"{error.msg} at character {error.pos}") from None
     except UnicodeDecodeError as error:
-        _refuse(kind, f"text that is not UTF-8 at byte {error.start}")
+        raise _malformed(kind, f"text that is not UTF-8 at byte {error.start}") from None
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
-        # An unhashable key; a length that lies.
-        _refuse(kind, _plain(error))
+        # An unhashable key; a length that lies. Some quote the input, which may be long and hold anything.
+        text = ascii(str(error))[1:-1] or type(error).__name__
+        raise _malformed(kind, text if len(text) <= 120 else f"{text[:120]}...") from None
 
 
 def _from_json(body: bytes) -> object:
     if len(body) > _MOST_MARKS and sum(map(body.count, (b"[", b"{", b",", b":"))) > _MOST_MARKS:
-        _refuse("json", "more values than any request has")
-    unique = partial(_unique, "json")
-    text = body.decode("utf-8-sig")
+        raise _malformed("json", "more values than any request has")
     # NaN and its like are left to the schema, which names the field.
-    return json.loads(text, object_pairs_hook=unique, parse_int=_whole)
+    return json.loads(body.decode("utf-8-sig"), object_pairs_hook=partial(_unique, "json"), parse_int=_whole)
 
 
 def _from_msgpack(body: bytes) -> object:
@@ -156,7 +155,7 @@ def _from_msgpack(body: bytes) -> object:
         nonlocal count
         count += 1
         if count > _MOST_CONTAINERS:
-            _refuse("msgpack", f"more than {_MOST_CONTAINERS} arrays and maps")
+            raise _malformed("msgpack", f"more than {_MOST_CONTAINERS} arrays and maps")
         return container
 
     return msgpack.unpackb(
@@ -175,46 +174,45 @@ def _unique(kind: BodyKind, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     # Which of two values is meant cannot be known; parsers differ, and a caller would get one unawares.
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        _refuse(kind, "the same key twice in one object")
+        raise _malformed(kind, "the same key twice in one object")
     return fields
 
 
 def _whole(digits: str) -> int:
     # Reading digits takes time that grows with their square; no field takes as many as this.
     if len(digits) > _MOST_DIGITS:
-        _refuse("json", f"a number of {len(digits)} digits")
+        raise _malformed("json", f"a number of {len(digits)} digits")
     return int(digits)
 
 
-def _plain(error: Exception) -> str:
-    # Some of these messages quote the input, which may be long and hold anything.
-    text = str(error).encode("ascii", "backslashreplace").decode("ascii")
-    return (text[:120] + "...") if len(text) > 120 else text or type(error).__name__
+_MALFORMED: Final = {
+    "json": "is not JSON that a request can be",
+    "msgpack": "is not MessagePack that a request can be",
+    "multipart": "is no form that can be read",
+}
 
 
-def _refuse(kind: BodyKind, what: str) -> NoReturn:
-    name = {"json": "JSON", "msgpack": "MessagePack"}[kind]
-    message = f"The body is not {name} that a request can be: {what}"
-    raise RequestInvalid((FieldError(("body",), f"{kind}_invalid", message),)) from None
+def _malformed(kind: Literal[BodyKind, "multipart"], what: str) -> RequestInvalid:
+    return RequestInvalid((FieldError(("body",), f"{kind}_invalid", f"The body {_MALFORMED[kind]}: {what}"),))
 
 
 @dataclass(slots=True)
 class Part:
-    """One part of a form: the name of its field, and its bytes as they were sent."""
+    """One part of a form: the name of its field, its bytes as they were sent, and how many it may have."""
 
     name: str = ""
     data: bytearray = field(default_factory=bytearray)
+    limit: int = 0
 
 
 class _Form:
     def __init__(self, boundary: bytes, file_limit: int) -> None:
         if not boundary:
-            raise _invalid_form("its content type names no boundary")
+            raise _malformed("multipart", "its content type names no boundary")
         self._file_limit = file_limit
         self._parts: list[Part] = []
         self._header, self._value = bytearray(), bytearray()
-        self._limit = 0
-        self._named = self._ended = False
+        self._ended = False
         try:
             self._parser = MultipartParser(
                 boundary,
@@ -229,44 +227,42 @@ class _Form:
                 },
             )
         except FormParserError as error:
-            raise _invalid_form(str(error)) from None
+            raise _malformed("multipart", str(error)) from None
 
     def feed(self, data: bytes) -> None:
         try:
             self._parser.write(data)
         except FormParserError:
-            raise _invalid_form("it does not follow its boundary") from None
+            raise _malformed("multipart", "it does not follow its boundary") from None
 
     def finish(self) -> list[Part]:
         if not self._ended:
-            raise _invalid_form("it is cut off")
+            raise _malformed("multipart", "it is cut off")
         return self._parts
 
     def _begin(self) -> None:
         if len(self._parts) == MAX_PARTS:
-            raise _invalid_form(f"it has more than {MAX_PARTS} parts")
+            raise _malformed("multipart", f"it has more than {MAX_PARTS} parts")
         self._parts.append(Part())
-        self._named = False
 
     def _header_end(self) -> None:
         if bytes(self._header).lower() == b"content-disposition":
             _, options = parse_options_header(bytes(self._value))
             if b"name" in options:
-                self._parts[-1].name = options[b"name"].decode("utf-8", "replace")
-                self._named = True
+                part = self._parts[-1]
+                part.name = options[b"name"].decode("utf-8", "replace")
+                part.limit = self._file_limit if _base(part.name) in _FILES else _LONGEST_TEXT
         self._header.clear()
         self._value.clear()
 
     def _headers_finished(self) -> None:
-        if not self._named:
-            raise _invalid_form("a part has no name")
-        base = _base(self._parts[-1].name)
-        self._limit = self._file_limit if base in _FILES else _LONGEST_TEXT
+        if not self._parts[-1].limit:
+            raise _malformed("multipart", "a part has no name")
 
     def _data(self, data: bytes, start: int, end: int) -> None:
         part = self._parts[-1]
-        if len(part.data) + end - start > self._limit:
-            raise HTTPException(413, f"A part of the form is larger than {self._limit} bytes")
+        if len(part.data) + end - start > part.limit:
+            raise HTTPException(413, f"A part of the form is larger than {part.limit} bytes")
         part.data += data[start:end]
 
     def _end(self) -> None:
@@ -283,28 +279,23 @@ def form_fields(parts: list[Part]) -> dict[str, object]:
     Raises RequestInvalid for text that is not UTF-8, and for two values where one is meant.
     """
     wire: dict[str, object] = {}
-    lists: dict[str, list[tuple[int, object]]] = {}
+    lists: dict[str, dict[int, object]] = {}
     for part in parts:
-        match = _LISTED.fullmatch(part.name)
-        if match is None and part.name not in VoiceCreate.model_fields:
+        match, name = _LISTED.fullmatch(part.name), _base(part.name)
+        if name not in VoiceCreate.model_fields:
             continue  # whatever it holds, and however often it comes
-        value = _value(_base(part.name), bytes(part.data))
-        if match is None:
-            if part.name in wire:
-                raise _given_twice(part.name)
-            wire[part.name] = value
-            continue
-        entries = lists.setdefault(match[1], [])
+        value = _value(name, bytes(part.data))
+        entries = lists.setdefault(name, {})
         # Numbered ones by their numbers, before those that are not, which keep the order of their arrival.
-        number = int(match[2]) if match[2] else 10_000 + len(entries)
-        if any(number == other for other, _ in entries):
-            raise _given_twice(part.name)
-        entries.append((number, value))
-    for name, entries in lists.items():
-        values = [value for _, value in sorted(entries, key=lambda entry: entry[0])]
+        number = int(match[2]) if match and match[2] else 10_000 + len(entries)
+        if number in entries or (entries and match is None):
+            raise RequestInvalid.of(name, f"The field {name} is given twice", type="duplicate")
+        entries[number] = value
+        if match is None:
+            wire[name] = value
         # An empty field of a form is one that was left out.
-        if name == "voices" or any(values):
-            wire[name] = values
+        elif name == "voices" or any(entries.values()):
+            wire[name] = [entries[number] for number in sorted(entries)]
     return wire
 
 
@@ -320,13 +311,3 @@ def _value(name: str, data: bytes) -> object:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         raise RequestInvalid.of(name, "Input should be UTF-8 text", type="string_unicode") from None
-
-
-def _given_twice(name: str) -> RequestInvalid:
-    return RequestInvalid.of(_base(name), f"The field {_base(name)} is given twice", type="duplicate")
-
-
-def _invalid_form(what: str) -> RequestInvalid:
-    return RequestInvalid(
-        (FieldError(("body",), "multipart_invalid", f"The body is no form that can be read: {what}"),)
-    )

@@ -101,7 +101,7 @@ async def _handle(_: Request, error: Exception) -> Response:  # were it not asyn
         return _unprocessable(error)
     if isinstance(error, BackendFailure) and isinstance(error.__cause__, Exception):
         return backend_failure(error.__cause__)
-    if isinstance(error, ServiceUnavailable):
+    if isinstance(error, StoreError):
         _LOG.error("request %s: %s", RECORD.get().id, error)
     for kind, (status, message, headers) in _ANSWERS.items():
         if isinstance(error, kind):
@@ -114,7 +114,7 @@ _ANSWERS: dict[type[Exception], tuple[int, str, dict[str, str]]] = {
     AuthenticationError: (401, "", {"www-authenticate": "Bearer"}),
     PaymentRequired: (402, "", {}),
     NotFound: (404, "", {}),
-    ServiceUnavailable: (503, "The service is not available at the moment", {"retry-after": _RETRY_AFTER}),
+    StoreError: (503, "The service is not available at the moment", {"retry-after": _RETRY_AFTER}),
     # The caller left before its request was complete; nobody reads this answer.
     ClientDisconnect: (400, "The request was not complete", {}),
 }

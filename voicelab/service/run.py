@@ -86,7 +86,7 @@ def serve(
             say(f"voicelab: OpenAI's clients call it with base_url={address}/v1")
         if not keys.usable():
             say("voicelab: no key can call it yet; make one with: voicelab keys create NAME")
-        if not _is_loopback(host):
+        if not ip_address(listener.getsockname()[0]).is_loopback:
             say("voicelab: this address can be reached from other machines, and keys travel unencrypted")
 
     limits = limits or Limits()
@@ -169,9 +169,8 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(_BACKLOG)
     except (OSError, OverflowError, UnicodeError) as error:
         listener.close()
-        raise RequestInvalid.of(
-            "address", f"cannot listen at {host} port {port}: {error}; another port, or 0 for a free one, may do"
-        ) from error
+        message = f"cannot listen at {host} port {port}: {error}; another port, or 0 for a free one, may do"
+        raise RequestInvalid.of("address", message) from error
     return listener
 
 
@@ -180,27 +179,16 @@ def _address_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 # Longer than clients keep an idle connection, so that it is they who close it: a request sent while
 # the server closes is lost.
 _KEEP_ALIVE_SECONDS = 75
 
 
 class _Connection(H11Protocol):
-    """A connection with deadlines.
+    """A connection with deadlines."""
 
-    ``head_seconds`` is how long the head of a request may take to arrive, or what is left of a body after its
-    answer; ``linger_seconds`` how long the end of a broken-off answer waits for its reader.
-    """
-
-    head_seconds: float
-    linger_seconds: float
+    head_seconds: float  # for the head of a request to arrive, or what is left of a body after its answer
+    linger_seconds: float  # that the end of a broken-off answer waits for its reader
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -274,16 +262,9 @@ class _Connection(H11Protocol):
     def _refuse(self, status: int, message: str) -> None:
         if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             body = json.dumps({"status": status, "message": message}).encode("ascii")
-            headers = [
-                ("content-type", "application/json"),
-                ("content-length", str(len(body))),
-                ("connection", "close"),
-            ]
-            for event in (
-                h11.Response(status_code=status, headers=headers),
-                h11.Data(data=body),
-                h11.EndOfMessage(),
-            ):
+            about = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+            head = h11.Response(status_code=status, headers=list(about.items()))
+            for event in (head, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever uvicorn declares
         if cycle is not None and not cycle.response_complete:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -18,6 +17,7 @@ from voicelab.errors import Cancelled, EngineError
 from voicelab.schema import MEDIA_TYPES, OPUS_BITRATES, TTSRequest
 from voicelab.service.admission import BUSY
 from voicelab.service.concurrency import Arrival, FairQueue, QueueFull, ThreadBridge
+from voicelab.service.limits import Limits
 from voicelab.service.openai import SpeechEvents
 from voicelab.service.record import RECORD
 from voicelab.service.responses import backend_failure, refusal
@@ -31,22 +31,6 @@ _OPUS_AUTOMATIC = 51
 _OPUS_LEAST = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeechServices:
-    """What all speech answers of a service share.
-
-    ``queue`` decides whose turn it is; ``voices`` are the threads in which backends speak, ``helpers`` those for
-    short waits; ``buffer`` is in bytes; ``lag_seconds`` is how far a reader may be behind the pace at which the
-    audio plays.
-    """
-
-    queue: FairQueue
-    voices: Executor
-    helpers: Executor
-    buffer: int
-    lag_seconds: float
-
-
 class SpeechResponse(Response):
     """Speaks when called by the server.
 
@@ -54,13 +38,18 @@ class SpeechResponse(Response):
     status. After it, a failure raises: the server then breaks the connection off without the chunk that
     ends the body, and the caller knows that the audio is not whole. A caller that leaves cancels the work.
 
-    ``arrival`` is the place that the request holds until its turn is asked for. ``settle`` is awaited once at the end,
-    with the bytes of audio sent and whether that was all. With ``events`` the audio is sent as server-sent events.
+    ``queue`` decides whose turn it is; ``voices`` are the threads in which backends speak, ``helpers`` those for
+    short waits. ``arrival`` is the place that the request holds until its turn is asked for. ``settle`` is awaited once
+    at the end, with the bytes of audio sent and whether that was all. With ``events`` the audio is sent as server-sent
+    events.
     """
 
     def __init__(
         self,
-        services: SpeechServices,
+        queue: FairQueue,
+        voices: Executor,
+        helpers: Executor,
+        limits: Limits,
         request: TTSRequest,
         begin: Callable[[], SpeechStream],
         *,
@@ -71,7 +60,8 @@ class SpeechResponse(Response):
         # Response's own constructor would set a body and its length.
         self.status_code = 200
         self.background = None
-        self._services = services
+        self._queue, self._voices, self._helpers = queue, voices, helpers
+        self._limits = limits
         self._request = request
         self._begin = begin
         self._arrival = arrival
@@ -98,17 +88,16 @@ class SpeechResponse(Response):
             work.result()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        services = self._services
         try:
-            services.queue.arrived(self._arrival)
-            await services.queue.enter(self._arrival.owner)
+            self._queue.arrived(self._arrival)
+            await self._queue.enter(self._arrival.owner)
         except QueueFull:
             await self._refuse(refusal(503, BUSY, {"retry-after": "1"}), scope, receive, send)
             return
-        bridge = ThreadBridge(self._begin, services.buffer)
+        bridge = ThreadBridge(self._begin, self._limits.buffer)
         # The place is taken until the thread is back, which may be after the caller has left.
-        speaking = asyncio.get_running_loop().run_in_executor(services.voices, bridge.run)
-        speaking.add_done_callback(lambda _: services.queue.leave())
+        speaking = asyncio.get_running_loop().run_in_executor(self._voices, bridge.run)
+        speaking.add_done_callback(lambda _: self._queue.leave())
         try:
             try:
                 audio = await bridge.read()
@@ -127,7 +116,7 @@ class SpeechResponse(Response):
                 # Closing may wait for the backend. When the service is shutting down there are no helpers
                 # any more; the thread then ends at its next chunk.
                 with suppress(RuntimeError):
-                    services.helpers.submit(bridge.close)
+                    self._helpers.submit(bridge.close)
 
     async def _refuse(self, answer: Response, scope: Scope, receive: Receive, send: Send) -> None:
         # The credit is back before the caller can know that it may ask again.
@@ -152,7 +141,7 @@ class SpeechResponse(Response):
         # A place in the service is not for a reader who takes less than anybody listens to: patience runs out
         # while a reader is waited for, and comes back with the audio that it has taken.
         clock = asyncio.get_running_loop().time
-        patience = self._services.lag_seconds
+        patience = self._limits.lag_seconds
         while audio is not None:
             before, lasts = clock(), played_seconds(self._request, len(audio))
             await _send_part(send, audio if events is None else events.delta(audio), patience + lasts)

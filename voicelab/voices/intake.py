@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -56,10 +56,7 @@ def prepare_samples(
     Raises RequestInvalid: what is no audio, too large, too long or no speech, with its position; too many
     files or tags, or too long ones; a cover image that is none.
     """
-    errors = _text_errors(request)
-    if len(request.voices) > MAX_FILES:
-        message = f"There are {len(request.voices)} voice files; at most {MAX_FILES} are taken"
-        errors.append(FieldError(("body", "voices"), "too_long", message, ctx=f"max_length: {MAX_FILES}"))
+    errors = list(_limit_errors(request))
     if request.cover_image:
         try:
             check_cover(request.cover_image)
@@ -92,23 +89,16 @@ def prepare_samples(
     return tuple(samples)
 
 
-def _text_errors(request: VoiceCreate) -> list[FieldError]:
-    given = {
-        "title": (request.title,),
-        "description": (request.description or "",),
-        "texts": request.texts,
-        "tags": request.tags,
-    }
-    errors = []
-    for name, values in given.items():
-        limit = _LONGEST[name]
-        if any(len(value) > limit for value in values):
+def _limit_errors(request: VoiceCreate) -> Iterator[FieldError]:
+    for name, limit in _LONGEST.items():
+        value = getattr(request, name) or ""
+        if any(len(text) > limit for text in ((value,) if isinstance(value, str) else value)):
             message = f"Input should have at most {limit} characters"
-            errors.append(FieldError(("body", name), "string_too_long", message, ctx=f"max_length: {limit}"))
-    if len(request.tags) > MAX_TAGS:
-        message = f"There are {len(request.tags)} tags; at most {MAX_TAGS} are taken"
-        errors.append(FieldError(("body", "tags"), "too_long", message, ctx=f"max_length: {MAX_TAGS}"))
-    return errors
+            yield FieldError(("body", name), "string_too_long", message, ctx=f"max_length: {limit}")
+    for name, what, limit in (("tags", "tags", MAX_TAGS), ("voices", "voice files", MAX_FILES)):
+        if (count := len(getattr(request, name))) > limit:
+            message = f"There are {count} {what}; at most {limit} are taken"
+            yield FieldError(("body", name), "too_long", message, ctx=f"max_length: {limit}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +113,9 @@ class _Recording:
         """Return what the sample's title should say."""
         seconds, snr = self.sound.size / RATE, self.survey.snr
         notes = []
-        if seconds < _SHORT:
-            notes.append(f"shorter than the {_SHORT:g} to {_LONG:g} s that clone best")
-        elif seconds > _LONG:
-            notes.append(f"longer than the {_SHORT:g} to {_LONG:g} s that clone best")
+        if not _SHORT <= seconds <= _LONG:
+            than = "shorter" if seconds < _SHORT else "longer"
+            notes.append(f"{than} than the {_SHORT:g} to {_LONG:g} s that clone best")
         if self.before is not None:
             notes.append("enhanced" + (f" from {self.before:.0f} dB above the noise" if self.before < _CLEAN else ""))
         if snr < _NOISY:

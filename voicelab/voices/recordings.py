@@ -14,11 +14,13 @@ docs/decisions/04-sound-and-its-formats.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from voicelab.audio.analysis import framed
 from voicelab.audio.samples import Samples, resample
 
 _Floats = npt.NDArray[np.float64]
@@ -99,10 +101,6 @@ def _problem(sound: Samples, active: npt.NDArray[np.bool_], span: _Floats, loud:
     return ""
 
 
-def _frames(sound: Samples, length: int, hop: int) -> npt.NDArray[np.float32]:
-    return np.lib.stride_tricks.sliding_window_view(sound, length)[::hop]
-
-
 def _powers(sound: Samples) -> _Floats:
     total = np.concatenate(([0.0], np.cumsum(np.square(sound, dtype=np.float64))))
     starts = np.arange(0, sound.size - _FRAME + 1, _HOP)
@@ -115,7 +113,7 @@ def _voiced_seconds(sound: Samples, loud: float) -> float:
     # A window's own autocorrelation falls with the lag; without it a low voice would seem no voice.
     fall = np.fft.irfft(np.abs(np.fft.rfft(window, _FFT)) ** 2)[_LAGS]
     fall = fall / float(np.sum(window**2))
-    frames = _frames(sound, _LONG, _LONG_HOP)
+    frames = framed(sound, _LONG, _LONG_HOP)
     count = 0
     for start in range(0, len(frames), _BLOCK):
         block = frames[start : start + _BLOCK]
@@ -138,43 +136,33 @@ def enhance(samples: Samples, rate: int) -> Samples:
     # The root of a Hann window, on both ways: overlapping by three quarters, its squares add up to two.
     window = np.sqrt(0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size))
     padded = np.pad(samples, (size, 2 * size))
-    frames = np.lib.stride_tricks.sliding_window_view(padded, size)[::hop]
-    gain = _Gain(_noise(frames, window))
+    frames = framed(padded, size, hop)
     result = np.zeros(padded.size)
-    for number, frame in enumerate(frames):
-        spectrum = np.fft.rfft(frame * window)
-        result[number * hop : number * hop + size] += np.fft.irfft(spectrum * gain(spectrum), size) * window
+    spectra = (np.fft.rfft(frame * window) for frame in frames)
+    for number, spectrum in enumerate(_denoised(spectra, _noise(frames, window))):
+        result[number * hop : number * hop + size] += np.fft.irfft(spectrum, size) * window
     return np.clip(result[size : size + samples.size] / 2, -1.0, 1.0).astype(np.float32)
 
 
-class _Gain:
-    """One gain for each line of a frame's spectrum; frames come in order."""
+def _denoised(spectra: Iterable[npt.NDArray[np.complex128]], noise: _Floats) -> Iterator[npt.NDArray[np.complex128]]:
+    """The spectra of frames in order, each line of each with a gain of its own."""
+    from scipy.special import exp1
 
-    def __init__(self, noise: _Floats) -> None:
-        from scipy.special import exp1
-
-        self._exp1 = exp1
-        self._noise = noise
-        self._before: _Floats | None = None
-
-    def __call__(self, spectrum: npt.NDArray[np.complex128]) -> _Floats:
-        posterior = np.minimum(np.square(np.abs(spectrum)) / self._noise, 1e6)
+    before: _Floats | None = None
+    for spectrum in spectra:
+        posterior = np.minimum(np.square(np.abs(spectrum)) / noise, 1e6)
         excess = np.maximum(posterior - 1.0, 0.0)
-        before = excess if self._before is None else self._before
-        prior = np.maximum(_SMOOTHING * before + (1.0 - _SMOOTHING) * excess, _LEAST_SNR)
-        share = prior / (1.0 + prior)
-        gain = share * np.exp(0.5 * self._exp1(np.maximum(share * posterior, 1e-8)))
-        gain = np.clip(gain, _LEAST_GAIN, 1.0)
-        self._before = np.square(gain) * posterior
-        return np.asarray(gain)
+        prior = _SMOOTHING * (excess if before is None else before) + (1.0 - _SMOOTHING) * excess
+        share = np.maximum(prior, _LEAST_SNR)
+        share = share / (1.0 + share)
+        gain = np.clip(share * np.exp(0.5 * exp1(np.maximum(share * posterior, 1e-8))), _LEAST_GAIN, 1.0)
+        before = np.square(gain) * posterior
+        yield spectrum * gain
 
 
 def _noise(frames: npt.NDArray[np.float32], window: _Floats) -> _Floats:
-    """Mean power spectrum of the noise.
-
-    The quietest frames are taken for noise alone. Where nobody ever pauses they are speech, so a second estimate
-    bounds the first: that line by line the noise is seldom far below its mean.
-    """
+    """Mean power spectrum of the noise, for which the quietest frames are taken."""
+    # Where nobody ever pauses they are speech: bounded, since line by line the noise is seldom far below its mean.
     blocks = (frames[first : first + _NOISE_BLOCK] for first in range(0, len(frames), _NOISE_BLOCK))
     powers = np.concatenate([np.square(block * window).sum(axis=1) for block in blocks])
     heard = np.flatnonzero(powers > _SILENT * powers.max())

@@ -15,7 +15,8 @@ import re
 import secrets
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -122,8 +123,8 @@ class VoiceStore(Closing):
             {
                 "title": request.title,
                 "description": request.description or "",
-                "tags": list(request.tags),
-                "languages": list(languages),
+                "tags": request.tags,
+                "languages": languages,
             }
         )
         # Large files are written before the transaction, which would keep others waiting. In it they are
@@ -162,20 +163,16 @@ class VoiceStore(Closing):
 
     def get(self, id: str, owner: str) -> VoiceModel:
         """Return the record of a voice. Raises NotFound, the same for an unknown one and one private to another."""
-        self._look_up(id)
-        with self._database.reading() as db:
-            return _record(db, _visible(db, id, owner))
+        with self._visible(id, owner) as (db, row):
+            return _record(db, row)
 
     def listed(self, owner: str) -> tuple[VoiceModel, ...]:
         """Return the records of the voices that ``owner`` made, the newest first; the log names a damaged one."""
         if not self._ready(make=False):
             return ()
-        select = f"SELECT {_COLUMNS} FROM voices WHERE owner = ? AND state IN ('trained', 'failed')"  # noqa: S608 - a constant
         records = []
         with self._database.reading() as db:
-            cursor = db.cursor()
-            cursor.row_factory = sqlite3.Row
-            for row in cursor.execute(f"{select} ORDER BY created_at DESC, id", (owner,)).fetchall():
+            for row in _rows(db, "owner = ? AND state IN ('trained', 'failed') ORDER BY created_at DESC, id", owner):
                 try:
                     records.append(_record(db, row))
                 except StoreError as error:
@@ -201,9 +198,7 @@ class VoiceStore(Closing):
 
     def embedding(self, id: str, owner: str, fingerprint: str) -> bytes | None:
         """Return the embedding of a voice for these weights; None when there is none. Raises NotFound."""
-        self._look_up(id)
-        with self._database.reading() as db:
-            row = _visible(db, id, owner)
+        with self._visible(id, owner) as (db, row):
             if row["state"] != "trained":
                 raise _unknown(id)
             entry = db.execute(
@@ -222,9 +217,7 @@ class VoiceStore(Closing):
 
     def samples(self, id: str, owner: str) -> tuple[Sample, ...]:
         """Return the recordings of a voice, in order. Raises NotFound."""
-        self._look_up(id)
-        with self._database.reading() as db:
-            _visible(db, id, owner)
+        with self._visible(id, owner) as (db, _):
             rows = db.execute(
                 "SELECT audio, text, title FROM samples WHERE voice = ? ORDER BY number", (id,)
             ).fetchall()
@@ -232,9 +225,7 @@ class VoiceStore(Closing):
 
     def sample(self, id: str, owner: str, number: int) -> bytes:
         """Return one recording of a voice, a WAV file; they count from 0. Raises NotFound."""
-        self._look_up(id)
-        with self._database.reading() as db:
-            _visible(db, id, owner)
+        with self._visible(id, owner) as (db, _):
             row = db.execute("SELECT audio FROM samples WHERE voice = ? AND number = ?", (id, number)).fetchone()
         if row is None:
             raise NotFound("this voice model has no such sample", status=404)
@@ -242,9 +233,8 @@ class VoiceStore(Closing):
 
     def cover(self, id: str, owner: str) -> bytes:
         """Return the cover picture of a voice. Raises NotFound, also when it has none."""
-        self._look_up(id)
-        with self._database.reading() as db:
-            cover = _visible(db, id, owner)["cover"]
+        with self._visible(id, owner) as (_, row):
+            cover = row["cover"]
         if cover is None:
             raise NotFound("this voice model has no cover image", status=404)
         return self._blobs.get(cover)
@@ -262,6 +252,19 @@ class VoiceStore(Closing):
         """Open the store for an id. Raises NotFound when it has none, or, without a look at the disk, for no id at all."""
         if _ID.fullmatch(id) is None or not self._ready(make=False):
             raise _unknown(id)
+
+    @contextmanager
+    def _visible(self, id: str, owner: str) -> Iterator[tuple[sqlite3.Connection, sqlite3.Row]]:
+        """The database and a voice in it that ``owner`` may see. Raises NotFound."""
+        self._look_up(id)
+        with self._database.reading() as db:
+            row = _row(db, id)
+            if row["state"] not in _STATES:
+                raise _damaged(id)
+            if row["state"] not in {"trained", "failed"} or (row["visibility"] == "private" and row["owner"] != owner):
+                raise _unknown(id)
+            _kept(db, row)  # so that no flipped bit makes a private voice public
+            yield db, row
 
     def _ready(self, *, make: bool) -> bool:
         if self._database.opened:
@@ -294,23 +297,16 @@ def _in_use(db: sqlite3.Connection) -> set[str]:
     return {name for (name,) in rows}
 
 
-def _visible(db: sqlite3.Connection, id: str, owner: str) -> sqlite3.Row:
-    row = _row(db, id)
-    if row["state"] not in _STATES:
-        raise _damaged(id)
-    if row["state"] not in {"trained", "failed"} or (row["visibility"] == "private" and row["owner"] != owner):
-        raise _unknown(id)
-    _kept(db, row)  # so that no flipped bit makes a private voice public
-    return row
+def _rows(db: sqlite3.Connection, where: str, value: str) -> list[sqlite3.Row]:
+    cursor = db.cursor()
+    cursor.row_factory = sqlite3.Row
+    return cursor.execute(f"SELECT {_COLUMNS} FROM voices WHERE {where}", (value,)).fetchall()  # noqa: S608 - constants
 
 
 def _row(db: sqlite3.Connection, id: str) -> sqlite3.Row:
-    cursor = db.cursor()
-    cursor.row_factory = sqlite3.Row
-    row: sqlite3.Row | None = cursor.execute(f"SELECT {_COLUMNS} FROM voices WHERE id = ?", (id,)).fetchone()  # noqa: S608 - a constant
-    if row is None:
-        raise _unknown(id)
-    return row
+    for row in _rows(db, "id = ?", id):
+        return row
+    raise _unknown(id)
 
 
 def _kept(db: sqlite3.Connection, row: sqlite3.Row) -> list[tuple[int, str, str, str]]:
@@ -326,33 +322,27 @@ def _kept(db: sqlite3.Connection, row: sqlite3.Row) -> list[tuple[int, str, str,
 
 def _record(db: sqlite3.Connection, row: sqlite3.Row) -> VoiceModel:
     kept = _kept(db, row)
-    try:
-        return _as_model(row, json.loads(row["told"]), kept)
-    except (ValueError, OverflowError, TypeError) as error:
-        raise _damaged(row["id"]) from error
-
-
-def _as_model(row: sqlite3.Row, described: dict[str, Any], kept: list[tuple[int, str, str, str]]) -> VoiceModel:
-    return VoiceModel(
-        id=row["id"],
-        type="tts",
-        title=described["title"],
-        description=described["description"],
-        cover_image=f"/model/{row['id']}/cover" if row["cover"] else "",
-        state=row["state"],
-        tags=tuple(described["tags"]),
-        created_at=datetime.fromtimestamp(row["created_at"], UTC),
-        updated_at=datetime.fromtimestamp(row["updated_at"], UTC),
-        visibility=row["visibility"],
-        task_count=row["task_count"],
-        author=Author(id=row["owner"]),
-        train_mode="fast",
-        samples=tuple(
-            SampleEntity(title=title, text=text, audio=f"/model/{row['id']}/samples/{number}")
-            for number, title, text, _ in kept
-        ),
-        languages=tuple(described["languages"]),
+    voice = row["id"]
+    samples = tuple(
+        SampleEntity(title=title, text=text, audio=f"/model/{voice}/samples/{number}")
+        for number, title, text, _ in kept
     )
+    try:
+        return VoiceModel(
+            **json.loads(row["told"]),
+            id=voice,
+            cover_image=f"/model/{voice}/cover" if row["cover"] else "",
+            state=row["state"],
+            created_at=datetime.fromtimestamp(row["created_at"], UTC),
+            updated_at=datetime.fromtimestamp(row["updated_at"], UTC),
+            visibility=row["visibility"],
+            task_count=row["task_count"],
+            author=Author(id=row["owner"]),
+            train_mode="fast",
+            samples=samples,
+        )
+    except (ValueError, OverflowError, TypeError) as error:
+        raise _damaged(voice) from error
 
 
 def _keep_embedding(db: sqlite3.Connection, id: str, fingerprint: str, data: bytes) -> None:

@@ -28,6 +28,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from voicelab.audio.analysis import framed
 from voicelab.audio.samples import Samples, resample
 from voicelab.audio.words import Words, WordTime
 from voicelab.clip import Clip
@@ -199,16 +200,15 @@ class Aligner:
             share = _letters(listed) / max(1.0, _letters(words))
             if share < _LEAST_SHARE:
                 return None
-            said = self._said(listed, sound)
-        frames = np.lib.stride_tricks.sliding_window_view(sound.astype(np.float64), _FRAME)[::_HOP]
-        power = np.square(frames).mean(axis=1)
+            said = [segment for segment in self._segments(listed, sound) if segment[3] > _SAID]
+        power = np.square(framed(sound.astype(np.float64), _FRAME, _HOP)).mean(axis=1)
         loud = power > np.percentile(power, 95) * 10 ** (-_LOUD_DB / 10)
         explained = np.zeros(len(power) + 8, bool)
-        for _, first, last in said:
+        for _, first, last, _ in said:
             explained[first : last + 1] = True
         # Words that the dictionary lacks were left out, and the sound that they explain with them.
         explained_share = float((explained[: len(power)] & loud).sum() / max(1, loud.sum())) / share
-        return min(1.0, explained_share, _letters(word for word, _, _ in said) / _letters(listed))
+        return min(1.0, explained_share, _letters(word for word, *_ in said) / _letters(listed))
 
     def words(self, samples: Samples, rate: int, text: str) -> Words:
         """Return when each word of ``text`` is said; a word that the dictionary lacks shares what its neighbours leave.
@@ -234,10 +234,6 @@ class Aligner:
         edges = iter([[min(max(at * 0.01 - _PAD, 0.0), seconds) for at in (one[1], one[2] + 1)] for one in segments])
         spans = [[next(edges) for _ in one] for one in listed]
         return Words(_timed(written, spans, seconds), seconds, round(statistics.median(one[3] for one in segments), 2))
-
-    def _said(self, words: list[str], sound: npt.NDArray[np.int16]) -> list[tuple[str, int, int]]:
-        """The words that are there, with their first and last frames of 10 ms."""
-        return [(word, first, last) for word, first, last, likely in self._segments(words, sound) if likely > _SAID]
 
     def _segments(self, words: list[str], sound: npt.NDArray[np.int16]) -> list[tuple[str, int, int, float]]:
         """All words, with their first and last frames of 10 ms, and how likely they are to be there."""

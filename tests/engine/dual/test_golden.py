@@ -14,7 +14,7 @@ from torch import Tensor
 from tests.engine.dual.twin import Twin
 from voicelab.engine.dual.config import DualConfig
 from voicelab.engine.dual.files import TensorFiles
-from voicelab.engine.dual.model import WINDOW, DualLM, choose, common_name, model_file, shapes_of
+from voicelab.engine.dual.model import WINDOW, DualLM, Likeliest, choose, common_name, model_file, shapes_of
 from voicelab.engine.dual.prompt import ChatPrompts, InterleavedPrompts, Reference
 from voicelab.engine.dual.tower import Slots
 
@@ -128,7 +128,7 @@ def test_draws() -> None:
     draws = load_file(FOLDER / "sampling" / "draws.safetensors")
     for i, case in enumerate(json.loads((FOLDER / "sampling" / "cases.json").read_text())):
         settings = torch.tensor([case["temperature"]]), torch.tensor([case["top_p"]])
-        chosen = choose(draws[f"logits{i}"][None], *settings, draws[f"u{i}"][None], case["top_k"])
+        chosen = choose(Likeliest.of(draws[f"logits{i}"][None], case["top_k"]), *settings, draws[f"u{i}"][None])
         assert chosen.item() == draws[f"choice{i}"].item()
 
 

@@ -26,7 +26,7 @@ from tests.engine.dual.tiny import (
 )
 from tests.engine.dual.twin import draw
 from voicelab.engine.dual.config import DualConfig
-from voicelab.engine.dual.model import WINDOW, DualLM, choose, choose_main, common_name, shapes_of, uniform
+from voicelab.engine.dual.model import WINDOW, DualLM, Likeliest, choose, choose_main, common_name, shapes_of, uniform
 from voicelab.engine.dual.tower import Slots, rotary, rotate
 from voicelab.errors import WeightsError
 from voicelab.schema import Model
@@ -379,7 +379,8 @@ def _uniform(rows: int = 200, size: int = 150) -> Tensor:
 
 def _all(logits: Tensor, temperature: float, top_p: float, top_k: int) -> list[int]:
     rows = torch.ones(len(logits))
-    return choose(logits, temperature * rows, top_p * rows, _uniform(*logits.shape), top_k).tolist()
+    top = Likeliest.of(logits, top_k)
+    return choose(top, temperature * rows, top_p * rows, _uniform(*logits.shape)).tolist()
 
 
 def _twins(logits: Tensor, temperature: float, top_p: float, top_k: int, turned: str = "") -> list[int]:
@@ -400,15 +401,18 @@ def test_a_rule_turned_round_shows_in_the_draws(fact: str) -> None:
 def test_rows_have_settings_of_their_own() -> None:
     logits, u = _logits(3), _uniform(3)
     temperature, top_p = torch.tensor([0.0, 1.0, 0.5]), torch.tensor([0.9, 1.0, 0.3])
-    alone = [choose(logits[i : i + 1], temperature[i : i + 1], top_p[i : i + 1], u[i : i + 1]).item() for i in range(3)]
-    assert choose(logits, temperature, top_p, u).tolist() == alone
+    alone = [
+        choose(Likeliest.of(logits[i : i + 1]), temperature[i : i + 1], top_p[i : i + 1], u[i : i + 1]).item()
+        for i in range(3)
+    ]
+    assert choose(Likeliest.of(logits), temperature, top_p, u).tolist() == alone
     assert alone[0] == logits[0].argmax()
 
 
 def test_draws_follow_the_probabilities() -> None:
     logits = torch.tensor([0.0, 1.0, 2.0, -torch.inf]).expand(20_000, -1)
     ones = torch.ones(20_000)
-    chosen = choose(logits, ones, ones, _uniform(20_000, 4))
+    chosen = choose(Likeliest.of(logits), ones, ones, _uniform(20_000, 4))
     shares = torch.bincount(chosen, minlength=4) / 20_000
     assert (shares - logits[0].softmax(-1)).abs().max() < 0.015
     assert shares[3] == 0
@@ -423,14 +427,16 @@ def test_a_repetition_is_drawn_once_more(recent: list[int], again: bool, chosen:
     logits = torch.tensor([[1.1, 1.2, 1.0, -9.0]])
     cold, narrow = torch.tensor([0.0]), torch.tensor([0.0])
     u = torch.full((1, 4), 0.5), torch.tensor([[0.99, 0.01, 0.01, 0.5]])
-    got = choose_main(logits, cold, narrow, u, torch.tensor([recent]), torch.tensor([again]))
+    got = choose_main(Likeliest.of(logits), cold, narrow, u, torch.tensor([recent]), torch.tensor([again]))
     assert got.item() == chosen
 
 
 def test_the_end_of_speech_is_no_repetition() -> None:
     logits, one = torch.tensor([[0.0, 0.0, 9.0]]), torch.ones(1)
     u = torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[0.99, 0.99, 0.01]])
-    assert choose_main(logits, one, one, u, torch.tensor([[2] * WINDOW]), torch.tensor([True])).item() == 2
+    assert (
+        choose_main(Likeliest.of(logits), one, one, u, torch.tensor([[2] * WINDOW]), torch.tensor([True])).item() == 2
+    )
 
 
 def _mix(z: int) -> int:

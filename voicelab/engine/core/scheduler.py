@@ -92,9 +92,8 @@ class Worker:
     def __init__(self, runner: Runner, rows: int, threads: int = 1) -> None:
         self._runner = runner
         self._rows, self._threads = rows, threads
-        self._free = list(
-            range(rows)
-        )  # a heap: the lowest is taken, since a runner may step all rows up to the highest
+        # A heap: the lowest is taken, since a runner may step all rows up to the highest.
+        self._free = list(range(rows))
         # Filled by callers, emptied by the thread, so that no lock is ever held while there is work.
         self._inbox: deque[tuple[Sequence, ...]] = deque()
         self._waiting: deque[Sequence] = deque()
@@ -205,8 +204,9 @@ class Worker:
     def _must_wait(self, sequence: Sequence) -> bool:
         """Whether there are rows, but not for all of a group that must go in step."""
         group = sequence.group
-        together = group is not None and group.in_step and not group.begun
-        return together and group is not None and len(self._free) < min(group.size, self._rows)
+        if group is None or not group.in_step or group.begun:
+            return False
+        return len(self._free) < min(group.size, self._rows)
 
     def _admit(self) -> None:
         while self._waiting and self._free:
@@ -293,10 +293,9 @@ class Worker:
 def _failure(error: Exception) -> EngineError:
     if isinstance(error, EngineError):
         return error
+    failure = EngineError(f"synthesis failed: {error!r}")
     if _out_of_memory(error):
-        failure: EngineError = EngineUnavailable("there is not enough memory for this at the moment; try again")
-    else:
-        failure = EngineError(f"synthesis failed: {error!r}")
+        failure = EngineUnavailable("there is not enough memory for this at the moment; try again")
     failure.__cause__ = error
     return failure
 

@@ -152,11 +152,8 @@ class Sequence:
         """Whether the reader is so far behind that the engine should do something else. The scheduler's side."""
         if self.group is not None and self.group.in_step:
             return False
-        if not self._held and self.unread >= UNREAD:
-            self._held = True
         # Looked at again: the reader may have emptied it in between, without a call to on_room.
-        if self._held and self.unread <= UNREAD // 2:
-            self._held = False
+        self._held = (self._held or self.unread >= UNREAD) and self.unread > UNREAD // 2
         return self._held
 
     def frames(self) -> Iterator[Frame]:

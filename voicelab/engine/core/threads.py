@@ -83,19 +83,15 @@ class DecodingThread:
 
     def feed(self, piece: Piece) -> Samples:
         """The samples that a piece completes. Raises EngineError: the thread is closed."""
-        samples: Samples = self._submit(piece, len(piece.codes))
+        samples: Samples = self.do(piece, len(piece.codes))
         return samples
-
-    def do(self, work: Callable[[], Result], size: int) -> Result:
-        """What `work` returns or raises; `size` in frames. Raises EngineError: the thread is closed."""
-        result: Result = self._submit(work, size)
-        return result
 
     def close(self) -> None:
         """Ends the thread when all tasks are done."""
         self._pool.shutdown()
 
-    def _submit(self, work: Piece | Callable[[], Any], size: int) -> Any:
+    def do(self, work: Piece | Callable[[], Any], size: int) -> Any:
+        """What `work` returns or raises; `size` in frames. Raises EngineError: the thread is closed."""
         task = _Task(size, next(self._numbers), work, Future())
         with self._lock:
             heapq.heappush(self._waiting, task)
@@ -108,8 +104,9 @@ class DecodingThread:
     def _next(self) -> None:
         with self._lock:
             tasks = self._take()
+        pieces = [task.work for task in tasks if isinstance(task.work, Piece)]
         try:
-            results = self._run(tasks)
+            results = self.decoding.feed(pieces) if pieces else [task.work() for task in tasks if callable(task.work)]
         except BaseException as error:  # noqa: BLE001 - it is raised in the threads that wait for it
             for task in tasks:
                 task.result.set_exception(error)
@@ -125,12 +122,6 @@ class DecodingThread:
                 break
             tasks.append(heapq.heappop(self._waiting))
         return tasks
-
-    def _run(self, tasks: list[_Task]) -> list[Any]:
-        pieces = [task.work for task in tasks if isinstance(task.work, Piece)]
-        if pieces:
-            return list(self.decoding.feed(pieces))
-        return [task.work() for task in tasks if not isinstance(task.work, Piece)]
 
 
 def use_threads(number: int) -> None:

@@ -12,7 +12,7 @@ Layers are named as in the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count, takewhile
 from math import prod
 from pathlib import Path
@@ -191,15 +191,12 @@ class _Layer(nn.Module):
         super().__init__()
         linear = {"wqkv": nn.Linear(width, 3 * width, bias=False), "wo": nn.Linear(width, width, bias=False)}
         self.attention = nn.ModuleDict(linear)
-        self.feed_forward = nn.ModuleDict({
-            "w1": nn.Linear(width, mlp, bias=False),
-            "w2": nn.Linear(mlp, width, bias=False),
-            "w3": nn.Linear(width, mlp, bias=False),
-        })  # fmt: skip
+        shapes = {"w1": (width, mlp), "w2": (mlp, width), "w3": (width, mlp)}
+        self.feed_forward = nn.ModuleDict({name: nn.Linear(*shape, bias=False) for name, shape in shapes.items()})
         self.attention_norm = nn.RMSNorm(width, eps=1e-5)
         self.ffn_norm = nn.RMSNorm(width, eps=1e-5)
-        self.attention_layer_scale = _Gamma(width)
-        self.ffn_layer_scale = _Gamma(width)
+        self.attention_layer_scale = nn.ParameterDict({"gamma": torch.ones(width)})
+        self.ffn_layer_scale = nn.ParameterDict({"gamma": torch.ones(width)})
         self._past, self._head_width = window - 1, head_width
 
     def forward(self, x: Tensor, turn: Tensor, mask: Tensor, carry: Carry) -> Tensor:
@@ -212,12 +209,6 @@ class _Layer(nn.Module):
         y, mlp = self.ffn_norm(x), self.feed_forward
         out: Tensor = x + self.ffn_layer_scale.gamma * mlp["w2"](F.silu(mlp["w1"](y)) * mlp["w3"](y))
         return out
-
-
-class _Gamma(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.gamma = nn.Parameter(torch.ones(width))
 
 
 SAMPLE_RATE = 44_100
@@ -336,9 +327,8 @@ def _encoder(sizes: CodecSizes) -> LayerGroup:
         units = [residual_unit(width, dilation) for dilation in _DILATIONS]
         blocks.append([*units, Snake(width), Conv(width, 2 * width, 2 * stride, stride=stride)])
         width *= 2
-    blocks[-1].append(
-        Transformer(width, sizes.encoder_layers, sizes.encoder_mlp, sizes.encoder_window, sizes.head_width)
-    )
+    layers, mlp, window = sizes.encoder_layers, sizes.encoder_mlp, sizes.encoder_window
+    blocks[-1].append(Transformer(width, layers, mlp, window, sizes.head_width))
     first, last = Conv(1, sizes.encoder_width, 7), Conv(width, sizes.latent, 3)
     return LayerGroup("block", [first, *(LayerGroup("block", block) for block in blocks), Snake(width), last])
 
@@ -388,9 +378,9 @@ class DualQuantizer(nn.Module):
         self.post_module = Transformer(latent, sizes.layers, sizes.mlp, sizes.window, sizes.head_width)
         self.upsample = Chain(Chain([TransposedConv(latent, latent, 2, 2), ConvNext(latent)]) for _ in stages)
 
-    def _codebooks(self) -> Iterator[_Codebook]:
-        for part in (self.semantic_quantizer, self.quantizer):
-            yield from part["quantizers"].children()  # type: ignore[misc]  # children are modules of any kind
+    def _codebooks(self) -> list[_Codebook]:
+        parts = (self.semantic_quantizer, self.quantizer)
+        return cast("list[_Codebook]", [book for part in parts for book in part["quantizers"].children()])
 
     def latents(self, x: Tensor, carry: Carry) -> Tensor:
         """(batch, latent, time) of the encoder → (batch, latent, frames)."""
@@ -522,14 +512,12 @@ class DualDecoding:
 
     def feed(self, pieces: Sequence[Piece]) -> list[Samples]:
         """See Decoding."""
-        samples: dict[int, Samples] = {}
-        for length in {len(piece.codes) for piece in pieces}:
+        samples = [torch.empty(0).numpy()] * len(pieces)
+        for length in {len(piece.codes) for piece in pieces} - {0}:
             places = [place for place, piece in enumerate(pieces) if len(piece.codes) == length]
-            if length:
-                samples.update(zip(places, self._decode([pieces[place] for place in places]), strict=True))
-            else:
-                samples.update((place, torch.empty(0).numpy()) for place in places)
-        return [samples[place] for place in range(len(pieces))]
+            for place, decoded in zip(places, self._decode([pieces[place] for place in places]), strict=True):
+                samples[place] = decoded
+        return samples
 
     @torch.inference_mode()
     def _decode(self, pieces: Sequence[Piece]) -> list[Samples]:
@@ -609,9 +597,6 @@ def _plain_name(name: str) -> str | None:
     name = name.removeprefix("generator.")
     if name.endswith((".freqs_cis", ".causal_mask")):
         return None
-    for new, old in {
-        ".parametrizations.weight.original0": ".weight_g",
-        ".parametrizations.weight.original1": ".weight_v",
-    }.items():
-        name = name.replace(new, old)
-    return name
+    return name.replace(".parametrizations.weight.original0", ".weight_g").replace(
+        ".parametrizations.weight.original1", ".weight_v"
+    )

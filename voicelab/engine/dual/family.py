@@ -84,12 +84,10 @@ class DualFamily:
         MemoryPlan.of(folders[0], rows, sizes).check(device)
         *of_codecs, self.voice_digest = digests(codecs)
         if of_codecs and of_codecs[0] != self.voice_digest:
-            raise WeightsError(
-                f"the {CODEC} of {' and '.join(self.models)} differ; voices are of one: load them one by one"
-            )
-        self.digests = (*digests([path for one in folders for path in one.files]), self.voice_digest)
-        if int8_depth:
-            self.digests += ("int8 depth",)
+            models = " and ".join(self.models)
+            raise WeightsError(f"the {CODEC} of {models} differ; voices are of one: load them one by one")
+        files = [path for one in folders for path in one.files]
+        self.digests = (*digests(files), self.voice_digest, *(("int8 depth",) if int8_depth else ()))
         codec = file.load(device)
         self.decoding, self._codebooks = codec.decoding(TOGETHER, compile=compile), sizes.codebooks
         self._room, self._encode = min(one.positions for one in folders) // 2, codec.encode
@@ -101,9 +99,8 @@ class DualFamily:
         """The ids of a model's speech, when it is seen that its files fit each other and the codec."""
         config = one.config
         if (config.codebooks, config.entries) != (len(codebooks), codebooks[0]) or max(codebooks) > config.entries:
-            raise WeightsError(
-                f"{one.folder.name} has {config.codebooks} codebooks of {config.entries} codes, {CODEC} {codebooks}"
-            )
+            has = f"{config.codebooks} codebooks of {config.entries} codes"
+            raise WeightsError(f"{one.folder.name} has {has}, {CODEC} {codebooks}")
         model_tensors(one.folder, config)
         with naming(one.folder / tokenizer_files(one.folder)[-1]):
             return speech_ids(config, self._tokenizers[config.model])
@@ -152,11 +149,11 @@ class DualFamily:
         read = tuple(Reference(one.text, codes) for one, (codes, _) in zip(references, encoded, strict=True))
         needed = sum(len(one.codes) + len(one.text.encode()) for one in read)  # a token is a byte or more
         if needed > self._room:
-            raise RequestInvalid.of(
-                "references",
+            message = (
                 f"{sum(seconds for _, seconds in encoded):.0f} s of recordings and their texts leave the model no room to "
-                f"speak; {ADVISED_S[0]:.0f} to {ADVISED_S[1]:.0f} s are advised",
+                f"speak; {ADVISED_S[0]:.0f} to {ADVISED_S[1]:.0f} s are advised"
             )
+            raise RequestInvalid.of("references", message)
         return DualVoice(read)
 
     def _codes(self, samples: Samples) -> tuple[Tensor, float]:
@@ -206,10 +203,8 @@ def _written_out(piece: str) -> str:
         return piece
     out, end = "", 0
     for sentence in segment(piece, len(piece) + 1, 0):
-        read = (
-            normalize(sentence.text, DualFamily.languages).text
-            if _TO_WRITE_OUT.search(sentence.text)
-            else sentence.text
-        )
+        read = sentence.text
+        if _TO_WRITE_OUT.search(read):
+            read = normalize(read, DualFamily.languages).text
         out, end = out + piece[end : sentence.start] + read, sentence.end
     return out + piece[end:]

@@ -150,11 +150,8 @@ class TensorFiles:
         with naming(self.path.with_name(entry.file), name):
             tensor = entry.load().to(device=device, dtype=dtype)
             # Neither needs memory of the tensor's size; both ends are nan where any number is.
-            if (
-                tensor.is_floating_point()
-                and tensor.numel()
-                and not torch.isfinite(torch.stack(tensor.aminmax())).all()
-            ):
+            ends = tensor.aminmax() if tensor.is_floating_point() and tensor.numel() else ()
+            if not all(map(torch.isfinite, ends)):
                 raise WeightsError("it holds numbers that are not finite")
         return tensor
 
@@ -295,18 +292,15 @@ def _check_archive(path: Path) -> None:
         if any(one.compress_type != ZIP_STORED for one in members) or beside > _LONGEST or not 0 <= spare <= _LONGEST:
             raise WeightsError("it is packed in another way than torch.save does")
         (words,) = (one for one in members if one.filename.endswith("data.pkl"))
-        for code, argument, _ in pickletools.genops(
-            archive.read(words)
-        ):  # torch lets some through that fill the memory
+        # Torch lets some through that fill the memory.
+        for code, argument, _ in pickletools.genops(archive.read(words)):
             if "GLOBAL" in code.name and str(argument).split(" ")[0] not in _BUILDERS:
                 raise WeightsError(f"it holds more than plain tensors ({argument}); nothing in it was run")
 
 
 def _cut_tensor(path: Path) -> str:
-    """The tensor in which a ``.pth`` was cut off: that of the last data which begin in it. "" where nothing near tells it.
-
-    The pickle, which stands first, is looked at as a list of words, never run.
-    """
+    """The tensor in which a ``.pth`` was cut off: that of the last data which begin in it. "" where nothing near tells it."""
+    # The pickle, which stands first, is looked at as a list of words, never run.
     names, words, memo, word = dict[str, str](), list[object](), dict[int, object](), None
     try:
         with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:

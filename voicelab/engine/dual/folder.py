@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -148,9 +149,8 @@ def require_accepted(models: Iterable[Model], folder: Path) -> tuple[str, str]:
             f"{' '.join(map(str, waiting))} The full text comes with the weights. To accept it: "
             f"voicelab weights accept {folder}, or in a script the environment variable {ACCEPT_VARIABLE}={ids}"
         )
-    return "; ".join(f"{one.name} (accepted {one.accepted})" for one in licenses), " ".join(
-        one.notice for one in licenses
-    )
+    accepted = "; ".join(f"{one.name} (accepted {one.accepted})" for one in licenses)
+    return accepted, " ".join(one.notice for one in licenses)
 
 
 def _path() -> Path:
@@ -159,14 +159,12 @@ def _path() -> Path:
 
 def _accepted() -> dict[str, str]:
     try:
-        accepted: dict[str, str] = json.loads(_path().read_bytes())
-    except (OSError, ValueError):  # none yet, or damaged: it is asked for again
+        return dict(json.loads(_path().read_bytes()))
+    except (OSError, ValueError, TypeError):  # none yet, or damaged: it is asked for again
         return {}
-    return accepted
 
 
 _GB = 1e9
-_AVAILABLE = "MemAvailable:"
 
 
 @dataclass(frozen=True)
@@ -234,8 +232,8 @@ def free_memory(device: torch.device) -> int | None:
     memory = Path("/proc/meminfo")
     if device.type != "cpu" or not memory.exists():
         return None
-    lines = (line.split() for line in memory.read_text(encoding="utf-8").splitlines())
-    return next((int(line[1]) * 1024 for line in lines if line[0] == _AVAILABLE), None)
+    available = re.search(r"MemAvailable: *(\d+)", memory.read_text(encoding="utf-8"))
+    return int(available[1]) * 1024 if available else None
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,8 @@ WINDOW = 10
 AGAIN_TEMPERATURE, AGAIN_TOP_P = 1.0, 0.9
 """Settings of the draw that replaces a repetition."""
 _COLDEST = 1e-5
-_GOLDEN, _FIRST, _SECOND = (
-    -0x61C8864680B583EB,
-    -0x40A7B892E31B1A47,
-    -0x6B2FB644ECCEEE15,
-)  # splitmix64, as signed numbers
+# Of splitmix64, as signed numbers.
+_GOLDEN, _FIRST, _SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 _BITS = 23
 """So that the largest number is still below 1 in float32."""
 
@@ -59,22 +56,9 @@ def _shift(z: Tensor, by: int) -> Tensor:
     return (z >> by) & ((1 << (64 - by)) - 1)
 
 
-def choose(logits: Tensor, temperature: Tensor, top_p: Tensor, u: Tensor, top_k: int = TOP_K) -> Tensor:
-    """The entry (rows,) that each row draws.
+class Likeliest(NamedTuple):
+    """What `choose` chooses from."""
 
-    Unlike the usual nucleus, the entry that crosses `top_p` is removed, and the temperature comes last.
-
-    Args:
-        logits: (rows, n); -inf for what cannot be chosen.
-        temperature: (rows,) at 0 the likeliest is taken.
-        top_p: (rows,) entries are kept while their probabilities, from the likeliest on, sum to no more.
-        u: (rows, n) uniform in (0, 1), one for each entry.
-        top_k: most entries that are kept.
-    """
-    return _draw(_likeliest(logits, top_k), temperature, top_p, u)
-
-
-class _Likeliest(NamedTuple):
     logits: Tensor
     """(rows, k), the largest first."""
     order: Tensor
@@ -83,14 +67,25 @@ class _Likeliest(NamedTuple):
     finite: Tensor
     """(rows,) whether no logit is infinite, but for those of what cannot be chosen, or none at all."""
 
+    @classmethod
+    def of(cls, logits: Tensor, top_k: int = TOP_K) -> Likeliest:
+        """The `top_k` likeliest of logits (rows, n); -inf for what cannot be chosen."""
+        total = logits.float().logsumexp(-1)
+        largest, order = logits.float().topk(min(top_k, logits.shape[-1]), -1)
+        return cls(largest, order, (largest - total[:, None]).exp().cumsum(-1), total.isfinite())
 
-def _likeliest(logits: Tensor, top_k: int = TOP_K) -> _Likeliest:
-    total = logits.float().logsumexp(-1)
-    largest, order = logits.float().topk(min(top_k, logits.shape[-1]), -1)
-    return _Likeliest(largest, order, (largest - total[:, None]).exp().cumsum(-1), total.isfinite())
 
+def choose(top: Likeliest, temperature: Tensor, top_p: Tensor, u: Tensor) -> Tensor:
+    """The entry (rows,) that each row draws.
 
-def _draw(top: _Likeliest, temperature: Tensor, top_p: Tensor, u: Tensor) -> Tensor:
+    Unlike the usual nucleus, the entry that crosses `top_p` is removed, and the temperature comes last.
+
+    Args:
+        top: of (rows, n) logits.
+        temperature: (rows,) at 0 the likeliest is taken.
+        top_p: (rows,) entries are kept while their probabilities, from the likeliest on, sum to no more.
+        u: (rows, n) uniform in (0, 1), one for each entry.
+    """
     within = (top.summed <= top_p[:, None]) | (top_p[:, None] >= 1)  # a sum of all may be rounded to more than 1
     kept = within & (temperature[:, None] > 0)
     kept[:, 0] = True
@@ -100,34 +95,22 @@ def _draw(top: _Likeliest, temperature: Tensor, top_p: Tensor, u: Tensor) -> Ten
 
 
 def choose_main(
-    logits: Tensor, temperature: Tensor, top_p: Tensor, u: tuple[Tensor, Tensor], recent: Tensor, again: Tensor
+    top: Likeliest, temperature: Tensor, top_p: Tensor, u: tuple[Tensor, Tensor], recent: Tensor, again: Tensor
 ) -> Tensor:
-    """As `choose` for a frame's first entry, of which the last is the end of speech.
+    """As `choose` for a frame's first entry, of which the last of the n is the end of speech.
 
     Args:
-        logits: (rows, n).
+        top: of (rows, n) logits.
         temperature: (rows,).
         top_p: (rows,).
         u: for each of two draws (rows, n).
         recent: (rows, WINDOW) entries of the frames before; -1 where there was none.
         again: (rows,) bool: whether an entry that is among them is drawn once more.
     """
-    return _draw_main(_likeliest(logits), temperature, top_p, u, recent, again, logits.shape[-1] - 1)
-
-
-def _draw_main(
-    top: _Likeliest,
-    temperature: Tensor,
-    top_p: Tensor,
-    u: tuple[Tensor, Tensor],
-    recent: Tensor,
-    again: Tensor,
-    end: int,
-) -> Tensor:
-    first = _draw(top, temperature, top_p, u[0])
+    first = choose(top, temperature, top_p, u[0])
     warm = torch.full_like(temperature, AGAIN_TEMPERATURE)
-    second = _draw(top, warm, torch.full_like(top_p, AGAIN_TOP_P), u[1])
-    repeats = (recent == first[:, None]).any(-1) & (first < end)
+    second = choose(top, warm, torch.full_like(top_p, AGAIN_TOP_P), u[1])
+    repeats = (recent == first[:, None]).any(-1) & (first < u[0].shape[-1] - 1)
     return torch.where(repeats & again, second, first)
 
 
@@ -309,15 +292,15 @@ class DualLM:
         """
         logits, given = self.first_logits(state)
         size, choices = logits.shape[-1], self.config.choices
-        top = _likeliest(logits)
-        main = _draw_main(top, temperature, top_p, (u[:, :size], u[:, size : 2 * size]), recent, again, size - 1)
+        top = Likeliest.of(logits)
+        main = choose_main(top, temperature, top_p, (u[:, :size], u[:, size : 2 * size]), recent, again)
         finite = [top.finite]
 
         def pick(i: int, of: Tensor) -> Tensor:
-            top = _likeliest(of)
+            top = Likeliest.of(of)
             finite.append(top.finite)
             start = 2 * size + (i - 1) * choices
-            return _draw(top, temperature, top_p, u[:, start : start + choices])
+            return choose(top, temperature, top_p, u[:, start : start + choices])
 
         codes = self.codes(given, main.clamp_max(self.config.entries - 1), pick, slots)
         return torch.cat((main[:, None], codes[:, 1:]), 1), torch.stack(finite).all(0)
@@ -326,17 +309,20 @@ class DualLM:
 def _blocks(config: TowerConfig, prefix: str, read: Callable[[str], Tensor]) -> list[TowerLayer]:
     blocks = []
     for i in range(config.layers):
-        at = f"{prefix}.{i}"
+
+        def weight(name: str, at: str = f"{prefix}.{i}") -> Tensor:
+            return read(f"{at}.{name}.weight")
+
         blocks.append(
             TowerLayer(
-                wqkv=packed(read(f"{at}.attention.wqkv.weight")),
-                wo=packed(read(f"{at}.attention.wo.weight")),
-                w13=packed(torch.cat((read(f"{at}.feed_forward.w1.weight"), read(f"{at}.feed_forward.w3.weight")))),
-                w2=packed(read(f"{at}.feed_forward.w2.weight")),
-                attention_norm=read(f"{at}.attention_norm.weight"),
-                ffn_norm=read(f"{at}.ffn_norm.weight"),
-                q_norm=read(f"{at}.attention.q_norm.weight") if config.qk_norm else None,
-                k_norm=read(f"{at}.attention.k_norm.weight") if config.qk_norm else None,
+                wqkv=packed(weight("attention.wqkv")),
+                wo=packed(weight("attention.wo")),
+                w13=packed(torch.cat((weight("feed_forward.w1"), weight("feed_forward.w3")))),
+                w2=packed(weight("feed_forward.w2")),
+                attention_norm=weight("attention_norm"),
+                ffn_norm=weight("ffn_norm"),
+                q_norm=weight("attention.q_norm") if config.qk_norm else None,
+                k_norm=weight("attention.k_norm") if config.qk_norm else None,
             )
         )
     return blocks

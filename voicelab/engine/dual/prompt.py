@@ -67,13 +67,11 @@ class HubTokenizer:
     def encode(self, text: str) -> list[int]:
         """See Tokenizer."""
         with naming(self._path):
-            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-            return ids
+            return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def special(self, token: str) -> int:
         """See Tokenizer."""
-        number: int | None = self._tokenizer.token_to_id(token)
-        return _known_id(token, number)
+        return _known_id(token, self._tokenizer.token_to_id(token))
 
 
 class TableTokenizer:
@@ -154,9 +152,8 @@ def speech_ids(config: DualConfig, tokenizer: Tokenizer) -> tuple[int, int, int]
     if config.speech not in (None, (first, last, end)):
         raise WeightsError(f"the tokenizer has the speech tokens {(first, last, end)}, config.json {config.speech}")
     if last - first + 1 != config.entries:
-        raise WeightsError(
-            f"the speech tokens from {first} to {last} are not the {config.entries} of the first codebook"
-        )
+        wanted = f"the {config.entries} of the first codebook"
+        raise WeightsError(f"the speech tokens from {first} to {last} are not {wanted}")
     return first, last, end
 
 
@@ -214,9 +211,8 @@ class DualVoice:
             codes = [np.frombuffer(raw, "<i2").astype(np.int64).reshape(-1, len(codebooks)) for _, raw in items]
             if any((one < 0).any() or (one >= codebooks).any() for one in codes):
                 return None
-            return cls(
-                tuple(Reference(text, torch.from_numpy(one)) for (text, _), one in zip(items, codes, strict=True))
-            )
+            texts = (text for text, _ in items)
+            return cls(tuple(map(Reference, texts, map(torch.from_numpy, codes))))
         except (ValueError, TypeError, msgpack.UnpackException):
             return None
 
@@ -261,10 +257,8 @@ class ChatPrompts(Prompts):
         """See Prompts. A reference's text without a tag is said to be by the speaker of its number."""
         if not references:
             return self._text("<|im_start|>system\n", "convert the provided text to speech", "<|im_end|>\n")
-        texts = [
-            one.text if SPEAKER_TAG.search(one.text) else f"<|speaker:{i}|>{one.text}"
-            for i, one in enumerate(references)
-        ]
+        tags = ("" if SPEAKER_TAG.search(one.text) else f"<|speaker:{i}|>" for i, one in enumerate(references))
+        texts = [tag + one.text for tag, one in zip(tags, references, strict=True)]
         task = "convert the provided text to speech reference to the following:\n\nText:\n"
         before = self._text("<|im_start|>system\n", task, "\n".join(texts), "\n\nSpeech:\n")
         return torch.cat((before, *map(self._speech, references), self.end()))

@@ -29,11 +29,8 @@ class Turn:
     tag: str
     """The tag of the speaker in whose part of the text it begins."""
     pause_s: ClassVar[float] = 0.0
-
-    @property
-    def words(self) -> tuple[tuple[str, int, int], ...]:
-        """See family.Segment: the models do not say where in the text they are."""
-        return ()
+    words: ClassVar[tuple[tuple[str, int, int], ...]] = ()
+    """The models do not say where in the text they are."""
 
 
 @dataclass
@@ -127,10 +124,9 @@ class DualRunner:
             before = whole if len(state.start) + len(whole) + len(turn) <= room else whole[:0]
             self._begin(row, state)
         if state.state.position + len(state.waiting) + len(before) + len(turn) > room:
-            raise EngineError(
-                f"the references and the text need {len(state.start) + len(turn)} of the model's positions; "
-                f"there is room for {room} before the speech: shorter references, or a smaller chunk_length"
-            )
+            needed, less = len(state.start) + len(turn), "shorter references, or a smaller chunk_length"
+            message = f"the references and the text need {needed} of the model's positions; there is room for {room}"
+            raise EngineError(f"{message} before the speech: {less}")
         state.waiting = torch.cat((state.waiting, before, turn[:-1]))
         state.state, state.turn = RowState(tuple(turn[-1].tolist()), state.state.position, state.state.frame), [turn]
 
@@ -140,9 +136,7 @@ class DualRunner:
         states = [self.rows[row] for row in rows]
         if not any(state.failed for state in states):  # a row that failed does so again when it is stepped alone
             self._read(rows)
-            inputs = {
-                row: self._input(row, state) for row, state in zip(rows, states, strict=True) if self._goes_on(row)
-            }
+            inputs = {row: self._input(row, self.rows[row]) for row in rows if self._goes_on(row)}
             if inputs:
                 idle = {row: self._position(row) for row in self.rows if row not in inputs}
                 try:

@@ -135,9 +135,8 @@ class Tower:
         self, config: TowerConfig, blocks: list[TowerLayer], norm: Tensor, positions: int | None = None
     ) -> None:
         self.config, self.blocks, self.norm_weight = config, blocks, norm
-        self.rotary = rotary(torch.arange(positions or config.positions), config.head_width, config.rope_base).to(
-            norm.device
-        )
+        table = rotary(torch.arange(positions or config.positions), config.head_width, config.rope_base)
+        self.rotary = table.to(norm.device)
 
     def __call__(
         self,
@@ -165,9 +164,8 @@ class Tower:
         if mask is None and not whole:
             mask = self.mask(positions, length, x.dtype)
         for block, held in zip(self.blocks, slots.layers, strict=True):
-            given = self._attend(
-                self.norm(x, block.attention_norm), block, held[:, rows], turn, positions, mask, length
-            )
+            normed = self.norm(x, block.attention_norm)
+            given = self._attend(normed, block, held[:, rows], turn, positions, mask, length)
             x = x + linear(given, block.wo)
             gate, through = linear(self.norm(x, block.ffn_norm), block.w13).chunk(2, -1)
             x = x + linear(F.silu(gate) * through, block.w2)
@@ -207,11 +205,8 @@ class Tower:
         q, k, each = rotate(q, turn), rotate(k, turn), torch.arange(rows, device=x.device)[:, None]
         held[:, each, :, positions] = torch.stack((k, v), 2)
         # The queries of a key head's group, at all positions, share its keys.
-        q = (
-            q.unflatten(2, (config.kv_heads, -1))
-            .transpose(1, 2)
-            .reshape(rows * config.kv_heads, 1, -1, config.head_width)
-        )
+        grouped = q.unflatten(2, (config.kv_heads, -1)).transpose(1, 2)
+        q = grouped.reshape(rows * config.kv_heads, 1, -1, config.head_width)
         keys, values = held[..., :length, :].flatten(1, 2)[:, :, None]
         y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
         return y.view(rows, config.kv_heads, n, -1).transpose(1, 2).reshape(rows, n, -1)

@@ -63,8 +63,7 @@ def load(path: Path | None = None, device: torch.device | None = None) -> Checkp
         with as_file(files("voicelab.engine") / "weights") as embedded:
             return load(embedded, device)
     if path.is_dir():
-        main, small = path / EMBEDDED, path / SMALL
-        loaded = load(main, device)
+        loaded, small = load(path / EMBEDDED, device), path / SMALL
         if not small.exists():
             return loaded
         with _reading(small):
@@ -128,9 +127,8 @@ def _check_kinds(of_codec: CodecConfig, of_lm: LMConfig, languages: tuple[str, .
     if (of_codec.codebooks, of_codec.latent) != (of_lm.codebooks, of_lm.latent):
         raise WeightsError("its codec and its language model are not of one kind")
     if of_lm.phones not in (len(PHONES), len(ALL_PHONES)):
-        raise WeightsError(
-            f"it knows {of_lm.phones} phones; this version has {len(PHONES)}, with Mandarin {len(ALL_PHONES)}"
-        )
+        here = f"{len(PHONES)}, with Mandarin {len(ALL_PHONES)}"
+        raise WeightsError(f"it knows {of_lm.phones} phones; this version has {here}")
     if "zh" in languages and of_lm.phones == len(PHONES):
         raise WeightsError("it speaks Mandarin, and knows no phone of it")
 
@@ -162,10 +160,9 @@ def save(
     languages: tuple[str, ...] = ("en",),
 ) -> None:
     """Writes a checkpoint in half precision; `about` (how it was made) and the `languages` learned go into its metadata."""
-    tensors = {f"codec.{k}": v for k, v in codec.state_dict().items()} | {
-        f"lm.{k}": v for k, v in lm.state_dict().items()
-    }
-    tensors |= {f"voices.{preset.id}": v for preset, v in voices.items()}
+    tensors = {f"voices.{preset.id}": v for preset, v in voices.items()}
+    for part, model in (("codec", codec), ("lm", lm)):
+        tensors |= {f"{part}.{k}": v for k, v in model.state_dict().items()}
     described = [{"id": p.id, "title": p.title, "description": p.description} for p in voices]
     meta = {"codec": codec.config.to_dict(), "lm": lm.config.to_dict(), "voices": described, "about": dict(about)}
     meta["languages"] = list(languages)

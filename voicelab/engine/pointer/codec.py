@@ -48,6 +48,12 @@ State = list[Tensor]
 """What a stack of streaming convolutions remembers: one tensor a convolution, in order."""
 
 
+def _constants(module: nn.Module, **tensors: Tensor) -> None:
+    """Tensors that go where the module goes, and are not in a checkpoint."""
+    for name, tensor in tensors.items():
+        module.register_buffer(name, tensor, persistent=False)
+
+
 class CausalConv(nn.Module):
     """A convolution over time that sees only the past.
 
@@ -137,17 +143,14 @@ class Vocoder(nn.Module):
         self.fold: Tensor
         self.hz: Tensor
         self.sample_rate = sample_rate
-        window = torch.hann_window(WINDOW)
-        self.register_buffer("window", window, persistent=False)
-        self.register_buffer("spread", _spread(sample_rate, bands), persistent=False)
+        window, fold = torch.hann_window(WINDOW), torch.zeros(WINDOW)
         noise = torch.randn(_NOISE_STEPS * STEP, generator=torch.Generator().manual_seed(1))
         frames = torch.cat([noise, noise[:LAG]]).unfold(0, WINDOW, STEP)
-        self.register_buffer("noise", torch.fft.rfft(frames * window), persistent=False)
-        fold = torch.zeros(WINDOW)
         fold[0] = fold[WINDOW // 2] = 1
         fold[1 : WINDOW // 2] = 2
-        self.register_buffer("fold", fold, persistent=False)
-        self.register_buffer("hz", torch.linspace(0, sample_rate / 2, WINDOW // 2 + 1), persistent=False)
+        hz = torch.linspace(0, sample_rate / 2, WINDOW // 2 + 1)
+        spread = _spread(sample_rate, bands)
+        _constants(self, window=window, spread=spread, noise=torch.fft.rfft(frames * window), fold=fold, hz=hz)
 
     def forward(
         self, f0: Tensor, harmonic: Tensor, noise: Tensor, state: VocoderState | None = None
@@ -197,11 +200,8 @@ class Vocoder(nn.Module):
         return pulses * 2 * torch.sqrt(hz / self.sample_rate), phase
 
     def _response(self, log_gain: Tensor, f0: Tensor) -> Tensor:
-        """The complex response with this log magnitude: minimum phase (Oppenheim and Schafer, ch. 13), but for the glottis.
-
-        The glottal flow rises slowly and ends at once: its resonance near F0 is of maximum phase (Doval, d'Alessandro and
-        Henrich, 2006).
-        """
+        """The complex response of this log magnitude: minimum phase (Oppenheim and Schafer, ch. 13), but for the glottis."""
+        # The glottal flow rises slowly and ends at once: a resonance of maximum phase (Doval, d'Alessandro, Henrich, 2006).
         cepstrum = torch.fft.irfft(log_gain.to(torch.float32), n=WINDOW)
         octave = self.hz / f0[..., None]
         turned = 2 * torch.atan2(2 * _GLOTTAL_DAMPING * octave, 1 - octave.square())
@@ -248,11 +248,8 @@ class EncoderSpectrum(nn.Module):
         self.mel: Tensor
         self.hop = config.hop
         self.linear_bins = config.linear_bins
-        self.register_buffer("short", torch.hann_window(WINDOW), persistent=False)
-        self.register_buffer("long", torch.hann_window(_LONG), persistent=False)
-        self.register_buffer(
-            "mel", mel_triangles(config.sample_rate, WINDOW, config.mel_bands, config.mel_top), persistent=False
-        )
+        mel = mel_triangles(config.sample_rate, WINDOW, config.mel_bands, config.mel_top)
+        _constants(self, short=torch.hann_window(WINDOW), long=torch.hann_window(_LONG), mel=mel)
 
     def forward(self, samples: Tensor) -> Tensor:
         """Shapes as above."""

@@ -22,12 +22,10 @@ class _Config:
         Raises:
             WeightsError: a field is missing, or unknown to this version.
         """
-        if unknown := set(values) - {f.name for f in fields(cls)}:  # type: ignore[arg-type]
-            raise WeightsError(
-                f"{cls.__name__}: this version does not know {sorted(unknown)}; the weights are of a newer one"
-            )
+        if unknown := sorted(set(values) - {f.name for f in fields(cls)}):  # type: ignore[arg-type]
+            raise WeightsError(f"{cls.__name__}: this version does not know {unknown}; the weights are of a newer one")
         try:
-            return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+            return cls(**{name: _value(value) for name, value in values.items()})
         except TypeError as error:
             raise WeightsError(f"{cls.__name__}: {error}") from error
 
@@ -102,11 +100,9 @@ class LMConfig(_Config):
     depth: StackConfig = StackConfig(width=192, layers=2, heads=3, hidden=512, window=16)
     """Causal, over the codebooks of one frame."""
 
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
-        """See the base; the three stacks are configurations themselves."""
-        stacks = {k: StackConfig.of(values[k]) for k in ("text", "slow", "depth") if isinstance(values.get(k), Mapping)}
-        return super().of({**values, **stacks})
+
+def _value(value: Any) -> Any:
+    return StackConfig.of(value) if isinstance(value, Mapping) else tuple(value) if isinstance(value, list) else value
 
 
 _VOWELS = ("aa", "ae", "ah", "ao", "aw", "ax", "ay", "eh", "er", "ey", "ih", "iy", "ow", "oy", "uh", "uw")

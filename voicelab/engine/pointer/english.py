@@ -14,13 +14,13 @@ import gzip
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from importlib.resources import as_file, files
+from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor, nn
 
 from voicelab.engine.pointer.config import PHONES, StackConfig
@@ -284,12 +284,9 @@ def load_guess(path: Path | None = None) -> Callable[[str], tuple[str, ...]]:
     Raises:
         WeightsError: the weights are missing or damaged.
     """
-    if path is None:
-        with as_file(files("voicelab.engine") / "weights" / "guess.safetensors") as embedded:
-            return load_guess(embedded)
-    model = Guesser()
+    source, model = path or files("voicelab.engine") / "weights" / "guess.safetensors", Guesser()
     try:
-        model.load_state_dict({k: v.float() for k, v in load_file(path).items()})
+        model.load_state_dict({k: v.float() for k, v in load(source.read_bytes()).items()})
     except (OSError, SafetensorError, RuntimeError) as error:
-        raise WeightsError(f"the weights {path.name} cannot be read: {error}") from error
+        raise WeightsError(f"the weights {source.name} cannot be read: {error}") from error
     return lru_cache(maxsize=4096)(model.eval().requires_grad_(False).guess)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,6 +15,7 @@ from voicelab.call import Call
 from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.scheduler import RowStep
 from voicelab.engine.core.sequence import Settings
+from voicelab.engine.core.threads import Memo
 from voicelab.engine.family import EngineParts, SpeechPlan
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import PointerDecoding
@@ -164,12 +164,12 @@ class PointerFamily:
         self.front = FrontEnd(Lexicon(load_guess()), self.languages)
         self.references = References(self.checkpoint.codec)
         self._fitter = SpeakerFitter(self.checkpoint.codec, self.front.read)
-        self._small: LM | None = None
-        self._lock = threading.Lock()
+        self._small: Memo[LM] = Memo(1)
 
     def runners(self, model: Model, rows: int) -> Callable[[], PointerRunner]:
         """See engine.family.Family."""
-        return partial(PointerRunner, self._small_lm() if model == "s1" else self.checkpoint.lm, rows)
+        small = partial(checkpoint.load_small, self.checkpoint)
+        return partial(PointerRunner, self._small.get("", small) if model == "s1" else self.checkpoint.lm, rows)
 
     def plan(self, call: Call) -> SpeechPlan:
         """See engine.family.Family. The notes are of the whole text: those of each segment would say the same again."""
@@ -231,12 +231,6 @@ class PointerFamily:
     def doubts(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
         """See engine.family.Family."""
         return self.references.doubts(references)
-
-    def _small_lm(self) -> LM:
-        with self._lock:
-            if self._small is None:
-                self._small = checkpoint.load_small(self.checkpoint)
-            return self._small
 
 
 def _between_pauses(text: TaggedText) -> Iterator[tuple[float, str]]:

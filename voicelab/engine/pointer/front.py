@@ -47,7 +47,6 @@ class FrontEnd:
         for token, sound in zip(tokens, sounds, strict=True):
             if sound is None:
                 _pause(names, first, str(token))
-                continue
             if not sound:
                 continue
             if not names or names[-1] in ".?!":
@@ -95,15 +94,12 @@ def _word(token: str | Syllable) -> str:
 
 def _pause(names: list[str], first: list[bool], mark: str) -> None:
     """Adds a pause; of several in a row the strongest stays, and none comes before the first word."""
-    name = "?" if "?" in mark else "!" if "!" in mark else "." if "." in mark else ","
-    if not names:
-        return
-    if names[-1] in PAUSES:
-        if names[-1] == "," and name != ",":
-            names[-1] = name
-        return
-    names.append(name)
-    first.append(True)
+    name = next((one for one in "?!." if one in mark), ",")
+    if names and names[-1] == ",":
+        names[-1] = name
+    elif names and names[-1] not in PAUSES:
+        names.append(name)
+        first.append(True)
 
 
 def flags_of(names: list[str], first: list[bool]) -> list[int]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -136,11 +137,6 @@ class Block(nn.Module):
         return out
 
 
-def _modules(blocks: Iterable[Block]) -> Iterable[Block]:
-    """A module list that the type checker knows the members of."""
-    return nn.ModuleList(blocks)  # type: ignore[return-value]
-
-
 class Stack(nn.Module):
     """Layers and a last norm. `forward` sees whole sequences; `extend` adds to those in a cache, with the same result."""
 
@@ -149,7 +145,7 @@ class Stack(nn.Module):
         self.config = config
         self.causal = causal
         self.head = config.width // config.heads
-        self.blocks: Iterable[Block] = _modules(Block(config) for _ in range(config.layers))
+        self.blocks = cast("Iterable[Block]", nn.ModuleList(Block(config) for _ in range(config.layers)))
         self.norm = nn.RMSNorm(config.width, eps=1e-5)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
@@ -159,20 +155,13 @@ class Stack(nn.Module):
         cos, sin = rotary(at, self.head)
         apart = at[:, None] - at[None, :]
         seen = (apart < self.config.window) & (apart >= (0 if self.causal else 1 - self.config.window))
-        mask = (
-            seen
-            if valid is None
-            else seen & valid[:, None, None, :] | torch.eye(time, dtype=torch.bool, device=x.device)
-        )
         plain = self.causal and valid is None and time <= self.config.window
+        mask = None if plain else seen
+        if valid is not None:
+            mask = seen & valid[:, None, None, :] | torch.eye(time, dtype=torch.bool, device=x.device)
         for block in self.blocks:
             q, k, v = block.project(x, cos, sin)
-            attended = (
-                F.scaled_dot_product_attention(q, k, v, is_causal=True)
-                if plain
-                else F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-            )
-            x = block.finish(x, attended)
+            x = block.finish(x, F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain))
         out: Tensor = self.norm(x)
         return out
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from voicelab.engine.pointer.config import ALL_PHONES, FINALS
+from voicelab.engine.pointer.config import FINALS
 from voicelab.engine.text.clean import HAN, rows
 from voicelab.errors import MissingExtra
 
@@ -78,11 +78,6 @@ class Syllable:
         begin = (f"zh_{self.initial}",) if self.initial else ()
         return (*begin, f"zh_{self.final}{self.tone}", *(("zh_rr",) if self.erhua else ()))
 
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """Ids in `ALL_PHONES`."""
-        return tuple(map(ALL_PHONES.index, self.phones))
-
 
 def check(text: str) -> None:
     """Sees that the Chinese characters in `text`, if there are any, can be read.
@@ -118,9 +113,10 @@ def read(text: str) -> tuple[Syllable | str, ...]:
 
 def _run(text: str) -> list[Syllable]:
     from pypinyin.constants import PINYIN_DICT
+    from pypinyin.seg.mmseg import seg
 
     characters = "".join(character for character in text if ord(character) in PINYIN_DICT)
-    words = [[syllable for syllable in _readings(word) if syllable] for word in _words(characters)]
+    words = [[syllable for syllable in _readings(word) if syllable] for word in seg.cut(characters)]
     flat = [syllable for word in words for syllable in word]
     ends = {sum(map(len, words[: i + 1])) - 1 for i in range(len(words))}
     _lighten(flat)
@@ -132,12 +128,6 @@ def _run(text: str) -> list[Syllable]:
         if flat[i].tone == 3 and flat[i + 1].tone == 3:
             flat[i] = replace(flat[i], tone=2)
     return _with_erhua(flat)
-
-
-def _words(text: str) -> Iterator[str]:
-    from pypinyin.seg.mmseg import seg
-
-    yield from seg.cut(text)
 
 
 def _readings(word: str) -> Iterator[Syllable | None]:

@@ -99,16 +99,10 @@ def _pack(weight: Tensor) -> Tensor | None:
     return packed
 
 
-class Norm:
+def rms_norm(norm: nn.RMSNorm) -> Callable[[Floats], Floats]:
     """RMS norm of rows (n, width)."""
-
-    def __init__(self, norm: nn.RMSNorm) -> None:
-        self._weight = _array(norm.weight)
-
-    def __call__(self, x: Floats) -> Floats:
-        """(n, width) → the same."""
-        out: Floats = x / np.sqrt(np.einsum("ij,ij->i", x, x)[:, None] / x.shape[1] + _EPS) * self._weight
-        return out
+    weight = _array(norm.weight)
+    return lambda x: x / np.sqrt(np.einsum("ij,ij->i", x, x)[:, None] / x.shape[1] + _EPS) * weight
 
 
 class Layer:
@@ -120,7 +114,7 @@ class Layer:
         # Rotary pairs beside each other, so that one complex product turns them; scores do not see the order.
         pairs = np.arange(self.head).reshape(2, -1).T.ravel()
         qkv[:2] = qkv[:2, :, pairs]
-        self._norm_attention, self._norm_mlp = Norm(block.norm_attention), Norm(block.norm_mlp)
+        self._norm_attention, self._norm_mlp = rms_norm(block.norm_attention), rms_norm(block.norm_mlp)
         self._qkv = linear(qkv.reshape(3 * width, width))
         self._join = linear(block.join.weight)
         self._gate_up = linear(block.gate_up.weight)
@@ -230,16 +224,16 @@ class NumpyStep:
     def __init__(self, model: LM, cache: KVCache) -> None:
         self._config, self._cache = model.config, cache
         self._keys, self._values = cache.keys.numpy(), cache.values.numpy()
-        self._slow, self._slow_norm = _layers(model.slow), Norm(model.slow.norm)
-        self._depth, self._depth_norm = _layers(model.depth), Norm(model.depth.norm)
-        tables = [_array(table.weight) for table in _tables(model.frame)]
+        self._slow, self._slow_norm = _layers(model.slow), rms_norm(model.slow.norm)
+        self._depth, self._depth_norm = _layers(model.depth), rms_norm(model.depth.norm)
+        tables = list(map(_array, _weights(model.frame)))
         self._frame, sizes = np.concatenate(tables), [len(table) for table in tables]
         self._frame_from = np.cumsum([0, *sizes[:-1]])
         self._begin, self._dwell = _array(model.begin), _array(model.dwell.weight)
         self._first = linear(model.first.weight)
         self._enter = linear(model.enter_depth.weight, model.enter_depth.bias)
-        self._codes = [_array(table.weight) for table in _tables(model.codes)]
-        self._others = [linear(head.weight) for head in _heads(model.others)]
+        self._codes = list(map(_array, _weights(model.codes)))
+        self._others = list(map(linear, _weights(model.others)))
         self._depth_turns = [_turn(np.array([i], np.float32), self._depth[0].head) for i in range(len(self._others))]
 
     def step(self, states: list[PointerRow], draws: list[Tensor]) -> tuple[Tensor, list[int]]:
@@ -340,10 +334,7 @@ class Past:
 
 
 def _pasts(rows: NDArray[np.int64], places: NDArray[np.int64], window: int) -> list[Past]:
-    """All rows together where they are at about the same place, else each alone.
-
-    The numbers are the same: what a row does not see counts for nothing, and positions come by whole grains.
-    """
+    """All rows together where they are at about the same place, else each alone: the numbers are the same."""
     from_, to = np.maximum(0, places + 1 - window) // GRAIN * GRAIN, -(-(places + 1) // GRAIN) * GRAIN
     order = np.argsort(rows)
     together = to.max() - from_.min() <= window + _TOGETHER
@@ -369,12 +360,8 @@ def _layers(stack: Stack) -> list[Layer]:
     return [Layer(block, stack.config.width) for block in stack.blocks]
 
 
-def _tables(modules: Any) -> list[nn.Embedding]:
-    return list(modules)
-
-
-def _heads(modules: Any) -> list[nn.Linear]:
-    return list(modules)
+def _weights(modules: Any) -> list[Tensor]:
+    return [module.weight for module in modules]
 
 
 def _turn(positions: Floats, head: int) -> NDArray[np.complex64]:

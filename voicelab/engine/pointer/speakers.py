@@ -86,7 +86,9 @@ def gain_of(wanted: Tensor, said: Tensor, vocoder: Vocoder) -> Tensor:
         said: (bands,) that of the other.
         vocoder: whose bands these are.
     """
-    hz = _band_hz(vocoder)
+    # The bands' middles, equally spaced in mel from 0 to half the rate.
+    mel = torch.linspace(0, float(mel_of(torch.tensor(vocoder.sample_rate / 2))), len(wanted))
+    hz = 700.0 * (10.0 ** (mel / 2595.0) - 1.0)
     present = (wanted > wanted.max() * 10 ** (-_ABSENT_DB / 10)) & (said > 0) & (hz > LOWEST_HZ) & (hz < HIGHEST_HZ)
     if not present.any():
         return torch.zeros_like(wanted)
@@ -95,13 +97,6 @@ def gain_of(wanted: Tensor, said: Tensor, vocoder: Vocoder) -> Tensor:
     gain = torch.where(present, 0.5 * torch.log(wanted / (said * louder)), torch.zeros_like(wanted))
     smooth = F.avg_pool1d(F.pad(gain[None], (1, 1)), 3, stride=1)[0]
     return smooth.clamp(-_MOST, _MOST)
-
-
-def _band_hz(vocoder: Vocoder) -> Tensor:
-    """(bands,) their middles: equally spaced in mel from 0 to half the rate."""
-    bands = vocoder.spread.shape[0]
-    top = mel_of(torch.tensor(vocoder.sample_rate / 2))
-    return 700.0 * (10.0 ** (torch.linspace(0, float(top), bands) / 2595.0) - 1.0)
 
 
 LEVEL = 0.07
@@ -408,7 +403,5 @@ class SpeakerFitter:
 
 def _valid(statistics: Tensor) -> Tensor:
     """Deviations and changes are not negative."""
-    means, rest = statistics.split(
-        [statistics.numel() // STATISTICS, statistics.numel() - statistics.numel() // STATISTICS]
-    )
-    return torch.cat([means, rest.clamp(min=0)])
+    means = statistics.numel() // STATISTICS
+    return torch.cat([statistics[:means], statistics[means:].clamp(min=0)])

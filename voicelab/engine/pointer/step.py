@@ -165,9 +165,8 @@ class TorchStep:
         for device, host in zip(self._on_device, (self._places, self._numbers), strict=True):
             device[:rows].copy_(host[:rows], non_blocking=True)
         inputs, blank = {state.row: state.inputs for state in states}, (self._model.begin, self._model.begin)
-        for table, given in zip(
-            self._given, zip(*[inputs.get(row, blank) for row in range(rows)], strict=True), strict=True
-        ):
+        pairs = [inputs.get(row, blank) for row in range(rows)]
+        for table, given in zip(self._given, zip(*pairs, strict=True), strict=True):
             torch.stack(given, out=table[:rows])
         if self._graphs is None:
             self._frame(rows)
@@ -186,9 +185,8 @@ class TorchStep:
         for row in range(rows):
             slow.make_room(row, 1)
             self._places[row].zero_()
-            self._places[row, -sum(self._widths[3:]) : -REPEAT_WINDOW] = torch.tensor(
-                (slow.lengths[row], slow.offsets[row])
-            )
+            place = torch.tensor((slow.lengths[row], slow.offsets[row]))
+            self._places[row, -sum(self._widths[3:]) : -REPEAT_WINDOW] = place
         for state, chance in zip(states, draws, strict=True):
             place, numbers, codebooks = self._places[state.row], self._numbers[state.row], self._widths[0]
             if state.before is not None:

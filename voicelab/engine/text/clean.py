@@ -111,6 +111,12 @@ def word_lists(name: str) -> dict[str, frozenset[str]]:
 HAN: Final = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 """Chinese characters, as the inside of a character class."""
 
+_SCRIPTS: Final = {
+    **dict.fromkeys(("CJK", "KANGXI"), "Chinese"),
+    **dict.fromkeys(("HIRAGANA", "KATAKANA"), "Japanese"),
+    "HANGUL": "Korean",
+    "UNKNOWN": "unknown",
+}
 KEPT_SYMBOLS: Final = frozenset("£€¥₹¢°×÷±≤≥≠≈√µΩ§—∞")
 """Symbols outside ASCII that pass the cleaning because the normalizer has words for them."""
 
@@ -132,6 +138,9 @@ _NUMERALS: Final = str.maketrans(
 )
 _NAME_DOT = re.compile(f"(?<=[{HAN}])[·・‧•](?=[{HAN}])")
 _HAN = re.compile(f"[{HAN}]")
+_EMOJI = re.compile(
+    "[\u200d\u20e3\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\ufe0e\ufe0f\U0001f000-\U0001faff\U000e0020-\U000e007f]"
+)
 _MAX_LISTED = 24
 """Characters of left-out text that a note quotes before it is cut."""
 
@@ -146,15 +155,7 @@ class Normalized:
 
 def is_emoji(char: str) -> bool:
     """Whether `char` is a pictograph, or one of the invisible characters that join pictographs."""
-    code = ord(char)
-    return (
-        0x1F000 <= code <= 0x1FAFF
-        or 0x2600 <= code <= 0x27BF
-        or 0x2B00 <= code <= 0x2BFF
-        or 0x2300 <= code <= 0x23FF
-        or 0xE0020 <= code <= 0xE007F
-        or code in (0x200D, 0x20E3, 0xFE0F, 0xFE0E)
-    )
+    return _EMOJI.match(char) is not None
 
 
 def is_han(char: str) -> bool:
@@ -166,14 +167,7 @@ def is_han(char: str) -> bool:
 def script(char: str) -> str:
     """The script of a letter as Unicode names it, for people: "Cyrillic", "Chinese", "Arabic", "Latin"."""
     first = unicodedata.name(char, "UNKNOWN").split()[0].split("-")[0]
-    return {
-        "CJK": "Chinese",
-        "HIRAGANA": "Japanese",
-        "KATAKANA": "Japanese",
-        "HANGUL": "Korean",
-        "UNKNOWN": "unknown",
-        "KANGXI": "Chinese",
-    }.get(first, first.capitalize())
+    return _SCRIPTS.get(first, first.capitalize())
 
 
 @lru_cache(maxsize=4096)
@@ -212,25 +206,18 @@ def _name_greek(match: re.Match[str]) -> str:
     return f" {GREEK[char]}" if match.string[match.end() : match.end() + 1] == "^" else f" {GREEK[char]} "
 
 
-def _raise(match: re.Match[str]) -> str:
-    return "^" + "".join(_SUPERSCRIPT[c] for c in match.group())
-
-
-def _quote(chars: list[str]) -> str:
+def _quote(chars: Iterable[str]) -> str:
     text = re.sub(r"\s+", " ", "".join(chars)).strip()
     return text if len(text) <= _MAX_LISTED else f"{text[:_MAX_LISTED]}…"
 
 
 def _notes(dropped: dict[str, list[str]]) -> tuple[str, ...]:
-    notes = []
-    for kind, chars in dropped.items():
-        if kind == "emoji":
-            notes.append(f"emoji left out: {_quote(list(dict.fromkeys(chars)))}")
-        elif kind == "symbols":
-            notes.append(f"symbols left out: {_quote(list(dict.fromkeys(chars)))}")
-        else:
-            notes.append(f"{kind} characters cannot be spoken and were left out: {_quote(chars)}")
-    return tuple(notes)
+    return tuple(
+        f"{kind} left out: {_quote(dict.fromkeys(chars))}"
+        if kind in ("emoji", "symbols")
+        else f"{kind} characters cannot be spoken and were left out: {_quote(chars)}"
+        for kind, chars in dropped.items()
+    )
 
 
 def clean(text: str, *, chinese: bool = False) -> Normalized:
@@ -243,7 +230,8 @@ def clean(text: str, *, chinese: bool = False) -> Normalized:
     text = _BETWEEN_DIGITS.sub(lambda m: ":" if m["colon"] else "–", text).translate(_SQUARE)
     if chinese and _HAN.search(text):
         text = _NAME_DOT.sub("", text).translate(_NUMERALS)
-    text = _LONE_GREEK.sub(_name_greek, _SUPERSCRIPTS.sub(_raise, text))
+    text = _SUPERSCRIPTS.sub(lambda m: "^" + "".join(_SUPERSCRIPT[c] for c in m.group()), text)
+    text = _LONE_GREEK.sub(_name_greek, text)
     kept: list[str] = []
     dropped: dict[str, list[str]] = {}
     foreign = ""
@@ -310,18 +298,14 @@ def _strongest(match: re.Match[str]) -> str:
     return " — " if mark == "—" else f"{mark} "
 
 
-def _keep_apostrophes(text: str) -> str:
-    """Apostrophes inside words stay, quotation marks go."""
-    kept = {position for m in _APOSTROPHE.finditer(text) for position in range(m.start(), m.end())}
-    return "".join(" " if c == "'" and i not in kept else c for i, c in enumerate(text))
-
-
 def tidy(text: str) -> str:
     """Reduce `text` without digits to Latin letters, Chinese characters, single spaces and ``, . ? ! ; : — - '``."""
     for pattern, replacement in _MARKS:
         text = pattern.sub(replacement, text)
     text = _STRANGE.sub(" ", text)
-    text = _HYPHEN.sub(" ", _keep_apostrophes(text))
+    # Apostrophes inside words stay, quotation marks go.
+    kept = {position for m in _APOSTROPHE.finditer(text) for position in range(m.start(), m.end())}
+    text = _HYPHEN.sub(" ", "".join(" " if c == "'" and i not in kept else c for i, c in enumerate(text)))
     text = re.sub(r"\s+", " ", text)
     text = _RUN.sub(_strongest, text).strip()
     # A mark before the first word marks nothing.
@@ -398,11 +382,8 @@ def speakable(text: str, languages: Collection[str] = ("en",)) -> tuple[str, ...
     """
     chinese = "zh" in languages
     spoken, figures, foreign = _count(text, chinese)
-    reason = _refusal(text, spoken, figures, foreign, languages)
-    if reason is not None:
+    if reason := _refusal(text, spoken, figures, foreign, languages):
         raise RequestInvalid.of("text", reason)
-    notes = clean(text, chinese=chinese).notes
     language = _language(text)
-    if language is not None:
-        notes += (f"the text looks like {language}; it is read as if it were English",)
-    return notes
+    looks = (f"the text looks like {language}; it is read as if it were English",) if language else ()
+    return (*clean(text, chinese=chinese).notes, *looks)

@@ -36,8 +36,6 @@ from voicelab.engine.text.segments import (
 )
 
 _SAYS: Final = Functions()
-
-
 _UNITS: Final = {symbol: (one, many) for symbol, one, many, _ in rows("english/units") if one != "-"}
 _PER: Final = {symbol: per for symbol, _, _, per in rows("english/units") if per != "-"}
 _CURRENCIES: Final = {
@@ -46,8 +44,6 @@ _CURRENCIES: Final = {
 _SIGNS: Final = {sign: word for sign, word, _, _ in rows("english/symbols") if word != "-"}
 IN_ADDRESS: Final = {sign: name for sign, _, name, _ in rows("english/symbols") if name != "-"}
 _SHORT, _IN_STREET = WRITTEN_SHORT["short"], WRITTEN_SHORT["street"]
-
-
 _SCALES: Final = {
     "k": "thousand",
     **dict.fromkeys(("m", "mn", "mm", "mil"), "million"),
@@ -58,7 +54,6 @@ _NAMES: Final = tuple(dict.fromkeys(MONTHS.values()))
 
 
 # Whether an amount describes the noun after it, and so stands in the singular: "a 5 km run", "the $2 bill".
-
 _ARTICLE = re.compile(
     r"(?<![A-Za-z])(?:(?P<sure>[Aa]n?|[Ee]ach|[Ee]very|[Oo]ther)|[Tt]he(?:ir)?|[Tt]h(?:is|at)|[Ii]ts|[Hh]is|[Hh]er|[Oo]ur|"
     r"[Yy]our|[Mm]y) \Z"
@@ -103,7 +98,6 @@ def _minus(sign: str | bool | None) -> str:
 
 
 # Addresses.
-
 _WAYS: Final = {"N": "North", "S": "South", "E": "East", "W": "West"}
 _ADDRESS_PART = re.compile(r"[A-Za-z]+|\d+|.")
 
@@ -122,9 +116,6 @@ def address(text: str, names: Mapping[str, str] = IN_ADDRESS, number: Callable[[
         elif part in names:
             words.append(names[part])
     return " ".join(words) + text[len(stripped) :]
-
-
-# Capitals of a whole text, which is shouted or a row of acronyms.
 
 
 def _quieter(m: Match) -> str:
@@ -154,7 +145,6 @@ def _shouted(m: Match) -> str:
 
 
 # Signs between numbers, and dashes between days: before amounts and dates, which would take the numbers away.
-
 _COMPARED: Final = {
     "<": "less than",
     ">": "greater than",
@@ -164,8 +154,6 @@ _COMPARED: Final = {
     "=>": "to",
     "->": "to",
 }
-
-
 _OPERATOR = re.compile(r"[+*×÷=^]|(?<![A-Za-z])[b-hj-z](?![A-Za-z])")
 
 
@@ -181,8 +169,6 @@ def _groups(text: str) -> str:
 
 
 # Amounts of money: before the dates, since an amount may hold what looks like a year.
-
-
 _LANDS: Final = {
     "US": "U S", "A": "Australian", "AU": "Australian", "C": "Canadian", "CA": "Canadian", "NZ": "New Zealand",
     "HK": "Hong Kong", "S": "Singapore",
@@ -208,12 +194,11 @@ def _money_words(num: str, scale: str | None, names: tuple[str, ...]) -> str:
     whole, _, part = num.replace(",", "").partition(".")
     if scale or len(part) != 2 or not coin:
         return f"{_amount(num, scale)} {one if _is_one(num) and not scale else many}"
-    words = []
-    if whole.strip("0") or not part.strip("0"):
-        words.append(f"{decimal(whole or '0')} {one if _is_one(whole) else many}")
-    if part.strip("0"):
-        words.append(f"{cardinal(int(part))} {coin if part == '01' else coins}")
-    return " and ".join(words)
+    amount = f"{decimal(whole or '0')} {one if _is_one(whole) else many}"
+    if not part.strip("0"):
+        return amount
+    change = f"{cardinal(int(part))} {coin if part == '01' else coins}"
+    return f"{amount} and {change}" if whole.strip("0") else change
 
 
 @_SAYS.says
@@ -234,9 +219,6 @@ def _money_after(m: Match) -> str:
     if m["sign"] == "¢":
         return f"{decimal(m['num'])} cent{'' if _is_one(m['num']) else 's'}"
     return _money_words(m["num"], m["scale"], _CURRENCIES[m["sign"] or m["code"]]) + _per(m["per"])
-
-
-# Dates and times.
 
 
 def _full(name: str) -> str:
@@ -338,9 +320,6 @@ def _from_year_to_year(m: Match) -> str:
     if short and last <= first % 100:
         return m.group()
     return f"{year(first)} to {cardinal(last) if short else year(last)}"
-
-
-# Ranges, models and measures.
 
 
 @_SAYS.says
@@ -453,9 +432,6 @@ def _measure(m: Match) -> str:
     return f"{_minus(m['minus'])}{_range(m['first'], decimal(m['num']))} {word}{per}"
 
 
-# Abbreviations.
-
-
 _ORDINAL_WORD: Final = (
     "first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|[a-z]+teenth|[a-z]+tieth"
 )
@@ -521,18 +497,10 @@ def _initial(m: Match) -> str:
     return _letters(m["letter"]) + (" " if m["joined"] is not None else "")
 
 
-# Roman numerals, where a king, a chapter or their length says that they are no letters.
-
-
 @_SAYS.says
 def _listed_numerals(m: Match) -> str:
     """Numerals in a row are all numbers."""
-
-    def number(m: Match) -> str:
-        value = roman(m.group())
-        return m.group() if value is None else cardinal(value)
-
-    return re.sub(r"[IVX]+", number, m.group())
+    return re.sub(r"[IVX]+", lambda m: cardinal(roman(m[0]) or 0) if roman(m[0]) else m[0], m.group())
 
 
 @_SAYS.says

@@ -13,15 +13,13 @@ _UP_TO_NINETEEN = (
 _ONES = tuple(_UP_TO_NINETEEN.split())
 _TENS = ("zero", "ten", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _SCALES = ("", "thousand", "million", "billion", "trillion")
-_IRREGULAR = {
-    "one": "first",
-    "two": "second",
-    "three": "third",
-    "five": "fifth",
-    "eight": "eighth",
-    "nine": "ninth",
-    "twelve": "twelfth",
-}
+_IRREGULAR = dict(
+    zip(
+        "one two three five eight nine twelve".split(),
+        "first second third fifth eighth ninth twelfth".split(),
+        strict=True,
+    )
+)
 _ROMAN = {
     hundreds + tens + ones: 100 * h + 10 * t + o
     for h, hundreds in enumerate(("", "C", "CC", "CCC"))
@@ -40,10 +38,8 @@ def digits(text: str) -> str:
 
 
 def _below_thousand(n: int) -> list[str]:
-    words: list[str] = []
-    if n >= 100:
-        words += [_ONES[n // 100], "hundred"]
-        n %= 100
+    words = [_ONES[n // 100], "hundred"] if n >= 100 else []
+    n %= 100
     if n >= 20:
         words.append(_TENS[n // 10] + (f"-{_ONES[n % 10]}" if n % 10 else ""))
     elif n:
@@ -73,12 +69,7 @@ def ordinal(n: int) -> str:
     """`n` as an ordinal: 22 is "twenty-second"."""
     head, cut, last = cardinal(n).rpartition(" ")
     tens, hyphen, unit = last.rpartition("-")
-    if unit in _IRREGULAR:
-        unit = _IRREGULAR[unit]
-    elif unit.endswith("y"):
-        unit = f"{unit[:-1]}ieth"
-    else:
-        unit = f"{unit}th"
+    unit = _IRREGULAR.get(unit) or (f"{unit[:-1]}ieth" if unit.endswith("y") else f"{unit}th")
     return f"{head}{cut}{tens}{hyphen}{unit}"
 
 
@@ -111,12 +102,11 @@ def year(n: int) -> str:
     """A year: 1066 "ten sixty-six", 1905 "nineteen oh five", 2005 "two thousand five", 2024 "twenty twenty-four"."""
     if not 1010 <= n <= 2099 or 2000 <= n <= 2009:
         return cardinal(n)
-    century, rest = divmod(n, 100)
-    if rest == 0:
-        return f"{cardinal(century)} hundred"
-    if rest < 10:
-        return f"{cardinal(century)} oh {cardinal(rest)}"
-    return f"{cardinal(century)} {cardinal(rest)}"
+    return f"{cardinal(n // 100)} {_last_two(n % 100)}"
+
+
+def _last_two(n: int) -> str:
+    return "hundred" if n == 0 else f"oh {cardinal(n)}" if n < 10 else cardinal(n)
 
 
 def paired(number: str) -> str:
@@ -124,8 +114,7 @@ def paired(number: str) -> str:
     head, tail = number[:-2], int(number[-2:])
     if head.startswith("0") or len(number) > 4 or (tail == 0 and head.endswith("0")):
         return digits(number) if number.startswith("0") else cardinal(int(number))
-    rest = "hundred" if tail == 0 else f"oh {cardinal(tail)}" if tail < 10 else cardinal(tail)
-    return f"{cardinal(int(head))} {rest}"
+    return f"{cardinal(int(head))} {_last_two(tail)}"
 
 
 def plural(words: str) -> str:

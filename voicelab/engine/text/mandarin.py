@@ -17,8 +17,6 @@ from voicelab.engine.text.clean import FREQUENT, HAN, Functions, Match, Rules, a
 from voicelab.engine.text.english import ADDRESS, LAYOUT, address, english, english_plain
 
 _SAYS: Final = Functions()
-
-
 _NAMES: Final = {
     kind: {symbol: name for symbol, name, of in rows("mandarin/units") if of == kind}
     for kind in ("unit", "sign", "code")
@@ -27,8 +25,6 @@ _UNITS, _MONEY, _CODES = _NAMES["unit"], _NAMES["sign"], _NAMES["code"]
 _IN_ADDRESS: Final = {sign: name for sign, _, _, name in rows("english/symbols") if name != "-"}
 _MEASURES: Final = f"(?:{any_of(word for (word,) in rows('mandarin/measures'))})|次(?![方元函])|代(?=人)"
 """What makes a 2 before it 两; 月, 日, 号, 楼, 级 and their like are counted with 二."""
-
-# Numbers in words.
 
 _DIGITS: Final = "零一二三四五六七八九"
 _MAX_DIGITS: Final = 16
@@ -84,9 +80,6 @@ def decimal(text: str, *, ordered: bool = False) -> str:
     return f"{words}点{digits(fraction)}" if point and fraction else words
 
 
-# Telephone numbers, dates and times.
-
-
 @_SAYS.says
 def _telephone(m: Match) -> str:
     if m["abroad"]:
@@ -121,11 +114,6 @@ def _time(m: Match) -> str:
     minutes = f"{m['m']}分" if m["m"] != "00" or m["s"] else ""
     return f"{spoken}{int(m['h'])}点{minutes}" + (f"{m['s']}秒" if m["s"] else "")
 
-
-# Numbers that are names are read digit by digit.
-
-
-# Comparisons, amounts and measures.
 
 _COMPARED: Final = {
     ">=": "大于等于",
@@ -187,9 +175,6 @@ def _measure(m: Match) -> str:
     return f"{m['num']}{_RAISED[m['power']]}{_UNITS[m['unit']]}{per}"
 
 
-# Sums.
-
-
 @_SAYS.says
 def _dotted(m: Match) -> str:
     return "点".join(digits(part) if len(part) > 2 else decimal(part) for part in m.group().split("."))
@@ -214,8 +199,6 @@ _OPERATORS: Final = tuple(
     (pattern.replace("{operand}", _OPERAND).replace("{han}", HAN), said) for said, pattern in rows("mandarin/operators")
 )
 
-# Ranges and the numbers that are left.
-
 
 @_SAYS.says
 def _number(m: Match) -> str:
@@ -229,7 +212,6 @@ def _number(m: Match) -> str:
 
 
 # English inside Chinese, and the other way round.
-
 _ASCII = re.compile(r"[!-~]+")
 _FOREIGN = re.compile(rf"[^{HAN}]+")
 _PHRASE = re.compile(
@@ -240,12 +222,9 @@ _PHRASE = re.compile(
 _LETTERS = re.compile(r"[A-Za-z](?:.*[A-Za-z])?['.!?+#]*", re.DOTALL)
 _LATIN_WORD = re.compile(r"(?<![A-Za-z])(?:I|[A-Za-z][a-z']+|a)(?![A-Za-z])")
 _HAN = re.compile(f"[{HAN}]")
-# Lines of a list are sentences, other lines clauses; one as long as this was wrapped.
 _COUNTS = re.compile(rf"{_MEASURES}|[年月日号號]")
 _FIGURES: Final = "0123456789.,:%-¥$€£"
 _OPENING: Final = ' ,.?!;:—()[]"'
-
-
 _SAYS.update(
     {
         "from year to year": lambda m: f"{digits(m['a'])}到{digits(m['b'])}",

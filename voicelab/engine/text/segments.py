@@ -47,8 +47,6 @@ _REST = re.compile(r"[\"')\]\s]*\Z")
 Boundary: TypeAlias = Literal["paragraph", "sentence", "clause", "word"]
 Point: TypeAlias = tuple[int, Boundary]
 
-_RANK: Final[dict[Boundary, int]] = {"paragraph": 3, "sentence": 2, "clause": 1, "word": 0}
-
 _PARAGRAPH = re.compile(r"(?<!\s)\s*\n[^\S\n]*\n\s*")
 _CLOSING = "\"')\\]}”’»」』）》】〉"
 # Chinese is written without spaces: its own marks end a sentence by themselves, and so do ! and ? before a character.
@@ -93,10 +91,7 @@ def ends_sentence(text: str, end: int) -> bool:
 
 def fits_case(word: str) -> bool:
     """Whether an abbreviation is written so: "Co." but not "co.", part of a word; "ed." but not "Ed.", a name."""
-    key = word.lower()
-    return not (key in WRITTEN_SHORT["capital"] and not word[0].isupper()) and not (
-        key in WRITTEN_SHORT["small"] and word[0].isupper()
-    )
+    return word.lower() not in WRITTEN_SHORT["small" if word[0].isupper() else "capital"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +115,14 @@ def _is_abbreviation(text: str, period: int) -> bool:
         # "3." followed by a word in lower case, or "1. Item": a number of a list, not a sentence.
         return bool(re.search(r"(?:^|\n)[ \t]*\d{1,3}\Z", text[max(0, period - 8) : period]))
     word = match.group()
-    if word in TITLES and word != "St":
-        return True
-    if word == "St":
-        return not ends_sentence(text, period + 1)
+    if word in TITLES:
+        return word != "St" or not ends_sentence(text, period + 1)
     key = word.lower()
     if key in BEFORE_NUMBER and _DIGIT_NEXT.match(text, period + 1):
         return True
     listed = (key in ABBREVIATIONS or word in MONTHS) and fits_case(word) and word != "May"
-    if listed or INITIALISM.fullmatch(f"{word}."):
-        return not ends_sentence(text, period + 1)
-    if _INITIAL.search(word):
-        return word != "I" and not ends_sentence(text, period + 1)
-    return False
+    initial = word != "I" and _INITIAL.search(word)
+    return bool(listed or INITIALISM.fullmatch(f"{word}.") or initial) and not ends_sentence(text, period + 1)
 
 
 def _sentence_ends(text: str) -> Iterator[int]:
@@ -169,24 +159,17 @@ def _glued(text: str, at: int) -> bool:
     return before.endswith(".") and _is_abbreviation(text, at - 1)
 
 
-def _window(points: Sequence[Point], first: int, start: int, limit: int) -> Sequence[Point]:
-    last = bisect_right(points, start + limit, lo=first, key=lambda point: point[0])
-    return points[first:last]
-
-
 def _choose(text: str, window: Sequence[Point], start: int, shortest: int) -> Point | None:
     """The best place within reach: see `segment` for the order of preference."""
     long_enough = [point for point in window if point[0] - start >= shortest]
-    sentences = [point for point in long_enough if _RANK[point[1]] >= _RANK["sentence"]]
-    if sentences:
-        return sentences[0]
-    clauses = [point for point in long_enough if point[1] == "clause"]
-    if clauses:
-        return clauses[-1]
+    sentences = [point for point in window if point[1] in ("sentence", "paragraph")]
+    for point in sentences:
+        if point[0] - start >= shortest:
+            return point
     # A short sentence before an endless one: better alone than the long one torn at any word.
-    short = [point for point in window if _RANK[point[1]] >= _RANK["sentence"]]
-    if short:
-        return short[-1]
+    clauses = [point for point in long_enough if point[1] == "clause"]
+    if clauses or sentences:
+        return (clauses or sentences)[-1]
     # Too short a segment is heard less than "Dr." in one and "Smith" in the next.
     free = [[point for point in some if not _glued(text, point[0])] for some in (long_enough, window)]
     choices = free[0] or free[1] or long_enough or window
@@ -215,7 +198,7 @@ def segment(text: str, chunk_length: int = 300, min_chunk_length: int = 50) -> t
     while start < end_of_text:
         while first < len(points) and points[first][0] <= start:
             first += 1
-        window = _window(points, first, start, chunk_length)
+        window = points[first : bisect_right(points, start + chunk_length, lo=first, key=lambda point: point[0])]
         end, kind = _choose(text, window, start, min_chunk_length) or points[first]
         if end_of_text - end < min_chunk_length and end_of_text - start <= chunk_length:
             end, kind = points[-1]  # what is left is too short to stand alone
