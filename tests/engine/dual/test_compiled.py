@@ -111,21 +111,21 @@ def test_half_a_library_is_compiled_anew(tmp_path: Path) -> None:
         "print(frame(torch.ones(1, 3), torch.ones(3)).tolist())"
     )
 
-    def run() -> None:
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        assert done.stdout == "[[3.0, 3.0, 3.0]]\n"
+    compiled, elsewhere = tmp_path / "compiled", tmp_path / "elsewhere"
 
-    run()
-    libraries = [*tmp_path.rglob("*.main.so")]
+    def run(folder: Path) -> subprocess.CompletedProcess[str]:
+        variables = {"VOICELAB_HOME": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(folder)}
+        command = [sys.executable, "-c", program]
+        return subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
+
+    assert run(compiled).stdout == "[[3.0, 3.0, 3.0]]\n"
+    libraries = [*compiled.rglob("*.main.so")]
     for library in libraries:
         library.write_bytes(library.read_bytes()[:100])
     for after in ("aotautograd", "fxgraph"):  # what is written last, as it is not by who is killed while linking
-        shutil.rmtree(tmp_path / after)
-    run()
+        shutil.rmtree(compiled / after)
+    shutil.copytree(compiled, elsewhere)
+    assert run(compiled).stdout == "[[3.0, 3.0, 3.0]]\n"
     assert libraries
+    assert "EngineUnavailable" in run(elsewhere).stderr  # a folder that is not ours is not emptied
+    assert (elsewhere / libraries[0].relative_to(compiled)).stat().st_size == 100

@@ -12,6 +12,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any, TypeVar
 
@@ -39,7 +40,7 @@ def compile_frame(frame: Callable[..., _Made], *, must: bool, **options: bool) -
         must: whether a compiler that is missing, or fails, is an EngineUnavailable; if not, the frame runs as it stands.
         options: of Inductor, beside `OPTIONS`.
     """
-    os.environ.setdefault(_FOLDER, str(data_home() / "compiled"))  # before torch puts its own default there
+    os.environ.setdefault(_FOLDER, str(_folder()))  # before torch puts its own default there
     from torch import _dynamo as dynamo  # takes seconds: only those who compile shall wait
 
     method = MethodType(_apart(frame.__func__), frame.__self__) if isinstance(frame, MethodType) else frame
@@ -61,10 +62,15 @@ def compile_frame(frame: Callable[..., _Made], *, must: bool, **options: bool) -
         try:
             try:
                 after = fused(*tensors)
-            except dynamo.exc.TorchDynamoException:
+            except dynamo.exc.BackendCompilerFailed as error:
                 # A process that was killed, or had a full disk, leaves half a library, which torch does not make anew.
-                shutil.rmtree(os.environ[_FOLDER], ignore_errors=True)
-                dynamo.reset()
+                # Somebody else's folder is left alone.
+                if (
+                    not isinstance(error.inner_exception, ImportError | OSError)
+                    or Path(os.environ[_FOLDER]) != _folder()
+                ):
+                    raise
+                shutil.rmtree(_folder(), ignore_errors=True)
                 after = fused(*tensors)
         except dynamo.exc.TorchDynamoException as error:
             why = " ".join(str(error).split()[:40])
@@ -79,6 +85,10 @@ def compile_frame(frame: Callable[..., _Made], *, must: bool, **options: bool) -
         return after
 
     return run
+
+
+def _folder() -> Path:
+    return data_home() / "compiled"
 
 
 def _apart(function: Any) -> FunctionType:
