@@ -129,8 +129,9 @@ def ignored(text: TaggedText, acting: Collection[str] = (), but: Collection[Tag]
     """Yield a note on the tags of a text that do nothing: those of no kind in `acting`, and those in `but`."""
     idle = dict.fromkeys(tag.text for tag in text.tags if tag.kind not in acting or tag in but)
     if idle:
-        acts = " and ".join({"phonemes": "phoneme spans"}.get(kind, f"{kind}s") for kind in acting)
-        yield f"{', '.join(idle)} did nothing: this voice acts on {acts or 'no tags'}"
+        names = {"pause": "pauses", "phonemes": "phoneme spans", "emphasis": "emphasis"}
+        acts = ", ".join(names[kind] for kind in acting) or "no tags"
+        yield f"{', '.join(idle)} did nothing: this voice acts on {acts}"
 
 
 def _join(said: str, part: str, over_tag: bool) -> str:

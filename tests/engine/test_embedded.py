@@ -56,9 +56,42 @@ def test_pauses_and_phoneme_spans_act_and_other_tags_are_named(embedded: LocalBa
     span = said("The <|phoneme_start|>R EH1 D<|phoneme_end|> [angry] one.")
     assert np.array_equal(span.samples, said("The red one.").samples)
     assert [word.text for word in span.words] == ["The", "read", "one"]
-    assert span.notes == ("[angry] did nothing: this voice acts on pauses and phoneme spans",)
+    assert span.notes == ("[angry] did nothing: this voice acts on pauses, phoneme spans, emphasis",)
     with pytest.raises(RequestInvalid, match="never closed"):
         said("The <|phoneme_start|>R EH1 D one.")
+
+
+def test_a_word_is_lengthened_where_a_tag_emphasises_it(embedded: LocalBackend) -> None:
+    text = "They paid $25. We {}never agreed<break/> to {}that."
+
+    def said(first: str, second: str) -> Any:
+        clips = [
+            embedded.synthesize(Call(TTSRequest(text=text.format(first, second), format="wav"), seed=seed)).clip()
+            for seed in range(3)
+        ]
+        assert {clip.notes for clip in clips} == {()}
+        durations: dict[str, list[float]] = {word: [] for word in ("never", "that")}
+        for clip in clips:
+            for word in clip.words:
+                durations.get(word.text, []).append(word.end - word.start)
+        return {word: sum(each) for word, each in durations.items()}
+
+    plain, emphasised = said("", ""), said("[emphasis]", "")
+    assert emphasised["never"] > 1.25 * plain["never"]
+    assert emphasised["that"] < 1.25 * plain["that"]
+    assert said("", "[emphasis] ")["that"] > 1.15 * plain["that"]
+
+
+def test_pinyin_says_how_a_syllable_sounds(embedded: LocalBackend) -> None:
+    def said(text: str) -> Any:
+        return embedded.synthesize(Call(TTSRequest(text=text, reference_id="mei", format="wav"), seed=3)).clip()
+
+    span = said("[行](/hang2/)<|phoneme_start|>cheng2 gong1<|phoneme_end|>。")
+    assert np.array_equal(span.samples, said("航城公。").samples)
+    assert span.notes == ()
+    assert said("<|phoneme_start|>xyz1<|phoneme_end|>好。").notes == (
+        "<|phoneme_start|>xyz1<|phoneme_end|> did nothing: this voice acts on pauses, phoneme spans, emphasis",
+    )
 
 
 @pytest.mark.parametrize(

@@ -146,3 +146,5 @@ class Phonemes:
     """(word as written, its first phone, the phone after its last)."""
     pause_s: float = 0.0
     """Seconds of silence that a tag puts before it."""
+    emphasised: frozenset[int] = frozenset()
+    """Phones of words that a tag asks to emphasise."""

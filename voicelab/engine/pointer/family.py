@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
 import torch
@@ -23,6 +24,7 @@ from voicelab.engine.pointer.config import Phonemes
 from voicelab.engine.pointer.english import Lexicon, load_guess, word_of_arpabet
 from voicelab.engine.pointer.front import FrontEnd
 from voicelab.engine.pointer.lm import LM, KVCache, speaker_statistics
+from voicelab.engine.pointer.mandarin import characters_of_pinyin
 from voicelab.engine.pointer.numpy_step import NumpyStep
 from voicelab.engine.pointer.speakers import References, SpeakerFit, SpeakerFitter, SpeakerProfile, similarity
 from voicelab.engine.pointer.step import PointerRow, Step, TorchStep
@@ -31,7 +33,7 @@ from voicelab.engine.text.clean import HAN, speakable
 from voicelab.engine.text.segments import segment
 from voicelab.errors import RequestInvalid
 from voicelab.schema import Model, ReferenceAudio, TTSRequest
-from voicelab.tags import TaggedText, ignored, read_tags
+from voicelab.tags import Tag, TaggedText, ignored, read_tags
 
 KEPT_PHONES = 40
 """Phones of what was said before that the text encoder still sees when the next segment follows."""
@@ -121,7 +123,8 @@ class PointerRunner:
         state.before, state.draws = frame, None
         state.recent = [*state.recent[1:], int(frame[0])]
         state.pointer += move
-        state.dwell = 0 if move else state.dwell + 1
+        slowly = state.segment is not None and state.pointer - state.kept in state.segment.emphasised
+        state.dwell = 0 if move else state.dwell + (_EMPHASIS if slowly else 1)
         length = len(state.segment.phones) if state.segment else 0
         return RowStep(frame, position, ended=state.pointer >= state.kept + length)
 
@@ -131,13 +134,15 @@ class PointerRunner:
         return state.draws
 
 
+_EMPHASIS = 0.375
+"""What a frame counts for in the rest on a phone, in a word that is to be emphasised: it is said half as long again."""
 _LONGEST_READ = 600
 """Characters of normalized text that are read at once; said, they fit the default max_new_tokens."""
 _LONGEST_CHINESE = 160
 """The same where there are Chinese characters, each of which is a syllable."""
 _HAN = re.compile(f"[{HAN}]")
-_ACTING = ("pause", "phonemes")
-"""Kinds of tags that do something; phonemes are those of CMU Arpabet."""
+_ACTING = ("pause", "phonemes", "emphasis")
+"""Kinds of tags that do something; phonemes are CMU Arpabet or pinyin, and emphasis is of the word that follows."""
 
 
 class PointerFamily:
@@ -174,28 +179,44 @@ class PointerFamily:
     def plan(self, call: Call) -> SpeechPlan:
         """See engine.family.Family. The notes are of the whole text: those of each segment would say the same again."""
         request = call.request
-        tagged = read_tags(request.text, call.model, lambda tag: word_of_arpabet(tag.name, tag.word) or tag.word)
+        tagged = read_tags(request.text, call.model, lambda tag: self._spelled(tag) or tag.word)
         if "<|phoneme_start|>" in tagged.said:
             raise RequestInvalid.of("text", "<|phoneme_start|> is never closed: <|phoneme_end|> ends a phoneme span")
         self.front.check(tagged.said)
         written = () if request.normalize else as_written(tagged.said, self.languages).notes
-        unread = [tag for tag in tagged.tags if tag.kind == "phonemes" and not word_of_arpabet(tag.name)]
+        unread = [tag for tag in tagged.tags if tag.kind == "phonemes" and not self._spelled(tag)]
         notes = (*speakable(tagged.said, self.languages), *written, *ignored(tagged, _ACTING, unread))
         *parts, last = _between_pauses(tagged)
         ends = not any(map(str.isalnum, last[1]))
-        return SpeechPlan(self._segments(request, parts if ends else [*parts, last]), notes, last[0] if ends else 0.0)
+        segments = self._segments(request, parts if ends else [*parts, last], self._emphasised(request, tagged))
+        return SpeechPlan(segments, notes, last[0] if ends else 0.0)
 
-    def _segments(self, request: TTSRequest, parts: Iterable[tuple[float, str]]) -> Iterator[Phonemes]:
-        pause_s = 0.0
+    def _segments(
+        self, request: TTSRequest, parts: Iterable[tuple[float, str]], emphasised: Collection[int]
+    ) -> Iterator[Phonemes]:
+        pause_s, words = 0.0, 0
         for seconds, text in parts:
             pause_s += seconds
             for part in segment(text, request.chunk_length, request.min_chunk_length):
-                written = (normalize if request.normalize else as_written)(part.text, self.languages)
-                for piece in pieces(written.text):
-                    phonemes = self.front.read(piece)
-                    if phonemes.words:
-                        yield replace(phonemes, pause_s=pause_s) if pause_s else phonemes
-                        pause_s = 0.0
+                for phonemes in self._read(request, part.text):
+                    spans = [range(*at) for n, (_, *at) in enumerate(phonemes.words, words) if n in emphasised]
+                    yield replace(phonemes, pause_s=pause_s, emphasised=frozenset(chain(*spans)))
+                    pause_s, words = 0.0, words + len(phonemes.words)
+
+    def _spelled(self, tag: Tag) -> str:
+        """What a phoneme span is in a text: characters for pinyin, a word for Arpabet, "" for neither."""
+        pinyin = characters_of_pinyin(tag.name) if "zh" in self.languages else ""
+        return pinyin or word_of_arpabet(tag.name, tag.word)
+
+    def _read(self, request: TTSRequest, text: str) -> Iterator[Phonemes]:
+        written = (normalize if request.normalize else as_written)(text, self.languages)
+        return filter(lambda phonemes: phonemes.words, map(self.front.read, pieces(written.text)))
+
+    def _emphasised(self, request: TTSRequest, text: TaggedText) -> frozenset[int]:
+        """Numbers of the words, as they are read, that a tag asks to emphasise."""
+        places = [tag.at for tag in text.tags if tag.kind == "emphasis"]
+        parts = [text.said[begin:end] for begin, end in pairwise([0, *places])]
+        return frozenset(accumulate(sum(len(read.words) for read in self._read(request, part)) for part in parts))
 
     def preset(self, id: str) -> SpeakerProfile:
         """See engine.family.Family."""

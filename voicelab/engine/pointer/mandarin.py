@@ -21,6 +21,8 @@ from voicelab.engine.text.clean import HAN, rows
 from voicelab.errors import MissingExtra
 
 _RUN = re.compile(f"[{HAN}]+")
+_SYLLABLE: Final = r"[a-zü]+[1-5]"
+_PINYIN: Final = re.compile(rf"{_SYLLABLE}(?: {_SYLLABLE})*")
 _DIGIT: Final = "零一二三四五六七八九十两幺"
 _NUMERAL: Final = f"{_DIGIT}百千万亿"
 _PLAIN_ONE: Final = re.compile(
@@ -88,6 +90,28 @@ def check(text: str) -> None:
     if _RUN.search(text):
         with MissingExtra.where("mandarin", "reading Chinese characters"):
             import pypinyin  # noqa: F401
+
+
+def characters_of_pinyin(written: str) -> str:
+    """Characters that stand in a text for pinyin, "gong1 cheng2", through all that reads it: they have no other reading.
+
+    Common ones where there are such. Returns "" for what is no pinyin in small letters with figures for the tones (5 is the
+    neutral one, v or ü the vowel of 女), or for a syllable that no character has to itself.
+
+    Raises:
+        MissingExtra: the readings are not installed.
+    """
+    if not _PINYIN.fullmatch(written):
+        return ""
+    with MissingExtra.where("mandarin", "reading pinyin"):
+        from pypinyin.constants import PINYIN_DICT
+        from pypinyin.contrib.tone_convert import to_tone
+    out = []
+    for syllable in written.split():
+        reading = to_tone(syllable.replace("ü", "v"))
+        same = [chr(code) for code, one in PINYIN_DICT.items() if one == reading and _RUN.match(chr(code))]
+        out.append(min(same, key=lambda one: not one.encode("gb2312", "ignore"), default=""))
+    return "".join(out) if all(out) else ""
 
 
 def read(text: str) -> tuple[Syllable | str, ...]:

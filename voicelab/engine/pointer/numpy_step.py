@@ -254,7 +254,7 @@ class NumpyStep:
     def _inputs(self, states: list[PointerRow]) -> Floats:
         """What the slow stack receives, (n, width): see LM.step_input."""
         inputs = np.stack([text.numpy() + voice.numpy() for text, voice in (s.inputs for s in states)])
-        inputs += self._dwell[[min(s.dwell, DWELL_STEPS - 1) for s in states]]
+        inputs += self._dwell[[min(int(s.dwell), DWELL_STEPS - 1) for s in states]]
         for i, state in enumerate(states):
             before = state.before
             inputs[i] += self._begin if before is None else self._frame[before.numpy() + self._frame_from].sum(0)

@@ -83,8 +83,8 @@ class PointerRow:
     voice: Tensor
     """(slow width,) the speaker."""
     pointer: int = 0
-    dwell: int = 0
-    """Frames that the pointer has rested on its phone."""
+    dwell: float = 0.0
+    """Frames that the pointer has rested on its phone; where it is to rest longer, each counts for less."""
     before: Tensor | None = None
     """(codebooks,) the frame before."""
     recent: list[int] = field(default_factory=lambda: [-1] * REPEAT_WINDOW)
@@ -191,7 +191,7 @@ class TorchStep:
             place, numbers, codebooks = self._places[state.row], self._numbers[state.row], self._widths[0]
             if state.before is not None:
                 place[:codebooks], place[codebooks] = state.before, 1
-            place[codebooks + 1] = state.dwell
+            place[codebooks + 1] = int(state.dwell)
             place[-REPEAT_WINDOW:] = torch.tensor(state.recent)
             numbers[:3], numbers[3:] = torch.tensor(sampling(state.settings)), chance
 
