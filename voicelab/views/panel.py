@@ -33,17 +33,6 @@ _EXPORT: Final = re.compile(r"^export (?=class |function |const |async )", re.MU
 
 # What is drawn for the notebook must not hold up the next take, nor what the page asks for of this one.
 _SETTLE_S: Final = 1.0
-# JupyterLab's output areas are widgets of its own, a page's are not: the rules hold in a notebook only. A panel takes a
-# moment to be drawn, in which the saved output would flash up.
-_STYLE: Final = """<style>
-@keyframes voicelab-late { from { max-height: 0; overflow: hidden } }
-.lm-Widget.jp-OutputArea .voicelab-saved { animation: voicelab-late 1.5s step-end }
-.lm-Widget.jp-OutputArea:has(> * > .lm-Panel.jp-OutputArea-output > .lm-Widget) .voicelab-saved { display: none }
-.jp-OutputArea:has(.voicelab-saved) > * > .jupyter-widgets.jp-OutputArea-output:not(:has(*)) { font-size: 0 }
-.jp-OutputArea:has(.voicelab-saved) > * > .jupyter-widgets.jp-OutputArea-output:not(:has(*))::after {
-  content: "The kernel of this panel has gone: run the cell to use it again.";
-  font-size: 13px }
-</style>"""
 
 
 def styled(*names: str) -> str:
@@ -211,8 +200,10 @@ class SavedOutput:
     def _publish(self, *, update: bool) -> None:
         from IPython.display import publish_display_data
 
-        output = dict(self.saved_output())
-        html = f'{_STYLE}<div class="voicelab-saved">{output.get("text/html", "")}</div>'
+        # JupyterLab's output areas are widgets of its own, a page's are not: the rules hold in a notebook only. A panel
+        # takes a moment to be drawn, in which the saved output would flash up.
+        output, style = dict(self.saved_output()), (STATIC / "saved.css").read_text(encoding="utf-8")
+        html = f'<style>\n{style}</style><div class="voicelab-saved">{output.get("text/html", "")}</div>'
         data = {"text/plain": repr(self), **output, "text/html": html}
         # The name of the output goes between kernel and page only: it is not in the file.
         to = {"display_id": self._display_id}
