@@ -65,14 +65,10 @@ class ComparePanel(SavedOutput, anywidget.AnyWidget):
     def __init__(self, comparison: Comparison) -> None:
         super().__init__()
         self.comparison = comparison
-        self._closed = False
+        self._closed = threading.Event()
+        self.at_close(self._closed.set)
         self._one_at_a_time = threading.Lock()
         self.on_msg(self._on_message)
-
-    def close(self) -> None:
-        """Take it off the page, and tell it no more."""
-        self._closed = True
-        super().close()
 
     def _on_message(self, _: Any, message: dict[str, Any], __: Sequence[Any]) -> None:
         if message.get("kind") == "ready":
@@ -82,7 +78,7 @@ class ComparePanel(SavedOutput, anywidget.AnyWidget):
         # One page at a time: a second one finds most of it worked out.
         with self._one_at_a_time:
             for part in (_sounds, _figures):
-                if not self._closed:
+                if not self._closed.is_set():
                     self.send(*part(self.comparison))
 
     def __repr__(self) -> str:

@@ -152,7 +152,24 @@ def disable(control: w.DOMWidget, reason: str) -> None:
         control.tooltip = f"It does nothing here: {reason}."
 
 
-class SavedOutput:
+class Ending:
+    """A widget with work that ends when it is closed; put it before the widget's own class."""
+
+    def at_close(self, *actions: Callable[[], object]) -> None:
+        """Have these called when the widget is closed, in this order, before what is in it is closed too."""
+        self.__dict__["_endings"] = (*self.__dict__.get("_endings", ()), *actions)
+
+    def close(self) -> None:
+        """End the work and take the widget off the page, with all that is in it."""
+        # Also called for one that could not be made, from its ``__del__``.
+        for action in self.__dict__.pop("_endings", ()):
+            action()
+        if isinstance(self, w.Box) and self.has_trait("children"):
+            close_children(self)
+        super().close()  # type: ignore[misc]  # the widget's
+
+
+class SavedOutput(Ending):
     """A widget that leaves something in a saved notebook; put it before the widget's own class.
 
     ``about`` is what the widget is for, in words that complete "X: …".
@@ -171,12 +188,6 @@ class SavedOutput:
         if self._updates is not None:
             self._updates.ask()
 
-    def close(self) -> None:
-        """Take the widget off the page; the saved output stays."""
-        if self._updates is not None:
-            self._updates.close()
-        super().close()  # type: ignore[misc]  # the widget's
-
     def _repr_mimebundle_(self, **options: Any) -> Any:
         shown: Any = super()._repr_mimebundle_(**options)  # type: ignore[misc]  # the widget's
         if shown is None:
@@ -193,6 +204,7 @@ class SavedOutput:
             return
         if self._updates is None:
             self._updates = Debouncer(lambda _: self._publish(update=True), _SETTLE_S)
+            self.at_close(self._updates.close)
             self._display_id = uuid.uuid4().hex
         display(shown[0], metadata=shown[1], raw=True)  # type: ignore[no-untyped-call]
         self._publish(update=False)
@@ -210,7 +222,7 @@ class SavedOutput:
         publish_display_data(data, transient=to, update=update)  # type: ignore[no-untyped-call]
 
 
-class Panel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
+class Panel(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     """A box of widgets that says in ``message`` what goes wrong, the field named; ``name`` is its class on the page."""
 
     @functools.cached_property
@@ -252,10 +264,3 @@ class Panel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
 
         kept = self.saved_output().get("text/html", "") if isinstance(self, SavedOutput) else ""
         return marimo.vstack([marimo.md(f"`{self!r}` needs JupyterLab, Notebook or VS Code."), marimo.Html(kept)])
-
-    def close(self) -> None:
-        """Take the panel off the page, with all that is in it."""
-        # Also called for a panel that could not be made, from its ``__del__``.
-        if self.has_trait("children"):
-            close_children(self)
-        super().close()

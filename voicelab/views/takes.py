@@ -32,7 +32,7 @@ from voicelab.experiments.sweeps.result import Row, RowState, comparison_of, mat
 from voicelab.views.background import Task
 from voicelab.views.bundles import error_html, format_figure, metric_label
 from voicelab.views.comparison_panel import ComparePanel
-from voicelab.views.panel import Panel, button, classed, close_children, control, fold, inlined, line, styled
+from voicelab.views.panel import Ending, Panel, button, classed, close_children, control, fold, inlined, line, styled
 from voicelab.views.player import Player, pcm_bytes, playable
 from voicelab.views.sweep_tables import SHOWN
 
@@ -367,7 +367,7 @@ class TakeRows:
         }
 
 
-class TakeGrid(anywidget.AnyWidget):
+class TakeGrid(Ending, anywidget.AnyWidget):
     """A grid of takes. ``work`` holds its rows; ``selected`` and ``pinned`` the ids of some of them.
 
     As facets the first axis goes down, the second across, the others are tabs, and a cell has the takes of one
@@ -394,6 +394,7 @@ class TakeGrid(anywidget.AnyWidget):
         self.work = TakeRows(self._post, metrics)
         self._gone, self._opened = gone, opened
         super().__init__()
+        self.at_close(self.work.close)
         self.on_msg(self._on_message)
         self.observe(lambda change: self.work.pin(change["new"]), names="pinned")
 
@@ -410,12 +411,6 @@ class TakeGrid(anywidget.AnyWidget):
         self.selected, self.pinned = [], []
         self.work.clear()
         self._post({"kind": "clear"}, [])
-
-    def close(self) -> None:
-        """Stop what is being worked out and take it off the page."""
-        if hasattr(self, "work"):
-            self.work.close()
-        super().close()
 
     def __repr__(self) -> str:
         return f"TakeGrid({len(self.work.rows)} takes)"
@@ -467,6 +462,7 @@ class TakesView(Panel):
         self._axes = tuple(axes)
         self._grid: Grid | None = None
         self._filled = ""
+        self._makers: dict[str, Callable[[], object]] = {}
         example = "temperature>=0.5, voice=ada"
         self.where = control(w.Text, "Filter", "filter", placeholder=example, width="260px")
         self.sort = control(w.Dropdown, "Sort by", width="200px")
@@ -493,7 +489,7 @@ class TakesView(Panel):
         self.tabs = classed(w.Tab(), "tabs")
         self._offer()
         super().__init__("takes-view", [self.message, self.tabs])
-        self.add_tab("Compare")
+        self.add_tab("Compare", make=self._compare_if_few)
         for one in (self.where, self.sort, self.descending):
             one.observe(self._arrange, names="value")
         self.measured.observe(self._measure, names="value")
@@ -509,8 +505,12 @@ class TakesView(Panel):
         """The rows that are selected, in the order in which they were."""
         return tuple(row for key in self.grid.selected if (row := self.grid.work.row(key)) is not None)
 
-    def add_tab(self, name: str, *children: w.Widget, place: int | None = None) -> None:
-        """Add a tab, the last or at a place; below ``children`` is room for what is made later."""
+    def add_tab(
+        self, name: str, *children: w.Widget, place: int | None = None, make: Callable[[], object] | None = None
+    ) -> None:
+        """Add a tab, the last or at a place; below ``children`` is room for what ``make`` fills in when it is opened."""
+        if make is not None:
+            self._makers[name] = make
         tabs = list(self._places.items())
         tabs.insert(len(tabs) if place is None else place, (name, w.VBox([*children, w.VBox()])))
         self._places = dict(tabs)
@@ -610,19 +610,15 @@ class TakesView(Panel):
 
     def _opened(self, tab: str) -> None:
         """Make what a tab shows, when it was opened by hand."""
-        if tab == self._filled:
-            return
-        if tab == "Compare":
-            if 2 <= len(self.selected) <= 8:
-                self.compare()
-            elif not self.content(tab):
-                self.fill(tab, w.Label("Select 2 to 8 takes in Listen: they play here side by side."))
-        elif tab != "Listen":
-            self.fill_tab(tab)
-        self.grid.show_tab()
+        if tab != self._filled:
+            self._makers.get(tab, lambda: None)()
+            self.grid.show_tab()
 
-    def fill_tab(self, tab: str) -> None:
-        """Make what a tab of a subclass shows."""
+    def _compare_if_few(self) -> None:
+        if 2 <= len(self.selected) <= 8:
+            self.compare()
+        elif not self.content("Compare"):
+            self.fill("Compare", w.Label("Select 2 to 8 takes in Listen: they play here side by side."))
 
     def _offer(self) -> None:
         metrics, wanted = [metric.name for metric in self.grid.work.metrics], self.sort.value
