@@ -184,18 +184,14 @@ def embedded_audio(clip: Clip, budget: int) -> tuple[str, str]:
     """
     if budget < 4096:
         raise RequestInvalid.of("budget", "an output needs 4096 bytes for its sound at least", in_="query")
-    part, note = clip, ""
-    longest = _seconds(_BITRATES[-1], budget)
+    part, cut, longest = clip, "", budget * 3 / 4 / (_BITRATES[-1] * 125)
     while True:
         if part.duration > longest:
             part = clip.slice(0.0, longest)
-            note = f"; only the first {longest:.1f} s of {clip.duration:.1f} s fit, save() keeps all"
-        for bitrate in _BITRATES:
-            if part.duration > _seconds(bitrate, budget):
-                continue
-            data = base64.b64encode(part.to_bytes("mp3", bitrate=bitrate)).decode("ascii")
-            if len(data) <= budget:
-                return data, f"mp3, {bitrate} kbit/s, {len(data) / 1024:.0f} of {budget / 1024:.0f} KiB{note}"
+            cut = f"; only the first {longest:.1f} s of {clip.duration:.1f} s fit, save() keeps all"
+        (data,), note = embedded_audios([part], budget)
+        if data is not None:
+            return data, note + cut
         longest *= 0.98  # headers and the last frame count too
 
 
@@ -222,11 +218,6 @@ def embedded_audios(clips: Sequence[Clip], budget: int) -> tuple[list[str | None
     if len(parts) < len(clips):
         note += f"; only the first {len(parts)} of {len(clips)} takes fit: panel() plays all, export() writes them"
     return parts + [None] * (len(clips) - len(parts)), note
-
-
-def _seconds(bitrate: int, budget: int) -> float:
-    """Return how long an mp3 of ``bitrate`` kbit/s may be to take ``budget`` bytes of base64."""
-    return budget * 3 / 4 / (bitrate * 1000 / 8)
 
 
 def _clip_html(clip: Clip, picture: str) -> str:
