@@ -119,12 +119,6 @@ class WireModel(BaseModel):
         return copied.replace(**update) if update else copied
 
 
-def drop_unknown(model: type[_Model], wire: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of ``wire`` that are fields of ``model``, by their names on the wire."""
-    names = {field.alias or name for name, field in model.model_fields.items()}
-    return {key: value for key, value in wire.items() if key in names}
-
-
 def field_errors(error: ValidationError, model: type[BaseModel], *, place: str = "body") -> tuple[FieldError, ...]:
     """Turn pydantic's error into items of the interface's part 7; values never appear in them."""
     items: list[FieldError] = []
@@ -347,31 +341,19 @@ class TTSRequest(WireModel):
         ``binary`` says that the body can carry bytes (MessagePack); in JSON ``references`` may only be
         null or empty. References beside a ``reference_id`` are not looked at. Raises RequestInvalid.
         """
-        fields = _fields(cls, wire)
+        fields = _fields(wire)
         if fields.get("reference_id") is not None:
             fields.pop("references", None)
-        references = fields.get("references")
         refused: tuple[FieldError, ...] = ()
-        if isinstance(references, list | tuple):
-            fields["references"] = [
-                drop_unknown(ReferenceAudio, item) if isinstance(item, dict) else item for item in references
-            ]
-        if not binary and references is not None and references != []:
+        if not binary and fields.get("references") not in (None, []):
             fields.pop("references")
             message = "Inline references need a MessagePack body (application/msgpack), not JSON"
             refused = RequestInvalid.of("references", message, type="binary_required").errors
-        if isinstance(fields.get("prosody"), dict):
-            fields["prosody"] = drop_unknown(ProsodyControl, fields["prosody"])
-        return _built(cls, fields, refused)
+        return _validated(cls, fields, refused)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the full body, every field present; reference audio is bytes, so JSON takes it only without."""
-        wire = {name: getattr(self, name) for name in type(self).model_fields}
-        if self.references is not None:
-            wire["references"] = [{"audio": item.audio, "text": item.text} for item in self.references]
-        if self.prosody is not None:
-            wire["prosody"] = {"speed": self.prosody.speed, "volume": self.prosody.volume}
-        return wire
+        return self.model_dump()
 
     def record(self) -> dict[str, Any]:
         """Return the request as a JSON-able object, all fields as given; reference audio is named by its sha256."""
@@ -407,22 +389,22 @@ def check_model(name: object) -> Model:
     raise RequestInvalid.of("model", f"Input should be {models}", type="literal_error", in_="header")
 
 
-def _fields(model: type[WireModel], wire: object) -> dict[str, Any]:
+def _fields(wire: object) -> dict[str, Any]:
     if not isinstance(wire, dict):
         message = "The body should be an object with the request's fields"
         raise RequestInvalid((FieldError(loc=("body",), type="model_type", msg=message),))
-    return drop_unknown(model, wire)
+    return dict(wire)
 
 
-def _built(model: type[_Model], fields: Mapping[str, Any], wrong: tuple[FieldError, ...]) -> _Model:
-    """The value of these fields. Raises RequestInvalid with all that is wrong with them, and with what is besides."""
+def _validated(model: type[_Model], fields: dict[str, Any], wrong: tuple[FieldError, ...]) -> _Model:
+    """The value of a body's fields. Raises RequestInvalid with all that is wrong with them, and with what is besides."""
     try:
-        built = model(**fields)
-    except RequestInvalid as error:
-        raise RequestInvalid((*error.errors, *wrong)) from None
+        value = model.model_validate(fields, extra="ignore")
+    except ValidationError as error:
+        raise RequestInvalid((*field_errors(error, model), *wrong)) from None
     if wrong:
         raise RequestInvalid(wrong)
-    return built
+    return value
 
 
 Visibility = Literal["public", "unlist", "private"]
@@ -583,7 +565,7 @@ class VoiceCreate(WireModel):
         ``form`` says that it came as a form, where a boolean is written out and an empty string is no
         value. ``type`` and ``train_mode`` must be present. Unknown keys are ignored. Raises RequestInvalid.
         """
-        fields = _fields(cls, wire)
+        fields = _fields(wire)
         for name in ("texts", "tags", "visibility", "enhance_audio_quality"):
             if fields.get(name, 0) is None:
                 del fields[name]
@@ -593,7 +575,9 @@ class VoiceCreate(WireModel):
             if isinstance(flag, str):
                 fields["enhance_audio_quality"] = _BOOLEANS.get(flag.lower(), flag)
         absent = [name for name in ("type", "train_mode") if name not in fields]
-        return _built(cls, fields, tuple(FieldError(("body", name), "missing", "Field required") for name in absent))
+        return _validated(
+            cls, fields, tuple(FieldError(("body", name), "missing", "Field required") for name in absent)
+        )
 
     def to_wire(self) -> dict[str, Any]:
         """Return the full body; files are bytes, lists are lists."""

@@ -15,7 +15,7 @@ from nbformat.v4 import new_output
 
 from tests.checks.conftest import Write, printed, shown
 from voicelab.checks import Finding, NotebookLimits, check
-from voicelab.checks.lint import empty, source_digest, visible
+from voicelab.checks.lint import source_digest, visible
 
 # Put together here, so that this file holds none.
 KEY = "vl_" + "a1B2c3D4" * 6 + "0"
@@ -210,7 +210,7 @@ def test_scripts_and_sound_alone_are_found(write: Write) -> None:
 def test_words_and_pictures_that_remain() -> None:
     page = "<p>one<script>two</script></p><svg><text>three</text></svg><audio>four</audio> five"
     page += "<img src='data:image/png,' alt='six'>"
-    assert visible(page) == ("one five six", 1)
+    assert visible(page) == ("one five six", 1, True)
 
 
 def _outputs(path: Path) -> list[tuple[int, dict[str, Any]]]:
@@ -237,8 +237,8 @@ class TestCommitted:
         assert shown
         for number, data in shown:
             assert set(data) <= {"image/png", "text/html", "text/plain", WIDGET}, number
-            if "text/html" in data and not empty(_text(data, "text/html")):
-                words, _ = visible(_text(data, "text/html"))
+            if visible(_text(data, "text/html")) != ("", 0, False):
+                words, *_ = visible(_text(data, "text/html"))
                 plain = _text(data, "text/plain")
                 # A clip's caption is for readers; the figures that the check compares stand in its plain text alone.
                 shown_too = plain.partition(",")[0] if plain.startswith("Clip(") else plain

@@ -152,7 +152,7 @@ def test_notes_are_shown_and_escaped() -> None:
 
 
 def test_the_picture_is_small_transparent_and_readable_on_both_themes() -> None:
-    data = clip_picture(tone())
+    data = base64.b64decode(clip_picture(tone()))
     assert len(data) < 60_000
     image = Image.open(io.BytesIO(data)).convert("RGBA")
     assert image.size == (640, 260)

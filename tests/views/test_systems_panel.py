@@ -41,7 +41,7 @@ def test_it_runs_what_was_chosen_and_compares_at_one_loudness(panel: SystemsPane
     assert panel.comparison.names == ("plain", "quiet")
     assert panel.comparison.texts == tuple(TEXTS)
     assert list(panel.comparison.table.columns)[:2] == ["plain", "quiet"]
-    panel.takes.fill_tab("Systems")
+    panel.takes.tabs.selected_index = panel.takes.tabs.titles.index("Systems")
     shown = panel.saved_output()["text/html"]
     assert "duration" in shown
     assert "at one loudness" in shown

@@ -113,23 +113,15 @@ class _Reader(HTMLParser):
             self.words.append(data)
 
 
-def _read(html: str) -> _Reader:
+def visible(html: str) -> tuple[str, int, bool]:
+    """Return the words that a code host shows of some HTML, those in place of pictures too, and how many pictures.
+
+    The last value says whether it strips anything that is seen, heard or run elsewhere.
+    """
     reader = _Reader()
     reader.feed(html)
     reader.close()
-    return reader
-
-
-def visible(html: str) -> tuple[str, int]:
-    """Return the words that a code host shows of some HTML, those in place of pictures too, and how many pictures."""
-    reader = _read(html)
-    return " ".join(" ".join(reader.words).split()), reader.pictures
-
-
-def empty(html: str) -> bool:
-    """Say whether some HTML shows nothing, sounds nothing and runs nothing anywhere: a place kept for later."""
-    reader = _read(html)
-    return not reader.lost and not reader.pictures and not any(word.strip() for word in reader.words)
+    return " ".join(" ".join(reader.words).split()), reader.pictures, reader.lost
 
 
 def invisible(notebook: Any) -> Iterator[tuple[int, str, str]]:
@@ -137,11 +129,8 @@ def invisible(notebook: Any) -> Iterator[tuple[int, str, str]]:
     for number, cell in code_cells(notebook):
         for place, output in enumerate(outputs_of(cell), start=1):
             data = output.get("data", {})
-            page = data.get("text/html")
-            if page is None or empty(page) or any(mime in data for mime in _PICTURES):
-                continue
-            words, pictures = visible(page)
-            if not words and not pictures:
+            # Where nothing is stripped either, it is a place kept for later.
+            if not any(mime in data for mime in _PICTURES) and visible(data.get("text/html", "")) == ("", 0, True):
                 message = f"output {place} is scripts or sound alone: a code host shows nothing of it"
                 yield number, "preview", f"{message}; add words or a PNG"
 

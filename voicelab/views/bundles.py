@@ -9,7 +9,6 @@ Of records and errors only the fields named here are shown: an answer's raw body
 from __future__ import annotations
 
 import base64
-import io
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -34,7 +33,7 @@ from voicelab.experiments.runs.failures import error_message
 from voicelab.experiments.statistics.effects import ACTS, NOTHING, Effects, figure, p_value
 from voicelab.experiments.systems import SystemComparison
 from voicelab.schema import VoiceModel
-from voicelab.views.plots import INK, STYLES, plot_clips, plot_style
+from voicelab.views.plots import INK, SMALL, STYLES, plot_clips, plot_style, png
 
 BUDGET: Final = 1024 * 1024
 """Bytes of base64 that the audio of one output may take."""
@@ -47,7 +46,6 @@ _DPI: Final = 100
 _SAMPLE_BYTES: Final = 20_000
 _SIZE: Final = (6.4, 2.6)
 _LEFT, _WIDTH = 0.09, 0.90
-_PALETTE: Final = 128
 # Rows of effects in one picture.
 _DRAWN: Final = 24
 # What a caption says in another way, or not at all.
@@ -128,9 +126,8 @@ def clip_bundle(clip: Clip) -> dict[str, str]:
     ``BUDGET``, and it says how much) and the picture. Where scripts may run, the picture has a cursor and
     a click on it plays from there.
     """
-    picture = base64.b64encode(clip_picture(clip)).decode("ascii")
-    text = clip_text(clip)
-    return {"text/html": _clip_html(clip, picture), "image/png": picture, "text/plain": text}
+    picture = clip_picture(clip)
+    return {"text/html": _clip_html(clip, picture), "image/png": picture, "text/plain": clip_text(clip)}
 
 
 def clip_audio(clip: Clip, **options: Any) -> Any:
@@ -168,36 +165,16 @@ def caption(clip: Clip) -> str:
     return " · ".join(parts)
 
 
-def clip_picture(clip: Clip) -> bytes:
-    """Return waveform over mel spectrogram as a small PNG that is readable on light and dark pages."""
+def clip_picture(clip: Clip) -> str:
+    """Return waveform over mel spectrogram as a small PNG that is readable on light and dark pages, in base64."""
     # No pyplot: it would keep the figure, and a notebook would show it a second time.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from PIL import Image
 
-    figure = Figure(figsize=_SIZE, dpi=_DPI)
-    canvas = FigureCanvasAgg(figure)
-    figure.patch.set_alpha(0.0)
     edges = {"left": _LEFT, "right": _LEFT + _WIDTH, "bottom": 0.17, "top": 0.93}
-    axes = figure.subplots(2, 1, sharex=True, gridspec_kw=edges)
-    plot_clips(clip, axes=axes)
-    for ax in axes:
-        ax.patch.set_alpha(0.0)
-        ax.tick_params(colors=INK, labelsize=7)
-        for item in (ax.xaxis.label, ax.yaxis.label):
-            item.set_color(INK)
-            item.set_fontsize(7)
-        for item in ax.texts:
-            item.set_color(INK)
-        for spine in ax.spines.values():
-            spine.set_color(INK)
-    canvas.draw()  # type: ignore[no-untyped-call]  # matplotlib's backends are not annotated
-    # A palette makes the file a third as large; it also drops the version that matplotlib writes into it.
-    drawn = Image.frombytes("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba()))  # type: ignore[no-untyped-call]
-    image = drawn.quantize(_PALETTE, method=Image.Quantize.FASTOCTREE)
-    data = io.BytesIO()
-    image.save(data, format="PNG", optimize=True)
-    return data.getvalue()
+    with plot_style(SMALL):
+        figure = Figure(figsize=_SIZE, dpi=_DPI)
+        plot_clips(clip, axes=figure.subplots(2, 1, sharex=True, gridspec_kw=edges))
+        return png(figure)
 
 
 def embedded_audio(clip: Clip, budget: int) -> tuple[str, str]:
@@ -207,18 +184,14 @@ def embedded_audio(clip: Clip, budget: int) -> tuple[str, str]:
     """
     if budget < 4096:
         raise RequestInvalid.of("budget", "an output needs 4096 bytes for its sound at least", in_="query")
-    part, note = clip, ""
-    longest = _seconds(_BITRATES[-1], budget)
+    part, cut, longest = clip, "", budget * 3 / 4 / (_BITRATES[-1] * 125)
     while True:
         if part.duration > longest:
             part = clip.slice(0.0, longest)
-            note = f"; only the first {longest:.1f} s of {clip.duration:.1f} s fit, save() keeps all"
-        for bitrate in _BITRATES:
-            if part.duration > _seconds(bitrate, budget):
-                continue
-            data = base64.b64encode(part.to_bytes("mp3", bitrate=bitrate)).decode("ascii")
-            if len(data) <= budget:
-                return data, f"mp3, {bitrate} kbit/s, {len(data) / 1024:.0f} of {budget / 1024:.0f} KiB{note}"
+            cut = f"; only the first {longest:.1f} s of {clip.duration:.1f} s fit, save() keeps all"
+        (data,), note = embedded_audios([part], budget)
+        if data is not None:
+            return data, note + cut
         longest *= 0.98  # headers and the last frame count too
 
 
@@ -245,11 +218,6 @@ def embedded_audios(clips: Sequence[Clip], budget: int) -> tuple[list[str | None
     if len(parts) < len(clips):
         note += f"; only the first {len(parts)} of {len(clips)} takes fit: panel() plays all, export() writes them"
     return parts + [None] * (len(clips) - len(parts)), note
-
-
-def _seconds(bitrate: int, budget: int) -> float:
-    """Return how long an mp3 of ``bitrate`` kbit/s may be to take ``budget`` bytes of base64."""
-    return budget * 3 / 4 / (bitrate * 1000 / 8)
 
 
 def _clip_html(clip: Clip, picture: str) -> str:
@@ -444,7 +412,6 @@ def error_bundle(error: VoicelabError) -> dict[str, str]:
 
 def effects_bundle(effects: Effects) -> dict[str, str]:
     """Return what each axis does to each metric, what acts first: a table, the forest plot beside it, notes below."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     shown = effects.sorted[effects.sorted["verdict"] != NOTHING]
@@ -454,10 +421,8 @@ def effects_bundle(effects: Effects) -> dict[str, str]:
     outputs = {"text/plain": str(effects)}
     image = ""
     if len(shown):
-        data = io.BytesIO()
         with plot_style(STYLES["notebook"]):
             drawing = Figure(dpi=_DPI, layout="constrained")
-            FigureCanvasAgg(drawing)
             axes = drawing.subplots()
             axes.tick_params(labelsize=8)
             replace(effects, frame=shown.head(_DRAWN)).plot(axes)
@@ -466,8 +431,7 @@ def effects_bundle(effects: Effects) -> dict[str, str]:
             lines = [textwrap.fill(line, 68) for line in axes.get_xlabel().split("\n")]
             drawing.supxlabel("\n".join(lines), fontsize=8, color=INK)
             axes.set_xlabel("")
-            drawing.savefig(data, format="png", metadata={"Software": None})
-        outputs["image/png"] = picture = base64.b64encode(data.getvalue()).decode("ascii")
+            outputs["image/png"] = picture = png(drawing)
         what = "Each difference with its interval; the table says the same"
         image = f'<img alt="{what}" style="max-width:100%" src="data:image/png;base64,{picture}">'
     beside = f'<div style="flex:1 1 400px">{_effects_table(effects)}</div>{image}'

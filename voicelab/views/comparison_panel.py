@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import threading
 from collections.abc import Mapping, Sequence
@@ -33,7 +31,7 @@ from voicelab.views.bundles import (
     table,
 )
 from voicelab.views.panel import SavedOutput, inlined, styled
-from voicelab.views.plots import COLOURS, INK, STYLES, plot_clips, plot_style
+from voicelab.views.plots import COLOURS, INK, SMALL, plot_clips, plot_style, png
 
 _RATE: Final = 44_100
 _BANDS: Final = 64
@@ -67,14 +65,10 @@ class ComparePanel(SavedOutput, anywidget.AnyWidget):
     def __init__(self, comparison: Comparison) -> None:
         super().__init__()
         self.comparison = comparison
-        self._closed = False
+        self._closed = threading.Event()
+        self.at_close(self._closed.set)
         self._one_at_a_time = threading.Lock()
         self.on_msg(self._on_message)
-
-    def close(self) -> None:
-        """Take it off the page, and tell it no more."""
-        self._closed = True
-        super().close()
 
     def _on_message(self, _: Any, message: dict[str, Any], __: Sequence[Any]) -> None:
         if message.get("kind") == "ready":
@@ -84,7 +78,7 @@ class ComparePanel(SavedOutput, anywidget.AnyWidget):
         # One page at a time: a second one finds most of it worked out.
         with self._one_at_a_time:
             for part in (_sounds, _figures):
-                if not self._closed:
+                if not self._closed.is_set():
                     self.send(*part(self.comparison))
 
     def __repr__(self) -> str:
@@ -192,7 +186,7 @@ def comparison_bundle(comparison: Comparison) -> dict[str, str]:
     Where scripts may run, a player that is started while another one plays takes over at the same word.
     """
     text = repr(comparison)
-    picture = base64.b64encode(_contours(comparison)).decode("ascii")
+    picture = _contours(comparison)
     budget = BUDGET // len(comparison.clips)
     matched = _gains(comparison)
     rows = []
@@ -216,13 +210,11 @@ def comparison_bundle(comparison: Comparison) -> dict[str, str]:
     return {"text/html": html, "image/png": picture, "text/plain": text}
 
 
-def _contours(comparison: Comparison) -> bytes:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+def _contours(comparison: Comparison) -> str:
     from matplotlib.figure import Figure
 
-    with plot_style({**STYLES["notebook"], "axes.labelsize": 7, "xtick.labelsize": 7, "ytick.labelsize": 7}):
+    with plot_style(SMALL):
         drawn = Figure(figsize=(6.4, 4.8), dpi=100, layout="constrained")
-        FigureCanvasAgg(drawn)
         axes = drawn.subplots(4, 1, sharex=True)
         plot_clips(*comparison.clips.values(), kind=("f0", "energy"), axes=axes[:2], labels=list(comparison.names))
     for number, contour in enumerate(comparison.contours.values(), start=1):
@@ -233,6 +225,4 @@ def _contours(comparison: Comparison) -> bytes:
         ax.set_ylabel(f"{label}\nabove {comparison.names[0]}", parse_math=False)
     axes[1].set_xlabel("")
     axes[3].set_xlabel("time (s), of the first clip where it is a difference")
-    data = io.BytesIO()
-    drawn.savefig(data, format="png", metadata={"Software": None})
-    return data.getvalue()
+    return png(drawn)

@@ -63,6 +63,7 @@ class ExplorePanel(SavedOutput, Panel):
             self.takes.tools.children = (button("Back to the selected take", self.recall, "recall"),)
             several.append(self.takes)
         super().__init__("panel" if compact else "explore", [self.controls, self.player, self.foot, *several])
+        self.at_close(self._debouncer.close, self.cancel)
         self.check()
 
     @property
@@ -119,13 +120,6 @@ class ExplorePanel(SavedOutput, Panel):
         if name == "draw":
             self.controls.draw_seed()
         self.speak()
-
-    def close(self) -> None:
-        """Stop the work and take the panel off the page."""
-        if hasattr(self, "_debouncer"):
-            self._debouncer.close()
-            self.cancel()
-        super().close()
 
     def _released(self) -> None:
         if self.check() is not None and self.controls.speak_on_change:

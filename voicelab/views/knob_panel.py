@@ -49,6 +49,7 @@ class KnobPanel(SavedOutput, Panel):
         controls = line(buttons, self.repeats, line(*every, name="buttons"))
         choices = line(*self.choices.values(), name="choices")
         super().__init__("knob-panel", [choices, controls, self.progress, self.message, self.table])
+        self.at_close(self.cancel)
 
     def run(self) -> Task | None:
         """Do what the Run button does; returns the work, or None where it cannot begin."""
@@ -71,12 +72,6 @@ class KnobPanel(SavedOutput, Panel):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until a run is over and shown, at most ``timeout`` seconds; returns whether it is."""
         return self._task is None or self._task.wait(timeout)
-
-    def close(self) -> None:
-        """Stop the work and take the panel off the page."""
-        if hasattr(self, "_stop"):
-            self.cancel()
-        super().close()
 
     def _choice(self, name: str, chosen: bool) -> w.Checkbox:
         ignored = self._lab.capabilities.ignored(name)

@@ -255,36 +255,26 @@ def complete_value(text: str, namespace: Mapping[str, Any]) -> list[str]:
     """Return what the string that ``text`` ends in can be; [] where that is not known."""
     choices: Iterable[str] = ()
     if (match := _KEYWORD.search(text)) is not None:
-        choices = _values(match[1], text, namespace)
+        choices = _metrics() if match[1] in {"metrics", "metric"} else _values(match[1], text, namespace)
     elif (match := _KEY.search(text)) is not None:
-        choices = _voices(text, namespace)
+        choices = _values("voice", text, namespace)
     elif (match := _MEASURING.search(text)) is not None:
         choices = _metrics()
     return [choice for choice in choices if match and choice.startswith(match.groups()[-1])]
 
 
 def _values(keyword: str, text: str, namespace: Mapping[str, Any]) -> Iterable[str]:
-    if keyword in {"voice", "reference_id"}:
-        return _voices(text, namespace)
-    if keyword in {"metrics", "metric"}:
-        return _metrics()
-    if keyword == "model":
-        return get_args(Model)
-    schema = TTSRequest.model_json_schema()["properties"].get(keyword, {})
-    return map(str, schema.get("enum", ()))
+    """Return the values of a keyword that the lab takes that is named last in ``text``, or else all labs that there are."""
+    labs = {name: value for name, value in namespace.items() if isinstance(value, Session)}
+    named = [labs[name] for name in re.findall(r"\w+", text) if name in labs]
+    schemas = [_options_of(lab.capabilities) for lab in named[-1:] or labs.values()] or [OPTIONS]
+    return dict.fromkeys(str(value) for schema in schemas for value in schema.get(keyword, {}).get("enum", ()))
 
 
 def _metrics() -> Iterable[str]:
     from voicelab.experiments.metrics.measure import METRICS  # by then somebody measures
 
     return METRICS
-
-
-def _voices(text: str, namespace: Mapping[str, Any]) -> list[str]:
-    """Return the voices of the lab that is named last in ``text``, or else of all labs that there are."""
-    labs = {name: value for name, value in namespace.items() if isinstance(value, Session)}
-    named = [labs[name] for name in re.findall(r"\w+", text) if name in labs]
-    return list(dict.fromkeys(voice.id for lab in named[-1:] or labs.values() for voice in lab.voices))
 
 
 def install(shell: Any) -> None:

@@ -33,17 +33,6 @@ _EXPORT: Final = re.compile(r"^export (?=class |function |const |async )", re.MU
 
 # What is drawn for the notebook must not hold up the next take, nor what the page asks for of this one.
 _SETTLE_S: Final = 1.0
-# JupyterLab's output areas are widgets of its own, a page's are not: the rules hold in a notebook only. A panel takes a
-# moment to be drawn, in which the saved output would flash up.
-_STYLE: Final = """<style>
-@keyframes voicelab-late { from { max-height: 0; overflow: hidden } }
-.lm-Widget.jp-OutputArea .voicelab-saved { animation: voicelab-late 1.5s step-end }
-.lm-Widget.jp-OutputArea:has(> * > .lm-Panel.jp-OutputArea-output > .lm-Widget) .voicelab-saved { display: none }
-.jp-OutputArea:has(.voicelab-saved) > * > .jupyter-widgets.jp-OutputArea-output:not(:has(*)) { font-size: 0 }
-.jp-OutputArea:has(.voicelab-saved) > * > .jupyter-widgets.jp-OutputArea-output:not(:has(*))::after {
-  content: "The kernel of this panel has gone: run the cell to use it again.";
-  font-size: 13px }
-</style>"""
 
 
 def styled(*names: str) -> str:
@@ -163,7 +152,24 @@ def disable(control: w.DOMWidget, reason: str) -> None:
         control.tooltip = f"It does nothing here: {reason}."
 
 
-class SavedOutput:
+class Ending:
+    """A widget with work that ends when it is closed; put it before the widget's own class."""
+
+    def at_close(self, *actions: Callable[[], object]) -> None:
+        """Have these called when the widget is closed, in this order, before what is in it is closed too."""
+        self.__dict__["_endings"] = (*self.__dict__.get("_endings", ()), *actions)
+
+    def close(self) -> None:
+        """End the work and take the widget off the page, with all that is in it."""
+        # Also called for one that could not be made, from its ``__del__``.
+        for action in self.__dict__.pop("_endings", ()):
+            action()
+        if isinstance(self, w.Box) and self.has_trait("children"):
+            close_children(self)
+        super().close()  # type: ignore[misc]  # the widget's
+
+
+class SavedOutput(Ending):
     """A widget that leaves something in a saved notebook; put it before the widget's own class.
 
     ``about`` is what the widget is for, in words that complete "X: …".
@@ -182,12 +188,6 @@ class SavedOutput:
         if self._updates is not None:
             self._updates.ask()
 
-    def close(self) -> None:
-        """Take the widget off the page; the saved output stays."""
-        if self._updates is not None:
-            self._updates.close()
-        super().close()  # type: ignore[misc]  # the widget's
-
     def _repr_mimebundle_(self, **options: Any) -> Any:
         shown: Any = super()._repr_mimebundle_(**options)  # type: ignore[misc]  # the widget's
         if shown is None:
@@ -204,6 +204,7 @@ class SavedOutput:
             return
         if self._updates is None:
             self._updates = Debouncer(lambda _: self._publish(update=True), _SETTLE_S)
+            self.at_close(self._updates.close)
             self._display_id = uuid.uuid4().hex
         display(shown[0], metadata=shown[1], raw=True)  # type: ignore[no-untyped-call]
         self._publish(update=False)
@@ -211,15 +212,17 @@ class SavedOutput:
     def _publish(self, *, update: bool) -> None:
         from IPython.display import publish_display_data
 
-        output = dict(self.saved_output())
-        html = f'{_STYLE}<div class="voicelab-saved">{output.get("text/html", "")}</div>'
+        # JupyterLab's output areas are widgets of its own, a page's are not: the rules hold in a notebook only. A panel
+        # takes a moment to be drawn, in which the saved output would flash up.
+        output, style = dict(self.saved_output()), (STATIC / "saved.css").read_text(encoding="utf-8")
+        html = f'<style>\n{style}</style><div class="voicelab-saved">{output.get("text/html", "")}</div>'
         data = {"text/plain": repr(self), **output, "text/html": html}
         # The name of the output goes between kernel and page only: it is not in the file.
         to = {"display_id": self._display_id}
         publish_display_data(data, transient=to, update=update)  # type: ignore[no-untyped-call]
 
 
-class Panel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
+class Panel(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     """A box of widgets that says in ``message`` what goes wrong, the field named; ``name`` is its class on the page."""
 
     @functools.cached_property
@@ -261,10 +264,3 @@ class Panel(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
 
         kept = self.saved_output().get("text/html", "") if isinstance(self, SavedOutput) else ""
         return marimo.vstack([marimo.md(f"`{self!r}` needs JupyterLab, Notebook or VS Code."), marimo.Html(kept)])
-
-    def close(self) -> None:
-        """Take the panel off the page, with all that is in it."""
-        # Also called for a panel that could not be made, from its ``__del__``.
-        if self.has_trait("children"):
-            close_children(self)
-        super().close()

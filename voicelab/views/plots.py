@@ -6,6 +6,7 @@ apart by colour-blind readers, and in print without colour.
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -23,6 +24,7 @@ from voicelab.storage import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Kind = Literal["waveform", "spectrogram", "mel", "f0", "energy"]
 
@@ -49,6 +51,12 @@ STYLES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 """Styles beside matplotlib's own: "notebook" is readable on light and dark pages; "paper" is as wide as a column."""
 
+SMALL: Final[Mapping[str, Any]] = {
+    **STYLES["notebook"],
+    **dict.fromkeys(("axes.labelsize", "xtick.labelsize", "ytick.labelsize"), 7),
+}
+"""The style of the pictures in outputs."""
+
 _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 # Pictures cannot lie on one another, lines can: these take one axes for each clip.
 _PICTURES: Final = frozenset({"spectrogram", "mel"})
@@ -58,6 +66,7 @@ _VOICED_S: Final = 0.05
 _JUMP: Final = 1.2
 _WORD_SIZE: Final = 7  # points
 _ROW_INCHES: Final = 1.6
+_PALETTE: Final = 128  # colours
 # More columns than a screen has pixels show nothing more.
 _COLUMNS: Final = 1_500
 _LONGEST_HOP_S: Final = 1.0
@@ -134,6 +143,20 @@ def save_figure(axes: Axes | Iterable[Axes], path: str | Path) -> None:
     with rc_context({"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none"}):
         figure.savefig(data, format=suffix)
     write_atomic(Path(path), data.getvalue())
+
+
+def png(figure: Figure) -> str:
+    """Return a figure as a PNG in base64, the same bytes every time."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # type: ignore[no-untyped-call]  # matplotlib's backends are not annotated
+    # A palette makes the file a third as large; it also drops the version that matplotlib writes into it.
+    drawn = Image.frombytes("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba()))  # type: ignore[no-untyped-call]
+    data = io.BytesIO()
+    drawn.quantize(_PALETTE, method=Image.Quantize.FASTOCTREE).save(data, format="PNG", optimize=True)
+    return base64.b64encode(data.getvalue()).decode("ascii")
 
 
 def plot_style(style: str | Mapping[str, Any] | None) -> AbstractContextManager[Any]:

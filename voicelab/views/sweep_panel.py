@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
@@ -29,13 +30,13 @@ from voicelab.views.bundles import effects_bundle, error_html, table
 from voicelab.views.controls import field_help, field_label, seed_reason
 from voicelab.views.listening import ListeningWidget
 from voicelab.views.panel import (
+    Ending,
     Message,
     Panel,
     ProgressLine,
     SavedOutput,
     button,
     classed,
-    close_children,
     control,
     disable,
     fold,
@@ -58,7 +59,7 @@ Tabs = Mapping[str, tuple[str, Callable[[SweepResult], Mapping[str, str]]]]
 """Further tabs of a result: what is said while one is being made, and what makes its output."""
 
 
-class _AxisRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
+class _AxisRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     """One axis: which field, its values, and below what is wrong with them."""
 
     def __init__(self, form: _SweepForm, name: str, typed: str) -> None:
@@ -82,7 +83,7 @@ class _AxisRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         self.values.tooltip = field_help(name) + voices
 
 
-class TextsForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
+class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     """What a sweep over texts is typed into, read some moments after its last change.
 
     ``sweep`` and ``budget`` are what it says; ``sweep`` is None while that is not known, or something is wrong: it
@@ -106,6 +107,7 @@ class TextsForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         numbers = line(self.repeats, self.seed)
         super().__init__([self.texts, self.texts_problem, *parts, numbers, more, self.estimate, self.problem])
         classed(self, "form")
+        self.at_close(self._debouncer.close)
         for one in (self.texts, self.repeats, self.seed):
             one.observe(self.changed, names="value")
 
@@ -163,13 +165,6 @@ class TextsForm(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
         """Wait until what was said is checked and estimated; returns whether it is."""
         return bool(self._debouncer.settled(timeout))
 
-    def close(self) -> None:
-        """Stop checking and take it off the page."""
-        if hasattr(self, "_debouncer"):
-            self._debouncer.close()
-            close_children(self)
-        super().close()
-
 
 class _SweepForm(TextsForm):
     """What to sweep: texts, axes, and limits. Everything is checked by the schema before anything runs."""
@@ -206,7 +201,6 @@ class _SweepForm(TextsForm):
     def remove(self, row: _AxisRow) -> None:
         """Take an axis away."""
         self.axes.children = tuple(other for other in self.axes.children if other is not row)
-        close_children(row)
         row.close()
         row.layout.close()
         self.changed()
@@ -250,19 +244,18 @@ class ResultPanel(SavedOutput, TakesView):
     ) -> None:
         super().__init__(metrics=metrics, gone=gone)
         self._tested: pd.DataFrame | None = None
-        self._more = tabs
         self.kind = control(w.Dropdown, "Kind", options=[one for one in KINDS if one != "MUSHRA"], width="140px")
         self.over = control(w.Dropdown, "of the values of", width="300px")
         self.test_button = button("Begin", self.listening_test, "blind-test")
         self.folder = control(w.Text, "Folder", "folder", value="sweep", width="300px")
         written = "Write the takes as they came, takes.csv and takes.html"
         self.export_button = button("Export", self.export, "export", help=written)
-        self.add_tab("Effects", place=1)
+        self.add_tab("Effects", place=1, make=self.show_effects)
         self.add_tab("Blind test", line(self.kind, self.over, self.test_button))
-        self.add_tab("Table")
+        self.add_tab("Table", make=lambda: self.attempt(self.show_table))
         self.add_tab("Export", line(self.folder, self.export_button))
-        for name in tabs:
-            self.add_tab(name)
+        for name, (words, make) in tabs.items():
+            self.add_tab(name, make=partial(self.fill_later, name, partial(self._output_of, make), words))
         self.show_result(result)
 
     @property
@@ -296,18 +289,13 @@ class ResultPanel(SavedOutput, TakesView):
             path = Path(f"votes-{datetime.now(UTC):%Y%m%d-%H%M%S}.sqlite3")
             # The one before is closed once the new one is there: if it cannot be made, the test on the page goes on.
             before, self.ballot = self.ballot, Ballot(test, path)
+            self.at_close(self.ballot.close)
             if before is not None:
                 before.close()
             self.put("Blind test", ListeningWidget(self.ballot))
             self.say(f"The votes go into {path}; analyse(ballot.test, ballot) unblinds them, with this panel's ballot.")
 
         self.attempt(ask)
-
-    def close(self) -> None:
-        """Close the file of votes, and take everything off the page."""
-        if self.ballot is not None:
-            self.ballot.close()
-        super().close()
 
     def export(self) -> Task:
         """Write the selected takes into the folder, in a thread."""
@@ -336,15 +324,8 @@ class ResultPanel(SavedOutput, TakesView):
             frame[metric.name] = [figures.get(key, {}).get(metric.name, float("nan")) for key in ids]
         return frame
 
-    def fill_tab(self, tab: str) -> None:
-        """Make what a tab shows when it is opened."""
-        if tab == "Table":
-            self.attempt(self.show_table)
-        elif tab == "Effects":
-            self.show_effects()
-        elif tab in self._more:
-            words, make = self._more[tab]
-            self.fill_later(tab, lambda: w.HTML(make(self.result)["text/html"]), words)
+    def _output_of(self, make: Callable[[SweepResult], Mapping[str, str]]) -> w.HTML:
+        return w.HTML(make(self.result)["text/html"])
 
     def show_table(self) -> None:
         """Show the table: axes and measurements first; ``frame()`` returns it."""
@@ -416,6 +397,7 @@ class SweepPanel(SavedOutput, Panel):
         controls = line(buttons, self.progress)
         self.design = fold("Design", self.form, shown=True)
         super().__init__("sweep-panel", [self.design, controls, self.message, self.takes])
+        self.at_close(self.cancel)
 
     def new_form(self, sweep: Sweep) -> TextsForm:
         """Return what says which sweep is to be run, and calls ``_form_changed``."""
@@ -476,12 +458,6 @@ class SweepPanel(SavedOutput, Panel):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until a run is over and shown, at most ``timeout`` seconds; returns whether it is."""
         return self._follower is None or self._follower.wait(timeout)
-
-    def close(self) -> None:
-        """Stop the work and take the panel off the page."""
-        if hasattr(self, "form"):
-            self.cancel()
-        super().close()
 
     def _form_changed(self) -> None:
         if hasattr(self, "form"):  # it calls this while it is being made, too

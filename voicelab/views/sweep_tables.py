@@ -41,37 +41,7 @@ SHOWN: Final = ("duration", "loudness", "word_rate")
 _ROWS: Final = 60
 _VALUES: Final = 8
 _PAGE_BITRATE: Final = 64
-_STYLE: Final = """
-:root { color-scheme: light dark; }
-body { font: 14px system-ui, sans-serif; margin: 1.5rem; }
-table { border-collapse: collapse; }
-th, td { padding: 4px 10px; text-align: left; border-bottom: 1px solid #8886; }
-th { position: sticky; top: 0; background: Canvas; }
-th button { all: unset; cursor: pointer; font-weight: 600; }
-th button:focus-visible { outline: 2px solid #d55e00; }
-td.number { font-variant-numeric: tabular-nums; text-align: right; }
-.trouble { color: light-dark(#b71c1c, #ff8a80); }
-"""
-# By numbers where both cells have one; what has no value goes last either way.
-_SCRIPT: Final = """
-for (const [column, head] of document.querySelectorAll("th").entries()) {
-  const button = head.querySelector("button");
-  if (button) button.onclick = () => {
-    const down = head.getAttribute("aria-sort") === "ascending";
-    for (const other of document.querySelectorAll("th")) other.removeAttribute("aria-sort");
-    head.setAttribute("aria-sort", down ? "descending" : "ascending");
-    const body = document.querySelector("tbody");
-    const key = (row) => row.cells[column]?.dataset.value ?? "";
-    const rows = [...body.rows].sort((a, b) => {
-      const [x, y] = [key(a), key(b)];
-      if (x === "" || y === "") return (x === "") - (y === "");
-      const order = isNaN(x) || isNaN(y) ? x.localeCompare(y) : x - y;
-      return down ? -order : order;
-    });
-    body.append(...rows);
-  };
-}
-"""
+_PAGE: Final = Path(__file__).parent / "static" / "page"
 
 
 def sweep_bundle(sweep: Sweep) -> dict[str, str]:
@@ -184,7 +154,7 @@ def _page(
     )
     title = escape(repr(result))
     yield f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-    yield f"<style>{_STYLE}</style></head><body><h1>{title}</h1>"
+    yield f"<style>{_PAGE.with_suffix('.css').read_text(encoding='utf-8')}</style></head><body><h1>{title}</h1>"
     yield f"{above}{notes}<p>Sound: mp3, {_PAGE_BITRATE} kbit/s, {level}. A click on a heading sorts.</p>"
     yield f"<table><thead><tr>{head_cells}</tr></thead><tbody>\n"
     # Row by row: a page of thousands of takes would not fit into memory.
@@ -204,7 +174,7 @@ def _page(
                 shown = format_figure(value, metric.unit)
                 cells.append(_sortable(shown, repr(value) if math.isfinite(value) else "", "number"))
         yield table_row(cells, len(heads)) + "\n"
-    yield f"</tbody></table><script>{_SCRIPT}</script></body></html>\n"
+    yield f"</tbody></table><script>{_PAGE.with_suffix('.js').read_text(encoding='utf-8')}</script></body></html>\n"
 
 
 def _sortable(text: str, value: str, kind: str = "") -> TableCell:

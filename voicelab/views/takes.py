@@ -32,7 +32,7 @@ from voicelab.experiments.sweeps.result import Row, RowState, comparison_of, mat
 from voicelab.views.background import Task
 from voicelab.views.bundles import error_html, format_figure, metric_label
 from voicelab.views.comparison_panel import ComparePanel
-from voicelab.views.panel import Panel, button, classed, close_children, control, fold, inlined, line, styled
+from voicelab.views.panel import Ending, Panel, button, classed, close_children, control, fold, inlined, line, styled
 from voicelab.views.player import Player, pcm_bytes, playable
 from voicelab.views.sweep_tables import SHOWN
 
@@ -88,10 +88,7 @@ class TakeRows:
         self._last = 0.0
         self._drawn: dict[int, _Drawn] = {}
         self._colour, self._cells, self._repeats = "", 0, 1
-        self._summed = -_ORDER_S
-        self._unsummed = False
         self._unmeasured: deque[int] = deque()
-        self._failed: set[int] = set()
         self._shown: tuple[int, ...] = ()
         self._sent: dict[int, tuple[Row, bool]] = {}
         self._counts: tuple[int, int] | None = None
@@ -121,7 +118,6 @@ class TakeRows:
         with self._changed:
             yield
             self._stale = self._stale or order
-            self._unsummed = self._unsummed or order
             if at_once:
                 self._sorted = 0.0
             self._wake()
@@ -132,7 +128,6 @@ class TakeRows:
             for row in rows:
                 self._rows[row.id] = row
                 self._drawn.pop(row.id, None)
-                self._failed.discard(row.id)
                 if row.hear is not None:
                     self._unmeasured.append(row.id)
 
@@ -150,7 +145,7 @@ class TakeRows:
     def clear(self) -> None:
         """Forget all rows."""
         with self._change():
-            for held in (self._rows, self._drawn, self._unmeasured, self._failed, self._sent):
+            for held in (self._rows, self._drawn, self._unmeasured, self._sent):
                 held.clear()
 
     def arrange(self, where: str = "", by: str = "", *, descending: bool = False) -> None:
@@ -174,9 +169,9 @@ class TakeRows:
         chosen = resolve(metrics)
         with self._change():
             self.metrics = chosen
-            self._rows = {key: replace(row, figures={}) for key, row in self._rows.items()}
-            self._unmeasured = deque(key for key, row in self._rows.items() if row.hear is not None)
-            self._failed.clear()
+            heard = {key: replace(row, figures={}, error="") for key, row in self._rows.items() if row.hear is not None}
+            self._rows |= heard
+            self._unmeasured = deque(heard)
 
     def show(self, ids: Sequence[int]) -> None:
         """Note that the page shows these, in part or soon, and send it what it does not have of them."""
@@ -185,10 +180,9 @@ class TakeRows:
 
     def again(self) -> None:
         """Note that the page has nothing yet: it was opened anew."""
-        with self._change(order=False):
+        with self._change():
             self._sent.clear()
             self._counts = None
-            self._unsummed = True
 
     def settled(self, timeout: float) -> bool:
         """Wait until all is measured and sent, at most ``timeout`` seconds; returns whether it is."""
@@ -223,7 +217,7 @@ class TakeRows:
                         return
                     self._changed.wait(wait)
                     continue
-                messages = [one for one in (self._message(), self._sums()) if one is not None] if due else []
+                messages = self._messages() if due else []
                 self._last = time.monotonic() if due else self._last
             for message in messages:
                 self._send(*message)
@@ -232,15 +226,19 @@ class TakeRows:
 
     def _next(self) -> Row | None:
         """Return what is to be drawn or measured next: first what the page shows, and pictures before figures."""
-        shown = [row for key in self._shown if (row := self._rows.get(key)) is not None and row.hear is not None]
-        shown = [row for row in shown if row.id not in self._failed]
+        shown = [row for key in self._shown if (row := self._rows.get(key)) is not None and self._audible(row)]
         for row in [row for row in shown if row.id not in self._drawn] or [row for row in shown if not row.figures]:
             return row
         while self._unmeasured:
             row = self._rows.get(self._unmeasured.popleft())
-            if row is not None and row.hear is not None and not row.figures and row.id not in self._failed:
+            if row is not None and self._audible(row) and not row.figures:
                 return row
         return None
+
+    @staticmethod
+    def _audible(row: Row) -> bool:
+        """Say whether a row has sound that nothing has gone wrong with."""
+        return row.hear is not None and not row.error
 
     def _prepare(self, row: Row) -> None:
         try:
@@ -258,10 +256,7 @@ class TakeRows:
             self._rows[row.id] = done
             if drawn:
                 self._drawn[row.id] = drawn
-            else:
-                self._failed.add(row.id)
-            self._stale = self._stale or bool(self._look[0] or self._look[1])
-            self._unsummed = True
+            self._stale = self._stale or bool(self._look[0] or self._look[1] or self._cells)
             self._pending = True
 
     def _arranged(self) -> list[Row]:
@@ -273,27 +268,22 @@ class TakeRows:
             rows = list(self._rows.values())
         return ordered(rows, by, descending=descending, pinned=self._pinned)
 
-    def _arrange(self) -> bool:
-        """Bring the order up to date where that is due; returns whether it has changed."""
-        now = time.monotonic()
-        if not self._stale or now < self._sorted + _ORDER_S:
-            return False
-        before, self._order = self._order, [row.id for row in self._arranged()]
-        self._stale, self._sorted = False, now
-        return before != self._order
-
-    def _message(self) -> tuple[dict[str, Any], list[bytes]] | None:
-        """Return what the page does not have yet of what it shows, None where that is nothing; holds the lock."""
-        changed = self._arrange()
-        self._pending = self._stale or (self._unsummed and bool(self._cells))
+    def _messages(self) -> list[tuple[dict[str, Any], list[bytes]]]:
+        """Return what the page lacks of what it shows and, where they are due, of order and sums; holds the lock."""
+        now, before, sums = time.monotonic(), self._order, []
+        if self._stale and now >= self._sorted + _ORDER_S:
+            self._order = [row.id for row in self._arranged()]
+            self._stale, self._sorted = False, now
+            sums = [self._sums()] if self._cells else []
+        self._pending = self._stale
         rows = [row for row in map(self._rows.get, self._shown) if row is not None]
         shown = {row.id: (row, row.id in self._drawn) for row in rows}
         new = {key: own for key, own in shown.items() if self._sent.get(key) != own}
         self._sent |= new
         counts = (len(self._rows), len(self._order))
-        changed = changed or counts != self._counts
+        changed = before != self._order or counts != self._counts
         if not (new or changed):
-            return None
+            return sums
         cards = [self._card(row) for row, _ in new.values()]
         message: dict[str, Any] = {"kind": "takes", "all": counts[0], "cards": cards}
         buffers = [b"".join(self._drawn[key].outline for key, (_, drawn) in new.items() if drawn)]
@@ -301,14 +291,10 @@ class TakeRows:
             message["ordered"] = True
             buffers.append(np.asarray(self._order, np.int32).tobytes())
         self._counts = counts
-        return message, buffers
+        return [(message, buffers), *sums]
 
-    def _sums(self) -> tuple[dict[str, Any], list[bytes]] | None:
+    def _sums(self) -> tuple[dict[str, Any], list[bytes]]:
         """Return the mean, the standard deviation, the number of takes and the twin of each cell; holds the lock."""
-        now = time.monotonic()
-        if not (self._unsummed and self._cells) or now < self._summed + _ORDER_S:
-            return None
-        self._unsummed, self._summed = False, now
         rows = [self._rows[key] for key in self._order if key in self._rows]
         metric = next((one for one in self.metrics if one.name == self._colour), self.metrics[0])
         values = np.array([row.figures.get(metric.name, np.nan) for row in rows], np.float64)
@@ -367,7 +353,7 @@ class TakeRows:
         }
 
 
-class TakeGrid(anywidget.AnyWidget):
+class TakeGrid(Ending, anywidget.AnyWidget):
     """A grid of takes. ``work`` holds its rows; ``selected`` and ``pinned`` the ids of some of them.
 
     As facets the first axis goes down, the second across, the others are tabs, and a cell has the takes of one
@@ -394,6 +380,7 @@ class TakeGrid(anywidget.AnyWidget):
         self.work = TakeRows(self._post, metrics)
         self._gone, self._opened = gone, opened
         super().__init__()
+        self.at_close(self.work.close)
         self.on_msg(self._on_message)
         self.observe(lambda change: self.work.pin(change["new"]), names="pinned")
 
@@ -410,12 +397,6 @@ class TakeGrid(anywidget.AnyWidget):
         self.selected, self.pinned = [], []
         self.work.clear()
         self._post({"kind": "clear"}, [])
-
-    def close(self) -> None:
-        """Stop what is being worked out and take it off the page."""
-        if hasattr(self, "work"):
-            self.work.close()
-        super().close()
 
     def __repr__(self) -> str:
         return f"TakeGrid({len(self.work.rows)} takes)"
@@ -467,6 +448,7 @@ class TakesView(Panel):
         self._axes = tuple(axes)
         self._grid: Grid | None = None
         self._filled = ""
+        self._makers: dict[str, Callable[[], object]] = {}
         example = "temperature>=0.5, voice=ada"
         self.where = control(w.Text, "Filter", "filter", placeholder=example, width="260px")
         self.sort = control(w.Dropdown, "Sort by", width="200px")
@@ -493,7 +475,7 @@ class TakesView(Panel):
         self.tabs = classed(w.Tab(), "tabs")
         self._offer()
         super().__init__("takes-view", [self.message, self.tabs])
-        self.add_tab("Compare")
+        self.add_tab("Compare", make=self._compare_if_few)
         for one in (self.where, self.sort, self.descending):
             one.observe(self._arrange, names="value")
         self.measured.observe(self._measure, names="value")
@@ -509,8 +491,12 @@ class TakesView(Panel):
         """The rows that are selected, in the order in which they were."""
         return tuple(row for key in self.grid.selected if (row := self.grid.work.row(key)) is not None)
 
-    def add_tab(self, name: str, *children: w.Widget, place: int | None = None) -> None:
-        """Add a tab, the last or at a place; below ``children`` is room for what is made later."""
+    def add_tab(
+        self, name: str, *children: w.Widget, place: int | None = None, make: Callable[[], object] | None = None
+    ) -> None:
+        """Add a tab, the last or at a place; below ``children`` is room for what ``make`` fills in when it is opened."""
+        if make is not None:
+            self._makers[name] = make
         tabs = list(self._places.items())
         tabs.insert(len(tabs) if place is None else place, (name, w.VBox([*children, w.VBox()])))
         self._places = dict(tabs)
@@ -610,19 +596,15 @@ class TakesView(Panel):
 
     def _opened(self, tab: str) -> None:
         """Make what a tab shows, when it was opened by hand."""
-        if tab == self._filled:
-            return
-        if tab == "Compare":
-            if 2 <= len(self.selected) <= 8:
-                self.compare()
-            elif not self.content(tab):
-                self.fill(tab, w.Label("Select 2 to 8 takes in Listen: they play here side by side."))
-        elif tab != "Listen":
-            self.fill_tab(tab)
-        self.grid.show_tab()
+        if tab != self._filled:
+            self._makers.get(tab, lambda: None)()
+            self.grid.show_tab()
 
-    def fill_tab(self, tab: str) -> None:
-        """Make what a tab of a subclass shows."""
+    def _compare_if_few(self) -> None:
+        if 2 <= len(self.selected) <= 8:
+            self.compare()
+        elif not self.content("Compare"):
+            self.fill("Compare", w.Label("Select 2 to 8 takes in Listen: they play here side by side."))
 
     def _offer(self) -> None:
         metrics, wanted = [metric.name for metric in self.grid.work.metrics], self.sort.value

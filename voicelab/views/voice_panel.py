@@ -26,11 +26,11 @@ from voicelab.views.bundles import clip_bundle, error_html, voice_bundle, voices
 from voicelab.views.controls import voice_choices
 from voicelab.views.explore_panel import TEXT, ExplorePanel
 from voicelab.views.panel import (
+    Ending,
     Panel,
     SavedOutput,
     button,
     classed,
-    close_children,
     control,
     inlined,
     line,
@@ -278,6 +278,7 @@ class VoicePanel(SavedOutput, Panel):
             ],
         )
         classed(self, "form")
+        self.at_close(self._close_draft)
         self.refresh()
         if self._stored:
             self.choose(next(iter(self._stored)))
@@ -343,12 +344,9 @@ class VoicePanel(SavedOutput, Panel):
         self._chosen()
         self.update_saved_output()
 
-    def close(self) -> None:
-        """Stop what is being said, and take the panel off the page."""
-        if hasattr(self, "trial"):
-            with self._lock:  # what is being shown of a recording is there then, and closed with the rest
-                self.draft.close()
-        super().close()
+    def _close_draft(self) -> None:
+        with self._lock:  # what is being shown of a recording is there then, and closed with the rest
+            self.draft.close()
 
     def _add_named(self) -> None:
         name = self.name.value.strip()
@@ -454,7 +452,7 @@ class _Trial(ExplorePanel):
         self._spoken()
 
 
-class _RecordingRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
+class _RecordingRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     """One recording: to be heard, with its warnings and what is said in it."""
 
     def __init__(self, draft: VoiceDraft, one: Recording) -> None:
@@ -493,12 +491,6 @@ class _RecordingRow(w.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
         self.text.disabled = one.state != "ready" and not one.written
         self.text.layout.display = "none" if one.state == "refused" else None
         self.text.value = one.text
-
-    def close(self) -> None:
-        """Leave the page."""
-        if hasattr(self, "sound"):
-            close_children(self)
-        super().close()
 
 
 def _record_html(voice: VoiceModel) -> str:
