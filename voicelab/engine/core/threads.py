@@ -48,15 +48,12 @@ class Decoding(Protocol):
 
     def open(self, voice: Any) -> Any:
         """A new stream of speech by `voice`, as `Family.voice` returned it."""
-        ...
 
     def feed(self, pieces: Sequence[Piece]) -> list[Samples]:
         """The samples that each piece completes; the pieces are of different streams."""
-        ...
 
     def close(self, stream: Any) -> None:
         """Frees what a stream holds; it may have ended or not."""
-        ...
 
 
 @dataclass(order=True)
