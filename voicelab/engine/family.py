@@ -93,7 +93,7 @@ class Family(Protocol):
         """
 
     def preset(self, id: str) -> Any:
-        """The speaker of a preset."""
+        """The speaker of a preset. A stored voice keeps what the ``to_bytes()`` of a speaker gives."""
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> Any:
         """The speaker of all references together.
@@ -102,11 +102,8 @@ class Family(Protocol):
             RequestInvalid: a reference is no audio, or holds no sound; the field is named with its position.
         """
 
-    def pack(self, speaker: Any) -> bytes:
-        """A speaker as a stored voice keeps it."""
-
     def unpack(self, packed: bytes) -> Any:
-        """The speaker of `pack`; None where the bytes are of another form."""
+        """The speaker whose ``to_bytes()`` these are; None where the bytes are of another form."""
 
     def voice(self, speaker: Any, parts: EngineParts) -> Any:
         """What `Runner.admit` takes of a speaker. May speak with the engine's parts to find out.
