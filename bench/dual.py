@@ -22,7 +22,7 @@ from machine import machine, report
 from torch import Tensor
 
 from voicelab.engine.dual.config import DualConfig
-from voicelab.engine.dual.model import DualLM, shapes_of
+from voicelab.engine.dual.model import DualLM
 from voicelab.engine.dual.step import DualStep, RowInput, RowState
 from voicelab.engine.dual.tower import Int8Matrix
 
@@ -78,12 +78,12 @@ def random_model(
     if layers is not None:
         slow, fast = (replace(tower, layers=min(layers, tower.layers)) for tower in (config.slow, config.fast))
         config = replace(config, slow=slow, fast=fast)
-    shapes, generator = shapes_of(config), torch.Generator(device).manual_seed(0)
+    generator = torch.Generator(device).manual_seed(0)
 
-    def draw(tensor: str) -> Tensor:
+    def draw(tensor: str, *shape: int) -> Tensor:
         if "norm" in tensor:
-            return torch.ones(shapes[tensor], device=device, dtype=dtype)
-        return torch.empty(shapes[tensor], device=device, dtype=dtype).normal_(0, 0.02, generator=generator)
+            return torch.ones(shape, device=device, dtype=dtype)
+        return torch.empty(shape, device=device, dtype=dtype).normal_(0, 0.02, generator=generator)
 
     return DualLM(config, draw, config.speech or S1_SPEECH, positions)
 

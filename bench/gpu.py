@@ -170,13 +170,12 @@ def first_audio(plan: Plan, model: DualLM, codec: DualCodec) -> dict[str, Any]:
                 sequence.add(Turn(TEXT, "<|speaker:0|>"))
                 sequence.finish()
                 scheduler.submit(sequence)
-                stream = codec_stream = decoding.decoding.open(None)
+                stream = decoding.decoding.open(None)
                 for frame in sequence.frames():
                     if frame.codes is not None:
                         decoding.feed(Piece(stream, frame.codes[None], last=False))
                         break
                 times[kind].append(time.perf_counter() - began)
-                decoding.decoding.close(codec_stream)
                 sequence.cancel()
     finally:
         scheduler.close()

@@ -36,7 +36,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from voicelab.engine.core.fused import OPTIONS
 from voicelab.engine.dual.codec import COMPILING, CodecSizes, DualCodec
 from voicelab.engine.dual.config import DualConfig
-from voicelab.engine.dual.model import WINDOW, DualLM, shapes_of
+from voicelab.engine.dual.model import WINDOW, DualLM
 from voicelab.engine.dual.step import DualStep
 from voicelab.engine.dual.tower import Slots, Tower
 
@@ -155,12 +155,10 @@ class _Launches(TorchDispatchMode):
 
 def launches(written: list[str], config: DualConfig, speech: tuple[int, int, int], rows: int) -> int:
     """Of the compiled part of a frame."""
-    shapes, device = shapes_of(config), torch.device("cuda:0")
+    device = torch.device("cuda:0")
     written.clear()
     with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
-        model = DualLM(
-            config, lambda name: torch.empty(shapes[name], dtype=torch.bfloat16, device=device), speech, 4096
-        )
+        model = DualLM(config, lambda _, *shape: torch.empty(shape, dtype=torch.bfloat16, device=device), speech, 4096)
         step = object.__new__(DualStep)  # without what it has on the host
         step.model, step._widths = model, (1 + config.codebooks, 1, 1, 1, WINDOW)
         step.slots = Slots(config.slow, rows, 4096, model.embeddings)

@@ -23,7 +23,7 @@ from voicelab.backend import Backend
 from voicelab.call import Call
 from voicelab.client import RetryPolicy, ServiceBackend
 from voicelab.client.caller import Caller
-from voicelab.client.transport import Cancellation
+from voicelab.client.transport import BlockingTransport
 from voicelab.errors import (
     AuthenticationError,
     Cancelled,
@@ -151,14 +151,14 @@ def test_an_interrupt_while_waiting_for_an_answer_ends_the_work_at_once(served: 
 
 
 def test_closing_the_backend_ends_its_streams(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    go, cut = threading.Event(), Cancellation.cancel
+    go, cut = threading.Event(), BlockingTransport.cancel
 
-    def linger(line: Cancellation) -> None:
+    def linger(line: BlockingTransport) -> None:
         cut(line)
         if threading.current_thread() is not threading.main_thread():
             time.sleep(0.5)  # who was cut off asks again before all is closed
 
-    monkeypatch.setattr(Cancellation, "cancel", linger)
+    monkeypatch.setattr(BlockingTransport, "cancel", linger)
     voice = ToneBackend(lambda number: number < 1 or go.wait(10))
     with served(voice) as backend:
         stream = backend.synthesize(Call(REQUEST))

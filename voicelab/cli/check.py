@@ -24,43 +24,35 @@ Notebooks = Annotated[
     list[Path],
     typer.Argument(metavar="NOTEBOOKS…", help="Executed notebooks, or folders of them.", show_default=False),
 ]
-Execute = Annotated[bool, typer.Option(help="Run them and compare, or only look at the files.")]
-Update = Annotated[bool, typer.Option("--update", help="Run them, and write what they show into the files.")]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", metavar="N", min=1, help="How many notebooks run at once.")]
-Timeout = Annotated[float, typer.Option(metavar="SECONDS", min=1, help="How long a cell may run.")]
-MaxOutput = Annotated[float, typer.Option(metavar="MIB", min=0, help="How large an output may be.")]
-MaxNotebook = Annotated[float, typer.Option(metavar="MIB", min=0, help="How large a notebook may be.")]
-MaxMemory = Annotated[
-    float | None,
-    typer.Option(metavar="MIB", min=1, help="How much memory a notebook may take.", show_default="any"),
-]
 Masks = Annotated[
     list[Path] | None,
     typer.Option(metavar="FILE", help="Further masks, in nbval's format; repeatable.", show_default=False),
 ]
-RecordingsOnly = Annotated[
-    bool, typer.Option("--recordings-only", help="Refuse the embedded voice too: connect(replay=…) alone speaks.")
-]
-Tolerant = Annotated[
-    bool, typer.Option("--tolerant", help="Let the figures of clips move within tolerance (other processors).")
-]
-Pictures = Annotated[bool, typer.Option(help="Compare pictures too, coarsely.")]
 
 
 def check(
     notebooks: Notebooks,
     *,
-    execute: Execute = True,
-    update: Update = False,
-    jobs: Jobs = 1,
-    timeout: Timeout = 300.0,
-    max_output: MaxOutput = 1.0,
-    max_notebook: MaxNotebook = 1.5,
-    max_memory: MaxMemory = None,
+    execute: Annotated[bool, typer.Option(help="Run them and compare, or only look at the files.")] = True,
+    update: Annotated[
+        bool, typer.Option("--update", help="Run them, and write what they show into the files.")
+    ] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", min=1, help="How many notebooks run at once.")] = 1,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="How long a cell may run.")] = 300.0,
+    max_output: Annotated[float, typer.Option(metavar="MIB", min=0, help="How large an output may be.")] = 1.0,
+    max_notebook: Annotated[float, typer.Option(metavar="MIB", min=0, help="How large a notebook may be.")] = 1.5,
+    max_memory: Annotated[
+        float | None,
+        typer.Option(metavar="MIB", min=1, help="How much memory a notebook may take.", show_default="any"),
+    ] = None,
     masks: Masks = None,
-    recordings_only: RecordingsOnly = False,
-    tolerant: Tolerant = False,
-    pictures: Pictures = True,
+    recordings_only: Annotated[
+        bool, typer.Option("--recordings-only", help="Refuse the embedded voice too: connect(replay=…) alone speaks.")
+    ] = False,
+    tolerant: Annotated[
+        bool, typer.Option("--tolerant", help="Let the figures of clips move within tolerance (other processors).")
+    ] = False,
+    pictures: Annotated[bool, typer.Option(help="Compare pictures too, coarsely.")] = True,
 ) -> None:
     """Run each notebook offline in a fresh kernel, compare its outputs strictly, and look for what must not be in it.
 

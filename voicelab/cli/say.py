@@ -36,8 +36,6 @@ _DEFAULT_FORMAT: AudioFormat = TTSRequest.model_fields["format"].default
 # A text of this many characters is more than one segment, so that there is something to watch.
 _LONG_TEXT = 300
 
-
-Text = Annotated[str, typer.Argument(metavar="TEXT", help="What to say; - reads it from stdin.", show_default=False)]
 Output = Annotated[
     str | None,
     typer.Option(
@@ -49,47 +47,47 @@ Output = Annotated[
         show_default=False,
     ),
 ]
-References = Annotated[
-    list[Path] | None,
-    typer.Option(metavar="FILE", help="Voice sample to clone (WAV, MP3, FLAC); repeatable.", show_default=False),
-]
-ReferenceTexts = Annotated[
-    list[str] | None,
-    typer.Option(metavar="TEXT", help="Transcript of each --reference, in order.", show_default=False),
-]
-Seed = Annotated[str | None, typer.Option(metavar="INTEGER", help="Repeat a rendering exactly.", show_default=False)]
-ModelName = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Synthesis model: s1, s2-pro, or one of the backend's own.", show_default=False),
-]
-OwnKnobs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--knob",
-        metavar="NAME=VALUE",
-        help="A parameter of the backend's own, such as noise_scale=0.3 for piper:; repeatable.",
-        show_default=False,
-    ),
-]
-Bar = Annotated[
-    bool | None,
-    typer.Option(help="Show a progress bar (default: long text, in a terminal).", show_default=False),
-]
 
 
 @request_options
 def say(
-    text: Text,
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="What to say; - reads it from stdin.", show_default=False)
+    ],
     *,
     output: Output = None,
-    reference: References = None,
-    reference_text: ReferenceTexts = None,
-    seed: Seed = None,
-    model: ModelName = None,
-    knob: OwnKnobs = None,
+    reference: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Voice sample to clone (WAV, MP3, FLAC); repeatable.", show_default=False),
+    ] = None,
+    reference_text: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Transcript of each --reference, in order.", show_default=False),
+    ] = None,
+    seed: Annotated[
+        str | None, typer.Option(metavar="INTEGER", help="Repeat a rendering exactly.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Synthesis model: s1, s2-pro, or one of the backend's own.", show_default=False
+        ),
+    ] = None,
+    knob: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--knob",
+            metavar="NAME=VALUE",
+            help="A parameter of the backend's own, such as noise_scale=0.3 for piper:; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     backend: BackendAddress = None,
     device: Device = None,
-    progress: Bar = None,
+    progress: Annotated[
+        bool | None,
+        typer.Option(help="Show a progress bar (default: long text, in a terminal).", show_default=False),
+    ] = None,
     fields: dict[str, Any],
 ) -> None:
     """Say TEXT. Prints the file, its seconds of audio, the seconds it took and the device."""

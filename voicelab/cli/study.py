@@ -15,13 +15,6 @@ from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.sweeps.spec import read_spec
 from voicelab.lab import connect
 
-SpecFile = Annotated[
-    Path,
-    typer.Argument(metavar="SPEC", help="A TOML file: text or rows, [fields], [axes], [budget]; or rows: a .csv file."),
-]
-Repeats = Annotated[
-    int | None, typer.Option(metavar="INTEGER", min=1, help="Takes of each; as SPEC says, or 1.", show_default=False)
-]
 Folder = Annotated[
     Path | None,
     typer.Option(
@@ -33,20 +26,26 @@ Folder = Annotated[
         show_default=False,
     ),
 ]
-EstimateOnly = Annotated[bool, typer.Option("--estimate", help="Say what it would take, and make nothing.")]
-Cluster = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Dask scheduler to work on, such as tcp://host:8786.", show_default=False),
-]
 
 
 def sweep(
-    spec: SpecFile,
+    spec: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SPEC", help="A TOML file: text or rows, [fields], [axes], [budget]; or rows: a .csv file."
+        ),
+    ],
     *,
     output: Folder = None,
-    repeats: Repeats = None,
-    estimate: EstimateOnly = False,
-    dask: Cluster = None,
+    repeats: Annotated[
+        int | None,
+        typer.Option(metavar="INTEGER", min=1, help="Takes of each; as SPEC says, or 1.", show_default=False),
+    ] = None,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Say what it would take, and make nothing.")] = False,
+    dask: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Dask scheduler to work on, such as tcp://host:8786.", show_default=False),
+    ] = None,
     backend: BackendAddress = None,
     device: Device = None,
 ) -> None:
@@ -113,22 +112,18 @@ _LONGEST_TEXT = 40
 # In a file or a log no line needs to be broken.
 _FILE_COLUMNS = 240
 
-RunFolder = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="What a sweep, a recording or a cache wrote.", show_default=False)
-]
-Threads = Annotated[int, typer.Option(metavar="INTEGER", min=1, help="Takes asked for at once.")]
-CheckSeeds = Annotated[
-    bool, typer.Option("--check-seeds", help="Also check what the backend declares of its seeds, by speaking anew.")
-]
-
 
 def replay(
-    folder: RunFolder,
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="What a sweep, a recording or a cache wrote.", show_default=False)
+    ],
     *,
     backend: BackendAddress = None,
     device: Device = None,
-    threads: Threads = 4,
-    check_seeds: CheckSeeds = False,
+    threads: Annotated[int, typer.Option(metavar="INTEGER", min=1, help="Takes asked for at once.")] = 4,
+    check_seeds: Annotated[
+        bool, typer.Option("--check-seeds", help="Also check what the backend declares of its seeds, by speaking anew.")
+    ] = False,
 ) -> None:
     """Do the run of FOLDER again; say of each take whether it is identical, within tolerance or different.
 

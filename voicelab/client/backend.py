@@ -20,7 +20,7 @@ from voicelab.call import Call
 from voicelab.capabilities import Capabilities, check_call
 from voicelab.client import wire
 from voicelab.client.caller import Audio, Caller, RetryPolicy, Timeouts, open_client
-from voicelab.client.transport import AsyncTransport, BlockingTransport, Cancellation, run_blocking
+from voicelab.client.transport import AsyncTransport, BlockingTransport, run_blocking
 from voicelab.client.wire import Upload
 from voicelab.clip import Clip, Take
 from voicelab.errors import Cancelled
@@ -82,7 +82,7 @@ class ServiceBackend(_Service, Closing):
 
     def _open(self) -> None:
         self._probing = threading.Lock()
-        self._calls: weakref.WeakSet[Cancellation] = weakref.WeakSet()
+        self._calls: weakref.WeakSet[BlockingTransport] = weakref.WeakSet()
         self._calls_lock = threading.Lock()
         self._shut = threading.Event()
         self._client = open_client(httpx.Client, self._caller.http)
@@ -112,14 +112,14 @@ class ServiceBackend(_Service, Closing):
         capabilities = self.capabilities
         call = check_call(call, capabilities)
         speech = _Speech(self._http_call(call, capabilities))
-        cancellation = Cancellation()
+        transport = self._transport()
         with self._calls_lock:
-            self._calls.add(cancellation)
+            self._calls.add(transport)
         stream = SpeechStream(
-            self._received(call, self._audio(speech, cancellation)),
+            self._received(call, self._audio(speech, transport)),
             call=call,
             backend=capabilities,
-            on_close=cancellation.cancel,
+            on_close=transport.cancel,
             summary=speech.summary,
             started=started,
         )
@@ -154,11 +154,11 @@ class ServiceBackend(_Service, Closing):
         """The audio as the call wants it, of the audio as it came."""
         return chunks
 
-    def _transport(self, cancellation: Cancellation | None = None) -> BlockingTransport:
-        return BlockingTransport(self._client, cancellation or Cancellation(), self._shut)
+    def _transport(self) -> BlockingTransport:
+        return BlockingTransport(self._client, self._shut)
 
-    def _audio(self, speech: _Speech, cancellation: Cancellation) -> Generator[bytes, None, None]:
-        audio = run_blocking(self._caller.speak(speech.call, self._transport(cancellation)))
+    def _audio(self, speech: _Speech, transport: BlockingTransport) -> Generator[bytes, None, None]:
+        audio = run_blocking(self._caller.speak(speech.call, transport))
         try:
             speech.read_head(audio)
             while chunk := run_blocking(audio.chunk()):

@@ -39,28 +39,52 @@ class Reply:
     """Let go of it. In mid-body this closes the connection, which tells the service that we have left."""
 
 
-class Cancellation:
-    """Lets the thread that closes a stream wake the one that waits for its audio.
+class BlockingTransport:
+    """Carries one call in the thread that makes it; another thread may cancel it, which wakes the one that waits.
 
-    One for each call; its methods but ``cancel()`` belong to the thread that makes the call.
+    Its methods but ``cancel()`` belong to the thread that makes the call.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, client: httpx.Client, shut: threading.Event) -> None:
+        self._client = client
+        self._shut = shut
         self._cancelled = threading.Event()
         self._response: httpx.Response | None = None
         self._head: Future[httpx.Response] | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether the backend is shut; its client is closed then, or soon."""
+        return self._shut.is_set()
 
     def check(self) -> None:
         """Raise Cancelled after ``cancel()``."""
         if self._cancelled.is_set():
             raise Cancelled(_CLOSED)
 
-    def wait(self, seconds: float) -> None:
-        """Sleep. Raises Cancelled as soon as the call is cancelled."""
+    async def sleep(self, seconds: float) -> None:
+        """Block. Raises Cancelled as soon as the call is cancelled."""
         self._cancelled.wait(seconds)
         self.check()
 
-    def send(self, send: Callable[[], httpx.Response]) -> httpx.Response:
+    async def send(self, request: httpx.Request, auth: httpx.Auth | None) -> Reply:
+        """Send, and block until the head of the answer is there, or the call is cancelled. Raises httpx's errors.
+
+        To be followed by ``check()``: from here on ``cancel()`` shuts the connection of the answer.
+        """
+        response = self._wait_for(partial(self._client.send, request, stream=True, auth=auth))
+        chunks = response.iter_bytes()
+        self._response = response
+
+        async def chunk() -> bytes:
+            return next(chunks, b"")
+
+        async def close() -> None:
+            response.close()
+
+        return Reply(response, chunk, close)
+
+    def _wait_for(self, send: Callable[[], httpx.Response]) -> httpx.Response:
         """Return what ``send`` returns, or raise what it raises; raise Cancelled as soon as the call is cancelled.
 
         A thread that waits for the head of an answer cannot be woken: on a connection that was used before, nothing
@@ -85,10 +109,6 @@ class Cancellation:
         finally:
             self._head = None
             del head  # an error that it holds would hold all of this
-
-    def hold(self, response: httpx.Response) -> None:
-        """Note the answer that is being read, whose connection ``cancel()`` shuts. To be followed by ``check()``."""
-        self._response = response
 
     def cancel(self) -> None:
         """End whatever waits in this call, now or later. May be called twice, from any thread."""
@@ -120,42 +140,6 @@ def _send_for(head: Future[httpx.Response], send: Callable[[], httpx.Response]) 
         head.set_result(response)
     else:
         response.close()
-
-
-class BlockingTransport:
-    """Carries one call in the thread that makes it; another thread may cancel it."""
-
-    def __init__(self, client: httpx.Client, cancellation: Cancellation, shut: threading.Event) -> None:
-        self._client = client
-        self._cancellation = cancellation
-        self._shut = shut
-
-    @property
-    def closed(self) -> bool:
-        """Whether the backend is shut; its client is closed then, or soon."""
-        return self._shut.is_set()
-
-    def check(self) -> None:
-        """Raise Cancelled when the call was cancelled."""
-        self._cancellation.check()
-
-    async def send(self, request: httpx.Request, auth: httpx.Auth | None) -> Reply:
-        """Send, and block until the head of the answer is there, or the call is cancelled. Raises httpx's errors."""
-        response = self._cancellation.send(partial(self._client.send, request, stream=True, auth=auth))
-        chunks = response.iter_bytes()
-        self._cancellation.hold(response)
-
-        async def chunk() -> bytes:
-            return next(chunks, b"")
-
-        async def close() -> None:
-            response.close()
-
-        return Reply(response, chunk, close)
-
-    async def sleep(self, seconds: float) -> None:
-        """Block, until the call is cancelled at the latest."""
-        self._cancellation.wait(seconds)
 
 
 class AsyncTransport:

@@ -35,12 +35,10 @@ class Segment(Protocol):
     @property
     def words(self) -> tuple[tuple[str, int, int], ...]:
         """(word as written, its first position, the position after its last); empty where the family knows no word times."""
-        ...
 
     @property
     def pause_s(self) -> float:
         """Seconds of silence before it that a tag of the text asks for, beside the pauses that the model makes itself."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,6 @@ class Family(Protocol):
     @property
     def decoding(self) -> Decoding:
         """The codec's decoder."""
-        ...
 
     def runners(self, model: Model, rows: int) -> Callable[[], Runner]:
         """What makes a runner of so many rows. Loads the model's weights when it is first asked for.
@@ -86,7 +83,6 @@ class Family(Protocol):
         Raises:
             WeightsError: the weights are damaged.
         """
-        ...
 
     def plan(self, call: Call) -> SpeechPlan:
         """How a call's text will be said.
@@ -95,11 +91,9 @@ class Family(Protocol):
             RequestInvalid: a tag in the text cannot be read.
             MissingExtra: reading it needs what is not installed.
         """
-        ...
 
     def preset(self, id: str) -> Any:
-        """The speaker of a preset."""
-        ...
+        """The speaker of a preset. A stored voice keeps what the ``to_bytes()`` of a speaker gives."""
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> Any:
         """The speaker of all references together.
@@ -107,15 +101,9 @@ class Family(Protocol):
         Raises:
             RequestInvalid: a reference is no audio, or holds no sound; the field is named with its position.
         """
-        ...
-
-    def pack(self, speaker: Any) -> bytes:
-        """A speaker as a stored voice keeps it."""
-        ...
 
     def unpack(self, packed: bytes) -> Any:
-        """The speaker of `pack`; None where the bytes are of another form."""
-        ...
+        """The speaker whose ``to_bytes()`` these are; None where the bytes are of another form."""
 
     def voice(self, speaker: Any, parts: EngineParts) -> Any:
         """What `Runner.admit` takes of a speaker. May speak with the engine's parts to find out.
@@ -123,18 +111,15 @@ class Family(Protocol):
         Raises:
             EngineError: the engine is closed, or failed.
         """
-        ...
 
     def similarity(self, codes: Tensor, voice: Any) -> float | None:
         """How near speech, as codes (frames, codebooks), is to its voice: 1 for the same, 0 for another voice.
 
         None where the family has no measure of it.
         """
-        ...
 
     def doubts(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
         """What a listener should know of references that the voice cannot follow well, in sentences. Raises as `speaker`."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,7 @@ class LocalBackend(Closing):
             with suppress(StoreError):
                 self._store.fail(voice)
             raise
-        return self._store.finish(voice, self._family.voice_digest, self._family.pack(speaker))
+        return self._store.finish(voice, self._family.voice_digest, speaker.to_bytes())
 
     def get_voice(self, id: str) -> VoiceModel:
         """The record of a stored voice.
@@ -262,7 +262,7 @@ class LocalBackend(Closing):
         speaker = None if packed is None else family.unpack(packed)
         if speaker is None:
             speaker = self._encode(self._store.samples(voice, self._owner))
-            self._store.keep_embedding(voice, family.voice_digest, family.pack(speaker))
+            self._store.keep_embedding(voice, family.voice_digest, speaker.to_bytes())
         return speaker
 
     def _encode(self, samples: Iterable[Sample]) -> Any:

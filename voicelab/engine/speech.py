@@ -107,18 +107,15 @@ class Speech:
             stream, loudest, length, begun = self._codec.open(self._voice), 0.0, 0, len(self._codes)
             waiting: list[Tensor] = []
             sequence.wake_at = size
-            try:
-                for frame in self._follow(sequence, offset):
-                    waiting.append(frame)
-                    if len(waiting) == size and not self._cut:
-                        samples = self._decode(stream, waiting)
-                        loudest, length = max(loudest, _peak(samples)), length + samples.size
-                        yield samples
-                        waiting, size = [], next(sizes, size)
-                        sequence.wake_at = len(self._codes) - begun + size
-                samples = self._decode(stream, waiting, last=True)
-            finally:
-                self._codec.close(stream)
+            for frame in self._follow(sequence, offset):
+                waiting.append(frame)
+                if len(waiting) == size and not self._cut:
+                    samples = self._decode(stream, waiting)
+                    loudest, length = max(loudest, _peak(samples)), length + samples.size
+                    yield samples
+                    waiting, size = [], next(sizes, size)
+                    sequence.wake_at = len(self._codes) - begun + size
+            samples = self._decode(stream, waiting, last=True)
             if max(loudest, _peak(samples)) < _QUIET and not self._cut:
                 raise EngineError("the voice made nothing but silence of this text; please report the text")
             if length + samples.size != (len(self._codes) - begun) * self._codec.hop:

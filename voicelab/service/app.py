@@ -36,7 +36,6 @@ from voicelab.service.openai import (
     MODELS,
     SPEECH,
     VOICES,
-    OpenAIErrors,
     models_answer,
     openai_call,
     speech_events,
@@ -87,7 +86,7 @@ def create_app(
     # would repeat its body, and its key, there.
     app.router.redirect_slashes = False
     patterns = {route.endpoint: route.path for route in routes}
-    return ServiceMiddleware(OpenAIErrors(app) if openai else app, service.queue, patterns)
+    return ServiceMiddleware(app, service.queue, patterns, (SPEECH, MODELS, VOICES) if openai else ())
 
 
 class _Service:
@@ -303,11 +302,12 @@ class _Service:
 class ServiceMiddleware:
     """Wraps an application: each answer gets an id and a line in the log; a stopping service answers 503. For one event loop.
 
-    Each answer carries an ``x-request-id``, which finds a request that a caller reports in our log.
+    Each answer carries an ``x-request-id``, which finds a request that a caller reports in our log. At paths that begin like
+    one of ``openai`` errors have OpenAI's shape.
     """
 
-    def __init__(self, app: ASGIApp, queue: FairQueue, routes: Mapping[Any, str]) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, queue: FairQueue, routes: Mapping[Any, str], openai: tuple[str, ...] = ()) -> None:
+        self._app, self._openai = app, openai
         self._routes = routes
         self._stopping = False
         self.queue = queue
@@ -327,6 +327,7 @@ class ServiceMiddleware:
             await self._app(scope, receive, send)
             return
         record = RequestRecord(id=secrets.token_hex(8), method=scope["method"], path=loggable(scope["path"]))
+        record.openai = scope["path"].startswith(self._openai)
         RECORD.set(record)
 
         async def send_with_id(message: Message) -> None:

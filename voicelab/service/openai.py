@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from voicelab.backend import Backend, list_voices
 from voicelab.call import Call, is_field
@@ -29,12 +28,6 @@ VOICES: Final = "/v1/audio/voices"
 
 _PCM_RATE: Final = 24_000
 """Hz of pcm, which has no header that could say it: OpenAI's."""
-_THEIRS: Final = {
-    "text": "input", "reference_id": "voice", "format": "response_format", "prosody.speed": "speed",
-    "prosody.volume": "volume",
-}  # fmt: skip
-"""What a field is called here."""
-_CODES: Final = {401: "invalid_api_key", 402: "insufficient_quota", 404: "not_found", 429: "rate_limit_exceeded"}
 _RENAMED: Final = ("text", "format", "reference_id", "references")
 """Fields that are said otherwise here; references are audio, which this body does not carry."""
 
@@ -121,56 +114,3 @@ def voices_answer(backend: Backend) -> Response:
     ]
     stored = [{"id": one.id, "name": one.title, "description": one.description} for one in list_voices(backend)]
     return json_response({"voices": voices + stored})
-
-
-class OpenAIErrors:
-    """Wraps an application: an error at one of these paths is answered in OpenAI's shape."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http" or not scope["path"].startswith((SPEECH, MODELS, VOICES)):
-            await self._app(scope, receive, send)
-            return
-        held: Message | None = None
-        body = b""
-
-        async def reshaped(message: Message) -> None:
-            nonlocal held, body
-            if message["type"] == "http.response.start" and message["status"] >= 400:
-                held = message
-            elif held is None:
-                await send(message)
-            else:
-                body += message.get("body", b"")
-                if not message.get("more_body"):
-                    answer = _reshaped(held, body)
-                    await answer(scope, receive, send)
-
-        await self._app(scope, receive, reshaped)
-
-
-def _reshaped(start: Message, body: bytes) -> Response:
-    status = start["status"]
-    try:
-        answer = json.loads(body)
-    except ValueError:
-        answer = None
-    error: dict[str, Any] = {"message": "", "type": "invalid_request_error", "param": None, "code": None}
-    if isinstance(answer, list) and answer:
-        fields = [".".join(item["loc"][1:]) for item in answer]
-        theirs = [{} if item["type"] == "extra_forbidden" else _THEIRS for item in answer]
-        names = [table.get(field, field) for table, field in zip(theirs, fields, strict=True)]
-        error["message"] = "; ".join(f"{name}: {item['msg']}" for name, item in zip(names, answer, strict=True))
-        error |= {"param": names[0] or None, "code": answer[0]["type"]}
-        status = 400
-    elif isinstance(answer, dict):
-        error["message"] = str(answer.get("message", ""))
-        error["code"] = _CODES.get(status)
-    if status >= 500:
-        error["type"] = "server_error"
-    kept = {"retry-after", "ratelimit", "ratelimit-policy", "www-authenticate", "connection", "allow"}
-    headers = {name.decode(): value.decode() for name, value in start.get("headers", ()) if name.decode() in kept}
-    return json_response({"error": error}, status, headers)

@@ -60,6 +60,8 @@ class RequestRecord:
     bytes: int = 0
     refused: str | None = None
     text: str | None = field(default=None, repr=False)
+    openai: bool = False
+    """Whether errors are answered in OpenAI's shape."""
     headers: dict[str, str] = field(default_factory=dict)
     """What every answer to this request carries."""
     began: float = field(default_factory=time.perf_counter)

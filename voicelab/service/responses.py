@@ -1,4 +1,4 @@
-"""Errors as the interface answers them (part 7): ``{status, message}``, and for 422 an array of fields."""
+"""Errors as the interface answers them (part 7): ``{status, message}``, for 422 an array of fields; or as OpenAI's API."""
 
 from __future__ import annotations
 
@@ -60,15 +60,47 @@ def json_response(content: object, status: int = 200, headers: Mapping[str, str]
 
 def refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return ``{status, message}``, and write the message down as why."""
-    RECORD.get().refused = loggable(message)
-    body: Refusal = {"status": status, "message": message}
+    record, body = RECORD.get(), Refusal(status=status, message=message)
+    record.refused = loggable(message)
+    if record.openai:
+        return _openai_error(status, message, code=_CODES.get(status), headers=headers)
     return json_response(body, status, headers)
 
 
 def _unprocessable(error: RequestInvalid) -> Response:
     """Return 422 with one item for each wrong field, and write the fields down as why."""
-    RECORD.get().refused = loggable("; ".join(f"{item.field}: {item.type}" for item in error.errors))
-    return json_response([item.to_wire() for item in error.errors], 422)
+    record, errors = RECORD.get(), error.errors
+    record.refused = loggable("; ".join(f"{item.field}: {item.type}" for item in errors))
+    if record.openai:
+        fields = [".".join(item.loc[1:]) for item in errors]
+        names = [
+            name if item.type == "extra_forbidden" else _THEIRS.get(name, name)
+            for name, item in zip(fields, errors, strict=True)
+        ]
+        message = "; ".join(f"{name}: {item.msg}" for name, item in zip(names, errors, strict=True))
+        return _openai_error(400, message, param=names[0] or None, code=errors[0].type)
+    return json_response([item.to_wire() for item in errors], 422)
+
+
+_THEIRS = {
+    "text": "input", "reference_id": "voice", "format": "response_format", "prosody.speed": "speed",
+    "prosody.volume": "volume",
+}  # fmt: skip
+"""What OpenAI's API calls a field."""
+_CODES = {401: "invalid_api_key", 402: "insufficient_quota", 404: "not_found", 429: "rate_limit_exceeded"}
+
+
+def _openai_error(
+    status: int,
+    message: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    error = {"message": message, "type": kind, "param": param, "code": code}
+    return json_response({"error": error}, status, headers)
 
 
 def backend_failure(error: Exception) -> Response:

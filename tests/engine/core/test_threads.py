@@ -34,8 +34,6 @@ class Counting:
             raise EngineError("planted")
         return [np.full(len(piece.codes), piece.stream, np.float32) for piece in pieces]
 
-    def close(self, stream: int) -> None: ...
-
 
 def _thread(together: int = 1) -> DecodingThread:
     return DecodingThread(Counting(together))

@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.engine.dual.tiny_codec import TINY, has_weight_norm, save_codec, tiny_tensors, twin
-from voicelab.engine.core.threads import Piece
-from voicelab.engine.dual.codec import Carry, CodecSizes, DualCodec, load_codec
+from voicelab.engine.core.threads import Carry, Piece
+from voicelab.engine.dual.codec import CodecSizes, DualCodec, load_codec
 from voicelab.errors import WeightsError
 
 CPU = torch.device("cpu")
@@ -177,7 +177,6 @@ def test_streamed_is_whole_for_any_pieces(codec: DualCodec, codes: Tensor, audio
         (samples,) = decoding.feed([Piece(stream, codes[begin:end], last=end == FRAMES)])
         assert samples.shape == ((end - begin) * TINY.hop,)
         streamed.append(torch.from_numpy(samples))
-    decoding.close(stream)
     assert _error(torch.cat(streamed), audio) < TOLERANCE
 
 

@@ -33,7 +33,7 @@ class Loop:
         self.speech = ids["semantic_begin_id"], ids["semantic_end_id"], ids["stop_id"]
         self.files = TensorFiles.open(model_file(FOLDER / name)).renamed(common_name)
         self.files.check(shapes_of(self.config))
-        self.model = DualLM(self.config, lambda tensor: self.files.read(tensor, CPU, dtype), self.speech, 256)
+        self.model = DualLM(self.config, lambda tensor, *_: self.files.read(tensor, CPU, dtype), self.speech, 256)
         self.slots = Slots(self.config.slow, 1, 256, self.model.embeddings)
         self.fast = Slots(self.config.fast, 1, self.config.codebooks, self.model.embeddings)
         self.chosen = [*range(self.speech[0], self.speech[1] + 1), self.speech[2]]

@@ -527,7 +527,7 @@ def test_a_graph_says_what_the_twin_says(tmp_path: Path) -> None:
     """And so do frames that are launched before the ones before them are read."""
     model, prompts, _ = _parts("s2-pro", tmp_path)
     tensors = _lasting(model.config)
-    on_device = DualLM(model.config, lambda name: tensors[name].cuda(), SPEECH, model.positions)
+    on_device = DualLM(model.config, lambda name, *_: tensors[name].cuda(), SPEECH, model.positions)
     spoken = []
     for graphs, ahead in product((True, False), repeat=2):
         runner = DualRunner(on_device, prompts, 4, graphs=graphs, ahead=ahead)
@@ -547,7 +547,7 @@ def test_a_graph_says_what_the_twin_says(tmp_path: Path) -> None:
 def test_runners_of_two_threads_are_captured_one_after_the_other(tmp_path: Path) -> None:
     model, prompts, _ = _parts("s2-pro", tmp_path)
     tensors = _lasting(model.config)
-    on_device = DualLM(model.config, lambda name: tensors[name].cuda(), SPEECH, model.positions)
+    on_device = DualLM(model.config, lambda name, *_: tensors[name].cuda(), SPEECH, model.positions)
     with ThreadPoolExecutor() as pool:
         runners = list(pool.map(lambda _: DualRunner(on_device, prompts, 2, graphs=True), range(4)))
     lines = []

@@ -36,7 +36,7 @@ def test_the_depth_transformer_changes_by_little_and_the_slow_one_not_at_all() -
     """Logits of the first passes, beside a spread of several; an eighth of the bits in the wrong place would be far more."""
     config = config_of("s2-pro")
     tensors = tensors_of(config)
-    model = DualLM(config, tensors.__getitem__, SPEECH, 64)
+    model = DualLM(config, lambda name, *_: tensors[name], SPEECH, 64)
     small = model.with_int8_depth()
     assert small.slow is model.slow
     given = torch.randn(200, config.fast.width)

@@ -81,7 +81,7 @@ def tensors_of(config: DualConfig, seed: int = 0) -> dict[str, Tensor]:
 
 def model_of(config: DualConfig, tensors: Mapping[str, Tensor], dtype: torch.dtype = torch.float32) -> DualLM:
     """The model over the tensors."""
-    return DualLM(config, lambda name: tensors[name].to(dtype), speech_of(config), config.slow.positions)
+    return DualLM(config, lambda name, *_: tensors[name].to(dtype), speech_of(config), config.slow.positions)
 
 
 def speech_of(config: DualConfig) -> tuple[int, int, int]:

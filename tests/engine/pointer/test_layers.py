@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from voicelab.engine.core.threads import Carry, State
 from voicelab.engine.pointer.codec import CausalConv, ConvBlock, ConvStack
 
 LENGTH = 24
@@ -27,14 +28,17 @@ def _stack() -> ConvStack:
 @given(st.lists(st.integers(1, LENGTH - 1), max_size=6, unique=True))
 def test_pieces_give_what_the_whole_gives(cuts: list[int]) -> None:
     stack, x = _stack(), torch.randn(2, 6, LENGTH)
-    whole, end = stack(x)
-    past, parts = None, []
+    end = Carry([None])
+    whole = stack(x, end)
+    past: State | None = None
+    parts = []
     for start, stop in pairwise([0, *sorted(cuts), LENGTH]):
-        y, past = stack(x[..., start:stop], past)
-        parts.append(y)
+        carry = Carry([past])
+        parts.append(stack(x[..., start:stop], carry))
+        past = tuple(carry.after)
     torch.testing.assert_close(torch.cat(parts, dim=-1), whole)
     assert past is not None
-    for mine, theirs in zip(past, end, strict=True):
+    for mine, theirs in zip(past, end.after, strict=True):
         torch.testing.assert_close(mine, theirs)
 
 
@@ -42,7 +46,7 @@ def test_the_future_changes_nothing_before_it() -> None:
     stack, x = _stack(), torch.randn(1, 6, LENGTH)
     later = x.clone()
     later[..., 10:] += 1
-    before, after = stack(x)[0], stack(later)[0]
+    before, after = stack(x, Carry([None])), stack(later, Carry([None]))
     assert torch.equal(before[..., :10], after[..., :10])
     assert not torch.allclose(before[..., 10], after[..., 10])
 
@@ -52,26 +56,27 @@ def test_a_causal_convolution_reaches_exactly_its_kernel_back() -> None:
     x = torch.zeros(1, 1, 12)
     bent = x.clone()
     bent[..., 3] = 1
-    moved = (conv(bent)[0] - conv(x)[0])[0, 0].abs() > 1e-6
+    moved = (conv(bent, Carry([None])) - conv(x, Carry([None])))[0, 0].abs() > 1e-6
     assert moved.nonzero().flatten().tolist() == [3, 4, 5, 6, 7]
 
 
 def test_streams_of_one_module_do_not_touch_each_other() -> None:
     stack = _stack()
     a, b = torch.randn(1, 6, 8), torch.randn(1, 6, 8)
-    _, past = stack(a[..., :4])
-    stack(b)  # another stream in between
-    rest, _ = stack(a[..., 4:], past)
-    torch.testing.assert_close(rest, stack(a)[0][..., 4:])
+    begun = Carry([None])
+    stack(a[..., :4], begun)
+    stack(b, Carry([None]))  # another stream in between
+    rest = stack(a[..., 4:], Carry(begun.states()))
+    torch.testing.assert_close(rest, stack(a, Carry([None]))[..., 4:])
 
 
 def test_the_encoders_blocks_keep_the_length_and_look_both_ways() -> None:
-    block = ConvBlock(4, causal=False)
+    block = ConvBlock(4)
     torch.nn.init.ones_(block.scale)
     x = torch.randn(1, 4, 9)
     later = x.clone()
     later[..., 5] += 1
-    before, after = block(x)[0], block(later)[0]
+    before, after = block(x, None), block(later, None)
     assert before.shape == x.shape
     moved: Tensor = (before - after).abs().sum((0, 1)) > 1e-6
     assert moved.nonzero().flatten().tolist() == list(range(2, 9))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from voicelab.engine.core.threads import Carry, State
 from voicelab.engine.pointer.codec import LAG, STEP, Vocoder
 
 RATE, BANDS = 44_100, 32
@@ -28,7 +29,7 @@ def _flat(steps: int, gain: float, batch: int = 1) -> Tensor:
 
 
 def _render(vocoder: Vocoder, f0: float, harmonic: float, noise: float, steps: int = 172) -> Tensor:
-    out, _ = vocoder(torch.full((1, steps), f0), _flat(steps, harmonic), _flat(steps, noise))
+    out = vocoder(torch.full((1, steps), f0), _flat(steps, harmonic), _flat(steps, noise), Carry([None]))
     rendered: Tensor = out[0, LAG:]
     return rendered
 
@@ -69,7 +70,7 @@ def test_a_filter_shapes_the_spectrum(vocoder: Vocoder) -> None:
     steps = 172
     gains = _flat(steps, QUIET)
     gains[..., :12] = 0.0  # mel-spaced: about 0 to 1.9 kHz of 22 kHz
-    out, _ = vocoder(torch.full((1, steps), 120.0), _flat(steps, QUIET), gains)
+    out = vocoder(torch.full((1, steps), 120.0), _flat(steps, QUIET), gains, Carry([None]))
     power = torch.fft.rfft(out[0, 4096:]).abs().square()
     share = power[: power.shape[0] // 8].sum() / power.sum()
     assert float(share) > 0.999
@@ -91,10 +92,13 @@ def _lively(steps: int, batch: int = 2) -> tuple[Tensor, Tensor, Tensor]:
 def test_pieces_give_what_the_whole_gives(cuts: list[int]) -> None:
     vocoder = Vocoder(RATE, BANDS)
     f0, harmonic, noise = _lively(20)
-    whole, _ = vocoder(f0, harmonic, noise)
-    state, parts, edges = None, [], [0, *sorted(cuts), 20]
+    whole = vocoder(f0, harmonic, noise, Carry([None]))
+    state: State | None = None
+    parts, edges = [], [0, *sorted(cuts), 20]
     for a, b in pairwise(edges):
-        made, state = vocoder(f0[:, a:b], harmonic[:, a:b], noise[:, a:b], state)
+        carry = Carry([state])
+        made = vocoder(f0[:, a:b], harmonic[:, a:b], noise[:, a:b], carry)
+        state = tuple(carry.after)
         assert made.shape == (2, (b - a) * STEP)
         parts.append(made)
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=2e-4, rtol=1e-4)
@@ -104,23 +108,25 @@ def test_a_step_is_heard_from_its_window_on_and_not_before(vocoder: Vocoder) -> 
     f0, harmonic, noise = _lively(20, batch=1)
     changed = noise.clone()
     changed[:, 9] += 2
-    before, after = vocoder(f0, harmonic, noise)[0], vocoder(f0, harmonic, changed)[0]
+    before, after = (vocoder(f0, harmonic, one, Carry([None])) for one in (noise, changed))
     first = int((before != after).flatten().nonzero()[0])
     assert 9 * STEP <= first < 9 * STEP + 8  # the window begins at zero
     last = int((before != after).flatten().nonzero()[-1])
     assert last < 9 * STEP + LAG + STEP
     bent = f0.clone()
     bent[:, 9:] *= 1.5
-    other = vocoder(bent, harmonic, noise)[0]
+    other = vocoder(bent, harmonic, noise, Carry([None]))
     assert torch.equal(before[:, : 9 * STEP], other[:, : 9 * STEP])
 
 
 def test_a_long_stream_keeps_its_pitch_when_the_noise_comes_round_again(vocoder: Vocoder) -> None:
     f0 = 97.3
-    state, parts = None, []
+    state: State | None = None
+    parts = []
     for _ in range(10):  # 8 s: the phase is summed over 350,000 samples, the noise repeats after 344 steps
-        made, state = vocoder(torch.full((1, 140), f0), _flat(140, 0.0), _flat(140, QUIET), state)
-        parts.append(made)
+        carry = Carry([state])
+        parts.append(vocoder(torch.full((1, 140), f0), _flat(140, 0.0), _flat(140, QUIET), carry))
+        state = tuple(carry.after)
     samples = torch.cat(parts, dim=1)[0, 4 * RATE :]
     assert float(samples.abs().max()) < 100
     assert _fundamental(samples) == pytest.approx(f0, abs=0.05)
@@ -136,7 +142,7 @@ def _fundamental(samples: Tensor) -> float:
 def test_a_glide_does_not_click(vocoder: Vocoder) -> None:
     steps = 86
     f0 = torch.linspace(100, 300, steps)[None]
-    out, _ = vocoder(f0, _flat(steps, 0.0), _flat(steps, QUIET))
+    out = vocoder(f0, _flat(steps, 0.0), _flat(steps, QUIET), Carry([None]))
     # The top harmonic leaves or enters about 140 times on the way; what is above it must stay far below the pulses.
-    steady, _ = vocoder(torch.full((1, steps), 200.0), _flat(steps, 0.0), _flat(steps, QUIET))
+    steady = vocoder(torch.full((1, steps), 200.0), _flat(steps, 0.0), _flat(steps, QUIET), Carry([None]))
     assert float(out[0, LAG:].abs().max()) < 1.6 * float(steady[0, LAG:].abs().max())

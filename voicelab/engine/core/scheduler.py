@@ -51,11 +51,9 @@ class Runner(Protocol):
 
     def admit(self, row: int, voice: Any, settings: Settings, seed: int) -> None:
         """Gives an empty row to a new sequence: who speaks, how it is sampled, and the seed of its randomness."""
-        ...
 
     def more(self, row: int, segment: Any) -> None:
         """Puts the next segment of text before the row; speech goes on after what the row has said already."""
-        ...
 
     def step(self, rows: list[int]) -> list[RowStep]:
         """One frame of each row; every row has a segment that has not ended. The rows do not influence each other.
@@ -64,23 +62,18 @@ class Runner(Protocol):
             EngineError: the model's numbers are not finite. After any error the rows are as they were before, so that the
                 step can be tried again, or with fewer of them.
         """
-        ...
 
     def park(self, row: int) -> Any:
         """Takes out all that a row holds, so that another sequence can have it; `resume` puts it back into any row."""
-        ...
 
     def resume(self, row: int, parked: Any) -> None:
         """Gives a row what `park` took out of this or another row."""
-        ...
 
     def discard(self, row: int) -> None:
         """The row's step failed: removes what it left behind, which could spoil a later sequence even unseen."""
-        ...
 
     def free_memory(self) -> None:
         """Gives back memory that is kept for later."""
-        ...
 
 
 class Worker:

@@ -1,4 +1,4 @@
-"""The engine's threads: as many share the work of each as it says, and results that several want are computed once."""
+"""What codecs are fed and what they carry on; the engine's threads; results that several want are computed once."""
 
 from __future__ import annotations
 
@@ -34,6 +34,51 @@ class Piece:
     """Whether the stream ends with it."""
 
 
+State = tuple[Tensor, ...]
+"""What a stream, or a batch of them, carries from piece to piece: a tensor for each layer that looks back, in their order."""
+
+
+class Carry:
+    """The past of the streams of a batch, which layers read in turn, and the past of the next pieces."""
+
+    def __init__(self, pasts: Sequence[State | None]) -> None:
+        """Takes each stream's state after the piece before, or that of all of them; None at the start."""
+        self._pasts = pasts
+        self.after: list[Tensor] = []
+        """The same of all streams, after this piece."""
+
+    def join(self, x: Tensor, left: int, dim: int = -1) -> Tensor:
+        """Puts the `left` steps of time before it in front of a piece, zeros before the start; time is axis `dim`."""
+        if not left:
+            return x
+
+        def zeros() -> Tensor:
+            shape = list(x.shape)
+            shape[0], shape[dim] = len(x) // len(self._pasts), left
+            return x.new_zeros(shape)
+
+        whole = torch.cat([self.past(zeros), x], dim=dim)
+        self.after.append(whole.narrow(dim, whole.shape[dim] - left, left))
+        return whole
+
+    def positions(self, steps: int, device: torch.device) -> Tensor:
+        """(batch,) steps that each stream has done before this piece of so many; (1,) of a batch with one state."""
+        before = self.past(lambda: torch.zeros(1, dtype=torch.int64, device=device))
+        self.after.append(before + steps)
+        return before
+
+    def states(self) -> list[State]:
+        """Each stream's state after this piece."""
+        # Views: the streams of a batch share its memory until their next piece.
+        return list(zip(*(after.split(1) for after in self.after), strict=True))
+
+    def past(self, start: Callable[[], Tensor]) -> Tensor:
+        """What a layer left in `after` the last time; `start` gives it at the start. The layer then adds to `after`."""
+        place = len(self.after)
+        pasts = [start() if past is None else past[place] for past in self._pasts]
+        return pasts[0] if len(pasts) == 1 else torch.cat(pasts)
+
+
 class Decoding(Protocol):
     """Codes become audio, piece by piece; the pieces of a stream together give what the whole would give."""
 
@@ -47,16 +92,10 @@ class Decoding(Protocol):
     """Most streams that `feed` takes at once."""
 
     def open(self, voice: Any) -> Any:
-        """A new stream of speech by `voice`, as `Family.voice` returned it."""
-        ...
+        """A new stream of speech by `voice`, as `Family.voice` returned it; it holds all that is kept between its pieces."""
 
     def feed(self, pieces: Sequence[Piece]) -> list[Samples]:
         """The samples that each piece completes; the pieces are of different streams."""
-        ...
-
-    def close(self, stream: Any) -> None:
-        """Frees what a stream holds; it may have ended or not."""
-        ...
 
 
 @dataclass(order=True)

@@ -12,7 +12,7 @@ Layers are named as in the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count, takewhile
 from math import prod
 from pathlib import Path
@@ -25,52 +25,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voicelab.engine.core.fused import compile_frame
-from voicelab.engine.core.threads import Piece, Samples
+from voicelab.engine.core.threads import Carry, Piece, Samples, State
 from voicelab.engine.dual.config import STRICT, Count, HeadWidth, Width
 from voicelab.engine.dual.files import TensorFiles, naming, read_json
 from voicelab.engine.dual.tower import rotary, rotate
 from voicelab.errors import WeightsError
 
 _ROTARY_BASE = 10_000.0
-
-State = tuple[Tensor, ...]
-"""What one stream carries from piece to piece: a tensor for each layer that looks back, of batch 1, in their order."""
-
-
-class Carry:
-    """The past of the streams of a batch, which layers read in turn, and the past of the next pieces."""
-
-    def __init__(self, pasts: Sequence[State | None]) -> None:
-        """Takes each stream's state after the piece before; None at its start."""
-        self._pasts = pasts
-        self.after: list[Tensor] = []
-        """The same of all streams, after this piece."""
-
-    def join(self, x: Tensor, left: int, dim: int = -1) -> Tensor:
-        """Puts the `left` steps of time before it in front of a piece, zeros before the start; time is axis `dim`."""
-        if not left:
-            return x
-        shape = list(x[:1].shape)
-        shape[dim] = left
-        whole = torch.cat([self._past(lambda: x.new_zeros(shape)), x], dim=dim)
-        self.after.append(whole.narrow(dim, whole.shape[dim] - left, left))
-        return whole
-
-    def positions(self, steps: int, device: torch.device) -> Tensor:
-        """(batch,) steps that each stream has done before this piece of so many."""
-        before = self._past(lambda: torch.zeros(1, dtype=torch.int64, device=device))
-        self.after.append(before + steps)
-        return before
-
-    def states(self) -> list[State]:
-        """Each stream's state after this piece."""
-        # Views: the streams of a batch share its memory until their next piece.
-        return list(zip(*(after.split(1) for after in self.after), strict=True))
-
-    def _past(self, zeros: Callable[[], Tensor]) -> Tensor:
-        place = len(self.after)
-        pasts = [zeros() if past is None else past[place] for past in self._pasts]
-        return pasts[0] if len(pasts) == 1 else torch.cat(pasts)
 
 
 class Chain(nn.ModuleList):
@@ -536,10 +497,6 @@ class DualDecoding:
         for piece, state in zip(pieces, states, strict=True):
             piece.stream.state = state
         return list(samples)
-
-    def close(self, stream: _Stream) -> None:
-        """See Decoding."""
-        stream.state = None
 
 
 def load_codec(path: Path, device: torch.device) -> DualCodec:

@@ -162,10 +162,6 @@ class DualFamily:
             raise AudioError("the reference is silent")
         return self._encode(torch.from_numpy(samples)), samples.size / self.decoding.sample_rate
 
-    def pack(self, speaker: DualVoice) -> bytes:
-        """See engine.family.Family."""
-        return speaker.to_bytes()
-
     def unpack(self, packed: bytes) -> DualVoice | None:
         """See engine.family.Family."""
         return DualVoice.from_bytes(packed, self._codebooks)

@@ -129,40 +129,19 @@ def common_name(name: str) -> str | None:
     return None if "audio_" in name else name.removeprefix("model.")
 
 
+Read = Callable[..., Tensor]
+"""Gives a tensor by its common name, which has the shape that follows it."""
+
+
 def shapes_of(config: DualConfig) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor that a checkpoint of these sizes has, by its common name."""
-    width, fast = config.slow.width, config.fast.width
-    shapes: dict[str, tuple[int, ...]] = {
-        "embeddings.weight": (config.vocabulary, width),
-        "codebook_embeddings.weight": (config.codebooks * config.entries, width),
-        "norm.weight": (width,),
-        "fast_embeddings.weight": (config.entries, fast),
-        "fast_norm.weight": (fast,),
-        "fast_output.weight": (config.entries, fast),
-    }
-    if not config.tied:
-        shapes["output.weight"] = (config.vocabulary, width)
-    if fast != width:
-        shapes |= {"fast_project_in.weight": (fast, width), "fast_project_in.bias": (fast,)}
-    for prefix, tower in (("layers", config.slow), ("fast_layers", config.fast)):
-        for i in range(tower.layers):
-            shapes |= {f"{prefix}.{i}.{name}": shape for name, shape in _block_shapes(tower).items()}
-    return shapes
+    """The shape of every tensor that a checkpoint of these sizes has, by its common name: what a model reads of it."""
+    shapes: dict[str, tuple[int, ...]] = {}
 
+    def read(name: str, *shape: int) -> Tensor:
+        shapes[name] = shape
+        return torch.empty(shape, device="meta")
 
-def _block_shapes(tower: TowerConfig) -> dict[str, tuple[int, ...]]:
-    heads = tower.heads * tower.head_width
-    shapes: dict[str, tuple[int, ...]] = {
-        "attention.wqkv.weight": (heads + 2 * tower.kv_heads * tower.head_width, tower.width),
-        "attention.wo.weight": (tower.width, heads),
-        "feed_forward.w1.weight": (tower.hidden, tower.width),
-        "feed_forward.w3.weight": (tower.hidden, tower.width),
-        "feed_forward.w2.weight": (tower.width, tower.hidden),
-        "attention_norm.weight": (tower.width,),
-        "ffn_norm.weight": (tower.width,),
-    }
-    if tower.qk_norm:
-        shapes |= {f"attention.{name}.weight": (tower.head_width,) for name in ("q_norm", "k_norm")}
+    DualLM(config, read, (0, config.entries - 1, config.entries), config.codebooks)
     return shapes
 
 
@@ -190,30 +169,28 @@ class DualLM:
 
     Args:
         config: its sizes.
-        read: gives a tensor by its common name.
+        read: gives its tensors.
         speech: ids of the first and the last speech token, and of the end of speech, as `prompt.speech_ids` gives them.
         positions: most positions of a row.
     """
 
-    def __init__(
-        self, config: DualConfig, read: Callable[[str], Tensor], speech: tuple[int, int, int], positions: int
-    ) -> None:
-        self.config, self.positions = config, positions
+    def __init__(self, config: DualConfig, read: Read, speech: tuple[int, int, int], positions: int) -> None:
+        self.config, self.positions, width, fast = config, positions, config.slow.width, config.fast.width
         self.begin, self.last, self.end = speech
-        self.embeddings = read("embeddings.weight")
-        head = self.embeddings if config.tied else read("output.weight")
+        self.embeddings = read("embeddings.weight", config.vocabulary, width)
+        head = self.embeddings if config.tied else read("output.weight", config.vocabulary, width)
         # Of all that the head could say only this can be chosen.
         self.head = torch.cat((head[self.begin : self.last + 1], head[self.end : self.end + 1]))
         del head
-        self.codebook_embeddings = read("codebook_embeddings.weight")
-        self.slow = Tower(config.slow, _blocks(config.slow, "layers", read), read("norm.weight"), positions)
+        self.codebook_embeddings = read("codebook_embeddings.weight", config.codebooks * config.entries, width)
+        self.slow = Tower(config.slow, _blocks(config.slow, "layers", read), read("norm.weight", width), positions)
         self.project: tuple[Tensor, Tensor] | None = None
-        if config.fast.width != config.slow.width:
-            self.project = (read("fast_project_in.weight"), read("fast_project_in.bias"))
-        self.fast_embeddings = read("fast_embeddings.weight")
+        if fast != width:
+            self.project = (read("fast_project_in.weight", fast, width), read("fast_project_in.bias", fast))
+        self.fast_embeddings = read("fast_embeddings.weight", config.entries, fast)
         blocks = _blocks(config.fast, "fast_layers", read)
-        self.fast = Tower(config.fast, blocks, read("fast_norm.weight"), config.codebooks)
-        self.fast_head = read("fast_output.weight")[: config.choices]
+        self.fast = Tower(config.fast, blocks, read("fast_norm.weight", fast), config.codebooks)
+        self.fast_head = read("fast_output.weight", config.entries, fast)[: config.choices]
         device = self.embeddings.device
         self._tables = torch.arange(config.codebooks, device=device) * config.entries
         self._scale = math.sqrt(config.codebooks + 1) if config.scaled else 1.0
@@ -228,7 +205,7 @@ class DualLM:
             WeightsError: one is missing, surplus, of another shape or type, cut off or not finite; the error names it.
         """
         files = model_tensors(folder, config)
-        return cls(config, lambda name: files.read(name, device), speech, positions)
+        return cls(config, lambda name, *_: files.read(name, device), speech, positions)
 
     def with_int8_depth(self) -> DualLM:
         """The same model with the fast transformer's matrices in 8 bits: half of what a frame reads is theirs."""
@@ -306,23 +283,24 @@ class DualLM:
         return torch.cat((main[:, None], codes[:, 1:]), 1), torch.stack(finite).all(0)
 
 
-def _blocks(config: TowerConfig, prefix: str, read: Callable[[str], Tensor]) -> list[TowerLayer]:
+def _blocks(config: TowerConfig, prefix: str, read: Read) -> list[TowerLayer]:
+    width, heads, head, hidden = config.width, config.heads * config.head_width, config.head_width, config.hidden
     blocks = []
     for i in range(config.layers):
 
-        def weight(name: str, at: str = f"{prefix}.{i}") -> Tensor:
-            return read(f"{at}.{name}.weight")
+        def weight(name: str, *shape: int, at: str = f"{prefix}.{i}") -> Tensor:
+            return read(f"{at}.{name}.weight", *shape)
 
         blocks.append(
             TowerLayer(
-                wqkv=packed(weight("attention.wqkv")),
-                wo=packed(weight("attention.wo")),
-                w13=packed(torch.cat((weight("feed_forward.w1"), weight("feed_forward.w3")))),
-                w2=packed(weight("feed_forward.w2")),
-                attention_norm=weight("attention_norm"),
-                ffn_norm=weight("ffn_norm"),
-                q_norm=weight("attention.q_norm") if config.qk_norm else None,
-                k_norm=weight("attention.k_norm") if config.qk_norm else None,
+                wqkv=packed(weight("attention.wqkv", heads + 2 * config.kv_heads * head, width)),
+                wo=packed(weight("attention.wo", width, heads)),
+                w13=packed(torch.cat([weight(f"feed_forward.{name}", hidden, width) for name in ("w1", "w3")])),
+                w2=packed(weight("feed_forward.w2", width, hidden)),
+                attention_norm=weight("attention_norm", width),
+                ffn_norm=weight("ffn_norm", width),
+                q_norm=weight("attention.q_norm", head) if config.qk_norm else None,
+                k_norm=weight("attention.k_norm", head) if config.qk_norm else None,
             )
         )
     return blocks

@@ -46,11 +46,9 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text."""
-        ...
 
     def special(self, token: str) -> int:
         """The id of a special token. Raises WeightsError: there is none of this name."""
-        ...
 
 
 class HubTokenizer:

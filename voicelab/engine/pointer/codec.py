@@ -6,8 +6,8 @@ the decoder predicts F0 and the filters of a vocoder: a pulse train and a noise,
 overlapped and added.
 
 The convolutions stream: given what came before, a piece at a time gives what the whole would have given. A streaming
-module takes ``past`` (None at the start) and returns the new one beside its output; it keeps nothing itself, so one module
-serves any number of streams.
+module finds that in a `Carry`, and leaves there what the next piece needs; it keeps nothing itself, so one module serves any
+number of streams.
 
 The vocoder is harmonic plus noise synthesis (Stylianou 2001; in networks: Engel et al., DDSP, 2020) with a minimum-phase
 harmonic filter; only the glottal flow's own resonance has its energy last, as it has in speech. Nothing in it is learned;
@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voicelab.engine.core.threads import Piece, Samples
+from voicelab.engine.core.threads import Carry, Piece, Samples, State
 from voicelab.engine.pointer.config import CodecConfig
 
 STEP = 256
@@ -44,8 +44,6 @@ _GLOTTAL_DAMPING = 0.6
 """Of the resonance of the glottal flow, which lies at F0."""
 _LONG = 2048
 """Samples of the encoder's long window, which resolves harmonics; its short one is the vocoder's."""
-State = list[Tensor]
-"""What a stack of streaming convolutions remembers: one tensor a convolution, in order."""
 
 
 def _constants(module: nn.Module, **tensors: Tensor) -> None:
@@ -65,71 +63,45 @@ class CausalConv(nn.Module):
         self.conv = nn.Conv1d(channels_in, channels_out, kernel, groups=groups)
         self.left = kernel - 1
 
-    def forward(self, x: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The output, and what to pass as `past` with the next piece."""
-        if past is None:
-            past = x.new_zeros(x.shape[0], x.shape[1], self.left)
-        x = torch.cat([past, x], dim=-1)
-        return self.conv(x), x[..., x.shape[-1] - self.left :]
+    def forward(self, x: Tensor, carry: Carry) -> Tensor:
+        """Shapes as above."""
+        return cast("Tensor", self.conv(carry.join(x, self.left)))
 
 
 class ConvBlock(nn.Module):
     """A ConvNeXt block over time: depthwise convolution, then a pointwise MLP, added to the input.
 
-    Shapes: (batch, channels, time) → the same. ``causal=False`` pads both sides (the encoder).
+    Shapes: (batch, channels, time) → the same. Without a `Carry` it pads both sides (the encoder).
     """
 
-    def __init__(self, channels: int, causal: bool = True) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
-        self.causal = causal
         self.depthwise = CausalConv(channels, channels, 7, groups=channels)
         self.norm = nn.LayerNorm(channels)
         self.widen = nn.Linear(channels, 3 * channels)
         self.narrow = nn.Linear(3 * channels, channels)
         self.scale = nn.Parameter(torch.full((channels,), 0.1))
 
-    def forward(self, x: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The output, and what to pass as `past` with the next piece."""
-        if self.causal:
-            y, past = self.depthwise(x, past)
-        else:
-            half = self.depthwise.left // 2
-            y = self.depthwise.conv(F.pad(x, (half, half)))
-            past = x
+    def forward(self, x: Tensor, carry: Carry | None) -> Tensor:
+        """Shapes as above."""
+        half = self.depthwise.left // 2
+        y: Tensor = self.depthwise.conv(F.pad(x, (half, half))) if carry is None else self.depthwise(x, carry)
         y = self.narrow(F.gelu(self.widen(self.norm(y.transpose(1, 2)))))
-        return x + (self.scale * y).transpose(1, 2), past
+        return x + (self.scale * y).transpose(1, 2)
 
 
 class ConvStack(nn.Module):
-    """Several causal blocks with one state."""
+    """Several causal blocks."""
 
     def __init__(self, channels: int, blocks: int) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(ConvBlock(channels) for _ in range(blocks))
 
-    def forward(self, x: Tensor, past: State | None = None) -> tuple[Tensor, State]:
-        """The output, and what to pass as `past` with the next piece."""
-        after: State = []
-        for i, block in enumerate(self.blocks):
-            x, new = block(x, None if past is None else past[i])
-            after.append(new)
-        return x, after
-
-
-@dataclass(frozen=True)
-class VocoderState:
-    """What one stream carries from piece to piece."""
-
-    phase: Tensor
-    """(batch,) float64, in cycles."""
-    f0: Tensor
-    """(batch,) Hz at the end of the last step."""
-    source: Tensor
-    """(batch, LAG) latest samples of the pulse train."""
-    tail: Tensor
-    """(batch, LAG) sums still open to later windows."""
-    steps: int
-    """Steps done: the place in the noise."""
+    def forward(self, x: Tensor, carry: Carry) -> Tensor:
+        """(batch, channels, time) → the same."""
+        for block in self.blocks:
+            x = block(x, carry)
+        return x
 
 
 class Vocoder(nn.Module):
@@ -152,43 +124,41 @@ class Vocoder(nn.Module):
         spread = _spread(sample_rate, bands)
         _constants(self, window=window, spread=spread, noise=torch.fft.rfft(frames * window), fold=fold, hz=hz)
 
-    def forward(
-        self, f0: Tensor, harmonic: Tensor, noise: Tensor, state: VocoderState | None = None
-    ) -> tuple[Tensor, VocoderState]:
+    def forward(self, f0: Tensor, harmonic: Tensor, noise: Tensor, carry: Carry) -> Tensor:
         """Renders the next steps of a stream.
 
         Args:
             f0: (batch, steps) Hz at the end of each step, positive.
             harmonic: (batch, steps, bands) natural log gains of the pulse train's filter.
             noise: (batch, steps, bands) natural log gains of the noise's filter.
-            state: what the piece before returned; None at the start.
+            carry: the phase and F0 at the end of the piece before, its latest pulses, the sums that were still open, and how
+                many steps there were, which is the place in the noise.
 
         Returns:
-            (batch, steps * STEP) samples, behind the input by `LAG`, and the new state. The first `LAG` samples of a
-            stream belong to the time before it.
+            (batch, steps * STEP) samples, behind the input by `LAG`. The first `LAG` samples of a stream belong to the time
+            before it.
         """
         batch, steps = f0.shape
-        if state is None:
-            zeros = f0.new_zeros(batch, LAG)
-            state = VocoderState(f0.new_zeros(batch, dtype=torch.float64), f0[:, 0], zeros, zeros, 0)
-        pulses, phase = self._pulses(f0, state)
-        source = torch.cat([state.source, pulses], dim=1)
+        source = carry.join(self._pulses(f0, carry), LAG)
         spectra = torch.fft.rfft(source.unfold(1, WINDOW, STEP) * self.window)
-        place = (torch.arange(steps, device=f0.device) + state.steps) % _NOISE_STEPS
+        before = carry.positions(steps, f0.device)[:, None]
+        place = (torch.arange(steps, device=f0.device) + before) % _NOISE_STEPS
         hiss = torch.view_as_real(self.noise[place]) * torch.exp(noise @ self.spread)[..., None]
         mixed = spectra * self._response(harmonic @ self.spread, f0) + torch.view_as_complex(hiss)
         frames = torch.fft.irfft(mixed, n=WINDOW) * (self.window / 1.5)
-        summed = _overlap_add(frames, state.tail)
-        done = summed[:, : steps * STEP]
-        return done, VocoderState(phase, f0[:, -1], source[:, -LAG:], summed[:, steps * STEP :], state.steps + steps)
+        summed = _overlap_add(frames, carry.past(lambda: f0.new_zeros(batch, LAG)))
+        carry.after.append(summed[:, steps * STEP :])
+        return summed[:, : steps * STEP]
 
-    def _pulses(self, f0: Tensor, state: VocoderState) -> tuple[Tensor, Tensor]:
-        """(batch, steps * STEP) of unit power, and the phase after them."""
-        before = torch.cat([state.f0[:, None], f0[:, :-1]], dim=1)
+    def _pulses(self, f0: Tensor, carry: Carry) -> Tensor:
+        """(batch, steps * STEP) of unit power."""
+        before = torch.cat([carry.past(lambda: f0[:, :1]), f0[:, :-1]], dim=1)
+        carry.after.append(f0[:, -1:])
         ramp = torch.arange(1, STEP + 1, device=f0.device, dtype=f0.dtype) / STEP
         hz = (before[..., None] + (f0 - before)[..., None] * ramp).flatten(1)
-        cycles = state.phase[:, None] + torch.cumsum(hz.double() / self.sample_rate, dim=1)
-        phase = cycles[:, -1] % 1.0
+        phase = carry.past(lambda: f0.new_zeros(len(f0), 1, dtype=torch.float64))
+        cycles = phase + torch.cumsum(hz.double() / self.sample_rate, dim=1)
+        carry.after.append(cycles[:, -1:] % 1.0)
         angle = (2 * math.pi * (cycles % 1.0)).to(f0.dtype)
         # The top harmonic fades in with the room there is for it: a whole number would click when F0 glides.
         room = self.sample_rate / 2 / hz
@@ -197,7 +167,7 @@ class Vocoder(nn.Module):
         near = below.abs() < 1e-4
         kernel = torch.sin((whole + 0.5) * angle) / (2 * torch.where(near, torch.ones_like(below), below)) - 0.5
         pulses = torch.where(near, whole, kernel) + (room - whole) * torch.cos((whole + 1) * angle)
-        return pulses * 2 * torch.sqrt(hz / self.sample_rate), phase
+        return pulses * 2 * torch.sqrt(hz / self.sample_rate)
 
     def _response(self, log_gain: Tensor, f0: Tensor) -> Tensor:
         """The complex response of this log magnitude: minimum phase (Oppenheim and Schafer, ch. 13), but for the glottis."""
@@ -275,7 +245,7 @@ class Encoder(nn.Module):
         super().__init__()
         steps, width = config.hop // STEP, config.width
         self.enter = nn.Linear(steps * config.mel_bands + steps // 2 * config.linear_bins, width)
-        self.blocks = nn.ModuleList(ConvBlock(width, causal=False) for _ in range(config.depth))
+        self.blocks = nn.ModuleList(ConvBlock(width) for _ in range(config.depth))
         self.norm = nn.LayerNorm(width)
         self.leave = nn.Linear(width, config.latent)
 
@@ -283,7 +253,7 @@ class Encoder(nn.Module):
         """Shapes as above."""
         x = self.enter(spectrum).transpose(1, 2)
         for block in self.blocks:
-            x, _ = block(x)
+            x = block(x, None)
         out: Tensor = self.leave(self.norm(x.transpose(1, 2)))
         return out
 
@@ -348,16 +318,6 @@ class Filters:
         return (heard if self.gain is None else heard + self.gain).clamp(max=_LOUDEST)
 
 
-@dataclass(frozen=True)
-class DecoderState:
-    """What one stream of the decoder carries from piece to piece."""
-
-    enter: Tensor
-    coarse: State
-    fine: State
-    vocoder: VocoderState | None
-
-
 class Decoder(nn.Module):
     """Latents → audio, a piece at a time or whole.
 
@@ -379,31 +339,25 @@ class Decoder(nn.Module):
         self.leave = nn.Linear(config.fine_width, 1 + 2 * config.filter_bands)
         self.vocoder = Vocoder(config.sample_rate, config.filter_bands)
 
-    def filters(self, latents: Tensor, state: DecoderState | None = None) -> tuple[Filters, DecoderState]:
-        """(batch, n, latent) → the vocoder's input for n frames; the state returned lacks the vocoder's part."""
-        x, enter = self.enter(latents.transpose(1, 2), state and state.enter)
-        x, coarse = self.coarse(x, state and state.coarse)
+    def filters(self, latents: Tensor, carry: Carry) -> Filters:
+        """(batch, n, latent) → the vocoder's input for n frames."""
+        x = self.coarse(self.enter(latents.transpose(1, 2), carry), carry)
         x = self.up(self.norm(x.transpose(1, 2)))
         x = x.reshape(x.shape[0], -1, self.fine_width).transpose(1, 2)
-        x, fine = self.fine(x, state and state.fine)
-        y = self.leave(x.transpose(1, 2))
+        y = self.leave(self.fine(x, carry).transpose(1, 2))
         base = self.linear(latents).reshape(*y.shape[:2], self.bands)
         f0 = _F0_BASE * torch.exp2(torch.clamp(y[..., 0], -1.5, 2.5))
         envelope = torch.clamp(base + y[..., 1 : 1 + self.bands], _FAINTEST, _LOUDEST)
         voicing = torch.clamp(y[..., 1 + self.bands :], -12.0, 12.0)
-        return Filters(f0, envelope, voicing), DecoderState(enter, coarse, fine, state.vocoder if state else None)
+        return Filters(f0, envelope, voicing)
 
-    def forward(
-        self, latents: Tensor, state: DecoderState | None = None, gain: Tensor | None = None
-    ) -> tuple[Tensor, DecoderState]:
-        """(batch, n, latent) → (batch, n * hop) samples, behind the input by the vocoder's `LAG`, and the new state.
+    def forward(self, latents: Tensor, carry: Carry, gain: Tensor | None = None) -> Tensor:
+        """(batch, n, latent) → (batch, n * hop) samples, behind the input by the vocoder's `LAG`.
 
         `gain` is what a speaker adds: see `Filters`.
         """
-        filters, after = self.filters(latents, state)
-        filters = replace(filters, gain=gain)
-        samples, vocoder = self.vocoder(filters.f0, filters.harmonic, filters.noise, after.vocoder)
-        return samples, DecoderState(after.enter, after.coarse, after.fine, vocoder)
+        filters = replace(self.filters(latents, carry), gain=gain)
+        return cast("Tensor", self.vocoder(filters.f0, filters.harmonic, filters.noise, carry))
 
 
 class Codec(nn.Module):
@@ -440,7 +394,7 @@ class DecoderStream:
 
     def __init__(self, codec: Codec, gain: Tensor | None = None) -> None:
         self._codec, self._gain = codec, gain
-        self._state: DecoderState | None = None
+        self._state: State | None = None
         self._last: Tensor | None = None
 
     @torch.inference_mode()
@@ -457,10 +411,9 @@ class DecoderStream:
             latents = torch.cat([latents, final], dim=1)
         elif codes.shape[1] == 0:
             return latents.new_zeros(codes.shape[0], 0)
-        first = self._state is None
-        samples, self._state = self._codec.decoder(latents, self._state, self._gain)
-        self._last = latents[:, -1:]
-        begin = LAG if first else 0
+        begin, carry = LAG if self._state is None else 0, Carry([self._state])
+        samples = self._codec.decoder(latents, carry, self._gain)
+        self._state, self._last = tuple(carry.after), latents[:, -1:]
         completed: Tensor = samples[:, begin : codes.shape[1] * self._codec.config.hop + LAG if last else None]
         return completed
 
@@ -487,9 +440,6 @@ class PointerDecoding:
             cast("DecoderStream", piece.stream).feed(piece.codes[None].to(device), piece.last)[0].cpu().numpy()
             for piece in pieces
         ]
-
-    def close(self, stream: DecoderStream) -> None:
-        """See Decoding: a stream holds nothing but its own state."""
 
 
 def mel_triangles(rate: int, window: int, bands: int, top: float) -> Tensor:

@@ -226,10 +226,6 @@ class PointerFamily:
         """See engine.family.Family."""
         return self.references.speaker(references)
 
-    def pack(self, speaker: SpeakerProfile) -> bytes:
-        """See engine.family.Family."""
-        return speaker.to_bytes()
-
     def unpack(self, packed: bytes) -> SpeakerProfile | None:
         """See engine.family.Family."""
         width = self.checkpoint.speakers[self.presets[0].id].numel()

@@ -12,7 +12,6 @@ All stacks are one transformer: pre-norm with RMS norm (Zhang and Sennrich, 2019
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -29,13 +28,8 @@ GRAIN = 32
 """Positions of a cache are forgotten by so many at once: however often that happened, sums over them are grouped alike."""
 
 
-@dataclass(frozen=True)
-class Parked:
-    """What one row of a cache holds, taken out of it: keys and values (layers, heads, length, head width)."""
-
-    keys: Tensor
-    values: Tensor
-    offset: int
+Parked = tuple[Tensor, Tensor, int]
+"""What a row of a cache holds, taken out: keys and values (layers, heads, length, head width), positions forgotten before."""
 
 
 class KVCache:
@@ -66,14 +60,15 @@ class KVCache:
         length = self.lengths[row]
         first = self._forgettable(length)
         keys, values = (store[:, row, :, first:length].clone() for store in (self.keys, self.values))
-        return Parked(keys, values, self.offsets[row] + first)
+        return keys, values, self.offsets[row] + first
 
     def put(self, row: int, parked: Parked) -> None:
         """Fills a row with what another, or the same, held before."""
-        length = parked.keys.shape[2]
+        keys, values, offset = parked
+        length = keys.shape[2]
         self.reset(row)
-        self.keys[:, row, :, :length], self.values[:, row, :, :length] = parked.keys, parked.values
-        self.lengths[row], self.offsets[row] = length, parked.offset
+        self.keys[:, row, :, :length], self.values[:, row, :, :length] = keys, values
+        self.lengths[row], self.offsets[row] = length, offset
 
     def rewind(self, row: int, position: int) -> None:
         """Forgets what was added from this position on; positions count from the start of the sequence."""

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from voicelab.engine.core.scheduler import Scheduler
 from voicelab.engine.core.sequence import Sequence as SpokenSequence
 from voicelab.engine.core.sequence import Settings
-from voicelab.engine.core.threads import DecodingThread, Memo, Samples
+from voicelab.engine.core.threads import Carry, DecodingThread, Memo, Samples
 from voicelab.engine.family import REMEMBERED, EncodedReferences
 from voicelab.engine.pointer.codec import LAG, STEP, WINDOW, Codec, Vocoder, mel_of
 from voicelab.engine.pointer.config import Phonemes
@@ -74,7 +74,7 @@ def mean_power(samples: Tensor, vocoder: Vocoder) -> Tensor:
 def powers(codec: Codec, samples: Tensor, quantized: Tensor) -> Tensor:
     """Mean powers (2, bands) of a recording (time,), and of its copy from its latents (n, latent) as the codes hold them."""
     vocoder, frames = codec.decoder.vocoder, int(LONGEST_S * codec.config.sample_rate) // codec.config.hop
-    copy, _ = codec.decoder(quantized[None, :frames].to(vocoder.window.device))
+    copy = codec.decoder(quantized[None, :frames].to(vocoder.window.device), Carry([None]))
     return torch.stack([mean_power(samples[: frames * codec.config.hop], vocoder), mean_power(copy[0, LAG:], vocoder)])
 
 

@@ -127,7 +127,6 @@ class Step(Protocol):
         Raises:
             EngineError: the model's numbers are not finite.
         """
-        ...
 
 
 class TorchStep:
