@@ -86,6 +86,20 @@ def test_own_knobs_are_fields_and_axes_of_a_file(run: Any, tmp_path: Path) -> No
     assert "temperature" in str(refused.stderr or refused.exception)
 
 
+def test_the_status_of_knobs_says_whether_they_do_what_is_declared(
+    run: Any, service: str, tones: ToneBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = ("knobs", "temperature", "--backend", service, "--repeats", "2")
+    acts = run(*ask)
+    assert (acts.exit_code, acts.stdout.startswith("temperature: acts")) == (0, True)
+    notes = tones._notes
+    monkeypatch.setattr(
+        tones, "_notes", lambda call: notes(replace(call, request=call.request.replace(temperature=0.7)))
+    )
+    contradicts = run(*ask)
+    assert (contradicts.exit_code, contradicts.stdout.startswith("temperature: contradicts")) == (1, True)
+
+
 def test_an_estimate_makes_nothing(run: Any, service: str, spec: str, tones: ToneBackend) -> None:
     done = run("sweep", spec, "--estimate", "--base-url", service)
     assert (done.exit_code, tones.asked) == (0, [])
