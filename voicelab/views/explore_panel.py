@@ -203,7 +203,8 @@ class _Take(SpeechTask):
         self._moved = time.monotonic()
         self._seconds = 0.0
         panel.controls.notes = []
-        panel.controls.show(f"{self._title}waiting for the first audio…", 0.0, "info", busy=True)
+        waiting = f"{self._title}waiting for the first audio…"
+        panel.controls.show(status=waiting, share=0.0, tone="info", busy=True)
 
     @property
     def newest(self) -> bool:
@@ -214,7 +215,7 @@ class _Take(SpeechTask):
         with self._panel.lock:
             if self.newest:
                 self._panel.player.begin(rate)
-                self._panel.controls.show(f"{self._title}speaking…")
+                self._panel.controls.show(status=f"{self._title}speaking…")
 
     def arrived(self, samples: Samples, arrivals: Sequence[Arrival]) -> None:
         with self._panel.lock:
@@ -234,7 +235,8 @@ class _Take(SpeechTask):
         timing = clip.take.timing if clip.take else None
         details = f", first audio {timing.first_audio_s:.2f} s, RTF {timing.rtf(clip.duration):.2f}" if timing else ""
         if self.newest:
-            self._over(f"{clip.duration:.1f} s{details}", "success", 1.0, clip.words)
+            self._panel.controls.share = 1.0
+            self._over(f"{clip.duration:.1f} s{details}", "success", clip.words)
             self._panel.show_finished(self, clip)
             if not clip.words:
                 Task(lambda: self._align(clip), name="words").start()
@@ -255,6 +257,6 @@ class _Take(SpeechTask):
             self._over("failed", "danger")
             self._panel.controls.show_error(error)
 
-    def _over(self, status: str, tone: str, share: float | None = None, words: Sequence[WordTime] = ()) -> None:
+    def _over(self, status: str, tone: str, words: Sequence[WordTime] = ()) -> None:
         self._panel.player.end(words)
-        self._panel.controls.show(f"{self._title}{status}", share, tone, busy=False)
+        self._panel.controls.show(status=f"{self._title}{status}", tone=tone, busy=False)

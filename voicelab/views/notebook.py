@@ -95,7 +95,7 @@ def complete(line: str, lab: Session | None = None) -> list[str]:
     return [f"--{name}" for name in schemas if f"--{name}".startswith(words[-1] or "--") and f"--{name}" not in used]
 
 
-def _options_of(capabilities: Capabilities) -> dict[str, dict[str, Any]]:
+def _options_of(capabilities: Capabilities) -> Mapping[str, dict[str, Any]]:
     """Return the options that do something in a backend, with the values that it takes."""
     voices = {"enum": [voice.id for voice in capabilities.voices]}
     schemas = {**OPTIONS, "voice": voices, "reference_id": voices, "model": {"enum": list(capabilities.models)}}
