@@ -50,7 +50,6 @@ class ExplorePanel(SavedOutput, Panel):
         self._take: _Take | None = None
         self.newest = 0
         self._first_text = text
-        self._history: dict[int, Call] = {}
         self.clip: Clip | None = None
         self._clip_code = ""
         self._debouncer = Debouncer(self._begin, _SETTLE_S)
@@ -92,8 +91,9 @@ class ExplorePanel(SavedOutput, Panel):
     def recall(self) -> None:
         """Turn the knobs back to what the selected take was made with, without speaking."""
         for row in self.takes.selected[:1] if self.takes is not None else ():
-            self.controls.put(self._history[row.id])
-            self.check()
+            if (take := row.clip().take) is not None:
+                self.controls.put(take.call)
+                self.check()
 
     def wait(self, timeout: float = 30.0) -> bool:
         """Wait until what was asked for is spoken; returns whether it is."""
@@ -155,15 +155,12 @@ class ExplorePanel(SavedOutput, Panel):
         }
         values = {"take": take.number, "text": text, **settings}
         code = self.controls.code(take.call)
+        grid = self.takes.grid
+        grid.work.put([Row(take.number, labels, values, "done", notes=clip.notes, hear=lambda: clip, code=code)])
         with self.lock:
-            self._history[take.number] = take.call
-            if len(self._history) > _MOST:
+            if len(rows := grid.work.rows) > _MOST:
                 # The oldest that is not pinned makes room.
-                free = next((key for key in self._history if key not in self.takes.grid.pinned), take.number)
-                del self._history[free]
-                self.takes.grid.work.drop([free])
-        row = Row(take.number, labels, values, "done", notes=clip.notes, hear=lambda: clip, code=code)
-        self.takes.grid.work.put([row])
+                grid.work.drop([next((row.id for row in rows if row.id not in grid.pinned), take.number)])
 
     def show_finished(self, take: _Take, clip: Clip) -> None:
         """Show the last take, and leave it in the notebook."""
