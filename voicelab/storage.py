@@ -294,22 +294,17 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Yield the connection for SELECTs that see one state."""
-        with self._lock, self._store_errors():
-            db = self._connection()
+        with self._lock, self._store_errors(), self._connection() as db:
             db.execute("BEGIN")
-            try:
-                yield db
-            finally:
-                with suppress(sqlite3.Error):
-                    db.execute("ROLLBACK")
+            yield db
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Yield the connection for one transaction, which survives a loss of power when the block has ended."""
-        with self._lock, self._store_errors():
-            db = self._connection()
-            with _transaction(db):
-                yield db
+        # The connection's own block commits at its end, and rolls back after an error and when the commit fails.
+        with self._lock, self._store_errors(), self._connection() as db:
+            db.execute("BEGIN IMMEDIATE")
+            yield db
 
     def _connection(self) -> sqlite3.Connection:
         if self._db is not None:
@@ -340,7 +335,8 @@ class Database:
         (result,) = db.execute("PRAGMA integrity_check(1)").fetchone()
         if result != "ok":
             raise StoreError(f"the {self._name} is damaged: {result}")
-        with _transaction(db):
+        with db:
+            db.execute("BEGIN IMMEDIATE")
             version = int(db.execute("PRAGMA user_version").fetchone()[0])
             if version > len(self._migrations):
                 raise StoreError(f"the {self._name} was written by a newer voicelab (version {version})")
@@ -403,19 +399,6 @@ class FileLock(Closing):
                 self._goes.unlink()
             self._goes = None
         self._db.close()
-
-
-@contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        # Also when the commit failed: an open transaction would swallow all that comes after it.
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
 
 
 def _link(unfinished: Path, path: Path) -> bool:

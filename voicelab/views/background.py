@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Self
 
 import numpy as np
 
-from voicelab.audio.decoders import StreamDecoder
 from voicelab.audio.samples import SILENT, Samples
 from voicelab.audio.words import Words
 from voicelab.backend import SpeechStream
@@ -165,18 +164,21 @@ class SpeechTask(Task):
         if cancelled:
             stream.close()
             raise Cancelled("cancelled before any audio came")
-        with stream:
+        with stream.keep(self._keep):
             self.began(stream.rate)
-            samples, audio = self._drain(stream)
-        take = stream.take_of(audio)
+            samples = self._drain(stream)
+        take = stream.take_of(self._encoded)
         self.finished(Clip(samples, stream.rate, Words(take.words), take))
 
-    def _drain(self, stream: SpeechStream) -> tuple[Samples, bytes]:
-        chunks: list[bytes] = []
+    def _keep(self, _: SpeechStream, audio: bytes) -> tuple[str, ...]:
+        self._encoded = audio
+        return ()
+
+    def _drain(self, stream: SpeechStream) -> Samples:
         parts: list[Samples] = []
         arrivals: list[Arrival] = []
         sent, due = 0, 0.0
-        for samples in _decoded(stream, chunks):
+        for samples in stream.pcm():
             parts.append(samples)
             arrivals.append((stream.arrivals[-1][0], samples.size))
             now = time.monotonic()
@@ -187,15 +189,4 @@ class SpeechTask(Task):
             raise Cancelled("cancelled as the last audio came")
         if sent < len(parts):
             self.arrived(np.concatenate(parts[sent:]), arrivals[sent:])
-        return np.concatenate(parts) if parts else SILENT, b"".join(chunks)
-
-
-def _decoded(stream: SpeechStream, chunks: list[bytes]) -> Iterator[Samples]:
-    """Yield the samples of a stream as they come; ``chunks`` collects the bytes that they were decoded from."""
-    decoder = StreamDecoder(stream.request.format, stream.rate)
-    for chunk in stream:
-        chunks.append(chunk)
-        if (samples := decoder.feed(chunk)).size:
-            yield samples
-    if (samples := decoder.finish()).size:
-        yield samples
+        return np.concatenate(parts) if parts else SILENT

@@ -211,20 +211,11 @@ class Controls(anywidget.AnyWidget):
         """Return the Python that makes a call of the lab: the same samples, where the backend's seeds are exact."""
         return call.code(self.base)
 
-    def show(
-        self,
-        status: str | None = None,
-        share: float | None = None,
-        tone: str | None = None,
-        *,
-        busy: bool | None = None,
-    ) -> None:
-        """Show how far the last take is: what is given and has changed."""
-        given = {"status": status, "share": share, "tone": tone, "busy": busy}
+    def show(self, **given: str | float | bool) -> None:
+        """Show how far the last take is: ``status``, ``share``, ``tone`` and ``busy``, those that are given."""
         with self.hold_sync():
             for name, value in given.items():
-                if value is not None:
-                    setattr(self, name, value)
+                self.set_trait(name, value)
 
     def show_error(self, error: Exception | None) -> None:
         """Say what is wrong, at its field; None takes away what was said."""
@@ -292,10 +283,7 @@ def _field(name: str, capabilities: Capabilities, *, front: bool) -> dict[str, A
     common = _off(common, support.ignored)
     field = _schema_field(name)
     common["default"] = field.default
-    if get_origin(field.annotation) is Literal:
-        return {**common, "kind": "choice", "options": list(support.values or get_args(field.annotation))}
-    if isinstance(field.default, bool):
-        return {**common, "kind": "switch"}
+    choices = (support.values or get_args(field.annotation)) if get_origin(field.annotation) is Literal else ()
     low, high = support.bounds or (
         next((getattr(item, end) for item in field.metadata if hasattr(item, end)), None) for end in ("ge", "le")
     )
@@ -303,25 +291,26 @@ def _field(name: str, capabilities: Capabilities, *, front: bool) -> dict[str, A
         # From a tenth to the schema's hundred, with 1 in reach of a hand.
         return {**common, "kind": "slider", "min": low or 0.1, "max": high, "step": 0.01, "log": True}
     step = 1 if name == "prosody.volume" or not isinstance(field.default, float) else 0.05
-    return {**common, **_number(low, high, step)}
+    return {**common, **_kind(field.default, choices, low, high, step)}
 
 
 def _knob(knob: Knob) -> dict[str, Any]:
     """Return what the page needs to show an own parameter of the backend."""
     label = knob.name.replace("_", " ").capitalize()
     common = {"name": knob.name, "front": True, "label": label, "title": knob.name, "default": knob.default}
-    common["help"] = knob.description
-    if knob.type == "bool":
-        return {**common, "kind": "switch"}
-    if knob.type == "str":
-        return {**common, **({"kind": "choice", "options": list(knob.choices)} if knob.choices else {"kind": "word"})}
     low, high = knob.bounds or (-_MOST, _MOST)
     step = 1 if knob.type == "int" else max(10.0 ** math.floor(math.log10((high - low) / 20)), 0.01)
-    return {**common, **_number(low, high, step)}
+    return {**common, "help": knob.description, **_kind(knob.default, knob.choices, low, high, step)}
 
 
-def _number(low: float | None, high: float | None, step: float) -> dict[str, Any]:
-    """Return a slider where both ends are near enough for a hand, a box otherwise."""
+def _kind(
+    default: object, choices: Sequence[object], low: float | None, high: float | None, step: float
+) -> dict[str, Any]:
+    """Return a switch, a choice, a word, a slider where both ends are near enough for a hand, or a box for a number."""
+    if isinstance(default, bool):
+        return {"kind": "switch"}
+    if isinstance(default, str):
+        return {"kind": "choice", "options": list(choices)} if choices else {"kind": "word"}
     near = high is not None and low is not None and (high - low) / step <= _STEPS
     ends = {"min": -_MOST if low is None else low, "max": _MOST if high is None else high}
     return {"kind": "slider" if near else "number", **ends, "step": step}

@@ -50,7 +50,6 @@ class ExplorePanel(SavedOutput, Panel):
         self._take: _Take | None = None
         self.newest = 0
         self._first_text = text
-        self._history: dict[int, Call] = {}
         self.clip: Clip | None = None
         self._clip_code = ""
         self._debouncer = Debouncer(self._begin, _SETTLE_S)
@@ -92,8 +91,9 @@ class ExplorePanel(SavedOutput, Panel):
     def recall(self) -> None:
         """Turn the knobs back to what the selected take was made with, without speaking."""
         for row in self.takes.selected[:1] if self.takes is not None else ():
-            self.controls.put(self._history[row.id])
-            self.check()
+            if (take := row.clip().take) is not None:
+                self.controls.put(take.call)
+                self.check()
 
     def wait(self, timeout: float = 30.0) -> bool:
         """Wait until what was asked for is spoken; returns whether it is."""
@@ -155,15 +155,12 @@ class ExplorePanel(SavedOutput, Panel):
         }
         values = {"take": take.number, "text": text, **settings}
         code = self.controls.code(take.call)
+        grid = self.takes.grid
+        grid.work.put([Row(take.number, labels, values, "done", notes=clip.notes, hear=lambda: clip, code=code)])
         with self.lock:
-            self._history[take.number] = take.call
-            if len(self._history) > _MOST:
+            if len(rows := grid.work.rows) > _MOST:
                 # The oldest that is not pinned makes room.
-                free = next((key for key in self._history if key not in self.takes.grid.pinned), take.number)
-                del self._history[free]
-                self.takes.grid.work.drop([free])
-        row = Row(take.number, labels, values, "done", notes=clip.notes, hear=lambda: clip, code=code)
-        self.takes.grid.work.put([row])
+                grid.work.drop([next((row.id for row in rows if row.id not in grid.pinned), take.number)])
 
     def show_finished(self, take: _Take, clip: Clip) -> None:
         """Show the last take, and leave it in the notebook."""
@@ -203,7 +200,8 @@ class _Take(SpeechTask):
         self._moved = time.monotonic()
         self._seconds = 0.0
         panel.controls.notes = []
-        panel.controls.show(f"{self._title}waiting for the first audio…", 0.0, "info", busy=True)
+        waiting = f"{self._title}waiting for the first audio…"
+        panel.controls.show(status=waiting, share=0.0, tone="info", busy=True)
 
     @property
     def newest(self) -> bool:
@@ -214,7 +212,7 @@ class _Take(SpeechTask):
         with self._panel.lock:
             if self.newest:
                 self._panel.player.begin(rate)
-                self._panel.controls.show(f"{self._title}speaking…")
+                self._panel.controls.show(status=f"{self._title}speaking…")
 
     def arrived(self, samples: Samples, arrivals: Sequence[Arrival]) -> None:
         with self._panel.lock:
@@ -234,7 +232,8 @@ class _Take(SpeechTask):
         timing = clip.take.timing if clip.take else None
         details = f", first audio {timing.first_audio_s:.2f} s, RTF {timing.rtf(clip.duration):.2f}" if timing else ""
         if self.newest:
-            self._over(f"{clip.duration:.1f} s{details}", "success", 1.0, clip.words)
+            self._panel.controls.share = 1.0
+            self._over(f"{clip.duration:.1f} s{details}", "success", clip.words)
             self._panel.show_finished(self, clip)
             if not clip.words:
                 Task(lambda: self._align(clip), name="words").start()
@@ -255,6 +254,6 @@ class _Take(SpeechTask):
             self._over("failed", "danger")
             self._panel.controls.show_error(error)
 
-    def _over(self, status: str, tone: str, share: float | None = None, words: Sequence[WordTime] = ()) -> None:
+    def _over(self, status: str, tone: str, words: Sequence[WordTime] = ()) -> None:
         self._panel.player.end(words)
-        self._panel.controls.show(f"{self._title}{status}", share, tone, busy=False)
+        self._panel.controls.show(status=f"{self._title}{status}", tone=tone, busy=False)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import re
-import uuid
 from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
@@ -177,7 +176,6 @@ class SavedOutput(Ending):
 
     about: ClassVar[str]
     _updates: Debouncer | None = None
-    _display_id: str = ""
 
     def saved_output(self) -> Mapping[str, str]:
         """Return what there is to be heard and seen of it now, by media type; {} for nothing."""
@@ -197,29 +195,24 @@ class SavedOutput(Ending):
         return {**bundle, "text/html": words, "text/plain": repr(self)}, metadata
 
     def _ipython_display_(self) -> None:
-        from IPython.display import display
+        from IPython.display import DisplayHandle, display
 
         shown = self._repr_mimebundle_()
         if shown is None:
             return
         if self._updates is None:
-            self._updates = Debouncer(lambda _: self._publish(update=True), _SETTLE_S)
+            self._saved: Any = DisplayHandle()  # type: ignore[no-untyped-call]
+            self._updates = Debouncer(lambda _: self._saved.update(self._output(), raw=True), _SETTLE_S)
             self.at_close(self._updates.close)
-            self._display_id = uuid.uuid4().hex
         display(shown[0], metadata=shown[1], raw=True)  # type: ignore[no-untyped-call]
-        self._publish(update=False)
+        self._saved.display(self._output(), raw=True)
 
-    def _publish(self, *, update: bool) -> None:
-        from IPython.display import publish_display_data
-
+    def _output(self) -> dict[str, str]:
         # JupyterLab's output areas are widgets of its own, a page's are not: the rules hold in a notebook only. A panel
         # takes a moment to be drawn, in which the saved output would flash up.
         output, style = dict(self.saved_output()), (STATIC / "saved.css").read_text(encoding="utf-8")
         html = f'<style>\n{style}</style><div class="voicelab-saved">{output.get("text/html", "")}</div>'
-        data = {"text/plain": repr(self), **output, "text/html": html}
-        # The name of the output goes between kernel and page only: it is not in the file.
-        to = {"display_id": self._display_id}
-        publish_display_data(data, transient=to, update=update)  # type: ignore[no-untyped-call]
+        return {"text/plain": repr(self), **output, "text/html": html}
 
 
 class Panel(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types

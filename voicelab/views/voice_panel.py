@@ -207,40 +207,37 @@ class VoiceDraft:
     def _begin(self, one: Recording) -> None:
         with self._lock:
             self._recordings[one.id] = one = replace(one, state="analysing", notes=(), problem="")
-            enhanced = self._enhanced
         self._changed(one.id)
-        task = Task(lambda: self._run(one, enhanced), name="intake").start()
+        task = Task(lambda: self._run(one), name="intake").start()
         with self._lock:
             self._tasks = {task, *(other for other in self._tasks if other.running)}
 
-    def _run(self, one: Recording, enhanced: bool) -> None:
+    def _run(self, one: Recording) -> None:
         def wanted() -> bool:
-            return not self.closed and enhanced == self._enhanced and self._recordings.get(one.id) is one
+            # Whatever was written or chosen meanwhile has begun another run.
+            return not self.closed and self._recordings.get(one.id) is one
 
         with self._one_at_a_time:
             if not wanted():
                 return
-            changes = self._analyse(one, enhanced=enhanced)
+            analysed = self._analysed(one)
         with self._lock:
-            # Whatever was written or chosen meanwhile has begun another run.
             if not wanted():
                 return
-            self._recordings[one.id] = replace(one, **changes)
+            self._recordings[one.id] = analysed
         self._changed(one.id)
 
-    def _analyse(self, one: Recording, *, enhanced: bool) -> Mapping[str, Any]:
-        texts = (one.text,) if one.written else ()
+    def _analysed(self, one: Recording) -> Recording:
+        fields = {"texts": (one.text,) if one.written else (), "enhance_audio_quality": self._enhanced}
         try:
-            request = VoiceCreate.build(
-                title="x", voices=(one.data,), texts=texts, visibility="private", enhance_audio_quality=enhanced
-            )
+            request = VoiceCreate.build(title="x", voices=(one.data,), visibility="private", **fields)
             (sample,) = prepare_samples(request, self._recognizer)
-            clip = Clip.load(sample.audio)
+            return replace(one, state="ready", clip=Clip.load(sample.audio), text=sample.text, notes=sample.notes)
         except RequestInvalid as error:
-            return {"state": "refused", "problem": error.errors[0].msg.removeprefix(_BEFORE)}
+            problem = error.errors[0].msg.removeprefix(_BEFORE)
         except VoicelabError as error:
-            return {"state": "refused", "problem": str(error)}
-        return {"state": "ready", "clip": clip, "text": sample.text, "notes": sample.notes}
+            problem = str(error)
+        return replace(one, state="refused", problem=problem)
 
 
 class VoicePanel(SavedOutput, Panel):
