@@ -64,8 +64,10 @@ def test_references_are_paths_and_clips_too(lab: Lab, tmp_path: Path) -> None:
     assert lab.with_defaults(references=str(tmp_path / "yes.wav")).request("a").references == kept[:1]
     several = lab.sweep("a", references={"file": file, "both": [file, clip]}).grid.cells
     assert [len(cell.call.request.references or ()) for cell in several] == [1, 2]
-    with pytest.raises(OSError, match="none"):
+    with pytest.raises(RequestInvalid, match=r"^references: .*none.wav cannot be read: No such file"):
         lab.speak("a", references=tmp_path / "none.wav")
+    with pytest.raises(RequestInvalid, match=r"^voices: none.wav cannot be read: No such file"):
+        lab.create_voice("Ada", "none.wav")
 
 
 def test_speak_asks_for_wav_and_otherwise_for_the_interfaces_defaults(lab: Lab, backend: Recorder) -> None:

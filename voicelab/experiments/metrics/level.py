@@ -39,7 +39,7 @@ _TAPS = _PHASES.shape[1]
 _FILTERS = np.concatenate((_PHASES, _PHASES[::-1, ::-1]))
 # No interpolated value is larger than the largest sample under the filter times this.
 _GAIN = float(np.abs(_FILTERS).sum(axis=1).max())
-_PIECE, _TENTHS = 1024, 4
+_PIECE = 1024
 _OFFSET = -0.691
 _ABSOLUTE_GATE, _RELATIVE_GATE = -70.0, -10.0
 _NOISE_ROUNDS = 5
@@ -147,37 +147,23 @@ def true_peak(subject: Subject) -> float:
     sines from 0.1 dB too low to 0.2 dB too high. A sample of the clip itself counts too, so that the
     figure is never below the sample peak. Undefined for silence.
     """
-    samples = subject.clip.samples
     best = subject.clip.peak
     if best == 0.0:
         return _decibels(-math.inf)
-    # Only a window with a sample large enough can hold a value above the largest sample.
-    least = best / _GAIN
-    # Silence goes on before and after; only the ends are copied for it.
-    silence = np.zeros(_TAPS - 1, np.float32)
-    if samples.size < _TAPS:
-        samples = np.concatenate((silence, samples, silence))
-    for part in (samples, np.concatenate((silence, samples[:_TAPS])), np.concatenate((samples[-_TAPS:], silence))):
-        best = max(best, _between(part, least))
-    return 20.0 * math.log10(best)
-
-
-def _between(samples: npt.NDArray[np.float32], least: float) -> float:
-    """Return the largest value between samples, of windows that lie inside and have one of ``least`` or more."""
-    if samples.size < _TAPS:
-        return 0.0
-    large = np.flatnonzero((samples >= least) | (samples <= -least))
-    wanted = np.zeros(samples.size + _TAPS, bool)
-    for shift in range(_TAPS):
-        wanted[large + shift] = True
-    begins = np.flatnonzero(wanted[_TAPS - 1 : samples.size])
+    # Silence goes on before and after.
+    samples = np.pad(subject.clip.samples, _TAPS - 1)
     windows = np.lib.stride_tricks.sliding_window_view(samples, _TAPS)
-    best = 0.0
+    # Only a window with a sample large enough can hold a value above the largest sample.
+    large = np.flatnonzero(np.abs(samples) >= best / _GAIN)
+    wanted = np.zeros(len(windows), bool)
+    for shift in range(_TAPS):
+        wanted[large - shift] = True
+    begins = np.flatnonzero(wanted)
     # Small pieces, which the allocator has at hand.
     for first in range(0, begins.size, _PIECE):
-        piece = windows[begins[first : first + _PIECE]].astype(np.float64) @ _FILTERS[:, ::-1].T
-        best = max(best, float(piece.max()), -float(piece.min()))
-    return best
+        values = windows[begins[first : first + _PIECE]].astype(np.float64) @ _FILTERS[:, ::-1].T
+        best = max(best, float(np.abs(values).max()))
+    return 20.0 * math.log10(best)
 
 
 def loudness(subject: Subject) -> float:
@@ -197,16 +183,10 @@ def loudness(subject: Subject) -> float:
     if clip.rate < 8000:
         raise Undefined(f"loudness needs a rate of 8 kHz or more, and the clip has {clip.rate} Hz")
     numerator, denominator = _k_weighting(clip.rate)
-    state = np.zeros(denominator.size - 1)
     # Every block is four tenths of a second: sums of tenths serve for all blocks.
     edges = np.round(np.arange(int(clip.duration * 10 + 1e-9) + 1) * clip.rate / 10).astype(np.int64)
-    sums = []
-    # A few tenths at a time: new memory for a whole clip takes as long as the arithmetic on it.
-    for first in range(0, edges.size - 1, _TENTHS):
-        here = edges[first : first + _TENTHS + 1]
-        weighted, state = lfilter(numerator, denominator, clip.samples[here[0] : here[-1]], zi=state)
-        sums.append(np.add.reduceat(np.square(weighted, out=weighted), here[:-1] - here[0]))
-    tenths = np.concatenate(sums)
+    weighted = lfilter(numerator, denominator, clip.samples[: edges[-1]])
+    tenths = np.add.reduceat(np.square(weighted, out=weighted), edges[:-1])
     blocks = np.convolve(tenths, np.ones(4), "valid") / (edges[4:] - edges[:-4])
     audible = blocks[blocks > 10.0 ** ((_ABSOLUTE_GATE - _OFFSET) / 10.0)]
     if not audible.size:

@@ -8,6 +8,7 @@ headers and addresses of calls are not among it.
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import threading
 import time
@@ -225,11 +226,11 @@ class ReplayBackend:
             raise StoreError(f"{folder} holds no recording: there is no {RUN_FILE} in it that says who spoke")
         self.capabilities = speaker
         """What the recorded backend declared about itself."""
-        self._calls: Counter[str] = Counter()
-        self._lock = threading.Lock()
-        self._keys: dict[str, dict[str, None]] = {}
+        keys: dict[str, dict[str, None]] = {}
         for line in self.run.lines():
-            self._keys.setdefault(line.asked, {})[line.key] = None
+            keys.setdefault(line.asked, {})[line.key] = None
+        # Each gives one thread after another its next key.
+        self._keys = {asked: itertools.cycle(own) for asked, own in keys.items()}
 
     def __repr__(self) -> str:
         return f"ReplayBackend({str(self.run.folder)!r}, timing={self.timing!r})"
@@ -260,13 +261,8 @@ class ReplayBackend:
         """Do nothing: there is nothing to let go of."""
 
     def _next(self, asked: str) -> dict[str, Any] | None:
-        keys = tuple(self._keys.get(asked, ()))
-        if not keys:
-            return None
-        with self._lock:
-            number = self._calls[asked]
-            self._calls[asked] += 1
-        return self.run.record(keys[number % len(keys)])
+        keys = self._keys.get(asked)
+        return None if keys is None else self.run.record(next(keys))
 
     def _voice(self, call: VoiceCall, fields: Mapping[str, Any], name: str) -> VoiceModel:
         record = self._next(_voice_key(call, fields))

@@ -18,7 +18,7 @@ from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.runs.failures import Failed
 from voicelab.experiments.runs.run import Journal
 from voicelab.experiments.sweeps.axes import Job
-from voicelab.experiments.sweeps.workers import RateLimiter, Workers
+from voicelab.experiments.sweeps.workers import Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,25 +104,23 @@ def estimate(
     ``rate`` is how long earlier takes were against what was expected of their texts, and ``rtf`` seconds of work for a
     second of their audio; ``cached`` is how many takes are there.
     """
-    requests = characters = text_bytes = 0
-    audio, priced = 0.0, True
-    costs: dict[str, float] = {}
-    for job in jobs:
-        request = job.call.request
-        size = len(request.text.encode())
-        requests += 1
-        characters += len(request.text)
-        text_bytes += size
-        seconds = rate * job.call.expected_seconds
-        audio += seconds
-        cost = speech_cost(job.call, seconds, capabilities[job.cell.backend].prices)
-        priced = priced and cost is not None
-        for currency, amount in (cost or {}).items():
-            costs[currency] = costs.get(currency, 0.0) + amount
+    jobs = list(jobs)
+    texts = [job.call.request.text for job in jobs]
+    seconds = [rate * job.call.expected_seconds for job in jobs]
+    costs = [
+        speech_cost(job.call, expected, capabilities[job.cell.backend].prices)
+        for job, expected in zip(jobs, seconds, strict=True)
+    ]
+    sums: dict[str, float] = {}
+    for currency, amount in (item for cost in costs if cost for item in cost.items()):
+        sums[currency] = sums.get(currency, 0.0) + amount
+    audio = sum(seconds)
     work = None if rtf is None else audio * rtf
-    total = sum(costs.values()) if priced and len(costs) < 2 else None
-    currencies = " and ".join(sorted(filter(None, costs)))
-    return SweepEstimate(requests, cached, characters, text_bytes, audio, work, total, currencies)
+    total = sum(sums.values()) if None not in costs and len(sums) < 2 else None
+    characters, text_bytes = (sum(map(len, each)) for each in (texts, map(str.encode, texts)))
+    return SweepEstimate(
+        len(jobs), cached, characters, text_bytes, audio, work, total, " and ".join(sorted(filter(None, sums)))
+    )
 
 
 def _time(seconds: float) -> str:
@@ -179,7 +177,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What a run works with: takes are looked for in ``caches``, and kept in ``cache`` and written to ``journal``."""
+    """What a run works with: takes are looked for in ``caches``, and kept in ``cache`` and written to ``journal``.
+
+    ``gap_s`` is how many seconds after one call of a backend the next may begin.
+    """
 
     workers: Workers
     caches: Sequence[Cache]
@@ -187,7 +188,7 @@ class RunContext:
     cache: Cache | None = None
     journal: Journal | None = None
     budget: Budget = field(default_factory=Budget)
-    limiter: RateLimiter = field(default_factory=RateLimiter)
+    gap_s: float = 0.0
 
 
 class SweepRun:
@@ -205,6 +206,7 @@ class SweepRun:
         self._context = context
         self._listener = listener
         self._spent = dict.fromkeys(CAPS, 0.0)
+        self._next: dict[str, float] = {}
         self._outcomes: dict[tuple[int, int], Outcome] = {}
         self._running: dict[Future[Take], Job] = {}
         self._done: queue.SimpleQueue[Future[Take]] = queue.SimpleQueue()
@@ -356,7 +358,10 @@ class SweepRun:
         return False
 
     def _begin(self, job: Job, ahead: Mapping[str, float]) -> None:
-        if self._stop.wait(self._context.limiter.delay(job.cell.backend)):
+        now = time.monotonic()
+        begins = max(now, self._next.get(job.cell.backend, now))
+        self._next[job.cell.backend] = begins + self._context.gap_s
+        if self._stop.wait(begins - now):
             return
         for name, more in ahead.items():
             self._spent[name] += more

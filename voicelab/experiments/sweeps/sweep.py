@@ -23,7 +23,7 @@ from voicelab.experiments.runs.run import Journal
 from voicelab.experiments.sweeps.axes import Axis, Grid, Job, Rows, axes_of_rows, template_names, varied
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.run import Budget, Outcome, RunContext, SweepEstimate, SweepRun, estimate, seconds_of
-from voicelab.experiments.sweeps.workers import Factory, RateLimiter, workers_for
+from voicelab.experiments.sweeps.workers import Factory, workers_for
 from voicelab.session import Session, recorded
 
 ONLY: Final = "lab"
@@ -170,7 +170,11 @@ class Sweep(Shown):
         if budget is not None and not isinstance(budget, Budget):
             raise RequestInvalid.of("budget", f"give a Budget, not a {type(budget).__name__}")
         workers = workers_for(executor, self.backends, self.factories, concurrency)
-        limiter, capabilities = RateLimiter(requests_per_minute), self._capabilities()
+        number = isinstance(requests_per_minute, int | float) and not isinstance(requests_per_minute, bool)
+        if requests_per_minute is not None and not (number and requests_per_minute > 0):
+            raise RequestInvalid.of("requests_per_minute", "Input should be a number greater than 0")
+        gap = 60.0 / requests_per_minute if requests_per_minute else 0.0
+        capabilities = self._capabilities()
         cache = Cache() if self.cache is None and folder is None else self.cache
         written = () if folder is None else (Cache(folder, max_bytes=None),)
         caches = written if cache is None else (*written, cache)
@@ -179,7 +183,7 @@ class Sweep(Shown):
         axes = {axis.name: list(axis.labels) for axis in self.axes}
         about = {"sweep": {"axes": axes, "repeats": self.repeats, "seed": self.seed}}
         journal = None if folder is None else Journal(folder, capabilities.values(), about=about)
-        context = RunContext(workers, caches, capabilities, cache, journal, budget or Budget(), limiter)
+        context = RunContext(workers, caches, capabilities, cache, journal, budget or Budget(), gap)
         return SweepRun(self.jobs(), context, listener)
 
     def run(self, folder: str | Path | None = None, **options: Any) -> SweepResult:
