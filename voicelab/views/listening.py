@@ -113,6 +113,7 @@ def export_study(study: Study, folder: Path, to: str) -> Path:
     files |= {name: (STATIC / name).read_bytes() for name in FILES}
     files["index.html"] = PAGE.replace("LINE", "overFiles").replace("FILE", "listening-study.js").encode()
     asked = {"steps": study.steps, "code": study.code, "return_to": study.return_to, "needed": RIGHT[study.headphones]}
+    asked["design"] = study.test.digest
     page = {**asked, "test": {**blind.test(), "study": study.page(accept=True)}, "blocks": study.listeners, "to": to}
     page["id"] = hashlib.sha256(json.dumps([page, sorted(sounds)]).encode()).hexdigest()[:16]
     files["study.json"] = json.dumps(page).encode()

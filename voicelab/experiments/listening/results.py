@@ -64,8 +64,9 @@ class ListeningResult:
     or more), which takes all votes for independent, ``overall`` Friedman's (MOS and MUSHRA, three systems or more).
     ``mixed_model()`` fits a model in which listeners and items are random, ``ordinal_model()`` one of ordered categories.
     ``excluded`` says who does not count, and why; ``notes`` what could not be computed, and what these votes cannot
-    show; ``frame`` are the rows that count, ``votes`` all of them, and ``design`` is the record of the test. Of a study with
-    a registered plan ``outcome`` is its one confirmatory test; everything else is exploratory then.
+    show; ``frame`` are the rows that count, ``votes`` all of them, and ``design`` is the record of the test. ``people`` has a
+    row for each listener, as ``Ballot.people``: what a study asked them, and whether their votes count (``counts``). Of a
+    study with a registered plan ``outcome`` is its one confirmatory test; everything else is exploratory then.
     """
 
     kind: str
@@ -83,6 +84,7 @@ class ListeningResult:
     frame: pd.DataFrame = field(repr=False)
     votes: pd.DataFrame = field(repr=False)
     design: Mapping[str, Any] = field(repr=False)
+    people: pd.DataFrame = field(repr=False)
     outcome: PlannedOutcome | None = None
 
     def report(self) -> Any:
@@ -164,7 +166,8 @@ def analyse(
 
     ``plan`` is a registered one (``ListeningTest.register``), or its file: then ``outcome`` is the test that it names, by the
     crossed effects, with what departs from the plan, and all else is exploratory. Raises ArgumentError when there are no
-    votes, or two of one listener on one thing, StoreError for a plan that was changed.
+    votes, or two of one listener on one thing, StoreError for a plan that was changed. What a study asked of its listeners is
+    there where ``votes`` is a Ballot, or a table that was merged with ``Ballot.people``.
     """
     plan = plan if plan is None or isinstance(plan, Plan) else Plan.load(plan)
     frame = votes.frame() if isinstance(votes, Ballot) else votes
@@ -179,6 +182,11 @@ def analyse(
     design = json.loads(json.dumps(test.to_record()))
     listeners = int(frame["listener"].nunique())
     begun = votes.begun if isinstance(votes, Ballot) else None
+    # A table may have been joined with the answers of who voted.
+    asked = [name for name in everything if "." in str(name)]
+    people = (
+        votes.people() if isinstance(votes, Ballot) else everything[["listener", *asked]].drop_duplicates("listener")
+    )
     return ListeningResult(
         kind=test.kind,
         listeners=listeners,
@@ -195,6 +203,7 @@ def analyse(
         frame=frame,
         votes=everything.assign(counts=everything.index.isin(frame.index)),
         design=design,
+        people=people.assign(counts=people["listener"].isin(frame["listener"])),
         outcome=None if plan is None else outcome(plan, design, work.crossed, listeners=listeners, begun=begun),
     )
 
