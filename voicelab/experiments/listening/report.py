@@ -280,21 +280,7 @@ def _comparisons(result: ListeningResult) -> str:
         "MUSHRA": "difference ~ 1 + (1 | listener) + (1 | sentence), linear, by REML",
         "CMOS": "rating ~ 1 + (1 | listener) + (1 | sentence), linear, by REML",
     }.get(result.kind, "choice ~ 1 + (1 | listener) + (1 | sentence), logistic, by restricted pseudo-likelihood")
-    lines = []
-    for pair, test in result.tests.items():
-        if pair in result.crossed:
-            sizes = "".join(f"; {name} {size}" for name, size in result.sizes[pair].items())
-            corrected = f"{result.crossed_p_holm[pair]:.4g} after Holm"
-            lines.append(f"{pair[0]} against {pair[1]}: {result.crossed[pair]}, {corrected}{sizes}")
-        lines.append(
-            f"{pair[0]} against {pair[1]}, on these sentences alone: {test}, {result.p_holm[pair]:.4g} after Holm"
-        )
-    if result.overall is not None:
-        overall = result.overall
-        lines.append(
-            f"Friedman's test over all systems: chi squared {overall.statistic:.4g}, "
-            f"p {overall.p:.4g}, Kendall's W {overall.concordance}"
-        )
+    lines = [line.strip() for line in result.comparisons()]
     if result.ranking is not None:
         for one, two in itertools.combinations(result.ranking.frame()["system"], 2):
             ratio = result.ranking.odds_ratio(one, two)

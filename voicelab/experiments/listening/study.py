@@ -346,6 +346,16 @@ class BlindStudy(BlindBallot):
         """Return what everybody may read: of the test, and of the steps around it."""
         return {**super().test(), "study": self.study.page()}
 
+    def answer(self, call: object, listener: Any, body: Mapping[str, Any]) -> Any:
+        """Answer a call, as of a test; each of a listener shows the ``secret`` of the browser."""
+        if call == "join":
+            return self.enter(body.get("session"), body.get("id", ""))
+        if call != "test":
+            self.check(listener, body.get("secret"))
+        if call == "step":
+            return self.step(listener, body.get("step"), body.get("answers"))
+        return super().answer(call, listener, body)
+
     def enter(self, session: object, id: object = "") -> dict[str, Any]:
         """Let a person begin, or go on, in this browser; return their ``state``.
 

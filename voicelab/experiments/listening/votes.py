@@ -453,6 +453,23 @@ class BlindBallot(BlindTest):
         self.ballot = ballot
         self._last = -1
 
+    def answer(self, call: object, listener: object, body: Mapping[str, Any]) -> Any:
+        """Return what a page is answered to a call, of a listener where it is one's.
+
+        Raises RequestInvalid for a body that is none, NotFound for what is not there.
+        """
+        if call == "test":
+            return self.test()
+        if call == "join":
+            return self.join(body.get("name"), body.get("session", ""))
+        if call == "trial":
+            return self.trial(listener)
+        if call == "sound":
+            return self.sound(body.get("id"))
+        if call == "vote":
+            return self.vote(listener, body)
+        raise NotFound("a test without a study has no steps")
+
     def join(self, name: Any, session: Any = "") -> dict[str, Any]:
         """Return the listener's number, a sound to set the volume by, and the trials to practise on, for who has no vote yet.
 
