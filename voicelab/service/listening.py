@@ -6,7 +6,7 @@ one browser, which shows its secret with every answer. Nothing that the page rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -77,49 +77,29 @@ def listening_app(ballot: Ballot, static: Path, study: Study | None = None) -> S
         name = request.url.path.rpartition("/")[2]
         return Response((static / name).read_bytes(), media_type=FILES[name])
 
-    async def test(_: Request) -> Response:
-        return json_response(session.test())
+    def api(call: str) -> Callable[[Request], Awaitable[Response]]:
+        async def answered(request: Request) -> Response:
+            body = await _body(request) if request.method == "POST" else {}
+            body |= {"secret": request.headers.get(_HEADER)}
+            value = await run_in_threadpool(session.answer, call, request.path_params.get("listener"), body)
+            return json_response({"trial": value} if call == "trial" else value)
 
-    async def join(request: Request) -> Response:
-        body = await _body(request)
-        if isinstance(session, BlindStudy):
-            return json_response(await run_in_threadpool(session.enter, body.get("session"), body.get("id", "")))
-        return json_response(await run_in_threadpool(session.join, body.get("name"), body.get("session", "")))
-
-    def called(request: Request, work: Callable[..., Any], *values: Any) -> Any:
-        listener = request.path_params["listener"]
-        if isinstance(session, BlindStudy):
-            session.check(listener, request.headers.get(_HEADER))
-        return work(listener, *values)
-
-    async def trial(request: Request) -> Response:
-        return json_response({"trial": await run_in_threadpool(called, request, session.trial)})
+        return answered
 
     async def sound(request: Request) -> Response:
         data = await run_in_threadpool(session.sound, request.path_params["id"])
         # A name means another sound in the next test at this address.
         return Response(data, media_type="audio/wav", headers={"cache-control": "no-store"})
 
-    async def vote(request: Request) -> Response:
-        body = await _body(request)
-        return json_response(await run_in_threadpool(called, request, session.vote, body))
-
-    async def step(request: Request) -> Response:
-        body = await _body(request)
-        if not isinstance(session, BlindStudy):
-            raise NotFound("a test without a study has no steps")
-        answers = (body.get("step"), body.get("answers"))
-        return json_response(await run_in_threadpool(called, request, session.step, *answers))
-
     return Starlette(
         routes=[
             Route("/", page),
             *(Route(f"/{name}", file) for name in FILES),
-            Route("/api/test", test),
-            Route("/api/listeners", join, methods=["POST"]),
-            Route("/api/listeners/{listener:int}/trial", trial),
-            Route("/api/listeners/{listener:int}/votes", vote, methods=["POST"]),
-            Route("/api/listeners/{listener:int}/steps", step, methods=["POST"]),
+            Route("/api/test", api("test")),
+            Route("/api/listeners", api("join"), methods=["POST"]),
+            Route("/api/listeners/{listener:int}/trial", api("trial")),
+            Route("/api/listeners/{listener:int}/votes", api("vote"), methods=["POST"]),
+            Route("/api/listeners/{listener:int}/steps", api("step"), methods=["POST"]),
             Route("/api/sounds/{id:str}", sound),
         ],
         exception_handlers={VoicelabError: _failed},
@@ -150,7 +130,7 @@ def serving(
         yield url
 
 
-async def _body(request: Request) -> Mapping[str, Any]:
+async def _body(request: Request) -> dict[str, Any]:
     data = b""
     async for chunk in request.stream():
         data += chunk

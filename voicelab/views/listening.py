@@ -39,7 +39,7 @@ class ListeningWidget(SavedOutput, anywidget.AnyWidget):
     def _on_message(self, _: Any, message: dict[str, Any], __: Sequence[Any]) -> None:
         number = message.get("number")
         try:
-            value = self._answer(message)
+            value = self._session.answer(message.get("call"), message.get("listener"), message)
         except VoicelabError as error:
             self.send({"number": number, "error": str(error)})
         else:
@@ -47,20 +47,6 @@ class ListeningWidget(SavedOutput, anywidget.AnyWidget):
                 self.send({"number": number}, [value])
             else:
                 self.send({"number": number, "value": value})
-
-    def _answer(self, message: dict[str, Any]) -> Any:
-        call, listener = message.get("call"), message.get("listener")
-        if call == "test":
-            return self._session.test()
-        if call == "join":
-            return self._session.join(message.get("name"))
-        if call == "trial":
-            return self._session.trial(listener)
-        if call == "sound":
-            return self._session.sound(message.get("id"))
-        if call == "vote":
-            return self._session.vote(listener, message)
-        return None
 
     def __repr__(self) -> str:
         test = self.ballot.test
@@ -113,6 +99,7 @@ def export_study(study: Study, folder: Path, to: str) -> Path:
     files |= {name: (STATIC / name).read_bytes() for name in FILES}
     files["index.html"] = PAGE.replace("LINE", "overFiles").replace("FILE", "listening-study.js").encode()
     asked = {"steps": study.steps, "code": study.code, "return_to": study.return_to, "needed": RIGHT[study.headphones]}
+    asked["design"] = study.test.digest
     page = {**asked, "test": {**blind.test(), "study": study.page(accept=True)}, "blocks": study.listeners, "to": to}
     page["id"] = hashlib.sha256(json.dumps([page, sorted(sounds)]).encode()).hexdigest()[:16]
     files["study.json"] = json.dumps(page).encode()

@@ -55,7 +55,8 @@ def main() -> None:
             "volume": {},
             "trials": {},
         }
-        lines.append({"listener": f"simulated {number + 1}", "block": number, "steps": steps, "votes": votes})
+        who = {"listener": f"simulated {number + 1}", "design": asked.test.digest, "block": number}
+        lines.append({**who, "steps": steps, "votes": votes})
     text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
     (HERE / "answers.jsonl").write_text(text, encoding="utf-8")
 

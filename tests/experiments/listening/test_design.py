@@ -70,6 +70,21 @@ def test_practice_changes_no_trial_and_no_record_of_tests_without(kind: Kind) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_practice_plays_the_range_of_quality(kind: Kind) -> None:
+    plain = listening_test(kind, "abcdef", items=3)
+    names = {"f": "anchor35"} if kind != "MUSHRA" else {}
+    items = {item: {names.get(name, name): clip for name, clip in own.items()} for item, own in plain.items.items()}
+    test = replace(plain, items=items, training={"MOS": 6, "MUSHRA": 1}.get(kind, 3))
+    for listener in range(12):
+        trials = test.training_trials(listener)
+        assert {sound.system for trial in trials for sound in trial.slots.values()} >= {*test.systems, "anchor35"}
+        assert "anchor35" in {sound.system for sound in trials[0].slots.values()}
+        assert len({trial.id for trial in trials}) == len(trials) == test.training
+    # No more than there are.
+    assert len(replace(test, training=500).training_trials(0)) == len(test.trials(0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_everything_is_asked_once(kind: Kind) -> None:
     test = listening_test(kind, "abc", items=5)
     for listener in range(3):

@@ -14,12 +14,14 @@ import pandas as pd
 import pytest
 
 from tests.experiments.listening.test_design import listening_test
+from tests.experiments.listening.test_study import SECRET, a_study, reach
 from tests.experiments.listening.test_votes import vote_all
 from voicelab.experiments.listening import recompute
 from voicelab.experiments.listening.design import REFERENCE, Kind, Trial
 from voicelab.experiments.listening.plan import Plan
 from voicelab.experiments.listening.report import ListeningReport
 from voicelab.experiments.listening.results import ListeningResult, analyse
+from voicelab.experiments.listening.study import BlindStudy
 from voicelab.experiments.listening.votes import Ballot
 from voicelab.experiments.statistics import crossed_mean
 
@@ -167,6 +169,44 @@ def test_practice_is_told_of_where_there_was_some(tmp_path: Path) -> None:
         text = analyse(test, ballot).report().text
     assert "3 sentences, after 2 trials of practice whose answers were not kept." in text
     assert "training before the test" not in text
+
+
+def test_answers_of_listeners_and_their_headphones_are_counted(tmp_path: Path) -> None:
+    study = a_study("AB", headphones="huggins")
+    deaf, wrong = {"answers": [0] * 6}, {"age": 60, "tongue": "another"}
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        page = BlindStudy(study, ballot)
+        for person in range(6):
+            state = reach(page, page.enter(SECRET, f"p{person}"), "questionnaire")
+            answers = wrong if person == 5 else {"age": 20 + person, "tongue": "English", "work": f"p{person}"}
+            state = page.step(state["listener"], "questionnaire", answers)
+            for _ in range((0, 1, 2, 0, 0, 0)[person]):
+                state = page.step(state["listener"], "headphones", deaf)
+            reach(page, state)
+        result = analyse(study.test, ballot)
+        merged = analyse(study.test, ballot.frame().merge(ballot.people(), on="listener"))
+    # Some fail the check that is a sound in noise, for "A" is always chosen.
+    left = len(result.excluded)
+    report = result.report()
+    rows = {row[:2]: row[2:] for row in report.listeners.itertuples(index=False, name=None)}
+    assert rows["tongue", "English"] == (5, 4 - left)
+    assert rows["tongue", "another"] == (1, 0)
+    assert rows["age", "20 to 60, median 22.5"] == (6, 4 - left)
+    assert rows["work", "5 different answers"] == (5, 4 - left)
+    check = "check of headphones"
+    passed = [rows[check, answer] for answer in ("passed", "passed at the second try", "failed twice")]
+    assert [count for count, _ in passed] == [3, 1, 1]
+    assert sum(count for _, count in passed) == 4 - left
+    assert f"tongue: 5 ({4 - left}) English, 1 (0) another" in report.text
+    folder = report.save(tmp_path / "report")
+    assert pd.read_csv(folder / "listeners.csv").equals(report.listeners)
+    assert recompute.main(folder, lambda _: None) == 0
+    for known in ("listeners' ages", "check of headphones on both ears", "how they were checked", "training before"):
+        assert known not in report.text
+    assert "listeners' hearing" in report.text
+    # Of a table there are those who voted.
+    again = {row[:2]: row[2:] for row in merged.report().listeners.itertuples(index=False, name=None)}
+    assert again["tongue", "English"] == (4, 4 - left)
 
 
 def test_a_ranking_has_odds_ratios_with_intervals(tmp_path: Path) -> None:

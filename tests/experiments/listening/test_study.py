@@ -27,7 +27,7 @@ from voicelab.experiments.listening.study import (
     check_answer,
     check_wav,
 )
-from voicelab.experiments.listening.votes import Ballot, BlindBallot
+from voicelab.experiments.listening.votes import Ballot
 from voicelab.experiments.statistics import BettingTest
 
 QUESTIONS = (
@@ -379,9 +379,8 @@ def test_a_file_may_hold_many_listeners_a_line_each(tmp_path: Path) -> None:
             for trial in study.test.trials(block)
         ]
         steps = {**FIRST, "questionnaire": {"age": 30 + block}, "comment": {"comment": "a\u2028b"}}
-        lines.append(
-            json.dumps({"listener": f"{block}", "block": block, "steps": steps, "votes": votes}, ensure_ascii=False)
-        )
+        who = {"listener": f"{block}", "design": study.test.digest, "block": block}
+        lines.append(json.dumps({**who, "steps": steps, "votes": votes}, ensure_ascii=False))
     file = tmp_path / "answers.jsonl"
     file.write_text("\n".join(lines[:2]) + "\n", encoding="utf-8")
     with Ballot(study.test, tmp_path / "votes") as ballot:
@@ -395,11 +394,11 @@ def test_a_file_may_hold_many_listeners_a_line_each(tmp_path: Path) -> None:
             study.collect(ballot, file)
         with pytest.raises(StoreError, match=r"none\.json"):
             study.collect(ballot, tmp_path / "none.json")
-
-
-def test_votes_from_before_studies_go_on(tmp_path: Path) -> None:
-    test = listening_test("AB")
-    with Ballot(test, tmp_path / "votes") as ballot:
-        number = BlindBallot(ballot).join("Ada")["listener"]
-        assert (ballot.block(number), ballot.session(number), ballot.steps(number)) == (0, "", {})
-        assert ballot.people().to_dict("records") == [{"listener": "Ada", "block": 0, "votes": 0}]
+        # The same items and systems, asked in another order.
+        other = replace(study, test=replace(study.test, seed=1))
+        with (
+            Ballot(other.test, tmp_path / "other") as empty,
+            pytest.raises(StoreError, match=r"answers\.jsonl has answers to another design of the test"),
+        ):
+            other.collect(empty, file)
+        assert empty.listeners == ()

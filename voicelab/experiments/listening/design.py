@@ -6,6 +6,7 @@ import hashlib
 import io
 import itertools
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -47,6 +48,9 @@ _MOST_IN_A_TRIAL: Final = 12
 _LETTERS: Final = "ABCDEFGHIJKL"
 _SPOILED_MOS: Final = 2
 _TRIES: Final = 50
+
+_ORDER: Final = 3
+"""Raised when the same design asks other trials, or in another order: votes are kept by the places of their trials."""
 
 TARGET_LUFS: Final = -23.0
 """Loudness that clips are brought to where their peaks allow: EBU R 128's."""
@@ -125,7 +129,8 @@ class ListeningTest:
             that the answer is plain. MUSHRA has none: there the hidden reference and the anchors tell.
         instructions: what listeners read before they begin; each line is a paragraph. "" says what the kind of test needs.
         training: trials to practise on before the first, whose answers are not kept: with them listeners hear what
-            differences to expect. ITU-R BS.1534 and ITU-T P.800 ask for it; 0 for none.
+            differences to expect. ITU-R BS.1534 and ITU-T P.800 ask for it; 0 for none. As many as there are systems, or
+            of pairs half as many, play all of them; MUSHRA's have the anchors.
         per_listener: items that each listener hears, with all systems, in balanced incomplete blocks; 0 for all items.
         traps: of MOS and CMOS, for each listener: sounds in which a voice says which answer to choose, by that answer.
 
@@ -212,9 +217,24 @@ class ListeningTest:
         return tuple(replace(trial, id=f"{listener}-{place}") for place, trial in enumerate(order))
 
     def training_trials(self, listener: int) -> tuple[Trial, ...]:
-        """Return what the listener practises on before ``trials``: as in the test, in an order of its own."""
-        order = self._order(listener, np.random.default_rng((self.seed, listener, 1)))[: self.training]
-        return tuple(replace(trial, id=f"{listener}-training{place}") for place, trial in enumerate(order))
+        """Return what the listener practises on before ``trials``: as in the test, in an order of its own.
+
+        It plays the range of quality, as ITU-T P.800 and ITU-R BS.1534 ask for: systems that are called as MUSHRA calls its
+        reference and anchors come first, then those that were heard least, until each was heard.
+        """
+        left = self._order(listener, np.random.default_rng((self.seed, listener, 1)))
+        heard, chosen = Counter[str](), list[Trial]()
+
+        def times_heard(trial: Trial) -> tuple[int, int]:
+            systems = _systems_in(trial)
+            return sum(heard[system] for system in systems), -len(systems & {REFERENCE, *ANCHORS})
+
+        while left and len(chosen) < self.training:
+            new = min(left, key=times_heard)
+            left.remove(new)
+            heard.update(_systems_in(new))
+            chosen.append(replace(new, id=f"{listener}-training{len(chosen)}"))
+        return tuple(chosen)
 
     def to_record(self) -> dict[str, Any]:
         """Return the design as a JSON-able object: what a paper has to tell, without the sounds."""
@@ -233,6 +253,16 @@ class ListeningTest:
             "checks": self.checks,
             "gains_db": {item: dict(gains) for item, gains in self.gains.items()},
         }
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the design, by which votes belong to it: what is asked in which order; of sounds the names alone."""
+        record = {
+            **self.to_record(),
+            "order": _ORDER,
+            "gains_db": None,
+        }  # another machine may measure other last digits
+        return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
     def register(
         self, path: str | Path, *, hypothesis: str, primary: tuple[str, str], listeners: int, **more: Any
@@ -389,6 +419,10 @@ class ListeningTest:
         for wanted in self.traps:
             if type(wanted) is not int or not low <= wanted <= high:
                 raise ArgumentError.of("traps", f"{wanted!r} is no rating of {self.kind}")
+
+
+def _systems_in(trial: Trial) -> set[str]:
+    return {sound.system for sound in trial.slots.values()}
 
 
 def _williams(count: int) -> list[list[int]]:

@@ -36,14 +36,19 @@ _STANDARDS: Final = {
     "AB": "forced choice between pairs",
     "ABX": "ABX",
 }
-_UNKNOWN: Final = (
-    "listeners' ages, hearing and language", "headphones and room, or how both were checked", "listening level",
-    "how listeners were found, paid and informed", "training before the test", "breaks and length of a sitting",
-)  # fmt: skip
-_QUALIFIED: Final = (
-    "a test of hearing (digits in noise)", "a check of headphones on both ears", "a test of the surroundings",
-    "the language spoken at home", "recent listening tests of the same person", "a training job",
-)  # fmt: skip
+# What a paper should tell, with the question of a study, or the step, that tells it.
+_CHECK: Final = "check of headphones"
+_UNKNOWN: Final = {
+    "listeners' ages": "age", "listeners' hearing": "hearing", "listeners' language": "language", "the room": "",
+    "headphones, or how they were checked": _CHECK, "listening level": "", "training before the test": "training",
+    "how listeners were found, paid and informed": "", "breaks and length of a sitting": "",
+}  # fmt: skip
+_QUALIFIED: Final = {
+    "a test of hearing (digits in noise)": "", "a check of headphones on both ears": _CHECK,
+    "a test of the surroundings": "", "the language spoken at home": "language",
+    "recent listening tests of the same person": "", "a training job": "",
+}  # fmt: skip
+_MOST_ANSWERS: Final = 12
 _STYLE: Final = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 50rem; padding: 0 1rem; }
 table { border-collapse: collapse; } td, th { border-bottom: 1px solid #8888; padding: 0.2rem 0.8rem; text-align: left; }
@@ -55,19 +60,23 @@ td:last-child { font-variant-numeric: tabular-nums; text-align: right; } code { 
 class ListeningReport:
     """A report: ``text`` for a methods section, ``html`` as one page, ``figures`` with each number by its name.
 
-    ``save`` writes both with the votes and the programs that compute the figures anew from these.
+    ``listeners`` says how many gave each answer to a study's questions, and passed its check of headphones, and how many of
+    them count (columns question, answer, listeners, count); it is empty where nothing was asked. ``save`` writes all of it
+    with the votes, and the programs that compute the figures anew from these.
     """
 
     text: str
     html: str = field(repr=False)
     figures: pd.DataFrame = field(repr=False)
+    listeners: pd.DataFrame = field(repr=False)
     votes: pd.DataFrame = field(repr=False)
     study: dict[str, Any] = field(repr=False)
 
     def save(self, folder: str | Path) -> Path:
         """Write report.html, methods.txt, figures.csv, votes.csv, study.json, recompute.py and recompute.R.
 
-        The programs need nothing of voicelab. Returns the folder. Raises StoreError when the disk fails.
+        Where a study asked its listeners something, also listeners.csv. The programs need nothing of voicelab. Returns the
+        folder. Raises StoreError when the disk fails.
         """
         folder = Path(folder)
         study = json.dumps(self.study, indent=1, ensure_ascii=False) + "\n"
@@ -78,6 +87,8 @@ class ListeningReport:
             "votes.csv": _csv(self.votes),
             "study.json": study.encode(),
         }
+        if not self.listeners.empty:
+            contents["listeners.csv"] = _csv(self.listeners)
         for name in ("recompute.py", "recompute.R"):
             contents[name] = files("voicelab.experiments.listening").joinpath(name).read_bytes()
         for name, data in contents.items():
@@ -103,8 +114,9 @@ def report_of(result: ListeningResult) -> ListeningReport:
         plan = result.outcome.plan
         study["plan"] = {"primary": plan.primary, "claim": plan.claim, "margin": plan.margin, "sha256": plan.digest}
     study["votes_sha256"] = hashlib.sha256(_csv(votes)).hexdigest()
-    text = "\n\n".join(_paragraphs(result, table, study))
-    return ListeningReport(text, _page(text, table, study), table, votes, study)
+    listeners = _listeners(result.people)
+    text = "\n\n".join(_paragraphs(result, table, listeners, study))
+    return ListeningReport(text, _page(text, table, listeners, study), table, listeners, votes, study)
 
 
 def _placed(votes: pd.DataFrame) -> pd.DataFrame:
@@ -128,7 +140,36 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _paragraphs(result: ListeningResult, figures: pd.DataFrame, study: dict[str, Any]) -> Iterator[str]:
+def _listeners(people: pd.DataFrame) -> pd.DataFrame:
+    """Return how many of a study's listeners, and of those who count, gave each answer."""
+    import pandas as pd
+
+    rows = [(*said, int(who.sum()), int((who & people["counts"]).sum())) for *said, who in _answers(people)]
+    return pd.DataFrame(rows, columns=["question", "answer", "listeners", "count"])
+
+
+def _answers(people: pd.DataFrame) -> Iterator[tuple[str, str, pd.Series[bool]]]:
+    """Yield question, answer, and who gave it."""
+    for column in map(str, people.filter(regex=r"^questionnaire\.(?!since$)")):
+        given, name = people[column].dropna(), column.partition(".")[2]
+        if given.dtype.kind in "iuf" and len(given):
+            yield name, f"{given.min():g} to {given.max():g}, median {given.median():g}", people[column].notna()
+        elif given.nunique() > _MOST_ANSWERS or 1 < given.nunique() == len(given):
+            # Free text may say who somebody is.
+            yield name, f"{given.nunique()} different answers", people[column].notna()
+        else:
+            yield from ((name, str(answer), people[column] == answer) for answer in given.value_counts().index)
+    steps = people.reindex(columns=["headphones.since", "headphones 1.since", "headphones 2.since"]).notna()
+    passed, again, failed = (steps[name] for name in steps)
+    if steps.any(axis=None):
+        yield _CHECK, "passed", passed & ~again
+        yield _CHECK, "passed at the second try", passed & again
+        yield _CHECK, "failed twice", failed
+
+
+def _paragraphs(
+    result: ListeningResult, figures: pd.DataFrame, listeners: pd.DataFrame, study: dict[str, Any]
+) -> Iterator[str]:
     of_all = dict(figures.loc[figures["first"] == "", ["figure", "value"]].itertuples(index=False, name=None))
     design = result.design
     checks = f", and {design['checks']} attention checks" * bool(design["checks"])
@@ -143,13 +184,20 @@ def _paragraphs(result: ListeningResult, figures: pd.DataFrame, study: dict[str,
         f"“{design['question']}” " + _order(result.kind, design)
     )
     left = "; ".join(f"{name}: {reason}" for name, reason in result.excluded.items())
-    asked = f"{of_all['listeners who took part']:.0f} took part"
+    part = of_all["listeners who took part"]
     yield (
-        f"Listeners. {asked}, {result.listeners} count ({len(result.frame)} votes). "
+        f"Listeners. {part:.0f} took part, {result.listeners} count ({len(result.frame)} votes). "
         + (f"Left out: {left}." if left else "Nobody was left out.")
         + _agreement(of_all, result.kind)
     )
-    yield _qualification(result, of_all)
+    asked = {*listeners["question"], *["training"] * bool(training)}
+    if not listeners.empty:
+        answers = [
+            f"{question}: " + ", ".join(f"{row.listeners} ({row.count}) {row.answer}" for row in rows.itertuples())
+            for question, rows in listeners.groupby("question", sort=False)
+        ]
+        yield f"Answers of listeners (in brackets: of those who count). {'; '.join(answers)}."
+    yield _qualification(result, of_all, asked)
     if result.outcome is not None:
         yield f"Registered analysis. Registered {result.outcome.plan.registered}. {' '.join(str(result.outcome).split())}."
     if result.kind in {"MOS", "MUSHRA"}:
@@ -161,11 +209,14 @@ def _paragraphs(result: ListeningResult, figures: pd.DataFrame, study: dict[str,
     versions = ", ".join(f"{name} {number}" for name, number in study["versions"].items())
     plan = f"; SHA-256 of the registered plan {result.outcome.plan.digest}" if result.outcome else ""
     yield f"Software and data. {versions}; seed {design['seed']}; SHA-256 of votes.csv {study['votes_sha256']}{plan}."
-    unknown = [one for one in _UNKNOWN if not (training and one.startswith("training"))]
-    yield f"Not known to voicelab, to be added: {'; '.join(unknown)}."
+    yield f"Not known to voicelab, to be added: {_besides(_UNKNOWN, asked, '; ')}."
 
 
-def _qualification(result: ListeningResult, of_all: Mapping[str, float]) -> str:
+def _besides(wanted: Mapping[str, str], asked: set[str], between: str) -> str:
+    return between.join(name for name, question in wanted.items() if question not in asked)
+
+
+def _qualification(result: ListeningResult, of_all: Mapping[str, float], asked: set[str]) -> str:
     """What P.808 asks of listeners, as far as votes can tell, and what it asks besides."""
     frame = result.frame
     if result.kind == "MUSHRA":
@@ -186,7 +237,8 @@ def _qualification(result: ListeningResult, of_all: Mapping[str, float]) -> str:
         parts.append(f"one rating throughout, and yet not left out: {', '.join(names) or 'nobody'}")
     if "answers without a sound" in of_all:
         parts.append(f"answers given without starting a sound: {of_all['answers without a sound']:.0f}")
-    return f"Qualification of listeners (ITU-T P.808). {'; '.join(parts)}. Not collected: {', '.join(_QUALIFIED)}."
+    missing = _besides(_QUALIFIED, asked, ", ")
+    return f"Qualification of listeners (ITU-T P.808). {'; '.join(parts)}. Not collected: {missing}."
 
 
 def _order(kind: str, design: Mapping[str, Any]) -> str:
@@ -228,21 +280,7 @@ def _comparisons(result: ListeningResult) -> str:
         "MUSHRA": "difference ~ 1 + (1 | listener) + (1 | sentence), linear, by REML",
         "CMOS": "rating ~ 1 + (1 | listener) + (1 | sentence), linear, by REML",
     }.get(result.kind, "choice ~ 1 + (1 | listener) + (1 | sentence), logistic, by restricted pseudo-likelihood")
-    lines = []
-    for pair, test in result.tests.items():
-        if pair in result.crossed:
-            sizes = "".join(f"; {name} {size}" for name, size in result.sizes[pair].items())
-            corrected = f"{result.crossed_p_holm[pair]:.4g} after Holm"
-            lines.append(f"{pair[0]} against {pair[1]}: {result.crossed[pair]}, {corrected}{sizes}")
-        lines.append(
-            f"{pair[0]} against {pair[1]}, on these sentences alone: {test}, {result.p_holm[pair]:.4g} after Holm"
-        )
-    if result.overall is not None:
-        overall = result.overall
-        lines.append(
-            f"Friedman's test over all systems: chi squared {overall.statistic:.4g}, "
-            f"p {overall.p:.4g}, Kendall's W {overall.concordance}"
-        )
+    lines = [line.strip() for line in result.comparisons()]
     if result.ranking is not None:
         for one, two in itertools.combinations(result.ranking.frame()["system"], 2):
             ratio = result.ranking.odds_ratio(one, two)
@@ -259,21 +297,25 @@ def _bias(of_all: Mapping[str, float]) -> str:
     return f"Position and fatigue. {'; '.join(parts) or 'Nothing is known of the order of the votes'}."
 
 
-def _page(text: str, figures: pd.DataFrame, study: dict[str, Any]) -> str:
+def _page(text: str, figures: pd.DataFrame, listeners: pd.DataFrame, study: dict[str, Any]) -> str:
     paragraphs = []
     for part in text.split("\n\n"):
         head, _, rest = part.partition(". ")
         paragraphs.append(f"<p><b>{html.escape(head)}.</b> {html.escape(rest)}</p>")
-    cells = ("".join(f"<td>{html.escape(str(name))}</td>" for name in row[:3]) + f"<td>{row[3]:.6g}</td>"
-             for row in figures.itertuples(index=False, name=None))  # fmt: skip
-    rows = "".join(f"<tr>{row}</tr>" for row in cells)
+    asked = f"<h2>Listeners</h2>{_table(listeners)}" if len(listeners) else ""
     title = html.escape(str(study["name"]))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head>'
-        f"<body><h1>{title}</h1>{''.join(paragraphs)}<h2>Figures</h2><p>recompute.py and recompute.R compute each of them "
-        f"from votes.csv.</p><table><tr><th>figure</th><th>first</th><th>second</th><th>value</th></tr>{rows}</table>"
-        "</body></html>\n"
+        f"<body><h1>{title}</h1>{''.join(paragraphs)}{asked}<h2>Figures</h2><p>recompute.py and recompute.R compute each of "
+        f"them from votes.csv.</p>{_table(figures)}</body></html>\n"
     )
+
+
+def _table(frame: pd.DataFrame) -> str:
+    """Return a table of texts and, last, numbers."""
+    shown = frame.assign(**{frame.columns[-1]: [f"{value:.6g}" for value in frame[frame.columns[-1]]]}).astype(str)
+    rows = "".join(f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in row)}</tr>" for row in shown.to_numpy())
+    return f"<table><tr>{''.join(f'<th>{name}</th>' for name in frame)}</tr>{rows}</table>"
 
 
 # ---- every figure by its name

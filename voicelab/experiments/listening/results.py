@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -64,8 +63,9 @@ class ListeningResult:
     or more), which takes all votes for independent, ``overall`` Friedman's (MOS and MUSHRA, three systems or more).
     ``mixed_model()`` fits a model in which listeners and items are random, ``ordinal_model()`` one of ordered categories.
     ``excluded`` says who does not count, and why; ``notes`` what could not be computed, and what these votes cannot
-    show; ``frame`` are the rows that count, ``votes`` all of them, and ``design`` is the record of the test. Of a study with
-    a registered plan ``outcome`` is its one confirmatory test; everything else is exploratory then.
+    show; ``frame`` are the rows that count, ``votes`` all of them, and ``design`` is the record of the test. ``people`` has a
+    row for each listener, as ``Ballot.people``: what a study asked them, and whether their votes count (``counts``). Of a
+    study with a registered plan ``outcome`` is its one confirmatory test; everything else is exploratory then.
     """
 
     kind: str
@@ -73,17 +73,26 @@ class ListeningResult:
     excluded: dict[str, str]
     scores: dict[str, Estimate]
     crossed: dict[tuple[str, str], CrossedTest]
-    crossed_p_holm: dict[tuple[str, str], float]
     sizes: dict[tuple[str, str], dict[str, Estimate]]
     tests: dict[tuple[str, str], Test]
-    p_holm: dict[tuple[str, str], float]
     ranking: BradleyTerry | None
     overall: Friedman | None
     notes: tuple[str, ...]
     frame: pd.DataFrame = field(repr=False)
     votes: pd.DataFrame = field(repr=False)
     design: Mapping[str, Any] = field(repr=False)
+    people: pd.DataFrame = field(repr=False)
     outcome: PlannedOutcome | None = None
+
+    @property
+    def crossed_p_holm(self) -> dict[tuple[str, str], float]:
+        """The p-values of ``crossed``, corrected together."""
+        return _corrected(self.crossed)
+
+    @property
+    def p_holm(self) -> dict[tuple[str, str], float]:
+        """The p-values of ``tests``, corrected together."""
+        return _corrected(self.tests)
 
     def report(self) -> Any:
         """Return what a paper tells of the test, a ListeningReport: text, a page, every figure and the votes behind it."""
@@ -117,17 +126,7 @@ class ListeningResult:
         if self.outcome is not None:
             lines += [f"  {self.outcome}", "  exploratory, none of it registered:"]
         lines += [f"  {name}: {score}" for name, score in self.scores.items()]
-        for pair, test in self.tests.items():
-            name = f"  {pair[0]} against {pair[1]}"
-            if pair in self.crossed:
-                corrected = f", p {self.crossed_p_holm[pair]:.4g} after Holm" if len(self.crossed) > 1 else ""
-                lines.append(f"{name}: {self.crossed[pair]}{corrected}")
-                lines += [f"    {size}: {value}" for size, value in self.sizes[pair].items()]
-            corrected = f", p {self.p_holm[pair]:.4g} after Holm" if len(self.tests) > 1 else ""
-            lines.append(f"{name}, on these sentences alone: {test}{corrected}")
-        if self.overall is not None:
-            lines.append(f"  Friedman: chi squared {self.overall.statistic:.4g}, p {self.overall.p:.4g}")
-            lines.append(f"    Kendall's W: {self.overall.concordance}")
+        lines += [f"  {line}" for line in self.comparisons()]
         if self.ranking is not None:
             confidence = next(iter(self.tests.values())).estimate.confidence
             for one, two in itertools.combinations(self.ranking.frame()["system"], 2):
@@ -135,6 +134,21 @@ class ListeningResult:
                 lines.append(f"  Bradley-Terry, {one} preferred to {two}: {chance}")
         lines += [f"  left out: {name} ({reason})" for name, reason in self.excluded.items()]
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+    def comparisons(self) -> Iterator[str]:
+        """Yield what is said of each pair, and of all systems together, a line each; what belongs to a line is indented."""
+        crossed, alone = self.crossed_p_holm, self.p_holm
+        for pair, test in self.tests.items():
+            name = f"{pair[0]} against {pair[1]}"
+            if pair in crossed:
+                corrected = f", p {crossed[pair]:.4g} after Holm" if len(crossed) > 1 else ""
+                yield f"{name}: {self.crossed[pair]}{corrected}"
+                yield from (f"  {size}: {value}" for size, value in self.sizes[pair].items())
+            corrected = f", p {alone[pair]:.4g} after Holm" if len(alone) > 1 else ""
+            yield f"{name}, on these sentences alone: {test}{corrected}"
+        if self.overall is not None:
+            yield f"Friedman: chi squared {self.overall.statistic:.4g}, p {self.overall.p:.4g}"
+            yield f"  Kendall's W: {self.overall.concordance}"
 
 
 def analyse(
@@ -164,7 +178,8 @@ def analyse(
 
     ``plan`` is a registered one (``ListeningTest.register``), or its file: then ``outcome`` is the test that it names, by the
     crossed effects, with what departs from the plan, and all else is exploratory. Raises ArgumentError when there are no
-    votes, or two of one listener on one thing, StoreError for a plan that was changed.
+    votes, or two of one listener on one thing, StoreError for a plan that was changed. What a study asked of its listeners is
+    there where ``votes`` is a Ballot, or a table that was merged with ``Ballot.people``.
     """
     plan = plan if plan is None or isinstance(plan, Plan) else Plan.load(plan)
     frame = votes.frame() if isinstance(votes, Ballot) else votes
@@ -174,29 +189,37 @@ def analyse(
     frame = everything = frame.assign(listener=frame["listener"].map(str)).reset_index(drop=True)
     _refuse_double_votes(frame[~frame["check"].astype(bool)])
     frame, excluded = _counting(test, frame)
-    work = _Work(test, confidence)
-    work.all(frame)
     design = json.loads(json.dumps(test.to_record()))
     listeners = int(frame["listener"].nunique())
     begun = votes.begun if isinstance(votes, Ballot) else None
+    work = _Work(test, confidence, frame)
     return ListeningResult(
         kind=test.kind,
         listeners=listeners,
         excluded=excluded,
         scores=work.scores,
         crossed=work.crossed,
-        crossed_p_holm=_corrected(work.crossed),
         sizes=work.sizes,
         tests=work.tests,
-        p_holm=_corrected(work.tests),
         ranking=work.ranking,
         overall=work.overall,
         notes=tuple(work.notes),
         frame=frame,
         votes=everything.assign(counts=everything.index.isin(frame.index)),
         design=design,
+        people=_people(votes, frame),
         outcome=None if plan is None else outcome(plan, design, work.crossed, listeners=listeners, begun=begun),
     )
+
+
+def _people(votes: Ballot | pd.DataFrame, counting: pd.DataFrame) -> pd.DataFrame:
+    """Return the listeners with what a study asked them: a table may have been joined with the answers of who voted."""
+    if isinstance(votes, Ballot):
+        people = votes.people()
+    else:
+        asked = [name for name in votes if "." in str(name)]
+        people = votes[["listener", *asked]].astype({"listener": str}).drop_duplicates("listener")
+    return people.assign(counts=people["listener"].isin(counting["listener"]))
 
 
 def _counting(test: ListeningTest, frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
@@ -223,15 +246,11 @@ def least_p(tests: Mapping[tuple[str, str], Test]) -> float:
 
 def _refuse_double_votes(frame: pd.DataFrame) -> None:
     """Raise ArgumentError, which names listener and question, where one voted twice on one thing."""
-    names = [name for name in ("system", "against", "chosen", "other") if name in frame]
-    asked = zip(frame["listener"], frame["item"], *(frame[name] for name in names), strict=True)
-    cells = set[tuple[str, str, frozenset[str]]]()
-    for listener, item, *systems in asked:
-        cell = (listener, item, frozenset(str(system) for system in systems))
-        if cell in cells:
-            what = " against ".join(sorted(cell[2]))
-            raise ArgumentError.of("votes", f"{listener} voted twice on {what} in {item!r}; each vote counts once")
-        cells.add(cell)
+    systems = frame[[name for name in ("system", "against", "chosen", "other") if name in frame]].astype(str)
+    asked = frame[["listener", "item"]].assign(systems=systems.agg(frozenset, axis=1))
+    for listener, item, two in asked[asked.duplicated()].itertuples(index=False, name=None):
+        what = " against ".join(sorted(two))
+        raise ArgumentError.of("votes", f"{listener} voted twice on {what} in {item!r}; each vote counts once")
 
 
 def _sizes(
@@ -260,41 +279,27 @@ def _inattentive(frame: pd.DataFrame) -> dict[str, str]:
     return excluded
 
 
-@dataclass
 class _Work:
-    """Collects what can be computed of the votes that count."""
+    """What can be computed of the votes that count; ``notes`` say what cannot."""
 
-    test: ListeningTest
-    confidence: float
-    scores: dict[str, Estimate] = field(default_factory=dict)
-    crossed: dict[tuple[str, str], CrossedTest] = field(default_factory=dict)
-    sizes: dict[tuple[str, str], dict[str, Estimate]] = field(default_factory=dict)
-    tests: dict[tuple[str, str], Test] = field(default_factory=dict)
-    ranking: BradleyTerry | None = None
-    overall: Friedman | None = None
-    notes: list[str] = field(default_factory=list)
-
-    def all(self, frame: pd.DataFrame) -> None:
-        """Compute what the kind of test calls for."""
-        kind = self.test.kind
+    def __init__(self, test: ListeningTest, confidence: float, frame: pd.DataFrame) -> None:
+        self.test, self.confidence, self.frame = test, confidence, frame
+        self.scores: dict[str, Estimate] = {}
+        self.crossed: dict[tuple[str, str], CrossedTest] = {}
+        self.sizes: dict[tuple[str, str], dict[str, Estimate]] = {}
+        self.tests: dict[tuple[str, str], Test] = {}
+        self.ranking: BradleyTerry | None = None
+        self.overall: Friedman | None = None
+        self.notes: list[str] = []
         if frame.empty:
             self.notes.append("No listener is left whose votes count.")
-            return
-        if kind in {"AB", "ABX"}:
-            for pair in self.test.pairs:
-                self._choices(pair, frame[frame[["chosen", "other"]].isin(pair).all(axis=1)])
-        elif kind == "CMOS":
-            for pair in self.test.pairs:
-                self._comparisons(pair, frame[frame[["system", "against"]].isin(pair).all(axis=1)])
+        elif test.kind in {"MOS", "MUSHRA"}:
+            self._ratings()
         else:
-            self._ratings(frame)
-        if kind == "AB" and len(self.test.systems) > 2:
-            names = self.test.systems
-            wins = [[int(((frame["chosen"] == one) & (frame["other"] == two)).sum()) for two in names] for one in names]
-            try:
-                self.ranking = bradley_terry(wins, names)
-            except ArgumentError as error:
-                self.notes.append(f"No ranking: {error}")
+            for pair in test.pairs:
+                self._pair(pair)
+        if test.kind == "AB" and len(test.systems) > 2 and not frame.empty:
+            self._ranking()
         lowest = least_p(self.tests)
         if lowest > _ALPHA:
             listeners = min(test.estimate.n for test in self.tests.values() if test.name.startswith("Wilcoxon"))
@@ -304,103 +309,92 @@ class _Work:
                 "their votes are: more listeners help, more sentences do not."
             )
 
-    def _choices(self, pair: tuple[str, str], rows: pd.DataFrame) -> None:
-        if rows.empty:
-            return
-        side: Literal["two-sided", "greater"] = "greater" if self.test.kind == "ABX" else "two-sided"
-        won = rows["right"] if self.test.kind == "ABX" else rows["chosen"] == pair[0]
-        self._generalise(pair, won, rows, side)
-        self.tests[pair] = votes = binomial(int(won.sum()), len(rows), alternative=side, confidence=self.confidence)
-        shares = won.groupby(rows["listener"]).mean()
-        if self.test.kind == "ABX":
-            return  # who guesses is right by chance in every trial, so that all are independent
-        if len(shares) == 1:
-            self.notes.append(
-                f"{pair[0]} against {pair[1]}: one listener voted; the test is of that listener's votes alone."
-            )
-        elif len(shares) < len(rows):
-            self._signed_rank(pair, shares - 0.5)
-            ranks = self.tests[pair]
-            # Shares that are all alike have no spread of their own; that of the votes within them is there all the same.
-            low = max(0.0, min(ranks.estimate.low + 0.5, votes.estimate.low))
-            high = min(1.0, max(ranks.estimate.high + 0.5, votes.estimate.high))
-            share = replace(ranks.estimate, value=ranks.estimate.value + 0.5, low=low, high=high)
-            self.tests[pair] = replace(ranks, name=f"{ranks.name}, of listeners' shares", estimate=share)
+    def _ranking(self) -> None:
+        names, counts = self.test.systems, self.frame.groupby(["chosen", "other"]).size()
+        try:
+            self.ranking = bradley_terry([[counts.get((one, two), 0) for two in names] for one in names], names)
+        except ArgumentError as error:
+            self.notes.append(f"No ranking: {error}")
 
-    def _comparisons(self, pair: tuple[str, str], rows: pd.DataFrame) -> None:
-        """CMOS: every rating is turned so that it is of the pair's first against its second."""
-        if rows.empty:
-            return
-        ratings = rows["rating"].where(rows["system"] == pair[0], -rows["rating"])
-        self._score(f"{pair[1]} against {pair[0]}", -ratings, rows)
-        self._generalise(pair, ratings, rows, sd=float(ratings.std()))
-        self._signed_rank(pair, ratings.groupby(rows["listener"]).mean())
-
-    def _ratings(self, frame: pd.DataFrame) -> None:
-        """MOS and MUSHRA."""
-        for system, rows in frame.groupby("system", sort=False):
-            self._score(str(system), rows["rating"], rows)
+    def _ratings(self) -> None:
+        for system, rows in self.frame.groupby("system", sort=False):
+            self._score(str(system), rows.assign(value=rows["rating"]))
         # What MUSHRA adds differs from the systems by design: tests of it would only dilute the correction for theirs.
-        rated = frame[frame["system"].isin(self.test.systems)]
+        rated = self.frame[self.frame["system"].isin(self.test.systems)]
         means = rated.pivot_table(index="listener", columns="system", values="rating").dropna()
         named = [name for name in self.test.systems if name in means]
-        cells = rated.pivot_table(index=["listener", "item"], columns="system", values="rating")
         for one, two in itertools.combinations(named, 2):
-            differences = (cells[one] - cells[two]).dropna().reset_index(name="difference")
-            spread = math.sqrt(sum(float(rated.rating[rated.system == name].var()) for name in (one, two)) / 2.0)
-            self._generalise((one, two), differences["difference"], differences, sd=spread)
-            self._signed_rank((one, two), means[one] - means[two])
+            self._pair((one, two), means[one] - means[two])
         if len(named) > 2 and len(means) > 1:
             try:
                 self.overall = friedman(means[named].to_numpy(), named, confidence=self.confidence)
             except ArgumentError as error:
                 self.notes.append(f"No Friedman test: {error}")
 
-    def _generalise(
-        self,
-        pair: tuple[str, str],
-        values: pd.Series[Any],
-        rows: pd.DataFrame,
-        alternative: Literal["two-sided", "greater"] = "two-sided",
-        sd: float = math.nan,
-    ) -> None:
+    def _pair(self, pair: tuple[str, str], ahead: pd.Series[Any] | None = None) -> None:
+        """Test the first of a pair over its second; of ratings, ``ahead`` is how far it is for each listener."""
+        from voicelab.experiments.listening.recompute import values_of
+
+        rows, sd = values_of(self.frame, self.test.kind, *pair)
+        if ahead is None:
+            if rows.empty:
+                return
+            ahead = rows.groupby("listener")["value"].mean()
+        if self.test.kind == "CMOS":
+            self._score(f"{pair[1]} against {pair[0]}", rows.assign(value=-rows["value"]))
+        self._generalise(pair, rows, sd)
+        if self.test.kind in {"AB", "ABX"}:
+            self._choices(pair, rows["value"], ahead)
+        elif len(ahead) < 2:
+            self.notes.append(f"{pair[0]} against {pair[1]}: no test: it takes two listeners or more.")
+        else:
+            self.tests[pair] = wilcoxon(ahead, [0.0] * len(ahead), confidence=self.confidence)
+
+    def _choices(self, pair: tuple[str, str], won: pd.Series[Any], shares: pd.Series[Any]) -> None:
+        """Test choices on these sentences alone, by the ``shares`` of listeners."""
+        side: Literal["two-sided", "greater"] = "greater" if self.test.kind == "ABX" else "two-sided"
+        self.tests[pair] = votes = binomial(int(won.sum()), len(won), alternative=side, confidence=self.confidence)
+        if self.test.kind == "ABX":
+            return  # who guesses is right by chance in every trial, so that all are independent
+        if len(shares) == 1:
+            self.notes.append(
+                f"{pair[0]} against {pair[1]}: one listener voted; the test is of that listener's votes alone."
+            )
+        elif len(shares) < len(won):
+            ranks = wilcoxon(shares - 0.5, [0.0] * len(shares), confidence=self.confidence)
+            # Shares that are all alike have no spread of their own; that of the votes within them is there all the same.
+            low = max(0.0, min(ranks.estimate.low + 0.5, votes.estimate.low))
+            high = min(1.0, max(ranks.estimate.high + 0.5, votes.estimate.high))
+            share = replace(ranks.estimate, value=ranks.estimate.value + 0.5, low=low, high=high)
+            self.tests[pair] = replace(ranks, name=f"{ranks.name}, of listeners' shares", estimate=share)
+
+    def _generalise(self, pair: tuple[str, str], rows: pd.DataFrame, sd: float) -> None:
         """Test the first of the pair over its second in listeners and sentences like these, or say why that cannot be."""
         if rows["listener"].nunique() < 2:
             return  # noted by the test of these sentences
-        numbers, who, what = values.to_numpy(float), list(rows["listener"]), list(rows["item"])
-        if rows["item"].nunique() < 2:
-            reason = "one sentence"
-        else:
-            try:
-                if self.test.kind in {"AB", "ABX"}:
-                    tested = crossed_share(numbers, who, what, alternative=alternative, confidence=self.confidence)
-                else:
-                    tested = crossed_mean(numbers, who, what, confidence=self.confidence)
-                self.crossed[pair] = tested
-                self.sizes[pair] = _sizes(tested, numbers, who, what, sd)
-                return
-            except ArgumentError:
-                reason = "answers do not differ between sentences"
-        self.notes.append(f"{pair[0]} against {pair[1]}: {reason}, so the result speaks of these sentences alone.")
+        given = (rows["value"].to_numpy(float), list(rows["listener"]), list(rows["item"]))
+        reason = "one sentence" if rows["item"].nunique() < 2 else "answers do not differ between sentences"
+        side: Literal["two-sided", "greater"] = "greater" if self.test.kind == "ABX" else "two-sided"
+        try:
+            if self.test.kind in {"AB", "ABX"}:
+                tested = crossed_share(*given, alternative=side, confidence=self.confidence)
+            else:
+                tested = crossed_mean(*given, confidence=self.confidence)
+        except ArgumentError:
+            self.notes.append(f"{pair[0]} against {pair[1]}: {reason}, so the result speaks of these sentences alone.")
+            return
+        self.crossed[pair], self.sizes[pair] = tested, _sizes(tested, *given, sd)
 
-    def _score(self, name: str, ratings: pd.Series[Any], rows: pd.DataFrame) -> None:
-        listeners, scale, confidence = list(rows["listener"]), SCALES[self.test.kind], self.confidence
-        if len(ratings) < 2:
+    def _score(self, name: str, rows: pd.DataFrame) -> None:
+        numbers, listeners = rows["value"].to_numpy(float), list(rows["listener"])
+        given: dict[str, Any] = {"scale": SCALES[self.test.kind], "confidence": self.confidence}
+        if len(rows) < 2:
             self.notes.append(f"{name}: one rating has no interval.")
             return
-        numbers = ratings.to_numpy(float)
         try:
-            crossed = crossed_mean(numbers, listeners, list(rows["item"]), scale=scale, confidence=confidence)
-            self.scores[name] = crossed.estimate
+            self.scores[name] = crossed_mean(numbers, listeners, list(rows["item"]), **given).estimate
         except ArgumentError:  # one listener or one sentence, or nothing but agreement
             several = listeners if len(set(listeners)) > 1 else None
             if several is None:
                 self.notes.append(f"{name}: rated by one listener; its interval is of that listener's votes alone.")
-            self.scores[name] = mean_opinion_score(numbers, listeners=several, scale=scale, confidence=confidence)
-
-    def _signed_rank(self, pair: tuple[str, str], ahead: pd.Series[Any]) -> None:
-        """Test the first of the pair over its second: how far it is ahead for each listener."""
-        if len(ahead) < 2:
-            self.notes.append(f"{pair[0]} against {pair[1]}: no test: it takes two listeners or more.")
-            return
-        self.tests[pair] = wilcoxon(ahead, [0.0] * len(ahead), confidence=self.confidence)
+            self.scores[name] = mean_opinion_score(numbers, listeners=several, **given)

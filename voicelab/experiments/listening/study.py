@@ -246,17 +246,19 @@ class Study:
         """Add the answers of a static page to the ballot; return how many listeners are new.
 
         A file is JSON, of one listener, or JSONL: a line each, as a program that takes POSTs appends them. Who was added
-        before adds nothing. Raises StoreError for a file that is none, RequestInvalid and NotFound
-        for answers that are none.
+        before adds nothing. Raises StoreError for a file that is none, or has answers to another design of the test,
+        RequestInvalid and NotFound for answers that are none.
         """
         before, blind = len(ballot.listeners), BlindBallot(ballot)
         for file, text in _contents(files):
             try:
                 answers = json.loads(text)
                 name, block, steps = str(answers["listener"])[:32], int(answers["block"]), dict(answers["steps"])
-                votes = [dict(one) for one in answers["votes"]]
+                votes, design = [dict(one) for one in answers["votes"]], str(answers["design"])
             except (ValueError, KeyError, TypeError) as error:
                 raise StoreError(f"{file} cannot be read as a listener's answers: {error}") from error
+            if design != self.test.digest:
+                raise StoreError(f"{file} has answers to another design of the test: its digest is {design[:16]}…")
             number = ballot.join(name, block=block % self.listeners)
             for vote in votes:
                 blind.vote(number, vote)
@@ -343,6 +345,16 @@ class BlindStudy(BlindBallot):
     def test(self) -> dict[str, Any]:
         """Return what everybody may read: of the test, and of the steps around it."""
         return {**super().test(), "study": self.study.page()}
+
+    def answer(self, call: object, listener: Any, body: Mapping[str, Any]) -> Any:
+        """Answer a call, as of a test; each of a listener shows the ``secret`` of the browser."""
+        if call == "join":
+            return self.enter(body.get("session"), body.get("id", ""))
+        if call != "test":
+            self.check(listener, body.get("secret"))
+        if call == "step":
+            return self.step(listener, body.get("step"), body.get("answers"))
+        return super().answer(call, listener, body)
 
     def enter(self, session: object, id: object = "") -> dict[str, Any]:
         """Let a person begin, or go on, in this browser; return their ``state``.

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 
 _TABLES: Final = """
 CREATE TABLE test (record TEXT NOT NULL);
-CREATE TABLE listener (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, since TEXT NOT NULL);
+CREATE TABLE listener (
+    number INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    since TEXT NOT NULL,
+    session TEXT NOT NULL,
+    block INTEGER NOT NULL,
+    UNIQUE (name, session)
+);
 CREATE TABLE vote (
     listener INTEGER NOT NULL REFERENCES listener (number),
     place INTEGER NOT NULL,
@@ -35,32 +42,6 @@ CREATE TABLE vote (
     since TEXT NOT NULL,
     PRIMARY KEY (listener, place)
 );
-"""
-# A listener is a session: of a browser, or where nobody names one, of everybody with that name.
-_SESSIONS: Final = """
-CREATE TABLE person (
-    number INTEGER PRIMARY KEY, name TEXT NOT NULL, since TEXT NOT NULL, session TEXT NOT NULL, UNIQUE (name, session)
-);
-INSERT INTO person SELECT number, name, since, '' FROM listener;
-CREATE TABLE answer (
-    listener INTEGER NOT NULL REFERENCES person (number),
-    place INTEGER NOT NULL,
-    answers TEXT NOT NULL,
-    seconds REAL NOT NULL,
-    plays INTEGER NOT NULL,
-    since TEXT NOT NULL,
-    PRIMARY KEY (listener, place)
-);
-INSERT INTO answer SELECT * FROM vote;
-DROP TABLE vote;
-DROP TABLE listener;
-ALTER TABLE person RENAME TO listener;
-ALTER TABLE answer RENAME TO vote;
-"""
-# Of a study: which listener's trials somebody is asked, and all that is answered besides them.
-_STEPS: Final = """
-ALTER TABLE listener ADD COLUMN block INTEGER NOT NULL DEFAULT -1;
-UPDATE listener SET block = number;
 CREATE TABLE step (
     listener INTEGER NOT NULL REFERENCES listener (number),
     name TEXT NOT NULL,
@@ -69,6 +50,8 @@ CREATE TABLE step (
     PRIMARY KEY (listener, name)
 );
 """
+"""A listener is a session: of a browser, or where nobody names one, of everybody with that name. ``block`` is the number
+whose trials a listener is asked; a ``step`` has what a study asks besides them."""
 _T = TypeVar("_T")
 _RATE: Final = 44_100
 _OPEN: Final = "reference"
@@ -111,7 +94,8 @@ class Ballot(Closing):
     def __init__(self, test: ListeningTest, path: str | Path) -> None:
         self.test = test
         self.path = Path(path)
-        self._database = Database(self.path, "file of votes", (_TABLES, _SESSIONS, _STEPS), busy_s=10.0, private=False)
+        # Versions 1 and 2 are no longer read; one of version 3 before this is refused as that of another order.
+        self._database = Database(self.path, "file of votes", ("", "", _TABLES), busy_s=10.0, private=False)
         self._trials = lru_cache(maxsize=4096)(test.trials)
         self._names: dict[int, tuple[str, int]] = {}
         self._waiting: list[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]] = []
@@ -301,21 +285,14 @@ class Ballot(Closing):
         self._database.close()
 
     def _begin(self) -> None:
-        design = {**self.test.to_record(), "sounds": sorted(self.test.stimuli)}
-        # What is asked where, and under which letter, was once decided otherwise: a vote is kept by these alone.
-        order = 3 if self.test.kind in {"ABX", "MOS"} else 0
-        if self.test.kind in {"AB", "CMOS"} and len(self.test.pairs) % 2 == 0:
-            order = 2
-        records = {n: json.dumps({**design, "order": n} if n else design, sort_keys=True) for n in (0, 2, 3)}
+        record = json.dumps({**self.test.to_record(), "digest": self.test.digest}, sort_keys=True)
         with self._database.writing() as store:
             row = store.execute("SELECT record FROM test").fetchone()
             if row is None:
-                store.execute("INSERT INTO test VALUES (?)", (records[order],))
-            elif row[0] != records[order]:
-                if row[0] in records.values():
-                    message = "was begun by an older voicelab, which had another order: count it with that"
-                    raise StoreError(f"{self.path} {message}, or begin anew in another file")
-                raise StoreError(f"{self.path} holds the votes of another test; give each its own file")
+                store.execute("INSERT INTO test VALUES (?)", (record,))
+            elif row[0] != record:
+                message = "holds the votes of another test, or of a voicelab that asked it in another order"
+                raise StoreError(f"{self.path} {message}; give each its own file")
 
     def _fixed(self, listener: int) -> tuple[str, int]:
         """Return the name and the block of a listener, which never change. Raises NotFound."""
@@ -475,6 +452,23 @@ class BlindBallot(BlindTest):
         super().__init__(ballot.test)
         self.ballot = ballot
         self._last = -1
+
+    def answer(self, call: object, listener: object, body: Mapping[str, Any]) -> Any:
+        """Return what a page is answered to a call, of a listener where it is one's.
+
+        Raises RequestInvalid for a body that is none, NotFound for what is not there.
+        """
+        if call == "test":
+            return self.test()
+        if call == "join":
+            return self.join(body.get("name"), body.get("session", ""))
+        if call == "trial":
+            return self.trial(listener)
+        if call == "sound":
+            return self.sound(body.get("id"))
+        if call == "vote":
+            return self.vote(listener, body)
+        raise NotFound("a test without a study has no steps")
 
     def join(self, name: Any, session: Any = "") -> dict[str, Any]:
         """Return the listener's number, a sound to set the volume by, and the trials to practise on, for who has no vote yet.

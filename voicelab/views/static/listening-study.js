@@ -146,7 +146,8 @@ export function overFiles() {
   return {
     test: async () => (files = await json("study.json")).test,
     join: async () => {
-      const fresh = { listener: random(), block: Math.floor(Math.random() * files.blocks), steps: {}, votes: [] };
+      const drawn = { listener: random(), block: Math.floor(Math.random() * files.blocks) };
+      const fresh = { ...drawn, design: files.design, steps: {}, votes: [] };
       mine = JSON.parse(localStorage.getItem(key())) ?? fresh;
       keep();
       return state();
