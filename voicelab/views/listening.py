@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -37,30 +37,21 @@ class ListeningWidget(SavedOutput, anywidget.AnyWidget):
         self.on_msg(self._on_message)
 
     def _on_message(self, _: Any, message: dict[str, Any], __: Sequence[Any]) -> None:
-        number = message.get("number")
+        session, number, listener = self._session, message.get("number"), message.get("listener")
+        calls: dict[str, Callable[[], Any]] = {
+            "test": session.test,
+            "join": lambda: session.join(message.get("name")),
+            "trial": lambda: session.trial(listener),
+            "sound": lambda: session.sound(message.get("id")),
+            "vote": lambda: session.vote(listener, message),
+        }
         try:
-            value = self._answer(message)
+            value = calls.get(str(message.get("call")), lambda: None)()
         except VoicelabError as error:
             self.send({"number": number, "error": str(error)})
-        else:
-            if isinstance(value, bytes):
-                self.send({"number": number}, [value])
-            else:
-                self.send({"number": number, "value": value})
-
-    def _answer(self, message: dict[str, Any]) -> Any:
-        call, listener = message.get("call"), message.get("listener")
-        if call == "test":
-            return self._session.test()
-        if call == "join":
-            return self._session.join(message.get("name"))
-        if call == "trial":
-            return self._session.trial(listener)
-        if call == "sound":
-            return self._session.sound(message.get("id"))
-        if call == "vote":
-            return self._session.vote(listener, message)
-        return None
+            return
+        heard = isinstance(value, bytes)
+        self.send({"number": number, "value": None if heard else value}, [value] if heard else None)
 
     def __repr__(self) -> str:
         test = self.ballot.test
