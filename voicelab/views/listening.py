@@ -42,11 +42,9 @@ class ListeningWidget(SavedOutput, anywidget.AnyWidget):
             value = self._session.answer(message.get("call"), message.get("listener"), message)
         except VoicelabError as error:
             self.send({"number": number, "error": str(error)})
-        else:
-            if isinstance(value, bytes):
-                self.send({"number": number}, [value])
-            else:
-                self.send({"number": number, "value": value})
+            return
+        heard = isinstance(value, bytes)
+        self.send({"number": number, "value": None if heard else value}, [value] if heard else None)
 
     def __repr__(self) -> str:
         test = self.ballot.test
