@@ -117,15 +117,47 @@ class OnnxBackend(Closing, ABC):
         if call.request.references and call.request.reference_id is None:
             message = f"the backend {self._capabilities.name!r} clones no voice; choose one of its voices"
             raise RequestInvalid.of("references", message, type="unsupported")
-        speech = _Speech(self, call)
+        speaker, options = self.speaker(call.request), self.session.new_run()
+        notes, words = list[str](), list[WordTime]()
+        utterances = self._utterances(call, notes)
+        first = next(utterances, None)
+        if first is None:
+            raise RequestInvalid.of("text", "there is no word in the text that can be spoken")
+        volume = call.request.prosody.volume if call.request.prosody else 0.0
+        prosody = ProsodyProcessor(self.rate, volume=volume)
+
+        def audio() -> Iterator[bytes]:
+            encoder = StreamEncoder.for_request(call.request, self.rate)
+            at = 0
+            for utterance in chain((first,), utterances):
+                samples, own = self.say(utterance, speaker, call, options)
+                begin = at / self.rate
+                words.extend(WordTime(word.text, begin + word.start, begin + word.end) for word in own)
+                at += samples.size
+                yield encoder.feed(prosody.feed(samples))
+            yield encoder.feed(prosody.finish()) + encoder.finish()
+
+        def cancel() -> None:
+            options.terminate = True  # in the middle of a run
+
+        def summary() -> StreamSummary:
+            return StreamSummary(tuple(words), tuple(dict.fromkeys((*notes, *prosody.notes))))
+
         return SpeechStream(
-            speech.audio(),
-            call=call,
-            backend=self._capabilities,
-            on_close=speech.cancel,
-            summary=speech.summary,
-            started=started,
+            audio(), call=call, backend=self._capabilities, on_close=cancel, summary=summary, started=started
         )
+
+    def _utterances(self, call: Call, notes: list[str]) -> Iterator[Utterance]:
+        """Yield what a call's text is spoken as, segment by segment; to ``notes`` comes what was noticed in it."""
+        tagged = read_tags(call.request.text, call.model)
+        notes += ignored(tagged)
+        for text in reading(call.request, tagged.said):
+            words, noticed = self.written(text, call.request.normalize)
+            notes += noticed
+            if words:
+                utterances, noticed = self.utterances(words)
+                notes += noticed
+                yield from utterances
 
     @abstractmethod
     def speaker(self, request: TTSRequest) -> Any:
@@ -155,55 +187,6 @@ class OnnxBackend(Closing, ABC):
     def close(self) -> None:
         """Take no more calls; what is being said goes on. May be called twice."""
         self._closed = True
-
-
-class _Speech:
-    """One request on its way to audio."""
-
-    def __init__(self, backend: OnnxBackend, call: Call) -> None:
-        """Raises RequestInvalid when there is nothing in the text that can be spoken."""
-        self._backend, self._call = backend, call
-        self._speaker = backend.speaker(call.request)
-        self._options = backend.session.new_run()
-        self._notes: list[str] = []
-        self._words: list[WordTime] = []
-        unread = self._read()
-        first = next(unread, None)
-        if first is None:
-            raise RequestInvalid.of("text", "there is no word in the text that can be spoken")
-        self._utterances = chain((first,), unread)
-        volume = call.request.prosody.volume if call.request.prosody else 0.0
-        self._prosody = ProsodyProcessor(backend.rate, volume=volume)
-
-    def _read(self) -> Iterator[Utterance]:
-        tagged = read_tags(self._call.request.text, self._call.model)
-        self._notes += ignored(tagged)
-        for text in reading(self._call.request, tagged.said):
-            words, notes = self._backend.written(text, self._call.request.normalize)
-            self._notes += notes
-            if words:
-                utterances, notes = self._backend.utterances(words)
-                self._notes += notes
-                yield from utterances
-
-    def audio(self) -> Iterator[bytes]:
-        """The encoded audio, a piece for each utterance."""
-        encoder = StreamEncoder.for_request(self._call.request, self._backend.rate)
-        at = 0
-        for utterance in self._utterances:
-            samples, words = self._backend.say(utterance, self._speaker, self._call, self._options)
-            begin = at / self._backend.rate
-            self._words += [WordTime(word.text, begin + word.start, begin + word.end) for word in words]
-            at += samples.size
-            yield encoder.feed(self._prosody.feed(samples))
-        yield encoder.feed(self._prosody.finish()) + encoder.finish()
-
-    def cancel(self) -> None:
-        """Stop the graph in the middle of its run."""
-        self._options.terminate = True
-
-    def summary(self) -> StreamSummary:
-        return StreamSummary(tuple(self._words), tuple(dict.fromkeys((*self._notes, *self._prosody.notes))))
 
 
 # A sweep says the same texts again and again, and a segment takes as long to read as to encode.
