@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -181,17 +182,13 @@ def check_knobs(
         said = LONG_TEXTS if trial.long else TEXTS
         return [start.replace(text=text, seed=one) for text in said for one in seeds]
 
-    takes = _spoken(
-        backend,
-        {trial.name: calls(trial) for trial in trials},
-        {trial.name: calls(trial, **{trial.name: trial.value}) for trial in trials},
-        progress,
-    )
-    different = {
-        take.digest: take for pair in takes.values() for cell in pair for take in cell if isinstance(take, Take)
-    }
+    plain = {trial.name: _counted(calls(trial)) for trial in trials}
+    turned = {trial.name: _counted(calls(trial, **{trial.name: trial.value})) for trial in trials}
+    spoken = _spoken(backend, {*chain(*plain.values())}, chain(*plain.values(), *turned.values()), progress)
+    different = {take.digest: take for take in spoken.values() if isinstance(take, Take)}
     figures = dict(zip(different, measure(different.values(), _METRICS).to_dict("records"), strict=True))
-    measured = [_measured(trial, *takes[trial.name], capabilities, figures) for trial in trials]
+    ours, theirs = ({name: [spoken[job] for job in own] for name, own in jobs.items()} for jobs in (plain, turned))
+    measured = [_measured(trial, ours[trial.name], theirs[trial.name], capabilities, figures) for trial in trials]
     tested = [p for _, p_values in measured for p in p_values]
     corrected = dict(zip(tested, map(float, holm(tested)), strict=True))
     judged = (_judged(replace(finding, p=corrected.get(finding.p, math.nan))) for finding, _ in measured)
@@ -239,25 +236,26 @@ def _turned(knob: Knob) -> KnobValue:
     return knob.check(int(end) if knob.type == "int" else end)
 
 
-def _spoken(
-    backend: Backend,
-    plain: Mapping[str, Sequence[Call]],
-    turned: Mapping[str, Sequence[Call]],
-    progress: Callable[[int, int], object] | None,
-) -> dict[str, tuple[list[Take], list[Take | VoicelabError]]]:
-    """Return what came of each name's calls, equal ones spoken once. Raises what the backend does for the plain ones."""
+_Job = tuple[Call, int]
+"""A call, and which of its repeats."""
 
-    def make(job: tuple[Call, int]) -> Take | VoicelabError:
+
+def _spoken(
+    backend: Backend, needed: set[_Job], jobs: Iterable[_Job], progress: Callable[[int, int], object] | None
+) -> dict[_Job, Take | VoicelabError]:
+    """Return what came of each job, equal ones spoken once. Raises what the backend does for those that are needed."""
+
+    def make(job: _Job) -> Take | VoicelabError:
         try:
             return backend.synthesize(check_call(job[0], backend.capabilities)).take(job[1])
-        except Cancelled:
-            raise
         except VoicelabError as error:
+            if job in needed or isinstance(error, Cancelled):
+                raise
             return error
 
-    done: dict[tuple[Call, int], Take | VoicelabError] = {}
+    done: dict[_Job, Take | VoicelabError] = {}
     # In no order that goes with a value: a machine that warms up, or is busy for a while, would count as its effect.
-    order = list(dict.fromkeys(job for calls in (*plain.values(), *turned.values()) for job in _counted(calls)))
+    order = list(dict.fromkeys(jobs))
     random.Random(0).shuffle(order)
     pool = ThreadPoolExecutor(under_way({"": backend}), thread_name_prefix="voicelab-knobs")
     try:
@@ -267,25 +265,17 @@ def _spoken(
                 progress(len(done), len(order))
     finally:
         pool.shutdown(cancel_futures=True)
-    spoken = {}
-    for name in plain:
-        takes = []
-        for result in map(done.__getitem__, _counted(plain[name])):
-            if isinstance(result, VoicelabError):
-                raise result
-            takes.append(result)
-        spoken[name] = takes, [done[job] for job in _counted(turned[name])]
-    return spoken
+    return done
 
 
-def _counted(calls: Sequence[Call]) -> list[tuple[Call, int]]:
+def _counted(calls: Sequence[Call]) -> list[_Job]:
     """Return calls, each with how often it stands before: takes are repeats where seeds do not tell them apart."""
     return [(call, calls[:place].count(call)) for place, call in enumerate(calls)]
 
 
 def _measured(
     trial: _Trial,
-    plain: Sequence[Take],
+    plain: Sequence[Take | VoicelabError],
     turned: Sequence[Take | VoicelabError],
     capabilities: Capabilities,
     figures: Mapping[str, Mapping[Hashable, Any]],
@@ -293,8 +283,8 @@ def _measured(
     """Return what was found, p uncorrected, and the p of every test that was made."""
     ignored = capabilities.ignored(trial.name)
     declared = f"ignored: {ignored}" if ignored else "acts"
-    values = (_value(plain[0].call, trial.name, capabilities), trial.value)
-    others = [one for one in turned if isinstance(one, Take)]
+    ours, others = ([one for one in cell if isinstance(one, Take)] for cell in (plain, turned))
+    values = (_value(ours[0].call, trial.name, capabilities), trial.value)
     for error in turned:
         if isinstance(error, VoicelabError):
             refused = isinstance(error, RequestInvalid)
@@ -302,11 +292,11 @@ def _measured(
             return KnobFinding(trial.name, "not tried", declared, values, reason=reason), []
     changed = None
     if capabilities.seed == "exact":
-        changed = float(np.mean([one.digest != other.digest for one, other in zip(plain, others, strict=True)]))
-    reason = _other_rate(plain, others) if trial.name == "sample_rate" else ""
-    count = len(plain) + len(others)
+        changed = float(np.mean([one.digest != other.digest for one, other in zip(ours, others, strict=True)]))
+    reason = _other_rate(ours, others) if trial.name == "sample_rate" else ""
+    count = len(ours) + len(others)
     finding = KnobFinding(trial.name, "no effect found", declared, values, count, changed, reason=reason)
-    tests = _differences(plain, others, figures, timed=trial.name == "latency")
+    tests = _differences(ours, others, figures, timed=trial.name == "latency")
     if tests:
         best = min(tests, key=lambda test: (test["p"], -abs(test["effect"] / (test["smallest"] or math.inf))))
         finding = replace(finding, **best)
