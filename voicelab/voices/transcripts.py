@@ -142,11 +142,15 @@ def default_recognizer() -> PocketRecognizer | WhisperRecognizer | None:
         raise ArgumentError(message, argument=_VARIABLE)
     if name == "none":
         return None
-    if name == "faster-whisper":
-        return _chosen_whisper(model)
-    if not name:
-        with suppress(Exception):  # what it raises for missing or broken weights is its own affair
-            return _first_whisper()
+    if name != "pocketsphinx":
+        try:
+            if not model:
+                return _first_whisper()
+            folder = Path(model).is_dir() or len(Path(model).parts) > 2  # one slash: an account and a model of a hub
+            return WhisperRecognizer(model, fetch=not folder)
+        except Exception as error:  # what it raises for missing or broken weights is its own affair
+            if name:
+                raise _no_whisper(model, error) from error
     try:
         return PocketRecognizer()
     except ImportError as error:
@@ -162,21 +166,15 @@ def _first_whisper() -> WhisperRecognizer:
     return WhisperRecognizer(_WHISPERS[-1])
 
 
-def _chosen_whisper(model: str) -> WhisperRecognizer:
-    try:
-        if not model:
-            return _first_whisper()
-        folder = Path(model).is_dir() or len(Path(model).parts) > 2  # one slash: an account and a model of a hub
-        return WhisperRecognizer(model, fetch=not folder)
-    except ImportError as error:
-        raise MissingExtra.of("whisper", f"{_VARIABLE}=faster-whisper") from error
-    except Exception as error:
-        what = f"the weights {model!r}" if model else f"weights of {', '.join(_WHISPERS)}"
-        message = (
-            f"{_VARIABLE}: {what} are not on this machine, and could not be fetched: name a folder that holds them, "
-            f"faster-whisper:PATH, or pocketsphinx ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
-        )
-        raise ArgumentError(message, argument=_VARIABLE) from error
+def _no_whisper(model: str, error: Exception) -> MissingExtra | ArgumentError:
+    if isinstance(error, ImportError):
+        return MissingExtra.of("whisper", f"{_VARIABLE}=faster-whisper")
+    what = f"the weights {model!r}" if model else f"weights of {', '.join(_WHISPERS)}"
+    message = (
+        f"{_VARIABLE}: {what} are not on this machine, and could not be fetched: name a folder that holds them, "
+        f"faster-whisper:PATH, or pocketsphinx ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+    )
+    return ArgumentError(message, argument=_VARIABLE)
 
 
 class Aligner:
