@@ -15,7 +15,7 @@ from typing import Final
 
 from voicelab.call import short_name
 from voicelab.clip import Clip
-from voicelab.errors import StoreError, VoicelabError
+from voicelab.errors import StoreError, VoicelabError, shortened
 from voicelab.experiments.metrics import METRICS, Metric, listener_note, measure_rows
 from voicelab.experiments.metrics.measure import resolve
 from voicelab.experiments.sweeps.result import SweepResult, row_of
@@ -83,7 +83,7 @@ def result_bundle(result: SweepResult) -> dict[str, str]:
     heads += [f"{name}, {unit}".rstrip(", ") for name, unit in units.items()]
     rows = []
     for place, outcome in enumerate(outcomes):
-        row: list[object] = [_short(outcome.job.cell.labels[name]) for name in axes]
+        row: list[object] = [shortened(outcome.job.cell.labels[name], 60) for name in axes]
         row += [outcome.job.repeat + 1] if several else []
         if place in clips:
             data = audio[place]
@@ -100,12 +100,8 @@ def result_bundle(result: SweepResult) -> dict[str, str]:
 
 
 def _some(labels: Sequence[str]) -> str:
-    shown = " · ".join(_short(label) for label in labels[:_VALUES])
-    return shown if len(labels) <= _VALUES else f"{shown} · … · {_short(labels[-1])}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:59] + "…"
+    shown = " · ".join(shortened(label, 60) for label in labels[:_VALUES])
+    return shown if len(labels) <= _VALUES else f"{shown} · … · {shortened(labels[-1], 60)}"
 
 
 def write_systems_page(systems: SystemComparison, path: str | Path, metrics: Iterable[str | Metric] = ()) -> Path:
