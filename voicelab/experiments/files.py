@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -218,7 +217,7 @@ def _table(rows: Iterable[Mapping[str, Any]], folder: Path, system: str) -> list
     """Return rows with the names of ours: the first column that tables call the file, and so on; empty cells are left out."""
     listed = []
     for number, row in enumerate(rows, start=1):
-        there = {str(key): one for key, one in row.items() if not (one is None or one == "" or _is_nan(one))}
+        there = {str(key): one for key, one in row.items() if not (one is None or one == "" or one != one)}  # noqa: PLR0124 - nan
         path = next((there.pop(name) for name in _PATH if name in there), None)
         if path is None:
             raise ArgumentError.of("source", f"row {number} names no file: give a column {', '.join(_PATH[:3])}")
@@ -234,10 +233,6 @@ def _table(rows: Iterable[Mapping[str, Any]], folder: Path, system: str) -> list
         own = str(there.pop("system", system or file.resolve().parent.name))
         listed.append({**there, "path": file, "system": own, "item": item, "text": text, **span})
     return listed
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 def write_layout(folder: Path, layout: Layout, named: Sequence[tuple[str, str, Take, Mapping[str, Any]]]) -> Path:

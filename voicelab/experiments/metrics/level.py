@@ -101,7 +101,7 @@ def activity(subject: Subject) -> Activity:
     below = np.array([_BELOW_DB, _NEVER_WITHIN_DB])
     quiet, loudest = peak * 10.0 ** (-below / 10.0)
     least = max(quiet, min(floor * 10.0 ** (_ABOVE_NOISE_DB / 10.0), loudest))
-    begins, ends = _runs(smooth >= least)
+    begins, ends = runs(smooth >= least)
     sounding = ends - begins >= _SHORTEST_SOUND
     if sounding.any():  # otherwise the clicks are all there is
         begins, ends = begins[sounding], ends[sounding]
@@ -116,7 +116,8 @@ def activity(subject: Subject) -> Activity:
     return Activity(np.cumsum(active)[:-1] > 0, gaps[long], float(begins[0] * HOP_S), float(ends[-1] * HOP_S))
 
 
-def _runs(flags: _Bools) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def runs(flags: _Bools) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return where stretches of true begin, and the places after their ends, (stretches,) each."""
     edges = np.diff(np.concatenate(([0], flags.astype(np.int8), [0])))
     return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
 

@@ -92,13 +92,9 @@ class Dnsmos:
     def __init__(self, scale: Scale = "ovrl") -> None:
         if scale not in get_args(Scale):
             raise ArgumentError.of("scale", f"{scale!r} is none of {', '.join(get_args(Scale))}")
-        try:
+        with MissingExtra.where("mos", "predicted_mos by DNSMOS"):
             import onnxruntime
             from speechmos import dnsmos
-        except ImportError as error:
-            raise MissingExtra(
-                f"predicted_mos by DNSMOS needs it installed: {install_command('mos')} ({error})", extra="mos"
-            ) from error
         self._scale: Scale = scale
         options = onnxruntime.SessionOptions()
         # Left to itself it lets a thread for every core spin: ten times as long where other work goes on.

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.audio.analysis import Contour, f0
-from voicelab.experiments.metrics.level import HOP_S, activity
+from voicelab.experiments.metrics.level import HOP_S, activity, runs
 from voicelab.experiments.metrics.metric import Subject, Undefined
 
 _Floats = npt.NDArray[np.float64]
@@ -102,8 +102,8 @@ def pulses(subject: Subject) -> list[_Floats]:
     pitch = subject.once(contour)
     sound = subject.once(_sound)
     periods = _PULSE_RATE / pitch.values
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], np.isfinite(periods).astype(np.int8), [0]))))
-    parts = [(int(first) * _PULSE_HOP, min(int(last) * _PULSE_HOP, sound.size)) for first, last in edges.reshape(-1, 2)]
+    voiced = zip(*runs(np.isfinite(periods)), strict=True)
+    parts = [(int(first) * _PULSE_HOP, min(int(last) * _PULSE_HOP, sound.size)) for first, last in voiced]
     stretches = []
     while parts:
         begin, end = parts.pop()

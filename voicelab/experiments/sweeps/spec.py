@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from voicelab.call import field_name
 from voicelab.errors import FieldError, RequestInvalid, StoreError
+from voicelab.experiments.files import bytes_of, read_text
 from voicelab.experiments.sweeps.axes import Axis, written
 from voicelab.experiments.sweeps.run import CAPS, Budget
 from voicelab.experiments.sweeps.sweep import Sweep
@@ -91,10 +92,8 @@ def read_spec(path: str | Path) -> SweepSpec:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
         raise StoreError(f"{path} is no TOML: {error}") from error
 
 
@@ -126,12 +125,7 @@ def _references(folder: Path, value: object) -> object:
     if not isinstance(value, Mapping) or not isinstance(value.get("audio"), str):
         message = 'name files: references = [{audio = "a.wav", text = "…"}]'
         raise RequestInvalid.of("references", message, type="reference_type")
-    file = folder / value["audio"]
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise StoreError(f"{file} cannot be read: {error.strerror or error}") from error
-    return ReferenceAudio.build(**{**value, "audio": data, "text": value.get("text", "")})
+    return ReferenceAudio.build(**{**value, "audio": bytes_of(folder / value["audio"]), "text": value.get("text", "")})
 
 
 # Those that people vary first, then what else the schema has; texts have a place of their own.
