@@ -7,7 +7,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -55,16 +54,10 @@ def sidecar(path: Path) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class SoundFile:
-    """A file of sound that is measured: what has a ``clip()``, read when it is asked for."""
-
-    path: Path
-
-    def clip(self) -> Clip:
-        """Return its sound, with the take that it is of. Raises what ``parts_of`` raises."""
-        (take,) = parts_of(self.path, [(0.0, None, sidecar(self.path))])
-        return take.clip()
+def file_take(path: Path) -> Take:
+    """Return the take that a file is of, with the words beside it. Raises what ``parts_of`` raises."""
+    (take,) = parts_of(path, [(0.0, None, sidecar(path))])
+    return take
 
 
 def parts_of(path: Path, parts: Sequence[tuple[float, float | None, str]]) -> tuple[Take, ...]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from voicelab.clip import UNKNOWN_TEXT, Clip
 from voicelab.errors import ArgumentError, MissingExtra, suggestion
-from voicelab.experiments.files import SoundFile, sounds_in
+from voicelab.experiments.files import file_take, sounds_in
 from voicelab.experiments.metrics import distances, latency, level, models, pitch, programs, words
 from voicelab.experiments.metrics.metric import Metric, Need, Subject, Tools, Undefined
 from voicelab.schema import DEFAULT_MODEL
@@ -222,7 +222,7 @@ def measure_rows(
     chosen = resolve(metrics)
     items = list(_opened([clips] if isinstance(clips, Clip | str | Path) else clips))
     for number, clip in enumerate(items):
-        if not isinstance(clip, Clip) and not callable(getattr(clip, "clip", None)):
+        if not isinstance(clip, Clip | Path) and not callable(getattr(clip, "clip", None)):
             raise ArgumentError.of("clips", f"number {number} is a {type(clip).__name__}, not a Clip, a Take or a path")
     references = _each(reference, len(items), "reference", Clip)
     texts = _each(text, len(items), "text", str)
@@ -248,7 +248,7 @@ _TOOLS: dict[str, Callable[[Tools], object]] = {
     "predictor": models.predictor_of,
     "recognizer": words.recognizer_of,
 }
-_Work = list[tuple[Clip | Audible, Clip | None, str | None]]
+_Work = list[tuple[Clip | Audible | Path, Clip | None, str | None]]
 
 
 def _each(value: Any, count: int, name: str, kind: type) -> list[Any]:
@@ -267,7 +267,7 @@ def _opened(clips: Iterable[Any]) -> Iterator[Any]:
     """Yield what is measured: of a folder its files."""
     for one in clips:
         if isinstance(one, str | Path):
-            yield from map(SoundFile, sounds_in(one) if Path(one).is_dir() else [Path(one)])
+            yield from sounds_in(one) if Path(one).is_dir() else [Path(one)]
         else:
             yield one
 
@@ -287,7 +287,7 @@ def _listens(metrics: Sequence[Metric]) -> bool:
 
 
 def _rows(
-    work: Iterable[tuple[Clip | Audible, Clip | None, str | None]], metrics: Sequence[Metric], tools: Tools
+    work: Iterable[tuple[Clip | Audible | Path, Clip | None, str | None]], metrics: Sequence[Metric], tools: Tools
 ) -> list[dict[str, Any]]:
     # A reference for many clips is analysed once.
     references: dict[int, Subject] = {}
@@ -295,7 +295,8 @@ def _rows(
     for number, (item, reference, given) in enumerate(work):
         other = None
         try:
-            clip = item if isinstance(item, Clip) else item.clip()
+            there = file_take(item) if isinstance(item, Path) else item
+            clip = there if isinstance(there, Clip) else there.clip()
             take = clip.take
             if given is not None:
                 text: str | None = said(given, take.call.model if take else DEFAULT_MODEL)
@@ -304,7 +305,7 @@ def _rows(
             text = None if text == UNKNOWN_TEXT else text
             if reference is not None:
                 other = references.setdefault(id(reference), Subject(reference, text=text, tools=tools))
-            named = {"file": str(item.path)} if isinstance(item, SoundFile) else {}
+            named = {"file": str(item)} if isinstance(item, Path) else {}
             rows.append(named | _row(Subject(clip, other, text, tools), metrics))
         except Exception as error:
             error.add_note(f"while measuring clip {number}")

@@ -177,27 +177,24 @@ class _Reader:
 
     def _is_read(self, line: bytes) -> bool:
         """Take in a whole line; return whether it fits its check and is of a kind that there is."""
-        record = unseal(line)
+        record = unseal(line) or {}
         try:
-            return record is not None and self._take_in(record)
+            match record.get("line"):
+                case "session" if is_session(record["session"]):
+                    self.sessions.append(record["session"])
+                case "take":
+                    labels = record.get("labels", _NOTHING)
+                    self.takes[_line_of(record["key"], labels)] = self.kept.take_of(record), labels
+                    self.cells[_line_of("", labels)] = labels.get("cell")
+                case "failure":
+                    failure = Failure.of_record(record["failure"])
+                    self.failures[record["key"]] = Failed(self.kept.take_of(record), failure, record["at"])
+                case "voice":
+                    self.voices += [] if record["voice"] is None else [VoiceModel.from_wire(record["voice"])]
+                case _:
+                    return False
         except (NoRecord, ValueError, KeyError, TypeError):
             return False
-
-    def _take_in(self, record: Mapping[str, Any]) -> bool:
-        match record["line"]:
-            case "session" if is_session(record["session"]):
-                self.sessions.append(record["session"])
-            case "take":
-                labels = record.get("labels", _NOTHING)
-                self.takes[_line_of(record["key"], labels)] = self.kept.take_of(record), labels
-                self.cells[_line_of("", labels)] = labels.get("cell")
-            case "failure":
-                failure = Failure.of_record(record["failure"])
-                self.failures[record["key"]] = Failed(self.kept.take_of(record), failure, record["at"])
-            case "voice":
-                self.voices += [] if record["voice"] is None else [VoiceModel.from_wire(record["voice"])]
-            case _:
-                return False
         return True
 
 
