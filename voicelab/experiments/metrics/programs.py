@@ -95,13 +95,11 @@ def pyworld() -> Any:
     """Return the package of that name, which asks pkg_resources for its own version and for nothing else."""
     stand_in = ModuleType("pkg_resources")
     stand_in.get_distribution = lambda _: SimpleNamespace(version="")  # type: ignore[attr-defined]
-    if "pyworld" in sys.modules:
-        return sys.modules["pyworld"]
-    with patch.dict(sys.modules):
-        sys.modules["pkg_resources"] = stand_in
-        module = import_module("pyworld")
-    sys.modules["pyworld"] = module
-    return module
+    if "pyworld" not in sys.modules:
+        with patch.dict(sys.modules, pkg_resources=stand_in):
+            module = import_module("pyworld")
+        sys.modules["pyworld"] = module
+    return sys.modules["pyworld"]
 
 
 def mel_cepstrum(power: _Floats, order: int = _ORDER, alpha: float = _ALPHA) -> _Floats:

@@ -15,7 +15,7 @@ from voicelab.call import field_name, short_name
 from voicelab.capabilities import Capabilities
 from voicelab.clip import Clip, Take
 from voicelab.display import Shown, view
-from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError, suggestion
+from voicelab.errors import ArgumentError, NotFound, RequestInvalid, suggestion
 from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.files import Layout, plain_name, write_layout
 from voicelab.experiments.listening.design import Kind, ListeningTest
@@ -26,7 +26,7 @@ from voicelab.experiments.runs.folder import RUN_FILE
 from voicelab.experiments.runs.run import Journal
 from voicelab.experiments.sweeps.axes import Grid, Job
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
-from voicelab.storage import make_folder, open_atomic, write_atomic
+from voicelab.storage import write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -332,18 +332,13 @@ class SweepResult(Shown):
             return self._lay_out(folder, layout, options)
         table = self.frame()
         names = []
-        try:
-            make_folder(folder)
-            for outcome in self.outcomes:
-                take, name = outcome.take, _file_name(outcome, len(self.grid.cells))
-                names.append(None if take is None else f"audio/{name}.{take.suffix}")
-                if take is not None:
-                    write_atomic(folder / str(names[-1]), take.audio, sync=False)
-            table["file"] = names
-            with open_atomic(folder / "takes.csv", sync=False) as file:
-                table.to_csv(file, index=False)
-        except OSError as error:
-            raise StoreError(f"the takes cannot be written to {folder}: {error.strerror or error}") from error
+        for outcome in self.outcomes:
+            take, name = outcome.take, _file_name(outcome, len(self.grid.cells))
+            names.append(None if take is None else f"audio/{name}.{take.suffix}")
+            if take is not None:
+                write_atomic(folder / str(names[-1]), take.audio, sync=False)
+        table["file"] = names
+        write_atomic(folder / "takes.csv", table.to_csv(index=False).encode(), sync=False)
         return folder / "takes.csv"
 
     def _lay_out(self, folder: Path, layout: str, options: Mapping[str, Any]) -> Path:
@@ -398,13 +393,11 @@ class SweepResult(Shown):
         rows = [_row(outcome) for outcome in self.outcomes]
         rendered = [row for row, outcome in zip(rows, self.outcomes, strict=True) if outcome.take is not None]
         named = [metric for metric in metrics if not callable(metric)]
-        measures: list[Measures] = [metric for metric in metrics if callable(metric) and metric is not measure_rows]
-        figures: list[Iterable[Mapping[str, Any]]] = []
-        if measure_rows in metrics or named:
-            # Take by take: their clips all at once may be more than the memory.
-            chosen = [*(BASIC if measure_rows in metrics else ()), *named]
-            figures.append(measure_rows(self.takes, chosen, **options))
-        figures += [measure([take.clip() for take in self.takes]) for measure in measures]
+        chosen = [*(BASIC if measure_rows in metrics else ()), *named]
+        # Take by take: their clips all at once may be more than the memory.
+        figures: list[Iterable[Mapping[str, Any]]] = [measure_rows(self.takes, chosen, **options)] if chosen else []
+        own = (metric for metric in metrics if callable(metric) and metric is not measure_rows)
+        figures += [measure([take.clip() for take in self.takes]) for measure in own]
         for several in figures:
             for row, measured in zip(rendered, several, strict=True):
                 row.update(measured)
