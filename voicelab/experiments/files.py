@@ -141,13 +141,11 @@ def rows_of(source: Any, system: str = "") -> list[dict[str, Any]]:
     """
     if isinstance(source, Mapping):
         return [row for name, one in source.items() for row in rows_of(one, str(name))]
-    if hasattr(source, "to_dict"):
-        return _table([dict(row) for row in source.to_dict("records")], Path(), system)
     if not isinstance(source, str | Path):
         if not isinstance(source, Iterable):
             raise ArgumentError.of("source", f"a pattern, folder, table or list of paths, not {source!r}")
-        listed = [dict(one) if isinstance(one, Mapping) else {"path": one} for one in source]
-        return _table(listed, Path(), system)
+        listed = source.to_dict("records") if hasattr(source, "to_dict") else source
+        return _table([one if isinstance(one, Mapping) else {"path": one} for one in listed], Path(), system)
     text, path = str(source), Path(source)
     if _FIELD.search(text):
         return _matching(text, system)
