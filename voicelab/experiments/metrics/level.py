@@ -155,7 +155,7 @@ def true_peak(subject: Subject) -> float:
     samples = np.pad(subject.clip.samples, _TAPS - 1)
     windows = np.lib.stride_tricks.sliding_window_view(samples, _TAPS)
     # Only a window with a sample large enough can hold a value above the largest sample.
-    large = np.flatnonzero(np.abs(samples) >= best / _GAIN)
+    large = np.flatnonzero((samples >= best / _GAIN) | (samples <= -best / _GAIN))
     wanted = np.zeros(len(windows), bool)
     for shift in range(_TAPS):
         wanted[large - shift] = True
