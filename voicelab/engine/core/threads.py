@@ -8,8 +8,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -98,12 +98,8 @@ class Decoding(Protocol):
         """The samples that each piece completes; the pieces are of different streams."""
 
 
-@dataclass(order=True)
-class _Task:
-    size: int
-    number: int
-    work: Piece | Callable[[], Any] = field(compare=False)
-    result: Future[Any] = field(compare=False)
+_Task = tuple[int, int, Piece | Callable[[], Any], Future[Any]]
+"""Size, number, work, result; no two have the same number."""
 
 
 class DecodingThread:
@@ -122,8 +118,7 @@ class DecodingThread:
 
     def feed(self, piece: Piece) -> Samples:
         """The samples that a piece completes. Raises EngineError: the thread is closed."""
-        samples: Samples = self.do(piece, len(piece.codes))
-        return samples
+        return cast("Samples", self.do(piece, len(piece.codes)))
 
     def close(self) -> None:
         """Ends the thread when all tasks are done."""
@@ -131,33 +126,34 @@ class DecodingThread:
 
     def do(self, work: Piece | Callable[[], Any], size: int) -> Any:
         """What `work` returns or raises; `size` in frames. Raises EngineError: the thread is closed."""
-        task = _Task(size, next(self._numbers), work, Future())
+        result = Future[Any]()
         with self._lock:
-            heapq.heappush(self._waiting, task)
+            heapq.heappush(self._waiting, (size, next(self._numbers), work, result))
         try:
             self._pool.submit(self._next)
         except RuntimeError as error:
             raise EngineError("the engine is closed") from error
-        return task.result.result()
+        return result.result()
 
     def _next(self) -> None:
         with self._lock:
             tasks = self._take()
-        pieces = [task.work for task in tasks if isinstance(task.work, Piece)]
+        works, futures = [task[2] for task in tasks], [task[3] for task in tasks]
+        pieces = [work for work in works if isinstance(work, Piece)]
         try:
-            results = self.decoding.feed(pieces) if pieces else [task.work() for task in tasks if callable(task.work)]
+            results = self.decoding.feed(pieces) if pieces else [work() for work in works if callable(work)]
         except BaseException as error:  # noqa: BLE001 - it is raised in the threads that wait for it
-            for task in tasks:
-                task.result.set_exception(error)
+            for future in futures:
+                future.set_exception(error)
         else:
-            for task, result in zip(tasks, results, strict=True):
-                task.result.set_result(result)
+            for future, result in zip(futures, results, strict=True):
+                future.set_result(result)
 
     def _take(self) -> list[_Task]:
         """The next task; with a piece, the next of the pieces that wait. None if an earlier task took them along."""
         tasks: list[_Task] = []
         while self._waiting and len(tasks) < self.decoding.together:
-            if tasks and not (isinstance(tasks[0].work, Piece) and isinstance(self._waiting[0].work, Piece)):
+            if tasks and not (isinstance(tasks[0][2], Piece) and isinstance(self._waiting[0][2], Piece)):
                 break
             tasks.append(heapq.heappop(self._waiting))
         return tasks

@@ -168,8 +168,7 @@ class _Layer(nn.Module):
         y = F.scaled_dot_product_attention(q, k, carry.join(v, self._past, dim=2), attn_mask=mask)
         x = x + self.attention_layer_scale.gamma * self.attention["wo"](y.transpose(1, 2).flatten(2))
         y, mlp = self.ffn_norm(x), self.feed_forward
-        out: Tensor = x + self.ffn_layer_scale.gamma * mlp["w2"](F.silu(mlp["w1"](y)) * mlp["w3"](y))
-        return out
+        return cast("Tensor", x + self.ffn_layer_scale.gamma * mlp["w2"](F.silu(mlp["w1"](y)) * mlp["w3"](y)))
 
 
 SAMPLE_RATE = 44_100
@@ -315,14 +314,12 @@ class _Codebook(nn.Module):
 
     def nearest(self, x: Tensor) -> Tensor:
         """(batch, latent, time) → (batch, time) the entry at the smallest angle."""
-        codes: Tensor = (self.in_proj(x).transpose(1, 2) @ F.normalize(self.codebook.weight).T).argmax(-1)
-        return codes
+        return cast("Tensor", (self.in_proj(x).transpose(1, 2) @ F.normalize(self.codebook.weight).T).argmax(-1))
 
     def entry(self, codes: Tensor) -> Tensor:
         """(batch, time) → (batch, latent, time); codes beyond the last entry take it."""
         entries: Tensor = self.codebook(codes.clamp(max=self.codebook.num_embeddings - 1))
-        out: Tensor = self.out_proj(entries.transpose(1, 2))
-        return out
+        return cast("Tensor", self.out_proj(entries.transpose(1, 2)))
 
 
 class DualQuantizer(nn.Module):
@@ -345,8 +342,7 @@ class DualQuantizer(nn.Module):
 
     def latents(self, x: Tensor, carry: Carry) -> Tensor:
         """(batch, latent, time) of the encoder → (batch, latent, frames)."""
-        y: Tensor = self.pre_module(self.downsample(x, carry), carry)
-        return y
+        return cast("Tensor", self.pre_module(self.downsample(x, carry), carry))
 
     def encode(self, x: Tensor, carry: Carry) -> Tensor:
         """(batch, latent, time) → (batch, frames, codebooks): each codebook takes what those before it left."""
@@ -360,8 +356,7 @@ class DualQuantizer(nn.Module):
     def decode(self, codes: Tensor, carry: Carry) -> Tensor:
         """(batch, frames, codebooks) → (batch, latent, time)."""
         x = sum(book.entry(column) for book, column in zip(self._codebooks(), codes.unbind(-1), strict=True))
-        y: Tensor = self.upsample(self.post_module(x, carry), carry)
-        return y
+        return cast("Tensor", self.upsample(self.post_module(x, carry), carry))
 
 
 class DualCodec(nn.Module):
@@ -427,10 +422,6 @@ class DualCodec(nn.Module):
         carry = Carry([tuple(pasts)])
         return self._audio(codes.transpose(1, 2), carry), *carry.after
 
-    def decoding(self, together: int, *, compile: bool | None = False) -> DualDecoding:
-        """The decoder at work, for so many streams at once; compile: see DualStep."""
-        return DualDecoding(self, together, compile=compile)
-
     def _audio(self, codes: Tensor, carry: Carry) -> Tensor:
         return torch.tanh(self.decoder(self.quantizer.decode(codes, carry), carry)[:, 0])
 
@@ -451,9 +442,12 @@ class _Stream:
 
 
 class DualDecoding:
-    """The codec's decoder, as `Decoding` says: pieces of one length are one batch, on a CUDA stream of its own."""
+    """The codec's decoder at work for so many streams at once, as `Decoding` says; compile: see DualStep.
 
-    def __init__(self, codec: DualCodec, together: int, *, compile: bool | None) -> None:
+    Pieces of one length are one batch, on a CUDA stream of its own.
+    """
+
+    def __init__(self, codec: DualCodec, together: int, *, compile: bool | None = False) -> None:
         self._codec, self.together = codec, together
         wanted = codec.device.type == "cuda" if compile is None else compile
         self._more = compile_frame(codec.decode_more, must=compile is True, **COMPILING) if wanted else None
@@ -497,11 +491,6 @@ class DualDecoding:
         for piece, state in zip(pieces, states, strict=True):
             piece.stream.state = state
         return list(samples)
-
-
-def load_codec(path: Path, device: torch.device) -> DualCodec:
-    """`CodecFile.open` and `CodecFile.load`."""
-    return CodecFile.open(path).load(device)
 
 
 class CodecFile(NamedTuple):

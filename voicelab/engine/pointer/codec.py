@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -254,8 +254,7 @@ class Encoder(nn.Module):
         x = self.enter(spectrum).transpose(1, 2)
         for block in self.blocks:
             x = block(x, None)
-        out: Tensor = self.leave(self.norm(x.transpose(1, 2)))
-        return out
+        return cast("Tensor", self.leave(self.norm(x.transpose(1, 2))))
 
 
 class Quantizer(nn.Module):
@@ -339,8 +338,8 @@ class Decoder(nn.Module):
         self.leave = nn.Linear(config.fine_width, 1 + 2 * config.filter_bands)
         self.vocoder = Vocoder(config.sample_rate, config.filter_bands)
 
-    def filters(self, latents: Tensor, carry: Carry) -> Filters:
-        """(batch, n, latent) → the vocoder's input for n frames."""
+    def filters(self, latents: Tensor, carry: Carry, gain: Tensor | None = None) -> Filters:
+        """(batch, n, latent) → the vocoder's input for n frames; `gain` is what a speaker adds."""
         x = self.coarse(self.enter(latents.transpose(1, 2), carry), carry)
         x = self.up(self.norm(x.transpose(1, 2)))
         x = x.reshape(x.shape[0], -1, self.fine_width).transpose(1, 2)
@@ -349,14 +348,11 @@ class Decoder(nn.Module):
         f0 = _F0_BASE * torch.exp2(torch.clamp(y[..., 0], -1.5, 2.5))
         envelope = torch.clamp(base + y[..., 1 : 1 + self.bands], _FAINTEST, _LOUDEST)
         voicing = torch.clamp(y[..., 1 + self.bands :], -12.0, 12.0)
-        return Filters(f0, envelope, voicing)
+        return Filters(f0, envelope, voicing, gain)
 
     def forward(self, latents: Tensor, carry: Carry, gain: Tensor | None = None) -> Tensor:
-        """(batch, n, latent) → (batch, n * hop) samples, behind the input by the vocoder's `LAG`.
-
-        `gain` is what a speaker adds: see `Filters`.
-        """
-        filters = replace(self.filters(latents, carry), gain=gain)
+        """(batch, n, latent) → (batch, n * hop) samples, behind the input by the vocoder's `LAG`; `gain` as in `filters`."""
+        filters = self.filters(latents, carry, gain)
         return cast("Tensor", self.vocoder(filters.f0, filters.harmonic, filters.noise, carry))
 
 
@@ -380,8 +376,7 @@ class Codec(nn.Module):
     def latents(self, samples: Tensor) -> Tensor:
         """Audio (batch, time) → what the quantizer is given, (batch, n, latent)."""
         samples = F.pad(samples, (0, -samples.shape[1] % self.config.hop))
-        out: Tensor = self.encoder(self.spectrum(samples))
-        return out
+        return cast("Tensor", self.encoder(self.spectrum(samples)))
 
     @torch.inference_mode()
     def decode(self, codes: Tensor, gain: Tensor | None = None) -> Tensor:
@@ -414,8 +409,7 @@ class DecoderStream:
         begin, carry = LAG if self._state is None else 0, Carry([self._state])
         samples = self._codec.decoder(latents, carry, self._gain)
         self._state, self._last = tuple(carry.after), latents[:, -1:]
-        completed: Tensor = samples[:, begin : codes.shape[1] * self._codec.config.hop + LAG if last else None]
-        return completed
+        return cast("Tensor", samples[:, begin : codes.shape[1] * self._codec.config.hop + LAG if last else None])
 
 
 class PointerDecoding:
