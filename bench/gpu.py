@@ -36,9 +36,9 @@ import torch
 from machine import machine, report
 from torch import Tensor
 
+from voicelab.engine.core.decoding import DecodingThread, Piece
 from voicelab.engine.core.scheduler import Scheduler
 from voicelab.engine.core.sequence import Sequence, Settings
-from voicelab.engine.core.threads import DecodingThread, Piece
 from voicelab.engine.dual.codec import CodecFile, CodecSizes, DualCodec, DualDecoding
 from voicelab.engine.dual.model import DualLM
 from voicelab.engine.dual.prompt import ChatPrompts, DualVoice, Reference

@@ -36,9 +36,9 @@ from voicelab.service.openai import (
     MODELS,
     SPEECH,
     VOICES,
+    asks_for_events,
     models_answer,
     openai_call,
-    speech_events,
     voices_answer,
 )
 from voicelab.service.openapi import OPERATIONS, SEED_HEADER, document
@@ -208,7 +208,7 @@ class _Service:
             partial(caller_of(self._backend, key).synthesize, call),
             arrival=arrival,
             settle=partial(self._settle, key, speech, counted),
-            events=speech_events(wire, call) if request.url.path == SPEECH else None,
+            events=request.url.path == SPEECH and asks_for_events(wire),
         )
 
     def _interface_call(self, request: Request, wire: object, kind: BodyKind, malformed: list[FieldError]) -> Call:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.engine.dual.tiny_codec import TINY, has_weight_norm, save_codec, tiny_tensors, twin
-from voicelab.engine.core.threads import Carry, Piece
+from voicelab.engine.core.decoding import Carry, Piece
 from voicelab.engine.dual.codec import CodecFile, CodecSizes, DualCodec, DualDecoding
 from voicelab.errors import WeightsError
 

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from tests.engine.dual.tiny import CODEBOOKS, SPEECH, config_of, model_of, tensors_of
 from tests.engine.dual.tiny_codec import save_codec, tiny_tensors
+from voicelab.engine.core.decoding import Piece
 from voicelab.engine.core.fused import compile_frame
-from voicelab.engine.core.threads import Piece
 from voicelab.engine.dual.codec import CodecFile, DualDecoding
 from voicelab.engine.dual.step import DualStep, RowInput, RowState
 from voicelab.errors import EngineUnavailable

@@ -12,7 +12,7 @@ Layers are named as in the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count, takewhile
 from math import prod
 from pathlib import Path
@@ -24,53 +24,14 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from voicelab.engine.core.decoding import Carry, Chain, Conv, LayerGroup, Piece, Samples, State
 from voicelab.engine.core.fused import compile_frame
-from voicelab.engine.core.threads import Carry, Piece, Samples, State
 from voicelab.engine.dual.config import STRICT, Count, HeadWidth, Width
 from voicelab.engine.dual.files import TensorFiles, naming, read_json
 from voicelab.engine.dual.tower import rotary, rotate
 from voicelab.errors import WeightsError
 
 _ROTARY_BASE = 10_000.0
-
-
-class Chain(nn.ModuleList):
-    """Layers one after the other."""
-
-    def forward(self, x: Tensor, carry: Carry) -> Tensor:
-        """The output of the last."""
-        for layer in self:
-            x = layer(x, carry)
-        return x
-
-
-class LayerGroup(nn.Module):
-    """Layers that the checkpoint has under a name of their own; ``residual`` adds them to their input."""
-
-    def __init__(self, name: str, layers: Iterable[nn.Module], residual: bool = False) -> None:
-        super().__init__()
-        self.add_module(name, Chain(layers))
-        self._name, self._residual = name, residual
-
-    def forward(self, x: Tensor, carry: Carry) -> Tensor:
-        """As `Chain`."""
-        y = cast("Tensor", self.get_submodule(self._name)(x, carry))
-        return x + y if self._residual else y
-
-
-class Conv(nn.Module):
-    """A convolution that ends with the step it is for; time must be a multiple of its stride."""
-
-    def __init__(
-        self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, dilation: int = 1, groups: int = 1
-    ) -> None:
-        super().__init__()
-        self.conv = nn.Conv1d(inputs, outputs, kernel, stride, dilation=dilation, groups=groups)
-        self._left = (kernel - 1) * dilation + 1 - stride
-
-    def forward(self, x: Tensor, carry: Carry) -> Tensor:
-        """(batch, inputs, n · stride) → (batch, outputs, n)."""
-        return cast("Tensor", self.conv(carry.join(x, self._left)))
 
 
 class TransposedConv(nn.Module):

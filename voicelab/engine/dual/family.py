@@ -13,7 +13,7 @@ from torch import Tensor
 
 from voicelab.call import Call, VoicePreset
 from voicelab.capabilities import SeedSupport
-from voicelab.engine.core.threads import Samples
+from voicelab.engine.core.decoding import Samples
 from voicelab.engine.dual.codec import TOGETHER, CodecFile, DualDecoding
 from voicelab.engine.dual.files import digests, naming
 from voicelab.engine.dual.folder import CODEC, MemoryPlan, ModelFolder, model_folders, require_accepted

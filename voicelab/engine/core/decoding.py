@@ -1,4 +1,4 @@
-"""What codecs are fed and what they carry on; the engine's threads; results that several want are computed once."""
+"""Decoding: what codecs are fed, carry on and are built of, and the thread that does it; results that several want."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import heapq
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from voicelab.errors import EngineError
 
@@ -77,6 +77,45 @@ class Carry:
         place = len(self.after)
         pasts = [start() if past is None else past[place] for past in self._pasts]
         return pasts[0] if len(pasts) == 1 else torch.cat(pasts)
+
+
+class Chain(nn.ModuleList):
+    """Layers one after the other."""
+
+    def forward(self, x: Tensor, carry: Carry) -> Tensor:
+        """The output of the last."""
+        for layer in self:
+            x = layer(x, carry)
+        return x
+
+
+class LayerGroup(nn.Module):
+    """Layers that the checkpoint has under a name of their own; ``residual`` adds them to their input."""
+
+    def __init__(self, name: str, layers: Iterable[nn.Module], residual: bool = False) -> None:
+        super().__init__()
+        self.add_module(name, Chain(layers))
+        self._name, self._residual = name, residual
+
+    def forward(self, x: Tensor, carry: Carry) -> Tensor:
+        """As `Chain`."""
+        y = cast("Tensor", self.get_submodule(self._name)(x, carry))
+        return x + y if self._residual else y
+
+
+class Conv(nn.Module):
+    """A convolution over time that ends with the step it is for: it sees only the past. Time is a multiple of its stride."""
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, dilation: int = 1, groups: int = 1
+    ) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(inputs, outputs, kernel, stride, dilation=dilation, groups=groups)
+        self.left = (kernel - 1) * dilation + 1 - stride
+
+    def forward(self, x: Tensor, carry: Carry) -> Tensor:
+        """(batch, inputs, n · stride) → (batch, outputs, n)."""
+        return cast("Tensor", self.conv(carry.join(x, self.left)))
 
 
 class Decoding(Protocol):
